@@ -2,18 +2,21 @@
 other."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
-from autoscaling.policies.settings import Range, require_not_negative, require_positive
+from autoscaling.policies.settings import Positive, Range
 from autoscaling.signals.signals import Signals
+from cluster.spec import Autoscaling
 
 
 class FixedPolicy:
     name: ClassVar[str] = "fixed"
     latency_span_s = 0.0
 
-    def __init__(self, count: int, period_s: float = 1.0) -> None:
+    def __init__(self, count: int, period_s: float = Autoscaling().period_s) -> None:
         self.count = count
         self.period_s = period_s
 
@@ -26,12 +29,8 @@ class FixedSettings:
     """`replicas`: the spec's count, or the number that the gauntlet compares policies with. `period_s`: how often it is
     asked."""
 
-    replicas: int = 2
-    period_s: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_not_negative(self, "replicas")
-        require_positive(self, "period_s")
+    replicas: Annotated[int, Field(ge=0)] = 2
+    period_s: Positive = Autoscaling().period_s
 
 
 ENTRY = PolicyEntry(

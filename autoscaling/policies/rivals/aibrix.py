@@ -27,12 +27,14 @@ and the predictor of later commits, schedules, external metrics.
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
 from autoscaling.policies.rivals.common import SampleWindow, answer
 from autoscaling.policies.rivals.hpa import ceil
-from autoscaling.policies.settings import Range, require, require_not_negative, require_positive
+from autoscaling.policies.settings import NotNegative, Positive, Range, Share
 from autoscaling.signals.signals import Signals
 
 _SYNC_S = 10.0
@@ -52,25 +54,16 @@ class AibrixSettings:
     """`kv_target`: of the share of KV tokens that are booked; `waiting_target`: requests that wait a replica, None: not
     looked at."""
 
-    kv_target: float = 0.5
-    waiting_target: float | None = None
-    up_tolerance: float = 0.1
-    down_tolerance: float = 0.2
-    max_scale_up_rate: float = 2.0
-    max_scale_down_rate: float = 2.0
-    window_s: float = 180.0
-    up_cooldown_s: float = 0.0
-    down_cooldown_s: float = 300.0
+    kv_target: Positive = 0.5
+    waiting_target: Positive | None = None
+    up_tolerance: NotNegative = 0.1
+    down_tolerance: Share = 0.2
+    max_scale_up_rate: Annotated[float, Field(ge=1)] = 2.0
+    max_scale_down_rate: Annotated[float, Field(ge=1)] = 2.0
+    window_s: Positive = 180.0
+    up_cooldown_s: NotNegative = 0.0
+    down_cooldown_s: NotNegative = 300.0
     cooldown: ScaleCooldown = ScaleCooldown.DOCUMENTED
-
-    def __post_init__(self) -> None:
-        require_positive(self, "kv_target", "window_s")
-        require_not_negative(self, "up_tolerance", "up_cooldown_s", "down_cooldown_s")
-        require(self, "0 to 1", 0 <= self.down_tolerance <= 1, "down_tolerance")
-        for name in ("max_scale_up_rate", "max_scale_down_rate"):
-            require(self, "1 or more", getattr(self, name) >= 1, name)
-        if self.waiting_target is not None:
-            require_positive(self, "waiting_target")
 
 
 class Aibrix:

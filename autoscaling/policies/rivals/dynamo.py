@@ -32,13 +32,15 @@ decode pools, budgets of GPUs and power, the hit rate of the prefix cache, specu
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason, ReplicaProfile
 from autoscaling.policies.rivals.dynamo_load import LoadSettings, LoadStep, step_wish
 from autoscaling.policies.rivals.dynamo_throughput import Predictor, Series, TrafficWindow
 from autoscaling.policies.rivals.hpa import ceil
-from autoscaling.policies.settings import Range, require, require_not_negative, require_positive
+from autoscaling.policies.settings import NotNegative, Positive, Range, Share, require_order
 from autoscaling.signals.signals import Signals
 from deployments.engine_model.replica_rate import best_point, working_point
 
@@ -48,31 +50,20 @@ class DynamoSettings:
     """`ttft_s` and `itl_s`: the SLA. `down_sensitivity`: the part of it that the replicas which stay may use up after a
     step down."""
 
-    ttft_s: float = 0.5
-    itl_s: float = 0.05
-    down_sensitivity: float = 0.8
+    ttft_s: Positive = 0.5
+    itl_s: Positive = 0.05
+    down_sensitivity: Share = 0.8
     throughput_interval_s: float = 180.0
-    load_interval_s: float = 5.0
-    min_replicas: int = 1
-    max_change: int = 8
+    load_interval_s: Positive = 5.0
+    min_replicas: Annotated[int, Field(ge=1)] = 1
+    max_change: Annotated[int, Field(gt=0)] = 8
     predictor: Predictor = Predictor.CONSTANT
-    kalman_q_level: float = 1.0
-    kalman_q_trend: float = 0.1
-    kalman_r: float = 10.0
+    kalman_q_level: NotNegative = 1.0
+    kalman_q_trend: NotNegative = 0.1
+    kalman_r: Positive = 10.0
 
     def __post_init__(self) -> None:
-        require_positive(self, "ttft_s", "itl_s", "load_interval_s", "max_change", "kalman_r")
-        require_not_negative(self, "kalman_q_level", "kalman_q_trend")
-        require(self, "0 to 1", 0 <= self.down_sensitivity <= 1, "down_sensitivity")
-        require(self, "1 or more", self.min_replicas >= 1, "min_replicas")
-        longer = self.throughput_interval_s > self.load_interval_s
-        require(
-            self,
-            "throughput_interval_s longer than load_interval_s",
-            longer,
-            "throughput_interval_s",
-            "load_interval_s",
-        )
+        require_order(self, "load_interval_s", "throughput_interval_s")
 
 
 class Dynamo:

@@ -31,11 +31,13 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
 from autoscaling.policies.rivals.common import SampleWindow, answer
-from autoscaling.policies.settings import Range, require, require_not_negative, require_positive
+from autoscaling.policies.settings import NotNegative, Positive, Range
 from autoscaling.signals.signals import Signals
 
 DUST = 1e-9
@@ -184,14 +186,9 @@ SYNC_S = 15.0
 class HpaSettings:
     """`target_waiting` requests a pod; the ratio to it counts as 1 within `tolerance`."""
 
-    target_waiting: float = 5.0
-    tolerance: float = 0.1
-    down_stabilisation_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        require_positive(self, "target_waiting")
-        require(self, "0 to below 1", 0 <= self.tolerance < 1, "tolerance")
-        require_not_negative(self, "down_stabilisation_s")
+    target_waiting: Positive = 5.0
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    down_stabilisation_s: NotNegative = 300.0
 
 
 class Hpa:

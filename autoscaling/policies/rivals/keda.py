@@ -19,12 +19,14 @@ Left out: fallbacks for a trigger that errs, paused objects, idleReplicaCount.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
 from autoscaling.policies.rivals.common import answer
 from autoscaling.policies.rivals.hpa import SYNC_S, Normaliser, by_external_metric, shipped
-from autoscaling.policies.settings import Range, require, require_not_negative, require_positive
+from autoscaling.policies.settings import NotNegative, Positive, Range
 from autoscaling.signals.signals import Signals
 
 _KEEP_ALIVE_S = 60.0
@@ -35,18 +37,13 @@ class KedaSettings:
     """`threshold` waiting requests a replica; more than `activation_threshold` in all wake the first. `polling_s` and
     `cooldown_s` are of waking and stopping only."""
 
-    threshold: float = 5.0
-    activation_threshold: float = 0.0
-    polling_s: float = 30.0
-    cooldown_s: float = 300.0
+    threshold: Positive = 5.0
+    activation_threshold: NotNegative = 0.0
+    polling_s: Positive = 30.0
+    cooldown_s: NotNegative = 300.0
     scale_to_zero: bool = False
-    tolerance: float = 0.1
-    down_stabilisation_s: float = 300.0
-
-    def __post_init__(self) -> None:
-        require_positive(self, "threshold", "polling_s")
-        require_not_negative(self, "activation_threshold", "cooldown_s", "down_stabilisation_s")
-        require(self, "0 to below 1", 0 <= self.tolerance < 1, "tolerance")
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    down_stabilisation_s: NotNegative = 300.0
 
 
 class Keda:

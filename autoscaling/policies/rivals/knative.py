@@ -21,11 +21,13 @@ pod (0 by default).
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
 from autoscaling.policies.rivals.common import SampleWindow, answer
-from autoscaling.policies.settings import Range, require, require_not_negative, require_positive
+from autoscaling.policies.settings import NotNegative, Positive, Range
 from autoscaling.signals.signals import Signals
 
 _TICK_S = 2.0
@@ -36,25 +38,16 @@ class KnativeSettings:
     """`target_concurrency` requests in flight a replica, of which `target_utilisation` are aimed at; `panic_threshold`
     is a ratio to what is ready."""
 
-    target_concurrency: float = 100.0
-    target_utilisation: float = 0.7
-    stable_window_s: float = 60.0
-    panic_window_percentage: float = 10.0
-    panic_threshold: float = 2.0
-    max_scale_up_rate: float = 1_000.0
-    max_scale_down_rate: float = 2.0
-    scale_down_delay_s: float = 0.0
+    target_concurrency: Positive = 100.0
+    target_utilisation: Annotated[float, Field(gt=0, le=1)] = 0.7
+    stable_window_s: Annotated[float, Field(ge=6, le=3600)] = 60.0
+    panic_window_percentage: Annotated[float, Field(ge=1, le=100)] = 10.0
+    panic_threshold: Annotated[float, Field(gt=1)] = 2.0
+    max_scale_up_rate: Annotated[float, Field(gt=1)] = 1_000.0
+    max_scale_down_rate: Annotated[float, Field(gt=1)] = 2.0
+    scale_down_delay_s: NotNegative = 0.0
     scale_to_zero: bool = True
-    scale_to_zero_grace_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        require_positive(self, "target_concurrency", "scale_to_zero_grace_s")
-        require_not_negative(self, "scale_down_delay_s")
-        require(self, "above 0 to 1", 0 < self.target_utilisation <= 1, "target_utilisation")
-        require(self, "6 to 3600", 6 <= self.stable_window_s <= 3600, "stable_window_s")
-        require(self, "1 to 100", 1 <= self.panic_window_percentage <= 100, "panic_window_percentage")
-        for name in ("panic_threshold", "max_scale_up_rate", "max_scale_down_rate"):
-            require(self, "above 1", getattr(self, name) > 1, name)
+    scale_to_zero_grace_s: Positive = 30.0
 
 
 class Knative:

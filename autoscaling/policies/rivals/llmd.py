@@ -25,7 +25,7 @@ from typing import ClassVar
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
 from autoscaling.policies.rivals.common import SampleWindow, answer
 from autoscaling.policies.rivals.hpa import DUST, SYNC_S, Behaviour, Normaliser, ScalingRate, by_external_metric, ceil
-from autoscaling.policies.settings import Range, require, require_not_negative, require_positive
+from autoscaling.policies.settings import NotNegative, Positive, Range, require_order
 from autoscaling.signals.signals import Signals
 from deployments.cell.scaling_facts import LatencySignals
 
@@ -38,27 +38,18 @@ class LlmdSettings:
     """`ttft_slo_s` and `tpot_slo_s`: what the 90th percentiles are divided by. `up_threshold` and `down_threshold`
     bound where nothing happens; `clamp` bounds one sample of the saturation."""
 
-    ttft_slo_s: float = 3.0
-    tpot_slo_s: float = 0.1
+    ttft_slo_s: Positive = 3.0
+    tpot_slo_s: Positive = 0.1
     up_threshold: float = 0.55
-    down_threshold: float = 0.40
+    down_threshold: Positive = 0.40
     clamp: float = 2.0
-    smoothing_s: float = 45.0
-    up_stabilisation_s: float = 30.0
-    down_stabilisation_s: float = 180.0
-    down_period_s: float = 120.0
+    smoothing_s: Positive = 45.0
+    up_stabilisation_s: NotNegative = 30.0
+    down_stabilisation_s: NotNegative = 180.0
+    down_period_s: Positive = 120.0
 
     def __post_init__(self) -> None:
-        require_positive(self, "ttft_slo_s", "tpot_slo_s", "down_threshold", "smoothing_s", "down_period_s")
-        require(
-            self,
-            "up_threshold above down_threshold",
-            self.up_threshold > self.down_threshold,
-            "up_threshold",
-            "down_threshold",
-        )
-        require(self, "clamp above up_threshold", self.clamp > self.up_threshold, "clamp", "up_threshold")
-        require_not_negative(self, "up_stabilisation_s", "down_stabilisation_s")
+        require_order(self, "down_threshold", "up_threshold", "clamp")
 
 
 class Llmd:

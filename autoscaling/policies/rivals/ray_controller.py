@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from autoscaling.policies.rivals.common import SampleWindow
-from autoscaling.policies.settings import require_not_negative, require_positive
+from autoscaling.policies.settings import NotNegative, Positive
 from autoscaling.signals.signals import Signals
 from deployments.scheduling.replica import ReplicaStatus
 
@@ -24,17 +24,11 @@ class RayDelays:
     """A wish to add must stand for `upscale_delay_s`, one to remove for `downscale_delay_s` (the last replica for
     `downscale_to_zero_delay_s`, None: as long); what is added or removed is multiplied by its factor."""
 
-    upscale_delay_s: float = 30.0
-    downscale_delay_s: float = 600.0
-    downscale_to_zero_delay_s: float | None = None
-    upscaling_factor: float = 1.0
-    downscaling_factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        require_not_negative(self, "upscale_delay_s", "downscale_delay_s")
-        require_positive(self, "upscaling_factor", "downscaling_factor")
-        if self.downscale_to_zero_delay_s is not None:
-            require_not_negative(self, "downscale_to_zero_delay_s")
+    upscale_delay_s: NotNegative = 30.0
+    downscale_delay_s: NotNegative = 600.0
+    downscale_to_zero_delay_s: NotNegative | None = None
+    upscaling_factor: Positive = 1.0
+    downscaling_factor: Positive = 1.0
 
 
 class RayController:

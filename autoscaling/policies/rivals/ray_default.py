@@ -21,7 +21,7 @@ from autoscaling.policies.rivals.ray_controller import (
     RayDelays,
     RayMeter,
 )
-from autoscaling.policies.settings import Range, require, require_positive
+from autoscaling.policies.settings import Positive, Range, require_order
 from autoscaling.signals.signals import Signals
 
 
@@ -29,20 +29,12 @@ from autoscaling.signals.signals import Signals
 class RayDefaultSettings(RayDelays):
     """`target_ongoing_requests`: of one replica, running and waiting."""
 
-    target_ongoing_requests: float = 2.0
+    target_ongoing_requests: Positive = 2.0
     look_back_period_s: float = LOOK_BACK_S
-    metrics_interval_s: float = METRICS_INTERVAL_S
+    metrics_interval_s: Positive = METRICS_INTERVAL_S
 
     def __post_init__(self) -> None:
-        RayDelays.__post_init__(self)
-        require_positive(self, "target_ongoing_requests", "metrics_interval_s")
-        require(
-            self,
-            "longer than metrics_interval_s",
-            self.look_back_period_s > self.metrics_interval_s,
-            "look_back_period_s",
-            "metrics_interval_s",
-        )
+        require_order(self, "metrics_interval_s", "look_back_period_s")
 
 
 class RayDefault:

@@ -21,7 +21,7 @@ from typing import ClassVar
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
 from autoscaling.policies.rivals.common import answer
 from autoscaling.policies.rivals.ray_controller import RayController, RayDelays, RayMeter, running_replicas
-from autoscaling.policies.settings import Range, require_not_negative, require_positive
+from autoscaling.policies.settings import NotNegative, Positive, Range
 from autoscaling.signals.signals import Signals
 
 _SPAN_S = 60.0
@@ -32,13 +32,8 @@ class RayTtftSettings(RayDelays):
     """`ttft_target_s`: of the 99th percentile. Fewer requests in flight than `idle_threshold` a replica mean that it
     idles."""
 
-    ttft_target_s: float = 2.0
-    idle_threshold: float = 1.0
-
-    def __post_init__(self) -> None:
-        RayDelays.__post_init__(self)
-        require_positive(self, "ttft_target_s")
-        require_not_negative(self, "idle_threshold")
+    ttft_target_s: Positive = 2.0
+    idle_threshold: NotNegative = 1.0
 
 
 class RayTtft:
