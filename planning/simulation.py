@@ -11,7 +11,6 @@ from autoscaling.from_spec import ScalingSetup, cost_of, setup_of
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel, slowed
-from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.scoring import Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
@@ -144,10 +143,9 @@ class Simulation:
         }
 
     def _settings(self) -> CellSettings:
-        chunk_tokens = self.work.chunk_tokens if self.model.settings.prefix_caching else 0
         return CellSettings(
             self.replicas,
-            _limits(self.setup.replica_profile.limits, chunk_tokens),
+            self.setup.replica_profile.limits.with_prefixes(self.work.chunk_tokens),
             policy_of(self.spec),
             binding_of(self.spec),
             self.model.settings.max_model_len,
@@ -175,11 +173,6 @@ def simulation_of(
     found = Simulation(spec, model, cost_of(model, cost), work, setup, replicas, scales, tuple(failures_s))
     found.scaling()
     return found
-
-
-def _limits(limits: EngineModelLimits, chunk_tokens: int) -> EngineModelLimits:
-    """The engine's, with its prefix cache where the workload tells of prefixes in whole blocks."""
-    return replace(limits, chunk_tokens=chunk_tokens if chunk_tokens % limits.block_tokens == 0 else 0)
 
 
 def _failures(times_s: Sequence[float]) -> tuple[FleetEvent, ...]:

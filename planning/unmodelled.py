@@ -22,7 +22,6 @@ class UnmodelledKind(StrEnum):
     DISAGGREGATION = "disaggregation"
     OFFLOADING = "offloading"
     SLIDING_WINDOW = "sliding_window"
-    WHOLE_PROMPTS = "whole_prompts"
     EMBEDDING = "embedding"
     IMAGES = "images"
     SCHEDULING_ARGUMENT = "scheduling_argument"
@@ -75,7 +74,7 @@ _ARGUMENTS: Mapping[str, tuple[UnmodelledKind, str]] = {
     **dict.fromkeys(
         (
             "scheduler_cls",
-            "long_prefill_token_threshold",
+            "long_prefill_token_threshold_adaptive",
             "max_num_scheduled_tokens",
             "max_num_active_seqs",
             "max_num_queued_reqs",
@@ -91,7 +90,13 @@ _ARGUMENTS: Mapping[str, tuple[UnmodelledKind, str]] = {
 """vLLM's arguments that change what a step does, or when: by their Python names."""
 _COVERED = frozenset(
     (
-        *("async_scheduling", "block_size", "enable_prefix_caching", "enable_chunked_prefill"),
+        *(
+            "async_scheduling",
+            "block_size",
+            "long_prefill_token_threshold",
+            "enable_prefix_caching",
+            "enable_chunked_prefill",
+        ),
         *("enable_expert_parallel", "attention_backend", "moe_backend", "linear_backend", "optimization_level"),
         *("compilation_config", "cudagraph_capture_sizes", "max_cudagraph_capture_size", "disable_custom_all_reduce"),
         *("hf_overrides", "quantization_config", "structured_outputs_config", "limit_mm_per_prompt", "logprobs_mode"),
@@ -119,11 +124,6 @@ def _of_settings(model: Model) -> Iterator[Unmodelled]:
         yield Unmodelled(_K.LORA, f"{where}.adapters", _ARGUMENTS["enable_lora"][1])
     if model.task == "embed":
         yield Unmodelled(_K.EMBEDDING, f"{where}.task", "the engine is simulated as if it generated tokens")
-    if not settings.chunked_prefill:
-        effect = (
-            "prompts are simulated in chunks that share steps with decodes; without, decodes wait for whole prompts"
-        )
-        yield Unmodelled(_K.WHOLE_PROMPTS, f"{where}.settings.chunked_prefill", effect)
 
 
 def _of_arguments(model: Model) -> Iterator[Unmodelled]:

@@ -27,17 +27,19 @@ class EngineModel:
     """One engine. Whoever drives it calls `add` and `abort` as they happen and `advance` at `next_s`, in the order of
     time."""
 
-    def __init__(self, limits: EngineModelLimits, cost: CostModel) -> None:
+    def __init__(self, limits: EngineModelLimits, cost: CostModel, scheduler: StepScheduler | None = None) -> None:
         self.next_s = math.inf
         """When the segment that runs ends; infinite while idle."""
         self.steps = 0
         self.itl = ItlHistogram()
         self._limits = limits
         self._cost = cost
-        self._scheduler = StepScheduler(limits)
-        self._blocks = self._scheduler.blocks
+        self._async = limits.async_scheduling
+        self._scheduler = StepScheduler(limits) if scheduler is None else scheduler
+        self._blocks, self._lockstep = self._scheduler.blocks, self._scheduler.lockstep
         self._came = 0
-        self._began_s = 0.0
+        self.began_s = 0.0
+        """When it began."""
         self._run = 0
         """Steps of the run of decodes that is under way; 0: a step that prefills, or idle."""
         self._aborted: list[Sequence] = []
@@ -68,12 +70,14 @@ class EngineModel:
         self._came += 1
         sequence.came = self._came
         sequence.added_s = now
+        if sequence.prefix:
+            sequence.prefix = self._limits.known(sequence.prefix)
         if self.next_s == math.inf:
             self._scheduler.wait(sequence)
             self._plan(now, now)
         elif self._scheduler.full:
             self._scheduler.wait(sequence)
-        elif not self._limits.async_scheduling or now <= self._began_s:
+        elif not self._async or now <= self.began_s:
             self._scheduler.wait(sequence)
             self._cut(self._steps_begun(now))
         else:
@@ -96,11 +100,11 @@ class EngineModel:
     def advance(self) -> Boundary:
         """Ends the segment that runs, at `next_s`, and begins the next one."""
         now = seen_s = self.next_s
-        if self._limits.async_scheduling:
-            seen_s = self._began_s + (self._run_s(self._run - 1) if self._run > 1 else 0.0)
+        if self._async:
+            seen_s = self.began_s + (self._run_s(self._run - 1) if self._run > 1 else 0.0)
         decodes, steps = self._blocks.decodes, self._run or 1
         if decodes:
-            self.itl.add((now - self._began_s) / steps, decodes * steps)
+            self.itl.add((now - self.began_s) / steps, decodes * steps)
         if self._run:
             boundary = Boundary((), self._scheduler.end_run(self._run))
         else:
@@ -112,26 +116,26 @@ class EngineModel:
         return boundary
 
     def _run_s(self, steps: int) -> float:
-        return self._cost.run_s(steps, self._blocks.decodes, self._scheduler.kv)
+        return self._cost.run_s(steps, self._blocks.decodes, self._lockstep.kv)
 
     def _steps_begun(self, now: float) -> int:
         """How many steps of the segment that runs have begun."""
         if self._run <= 1:
             return 1
-        return self._cost.steps_in(now - self._began_s, self._blocks.decodes, self._scheduler.kv)
+        return self._cost.steps_in(now - self.began_s, self._blocks.decodes, self._lockstep.kv)
 
     def _cut(self, steps: int) -> None:
         """Lets a run of decodes end after so many steps."""
         if steps < self._run:
             self.steps -= self._run - steps
             self._run = steps
-            self.next_s = self._began_s + self._run_s(steps)
+            self.next_s = self.began_s + self._run_s(steps)
 
     def _plan(self, seen_s: float, now: float) -> None:
         """The next segment, from now on; its first step is scheduled at `seen_s`."""
-        self._began_s = now
+        self.began_s = now
         self._begin(self._scheduler.schedule(seen_s))
-        if self._scheduler.settle() and self.next_s == math.inf:
+        while self._scheduler.settle() and self.next_s == math.inf:
             self._begin(self._scheduler.schedule(now))
 
     def _begin(self, run: int) -> None:
@@ -140,12 +144,12 @@ class EngineModel:
         chunks = self._scheduler.chunks
         if run:
             self.steps += run
-            self.next_s = self._began_s + self._run_s(run)
+            self.next_s = self.began_s + self._run_s(run)
         elif chunks:
             self.steps += 1
             parts = [Chunk(tokens, sequence.past) for sequence, tokens in chunks]
             completing = sum(tokens == sequence.left for sequence, tokens in chunks)
-            decodes, kv = self._blocks.decodes, self._scheduler.kv
-            self.next_s = self._began_s + self._cost.step_s(parts, decodes, kv, completing)
+            decodes, kv = self._blocks.decodes, self._lockstep.kv
+            self.next_s = self.began_s + self._cost.step_s(parts, decodes, kv, completing)
         else:
             self.next_s = math.inf

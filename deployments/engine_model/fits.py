@@ -13,14 +13,31 @@ _BOUNDED = ("max_num_seqs", "max_num_batched_tokens")
 def limits_for(model: Model, pool: Pool, file: CostFile) -> EngineModelLimits:
     """The engine's limits as the spec sets them, as far as its costs are known: never more than the file's engine had.
     The KV cache is the file's."""
+    return _limits(model, pool.accelerator != "cpu" or file.of_gpu, file)
+
+
+def simulated_limits(model: Model, file: CostFile) -> EngineModelLimits:
+    """Those of a simulated engine: whether it is on a GPU, its costs tell, and not the machine that it runs on."""
+    return _limits(model, file.of_gpu, file)
+
+
+def _limits(model: Model, gpu: bool, file: CostFile) -> EngineModelLimits:
     settings, engine = model.settings, file.engine
     sequences, step_tokens = (min(getattr(settings, key), getattr(engine, key)) for key in _BOUNDED)
     return replace(
         file.limits(),
         sequences=sequences,
         step_tokens=max(sequences, step_tokens),
-        async_scheduling=async_scheduling(model, pool.accelerator != "cpu" or file.of_gpu),
+        prefix_caching=settings.prefix_caching,
+        async_scheduling=async_scheduling(model, gpu),
+        long_prefill_tokens=_number(settings.extra.get("long_prefill_token_threshold")),
+        chunked_prefill=settings.chunked_prefill,
     )
+
+
+def _number(value: object) -> int:
+    """An engine argument of the spec, which vLLM checks when it starts; 0 where it is none."""
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def async_scheduling(model: Model, gpu: bool) -> bool:

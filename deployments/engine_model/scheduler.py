@@ -1,11 +1,12 @@
 """What an engine puts into its steps: vLLM's scheduling, without the time that steps take (`engine.py`).
 
 What a step does, in vLLM's order (`v1/core/sched/scheduler.py`, 0.32, priority scheduling): sequences that run decode a
-token each, and the one whose prompt was begun goes on; where a sequence finds no free block, the one of the highest
-priority number that came last is preempted: its blocks are freed, and it waits to prefill all of its tokens again.
-Unless one was, waiting ones begin, by priority and then by who came first, while the token budget, max_num_seqs and the
-blocks for their whole prompt allow. A sequence whose prompt is whole samples a token in that very step. So at most one
-prompt is partly prefilled, and it is that of the last sequence to have begun.
+token each, and those whose prompt was begun go on; where a sequence finds no free block, the one of the highest
+priority number that came last is preempted: its blocks are freed, and it waits to prefill again what the prefix cache
+has lost of it by then. If that is the sequence itself, those behind it are left out of the step. Unless one was
+preempted, waiting ones begin, by priority and then by who came first, while the token budget, max_num_seqs and the
+blocks for their whole prompt allow. A sequence whose prompt is whole samples a token in that very step. So without a
+limit for long prompts (`long_prefill_tokens`) at most one is partly prefilled, that of the last to have begun.
 
 With asynchronous scheduling (`limits.async_scheduling`; `v1/engine/core.py`, `step_with_batch_queue`) step N + 1 is
 scheduled when step N begins. So it does not know of requests that came during step N, and sequences that end with step
@@ -17,6 +18,7 @@ import heapq
 
 from deployments.engine_model.blocks import Blocks
 from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.lockstep import Lockstep
 from deployments.engine_model.sequence import Sequence
 
 
@@ -27,11 +29,11 @@ class StepScheduler:
         self.preemptions = 0
         self.chunks: list[tuple[Sequence, int]] = []
         """The prompts that the planned step prefills, and how many of their tokens."""
-        self.kv = 0
-        """Tokens that the sequences that decode have in the KV cache."""
         self.blocks = Blocks(limits)
+        self.lockstep = Lockstep(self.blocks)
         self._limits = limits
         self._async = limits.async_scheduling
+        self._caching = limits.prefix_caching
         self._waiting: list[tuple[int, int, Sequence]] = []
         """A heap, by priority and then by who came first."""
         self._late: list[Sequence] = []
@@ -40,11 +42,13 @@ class StepScheduler:
         """With asynchronous scheduling: those that have ended, until the step that did not know it is planned."""
         self._running: dict[int, Sequence] = {}
         """All that run, by and in the order in which they began."""
-        self._partial: Sequence | None = None
-        """The last of them, while its prompt is not whole."""
-        self._ends: list[tuple[int, int, Sequence]] = []
+        self._partial: list[Sequence] = []
+        """Those of them whose prompt is not whole, in the same order."""
+        self._preempting = False
+        """Whether the step that is planned has preempted."""
+        self._left_out: list[Sequence] = []
+        """Those that decode, but not in the step that is planned."""
         self._orders = 0
-        self._step = 0
 
     @property
     def running(self) -> int:
@@ -83,112 +87,96 @@ class StepScheduler:
         """Plans the next step, as of `seen_s`: its `chunks`; or, if there are none, for how many steps the same
         sequences decode. 0: none does, or there are chunks."""
         before = self.preemptions
-        while self.blocks.needed(self._step, 1) > self.blocks.free:
-            self._preempt()
-        self.chunks = self._pack(before, seen_s)
+        if self._left_out:
+            for sequence in self._left_out:
+                if self.runs(sequence):
+                    self.lockstep.join(sequence)
+            self._left_out.clear()
+        limit = self._limits.long_prefill_tokens
+        if not limit or len(self._running) + len(self._waiting) <= 1:
+            limit = self._limits.step_tokens
+        budget = self._go_on(limit)
+        self._preempting = self.preemptions > before
+        if self._waiting and not self._preempting:
+            self._admit(budget, limit, seen_s)
         if self.chunks:
-            self.blocks.free -= self.blocks.needed(self._step, 1)
+            self.blocks.free -= self.blocks.needed(self.lockstep.step, 1)
             return 0
         if not self.blocks.decodes:
             return 0
-        return 1 if self.preemptions > before or self._changes_soon() else self._longest_run()
+        return 1 if self._preempting or self._left_out or self._changes_soon() else self.lockstep.longest_run()
 
     def settle(self) -> bool:
-        """The step that was just planned did not know of some; the next one does. True: one of them, or another,
-        waits."""
+        """The step that was just planned did not know of some; the next one does. True: if that step was empty, the
+        next one may not be."""
         if not self._leaving and not self._late:
-            return False
+            return bool(self._left_out) or self._preempting
         for sequence in self._leaving:
             if self.runs(sequence):
-                self._leave(sequence, 1 if self.chunks else 0)
+                self._leave(sequence, 1 if self.chunks and sequence.decodes else 0)
         for sequence in self._late:
             self.wait(sequence)
         self._leaving.clear()
         self._late.clear()
-        return bool(self._waiting)
+        return bool(self._waiting) or bool(self._left_out)
 
     def end_run(self, steps: int) -> tuple[Sequence, ...]:
         """A run of decodes is over; returns those that end with it."""
-        decodes = self.blocks.decodes
-        needed = self.blocks.needed(self._step, steps)
-        self.blocks.take(needed, self.blocks.free - needed)
-        self._step += steps
-        self.kv += steps * decodes
-        return tuple(self._finished())
+        self.blocks.free -= self.blocks.needed(self.lockstep.step, steps)
+        if self._caching:
+            self.blocks.forget(self.blocks.free)
+        self.lockstep.advance(steps)
+        return self._ended([])
 
     def end_step(self, now: float) -> tuple[tuple[Sequence, ...], tuple[Sequence, ...]]:
         """A step with prompts is over; returns those that have their first token, and those that end with it."""
-        self._step += 1
-        self.kv += self.blocks.decodes
-        first, finished = [], self._finished()
+        self.lockstep.advance(1)
+        first, whole = [], []
         for sequence, tokens in self.chunks:
             sequence.past += tokens
             sequence.left -= tokens
             if sequence.left or sequence.gone:
                 continue
-            if sequence is self._partial:
-                self._partial = None
+            if sequence in self._partial:
+                self._partial.remove(sequence)
             if sequence.first_s is None:
                 sequence.first_s = now
                 first.append(sequence)
-            if self._begin_decode(sequence):
-                finished.append(sequence)
+            sequence.done += 1
+            sequence.known = sequence.past
+            if sequence.done >= sequence.output:
+                whole.append(sequence)
+            else:
+                self.lockstep.join(sequence)
         self.chunks = []
-        return tuple(first), tuple(finished)
+        return tuple(first), self._ended(whole)
 
-    def _begin_decode(self, sequence: Sequence) -> bool:
-        """The prompt is whole: a token was sampled. True: it was the last."""
-        sequence.done += 1
-        self.blocks.keep(sequence)
-        ends = sequence.done >= sequence.output
-        if not ends or (self._async and sequence.open_ended):
-            sequence.start_step = self._step
-            sequence.finish_step = self._step + sequence.output - sequence.done
-            sequence.decodes = True
-            self.blocks.join(sequence.past, self._step)
-            self.kv += sequence.past
-        if ends:
-            self._end(sequence)
-        else:
-            heapq.heappush(self._ends, (sequence.finish_step, sequence.order, sequence))
-        return ends
+    def _ended(self, ended: list[Sequence]) -> tuple[Sequence, ...]:
+        """Those whose last token is sampled by now, `ended` among them, in the order in which they began."""
+        ended += self.lockstep.ended()
+        if len(ended) > 1:
+            ended.sort(key=_order)
+        for sequence in ended:
+            sequence.gone = True
+            if not self._async:
+                self._leave(sequence)
+            else:
+                self._leaving.append(sequence)
+                if sequence.decodes and not sequence.open_ended:
+                    self.lockstep.part(sequence)
+                elif not sequence.decodes and sequence.open_ended:
+                    self.lockstep.join(sequence)
+        return tuple(ended)
 
-    def _finished(self) -> list[Sequence]:
-        """Those whose last token is sampled by now."""
-        ends, ended = self._ends, []
-        while ends and ends[0][0] <= self._step:
-            _, order, sequence = heapq.heappop(ends)
-            if self._running.get(order) is sequence and not sequence.gone:
-                sequence.done = sequence.output
-                ended.append(sequence)
-                self._end(sequence)
-        return ended
-
-    def _end(self, sequence: Sequence) -> None:
-        sequence.gone = True
-        if not self._async:
-            self._leave(sequence)
-            return
-        if sequence.decodes and not sequence.open_ended:
-            self._stop_decoding(sequence)
-        self._leaving.append(sequence)
-
-    def _leave(self, sequence: Sequence, reserved: int = 0) -> None:
-        """Its place and its blocks are free. One that decodes has `reserved` tokens' room beyond what it computed."""
+    def _leave(self, sequence: Sequence, reserved: int = 0, known: int | None = None) -> None:
+        """Its place is free, and its blocks, with those for `reserved` tokens more than it has; the prefix cache knows
+        `known` of them, if not all."""
         del self._running[sequence.order]
-        if sequence is self._partial:
-            self._partial = None
         if sequence.decodes:
-            self._stop_decoding(sequence)
-            self.blocks.give_back(sequence, sequence.past + reserved)
-        else:
-            self.blocks.give_back(sequence, sequence.past)
-
-    def _stop_decoding(self, sequence: Sequence) -> None:
-        self.blocks.part(sequence.past, sequence.start_step)
-        sequence.past += self._step - sequence.start_step
-        sequence.decodes = False
-        self.kv -= sequence.past
+            self.lockstep.part(sequence)
+        elif sequence.left and sequence in self._partial:
+            self._partial.remove(sequence)
+        self.blocks.give_back(sequence, sequence.past + reserved, sequence.past if known is None else known)
 
     def _changes_soon(self) -> bool:
         """Whether the step after the next one knows of something that the next one does not."""
@@ -196,81 +184,125 @@ class StepScheduler:
             bool(self._leaving) and (bool(self._waiting) or any(one.decodes for one in self._leaving))
         )
 
-    def _longest_run(self) -> int:
-        ends = self._ends
-        while (
-            self._running.get(ends[0][1]) is not ends[0][2] or ends[0][2].gone or ends[0][2].finish_step != ends[0][0]
-        ):
-            heapq.heappop(ends)
-        return self.blocks.fitting(self._step, ends[0][0] - self._step)
+    def _go_on(self, limit: int) -> int:
+        """Those that run go on. Returns how many tokens the step has room for beside them."""
+        blocks = self.blocks
+        needed, budget = blocks.needed(self.lockstep.step, 1), self._limits.step_tokens - blocks.decodes
+        self.chunks = []
+        if not self._partial and needed <= blocks.free:
+            if self._caching:
+                blocks.forget(blocks.free - needed)
+            return budget
+        for sequence in self._partial:
+            tokens = min(sequence.left, limit)
+            if tokens > budget:
+                if sequence.order != self._orders:  # others come behind it
+                    return self._one_by_one(limit)
+                tokens = budget
+            budget -= tokens
+            needed += blocks.count(sequence.past + tokens) - blocks.count(sequence.past)
+            self.chunks.append((sequence, tokens))
+        if needed > blocks.free:
+            return self._one_by_one(limit)
+        blocks.forget(blocks.free - needed)
+        self._take_chunks()
+        return budget
 
-    def _preempt(self) -> Sequence:
-        """The last in line leaves, and waits unless it has ended; returns it."""
-        sequence = max(self._running.values(), key=lambda one: (one.priority, one.came))
+    def _take_chunks(self) -> None:
+        """The chunks of those that go on have their blocks."""
+        for sequence, tokens in self.chunks:
+            self.blocks.free -= self.blocks.count(sequence.past + tokens) - self.blocks.count(sequence.past)
+            self.blocks.remember(sequence, sequence.past + tokens)
+
+    def _one_by_one(self, limit: int) -> int:
+        """The same as vLLM does it, where tokens or blocks do not suffice for all."""
+        blocks, budget = self.blocks, self._limits.step_tokens
+        running, index, taken = list(self._running.values()), 0, 0
+        granted: dict[Sequence, tuple[int, int]] = {}
+        while index < len(running) and budget > 0:
+            sequence = running[index]
+            if sequence.gone and not sequence.decodes:
+                index += 1
+                continue
+            past = sequence.past + (self.lockstep.step - sequence.start_step if sequence.decodes else 0)
+            tokens = 1 if sequence.decodes else min(sequence.left, limit, budget)
+            needed = blocks.count(past + tokens) - blocks.count(past)
+            while needed > blocks.free - taken:
+                victim = max(running, key=_last_in_line)
+                place = running.index(victim)
+                del running[place]
+                index -= place < index
+                freed, room = granted.pop(victim, (0, 0))
+                budget, taken = budget + freed, taken - room
+                self._preempt(victim, freed)
+                if victim is sequence:
+                    break
+            else:
+                granted[sequence] = tokens, needed
+                budget, taken = budget - tokens, taken + needed
+                blocks.forget(blocks.free - taken)
+                index += 1
+                continue
+            break
+        for sequence in running[index:]:
+            if sequence.decodes:
+                self.lockstep.part(sequence)
+                self._left_out.append(sequence)
+        self.chunks = [(one, tokens) for one, (tokens, _) in granted.items() if not one.decodes]
+        self._take_chunks()
+        return budget
+
+    def _preempt(self, sequence: Sequence, granted: int) -> None:
+        """It leaves, and waits unless it has ended. `granted`: the tokens that the step had for it."""
         self.preemptions += 1
-        if sequence.decodes and not sequence.gone:
-            sequence.done += self._step - sequence.start_step
-        self._leave(sequence)
+        decoded = sequence.decodes or sequence.gone
+        if sequence.decodes:
+            self.lockstep.part(sequence)
+        known = sequence.known if decoded and self._async and not granted else sequence.past
+        self._leave(sequence, 0, known if decoded and self._async else known + granted)
         if not sequence.gone:
-            sequence.left, sequence.past, sequence.cached = sequence.prompt + sequence.done, 0, 0
+            sequence.left, sequence.past = sequence.prompt + sequence.done, 0
             self.wait(sequence)
-        return sequence
 
-    def _pack(self, preemptions: int, seen_s: float) -> list[tuple[Sequence, int]]:
-        """The prompts, and how many of their tokens, that the next step prefills; their blocks are taken. None begins
-        where `preemptions` grew."""
-        budget = self._limits.step_tokens - self.blocks.decodes
-        self.blocks.forget(self._spare)
-        packed: list[tuple[Sequence, int]] = []
-        partial = self._partial
-        if partial is not None:
-            tokens = min(partial.left, budget)
-            blocks = self.blocks.count(partial.past + tokens) - self.blocks.count(partial.past)
-            while blocks > self._spare and self._preempt() is not partial:
-                pass
-            if partial is self._partial:
-                packed.append((partial, tokens))
-                budget -= tokens
-                self.blocks.take(blocks, self._spare - blocks)
-        while (
-            self._waiting
-            and self.preemptions == preemptions
-            and budget > 0
-            and len(self._running) < self._limits.sequences
-        ):
-            sequence = self._waiting[0][2]
-            if not self._begin(sequence, budget, packed):
+    def _admit(self, budget: int, limit: int, seen_s: float) -> None:
+        """Waiting sequences begin."""
+        blocks, waiting = self.blocks, self._waiting
+        reserved = blocks.needed(self.lockstep.step, 1)
+        while waiting and budget > 0 and len(self._running) < self._limits.sequences:
+            sequence = waiting[0][2]
+            tokens = sequence.prompt + sequence.done
+            ranges, found = blocks.find(sequence) if self._caching else ([], 0)
+            past = found * self._limits.block_tokens or sequence.past
+            chunk = min(tokens - past, limit)
+            if chunk > budget and not self._limits.chunked_prefill:
                 break
+            revived = sum(range_.blocks for range_ in ranges if not range_.users) if ranges else 0
+            if blocks.count(tokens) - found + revived > blocks.free - reserved:
+                break
+            heapq.heappop(waiting)
+            chunk = min(chunk, budget)
+            if ranges:
+                blocks.hold(sequence, ranges, found)
+            blocks.free -= blocks.count(past + chunk) - found
+            if self._caching:
+                blocks.forget(blocks.free - reserved)
+                blocks.remember(sequence, past + chunk)
+            self._orders += 1
+            sequence.order = self._orders
+            self._running[sequence.order] = sequence
             if sequence.begun_s is None:
                 sequence.begun_s = max(seen_s, sequence.added_s)
-            heapq.heappop(self._waiting)
-            budget -= packed[-1][1]
-        return packed
+                sequence.cached = past
+            sequence.past, sequence.left = past, tokens - past
+            self.chunks.append((sequence, chunk))
+            budget -= chunk
+            if chunk < sequence.left:
+                self._partial.append(sequence)
 
-    @property
-    def _spare(self) -> int:
-        """Free blocks beyond those that the next step's decodes need."""
-        return self.blocks.free - self.blocks.needed(self._step, 1)
 
-    def _begin(self, sequence: Sequence, budget: int, packed: list[tuple[Sequence, int]]) -> bool:
-        """A waiting sequence begins with what the budget lets it prefill, if there are blocks for its whole prompt.
-        False: there are not."""
-        blocks, tokens = self.blocks, sequence.prompt + sequence.done
-        held, unused = blocks.lookup(sequence)
-        shared = held * self._limits.chunk_tokens
-        past, spare = max(shared, sequence.past), self._spare
-        if blocks.count(tokens) - blocks.count(shared) + unused > spare:
-            return False
-        chunk = min(tokens - past, budget)
-        taken = blocks.count(past + chunk) - blocks.count(shared) + unused
-        self._orders += 1
-        sequence.order = self._orders
-        sequence.past = sequence.cached = past
-        sequence.left = tokens - past
-        self._running[sequence.order] = sequence
-        blocks.hold(sequence, held)
-        blocks.take(taken, spare - taken)
-        packed.append((sequence, chunk))
-        if chunk < sequence.left:
-            self._partial = sequence
-        return True
+def _order(sequence: Sequence) -> int:
+    return sequence.order
+
+
+def _last_in_line(sequence: Sequence) -> tuple[int, int]:
+    return sequence.priority, sequence.came

@@ -31,13 +31,27 @@ class ItlHistogram:
         return math.nan
 
 
+class BlockRange:
+    """Consecutive full blocks in the KV cache: the chunk's of the hash `key` from its block `start` on; without a key,
+    one sequence's from its block `start` on. So many sequences hold it."""
+
+    __slots__ = ("blocks", "key", "start", "users")
+
+    def __init__(self, key: int | None, start: int, blocks: int) -> None:
+        self.key = key
+        self.start = start
+        self.blocks = blocks
+        self.users = 1
+
+
 class Sequence:
     """One request's sequence: `prompt` tokens in, `output` tokens to be generated. `tag` is the caller's.
 
-    `prefix` holds the hashes of the prompt's leading chunks (`Limits.chunk_tokens` each), by which the engine's prefix
-    cache knows them; `cached` are the prompt tokens that were found there, or that the caller says are. `priority`: the
-    lower goes first, as in vLLM. `open_ended`: the engine learns of its end from its last token (an end-of-sequence
-    token, a stop word), and not from the request's `max_tokens`.
+    `prefix` holds the hashes of the leading chunks (`EngineModelLimits.chunk_tokens` each) of its prompt, and of its
+    answer after it as far as they are known, by which the engine's prefix cache knows them; `cached` are the prompt
+    tokens that were found there, or that the caller says are. `priority`: the lower goes first, as in vLLM.
+    `open_ended`: the engine learns of its end from its last token (an end-of-sequence token, a stop word), and not from
+    the request's `max_tokens`.
     """
 
     __slots__ = (
@@ -49,12 +63,16 @@ class Sequence:
         "done",
         "finish_step",
         "first_s",
+        "found",
+        "full",
         "gone",
         "held",
+        "known",
         "left",
         "open_ended",
         "order",
         "output",
+        "own",
         "past",
         "prefix",
         "priority",
@@ -90,8 +108,16 @@ class Sequence:
         """Tokens in the KV cache when it began to decode, or as far as it is prefilled."""
         self.done = 0
         """Tokens sampled before it began to decode (again), and in the end all."""
-        self.held = 0
-        """Chunks of `prefix` that it shares with the prefix cache."""
+        self.known = 0
+        """Tokens whose blocks the prefix cache knew a step ago, once it decodes no more."""
+        self.held: list[BlockRange] = []
+        """What it holds of the prefix cache."""
+        self.own: list[BlockRange] = []
+        """What it alone had there, and gave up when it was preempted."""
+        self.found = 0
+        """Blocks that it found there when it began."""
+        self.full = 0
+        """Its leading blocks that are in `held`."""
         self.order = 0
         self.decodes = False
         """Whether it is in each step, for one token."""

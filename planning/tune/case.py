@@ -161,12 +161,7 @@ def case_of(
     )
     setup = setup_of(spec, scaled, spec.regions_of(model)[0], cost, start_up_s=start_up_s)
     replica_profile = setup.replica_profile
-    chunk = (
-        work.chunk_tokens
-        if model.settings.prefix_caching and work.chunk_tokens % replica_profile.limits.block_tokens == 0
-        else 0
-    )
-    replica_profile = replace(replica_profile, limits=replace(replica_profile.limits, chunk_tokens=chunk))
+    replica_profile = replace(replica_profile, limits=replica_profile.limits.with_prefixes(work.chunk_tokens))
     cell = CellSettings(
         max(1, model.replicas.count),
         replica_profile.limits,

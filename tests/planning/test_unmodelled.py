@@ -41,7 +41,6 @@ def test_a_plain_model_is_modelled(tmp_path: Path) -> None:
         ("", ", speculative: {method: ngram}", "speculation", "models.m.settings.speculative"),
         ("    adapters: [{name: a, source: b}]\n", "", "lora", "models.m.adapters"),
         ("    task: embed\n", "", "embedding", "models.m.task"),
-        ("", ", chunked_prefill: false", "whole_prompts", "models.m.settings.chunked_prefill"),
         ("", ", extra: {pipeline_parallel_size: 2}", "pipeline_parallel", "extra.pipeline_parallel_size"),
         ("", ", extra: {data_parallel_size: 4}", "data_parallel", "extra.data_parallel_size"),
         ("", ", extra: {kv_transfer_config: {kv_role: kv_both}}", "disaggregation", "extra.kv_transfer_config"),

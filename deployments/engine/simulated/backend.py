@@ -4,7 +4,6 @@ replica's own process."""
 import asyncio
 import contextlib
 import logging
-from dataclasses import replace
 
 from prometheus_client import Gauge, Histogram
 
@@ -16,7 +15,7 @@ from deployments.engine.simulated.ask import CHUNK_TOKENS
 from deployments.engine.simulated.costs import read_costs
 from deployments.engine.simulated.driver import Driver
 from deployments.engine_model.engine import EngineModel
-from deployments.engine_model.fits import async_scheduling
+from deployments.engine_model.fits import simulated_limits
 from deployments.garbage import calm_garbage_collector
 
 logger = logging.getLogger(__name__)
@@ -89,8 +88,7 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) 
     costs = read_costs(model)
     await asyncio.sleep(model.simulated.start_up_s)
     cost = costs.cost_model()
-    chunk = CHUNK_TOKENS if model.settings.prefix_caching and CHUNK_TOKENS % costs.engine.block_tokens == 0 else 0
-    limits = replace(costs.limits(), chunk_tokens=chunk, async_scheduling=async_scheduling(model, costs.of_gpu))
+    limits = simulated_limits(model, costs).with_prefixes(CHUNK_TOKENS)
     engine = EngineModel(limits, cost)
     driver = Driver(engine, load, model.simulated.tokens_per_chunk, model.simulated.speed, LATE.observe)
     RUNNING.labels(model.name).set_function(lambda: load.running)

@@ -1,6 +1,7 @@
 """The simulated engine: its closed forms against steps that are taken one by one, and vLLM's rules."""
 
 import math
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -19,8 +20,8 @@ from deployments.engine_model.cost_model import (
 )
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.scheduler import StepScheduler
 from deployments.engine_model.sequence import Sequence
-from tests.deployments.engine_model.naive_engine import Arrival, NaiveEngine
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
 PREFIXES = st.sampled_from([(), (1,), (1, 2), (1, 2, 3), (1, 4), (5, 6, 7, 8, 9), tuple(range(20, 45))])
@@ -31,61 +32,96 @@ REQUESTS = st.lists(
 )
 
 
+class SteppingScheduler(StepScheduler):
+    """Plans one step at a time: runs of decodes have no closed form."""
+
+    def schedule(self, seen_s: float) -> int:
+        return min(1, super().schedule(seen_s))
+
+
+def played(
+    engine: EngineModel, requests: list[tuple[float, Sequence]]
+) -> tuple[list[float | None], dict[object, float], int]:
+    """When each request had its first token, and when it ended; and how many were preempted."""
+    finished_s = {}
+    for at_s, sequence in [*requests, (math.inf, None)]:
+        while engine.next_s < at_s:
+            now = engine.next_s
+            finished_s.update({one.tag: now for one in engine.advance().finished})
+        if sequence is not None:
+            engine.add(sequence, at_s)
+    assert engine.kv_usage == pytest.approx(0.0, abs=1e-12)
+    assert engine.running == engine.waiting == 0
+    return [sequence.first_s for _, sequence in requests], finished_s, engine.preemptions
+
+
 @pytest.mark.whole
 @settings(max_examples=300, deadline=None)
 @given(
     REQUESTS,
-    st.integers(1, 12),
-    st.integers(64, 700),
-    st.integers(1_100, 6_000),
     st.sampled_from([0.0, 3e-8, 1e-5]),
-    st.sampled_from([0, 32]),
-    st.booleans(),
+    st.builds(
+        EngineModelLimits,
+        sequences=st.integers(1, 12),
+        step_tokens=st.integers(64, 700),
+        kv_tokens=st.integers(1_100, 3_000),
+        chunk_tokens=st.sampled_from([0, 8, 16, 64]),
+        prefix_caching=st.booleans(),
+        async_scheduling=st.booleans(),
+        long_prefill_tokens=st.sampled_from([0, 0, 100]),
+    ),
 )
 def test_closed_forms_are_the_steps_that_they_stand_for(
-    requests: list[Arrival],
-    sequences: int,
-    budget: int,
-    kv: int,
-    kv_read: float,
-    chunk: int,
-    asynchronous: bool,
+    requests: list[tuple[float, int, int, tuple[int, ...], int, bool]], kv_read: float, limits: EngineModelLimits
 ) -> None:
     cost = CostModel(
         line(0.004, 2e-5),
         line(0.0, 1e-5),
         Attention(line(1e-4, 2e-6), half_square(1e-10), kv_read, 1e-8, 1e-10, 3e-6, 1e-8, 2 * kv_read),
     )
-    limits = EngineModelLimits(sequences, budget, kv, chunk_tokens=chunk, async_scheduling=asynchronous)
     arrived = np.cumsum([gap for gap, *_ in requests]).tolist()
-    arrivals = [
-        (at, prompt, output, prefix[: prompt // chunk] if chunk else (), *rest)
-        for at, (_, prompt, output, prefix, *rest) in zip(arrived, requests, strict=True)
-    ]
-    naive = NaiveEngine(limits, cost)
-    naive.run(arrivals)
-    engine, made = EngineModel(limits, cost), list[Sequence]()
-    finish = {}
-    for index, (at, prompt, output, prefix, *rest) in enumerate([*arrivals, (math.inf, 1, 1, (), 0, False)]):
-        while engine.next_s < at:
-            now = engine.next_s
-            finish.update({sequence.tag: now for sequence in engine.advance().finished})
-        if at < math.inf:
-            made.append(Sequence(index, prompt, 0, output, prefix, *rest))
-            engine.add(made[-1], at)
-    if naive.preempted and len({priority for *_, priority, _ in arrivals}) > 1:
-        # vLLM then leaves those behind the victim out of one step, which the closed forms do not.
-        assert engine.kv_usage == 0
-        assert set(finish) == set(naive.finish)
-        return
-    assert engine.preemptions == naive.preempted
-    assert [sequence.first_s for sequence in made] == pytest.approx(
-        [naive.first[index] for index in range(len(requests))], rel=1e-9, abs=1e-7
+
+    def sequences() -> list[tuple[float, Sequence]]:
+        return [
+            (at_s, Sequence(number, prompt, 0, output, prefix[: prompt // (limits.chunk_tokens or 16)], *rest))
+            for number, (at_s, (_, prompt, output, prefix, *rest)) in enumerate(zip(arrived, requests, strict=True))
+        ]
+
+    first_s, finished_s, preemptions = played(EngineModel(limits, cost), sequences())
+    stepping = EngineModel(limits, cost, SteppingScheduler(limits))
+    stepped = played(stepping, sequences())
+    assert preemptions == stepped[2]
+    assert first_s == pytest.approx(stepped[0], rel=1e-9, abs=1e-7)
+    assert [finished_s[number] for number in range(len(requests))] == pytest.approx(
+        [stepped[1][number] for number in range(len(requests))], rel=1e-9, abs=1e-7
     )
-    assert [finish[index] for index in range(len(requests))] == pytest.approx(
-        [naive.finish[index] for index in range(len(requests))], rel=1e-9, abs=1e-7
-    )
-    assert engine.kv_usage == 0
+
+
+def test_a_preempted_sequence_finds_its_blocks_again() -> None:
+    found = []
+    for caching in (False, True):
+        engine = EngineModel(EngineModelLimits(4, 256, 480, prefix_caching=caching), COST)
+        requests = [(0.0, Sequence(number, 160, 0, 160)) for number in range(2)]
+        _, finished_s, preemptions = played(engine, requests)
+        assert preemptions == 1
+        found.append(finished_s[1])
+    assert found[1] < found[0]
+
+
+def test_answers_are_found_by_the_next_turn() -> None:
+    engine = EngineModel(EngineModelLimits(4, 256, 4_096, chunk_tokens=16, prefix_caching=True), COST)
+    talk = tuple(range(8))
+    requests = [(0.0, Sequence("first", 64, 0, 65, talk)), (5.0, Sequence("second", 160, 0, 4, (*talk, 100)))]
+    played(engine, requests)
+    assert [sequence.cached for _, sequence in requests] == [0, 128]
+
+
+def test_hashes_of_less_than_a_block_are_those_of_their_block() -> None:
+    limits = EngineModelLimits(4, 256, 4_096, block_tokens=128, prefix_caching=True).with_prefixes(64)
+    assert (limits.chunk_tokens, limits.known((1, 2, 3, 4, 5))) == (64, (2, 4))
+    assert limits.with_prefixes(96).known((1, 2, 3)) == ()
+    with pytest.raises(ValueError, match="a multiple of block_tokens=128"):
+        replace(limits, chunk_tokens=96)
 
 
 @given(st.integers(1, 500), st.integers(1, 300), st.floats(0, 1e6), st.floats(0, 1e-6))

@@ -159,7 +159,7 @@ def test_shared_prefixes_are_prefilled_once_on_a_replica() -> None:
     plain = workload(count, 20.0)
     prompt = np.full(count, 520)
     shared = replace(plain, prompt_tokens=prompt, prefix=((7, 8),) * count, chunk_tokens=256)
-    limits = replace(LIMITS, chunk_tokens=256)
+    limits = replace(LIMITS, chunk_tokens=256, prefix_caching=True)
     with_cache = CellSimulator(replace(settings(), limits=limits), COST, shared).run()
     without = CellSimulator(settings(), COST, replace(shared, prefix=((),) * count)).run()
     assert np.nanmean(with_cache.ttft_s) < 0.7 * np.nanmean(without.ttft_s)
