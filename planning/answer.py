@@ -9,7 +9,7 @@ from typing import Any
 from planning.report.words import attained, duration
 from planning.simulation import RunFigures, Simulation
 from planning.simulator.outcome import Figures
-from planning.uncertainty import CostRange, Range, ranges
+from planning.uncertainty import CostRange, Range, StatedRange, ranges, stated
 
 
 class Variant(StrEnum):
@@ -66,11 +66,14 @@ class Answer:
         return min(hours), max(hours)
 
     def lanes_as_json(self) -> list[dict[str, Any]]:
-        """The figures by lane, and of all requests, with their ranges."""
-        return [
-            line.as_json() | {"range": {name: list(range_) for name, range_ in of.items()}}
-            for line, of in zip(self.lines, self.ranges, strict=True)
-        ]
+        """The figures by lane, and of all requests, with their ranges as stated (`range`), and with the lowest and
+        highest figures of the runs at the ends of the costs (`ends`)."""
+        found = []
+        for line, of in zip(self.lines, self.ranges, strict=True):
+            found_of = {name: range_of(name, line, ends) for name, ends in of.items()}
+            shown = {name: [one.low, one.high] for name, one in found_of.items()}
+            found.append(line.as_json() | {"range": shown, "ends": {name: list(ends) for name, ends in of.items()}})
+        return found
 
     def neighbours_as_json(self) -> dict[str, Any]:
         """The figures with one replica fewer and one more."""
@@ -83,9 +86,13 @@ class Answer:
 
 def with_range(name: str, line: Figures, of: Mapping[str, Range]) -> tuple[str, str]:
     """A figure as text, and its range; the range is empty where there is none."""
-    return _shown(name, float(getattr(line, name))), (
-        f"{_shown(name, of[name][0])} to {_shown(name, of[name][1])}" if name in of else ""
-    )
+    range_ = range_of(name, line, of[name]).shown(lambda value: _shown(name, value)) if name in of else ""
+    return _shown(name, float(getattr(line, name))), range_
+
+
+def range_of(name: str, line: Figures, ends: Range) -> StatedRange:
+    """The range of a figure: a time is stated within `WIDEST` of itself, a share or a count as it is."""
+    return stated(float(getattr(line, name)), ends) if name.endswith("_ms") else StatedRange(*ends)
 
 
 def _shown(name: str, value: float) -> str:

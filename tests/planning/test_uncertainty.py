@@ -11,7 +11,7 @@ from planning.answer import ENDS, Answer, Variant, neighbour_rows, variants
 from planning.simulation import RunFigures, Simulation, simulation_of
 from planning.simulator.outcome import Figures
 from planning.simulator.workload import Workload, plain_workload
-from planning.uncertainty import RELATIVE_RANGE, cost_range, ranges
+from planning.uncertainty import RELATIVE_RANGE, StatedRange, cost_range, ranges, stated
 from tests.planning.tune import cases
 
 MODEL: Model = cases.spec().models[0]
@@ -63,6 +63,13 @@ def test_a_range_holds_the_run_itself_and_both_ends() -> None:
     assert found[0]["ttft_p50_ms"] == (60, 100)
     assert found[0]["answered_in_time"] == (0.8, 1.0)
     assert "queued_mean_ms" not in found[0]  # of which some run has none
+
+
+def test_a_time_is_stated_within_forty_percent_and_says_where_it_goes_beyond() -> None:
+    assert stated(100.0, (90.0, 120.0)) == StatedRange(90.0, 120.0)
+    assert stated(100.0, (50.0, 300.0)) == StatedRange(60.0, 140.0, or_less=True, or_more=True)
+    assert stated(100.0, (50.0, 300.0)).shown(lambda value: f"{value:g} ms") == "60 ms or less to 140 ms or more"
+    assert stated(100.0, (100.0, 100.0)).shown(str) == "100.0 to 100.0"
 
 
 def work(rate: float, count: int = 200) -> Workload:
