@@ -1,8 +1,8 @@
 """Admission control: the rejection rules are asked in their order, and a rejected caller is told when to come back.
 
-Here are the contract of a rule, the built-in ones, and `AdmissionControl`, which asks them, counts rejections by lane
-and cause, and computes `Retry-After`. `registry.py` has their order; the waits are estimated elsewhere
-(`forecasts.py`).
+Here are the contract of a rule, the rules and their order (`REJECTION_RULES`), and `AdmissionControl`, which asks them,
+counts rejections by lane and cause, and computes `Retry-After`. The waits are estimated elsewhere (`forecasts.py`). How
+to add a rule: docs/extending.md.
 """
 
 import math
@@ -121,6 +121,16 @@ def lane_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection |
     claim = lane.claim(job.request.tenant)
     return Rejection(RejectCause.LANE_FULL) if claim.work + job.cost > claim.share * maximum else None
 
+
+REJECTION_RULES: tuple[RejectionRule, ...] = (
+    duplicate_id,
+    query_of_death,
+    starts_too_late,
+    tenant_limits,
+    model_full,
+    lane_full,
+)
+"""In the order in which they are asked: the first one that rejects decides."""
 
 _UNKNOWN_RATE_S = 5.0
 

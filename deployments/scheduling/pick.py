@@ -1,11 +1,11 @@
-"""Which replica gets a job, of those that it fits on: the contract of a pick, and the default one.
+"""Which replica gets a job, of those that it fits on: the contract of a pick, and the picks by name (`PICKS`).
 
 The scheduler filters (does the job fit, `Replica.wait_reason`?), a pick scores and chooses, with the reason. Its
 `load` is also the key of the heap in which the fleet keeps open replicas, so that the best few are found without
-looking at all. A pick has no state; the registry is `registry.py`.
+looking at all. A pick has no state. How to add one: docs/extending.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from deployments.scheduling.learned_state import PrefixIndex
@@ -94,3 +94,16 @@ def _minimum(job: Job, fitting: Sequence[Replica]) -> tuple[Replica, PickReason]
     if first.prefill_tokens != fitting[1].prefill_tokens:
         return first, PickReason.LEAST_PREFILL
     return first, PickReason.LEAST_DECODE
+
+
+PICKS: Mapping[str, Pick] = {
+    "min_ttft": MinTtft(),
+}
+"""By the name that a spec gives them (`scheduling.pick`)."""
+
+
+def pick_named(name: str) -> Pick:
+    """Raises ValueError where there is none of that name."""
+    if name not in PICKS:
+        raise ValueError(f"pick = {name!r}; allowed: {', '.join(PICKS)}")
+    return PICKS[name]

@@ -58,7 +58,7 @@ class SchedulingPolicy:
 
     `promoted_share` (phi) is the share of the promoted. `decode_weight` is what an output token costs, in prefill
     tokens. `stickiness_ms`: a cached prefix is left alone when using it would cost that much more expected TTFT than
-    the best replica. `pick` names how replicas are chosen (`registry.py`). A tenant without a policy has weight 1 and
+    the best replica. `pick` names how replicas are chosen (`pick.py`). A tenant without a policy has weight 1 and
     no limits.
     """
 

@@ -13,16 +13,16 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import chain
 
-from deployments.scheduling.admission import AdmissionControl, Facts
+from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
 from deployments.scheduling.contract import Admission, Step
 from deployments.scheduling.fleet import Fleet, Outage, Outliers, Starting
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.learned_state import LearnedState, ServiceRate
+from deployments.scheduling.pick import pick_named
 from deployments.scheduling.placing import Decided, Holds, Placing
 from deployments.scheduling.policy import SchedulingPolicy, TenantLimits
 from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
-from deployments.scheduling.registry import REJECTION_RULES, pick_named
 from deployments.scheduling.replica import Capacity, ReplicaStatus
 from deployments.scheduling.request import Job, Lease, Request, Suspicion, Usage
 from deployments.scheduling.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""What every pick and every rejection rule of the registry must hold, and a pick of a test's own beside them."""
+"""What every pick and every rejection rule must hold, and a pick of a test's own beside them."""
 
 import dataclasses
 import pickle
@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.scheduling import Capacity, Ending, Lease, PickReason, Scheduler, SchedulingPolicy
-from deployments.scheduling.admission import RejectionRule
+from deployments.scheduling.admission import REJECTION_RULES, RejectionRule
 from deployments.scheduling.fleet import PROBES, Fleet
 from deployments.scheduling.learned_state import PrefixIndex
-from deployments.scheduling.pick import Candidates, MinTtft
-from deployments.scheduling.registry import PICKS, REJECTION_RULES
+from deployments.scheduling.pick import PICKS, Candidates, MinTtft
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
@@ -120,7 +119,7 @@ def test_a_full_small_replica_does_not_hide_a_large_one() -> None:
 
 
 def test_a_reload_changes_the_pick() -> None:
-    with mock.patch.dict("deployments.scheduling.registry.PICKS", ALL_PICKS):
+    with mock.patch.dict("deployments.scheduling.pick.PICKS", ALL_PICKS):
         scheduler = make_scheduler(0)
         for name, kv in (("r0", 4_000), ("r1", 9_000)):
             scheduler.replica_up(name, Capacity(4, 0, kv, 300, prefill_steps=2.0), 0.0)
