@@ -69,7 +69,8 @@ class Scheduling(Section):
     `stickiness_ms`: a cached prefix is left alone when using it would cost so much more expected TTFT than the best
     replica. `bind_ahead`: requests bound to a replica beyond those that it runs, as a share of its max_num_seqs, so
     that a finished one is replaced at the next step and not at the one after. `prefill_steps`: a replica gets the next
-    prompt while less than so many steps' worth of tokens (of max_num_batched_tokens) are to be prefilled there.
+    prompt while less than so many steps' worth of tokens (of max_num_batched_tokens) are to be prefilled there. `pick`:
+    how a replica is chosen among those that have room (`deployments/scheduling/pick.py`).
     """
 
     order: Literal["deadline", "arrival"] = "deadline"
@@ -78,6 +79,7 @@ class Scheduling(Section):
     stickiness_ms: Annotated[float, Field(ge=0, le=3_600_000)] = 100.0
     bind_ahead: Annotated[float, Field(ge=0, le=1_000)] = 0.0
     prefill_steps: Annotated[float, Field(gt=0, le=100_000)] = 1.0
+    pick: Literal["min_ttft"] = "min_ttft"
 
 
 DEFAULT_CLASSES = (

@@ -69,7 +69,7 @@ class SchedulingPolicy:
     max_waiting: int = RequestLimits().max_waiting
     stickiness_ms: float = _SCHEDULING.stickiness_ms
     tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
-    pick: str = "min_ttft"
+    pick: str = _SCHEDULING.pick
 
     def lane_of(self, tokens: int) -> int:
         """The index of the lane for a request of that many tokens."""
@@ -109,6 +109,7 @@ def policy_of(spec: ClusterSpec) -> SchedulingPolicy:
             )
             for tenant in spec.tenants
         },
+        pick=settings.pick,
     )
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import pickle
+from typing import get_args
 from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.spec import Scheduling, SpecError, parse_spec
 from deployments.scheduling import Capacity, Ending, Lease, PickReason, Scheduler, SchedulingPolicy
 from deployments.scheduling.admission import REJECTION_RULES, RejectionRule
 from deployments.scheduling.fleet import PROBES, Fleet
@@ -176,3 +178,9 @@ def test_the_first_rule_that_rejects_decides(admitted: bool) -> None:
 def test_an_unknown_pick_is_refused() -> None:
     with pytest.raises(ValueError, match=r"pick = 'fastest'; allowed: min_ttft"):
         Scheduler(SchedulingPolicy(pick="fastest"))
+
+
+def test_a_spec_may_name_every_pick_and_no_other() -> None:
+    assert get_args(Scheduling.model_fields["pick"].annotation) == tuple(PICKS)
+    with pytest.raises(SpecError, match=r"scheduling\.pick = 'fastest': allowed: min_ttft"):
+        parse_spec("scheduling: {pick: fastest}")
