@@ -28,12 +28,12 @@ def _of_lanes(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
     )
     eta = GaugeMetricFamily(
         "raylane_expected_wait_seconds",
-        "The wait that a request would be told now.",
+        "The wait estimate that a new request would get.",
         labels=("model", "lane", "level"),
     )
     wait_estimates = CounterMetricFamily(
         "raylane_wait_estimates",
-        "Waits that were told, by whether their p95 held.",
+        "Wait estimates, by whether their p95 held.",
         labels=("model", "lane", "held"),
     )
     for model, snapshot in snapshots.items():
