@@ -1,6 +1,6 @@
 """Attention of one transformer block from a table of times: prompts alone, decodes alone, and both in one step.
 
-    decodes alone   = fixed + each * decodes + kv_read * KV tokens              least relative error
+    decodes alone   = fixed(decodes) + kv_read * KV tokens                      least relative error
     a prompt alone  = launch + prompt(chunk) + past(chunk) * past tokens        read off the table, by chunk
     both            = `OneKernel` in `deployments/engine_model/cost_model.py`   whose surface is the table's median
 
@@ -23,6 +23,7 @@ Rows = NDArray[np.bool_]
 FULL_SEQUENCES = 16
 """From so many decodes on, a GPU is full with them."""
 SHORT_KV = 64
+USUAL_KV = 256
 LONG_PAST = 512
 """Tokens; below, the launch hides what is read."""
 
@@ -65,10 +66,13 @@ def attention_of(points: AttentionTable, scale: float, prefilling_s: float = 0.0
 
 
 def _decodes(points: AttentionTable) -> tuple[Curve, float]:
-    """What decodes cost by their number, and each KV token that they read."""
-    sizes = np.column_stack([np.ones(len(points.time)), points.decodes, points.decodes * points.kv])
-    fixed, each, kv_read = least_relative_error(sizes, points.time).tolist()
-    return line(fixed, each), kv_read
+    """What decodes cost by their number, and each KV token that they read. Decodes with hardly any keys cost less than
+    this says, where the table has others."""
+    usual = points.where(points.kv >= min(USUAL_KV, points.kv.max()))
+    counts = np.unique(usual.decodes)
+    sizes = np.column_stack([*(usual.decodes == count for count in counts), usual.decodes * usual.kv])
+    *fixed, kv_read = least_relative_error(sizes.astype(np.float64), usual.time).tolist()
+    return Curve(tuple(counts.tolist()), tuple(fixed)), kv_read
 
 
 def one_kernel(prompts: AttentionTable, mixed: AttentionTable, kv_read: float) -> OneKernel:
