@@ -228,18 +228,18 @@ class Connection:
         return ApiError(ErrorCode.BODY_TOO_LARGE, message, headers={"connection": "close"})
 
 
-_BYTES = 8
+_DIGEST_BYTES = 8
 
 
 class Digests:
-    """Of one cell."""
+    """Keyed digests of requests, the same in all gateways of one cell."""
 
     def __init__(self, secret: str) -> None:
         self._key = hmac.digest(secret.encode(), b"raylane body digest", "sha256")
 
     def of(self, path: str, body: bytes) -> str:
-        """Of a request to `path`, with its body as its client sent it: 16 hexadecimal digits."""
-        digest = hashlib.blake2b(path.encode() + b"\0", digest_size=_BYTES, key=self._key)
+        """The digest of a request to `path`, with its body as its client sent it: 16 hexadecimal digits."""
+        digest = hashlib.blake2b(path.encode() + b"\0", digest_size=_DIGEST_BYTES, key=self._key)
         digest.update(body)
         return digest.hexdigest()
 

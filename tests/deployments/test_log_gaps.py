@@ -72,7 +72,7 @@ def test_what_was_decided_is_the_same_over_a_full_disk(disk: SmallDisk) -> None:
 
 
 class WornDisk:
-    """The `os` of `whole_lines.py` over a disk that refuses things at random, also in the middle of a line, and also to
+    """The `os` of `line_log.py` over a disk that refuses things at random, also in the middle of a line, and also to
     take it back."""
 
     def __init__(self, seed: int) -> None:
