@@ -53,7 +53,8 @@ def costs(
         f"measured[/]: steps likely take {low:.0%} to {high:.0%} of what it says"
     )
     for source in content.sources:
-        console.print(f"  {source.part}: {source.basis}, {source.share:.0%} of a busy step", highlight=False)
+        note = f" ({source.note})" if source.note else ""
+        console.print(f"  {source.part}: {source.basis}, {source.share:.0%} of a busy step{note}", highlight=False)
     for note in content.unmodelled:
         console.print(f"  [yellow]{note}[/]", highlight=False)
 
