@@ -23,7 +23,7 @@ from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
 from cli.bench.record import RunRecord
 from cli.bench.run import allow_many_connections
 from cli.console import console, fail
-from cli.options import check_outputs, chosen_model, replica_count
+from cli.options import check_outputs, chosen_model, replica_count, show_changes
 from cli.private_cell import PinError, PrivateCell
 from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
@@ -206,6 +206,7 @@ def calibrate(
 def _traffic(trace: Path, max_model_len: int, length_scale: float) -> Lengths:
     """Of the first half: a rehearsal runs the second."""
     work = rehearsed(read_trace(trace), max_model_len, length_scale, 1.0)
+    show_changes(work.changes)
     half = work.head(max(1, len(work) // 2))
     return half.prompt_tokens, half.output_tokens
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from cli.bench.client import BenchClient, EndpointError
 from cli.bench.run import allow_many_connections
 from cli.console import console, fail
-from cli.options import check_outputs, chosen_model, replica_count, tell_misfits
+from cli.options import check_outputs, chosen_model, replica_count, show_changes, tell_misfits
 from cli.private_cell import PinError, PrivateCell
 from cli.rehearse_live import Lived, LiveRunner
 from cli.server_process import ServerError
@@ -38,6 +38,11 @@ _CAPACITY_S = 30.0
 _WARM_UP = 200
 
 
+LocalReplicas = Annotated[
+    int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")
+]
+
+
 def rehearse(
     spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     trace: Annotated[
@@ -51,9 +56,7 @@ def rehearse(
     runs: Annotated[int, typer.Option(min=1, max=20, help="Live runs of each load.")] = 3,
     seconds: Annotated[float, typer.Option(min=5, max=3_600, help="How long requests arrive in each run.")] = 60.0,
     model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
-    replicas: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")
-    ] = None,
+    replicas: LocalReplicas = None,
     length_scale: Annotated[
         float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at most what fits the context).")
     ] = 1.0,
@@ -76,6 +79,7 @@ def rehearse(
     check_outputs(out=out)
     count = replica_count(chosen, replicas)
     work = rehearsed(recorded, chosen.settings.max_model_len, length_scale, spec.classes[0].ttft_ms / 1e3)
+    show_changes(work.changes)
     work = work.tail(len(work) - len(work) // 2)
     binding = binding_of(spec)
     tell_misfits(spec, chosen, costs, cost)

@@ -85,9 +85,11 @@ class Answer:
 
 
 def with_range(name: str, line: Figures, of: Mapping[str, Range]) -> tuple[str, str]:
-    """A figure as text, and its range; the range is empty where there is none."""
-    range_ = range_of(name, line, of[name]).shown(lambda value: _shown(name, value)) if name in of else ""
-    return _shown(name, float(getattr(line, name))), range_
+    """A figure as text, and its range; the range is empty where there is none, or where it would read the same."""
+    value = _shown(name, float(getattr(line, name)))
+    if name not in of or {_shown(name, end) for end in of[name]} == {value}:
+        return value, ""
+    return value, range_of(name, line, of[name]).shown(lambda end: _shown(name, end))
 
 
 def range_of(name: str, line: Figures, ends: Range) -> StatedRange:

@@ -23,16 +23,30 @@ from deployments.telemetry.published_error import Figure
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload, plain_workload
+from planning.workload.changes import ChangeKind, TraceChange
 from planning.workload.scaling import scale_lengths, scale_to_fit
-from planning.workload.trace import Trace
+from planning.workload.trace import LABELS, Trace
 
 
 def rehearsed(trace: Trace, max_model_len: int, length_scale: float, ttft_slo_s: float) -> Workload:
     """The whole trace with lengths times `length_scale`, or what makes the longest fit the context where that is less.
-    Clients bound their output."""
+    Clients bound their output. `changes` of the workload says so."""
     scale = min(length_scale, scale_to_fit(trace.prompt_tokens, trace.output_tokens, max_model_len))
     prompt, output = scale_lengths(trace.prompt_tokens, scale), scale_lengths(trace.output_tokens, scale)
-    return plain_workload(trace.arrived_s, prompt, output, ttft_slo_s)
+    count = len(trace)
+    why = f"asked for: {length_scale:g}; the longest fits {max_model_len:,} tokens"
+    shrunk = TraceChange(
+        ChangeKind.SHRUNK, count if scale < 1 else 0, count, f"all lengths multiplied by {scale:.4g} ({why})"
+    )
+    names = [name for name in (*LABELS, "session", "prefixes") if getattr(trace, name) is not None]
+    plain = TraceChange(
+        ChangeKind.ONLY_LENGTHS_USED,
+        count if names else 0,
+        count,
+        f"only times and lengths are used; left out: {', '.join(names).replace('traffic_class', 'class')}",
+    )
+    work = plain_workload(trace.arrived_s, prompt, output, ttft_slo_s)
+    return replace(work, changes=trace.changed(shrunk, plain).changes)
 
 
 def at_rate(work: Workload, rate: float, seconds: float) -> Workload:

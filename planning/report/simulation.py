@@ -15,8 +15,9 @@ from planning.report.simulated_run import WAITED_FOR, ReportedRun, Slice, held_u
 from planning.report.simulation_panels import capacity_panel, latency_panel, money_panel, queue_panel, service_panel
 from planning.report.token_panel import tokens_panel
 from planning.report.words import Card, at, attained, bound, duration, percent
-from planning.simulator.outcome import ClassShare
+from planning.simulator.outcome import ClassShare, Figures
 from planning.uncertainty import Range
+from planning.workload.changes import rejections
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
     return (
         Card("Requests", f"{whole.requests:,}", f"{answered:,} answered"),
         Card("In SLO", attained(whole.answered_in_time), f"of the {len(out.arrived_s):,} that the scheduler was given"),
-        Card("Rejected", f"{whole.rejected:,}", f"and {whole.expired:,} expired in a lane"),
+        Card("Rejected", f"{whole.rejected:,}", _rejected_note(whole, rejections(facts.changes))),
         Card(
             "TTFT p50 / p90 / p99",
             " / ".join(duration(v / 1e3) for v in (whole.ttft_p50_ms, whole.ttft_p90_ms, whole.ttft_p99_ms)),
@@ -146,6 +147,11 @@ def cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
         if usd is None
         else Card("Cost", f"${usd:,.2f}", f"${usd / millions:,.2f} per million output tokens" if millions else ""),
     )
+
+
+def _rejected_note(whole: Figures, before: Mapping[str, int]) -> str:
+    too_long = f"{sum(before.values()):,} of them too long; " if before else ""
+    return f"{too_long}{whole.expired:,} more expired in a lane"
 
 
 _LANE_FIGURES = ("answered_in_time", "ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms", "tpot_p50_ms", "queued_mean_ms")

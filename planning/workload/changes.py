@@ -47,6 +47,8 @@ class ChangeKind(StrEnum):
     """Prefixes were cut into chunks of whole KV blocks; what is less than a chunk at their end is lost."""
     PREFIXES_UNUSED = "prefixes_unused"
     """The spec switches prefix caching off."""
+    ONLY_LENGTHS_USED = "only_lengths_used"
+    """A rehearsal and a calibration use times and lengths alone."""
     CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
     """Rejected: prompt and answer are longer than the model's context, as the gateway's error of that name says."""
     KV_CACHE_EXCEEDED = "kv_cache_exceeded"

@@ -136,7 +136,10 @@ def test_what_is_too_long_is_rejected_and_told(files: tuple[str, str], tmp_path:
     assert "changes to the trace:" in shown.output
     assert "context_length_exceeded: 25 of 100 requests (25.0 %): rejected" in shown.output
     assert "sorted: 1 of 100 requests" in shown.output
-    report = json.loads(run(*arguments, "--json").stdout)
+    page = tmp_path / "report.html"
+    report = json.loads(run(*arguments, "--json", "--report", str(page)).stdout)
+    assert "Rejected: 25 of 100 requests (25.0 %)." in page.read_text(encoding="utf-8")
+    assert "25 of them too long; 0 more expired in a lane" in page.read_text(encoding="utf-8")
     whole = report["lanes"][-1]
     assert (whole["requests"], whole["rejected"]) == (100, 25)
     assert sum(lane["requests"] for lane in report["lanes"][:-1]) == 75

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from planning.rehearsal import (
     throughput,
 )
 from planning.simulator.cell import CellSettings, CellSimulator
+from planning.workload.changes import ChangeKind
 from planning.workload.trace import Trace
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
@@ -67,6 +69,20 @@ def test_a_simulated_run_has_all_figures() -> None:
 def test_stages_add_up() -> None:
     run = as_run(CellSimulator(SETTINGS, COST, at_rate(rehearsed(trace(), 8_192, 1.0, 5.0), 30.0, 30.0)).run())
     np.testing.assert_allclose(run.stages_s["lane"] + run.stages_s["engine"], run.ttft_s)
+
+
+def test_what_a_rehearsal_changes_in_a_trace_is_noted() -> None:
+    plain = rehearsed(trace(100), 8_192, 1.0, 5.0)
+    assert plain.changes == ()
+    sessions = replace(trace(100), session=np.arange(100))
+    small = rehearsed(sessions, 512, 1.0, 5.0)
+    assert [(one.kind, one.count) for one in small.changes] == [
+        (ChangeKind.SHRUNK, 100),
+        (ChangeKind.ONLY_LENGTHS_USED, 100),
+    ]
+    assert (small.prompt_tokens + small.output_tokens).max() <= 512
+    assert small.head(10).changes == small.changes
+    assert rehearsed(trace(100), 8_192, 0.5, 5.0).changes[0].what.startswith("all lengths multiplied by 0.5 (asked for")
 
 
 @pytest.mark.whole
