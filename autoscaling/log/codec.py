@@ -6,6 +6,8 @@ what changed since the line before: a mapping from index to difference if two li
 value. Trees hold no mappings, so the two are never confused.
 """
 
+from collections.abc import Iterable
+from dataclasses import astuple
 from typing import Any
 
 from autoscaling.policies.policy import Concern, PolicyReason
@@ -47,8 +49,33 @@ def patched(old: Any, change: Any) -> Any:
 
 
 SCHEMA = 4
-
 Tree = list[Any]
+
+_COUNTS = ("finished", "finished_work", "counted", "output_tokens")
+_TABLES: dict[str, tuple[type[Any], tuple[str, ...], dict[str, Any]]] = {
+    "replicas": (
+        ReplicaStats,
+        (
+            *("replica_id", "status", "sequences", "max_sequences"),
+            *("kv_tokens", "max_kv_tokens", "prefill_tokens", "tpot_s"),
+        ),
+        {"leases": 0, "prefill_tokens_per_s": 0.0, "held_by": None},
+    ),
+    "lanes": (
+        LaneStats,
+        ("name", "waiting", "work_tokens", "oldest_wait_s"),
+        {"covered": 0, "estimated": 0, "censored": 0, **dict.fromkeys(("work_s", "head_waits_for", "eta_s"))},
+    ),
+    "flows": (FlowStats, ("lane", "traffic_class", "arrived", "work", "prompt_tokens", "met", "missed", "slo_s"), {}),
+}
+"""By column of the snapshot: the rows' type, the fields that a log stores, in order, and values for the others."""
+_NOT_LOGGED: dict[str, Any] = {
+    **dict.fromkeys(("submitted", "placed", "adopted", "promoted"), 0),
+    **dict.fromkeys(("tokens_per_s", "output_error", "other_lane")),
+    "prefix_trust": 0.0,
+    "endings": {},
+    "rejections": {},
+}
 
 
 def signals_tree(signals: Signals) -> Tree:
@@ -59,29 +86,9 @@ def signals_tree(signals: Signals) -> Tree:
         signals.applied,
         signals.starting,
         signals.schedulable,
-        [
-            [
-                r.replica_id,
-                r.status,
-                r.sequences,
-                r.max_sequences,
-                r.kv_tokens,
-                r.max_kv_tokens,
-                r.prefill_tokens,
-                r.tpot_s,
-            ]
-            for r in signals.replicas
-        ],
-        [[lane.name, lane.waiting, lane.work_tokens, lane.oldest_wait_s] for lane in signals.lanes],
-        [
-            [f.lane, f.traffic_class, f.arrived, f.work, f.prompt_tokens, f.met, f.missed, f.slo_s]
-            for f in signals.flows
-        ],
-        signals.snapshot.finished,
-        signals.snapshot.finished_work,
-        signals.snapshot.counted,
-        signals.snapshot.output_tokens,
-        None if signals.latencies is None else _latencies_tree(signals.latencies),
+        *(_rows(names, getattr(signals, column)) for column, (_, names, _) in _TABLES.items()),
+        *_row(_COUNTS, signals.snapshot),
+        None if signals.latencies is None else list(astuple(signals.latencies)),
         None if signals.forecast is None else _forecast_tree(signals.forecast),
         signals.forecast_failed,
         [[name, share] for name, share in signals.attainment.items()],
@@ -90,18 +97,13 @@ def signals_tree(signals: Signals) -> Tree:
 
 def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
     """Raises ValueError, TypeError or LookupError for a tree that is not of signals."""
-    age_s, epoch, applied, starting, schedulable, replicas, lanes, flows, *rest = tree
-    finished, finished_work, counted, output_tokens, latencies, forecast, forecast_failed, attainment = rest
-    snapshot = Snapshot(
-        lanes=tuple(_lane(*lane) for lane in lanes),
-        replicas=tuple(_replica(*replica) for replica in replicas),
-        flows=tuple(FlowStats(*flow) for flow in flows),
-        finished=finished,
-        finished_work=finished_work,
-        counted=counted,
-        output_tokens=output_tokens,
-        **_NOT_KEPT,
-    )
+    age_s, epoch, applied, starting, schedulable, *tables = tree[: 5 + len(_TABLES)]
+    *counts, latencies, forecast, forecast_failed, attainment = tree[5 + len(_TABLES) :]
+    columns: dict[str, Any] = {
+        column: tuple(kind(**dict(zip(names, row, strict=True)), **rest) for row in table)
+        for (column, (kind, names, rest)), table in zip(_TABLES.items(), tables, strict=True)
+    }
+    snapshot = Snapshot(**columns, **dict(zip(_COUNTS, counts, strict=True)), **_NOT_LOGGED)
     return Signals(
         ns / 1e9,
         unix_ns / 1e9,
@@ -115,34 +117,6 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
         None if latencies is None else LatencySignals(*latencies),
         None if forecast is None else Forecast(forecast[0], forecast[1], tuple(forecast[2]), tuple(forecast[3])),
         forecast_failed,
-    )
-
-
-_NOT_KEPT: dict[str, Any] = {
-    **dict.fromkeys(("submitted", "placed", "adopted", "promoted"), 0),
-    **dict.fromkeys(("tokens_per_s", "output_error", "other_lane")),
-    "prefix_trust": 0.0,
-    "endings": {},
-    "rejections": {},
-}
-
-
-def _lane(name: str, waiting: int, work_tokens: float, oldest_wait_s: float) -> LaneStats:
-    return LaneStats(name, waiting, work_tokens, None, oldest_wait_s, None, None, 0, 0, 0)
-
-
-def _replica(
-    replica_id: str,
-    status: str,
-    sequences: int,
-    max_sequences: int,
-    kv_tokens: int,
-    max_kv_tokens: int,
-    prefill_tokens: int,
-    tpot_s: float | None,
-) -> ReplicaStats:
-    return ReplicaStats(
-        replica_id, status, 0, sequences, kv_tokens, prefill_tokens, 0.0, None, max_sequences, max_kv_tokens, tpot_s
     )
 
 
@@ -187,9 +161,13 @@ def decision_from(tree: Tree, signals: Signals) -> ScalingDecision:
     )
 
 
-def _latencies_tree(one: LatencySignals) -> Tree:
-    return [one.span_s, one.requests, one.ttft_p50_s, one.ttft_p90_s, one.ttft_p99_s, one.tpot_p90_s]
-
-
 def _forecast_tree(one: Forecast) -> Tree:
     return [one.at_s, one.step_s, list(one.work_per_s), list(one.error)]
+
+
+def _row(names: tuple[str, ...], one: object) -> Tree:
+    return [getattr(one, name) for name in names]
+
+
+def _rows(names: tuple[str, ...], table: Iterable[object]) -> Tree:
+    return [_row(names, one) for one in table]
