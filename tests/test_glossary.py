@@ -35,7 +35,10 @@ ALLOWED_NAMES = {
     ),
     *("least_loaded", "_least_loaded", "LEAST_PREFILL", "LEAST_DECODE", "least_deviance", "least_relative_error"),
 }
-ALLOWED_LINES = ("Little's law",)
+ALLOWED_LINES = ("Little's law", 'rng("silent")')
+CLEAN_ROOMS = ("autoscaling/", "benchmarks/", "planning/gauntlet/")
+REPLACED_LINES = 185
+"""Lines of code with a replaced word: to be fewer, never more."""
 
 
 def banned(*, names: bool) -> set[str]:
@@ -123,6 +126,20 @@ def test_no_document_has_a_replaced_word(path: Path) -> None:
     wrong = banned(names=False)
     lines = [line for line in path.read_text().splitlines() if not any(allowed in line for allowed in ALLOWED_LINES)]
     assert [line for line in lines if set(re.findall(r"[a-z_]+", line.lower())) & wrong] == []
+
+
+def test_few_lines_of_code_have_a_replaced_word() -> None:
+    """Docstrings, comments and messages; some rooms still have them."""
+    wrong = banned(names=False)
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files(*(f"{room}/**.py" for room in PRODUCT))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if set(re.findall(r"[a-z_]+", line.lower())) & wrong and not any(one in line for one in ALLOWED_LINES)
+    ]
+    print(*lines, sep="\n")
+    assert [line for line in lines if line.startswith(CLEAN_ROOMS)] == []
+    assert len(lines) <= REPLACED_LINES
 
 
 def test_no_public_class_name_stands_in_two_files() -> None:

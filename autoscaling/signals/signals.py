@@ -4,7 +4,7 @@ the stored columns).
 
 Counts are cumulative since the scheduler's start, so a policy takes differences over any span, and a lost reading loses
 nothing. They start again when the scheduler does: check `epoch` before taking a difference. Work is in prefill tokens:
-uncached prompt plus weighted expected output, as the scheduler books it.
+uncached prompt plus weighted expected output, as the scheduler counts it.
 """
 
 import math

@@ -153,7 +153,7 @@ class LaneVerdict:
     """One pair of runs. `short_gain`: how many times the short lane's p99 is better; `throughput`: the share of
     first-in-first-out's output tokens a second; `long_cost`: the long lane's mean wait over the conservation bound,
     `long_cost_alike`: at equal speed; `queue_steps`: the p99 of the engine's own queue in median steps; `coverage`: the
-    share of waits inside the promised p95, by lane."""
+    share of waits inside the estimated p95, by lane."""
 
     short_gain: float
     throughput: float

@@ -2,7 +2,7 @@
 
 Clients leave one after the other at random moments: while they wait in the lane (the engine is kept full by a crowd of
 endless streams), before their first byte (a long prompt is in prefill), and after it. Timed are the gateway's counts
-(lane entry, lease), asked for every 5 ms, and what the engine says of itself after each step (told at most every 50 ms;
+(lane entry, lease), asked for every 5 ms, and what the engine says of itself after each step (sent at most every 50 ms;
 no time is made better by that, only worse).
 """
 

@@ -91,7 +91,7 @@ class NeverError(RuntimeError):
 
 
 class EngineWatch:
-    """The engine's load as it was last told. An async context manager."""
+    """The engine's load as last reported. An async context manager."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> None:
         self._session = session

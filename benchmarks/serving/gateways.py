@@ -1,7 +1,7 @@
 """What a second gateway costs and gains on one hot model: `python -m benchmarks.serving.gateways`.
 
-Two clusters with one replica each are up, one with one gateway, one with two, and are loaded in turns. Told are output
-tokens a second, and the gateways' CPU time per 1,000 output tokens: with two, half of the requests ask the owner over a
+Two clusters with one replica each, one with one gateway and one with two, are loaded in turns. It reports output tokens
+a second, and the gateways' CPU time per 1,000 output tokens: with two, half of the requests ask the owner over a
 channel for each lease.
 """
 

@@ -22,8 +22,8 @@ from deployments.engine.args import arguments
 from deployments.engine.environment import replica_environment
 
 _BOOKABLE_CPUS = 16
-"""What Ray may book, not what there is: `ray.serve.llm` books three for its ingress and its engine, and would wait for
-ever on two cores."""
+"""The cores that Ray may reserve, not the existing ones: `ray.serve.llm` reserves three for its ingress and its engine,
+and would wait for ever on two."""
 
 
 class Empty:

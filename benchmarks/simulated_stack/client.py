@@ -1,7 +1,7 @@
 """The load, and a client that sends it as lightly as it can: it shares its cores with everything that it measures.
 
 Arrivals and lengths come from a recorded trace, repeated for as long as it takes, or are drawn. Each request is a
-streamed chat whose `min_tokens` tells the simulated engine where to end; the gateway is told no bound and has to guess,
+streamed chat whose `min_tokens` tells the simulated engine where to end; the gateway gets no bound and has to guess,
 as with real clients. (`raylane bench`'s client parses every event, and tells nothing of headers and pieces.)
 """
 

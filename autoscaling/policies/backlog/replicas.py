@@ -73,7 +73,7 @@ class CapacityEstimate:
             self._guess_from_share(signals, len(ready))
 
     def _calibrate(self, signals: Signals) -> None:
-        """By the prompts that arrived and the answers that the engines counted, in work as the scheduler books it."""
+        """By the prompts that arrived and the answers that the engines counted, in the scheduler's work."""
         prompt_tokens = float(sum(flow.prompt_tokens for flow in signals.flows))
         now = (
             float(signals.arrived),

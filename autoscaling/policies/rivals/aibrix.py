@@ -1,7 +1,7 @@
 """AIBrix' application-specific pod autoscaler: a gauge of each pod against a target, with a tolerance on either side
 and caps on a step.
 
-    use = mean over window_s of the mean over the ready replicas;   q = use / target;   n replicas are told to run
+    use = mean over window_s of the mean over the ready replicas;   q = use / target;   n: applied replicas
     q > 1 + up_tolerance:      min(ceil(n * q), ceil(n * max_scale_up_rate))
     q < 1 - down_tolerance:    max(ceil(n * q), floor(n / max_scale_down_rate))
     else n;   of several gauges the largest number counts

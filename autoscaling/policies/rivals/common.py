@@ -36,8 +36,7 @@ class SampleWindow:
 def answer(
     replicas: int, applied: int, before_delays: float, up: PolicyReason, terms: Mapping[str, float]
 ) -> DesiredReplicas:
-    """`replicas`, where `applied` are told to run and the policy's equation alone says `before_delays`; `up` is why it
-    adds some."""
+    """The policy's answer. `before_delays`: the number of its equation alone; `up`: the reason for a step up."""
     if replicas > applied:
         policy_reason = up if applied else PolicyReason.WAKE
     elif replicas < applied:

@@ -7,7 +7,7 @@ Every 180 s, with requests, isl and osl of the next interval as predicted from t
     rate  = the largest B / (osl * t) with t(B) <= itl_s and the TTFT of a prompt beside B others <= ttft_s;  that of B
           = 1 where none is
 
-Every 5 s, unless a change is under way (replicas told to run != replicas ready: it waits), over all n replicas:
+Every 5 s, unless a change is under way (applied != ready replicas: it waits), over all n replicas:
 
     TTFT = time to prefill what is queued there and one more prompt;    ITL = a step with its KV, one request more, and
     the usual prompts beside it
