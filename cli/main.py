@@ -37,6 +37,7 @@ GROUPS = {
         "cordon": "cli.operate:cordon",
         "drain": "cli.operate:drain",
         "shadow": "cli.shadow:shadow",
+        "models": "cli.models:models",
     },
     "Plan": {
         "bench": "cli.bench:bench",

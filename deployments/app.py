@@ -63,7 +63,9 @@ def cell_apps(spec: ClusterSpec, region: Region, run_dir: Path) -> list[CellApp]
     for model in spec.models:
         if region in spec.regions_of(model):
             scaling = scaling_config(spec, model, region, run_dir)
-            target = engine_deployment(model, spec.pool_of(model, region), spec.gateway.timeouts.total_s, scaling)
+            target = engine_deployment(
+                model, spec.pool_of(model, region), spec.gateway.timeouts.total_s, spec.artifacts, scaling
+            )
             apps.append(CellApp(app_name(model.name), target, model.replicas.count))
     return apps
 

@@ -1,5 +1,6 @@
 """The cluster spec: one file that says what there is, what is served, what is promised and how it may scale."""
 
+from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback
 from cluster.spec.cluster import ClusterSpec, Pool, Region, exchanged
 from cluster.spec.gateway import CorsSpec, GatewaySpec, RequestLimits, Timeouts
@@ -8,6 +9,7 @@ from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, Repl
 from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
 
 __all__ = [
+    "Artifacts",
     "Autoscaling",
     "Backlog",
     "ClusterSpec",

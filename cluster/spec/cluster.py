@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from cluster.hardware import Hardware
+from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, PolicySpec
 from cluster.spec.base import Name, Section
 from cluster.spec.gateway import GatewaySpec
@@ -66,6 +67,7 @@ class ClusterSpec(Section):
     prefix_sharing: Literal["tenant", "cluster"] = "tenant"
     autoscaling: Autoscaling = Autoscaling()
     gateway: GatewaySpec = GatewaySpec()
+    artifacts: Artifacts = Artifacts()
     hardware: Hardware = Hardware()
 
     @model_validator(mode="after")

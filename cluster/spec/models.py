@@ -130,8 +130,11 @@ _CPUS = {"vllm": 1.0, "simulated": 0.01}
 
 
 class Model(Section):
-    """One served model: its `source` is `demo` (the shipped demo model), a local folder, or a hub name.
+    """One served model: its `source` is `demo` (the shipped demo model), a local folder, a hub name, or
+    `s3://bucket/prefix`.
 
+    `load: cache` fetches the files into the node's cache (`artifacts`) before the engine starts; `load: stream` has the
+    engine read the weights straight from the source, by vLLM's loader `runai_streamer`.
     With `engine: simulated` nothing is loaded: `source` names what is imitated, and `simulated` says how. `autoscaling`
     replaces the cluster's section for this model. `step_log` (a folder) gets a file a replica with a line for each step
     of its engine: what `raylane calibrate` fits the costs of steps from.
@@ -139,6 +142,7 @@ class Model(Section):
 
     name: ModelName
     source: str
+    load: Literal["cache", "stream"] = "cache"
     task: Literal["generate", "embed"] = "generate"
     engine: Literal["vllm", "simulated"] = "vllm"
     simulated: Simulated | None = None
@@ -170,6 +174,11 @@ class Model(Section):
                     f"name = {self.name!r}: allowed: a name that does not end in {NAME_MARK}, which marks simulated "
                     "engines"
                 )
+            if self.load == "stream" and not self.source.startswith(("s3://", "/", "./", "../", "~")):
+                raise ValueError(
+                    f"load = 'stream' with source = {self.source!r}: allowed: an s3:// prefix or a local folder; else "
+                    "load: cache"
+                )
             return self
         if self.simulated is None:
             raise ValueError(
@@ -199,6 +208,11 @@ class Model(Section):
     def served_names(self) -> tuple[str, ...]:
         """The names that a client may ask for: the model's own, then its adapters'."""
         return (self.name, *(adapter.name for adapter in self.adapters))
+
+    @property
+    def cached_sources(self) -> tuple[str, ...]:
+        """Those of `sources` that are fetched before the engine starts."""
+        return self.sources[1:] if self.load == "stream" else self.sources
 
     @property
     def sources(self) -> tuple[str, ...]:

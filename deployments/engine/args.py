@@ -43,6 +43,7 @@ def arguments(model: Model) -> dict[str, Any]:
         "model": resolve_source(model.source),
         "served_model_name": [model.name],
         **_engine(settings),
+        **({"load_format": "runai_streamer"} if model.load == "stream" else {}),
         **_given(
             quantization=settings.quantization,
             kv_cache_memory_bytes=settings.kv_cache_memory_bytes,

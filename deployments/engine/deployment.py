@@ -25,12 +25,13 @@ import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
-from cluster.spec import Model, Pool
+from cluster.spec import Artifacts, Model, Pool
 from deployments.engine.environment import forget_foreign_variables, keep_serve_log, own_temp_dir, replica_environment
 from deployments.engine.placement import place
 from deployments.protocol import DrainReason
 
 if TYPE_CHECKING:
+    from cluster.artifacts import Held
     from deployments.engine.backend import StartBackend
     from deployments.engine.replica import ReplicaServer
 
@@ -75,12 +76,19 @@ class EngineReplica:
 
     _replica: "ReplicaServer | None" = None
     _temp_dir: str | None = None
+    _leases: tuple["Held", ...] = ()
+    """On the model's files: kept until this process ends."""
 
-    async def __init__(self, model: Model, public: bool, spot_notice_url: str | None) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, model: Model, artifacts: Artifacts, public: bool, spot_notice_url: str | None
+    ) -> None:
         forget_foreign_variables()
         keep_serve_log()
+        from deployments.engine.model_files import fetch_files
         from deployments.engine.replica import Identity, ReplicaServer
 
+        local = await asyncio.to_thread(fetch_files, model, artifacts)
+        model, self._leases = local.model, local.leases
         directory = find_directory()
         context = serve.get_replica_context().replica_id
         identity = Identity(
@@ -148,7 +156,12 @@ def _backend_of(model: Model) -> "StartBackend":
 
 
 def engine_deployment(
-    model: Model, pool: Pool, total_timeout_s: float, scaling: AutoscalingConfig | None = None, public: bool = False
+    model: Model,
+    pool: Pool,
+    total_timeout_s: float,
+    artifacts: Artifacts,
+    scaling: AutoscalingConfig | None = None,
+    public: bool = False,
 ) -> serve.Application:
     """The Serve application of `model` on `pool`, whose replicas are counted by `scaling` (`app.py`); without it,
     always the spec's count.
@@ -168,7 +181,8 @@ def engine_deployment(
         "max_constructor_retry_count": 3,
         **place(model, pool).serve_options(replica_environment(model, pool)),
     }
-    return serve.deployment(**options)(EngineReplica).bind(model, public, pool.spot_notice_url if pool.spot else None)
+    notice = pool.spot_notice_url if pool.spot else None
+    return serve.deployment(**options)(EngineReplica).bind(model, artifacts, public, notice)
 
 
 def _host(public: bool) -> str:

@@ -35,7 +35,7 @@ def all_local(model: Model) -> bool:
     speculative = model.settings.speculative
     models = [model.source, *([speculative.model] if speculative and speculative.model else [])]
     resolved = [*map(resolve_source, models), *(resolve_adapter(adapter.source) for adapter in model.adapters)]
-    return all(path.startswith("/") for path in resolved)
+    return all(path.startswith(("/", "s3://")) for path in resolved)
 
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"

@@ -1,0 +1,21 @@
+"""The files of models and adapters: where they come from, and the cache that holds them on a node.
+
+`sources.py` reads a spec's `source`; `pull.py` makes a local folder of it. It asks an origin (`s3.py`, `hub.py`,
+`folder.py`) for a listing, fetches what the cache (`cache.py`) lacks, and holds the entry. `ranged.py` and `extents.py`
+fetch in parts and remember what is there.
+"""
+
+from cluster.artifacts.cache import Held, ModelCache
+from cluster.artifacts.pull import LocalFiles, local_files
+from cluster.artifacts.sources import ArtifactError, StorageUnavailable, missing_sources, resolve_source
+
+__all__ = [
+    "ArtifactError",
+    "Held",
+    "LocalFiles",
+    "ModelCache",
+    "StorageUnavailable",
+    "local_files",
+    "missing_sources",
+    "resolve_source",
+]

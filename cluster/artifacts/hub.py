@@ -1,0 +1,134 @@
+"""A hub name (`org/model`, or `org/model@revision`) as the origin of files, by huggingface_hub: its token, its endpoint
+(`HF_ENDPOINT`), its resume. Checked here against the hub's checksums."""
+
+import glob
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from cluster.artifacts.extents import crc_from
+from cluster.artifacts.manifest import CachedFile, ProgressReport, RemoteFile, checked_listing
+from cluster.artifacts.sources import ArtifactError, StorageUnavailable
+
+_OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".tflite", ".ot")
+_UNAVAILABLE: tuple[type[Exception], ...] = (
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    *(kind for kind in HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError" and issubclass(kind, Exception)),
+)
+"""HTTPError is that of huggingface_hub's HTTP library, which depends on its version: a connection that failed, a status
+that is none of the others."""
+ResultT = TypeVar("ResultT")
+
+
+def engine_files(names: Sequence[str]) -> list[str]:
+    """The files that an engine reads: where there are safetensors, no weights of another format; no hidden files, and
+    no second copy of the weights in `original/` or as `consolidated*`."""
+    top = [name for name in names if "/" not in name]
+    has_safetensors = any(name.endswith(".safetensors") for name in top)
+    has_sharded = any(name.endswith(".safetensors") and not name.startswith("consolidated") for name in top)
+    return [
+        name
+        for name in names
+        if not name.startswith((".", "original/"))
+        and not (has_safetensors and name.endswith(_OTHER_FORMATS))
+        and not (has_sharded and name.startswith("consolidated"))
+    ]
+
+
+class HubOrigin:
+    """The files of a model on the hub. A file's tag is its SHA-256 (of a large file) or its git blob's SHA-1."""
+
+    def __init__(self, source: str, connections: int) -> None:
+        self.source = source
+        self._repository, _, revision = source.partition("@")
+        self._revision: str | None = revision or None
+        self._connections = connections
+
+    def listing(self) -> tuple[RemoteFile, ...]:
+        """What an engine reads of the repository, at one commit. Raises ArtifactError."""
+        info = self._asked(lambda: HfApi().model_info(self._repository, revision=self._revision, files_metadata=True))
+        self._revision = info.sha
+        found = {file.rfilename: file for file in info.siblings or ()}
+        files = []
+        for name in engine_files(list(found)):
+            file = found[name]
+            tag = f"sha256:{file.lfs.sha256}" if file.lfs else f"git:{file.blob_id}"
+            files.append(RemoteFile(name, int(file.size or 0), tag, f"{self._repository}/{name}"))
+        if not files:
+            raise ArtifactError(f"source {self.source!r}: the repository holds no model's files")
+        return checked_listing(self.source, files)
+
+    def fetch(self, files: Sequence[RemoteFile], partial: Path, report: ProgressReport) -> tuple[CachedFile, ...]:
+        """Fetches them. Raises ArtifactError, OSError."""
+        folder, total = partial / "files", sum(file.size for file in files)
+        report("fetching", 0, total)
+        self._asked(
+            lambda: snapshot_download(
+                self._repository,
+                revision=self._revision,
+                local_dir=folder,
+                allow_patterns=[glob.escape(file.name) for file in files],
+                max_workers=self._connections,
+            )
+        )
+        shutil.rmtree(folder / ".cache", ignore_errors=True)
+        report("checking", total, total)
+        return tuple(self._checked(file, folder / file.name) for file in files)
+
+    def _checked(self, file: RemoteFile, path: Path) -> CachedFile:
+        kind, _, expected = file.tag.partition(":")
+        digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(usedforsecurity=False)
+        if kind == "git":
+            digest.update(f"blob {file.size}\0".encode())
+        with path.open("rb") as opened:
+            while piece := opened.read(1 << 20):
+                digest.update(piece)
+            crc = crc_from(opened.fileno(), 0, file.size)
+        if digest.hexdigest() != expected or crc is None:
+            path.unlink()
+            raise ArtifactError(f"{file.key}: its content does not match its {kind}; it was removed, try it again")
+        return CachedFile(name=file.name, size=file.size, tag=file.tag, crc64nvme=crc, checked_by=kind)
+
+    def is_in_hub_cache(self) -> bool:
+        """Whether huggingface_hub's own cache holds the model's configuration, and so perhaps its files."""
+        try:
+            return isinstance(try_to_load_from_cache(self._repository, "config.json", revision=self._revision), str)
+        except HFValidationError:
+            return False
+
+    def _asked(self, ask: Callable[[], ResultT]) -> ResultT:
+        where = f"source {self.source!r}"
+        try:
+            return ask()
+        except GatedRepoError as error:
+            raise ArtifactError(
+                f"{where}: gated; allowed: a token (HF_TOKEN) whose owner has been granted access"
+            ) from error
+        except RevisionNotFoundError as error:
+            raise ArtifactError(
+                f"{where}: the repository has no such revision; allowed: a branch, tag or commit"
+            ) from error
+        except (RepositoryNotFoundError, HFValidationError) as error:
+            raise ArtifactError(
+                f"{where}: no such model on the hub, or a private one; allowed: a hub name, and for a private one a "
+                "token (HF_TOKEN)"
+            ) from error
+        except _UNAVAILABLE as error:
+            words = " ".join(str(error).split()) or type(error).__name__
+            raise StorageUnavailable(
+                f"{where}: the hub cannot be used: {words}; what has been fetched is kept"
+            ) from error

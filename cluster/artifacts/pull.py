@@ -1,0 +1,155 @@
+"""From a source to a local folder: fetched once for each node, however many processes ask, and held while in use."""
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.artifacts.cache import Held, ModelCache, boot_id
+from cluster.artifacts.extents import crc_from
+from cluster.artifacts.manifest import Manifest, Origin, ProgressReport, entry_name, version_of
+from cluster.artifacts.sources import S3, ArtifactError, StorageUnavailable, is_shipped, resolve_source
+from cluster.spec import Artifacts
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """Where a source's files are: a folder's path (or a name that the engine resolves by itself), and the lease on it,
+    where it is in the cache."""
+
+    path: str
+    held: Held | None = None
+
+
+def quiet(what: str, there: int, total: int) -> None:
+    """Reports nothing."""
+
+
+def open_cache(settings: Artifacts) -> ModelCache:
+    """The cache of this node. Raises ArtifactError."""
+    return ModelCache(Path(settings.cache), settings.max_bytes)
+
+
+def local_files(source: str, settings: Artifacts, report: ProgressReport = quiet) -> LocalFiles:
+    """The files of a source on this node, fetched if need be. Raises ArtifactError.
+
+    When the store cannot be used, a version that this node already has is.
+    """
+    origin = origin_of(source, settings)
+    if origin is None:
+        return LocalFiles(resolve_source(source))
+    cache = open_cache(settings)
+    try:
+        held = pull(origin, cache, report)
+    except StorageUnavailable as error:
+        found = cache.newest(origin.source)
+        if found is not None and not damage(found):
+            logger.warning("%s; this node's own copy is used, as it was fetched before", error)
+            return LocalFiles(str(found.files), found)
+        if _is_in_hub_cache(origin):
+            logger.warning("%s; left to the engine, since Hugging Face's own cache knows the model", error)
+            return LocalFiles(source)
+        raise
+    return LocalFiles(str(held.files), held)
+
+
+def origin_of(source: str, settings: Artifacts) -> Origin | None:
+    """Where to fetch a source from; None where the engine is to use it as it is. Raises ArtifactError."""
+    resolved = resolve_source(source)
+    if resolved.startswith(S3):
+        from cluster.artifacts.s3 import S3Origin  # boto3 takes half a second to import
+
+        return S3Origin(resolved, settings.part_mib << 20, settings.connections)
+    if resolved.startswith("/"):
+        if not settings.copy_folders or is_shipped(source):
+            return None
+        from cluster.artifacts.folder import FolderOrigin
+
+        return FolderOrigin(resolved, settings.part_mib << 20, settings.connections)
+    if os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
+        return None
+    from cluster.artifacts.hub import HubOrigin
+
+    return HubOrigin(resolved, settings.connections)
+
+
+def _is_in_hub_cache(origin: Origin) -> bool:
+    known: Callable[[], bool] | None = getattr(origin, "is_in_hub_cache", None)
+    return known is not None and known()
+
+
+def pull(origin: Origin, cache: ModelCache, report: ProgressReport = quiet) -> Held:
+    """The origin's files as they are now, in the cache. Processes that ask at the same time wait for the first one.
+    Raises ArtifactError; what was fetched until then is kept, and used by the next pull."""
+    files = origin.listing()
+    version = version_of(files)
+    name = entry_name(origin.source, version)
+    total = sum(file.size for file in files)
+    if (held := _ready(cache, name, may_read=False)) is not None:
+        return held
+    try:
+        with cache.downloading(name) as partial:
+            if (held := _ready(cache, name, may_read=True)) is not None:
+                return held
+            cache.make_room(name, origin.source, total)
+            fetched = origin.fetch(files, partial, report)
+            manifest = Manifest(source=origin.source, version=version, files=fetched, boot_id=boot_id())
+            held = cache.publish(name, manifest)
+    except OSError as error:
+        raise ArtifactError(_disk_trouble(origin.source, cache.folder, error)) from error
+    report("ready", total, total)
+    return held
+
+
+def _disk_trouble(source: str, folder: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"source {source!r}: the disk of {folder} is full; free some space, and pull again: it goes on from here"
+    return f"source {source!r}: {folder}: {error.strerror or error}"
+
+
+def _ready(cache: ModelCache, name: str, may_read: bool) -> Held | None:
+    """A lease on the entry, if it is there and sound. After a start of the machine its files are read once
+    (`may_read`); a damaged entry is removed."""
+    held = cache.hold(name)
+    if held is None:
+        return None
+    is_new_boot = False
+    try:
+        is_new_boot = held.manifest().boot_id not in (None, boot_id())
+        if is_new_boot and not may_read:
+            held.release()
+            return None
+        problems = damage(held, read=is_new_boot)
+    except ArtifactError as error:  # a manifest that cannot be read
+        problems = [str(error)]
+    if not problems:
+        if is_new_boot:
+            cache.settle(held)
+        return held
+    held.release()
+    if may_read:
+        logger.warning("%s is damaged (%s), and fetched again", name, "; ".join(problems))
+        cache.evict(name)
+    return None
+
+
+def damage(held: Held, read: bool = False) -> list[str]:
+    """What is wrong with an entry's files: missing, of another size, or (`read`) of other content. Raises
+    ArtifactError."""
+    problems = []
+    for file in held.manifest().files:
+        path = held.files / file.name
+        try:
+            with path.open("rb", buffering=0) as opened:
+                size = os.fstat(opened.fileno()).st_size
+                if size != file.size:
+                    problems.append(f"{file.name}: {size} bytes, not {file.size}")
+                elif read and crc_from(opened.fileno(), 0, size) != file.crc64nvme:
+                    problems.append(f"{file.name}: its content has changed")
+        except OSError as error:
+            problems.append(f"{file.name}: {error.strerror}")
+    return problems

@@ -1,0 +1,214 @@
+"""Files fetched in ranges by several connections, with resume and checks: for any source that can be read from an
+offset.
+
+Every chunk is written to its place in the file, and then noted with its CRC (`extents.py`). A process that ends in
+whatever way loses at most a chunk a connection; the next one checks what is noted against what is on the disk, and
+requests the rest. A `part` is what one request asks for.
+"""
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from awscrt.checksums import crc64nvme
+
+from cluster.artifacts.extents import Extents, Span
+from cluster.artifacts.manifest import CachedFile, ProgressReport, RemoteFile
+from cluster.artifacts.sources import ArtifactError
+
+CHUNK = 512 << 10
+"""Bytes that are written and noted at once."""
+_TRIES = 5
+"""Requests in a row that bring no byte before the download fails."""
+_PAUSE_S = 0.25
+"""Before the second try; twice as long before each further one (seconds)."""
+_REPORT_S = 0.2
+
+ReadInto = Callable[[memoryview], int]
+Opener = Callable[[RemoteFile, int, int], AbstractContextManager[ReadInto]]
+"""Opens the bytes from a start to an end (exclusive) of a file. Raises Interrupted, ArtifactError."""
+
+
+class Interrupted(Exception):
+    """A transfer that broke off, and may succeed when it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How a file compares with the source's own checksum: which that is, and the spans that differ."""
+
+    by: str
+    wrong: tuple[Span, ...] = ()
+
+
+Checker = Callable[[RemoteFile, Path, int], Checked]
+"""Compares a whole file, whose CRC-64/NVME is given, with what its source knows of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How to fetch: `opener` and `checker` are the source's."""
+
+    opener: Opener
+    checker: Checker
+    part_bytes: int
+    connections: int
+
+
+class RangedDownload:
+    """One download of `files` into `partial/files`."""
+
+    def __init__(self, files: Sequence[RemoteFile], partial: Path, transfer: Transfer, report: ProgressReport) -> None:
+        self._files, self._folder, self._transfer, self._report = files, partial / "files", transfer, report
+        self._make_files()
+        self._extents = Extents(partial / "extents", self._folder, files)
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._stop = threading.Event()
+        self._total = sum(file.size for file in files)
+        self._missing = sum(end - start for index in range(len(files)) for start, end in self._gaps(index))
+        self._reported = 0.0
+        self._done: dict[int, CachedFile] = {}
+        self._wrong: dict[int, Checked] = {}
+
+    def run(self) -> tuple[CachedFile, ...]:
+        """Fetches what is missing and checks every file; what is wrong is fetched once more. Raises ArtifactError;
+        OSError of the disk."""
+        try:
+            self._fetch(range(len(self._files)))
+            if self._wrong:
+                again, self._wrong = sorted(self._wrong), {}
+                self._fetch(again)
+            for index, checked in self._wrong.items():
+                raise ArtifactError(
+                    f"{self._files[index].key}: its content does not match its {checked.by}, fetched twice; either "
+                    "the store holds a damaged file, or something on the way damages it"
+                )
+        finally:
+            self._extents.close()
+        return tuple(self._done[index] for index in range(len(self._files)))
+
+    def _make_files(self) -> None:
+        for file in self._files:
+            path = self._folder / file.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("ab") as opened:
+                opened.truncate(file.size)
+
+    def _gaps(self, index: int) -> list[Span]:
+        return self._extents.gaps(index, self._files[index].size)
+
+    def _parts(self, index: int) -> list[Span]:
+        """What is missing of a file, cut where its parts end; an empty span where nothing is."""
+        size, parts = self._transfer.part_bytes, []
+        for start, end in self._gaps(index):
+            while start < end:
+                cut = min(end, (start // size + 1) * size)
+                parts.append((start, cut))
+                start = cut
+        return parts or [(0, 0)]
+
+    def _fetch(self, indices: Iterable[int]) -> None:
+        jobs = [(index, *part) for index in indices for part in self._parts(index)]
+        left = Counter(index for index, _, _ in jobs)
+        with ThreadPoolExecutor(self._transfer.connections, "artifact") as pool:
+            try:
+                for done in as_completed([pool.submit(self._work, left, *job) for job in jobs]):
+                    done.result()
+            except BaseException:
+                self._stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _work(self, left: Counter[int], index: int, start: int, end: int) -> None:
+        self._copy(index, start, end)
+        with self._lock:
+            left[index] -= 1
+            is_last = left[index] == 0
+        if is_last and not self._stop.is_set():
+            self._check(index)
+
+    def _check(self, index: int) -> None:
+        file, crc = self._files[index], self._extents.crc(index)
+        checked = self._transfer.checker(file, self._folder / file.name, crc)
+        if checked.wrong:
+            self._extents.forget(index, checked.wrong)
+            self._wrong[index] = checked
+        else:
+            self._done[index] = CachedFile(
+                name=file.name, size=file.size, tag=file.tag, crc64nvme=crc, checked_by=checked.by
+            )
+
+    def _copy(self, index: int, start: int, end: int) -> None:
+        """Fetches a part; where that breaks off, the rest of it. Raises ArtifactError after five tries in vain."""
+        tries = 0
+        target = os.open(self._folder / self._files[index].name, os.O_WRONLY)
+        try:
+            while start < end and not self._stop.is_set():
+                came, trouble = self._request(index, target, start, end)
+                start += came
+                tries = 0 if came else tries + 1
+                if trouble is not None and tries == _TRIES:
+                    raise ArtifactError(f"{self._files[index].key}: {trouble}; what has been fetched is kept")
+                if trouble is not None:
+                    self._stop.wait(_PAUSE_S * 2 ** max(0, tries - 1))
+        finally:
+            os.close(target)
+
+    def _request(self, index: int, target: int, start: int, end: int) -> tuple[int, Interrupted | None]:
+        """The bytes that came of one request, and what broke it off."""
+        at = start
+        try:
+            with self._transfer.opener(self._files[index], start, end) as read_into:
+                while at < end and not self._stop.is_set():
+                    chunk = self._buffer[: min(CHUNK, end - at)]
+                    size, trouble = _filled(read_into, chunk)
+                    if size:
+                        self._write(index, target, at, chunk[:size])
+                        at += size
+                    if trouble is not None:
+                        return at - start, trouble
+        except Interrupted as trouble:
+            return at - start, trouble
+        return at - start, None
+
+    def _write(self, index: int, target: int, at: int, piece: memoryview) -> None:
+        written = 0
+        while written < len(piece):
+            written += os.pwrite(target, piece[written:], at + written)
+        self._extents.add(index, at, at + len(piece), crc64nvme(piece))
+        with self._lock:
+            self._missing -= len(piece)
+            is_due = time.monotonic() - self._reported > _REPORT_S
+            if is_due:
+                self._reported = time.monotonic()
+        if is_due:
+            self._report("fetching", self._total - self._missing, self._total)
+
+    @property
+    def _buffer(self) -> memoryview:
+        """This thread's."""
+        buffer: memoryview | None = getattr(self._local, "buffer", None)
+        if buffer is None:
+            buffer = self._local.buffer = memoryview(bytearray(CHUNK))
+        return buffer
+
+
+def _filled(read_into: ReadInto, chunk: memoryview) -> tuple[int, Interrupted | None]:
+    """How much of `chunk` was filled, and what broke it off."""
+    size = 0
+    while size < len(chunk):
+        try:
+            came = read_into(chunk[size:])
+        except Interrupted as trouble:
+            return size, trouble
+        if not came:
+            return size, Interrupted("the answer ended before its last byte")
+        size += came
+    return size, None

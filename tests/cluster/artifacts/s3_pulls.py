@@ -1,0 +1,96 @@
+"""What the tests against the S3 server share: the server, models in its buckets, and `raylane models pull` as a process
+of its own."""
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.s3.server import S3Server, s3_server
+
+PART_MIB = 5
+"""The smallest that S3 allows in a multipart upload; also what is asked for at once."""
+PART = PART_MIB << 20
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A server with an empty bucket `models`."""
+    pytest.importorskip("swift", reason="the S3 server (PyPI `swift`) is not installed")
+    with tempfile.TemporaryDirectory(prefix="s3-") as folder, s3_server(Path(folder)) as server:
+        server.client().create_bucket(Bucket="models")
+        yield server
+
+
+def upload(server: S3Server, prefix: str, sizes: dict[str, int]) -> dict[str, bytes]:
+    """Random files below `prefix`; those of more than a part in several parts. Returns their contents."""
+    from boto3.s3.transfer import TransferConfig
+
+    client, contents = server.client(), {}
+    for name, size in sizes.items():
+        contents[name] = random.Random(f"{prefix}/{name}").randbytes(size)
+        with tempfile.TemporaryFile() as file:
+            file.write(contents[name])
+            file.seek(0)
+            config = TransferConfig(multipart_threshold=PART + 1, multipart_chunksize=PART, max_concurrency=2)
+            client.upload_fileobj(file, "models", f"{prefix}/{name}", Config=config)
+    return contents
+
+
+@dataclass(frozen=True)
+class Puller:
+    """Runs `raylane models pull` on a cache."""
+
+    cache: Path
+    environment: dict[str, str]
+
+    def start(self, source: str, **environment: str) -> "subprocess.Popen[str]":
+        """As a process. Its standard error has no colours."""
+        command = [sys.executable, "-m", "cli.main", "models", "pull", source, "--spec", self.spec]
+        variables = {**os.environ, **self.environment, **environment, "NO_COLOR": "1", "COLUMNS": "400"}
+        return subprocess.Popen(
+            command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def pull(self, source: str, **environment: str) -> tuple[int, str]:
+        """Its exit code, and what it printed."""
+        process = self.start(source, **environment)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out + err
+
+    @property
+    def spec(self) -> str:
+        """A spec whose cache is this one."""
+        path = self.cache.parent / "spec.yaml"
+        path.write_text(
+            "name: s3\nregions: [{name: here, pools: [{name: cpu}]}]\n"
+            "models: [{name: m, source: demo, settings: {max_model_len: 64}}]\n"
+            f"artifacts: {{cache: {self.cache}, part_mib: {PART_MIB}, connections: 4}}\n"
+        )
+        return str(path)
+
+    def files(self) -> dict[str, bytes]:
+        """The contents of the only entry."""
+        (entry,) = (self.cache / "entries").iterdir()
+        root = entry / "files"
+        return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    def entries(self) -> list[Any]:
+        """Whole entries."""
+        return list((self.cache / "entries").iterdir()) if (self.cache / "entries").exists() else []
+
+    def fetched(self) -> int:
+        """Bytes that a broken-off download has noted."""
+        total = 0
+        for journal in self.cache.glob("partial/*/extents"):
+            for line in journal.read_text().splitlines():
+                words = line.split()
+                total += int(words[2]) - int(words[1]) if len(words) == 4 else 0
+        return total

@@ -1,0 +1,61 @@
+"""A replica's model, on its node before the engine starts."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.artifacts import ArtifactError
+from cluster.spec import Artifacts, EngineSettings, LoraAdapter, Model, Speculative
+from deployments.engine import model_files
+from deployments.engine.args import arguments
+from deployments.engine.environment import all_local
+from deployments.engine.model_files import fetch_files
+
+
+def folder(path: Path, mark: str) -> str:
+    path.mkdir()
+    (path / mark).write_text("{}")
+    (path / "weights").write_bytes(b"x" * 1_000)
+    return str(path)
+
+
+def test_model_adapters_and_draft_become_folders_that_are_held(tmp_path: Path) -> None:
+    draft = Speculative(method="draft_model", model=folder(tmp_path / "draft", "config.json"))
+    model = Model(
+        name="m",
+        source=folder(tmp_path / "model", "config.json"),
+        settings=EngineSettings(max_model_len=64, speculative=draft),
+        adapters=(LoraAdapter(name="a", source=folder(tmp_path / "adapter", "adapter_config.json")),),
+    )
+    local = fetch_files(model, Artifacts(cache=str(tmp_path / "cache"), copy_folders=True))
+    assert len(local.leases) == 3
+    assert all((Path(source) / "weights").is_file() for source in local.model.sources)
+    assert all(str(tmp_path / "cache") in source for source in local.model.sources)
+    values = arguments(local.model)
+    assert values["model"] == local.model.source
+    assert values["speculative_config"]["model"] == local.model.sources[2]
+    assert all_local(local.model)
+    for lease in local.leases:
+        lease.release()
+
+
+def test_a_stream_is_left_to_vllms_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = EngineSettings(max_model_len=64)
+    model = Model(name="m", source="s3://bucket/model", load="stream", settings=settings)
+    with pytest.raises(ArtifactError, match=r"models\.m\.load = 'stream': needs the package runai-model-streamer"):
+        fetch_files(model, Artifacts(cache=str(tmp_path)))
+    monkeypatch.setattr(model_files.importlib.util, "find_spec", lambda name: object())
+    local = fetch_files(model, Artifacts(cache=str(tmp_path)))
+    assert (local.model, local.leases) == (model, ())
+    values = arguments(local.model)
+    assert (values["model"], values["load_format"]) == ("s3://bucket/model", "runai_streamer")
+
+
+def test_only_what_a_loader_can_read_may_be_streamed() -> None:
+    with pytest.raises(ValueError, match=r"load = 'stream' with source = 'org/model': allowed: an s3:// prefix or a"):
+        Model(name="m", source="org/model", load="stream", settings=EngineSettings(max_model_len=64))
+
+
+def test_the_cached_loader_is_vllms_own() -> None:
+    model = Model(name="m", source="demo", settings=EngineSettings(max_model_len=64))
+    assert "load_format" not in arguments(model)
