@@ -32,10 +32,10 @@ def register() -> None:
     signal_when_parent_dies(signal.SIGKILL, parent.pid)
     if "torch" in sys.modules:
         from deployments.engine.compiling import announce
-        from deployments.engine.vllm_patches import patch_lora_logits
+        from deployments.engine.vllm_patches import patch_vllm
 
         announce()
-        patch_lora_logits()
+        patch_vllm()
 
 
 def signal_when_parent_dies(number: signal.Signals, parent: int) -> None:

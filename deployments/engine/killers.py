@@ -10,21 +10,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RequestTraits:
-    """Of one request: `prompt_tokens` of its longest prompt, the `seed` that it samples with (None: none, or it does
-    not sample)."""
+    """Of one request. `prompt_logprobs`: it asks for log probabilities of its prompt."""
 
-    prompt_tokens: int
-    seed: int | None
+    prompt_logprobs: bool
 
 
 @dataclass(frozen=True, slots=True)
 class EngineBuild:
-    """vLLM's version, the kind of device it runs on (vLLM's own word: `cpu`, `cuda`), and the most tokens of one
-    step."""
+    """vLLM's version, the kind of device it runs on (vLLM's own word: `cpu`, `cuda`), and whether it has an adapter
+    that changes the output layer."""
 
     version: str
     device: str
-    step_tokens: int
+    adapted_output: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +37,19 @@ class Killer:
     allowed: str
     kills: Callable[[RequestTraits, EngineBuild], bool]
 
-    def reported(self, asked: RequestTraits, engine: EngineBuild) -> str:
-        where = f"vLLM {engine.version} on {engine.device}"
-        allowed = self.allowed.format(step_tokens=engine.step_tokens)
-        return f"{self.field} with a prompt of {asked.prompt_tokens} tokens: {where} {self.reason}; allowed: {allowed}"
+    def reported(self, engine: EngineBuild) -> str:
+        return f"{self.field}: vLLM {engine.version} on {engine.device} {self.reason}; allowed: {self.allowed}"
 
 
 KILLERS = (
     Killer(
         version="0.32",
         device="cpu",
-        field="seed",
-        # gpu_model_runner.py sets the generator's offset back after a step that ends within a prompt; torch's generator
-        # for CPUs has none.
-        reason="ends when a prompt with a seed is prefilled in several steps",
-        allowed="at most {step_tokens} tokens (max_num_batched_tokens), temperature 0, or no seed",
-        kills=lambda asked, engine: asked.seed is not None and asked.prompt_tokens > engine.step_tokens,
+        field="prompt_logprobs",
+        # PunicaWrapperCPU.add_lora_logits takes the rows of a prompt's logits for sequences (`vllm_patches.py`).
+        reason="ends when it computes them beside other requests while an adapter of the output layer is loaded",
+        allowed="no prompt_logprobs (echo with logprobs), or a model without adapters of lm_head",
+        kills=lambda asked, engine: asked.prompt_logprobs and engine.adapted_output,
     ),
 )
 

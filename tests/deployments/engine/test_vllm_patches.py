@@ -1,12 +1,14 @@
 """What is patched in vLLM's CPU build, against the very classes of the installed version."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from deployments.engine.vllm_patches import patch_lora_logits
+from deployments.engine.vllm_patches import patch_lora_logits, patch_seeded_prompts
 
 pytestmark = pytest.mark.whole  # importing vLLM takes seconds
 
@@ -54,3 +56,35 @@ def test_an_adapter_of_the_output_layer_is_not_dropped_silently(wrapper: Any) ->
     patch_lora_logits()
     with pytest.raises(RuntimeError, match="does not broadcast"):
         logits(wrapper, 5, torch.ones(1, 1, VOCABULARY, RANK))
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # torch's, as vLLM is imported
+def test_a_sequence_that_is_not_complete_samples_without_its_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of three sequences is in the middle of its prompt. `live/test_live_death.py` asks a real engine."""
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+
+    generators = {row: torch.Generator().manual_seed(row) for row in range(3)}
+    batch = SimpleNamespace(num_reqs=3, generators=dict(generators))
+    mask = np.array([False, True, False, True])  # the last one is of a sequence that has ended
+    runner = SimpleNamespace(input_batch=batch, discard_request_mask=SimpleNamespace(np=mask))
+    sampled_with: list[dict[int, torch.Generator]] = []
+
+    def whole(self: Any, grammar: str) -> str:
+        sampled_with.append(dict(self.input_batch.generators))
+        if grammar == "broken":
+            raise ValueError(grammar)
+        return grammar
+
+    monkeypatch.setattr(CPUModelRunner, "sample_tokens", whole)
+    patch_seeded_prompts()
+    assert CPUModelRunner.sample_tokens(runner, "grammar") == "grammar"
+    with pytest.raises(ValueError, match="broken"):
+        CPUModelRunner.sample_tokens(runner, "broken")
+    assert sampled_with == [{0: generators[0], 2: generators[2]}] * 2
+    assert batch.generators == generators
+
+
+def test_a_generator_of_a_cpu_has_no_offset() -> None:
+    """The reason for the patch: with a torch that has one, the patch can go."""
+    with pytest.raises(RuntimeError, match="offset"):
+        torch.Generator().get_offset()
