@@ -19,7 +19,7 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from planning.gauntlet.frontier import floor_of
 from planning.gauntlet.results import Point, PolicyResult, Results, ScenarioResult
@@ -82,7 +82,7 @@ def interval(differences: NDArray[np.float64]) -> MeanInterval:
     if count < 2:
         return MeanInterval(mean, math.inf)
     spread = float(differences.std(ddof=1)) / math.sqrt(count)
-    return MeanInterval(mean, float(stats.t.ppf(0.5 + _LEVEL / 2, count - 1)) * spread)
+    return MeanInterval(mean, float(stdtrit(count - 1, 0.5 + _LEVEL / 2)) * spread)
 
 
 def judge(contest: ScenarioResult, ours: str) -> list[Judgement]:
