@@ -80,10 +80,7 @@ class StatedRange:
 
     def shown(self, form: Callable[[float], str]) -> str:
         """In words; `form` writes a figure."""
-        return (
-            f"{form(self.low)}{' or less' if self.or_less else ''} to {form(self.high)}"
-            f"{' or more' if self.or_more else ''}"
-        )
+        return f"{'< ' * self.or_less}{form(self.low)} to {'> ' * self.or_more}{form(self.high)}"
 
 
 def stated(value: float, ends: Range) -> StatedRange:

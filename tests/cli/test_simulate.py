@@ -138,7 +138,7 @@ def test_what_is_too_long_is_rejected_and_told(files: tuple[str, str], tmp_path:
     assert "sorted: 1 of 100 requests" in shown.output
     page = tmp_path / "report.html"
     report = json.loads(run(*arguments, "--json", "--report", str(page)).stdout)
-    assert "Rejected: 25 of 100 requests (25.0 %)." in page.read_text(encoding="utf-8")
+    assert "Rejected: 25 of 100 requests (25.0 %)</b>: prompt and answer" in page.read_text(encoding="utf-8")
     assert "25 of them too long; 0 more expired in a lane" in page.read_text(encoding="utf-8")
     whole = report["lanes"][-1]
     assert (whole["requests"], whole["rejected"]) == (100, 25)

@@ -68,7 +68,7 @@ def test_a_range_holds_the_run_itself_and_both_ends() -> None:
 def test_a_time_is_stated_within_forty_percent_and_says_where_it_goes_beyond() -> None:
     assert stated(100.0, (90.0, 120.0)) == StatedRange(90.0, 120.0)
     assert stated(100.0, (50.0, 300.0)) == StatedRange(60.0, 140.0, or_less=True, or_more=True)
-    assert stated(100.0, (50.0, 300.0)).shown(lambda value: f"{value:g} ms") == "60 ms or less to 140 ms or more"
+    assert stated(100.0, (50.0, 300.0)).shown(lambda value: f"{value:g} ms") == "< 60 ms to > 140 ms"
     assert stated(100.0, (100.0, 100.0)).shown(str) == "100.0 to 100.0"
 
 

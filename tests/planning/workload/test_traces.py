@@ -12,7 +12,8 @@ from planning.workload.formats import FORMATS
 from planning.workload.formats.azure import AZURE
 from planning.workload.formats.ledger import LEDGER
 from planning.workload.formats.mooncake import MOONCAKE
-from planning.workload.trace import TraceError
+from planning.workload.scaling import fitted
+from planning.workload.trace import Trace, TraceError
 from planning.workload.traces import read_trace, write_trace
 from tests.planning.workload.real import real
 
@@ -95,6 +96,30 @@ def test_the_real_traces_are_read_and_written_again(tmp_path: Path, name: str) -
         assert again.prefixes is not None
         assert [again.prefixes[index] for index in range(400)] == [trace.prefixes[index] for index in range(400)]
         assert (trace.prefixes.counts == trace.prompt_tokens // 512).all()
+
+
+def repeated(trace: Trace) -> float:
+    """The share of the prompt tokens that a cache of any size would find."""
+    assert trace.prefixes is not None
+    seen: set[int] = set()
+    found = 0
+    for index in range(len(trace)):
+        chunks = trace.prefixes[index]
+        found += sum(one in seen for one in chunks)
+        seen.update(chunks)
+    return found * trace.prefixes.chunk_tokens / int(trace.prompt_tokens.sum())
+
+
+@pytest.mark.whole
+def test_a_real_trace_keeps_what_its_prompts_share_when_it_shrinks() -> None:
+    whole = read_trace(real("mooncake_synthetic.jsonl.gz"))
+    before = repeated(whole)
+    assert before > 0.6
+    for context in (131_072, 32_768, 8_192):
+        small = fitted(whole, context)
+        assert small.prefixes is not None
+        assert small.prefixes.chunk_tokens % 16 == 0
+        assert before - 0.01 < repeated(small) < before + 0.01
 
 
 def test_a_file_is_never_of_two_formats() -> None:
