@@ -10,7 +10,8 @@ them ask the policy.
     rest       A step of less than SMALL_UP or SMALL_DOWN of the replicas waits until the number has not changed for
                `within_s`. A small step up does not wait if the load fills PRESSING of the replicas. For a small step
                down, fewer must have sufficed for as long. Larger steps never rest.
-    settling   Steps down that follow each other within SETTLE_S are merged into one, at the time of the last.
+    settling   Steps down that follow each other within SETTLE_S are merged into one, at the time of the last. After a
+               step down the next one waits for at least as long.
 
 A backlog and missed SLOs wait for none of this. A step that a rate limit spreads over time counts as one.
 
@@ -89,12 +90,11 @@ class Cooldown:
 
     def small(self, replicas: int) -> bool:
         """Whether a step to `replicas` is a small one. A step that is already under way is not."""
-        applied, desired = self._applied, self._desired
+        applied = self._applied
         if applied is None or not self.within_s:
             return False
-        if replicas > applied:
-            return replicas - applied < SMALL_UP * applied and not (desired is not None and desired >= replicas)
-        return applied - replicas < SMALL_DOWN * applied and not (desired is not None and desired <= replicas)
+        share = SMALL_UP if replicas > applied else SMALL_DOWN
+        return abs(replicas - applied) < share * applied and not self._under_way(replicas)
 
     def rests(self, now: float) -> bool:
         """Whether the number changed less than `within_s` ago."""
@@ -116,6 +116,16 @@ class Cooldown:
         if self._fits_since_s is None:
             self._fits_since_s = now
         return not self.within_s or soon >= fewer or now - self._fits_since_s >= SETTLE_S
+
+    def follows(self, now: float, fewer: int) -> bool:
+        """Whether a step down to `fewer` would follow the last one within SETTLE_S."""
+        return now - self._down_s < min(SETTLE_S, self.within_s) and not self._under_way(fewer)
+
+    def _under_way(self, replicas: int) -> bool:
+        """Whether the last answer went as far as `replicas`, or further."""
+        if self._applied is None or self._desired is None:
+            return False
+        return self._desired >= replicas if replicas > self._applied else self._desired <= replicas
 
     def _stepped_up(self, now: float, load: float, applied: int) -> None:
         if now - self._down_s < self.within_s and load <= self._before:

@@ -237,7 +237,8 @@ class BacklogPolicy:
                 return stays(PolicyReason.RESTING)
             fewer = found[1]
         soon = self._sufficed(now, max(span_s - SETTLE_S, min(span_s, SETTLE_S)))
-        if soon is not None and not cooldown.settled(now, fewer, soon[1]):
+        settled = soon is None or cooldown.settled(now, fewer, soon[1])
+        if not settled or (cooldown.follows(now, fewer) and not self._traffic_drop.lasts):
             return stays(PolicyReason.COOLING)
         allowed = self._traffic_drop.allowed(now, cooldown.within_s, fewer)
         reason = PolicyReason.CONSOLIDATE if allowed == fewer else PolicyReason.TRAFFIC_DROP

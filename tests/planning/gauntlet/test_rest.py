@@ -10,10 +10,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from autoscaling.policies.backlog.pace import SMALL_DOWN
-from autoscaling.policies.policy import Concern
+from autoscaling.policies.backlog.pace import PRESSING, SETTLE_S, SMALL_DOWN, SMALL_UP
+from autoscaling.policies.backlog.policy import BacklogPolicy, BacklogSettings
+from autoscaling.policies.policy import Concern, DesiredReplicas, PolicyReason, ReplicaProfile
 from autoscaling.policies.registry import make_policy
 from autoscaling.scaler.decision import ScalingDecision
+from autoscaling.signals.signals import Signals
 from benchmarks.scaling.cases import MID_FOLDER, QUIET_S, RESTING, ScalingCase, scenario_case, without_arrivals
 from planning.gauntlet.run import outcome_of
 from tests.planning.workload.real import real
@@ -66,31 +68,65 @@ def test_while_the_upstream_is_out_steps_down_keep_their_rules_and_nothing_flaps
     )  # what the five replicas' worth of the minutes before need
 
 
+class Watched(BacklogPolicy):
+    """Notes the load by which it decides, in replicas: its terms have the rate less the part of a surge that passes."""
+
+    def __init__(self, settings: BacklogSettings, replica_profile: ReplicaProfile) -> None:
+        super().__init__(settings, replica_profile)
+        self.loads: dict[float, float] = {}
+
+    def decide(self, signals: Signals) -> DesiredReplicas:
+        desired = super().decide(signals)
+        self.loads[signals.at_s] = self._load_of(dict(desired.terms))
+        return desired
+
+
 @cache
-def day(name: str) -> tuple[ScalingCase, tuple[ScalingDecision, ...]]:
+def day(name: str) -> tuple[ScalingCase, tuple[ScalingDecision, ...], dict[float, float]]:
+    """A recorded day, the decisions that changed the number, and the load at each moment."""
     case = RESTING[name](real(MID_FOLDER).parent, 0)
-    return case, tuple(changes(case))
+    policy = Watched(BacklogSettings(), case.replica_profile)
+    found = outcome_of(case.run, policy, case.target).scalings
+    return case, tuple(one for one in found if one.changes), policy.loads
+
+
+def soon_after_another(found: tuple[ScalingDecision, ...]) -> list[tuple[ScalingDecision, ScalingDecision]]:
+    return [(one, later) for one, later in pairwise(found) if later.at_s - one.at_s < REST_S]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "from_s", "to_s"), [("m-mid-outage", 600.0, 7_190.0), ("quiet-half-hour", *QUIET_S)])
+@pytest.mark.parametrize(
+    ("name", "from_s", "to_s", "share"),
+    [("m-mid-outage", 600.0, 7_190.0, 0.75), ("quiet-half-hour", *QUIET_S, 0.7)],
+)
 def test_on_a_recorded_day_nothing_flaps_while_no_traffic_arrives_and_changes_are_rare(
-    name: str, from_s: float, to_s: float
+    name: str, from_s: float, to_s: float, share: float
 ) -> None:
-    case, found = day(name)
+    """`share`: at most so many changes in ten minutes, on average."""
+    case, found, _ = day(name)
     quiet = between(list(found), from_s, to_s)
     assert all(one.requested < one.applied for one in quiet)
     assert_at_rest(quiet)
-    assert len(found) <= 0.8 * case.run.until_s / REST_S
+    assert len(found) <= share * case.run.until_s / REST_S
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["m-mid-outage", "quiet-half-hour"])
 def test_on_a_recorded_day_no_small_step_goes_down_within_ten_minutes_of_another_change(name: str) -> None:
-    _, found = day(name)
-    soon = [later for one, later in pairwise(found) if later.at_s - one.at_s < REST_S]
-    down = [one for one in soon if one.requested < one.applied]
-    assert all(one.applied - one.requested >= SMALL_DOWN * one.applied for one in down)
+    _, found, _ = day(name)
+    down = [(one, later) for one, later in soon_after_another(found) if later.requested < later.applied]
+    assert all(later.applied - later.requested >= SMALL_DOWN * later.applied for _, later in down)
+    assert all(later.at_s - one.at_s > SETTLE_S for one, later in down if one.requested < one.applied)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["m-mid-outage", "quiet-half-hour"])
+def test_on_a_recorded_day_a_small_step_up_rests_unless_the_load_fills_the_replicas_or_requests_wait(name: str) -> None:
+    _, found, loads = day(name)
+    steps = [one for _, one in soon_after_another(found) if 0 < one.requested - one.applied < SMALL_UP * one.applied]
+    urgent = (PolicyReason.BACKLOG, PolicyReason.SLO_BURN)
+    assert steps
+    assert all(one.policy_reason in urgent or loads[one.at_s] >= PRESSING * one.applied for one in steps)
 
 
 @pytest.mark.whole

@@ -45,6 +45,14 @@ def test_what_another_hand_put_on_top_may_go() -> None:
     assert cooldown.minimum(200.0, max_load=2.5) == 3
 
 
+def test_after_a_step_down_another_one_waits_for_half_a_minute_unless_it_is_the_same_one() -> None:
+    cooldown = Cooldown(WITHIN_S)
+    stepped(cooldown, 0.0, 12, 9, 5.0)
+    assert cooldown.follows(SETTLE_S, 6)
+    assert not cooldown.follows(SETTLE_S, 9)
+    assert not cooldown.follows(SETTLE_S + 2.0, 6)
+
+
 def test_a_step_down_that_is_taken_back_makes_the_next_wait_longer() -> None:
     cooldown = Cooldown(WITHIN_S)
     stepped(cooldown, 0.0, 4, 3, 2.5)
