@@ -176,7 +176,12 @@ def calibrate(
         Path | None, typer.Option(help="Expected traffic: half of the requests get lengths from its first half.")
     ] = None,
     length_scale: Annotated[
-        float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at most what fits the context).")
+        float,
+        typer.Option(
+            min=1e-3,
+            max=1.0,
+            help="Multiply the trace's lengths. Reduced if the longest request would not fit the context.",
+        ),
     ] = 1.0,
     seconds: Annotated[float, typer.Option(min=2, max=600, help="How long to hold each level of concurrency.")] = 16.0,
     pin: Annotated[
@@ -258,10 +263,13 @@ def _tell(out: Path, probed: Probed, fitted: Fitted, costs: CostModel) -> None:
             "well[/]"
         )
     console.print(
-        f"{out}: {fitted.samples:,} steps; off by {fitted.error:.1%} each on average, by {fitted.bias:+.1%} in all"
+        f"{out}: {fitted.samples:,} steps; off by {fitted.error:.1%} for a single step on average, by "
+        f"{fitted.bias:+.1%} for their sum"
     )
     front = ", ".join(
         f"{1e3 * seconds:.1f} ms beside {leases:.0f}"
         for leases, seconds in list(zip(costs.front.at, costs.front.value, strict=True))[:-1]
     )
-    console.print(f"around the steps a request takes {front} before them, {1e3 * costs.back_s:.1f} ms after")
+    console.print(
+        f"overhead of a request: {front} before its first step, {1e3 * costs.back_s:.1f} ms after its last one"
+    )

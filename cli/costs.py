@@ -31,7 +31,9 @@ def costs(
     gpu: Annotated[str | None, typer.Option(help="The GPU. Default: the accelerator of the model's pool.")] = None,
     profile: Annotated[
         Path | None,
-        typer.Option(help="A profile of the model's layers on that GPU: a folder, or how its files' names begin."),
+        typer.Option(
+            help="A profile of the model's layers on that GPU: a folder, or the common beginning of its files' names."
+        ),
     ] = None,
 ) -> None:
     """Estimate an engine's step costs from a profile of its layers, or from data sheets (a roofline)."""

@@ -59,7 +59,7 @@ def sequel_of(record: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """What came of it: what is there instead, and since when; nothing where nothing is to come."""
     at = record["at_unix_s"]
     if record["back_unix_s"] is not None:
-        return f"it spoke again after {_span(record['back_unix_s'] - at)}"
+        return f"it responded again after {_span(record['back_unix_s'] - at)}"
     if record["replaced_by"]:
         instead = (
             names.get(record["replaced_by"], record["replaced_by"])
@@ -115,7 +115,7 @@ class LossReporter:
                 for line in self.lines(time.time()):
                     console.print(line)
             except Exception:
-                log.exception("losses are not told")
+                log.exception("losses are not reported")
 
     def lines(self, unix_s: float) -> list[str]:
         """What is to be told at that time, and was not told before."""

@@ -71,7 +71,9 @@ def _show_scenarios(results: Results, ours: str) -> None:
         style="dim",
     )
     if any(len(contest.oracle) == 1 for contest in results.contests):
-        console.print("one run alone says nothing of others: there all is as good (--seeds 2 and more)", style="dim")
+        console.print(
+            'with one run there is no interval, so every verdict is "as good" (use --seeds 2 or more)', style="dim"
+        )
 
 
 def _verdict(contest: ScenarioResult, ours: str) -> str:

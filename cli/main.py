@@ -115,7 +115,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="raylane: length-laned, queue-aware, explainable serving of open-weight LLMs on Ray Serve and vLLM.",
+    help="Serve open-weight LLMs with Ray Serve and vLLM: lanes by prompt length, and a reason for every decision.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )

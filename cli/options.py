@@ -98,7 +98,7 @@ LoadScale = Annotated[
     typer.Option(
         min=1e-6,
         max=1_000,
-        help="Multiply the number of requests in the same time (below 1: a sample; above 1: shifted copies).",
+        help="Change the load: below 1 keeps this share of the requests, above 1 adds time-shifted copies.",
     ),
 ]
 StartUp = Annotated[
@@ -114,16 +114,16 @@ FitLengths = Annotated[
     bool,
     typer.Option(
         "--fit-lengths",
-        help="Shrink all lengths by one factor, so that the longest request fits the model's context. Without it, what "
-        "is too long is rejected.",
+        help="Shrink all lengths by one factor, so that the longest request fits the model's context. Default: reject "
+        "requests that are too long.",
     ),
 ]
 WithRange = Annotated[
     bool,
     typer.Option(
         "--range/--no-range",
-        help="Simulate with the costs at both ends of their likely range too, and show the figures' range (two more "
-        "runs, each as long as the first).",
+        help="Run the simulation twice more, with the lowest and the highest likely costs, and show the range of each "
+        "figure.",
     ),
 ]
 Seed = Annotated[

@@ -58,7 +58,12 @@ def rehearse(
     model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
     replicas: LocalReplicas = None,
     length_scale: Annotated[
-        float, typer.Option(min=1e-3, max=1.0, help="Multiply the trace's lengths (at most what fits the context).")
+        float,
+        typer.Option(
+            min=1e-3,
+            max=1.0,
+            help="Multiply the trace's lengths. Reduced if the longest request would not fit the context.",
+        ),
     ] = 1.0,
     pin: Annotated[
         bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")

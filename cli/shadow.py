@@ -20,7 +20,7 @@ Model = Annotated[str, typer.Argument(help="The model's name, as in the spec.")]
 
 @shadow.command()
 def report(model: Model, url: Url = None, as_json: AsJson = False) -> None:
-    """Compare the active policy with its shadow on the traffic since both run."""
+    """Compare the active policy with its shadow on the traffic since both have been running."""
     answer = ask(base_url(url), "/raylane/status")
     found = next((one for one in answer["models"] if one["name"] == model), None)
     if found is None:

@@ -57,7 +57,7 @@ PublishedErrorFile = Annotated[
     Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`), for the report.")
 ]
 Neighbours = Annotated[
-    bool, typer.Option(help="Simulate one replica fewer and one more too (two more runs, each as long as the first).")
+    bool, typer.Option(help="Also simulate one replica fewer and one more (two more runs, each as long as the first).")
 ]
 FailAt = Annotated[list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")]
 

@@ -38,7 +38,7 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
     for problem in cost_problems(cluster):
         errors.print(f"[yellow]cannot be simulated[/]: {escape(problem)}")
     for problem in scaling_problems(cluster):
-        errors.print(f"[yellow]cannot be scaled so[/]: {escape(problem)}")
+        errors.print(f"[yellow]cannot be scaled as written[/]: {escape(problem)}")
     for region in cluster.regions:
         for model in cluster.models:
             if region in cluster.regions_of(model):

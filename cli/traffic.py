@@ -34,7 +34,7 @@ _PEAK_S = 600.0
 Context = Annotated[
     int | None,
     typer.Option(
-        min=16, help="A model's context in tokens: longer requests are rejected, or with --fit-lengths shrunk."
+        min=16, help="A model's context in tokens. Longer requests are rejected, or shrunk with --fit-lengths."
     ),
 ]
 
@@ -61,7 +61,7 @@ def traffic(
     if file is None:
         fail("FILE is missing", hint="raylane traffic infra/traffic/day.yaml", code=2)
     if fit_lengths and context is None:
-        fail("--fit-lengths: to which context? needed: --context TOKENS", code=2)
+        fail("--fit-lengths: needs --context TOKENS", code=2)
     try:
         trace = chosen_requests(file, TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed))
     except TraceError as error:

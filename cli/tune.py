@@ -265,7 +265,7 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
         f"({inputs.cost.hardware})"
     )
     for doubt in advice.trust.doubts:
-        console.print(f"[bold yellow]do not set this unseen:[/] {escape(doubt)}")
+        console.print(f"[bold yellow]read before use:[/] {escape(doubt)}")
     if diff:
         console.print()
         for line in diff.splitlines():

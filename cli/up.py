@@ -40,14 +40,14 @@ def up(
         Path | None, typer.Argument(help="The cluster spec. Default: the demo model on this machine.")
     ] = None,
     region: Annotated[
-        str | None, typer.Option(help="The region whose cell runs here. Required if the spec has several.")
+        str | None, typer.Option(help="The region of the spec to run here. Required if it has several.")
     ] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Overrides gateway.port of the spec.")] = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Return when the cell is ready, and leave it running.")
+        bool, typer.Option("--detach", help="Return when the cluster is ready, and leave it running.")
     ] = False,
 ) -> None:
-    """Bring a cell up on this machine, and hold it until Ctrl-C."""
+    """Start a cluster on this machine, and run it until Ctrl-C."""
     cluster, home = _load(spec, region, port)
     run_dir = RunDir(cluster.name)
     _check_free(cluster, run_dir)
@@ -116,7 +116,7 @@ def _check_free(spec: ClusterSpec, run_dir: RunDir) -> None:
             probe.bind((gateway.host, gateway.port))
         except OSError as error:
             fail(
-                f"gateway.port = {gateway.port} on {gateway.host} cannot be listened on: {error.strerror}",
+                f"gateway.port = {gateway.port} on {gateway.host}: cannot listen: {error.strerror}",
                 hint="raylane up --port ANOTHER",
             )
 

@@ -36,7 +36,7 @@ def is_special(path: Path) -> bool:
 def write_whole(path: Path, text: str) -> None:
     """Writes it beside the file and renames it; a link stays, and what it names is replaced. Raises OSError."""
     if is_special(path):
-        raise OSError(errno.EINVAL, "there is something that is no regular file", str(path))
+        raise OSError(errno.EINVAL, "the path exists and is not a regular file", str(path))
     target = Path(os.path.realpath(path))
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
     draft = None

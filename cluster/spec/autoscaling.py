@@ -56,8 +56,8 @@ class PolicySpec(Section):
     def _has_one_policy(self) -> "PolicySpec":
         if self.settings and self.policy in ("fixed", "backlog"):
             raise ValueError(
-                f"settings = {sorted(self.settings)}: allowed: none with policy = {self.policy!r}; the backlog "
-                "policy's knobs: `backlog`"
+                f"settings = {sorted(self.settings)}: not allowed with policy = {self.policy!r}; the backlog policy's "
+                "settings are in `autoscaling.backlog`"
             )
         return self
 

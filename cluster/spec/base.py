@@ -29,7 +29,7 @@ class Section(BaseModel):
             and info.field_name is not None
             and cls.model_fields[info.field_name].annotation is not bool
         ):
-            raise PydanticCustomError("truth_value", "a truth value is not allowed")
+            raise PydanticCustomError("truth_value", "true and false (also yes, no, on, off) are not allowed here")
         return value
 
 

@@ -93,8 +93,7 @@ class ClusterSpec(Section):
         self._check_tenants()
         if any(lane.name == "promoted" for lane in self.lanes):
             raise ValueError(
-                "lanes.name = 'promoted': allowed: any other name; that is the lane of those that waited longer than "
-                "their max_wait_s"
+                "lanes.name = 'promoted': allowed: any other name; promoted requests have their own lane of this name"
             )
         bounds = [lane.up_to_tokens for lane in self.lanes]
         if bounds[-1] is not None or None in bounds[:-1] or sorted(bound for bound in bounds if bound) != bounds[:-1]:
@@ -106,9 +105,8 @@ class ClusterSpec(Section):
     def _check_scaling(self, model: Model) -> None:
         if self.autoscaling_of(model).policy != "fixed" and model.replicas.max is None:
             raise ValueError(
-                f"models.{model.name}.replicas.max: missing; needed with autoscaling.policy = "
-                f"{self.autoscaling_of(model).policy!r}: "
-                "the most replicas that may ever run"
+                f"models.{model.name}.replicas.max: missing; autoscaling.policy = "
+                f"{self.autoscaling_of(model).policy!r} needs the maximum number of replicas"
             )
 
     def autoscaling_of(self, model: Model) -> Autoscaling:
@@ -129,12 +127,12 @@ class ClusterSpec(Section):
                     )
         if self.gateway.cors is not None and "*" in self.gateway.cors.origins and not self.tenants:
             raise ValueError(
-                "gateway.cors.origins = '*': allowed only with tenants, whose keys then are asked for; else name the "
-                "pages' origins"
+                "gateway.cors.origins = '*': allowed only with tenants, so that pages need a key; without tenants, "
+                "list the origins of the pages"
             )
         if self.gateway.allow_public and not self.tenants:
             raise ValueError(
-                "gateway.allow_public = true: allowed only with tenants, whose keys (`raylane key`) then are asked for"
+                "gateway.allow_public = true: allowed only with tenants, so that clients need a key (`raylane key`)"
             )
 
     def patience_s(self, traffic_class: TrafficClass) -> float:
@@ -194,7 +192,7 @@ def _unique(where: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"{where}: {name!r} stands there twice; names must differ")
+            raise ValueError(f"{where}: {name!r} appears twice; names must be unique")
         seen.add(name)
 
 

@@ -112,9 +112,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
             if not isinstance(key, Hashable):
                 raise yaml.constructor.ConstructorError(None, None, "a key must be a text", key_node.start_mark)
             if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} stands there twice", key_node.start_mark
-                )
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
 

@@ -166,13 +166,12 @@ class Model(Section):
         if self.engine == "vllm":
             if self.simulated is not None:
                 raise ValueError(
-                    "engine = 'vllm' with a `simulated` section: allowed: `engine: simulated` beside it, or no such "
-                    "section"
+                    "engine = 'vllm' with a `simulated` section: set `engine: simulated`, or remove the section"
                 )
             if marked:
                 raise ValueError(
-                    f"name = {self.name!r}: allowed: a name that does not end in {NAME_MARK}, which marks simulated "
-                    "engines"
+                    f"name = {self.name!r}: allowed: a name that does not end in {NAME_MARK}; only simulated engines "
+                    "have that ending"
                 )
             if self.load == "stream" and not self.source.startswith(("s3://", "/", "./", "../", "~")):
                 raise ValueError(
@@ -182,8 +181,8 @@ class Model(Section):
             return self
         if self.simulated is None:
             raise ValueError(
-                "engine = 'simulated' without a `simulated` section: allowed: one that names at least `costs`, a cost "
-                "file"
+                "engine = 'simulated' without a `simulated` section: add the section; it must name a cost file "
+                "(`costs`)"
             )
         if not marked:
             raise ValueError(f"name = {self.name!r}: allowed: for a simulated engine, a name that ends in {NAME_MARK}")
@@ -194,8 +193,8 @@ class Model(Section):
         ):
             if given:
                 raise ValueError(
-                    f"{key}: not with engine = 'simulated', which only generates, with the base model; allowed: leave "
-                    "it out"
+                    f"{key}: not supported with engine = 'simulated', which generates text without adapters or drafts; "
+                    "remove it"
                 )
         return self
 

@@ -129,7 +129,7 @@ def _allows(model: Model, setting: str) -> bool:
 
 
 def _not_allowed(request: Request, setting: str) -> ApiError:
-    message = f"{request.url.path}: not served; `settings.extra.{setting}: true` of a model allows it"
+    message = f"{request.url.path}: not served; needed: a model with `settings.extra.{setting}: true`"
     return ApiError(ErrorCode.NOT_FOUND, message)
 
 

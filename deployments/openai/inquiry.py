@@ -196,7 +196,7 @@ def _kind_of(fields: _Fields) -> BodyKind:
             return kind
     raise ApiError(
         ErrorCode.INVALID_VALUE,
-        "messages, prompt and input: all missing; required: one of them, by which the request is known",
+        "messages, prompt and input: all missing; required: one of them, because it says what kind of request this is",
     )
 
 
@@ -224,7 +224,7 @@ def _values_of(body: bytes, max_values: int) -> int:
     structure = structure_of(body, max_values, MAX_DEPTH)
     if structure.depth > MAX_DEPTH:
         message = (
-            f"the body has {structure.depth} or more objects and lists in one another; allowed: at most {MAX_DEPTH}"
+            f"the body has {structure.depth} levels of nested objects and lists, or more; allowed: at most {MAX_DEPTH}"
         )
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
     if structure.values > max_values:

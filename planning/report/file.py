@@ -17,7 +17,9 @@ def check_place(path: Path, option: str = "--report") -> None:
     if os.path.isdir(path):
         raise ReportFileError(f"{option} {path}: is a folder; name a file in it, such as {path / 'report.html'}")
     if is_special(path):
-        raise ReportFileError(f"{option} {path}: is no regular file; allowed: a file, or a name that is not taken")
+        raise ReportFileError(
+            f"{option} {path}: is not a regular file; allowed: a regular file, or a path that does not exist"
+        )
     if not os.path.isdir(folder):
         raise ReportFileError(f"{option} {path}: the folder {folder} does not exist")
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -146,9 +146,7 @@ def case_of(
     better than the spec says. A fixed number of replicas is what there is now; what is tried is the backlog policy.
     Raises CaseError, or PolicyError for a policy that there is not."""
     if not len(work) or work.arrived_s[-1] <= 0:
-        raise CaseError(
-            f"the traffic: {len(work)} requests, all at its second 0; allowed: requests that come over some time"
-        )
+        raise CaseError(f"the traffic: {len(work)} requests, all at second 0; needed: requests at different times")
     scaling = spec.autoscaling_of(model)
     fixed = scaling.policy == FIXED
     if fixed and model.replicas.max is None:
@@ -201,8 +199,7 @@ def space_of(case: TuningCase, own: Candidate | None, defaults: Candidate) -> Sp
     if not entry.search:
         known = ", ".join(name for name, one in POLICIES.items() if one.search)
         raise CaseError(
-            f"autoscaling.policy = {case.setup.policy.name!r}: nobody knows where its settings are to be looked for; "
-            f"allowed: {known}"
+            f"autoscaling.policy = {case.setup.policy.name!r}: the policy names no ranges to search; allowed: {known}"
         )
     return Space(entry.search, (minimum, maximum), (own or defaults).settings)
 

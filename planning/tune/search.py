@@ -116,7 +116,7 @@ class Search:
             pass
         if not any(trial.finished and trial.candidate is not None for trial in self.trials):
             raise SearchError(
-                "not one simulation of the traffic with settings of the policy came to its end within "
+                "no simulation of the traffic with settings of the policy finished within "
                 f"{self._budget.seconds / 60:g} minutes; "
                 "allowed: more time, or less traffic"
             )

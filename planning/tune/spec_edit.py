@@ -31,9 +31,7 @@ def edited(text: str, changes: Sequence[tuple[Path, Any]]) -> str:
         except yaml.YAMLError:
             says = None
         if says != desired:
-            raise EditError(
-                f"{named(path)}: stands where this text can not be edited safely; allowed: set it to {value!r} by hand"
-            )
+            raise EditError(f"{named(path)}: cannot be edited safely in this text; set it to {value!r} by hand")
     return text
 
 
@@ -67,7 +65,7 @@ def _set(data: Any, path: Path, value: Any) -> None:
 def _changed(text: str, path: Path, value: Any) -> str:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if root is None:
-        raise EditError(f"{named(path)}: the text says nothing")
+        raise EditError(f"{named(path)}: the text is empty")
     node, parent_column = root, -2
     for depth, step in enumerate(path):
         if isinstance(node, yaml.SequenceNode):
@@ -80,18 +78,18 @@ def _changed(text: str, path: Path, value: Any) -> str:
         if _is_empty(node):
             return _filled(text, node, parent_column + 2, _nested(path[depth:], value))
         if not isinstance(node, yaml.MappingNode):
-            raise EditError(f"{named(path[:depth])}: is no mapping in the text; allowed: one that holds {step!r}")
+            raise EditError(
+                f"{named(path[:depth])}: is not a mapping in the text; needed: a mapping with the key {step!r}"
+            )
         entry = next(((key, below) for key, below in node.value if key.value == step), None)
         if entry is None:
             return _added(text, node, _nested(path[depth:], value))
         key, below = entry
         if below.start_mark.index < key.end_mark.index:
-            raise EditError(
-                f"{named(path[: depth + 1])}: is an alias of another part of the text; allowed: set it by hand"
-            )
+            raise EditError(f"{named(path[: depth + 1])}: is an alias of another part of the text; set it by hand")
         parent_column, node = key.start_mark.column, below
     if not isinstance(node, yaml.ScalarNode):
-        raise EditError(f"{named(path)}: is no single value in the text; allowed: a number, a word, true or false")
+        raise EditError(f"{named(path)}: is not a single value in the text; allowed: a number, a word, true or false")
     if _is_empty(node) and node.start_mark.index == node.end_mark.index:
         return text[: node.start_mark.index] + " " + _scalar(value) + text[node.start_mark.index :]
     return text[: node.start_mark.index] + _scalar(value) + text[node.end_mark.index :]

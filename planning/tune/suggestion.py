@@ -32,9 +32,7 @@ def suggest(text: str, source: Path, spec: ClusterSpec, model: Model, candidate:
         parsed.autoscaling_of(one) != spec.autoscaling_of(before)
         for one, before in zip(others, _others(spec, model), strict=True)
     ):
-        raise EditError(
-            f"models.{model.name}: the edited spec does not say what was meant; allowed: set the values by hand"
-        )
+        raise EditError(f"models.{model.name}: the edited spec does not hold the proposed values; set them by hand")
     lines = difflib.unified_diff(text.splitlines(), after.splitlines(), str(source), str(source), lineterm="")
     return Suggestion(after, "".join(line + "\n" for line in lines))
 

@@ -82,7 +82,7 @@ def test_spec_check_refuses_a_policy_that_there_is_not_and_notes_a_cost_file_tha
     spec.write_text(SPEC + "autoscaling: {costs: nowhere.json}\n")
     result = run("spec", "check", spec)
     assert (result.exit_code, "is a usable spec" in result.stdout) == (0, True)
-    assert "cannot be scaled so" in result.stderr
+    assert "cannot be scaled as written" in result.stderr
 
 
 MISSING = [
@@ -132,7 +132,7 @@ def test_up_refuses_a_taken_port(spec: Path) -> None:
         taken.listen()
         result = run("up", spec, "--port", taken.getsockname()[1])
     assert result.exit_code == 1
-    assert "cannot be listened on: Address already in use" in result.stderr
+    assert "cannot listen: Address already in use" in result.stderr
 
 
 def test_up_refuses_a_second_one(spec: Path) -> None:

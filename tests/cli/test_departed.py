@@ -164,7 +164,7 @@ def test_sentences(kind: MemberKind, cause: DepartureCause, sentence: str, seque
 
     record = Departure(kind, "x", "org/m" if kind is MemberKind.REPLICA else "", cause, 100.0).record()
     assert (end_of(record, {}), sequel_of(record, {})) == (sentence, sequel)
-    assert sequel_of({**record, "back_unix_s": 104.0}, {}) == "it spoke again after 4.0 s"
+    assert sequel_of({**record, "back_unix_s": 104.0}, {}) == "it responded again after 4.0 s"
 
 
 @pytest.fixture

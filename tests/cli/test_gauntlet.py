@@ -44,8 +44,8 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         (("--from", str(tmp_path / "none.json")), "cannot be read"),
         (("--from", __file__), "test_gauntlet.py"),
         (("--from", str(tmp_path / "spoilt.json")), "backlog.pick = 99"),
-        (("--report", "/dev/full"), "--report /dev/full: is no regular file"),
-        (("--out", "/dev/full"), "--out /dev/full: is no regular file"),
+        (("--report", "/dev/full"), "--report /dev/full: is not a regular file"),
+        (("--out", "/dev/full"), "--out /dev/full: is not a regular file"),
         (("--from", str(tmp_path / "none.json"), "--trials", "3"), "runs nothing"),
         (("--from", str(tmp_path / "some.json"), "--from", str(tmp_path / "some.json")), "in two of them: idle"),
     ):
@@ -159,7 +159,7 @@ def test_a_policy_that_never_answers_is_told_without_a_traceback(
     assert "policy 'x' failed" in shown.output
 
 
-def test_one_play_is_said_to_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_run_has_no_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policies = {"backlog": [point_like([0.96], [2.0])], "hpa": [point_like([0.99], [1.0])]}
     monkeypatch.setattr(
         gauntlet,
@@ -167,6 +167,6 @@ def test_one_play_is_said_to_say_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         lambda plan: results_like(contest_like(policies, "idle"), contest_like(policies, "start_up_0")),
     )
     shown = run("--memo", str(tmp_path / "memo.jsonl"))
-    assert "one run alone says nothing" in shown.output
+    assert "no interval, so every verdict" in shown.output
     assert "0>1=0~0<" in shown.output
     assert re.search(r"backlog +96\.00 +never", shown.output)

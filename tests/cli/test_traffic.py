@@ -64,7 +64,7 @@ def test_the_schema_is_that_of_traffic_files() -> None:
         ((), "FILE is missing"),
         (("nowhere.yaml",), "nowhere.yaml"),
         (("nowhere.csv",), "nowhere.csv"),
-        ((str(DAY), "--fit-lengths"), "--fit-lengths: to which context? needed: --context"),
+        ((str(DAY), "--fit-lengths"), "--fit-lengths: needs --context"),
         ((str(DAY), "--from", "90000"), "no requests are left after --from 90000"),
         ((str(DAY), "--limit", "5", "--out", "/nowhere/at/all.jsonl"), "/nowhere/at/all.jsonl"),
     ],

@@ -51,7 +51,7 @@ def test_a_proposal_with_its_effect_its_report_and_the_spec(files: tuple[str, ..
     assert "-    utilisation: 0.7   # a third free" in result.output
     assert "GPU-hours a day" in result.output
     assert "TTFT p90 +10.0% at 0.9 x capacity" in result.output
-    assert "do not set this unseen" not in result.output
+    assert "read before use" not in result.output
     tuned = load_spec(out)
     assert tuned.autoscaling.backlog != load_spec(Path(files[0])).autoscaling.backlog
     assert "# a third free" in out.read_text()
@@ -103,7 +103,7 @@ def test_an_unknown_or_large_error_is_refused_unless_it_is_wanted_anyway(files: 
     assert "--anyway" in refused.stderr
     shown = run(*unknown, "--trials", "2", "--anyway")
     assert shown.exit_code == 0, shown.output
-    assert "do not set this unseen" in shown.output
+    assert "read before use" in shown.output
     assert run(*files, "--trials", "2", "--max-error", "0.05").exit_code == 3
 
 
@@ -164,9 +164,9 @@ def test_where_no_settings_keep_the_promise_the_exit_code_says_so(files: tuple[s
         (("--model", "nobody"), "--model 'nobody'"),
         (("--out", "/nowhere/spec.yaml"), "--out /nowhere/spec.yaml: the folder /nowhere does not exist"),
         (("--report", "/"), "--report /: is a folder"),
-        (("--minutes", "0.01"), "not one simulation"),
+        (("--minutes", "0.01"), "no simulation"),
         (("--history", "nowhere.csv"), "nowhere.csv"),
-        (("--out", "/dev/full"), "--out /dev/full: is no regular file"),
+        (("--out", "/dev/full"), "--out /dev/full: is not a regular file"),
         (("--minutes", "0"), "minutes"),
     ],
 )
@@ -201,7 +201,7 @@ def test_files_that_are_no_text_are_named(files: tuple[str, ...], tmp_path: Path
 def test_traffic_of_no_duration_is_named(files: tuple[str, ...]) -> None:
     refused = run(*files, "--limit", "1")
     assert refused.exit_code == 2
-    assert "1 requests, all at its second 0" in refused.stderr
+    assert "1 requests, all at second 0" in refused.stderr
 
 
 def test_a_proposal_is_shown_before_its_files_are_written(

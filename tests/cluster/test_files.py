@@ -38,7 +38,7 @@ def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
     before = {place: os.lstat(place) for place in (pipe, circle, to_device, tmp_path)}
     for place in before:
         assert is_special(place)
-        with pytest.raises(OSError, match="no regular file"):
+        with pytest.raises(OSError, match="not a regular file"):
             write_whole(place, "x")
     assert {place: stat.S_IFMT(os.lstat(place).st_mode) for place in before} == {
         place: stat.S_IFMT(one.st_mode) for place, one in before.items()
@@ -69,7 +69,7 @@ def test_json_is_written_so_too(tmp_path: Path) -> None:
     write_json(link, _Some(value=3))
     assert link.is_symlink()
     assert read_json(tmp_path / "target.json", _Some, _BadFileError).value == 3
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         write_json(Path("/dev/full"), _Some(value=3))
 
 

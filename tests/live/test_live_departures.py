@@ -68,7 +68,7 @@ async def test_each_end_is_told_with_its_cause(tmp_path: Path, tell: list[str]) 
         "\n".join(
             line
             for line in printed.splitlines()
-            if " lost (" in line or " was ready after" in line or "spoke again" in line
+            if " lost (" in line or " was ready after" in line or "responded again" in line
         )
     )
 

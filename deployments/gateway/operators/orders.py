@@ -118,7 +118,7 @@ def chosen(what: str, name: str, known: Iterable[str]) -> str:
         return found[0]
     if found:
         message = (
-            f"{what} = {shown(name)}: several begin or end so; allowed: a part that is one's alone, of "
+            f"{what} = {shown(name)}: ambiguous; allowed: a beginning or end that only one of these has: "
             f"{', '.join(found)}"
         )
         raise ApiError(ErrorCode.INVALID_VALUE, message, param=what)
@@ -249,7 +249,7 @@ class OrderPages:
                 return await self._order(act)
         except Exception as error:  # any failure of Ray, or of the disk under the audit
             raise ApiError(
-                ErrorCode.NO_DIRECTORY, f"the directory did not take the order, nothing is in force: {error!r}"
+                ErrorCode.NO_DIRECTORY, f"the directory did not accept the command, so it has no effect: {error!r}"
             ) from error
 
     def _model(self, name: str) -> Model:

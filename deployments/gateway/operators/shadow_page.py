@@ -63,15 +63,15 @@ class ShadowPage:
             raise
         except TimeoutError as error:
             late = (
-                f"the directory has not answered for {_ANSWER_S:g} s, and may do it still: see which policy is active "
-                "(`raylane explain`)"
+                f"the directory has not answered for {_ANSWER_S:g} s, but may still apply the change: "
+                "`raylane explain` shows which policy is active"
             )
             raise ApiError(ErrorCode.NO_DIRECTORY, late) from error
         except Exception as error:  # any failure of Ray, or of the disk under the audit
-            raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not take the order: {error!r}") from error
+            raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not accept the command: {error!r}") from error
         if done is None:
             raise ApiError(
-                ErrorCode.SPEC_CHANGED, "the spec was changed at the same moment; nothing was done: try again"
+                ErrorCode.SPEC_CHANGED, "the spec was changed at the same time, so nothing was done; try again"
             )
         spec = done.spec
         section = spec.autoscaling_of(spec.model(form.model))
@@ -91,7 +91,7 @@ class ShadowPage:
         if kind is ActKind.ROLLBACK and not form.force and self._announced.orders.promotion_of(form.model) != now:
             raise ApiError(
                 ErrorCode.INVALID_VALUE,
-                f"model {form.model!r}: no promotion is in force that could be taken back",
+                f"model {form.model!r}: there is no promotion to roll back",
                 param="model",
             )
         return ShadowExchange(

@@ -213,11 +213,11 @@ class TrafficFile(Section):
 
 
 def unique(where: str, names: Iterable[str]) -> None:
-    """Raises ValueError for a name that stands there twice."""
+    """Raises ValueError for a name that appears twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ValueError(f"{where}: {name!r} stands there twice; names must differ")
+            raise ValueError(f"{where}: {name!r} appears twice; names must be unique")
         seen.add(name)
 
 

@@ -117,7 +117,7 @@ async def test_orders_name_their_replica(make_rig: MakeRig) -> None:
         assert all(engine.facts.replica_id in answer["error"]["message"] for engine in rig.engines)
         status, answer = await post(rig, path, {**BY, "replica": "engine-demo#"})
         assert (status, answer["error"]["param"]) == (400, "replica")
-        assert "several" in answer["error"]["message"]
+        assert "ambiguous" in answer["error"]["message"]
     status, answer = await post(rig, "/raylane/cordon", {**BY, "replica": "engine", "undo": True})
     assert (status, answer["error"]["message"]) == (404, "replica = 'engine': unknown; there are: none")
     assert (await post(rig, "/raylane/drain", {**BY, "node": "other"}))[0] == 404

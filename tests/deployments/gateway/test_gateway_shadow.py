@@ -55,7 +55,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_done(make_rig: MakeR
     assert (await ask(rig, "promote", secret="wrong"))[0] == 401
     status, answer = await ask(rig, "rollback")
     assert status == 400
-    assert "no promotion is in force" in answer["error"]["message"]
+    assert "no promotion to roll back" in answer["error"]["message"]
     assert (await ask(rig, "other"))[0] == 400
     assert (await post(rig, "/raylane/shadow", {**BY, "model": "no", "kind": "promote"}))[0] == 400
     assert policies(rig) == ("backlog", "hpa")
@@ -80,7 +80,7 @@ async def test_what_an_apply_has_put_back_is_no_promotion_to_take_back(make_rig:
     assert (await put(rig, own))[0] == 200
     status, answer = await ask(rig, "rollback")
     assert (status, policies(rig)) == (400, ("backlog", "hpa"))
-    assert "no promotion is in force" in answer["error"]["message"]
+    assert "no promotion to roll back" in answer["error"]["message"]
     assert (await ask(rig, "promote"))[0] == 200
     promoted = changed(rig)
     promoted["models"][0]["autoscaling"]["up_per_minute"] = 3

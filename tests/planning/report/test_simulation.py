@@ -129,7 +129,7 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_device_is_no_place_for_a_report() -> None:
-    with pytest.raises(ReportFileError, match="--out /dev/full: is no regular file"):
+    with pytest.raises(ReportFileError, match="--out /dev/full: is not a regular file"):
         check_place(Path("/dev/full"), "--out")
     with pytest.raises(ReportFileError, match="--report /dev/full: cannot be written"):
         write_report(Path("/dev/full"), "x")

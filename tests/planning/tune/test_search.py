@@ -128,7 +128,7 @@ def test_a_fixed_number_is_only_played_to_compare_with() -> None:
 def test_without_time_for_one_run_with_settings_it_says_so(own: Candidate | None, seconds: float) -> None:
     """That the fixed number was run is not enough: nothing can be proposed from that."""
     replica_profile = Formula()
-    with pytest.raises(SearchError, match=r"not one simulation .* within 0.\d+ minutes; allowed: more time"):
+    with pytest.raises(SearchError, match=r"no simulation .* within 0.\d+ minutes; allowed: more time"):
         Search(replica_profile, SPACE, SLOS, Budget(seconds), replica_profile.clock).run(own, DEFAULTS)
     assert len(replica_profile.runs) == (seconds > 5)
 

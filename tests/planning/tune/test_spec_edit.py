@@ -117,12 +117,12 @@ def test_windows_line_ends_and_a_missing_last_one_stay() -> None:
     ("text", "path", "said"),
     [
         ("x: &one {a: 1}\ny: *one\n", ("y", "a"), "y: is an alias"),
-        ("x: &one {b: {a: 1, c: 2}}\ny:\n  <<: *one\n", ("y", "b", "a"), "y.b.a: stands where"),
-        ("a: 1\n", ("a", "b"), "a: is no mapping"),
+        ("x: &one {b: {a: 1, c: 2}}\ny:\n  <<: *one\n", ("y", "b", "a"), "y.b.a: cannot be edited safely"),
+        ("a: 1\n", ("a", "b"), "a: is not a mapping"),
         ("a: [1]\n", ("a", 1), "a.1: there is no such item; allowed: 0 to 0"),
-        ("a: {b: 1}\n", ("a",), "a: is no single value"),
+        ("a: {b: 1}\n", ("a",), "a: is not a single value"),
         ("a: [\n", ("a",), "is not YAML"),
-        ("# nothing\n", ("a",), "a: the text says nothing"),
+        ("# nothing\n", ("a",), "a: the text is empty"),
     ],
 )
 def test_what_can_not_be_edited_is_refused(text: str, path: Path, said: str) -> None:

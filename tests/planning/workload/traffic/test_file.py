@@ -53,7 +53,7 @@ def test_what_is_shipped_loads_and_comes_back(path: Path) -> None:
             "streams.0.prefix.share = 2: allowed: a number, 0 to 1",
         ),
         (changed(sessions={"turns": 3}), "streams.0.sessions.pause_s: missing"),
-        (yaml.safe_dump({**SMALL, "regions": [{"name": "eu"}, {"name": "eu"}]}), "'eu' stands there twice"),
+        (yaml.safe_dump({**SMALL, "regions": [{"name": "eu"}, {"name": "eu"}]}), "'eu' appears twice"),
     ],
 )
 def test_a_bad_file_is_refused_by_key_value_and_what_is_allowed(text: str, problem: str) -> None:
