@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import PROMPT_BOUNDS, LoopLag, RequestMetrics, prompt_bucket
+
+ROOT = Path(__file__).parents[3]
 
 
 def ledger(**fields: object) -> Ledger:
@@ -129,3 +132,12 @@ def test_the_files_stay_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     files = list(tmp_path.iterdir())
     assert len(files) == 6
     assert all(file.stat().st_size <= 2_000 for file in files)
+
+
+def test_the_documents_name_metrics_that_exist() -> None:
+    code = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "deployments").rglob("*.py"))
+    known = set(re.findall(r'"(raylane_\w+)"', code))
+    texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    named = {name for file in texts for name in re.findall(r"`(raylane_[a-z_]+)", file.read_text(encoding="utf-8"))}
+    assert len(named) > 30
+    assert {name for name in named if name.removesuffix("_total") not in known} == set()
