@@ -13,19 +13,20 @@ Setting = float | int | bool | str | None
 
 
 class Backlog(Section):
-    """The knobs of the backlog policy; `docs/autoscaling.md` says what each does, `raylane tune` proposes values.
+    """The settings of the backlog policy. `docs/autoscaling.md` explains each; `raylane tune` proposes values.
 
-    `target_wait`: the share of a class's TTFT that its requests may spend in the lane; `long_wait_s`: what the last
-    lane may wait at least. `utilisation`: the share of a replica's capacity that demand may fill. `short_cost`: what a
-    replica too few costs, in replicas too many. `recover_s`: in how many seconds a backlog over its target shall be
-    gone, once new replicas are there. `occupancy`: the share of sequences or KV blocks that may be booked. `level_s`:
-    over how many seconds demand is averaged at most. `trend`: whether demand is extrapolated by the time of a start.
-    `down_after_s`: for how long fewer must have sufficed, and never less than `down_starts` times what a start takes;
-    `margin`: by how much of a replica, and by how much more must be needed. `reversal_spans`: for so many times as
-    long, after a step up, none goes down, unless the load has fallen by a replica's worth, and a step down that must be
-    taken back within that makes the next ones wait longer. `zero_after_s`: idle for so long, the last replica goes
-    (where `replicas.min` is 0). `burn`: SLOs missed so many times as fast as the SLO allows add a replica whatever the
-    rest says.
+    `target_wait`: the share of a class's TTFT that its requests may wait in the lane. `long_wait_s`: the wait target of
+    the last lane is at least this. `utilisation`: the share of a replica's capacity that demand may use. `short_cost`:
+    the cost of one missing replica, in spare replicas. `recover_s`: the time in which new replicas shall clear a
+    backlog that is over its target. `occupancy`: the share of sequences or KV blocks that may be booked. `level_s`: the
+    longest span over which demand is averaged. `trend`: whether demand is extrapolated over the start-up time.
+
+    `down_after_s`: how long fewer replicas must have sufficed before a step down, and at least `down_starts` start-up
+    times. `margin`: by how much of a replica the need must exceed the number for a step up, or fall short of it for a
+    step down. `reversal_spans`: for so many times `down_after_s` after a step up there is no step down, unless the load
+    has fallen by one replica's worth, and small steps wait. `zero_after_s`: the last replica is removed after so long
+    without a request (if `replicas.min` is 0). `burn`: SLOs missed so many times as fast as the SLO allows add a
+    replica.
     """
 
     target_wait: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -63,8 +64,8 @@ class PolicySpec(Section):
 
 
 class Rollback(Section):
-    """When a promoted policy (`raylane shadow promote`) is taken back by itself: within `within_s` of the promotion,
-    SLOs were missed `burn` times as fast as the SLO allows over `span_s`."""
+    """When a promoted policy (`raylane shadow promote`) is rolled back automatically: within `within_s` of the
+    promotion, SLOs were missed `burn` times as fast as the SLO allows, over `span_s`."""
 
     within_s: Seconds = 1_800.0
     span_s: Seconds = 120.0
@@ -72,16 +73,16 @@ class Rollback(Section):
 
 
 class Autoscaling(PolicySpec):
-    """How replicas follow the load. `fixed` keeps each model's `replicas.count`.
+    """How the number of replicas follows the load. `fixed` keeps each model's `replicas.count`.
 
-    The policy is asked every `period_s`. `forecast`: `seasonal` gives the backlog policy what is expected to arrive, by
-    day and week, from what arrived before (`autoscaling/forecast`), as a floor under what it wants by itself. At most
-    `up_per_minute` replicas are added and `down_per_minute` taken away in any 60 s. `usd_per_hour`: what all replicas
-    of a model may cost at most, by its pool's price. Books older than `stale_s` are not decided by; an unresponsive
-    replica forbids steps down for `unresponsive_s`; what has not started after `unschedulable_s` counts as impossible,
-    and is tried again after `retry_s`. `costs`: a cost file of the engine, relative to the spec's own file, from which
-    policies know what a replica can do before they have seen it (a simulated engine's own, where none is named).
-    `shadow`: a second policy that runs beside, un-actuated; `rollback`: when one that was promoted is taken back.
+    The policy decides every `period_s`. `forecast: seasonal` gives the backlog policy a lower bound from past arrivals,
+    by day and week (`autoscaling/forecast`). In any 60 s, at most `up_per_minute` replicas are added and
+    `down_per_minute` removed. `usd_per_hour`: the most that all replicas of a model may cost, by the price of its pool.
+    The number does not change while the scheduler's state is older than `stale_s`. An unresponsive replica forbids
+    steps down for `unresponsive_s`. A replica that has not started after `unschedulable_s` counts as impossible, and is
+    requested again after `retry_s`. `costs`: a cost file of the engine, relative to the spec's file, from which
+    policies know a replica's capacity before it is measured (default: the cost file of a simulated engine). `shadow`: a
+    second policy that decides, but is not applied. `rollback`: when a promoted policy is rolled back.
     """
 
     period_s: Annotated[float, Field(ge=0.2, le=600)] = 1.0

@@ -17,10 +17,10 @@ from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Sched
 class Pool(Section):
     """Nodes of one kind in one region.
 
-    `accelerator` is `cpu` or a GPU's name as in Ray's accelerator types (`L40S`, `H100`); prices are US dollars per
-    GPU-hour (per node-hour for `cpu`), before any discount, and are what plans and explanations are priced with.
-    `spot`: nodes may be taken away; then each replica polls `spot_notice_url` (404: no notice; 200 with a JSON object
-    that has an `action`: there is one), and drains itself when it is told.
+    `accelerator` is `cpu` or a GPU's name as in Ray's accelerator types (`L40S`, `H100`). Prices are US dollars per
+    GPU-hour (per node-hour for `cpu`), before any discount; plans and explanations use them. `spot`: nodes may be
+    reclaimed. Each replica then polls `spot_notice_url` (404: no notice; 200 with a JSON object that has an `action`: a
+    notice), and drains itself after a notice.
     """
 
     name: Name
@@ -48,12 +48,13 @@ class Region(Section):
 
 
 class ClusterSpec(Section):
-    """What a team has (regions, pools), serves (models), promises (classes) and allows (lanes, autoscaling, gateway).
+    """A cluster: what a team has (regions, pools) and serves (models), its SLOs (classes) and limits (lanes,
+    autoscaling, gateway).
 
-    `prefix_sharing`: who may find a prompt's beginning in an engine's prefix cache that somebody else sent. By default
-    only its own `tenant`, since the time to the first token tells whether it was there; `cluster`: all tenants, which
-    is quicker where they trust each other and send the same.
-    `hardware`: GPUs, prices and links between regions that come before the shipped tables' (`cluster/hardware`).
+    `prefix_sharing`: who may profit from a prompt's beginning in an engine's prefix cache. `tenant` (the default): only
+    the tenant that sent it, because the TTFT shows whether it was cached. `cluster`: all tenants, which is faster if
+    they trust each other and send the same prompts. `hardware`: GPUs, prices and links between regions that override
+    the shipped tables (`cluster/hardware`).
     """
 
     version: Literal[1] = 1

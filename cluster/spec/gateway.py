@@ -39,11 +39,10 @@ class Timeouts(Section):
 
 
 class RequestLimits(Section):
-    """What is refused before any queueing: `max_body_bytes` a request body, `max_values` the JSON values in it (each
-    token id is one), `max_sequences` (prompts x n) in one request, `max_waiting` requests waiting for one model,
-    `max_connections` of clients at once. `min_body_bytes_per_s`: a body may take `timeouts.client_stall_s`, and a
-    second more for each so many bytes of it.
-    """
+    """Limits that are checked before a request is queued: `max_body_bytes` of a body, `max_values` JSON values in it
+    (each token id is one), `max_sequences` (prompts x n) in one request, `max_waiting` requests of one model,
+    `max_connections` of clients. `min_body_bytes_per_s`: a body may take `timeouts.client_stall_s`, plus one second for
+    each so many bytes."""
 
     max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 30)] = 8 << 20
     min_body_bytes_per_s: Annotated[int, Field(ge=1, le=1 << 30)] = 1_024
@@ -54,11 +53,11 @@ class RequestLimits(Section):
 
 
 class CorsSpec(Section):
-    """Which web pages may ask the gateway from a browser: those of these `origins`, as the browser writes them
+    """Which web pages may read the gateway's answers in a browser: those of these `origins`, as the browser writes them
     (`https://chat.example.org`).
 
-    `*` is any page, and allowed only with tenants, whose keys such a page then needs. A browser remembers the answer
-    for `max_age_s` (seconds).
+    `*` allows any page. It needs tenants, so that pages need a key. A browser caches the permission for `max_age_s`
+    (seconds).
     """
 
     origins: Annotated[tuple[Origin, ...], Field(min_length=1)]
@@ -66,23 +65,23 @@ class CorsSpec(Section):
 
 
 class GatewaySpec(Section):
-    """The HTTP front. It listens beyond loopback only when `allow_public` says so.
+    """The HTTP front. An address beyond loopback needs `allow_public: true`.
 
-    `trace_file` gets a line a request, `decision_log` (a folder) every input and decision of the schedulers, for
-    replay. `simulator_error` is the file that `raylane rehearse` wrote: `/metrics` shows it. Relative paths start from
-    the folder of the spec's file.
+    `trace_file` gets one line for each request, `decision_log` (a folder) every input and decision of the schedulers,
+    for replay. `simulator_error` is a file written by `raylane rehearse`; `/metrics` shows it. Relative paths start
+    from the folder of the spec's file.
 
-    `replicas` gateways share the port where they share a node. One that stops lets running requests end for `drain_s`
-    (seconds); where others take over, it goes on serving the connections that it has for `lame_duck_s` first, and tells
-    each client to connect anew.
+    `replicas` gateways share the port if they run on one node. A gateway that stops lets running requests end for
+    `drain_s` (seconds). If others take over, it first serves its open connections for `lame_duck_s`, and tells each
+    client to reconnect.
 
-    Without `cors` no web page of another origin may read an answer.
+    Without `cors`, no web page of another origin may read an answer.
 
-    Clients' paths are served below `root_path`, too (`/llm/v1/models` beside `/v1/models`): for a proxy that sends on a
-    path as it came.
+    Clients' paths are also served below `root_path` (`/llm/v1/models` beside `/v1/models`), for a proxy that forwards
+    paths unchanged.
 
-    A streamed request that waits gets its 200 after `heartbeat_s` (seconds; 0: never) and an SSE comment each time that
-    these have passed, until its first token.
+    A waiting streamed request gets its 200 and an SSE comment after `heartbeat_s` (seconds; 0: never), and further
+    comments at that interval, until its first token.
     """
 
     host: str = "127.0.0.1"

@@ -14,11 +14,11 @@ NAME_MARK = "-simulated"
 class Simulated(Section):
     """How a simulated engine answers (`docs/simulator.md`).
 
-    `costs` is the path of a cost file, relative to the spec's own file. `tokens_per_chunk`: tokens that one event of a
-    stream carries after the first, which carries one; a real engine sends one a token, which no laptop relays for forty
-    GPUs. `speed`: so many times as fast as the costs say. An answer without `max_tokens` has a log-normal length of
-    median `answer_tokens` and deviation `answer_sigma` (0: always the median), drawn by the request's `seed`, else by
-    its id. `start_up_s`: how long a replica takes until it serves, beyond what its process takes (seconds).
+    `costs` is the path of a cost file, relative to the spec's own file. `tokens_per_chunk`: tokens in each event of a
+    stream after the first event, which has one. A real engine sends one token per event; a laptop cannot relay that for
+    forty GPUs. `speed`: a factor on the speed of the costs. An answer without `max_tokens` has a log-normal length of
+    median `answer_tokens` and deviation `answer_sigma` (0: always the median), seeded by the request's `seed` or else
+    by its id. `start_up_s`: seconds until a replica serves, in addition to the start of its process.
     """
 
     costs: Annotated[str, Field(min_length=1)]
@@ -97,10 +97,10 @@ class EngineSettings(Section):
 
 
 class Health(Section):
-    """When a replica counts as unhealthy: `stall_s` without an engine step while work is unfinished; asked every
-    `period_s`, at most `timeout_s`.
+    """When a replica counts as unhealthy: it had work, but took no engine step for `stall_s`. Serve asks every
+    `period_s` and waits at most `timeout_s` for the answer.
 
-    Serve replaces one that did not answer three times: a process that hangs for 30 s stays.
+    Serve replaces a replica after three missing answers, so a process that hangs for 30 s is kept.
     """
 
     stall_s: Seconds = 30.0
@@ -110,8 +110,8 @@ class Health(Section):
 
 
 class ReplicasSpec(Section):
-    """How many replicas run: `count` at the start, and always where nothing scales them; else between `min` (0: none
-    while nobody asks) and `max`."""
+    """The number of replicas: `count` at the start, and always if the policy is `fixed`. Other policies keep it between
+    `min` (0: none without traffic) and `max`."""
 
     count: Annotated[int, Field(ge=0, le=10_000)] = 1
     min: Annotated[int, Field(ge=0, le=10_000)] = 1

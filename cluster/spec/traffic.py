@@ -15,12 +15,12 @@ PerMinute = Annotated[float, Field(gt=0, le=1e12)]
 
 
 class Tenant(Section):
-    """A tenant of the endpoint, known by its `keys`, of which only the digests stand here.
+    """A tenant of the endpoint. It is known by its `keys`; the spec holds only their digests.
 
-    `classes` are those that it may claim (None: all; the first is what a request without the header gets). `weight` is
-    its share of each lane when several tenants wait. The limits hold for each model by itself: `requests_per_minute`
-    and `tokens_per_minute` (prompt plus expected output, corrected by the engine's count) let a minute's worth go at
-    once, `max_concurrency` counts what waits and what runs.
+    `classes`: those that it may claim (None: all); the first is the default for requests without the header. `weight`:
+    its share of each lane when several tenants wait. Limits apply to each model separately. `requests_per_minute` and
+    `tokens_per_minute` (prompt plus expected output, corrected by the engine's count) allow one minute's worth at once.
+    `max_concurrency` counts requests that wait or run.
     """
 
     name: Name
@@ -33,10 +33,10 @@ class Tenant(Section):
 
 
 class TrafficClass(Section):
-    """A traffic class and its service-level objective: `attainment` of requests see their first token within `ttft_ms`.
+    """A traffic class and its SLO: a share of `attainment` of its requests gets the first token within `ttft_ms`.
 
-    `patience_s`: a request of the class waits at most so long in its lane, where that is less than
-    `gateway.timeouts.queue_wait_s`; and so for a replica to start, while there is none.
+    `patience_s`: the longest wait of a request in its lane, if that is less than `gateway.timeouts.queue_wait_s`. It
+    also limits the wait for a replica to start.
     """
 
     name: Name
@@ -65,11 +65,11 @@ class Scheduling(Section):
     """How waiting requests are ordered and placed.
 
     `order` inside a tenant's queue: `deadline` (by the class's TTFT) or `arrival`. `promoted_share`: the share of the
-    work for requests past their lane's `max_wait_s`. `decode_weight`: what an output token costs, in prefill tokens.
-    `stickiness_ms`: a cached prefix is left alone when using it would cost so much more expected TTFT than the best
-    replica. `bind_ahead`: requests bound to a replica beyond those that it runs, as a share of its max_num_seqs, so
-    that a finished one is replaced at the next step and not at the one after. `prefill_steps`: a replica gets the next
-    prompt while less than so many steps' worth of tokens (of max_num_batched_tokens) are to be prefilled there. `pick`:
+    work for requests past their lane's `max_wait_s`. `decode_weight`: the cost of an output token, in prefill tokens.
+    `stickiness_ms`: a replica with the prompt's prefix in its cache is not used if its expected TTFT is longer than the
+    best one's by more than this. `bind_ahead`: requests that are bound to a replica beyond those that it runs, as a
+    share of its max_num_seqs; a finished request is then replaced one step earlier. `prefill_steps`: a replica gets the
+    next prompt if its tokens to prefill are fewer than so many steps can process (max_num_batched_tokens each). `pick`:
     how a replica is chosen among those that have room (`deployments/scheduling/pick.py`).
     """
 
