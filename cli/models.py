@@ -40,7 +40,7 @@ def pull_models(
     cache: CacheFolder = None,
     model: Annotated[str | None, typer.Option(help="Of a spec: only this model, with its adapters and draft.")] = None,
 ) -> None:
-    """Fetch the files of models into this node's cache. What was fetched before is used: broken off, just repeat it."""
+    """Fetch the files of models into this node's cache. An interrupted pull continues when it is repeated."""
     for settings, source in _chosen(sources, spec_file, cache, model):
         try:
             origin = origin_of(source, settings)
@@ -56,7 +56,7 @@ def pull_models(
             )
             held.release()
         except ArtifactError as error:
-            fail(str(error), hint="raylane models pull   (it goes on where it ended)")
+            fail(str(error), hint="raylane models pull   (it continues where it stopped)")
 
 
 def _chosen(
@@ -130,7 +130,7 @@ def list_models(
 def _state(entry: CacheEntry) -> str:
     if entry.whole:
         return "[green]in use[/]" if entry.in_use else "whole"
-    return "[yellow]being fetched[/]" if entry.in_use else "[yellow]broken off[/]"
+    return "[yellow]being fetched[/]" if entry.in_use else "[yellow]interrupted[/]"
 
 
 def _open(spec_file: Path | None, cache: Path | None) -> ModelCache:
