@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 EXTRA ?= cpu
 SPEC ?=
+FAST ?=
 export PYTHON
 # A run starts hundreds of processes, each of which would compile raylane and its tests anew where the environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
@@ -11,8 +12,9 @@ RUN := .venv/bin/python -m
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-install:         ## install raylane and its engine into .venv (EXTRA=cpu|gpu)
+install:         ## install raylane and its engine into .venv (EXTRA=cpu|gpu; FAST=1 also compiles what simulate, tune and gauntlet run)
 	@infra/install.sh $(EXTRA)
+	@if [ "$(FAST)" = 1 ]; then infra/compile.sh; fi
 
 serve: install   ## serve: the demo model, or SPEC=file.yaml; Ctrl-C ends it
 	@exec $(RUN) cli.main up $(SPEC)

@@ -3,11 +3,20 @@ growing sizes.
 
 Arrivals are Poisson at a share of what the engines can take, lengths log-normal. The core is the production scheduler,
 unchanged; its share is timed around its calls, which costs some percent and is done in a run of its own.
+
+`--pairs 3` compares the compiled core (`make install FAST=1`) with the interpreted one, and with `--before FOLDER` both
+with another checkout, all sides in turns, each run in a process of its own; it prints the ratios of CPU time.
 """
 
+import json
+import os
 import resource
+import subprocess
+import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,6 +27,7 @@ from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.garbage import calm_garbage_collector
 from deployments.scheduling import LanePolicy, SchedulerContract, SchedulingPolicy
+from planning.compiled import ASKED, ROOT, is_current
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import Workload, plain_workload
 
@@ -103,13 +113,66 @@ class _Stopwatch:
         return timed
 
 
+_SIDE = """
+import dataclasses, json, sys
+import planning
+from benchmarks.simulator import simulate
+print(json.dumps(dataclasses.asdict(simulate(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), False))))
+"""
+
+
+def _side(root: Path, compiled: bool, *sizes: int) -> dict[str, float]:
+    environment = {**os.environ, "PYTHONPATH": str(root), ASKED: "1" if compiled else "0"}
+    command = [sys.executable, "-c", _SIDE, *map(str, sizes)]
+    done = subprocess.run(command, cwd=root, env=environment, check=True, stdout=subprocess.PIPE)
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+def _compare(pairs: int, before: Path | None, *sizes: int) -> dict[str, list[dict[str, float]]]:
+    """Every side in turns. Raises typer.BadParameter without a current build."""
+    if not is_current():
+        raise typer.BadParameter(
+            "there is no current build; allowed: after `make install FAST=1`", param_hint="--pairs"
+        )
+    sides = {"interpreted": (ROOT, False), "compiled": (ROOT, True)}
+    if before is not None:
+        sides["before"] = (before.resolve(), False)
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
+    for pair in range(pairs):
+        for name, (root, compiled) in sides.items():
+            console.print(f"pair {pair + 1} of {pairs}: {name} ...", style="dim")
+            runs[name].append(_side(root, compiled, *sizes))
+    table = plain_table(
+        f"{sizes[0]:,} requests on {sizes[1]} replicas", "side", "CPU s, median", "of interpreted", left=1
+    )
+    for name, of_side in runs.items():
+        cpu_s = median(run["cpu_s"] for run in of_side)
+        ratio = median(one["cpu_s"] / other["cpu_s"] for one, other in zip(of_side, runs["interpreted"], strict=True))
+        table.add_row(name, f"{cpu_s:.1f}", f"{ratio:.3f}")
+    console.print(table)
+    if before is not None:
+        ratios = [one["cpu_s"] / other["cpu_s"] for one, other in zip(runs["compiled"], runs["before"], strict=True)]
+        console.print(f"compiled / before: {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+    console.print(f"compiled and interpreted runs have the same TTFT p99: {_agree(runs)}")
+    return runs
+
+
+def _agree(runs: dict[str, list[dict[str, float]]]) -> bool:
+    return len({run["ttft_p99_s"] for name in ("interpreted", "compiled") for run in runs[name]}) == 1
+
+
 def main(
     requests: Annotated[int, typer.Option(min=1_000, help="Requests in the largest run.")] = 1_000_000,
     replicas: Annotated[int, typer.Option(min=1)] = 64,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    pairs: Annotated[int, typer.Option(min=0, help="Compare compiled and interpreted runs, so many pairs.")] = 0,
+    before: Annotated[Path | None, typer.Option(help="With --pairs: another checkout to compare with.")] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Time the simulator."""
+    if pairs:
+        write_json({**run_facts(), "runs": _compare(pairs, before, requests, replicas, seed)}, json_file)
+        return
     results = []
     for count, timed in ((requests // 100, True), (requests // 10, False), (requests, False)):
         console.print(f"{count:,} requests on {replicas} replicas ...", style="dim")

@@ -3,6 +3,7 @@
 All of them together take a second and a half to import (SciPy alone half of that), `status` a fifth of a second.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -54,6 +55,8 @@ GROUPS = {
 COMMANDS = {name: place for commands in GROUPS.values() for name, place in commands.items()}
 NEED_PLANNING = ("gauntlet", "tune", "calibrate")
 """Importing these fails without the extra `planning`."""
+COMPILED = ("simulate", "tune", "gauntlet")
+"""They use the compiled core where `make install FAST=1` has built it (`planning/compiled.py`)."""
 _PANELS = {name: group for group, commands in GROUPS.items() for name in commands}
 
 
@@ -72,6 +75,8 @@ class _Imported(Mapping[str, Any]):
     def _import(name: str) -> Any:
         if name in NEED_PLANNING and lacks_planning():
             return _unavailable(name)
+        if name in COMPILED:
+            _ask_for_compiled()
         module, _, attribute = COMMANDS[name].partition(":")
         return _as_command(name, getattr(import_module(module), attribute))
 
@@ -80,6 +85,16 @@ class _Imported(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(COMMANDS)
+
+
+def _ask_for_compiled() -> None:
+    """Before anything is imported that is compiled; for this process and its workers."""
+    os.environ.setdefault("RAYLANE_COMPILED", "1")
+    if import_module("planning.compiled").is_current() is False:
+        hint = "make install FAST=1"
+        typer.echo(
+            f"The compiled core is older than its sources and is not used; to compile it again: {hint}", err=True
+        )
 
 
 def _as_command(name: str, found: Any) -> Any:

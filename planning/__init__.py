@@ -1,2 +1,6 @@
 """Questions asked before a change: workloads, the simulator, calibration, tuning, the gauntlet. Nothing that serves
 imports it."""
+
+from planning.compiled import use_compiled
+
+use_compiled()

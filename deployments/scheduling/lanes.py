@@ -141,6 +141,8 @@ class Lanes:
 
     def promote(self, now: float) -> None:
         """Moves the jobs that have waited long enough to the promoted."""
+        if not self._promotions.is_due(now):
+            return
         for job in self._promotions.due(now):
             assert job.lane is not None
             job.lane.remove(job)
@@ -148,6 +150,10 @@ class Lanes:
             job.latest_start_s = math.inf
             job.sequence = self.next_sequence()
             self._push(job, self.promoted)
+
+    def is_expired(self, now: float) -> bool:
+        """Whether `expire` may find something."""
+        return self._expiries.is_due(now)
 
     def expire(self, now: float) -> Iterator[Job]:
         """Takes out the jobs whose wait is given up, one at a time: what is not asked for stays."""
@@ -157,9 +163,7 @@ class Lanes:
 
     def next_wakeup(self) -> float | None:
         """When a promotion or the end of a wait comes next."""
-        return min(
-            (time for time in (self._promotions.next_s(), self._expiries.next_s()) if time is not None), default=None
-        )
+        return earlier(self._promotions.next_s(), self._expiries.next_s())
 
     def find_home(self, job: Job) -> None:
         """The lane of a job by what it is booked with, as the lanes are now."""
@@ -222,6 +226,10 @@ class Wakeups:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
+    def is_due(self, now: float) -> bool:
+        """Whether the first time has come, be it that of a job that waits no more."""
+        return bool(self._heap) and self._heap[0][0] <= now
+
     def due(self, now: float) -> Iterator[Job]:
         """Takes out the jobs that are due, first of all the one whose time came first; what is not asked for stays."""
         heap = self._heap
@@ -239,3 +247,10 @@ class Wakeups:
 
 def _waits(entry: tuple[float, int, Job]) -> bool:
     return entry[2].wait_id == entry[1] and entry[2].lane is not None
+
+
+def earlier(one: float | None, other: float | None) -> float | None:
+    """The earlier of two times; None is never."""
+    if one is None or (other is not None and other < one):
+        return other
+    return one

@@ -17,7 +17,7 @@ from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, 
 from deployments.scheduling.contract import Admission, Step
 from deployments.scheduling.fleet import Fleet, Outage, Outliers, Starting
 from deployments.scheduling.forecasts import Forecasts
-from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.lanes import Lanes, earlier
 from deployments.scheduling.learned_state import LearnedState, ServiceRate
 from deployments.scheduling.pick import pick_named
 from deployments.scheduling.placing import Decided, Holds, Placing
@@ -233,8 +233,10 @@ class Scheduler:
         What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
         """
         self._end_waits(now)
-        for job, forgotten_in_s in self.quarantine.step(now):
-            self.admission.reject_banned(job, forgotten_in_s, self._decided.turned_away, now)
+        self.suspects.forget(now)
+        if self.quarantine.has_work:
+            for job, forgotten_in_s in self.quarantine.step(now):
+                self.admission.reject_banned(job, forgotten_in_s, self._decided.turned_away, now)
         self.lanes.promote(now)
         self._outliers.judge(now)
         if self.holds.by_lane:
@@ -244,8 +246,7 @@ class Scheduler:
         return self._decided.hand_over(self.suspects.news())
 
     def next_wakeup(self) -> float | None:
-        times = (self.lanes.next_wakeup(), self.quarantine.next_wakeup())
-        return min((time for time in times if time is not None), default=None)
+        return earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup())
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         return take_snapshot(
@@ -296,6 +297,8 @@ class Scheduler:
     def _end_waits(self, now: float) -> None:
         if self.starting.doubt:
             self.admission.reject_waiting(self._decided.turned_away, now)
+        if not (self.lanes.is_expired(now) or self.lanes.aside):
+            return
         for gone in chain(self.lanes.expire(now), self.quarantine.expire(now)):
             self._decided.expired.append(gone.request)
             self.limits.end(gone)

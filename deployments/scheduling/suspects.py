@@ -219,12 +219,18 @@ class Quarantine:
 
     def next_wakeup(self) -> float | None:
         """When the next of these waits is given up."""
-        return min((job.request.expires_s for job in self._lanes.aside.values()), default=None)
+        if not self._lanes.aside:
+            return None
+        return min(job.request.expires_s for job in self._lanes.aside.values())
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` may find something."""
+        return self._suspects.doubt or bool(self._lanes.aside)
 
     def step(self, now: float) -> Iterator[tuple[Job, float]]:
         """Takes new suspects out of the lanes, and lets out who may run. Those that are banned are taken out one at a
         time, each with the seconds until one of its deaths is forgotten."""
-        self._suspects.forget(now)
         if self._suspects.doubt:
             self._suspects.doubt = False
             self._take_from_lanes(now)

@@ -86,6 +86,9 @@ class CellSimulator:
         self._settings = settings
         self._cost = cost
         self._workload = workload
+        # Lists: to read a NumPy scalar, and to make an int of it, takes longer than what is done with it.
+        self._prompts, self._outputs = workload.prompt_tokens.tolist(), workload.output_tokens.tolist()
+        self._maxima, self._ttft_slos_s = workload.max_tokens.tolist(), workload.ttft_slo_s.tolist()
         self._progress = progress
         longest = int((workload.prompt_tokens + workload.output_tokens).max()) if len(workload) else 0
         if longest > settings.limits.kv_tokens:
@@ -182,7 +185,7 @@ class CellSimulator:
 
     def _arrive(self, index: int, now: float) -> None:
         work = self._workload
-        prompt, maximum = int(work.prompt_tokens[index]), int(work.max_tokens[index])
+        prompt, maximum = self._prompts[index], self._maxima[index]
         context = self._settings.max_model_len - prompt
         traffic_class = work.traffic_class[index]
         request = Request(
@@ -190,7 +193,7 @@ class CellSimulator:
             prompt,
             min(maximum, context) if maximum else min(context, 1 << 29),
             now,
-            now + float(work.ttft_slo_s[index]),
+            now + self._ttft_slos_s[index],
             now + self._settings.patience_s.get(traffic_class, self._settings.queue_wait_s),
             traffic_class=traffic_class,
             tenant=work.tenant[index],
@@ -230,10 +233,10 @@ class CellSimulator:
         out.lane[index], out.promoted[index] = lease.home, placement.promoted
         work = self._workload
         running = _Running(index, replica, lease)
-        output, maximum = int(work.output_tokens[index]), int(work.max_tokens[index])
+        output, maximum = self._outputs[index], self._maxima[index]
         sequence = EngineSequence(
             running,
-            int(work.prompt_tokens[index]),
+            self._prompts[index],
             0,
             output,
             work.prefix[index],

@@ -1,0 +1,78 @@
+"""Random simulations for `test_compiled.py`, in a process of their own: prints as JSON where the scheduler came from,
+what happened, and a digest of each outcome."""
+
+import hashlib
+import json
+from dataclasses import fields
+
+import numpy as np
+
+from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.limits import EngineModelLimits
+from deployments.scheduling import LanePolicy, SchedulingPolicy, TenantPolicy, scheduler
+from planning.simulator.cell import CellSettings, CellSimulator
+from planning.simulator.fleet import FleetEvent, FleetEventKind
+from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.workload import Workload
+
+_COST = CostModel(line(0.006, 1.2e-5), line(0.0, 2e-6), plain_attention(1.2e-9, 2e-12))
+_LANES = (
+    LanePolicy("short", 512, weight=8, max_wait_s=2, cap_s=20),
+    LanePolicy("medium", 4_096, weight=3, max_wait_s=4, cap_s=20),
+    LanePolicy("long", None, weight=1, max_wait_s=8, cap_s=40),
+)
+_REQUESTS = 3_000
+_REPLICAS = 4
+
+
+def main() -> None:
+    """Twelve seeds; odd ones schedule asynchronously."""
+    outcomes = [_run(seed) for seed in range(12)]
+    features = {
+        "promoted": sum(int(out.promoted.sum()) for out in outcomes),
+        "rejected": sum(int((out.cause >= 0).sum()) for out in outcomes),
+        "expired": sum(int((~np.isnan(out.expired_s)).sum()) for out in outcomes),
+        "failed": sum(int(out.failed.sum()) for out in outcomes),
+        "preemptions": sum(out.preemptions for out in outcomes),
+        "cached": sum(int(out.cached_tokens.sum()) for out in outcomes),
+    }
+    digests = [_digest(out) for out in outcomes]
+    print(json.dumps({"file": scheduler.__file__, "features": features, "outcomes": digests}))
+
+
+def _run(seed: int) -> SimulationOutcome:
+    limits = EngineModelLimits(48, 2_048, 24_000, prefix_caching=True, chunk_tokens=64, async_scheduling=seed % 2 == 1)
+    policy = SchedulingPolicy(_LANES, max_waiting=400, tenants={"a": TenantPolicy(weight=3.0)})
+    events = (
+        FleetEvent(15.0, FleetEventKind.FAIL, 1),
+        FleetEvent(20.0, FleetEventKind.START),
+        FleetEvent(30.0, FleetEventKind.DRAIN, 2),
+    )
+    settings = CellSettings(_REPLICAS, limits, policy, queue_wait_s=15.0, start_up_s=10.0, fleet=events)
+    return CellSimulator(settings, _COST, _workload(seed)).run()
+
+
+def _workload(seed: int) -> Workload:
+    """Bursts above capacity; a third of the prompts share beginnings."""
+    rng = np.random.default_rng(seed)
+    prompt = np.minimum(rng.lognormal(6.5, 1.2, _REQUESTS).astype(np.int64) + 1, 20_000)
+    output = np.minimum(rng.lognormal(5.0, 0.8, _REQUESTS).astype(np.int64) + 1, 2_000)
+    group = rng.integers(0, 30, _REQUESTS)
+    prefix = [
+        tuple(range(1_000 * int(one), 1_000 * int(one) + min(40, int(tokens) // 64))) if one < 10 else ()
+        for one, tokens in zip(group, prompt, strict=True)
+    ]
+    arrived_s = np.cumsum(rng.gamma(0.3, 1 / (0.3 * 60), _REQUESTS))
+    tenant = ["a" if one else "b" for one in rng.integers(0, 2, _REQUESTS)]
+    bounded = np.where(rng.random(_REQUESTS) < 0.5, output, 0)
+    classes = ("interactive",) * _REQUESTS
+    slo_s = np.full(_REQUESTS, 2.0)
+    return Workload(arrived_s, prompt, output, bounded, slo_s, tenant, classes, prefix, 64)
+
+
+def _digest(outcome: SimulationOutcome) -> str:
+    digest = hashlib.sha256()
+    for one in fields(outcome):
+        value = getattr(outcome, one.name)
+        digest.update(value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode())
+    return digest.hexdigest()

@@ -1,0 +1,100 @@
+"""The compiled core: which build is used, and (long) that it gives the same outcomes bit for bit."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from planning import compiled
+
+_RUN = "import tests.planning.compiled_run as run; run.main()"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A tree with the sources that are compiled."""
+    for name in compiled.sources():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"# {name}\n")
+    return tmp_path
+
+
+def test_the_core_the_engine_model_and_the_simulators_loop_are_compiled() -> None:
+    sources = compiled.sources()
+    assert {"deployments/scheduling/scheduler.py", "deployments/engine_model/engine.py"} < set(sources)
+    assert all((compiled.ROOT / name).is_file() for name in sources)
+    assert not any(name.endswith(("__init__.py", "recorder.py")) for name in sources)
+
+
+def test_a_build_is_current_until_a_source_changes(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "built"
+    assert compiled.is_current(folder, root) is None
+    folder.mkdir()
+    (folder / compiled.MANIFEST).write_text(json.dumps(compiled.fingerprint(root)))
+    assert compiled.is_current(folder, root)
+    (root / "deployments/scheduling/scheduler.py").write_text("changed = 1\n")
+    assert compiled.is_current(folder, root) is False
+
+
+def test_a_new_source_makes_a_build_stale(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "built"
+    folder.mkdir()
+    (folder / compiled.MANIFEST).write_text(json.dumps(compiled.fingerprint(root)))
+    (root / "deployments/scheduling/another.py").write_text("")
+    assert compiled.is_current(folder, root) is False
+
+
+def test_a_broken_manifest_is_no_build(tmp_path: Path) -> None:
+    (tmp_path / compiled.MANIFEST).write_text("{")
+    assert compiled.is_current(tmp_path) is None
+
+
+def test_modules_of_the_build_are_found_and_no_others(tmp_path: Path) -> None:
+    file = tmp_path / "deployments" / "scheduling" / f"lane{EXTENSION_SUFFIXES[0]}"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    finder = compiled.CompiledFinder(tmp_path)
+    found = finder.find_spec("deployments.scheduling.lane")
+    assert found is not None
+    assert found.origin == str(file)
+    assert finder.find_spec("deployments.scheduling.lanes") is None
+
+
+@pytest.mark.parametrize("asked", [None, "0"])
+def test_compiled_modules_are_used_only_where_that_is_asked(monkeypatch: pytest.MonkeyPatch, asked: str | None) -> None:
+    monkeypatch.delenv(compiled.ASKED, raising=False)
+    if asked is not None:
+        monkeypatch.setenv(compiled.ASKED, asked)
+    assert not compiled.use_compiled()
+    assert not any(isinstance(finder, compiled.CompiledFinder) for finder in sys.meta_path)
+
+
+@pytest.mark.long
+def test_compiled_and_interpreted_runs_agree_bit_for_bit() -> None:
+    """Lanes, promotion, rejections, preemptions, prefixes, failures of replicas and scaling, in 12 random runs; and the
+    compiled build is what ran."""
+    subprocess.run([sys.executable, "infra/compile.py"], cwd=compiled.ROOT, check=True, timeout=600)
+    interpreted, fast = (_outcomes(asked) for asked in ("0", "1"))
+    assert interpreted["file"].endswith(".py")
+    assert fast["file"].endswith(EXTENSION_SUFFIXES[0])
+    assert interpreted["features"] == fast["features"]
+    assert all(count > 0 for count in fast["features"].values()), "what is to be compared must happen"
+    assert interpreted["outcomes"] == fast["outcomes"]
+
+
+def _outcomes(asked: str) -> dict[str, dict[str, int] | list[str] | str]:
+    environment = {**os.environ, compiled.ASKED: asked, "PYTHONPATH": str(compiled.ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN],
+        cwd=compiled.ROOT,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
