@@ -1,4 +1,4 @@
-"""`infra/compile.sh` calls it: compiles the pure core with mypyc into build/compiled. Does nothing when that is current.
+"""Compiles the pure core with mypyc into build/compiled, for `infra/compile.sh`; does nothing when that is current.
 
 Needs mypy, setuptools and a C compiler. `planning/compiled.py` says which modules, and who uses them.
 """

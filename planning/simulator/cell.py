@@ -1,9 +1,9 @@
-"""A simulated cell: the production scheduler, driven as a gateway drives it, and simulated engines instead of replicas.
+"""A simulated cell: the production scheduler, driven as `ownership/lane_owner.py` drives it, and simulated engines
+instead of replicas.
 
-Events are handled in the order of time, and of their making within one moment, so the same workload and the same policy
-give the same outcome. After each call the scheduler steps, as `ownership/lane_owner.py` does. Three clocks are merged:
-the arrivals, the engines' boundaries, and the rest (a heap of timed calls: a request reaches its engine, an answer its
-gateway, a replica starts, drains or fails).
+Events are handled in the order of time, and of their making within one moment, so runs repeat. Three clocks are merged:
+arrivals, the engines' boundaries, and timed calls (a request reaches its engine, an answer its gateway, a replica
+starts, drains or fails).
 """
 
 import heapq
@@ -86,7 +86,7 @@ class CellSimulator:
         self._settings = settings
         self._cost = cost
         self._workload = workload
-        # Lists: to read a NumPy scalar, and to make an int of it, takes longer than what is done with it.
+        # Lists: a NumPy scalar takes longer to read than all that is done with it.
         self._prompts, self._outputs = workload.prompt_tokens.tolist(), workload.output_tokens.tolist()
         self._maxima, self._ttft_slos_s = workload.max_tokens.tolist(), workload.ttft_slo_s.tolist()
         self._progress = progress
@@ -98,7 +98,7 @@ class CellSimulator:
             )
         self._sample = sample
         self._lanes = {lane.name: index for index, lane in enumerate(settings.policy.lanes)}
-        self._outcome = SimulationOutcome.empty(
+        self.outcome = SimulationOutcome.empty(
             workload.arrived_s.copy(), workload.prompt_tokens, workload.output_tokens
         )
         self._boundaries: list[tuple[float, int]] = []
@@ -106,9 +106,8 @@ class CellSimulator:
         self._made = 0
         self._next_index = 0
         self._wakeup_s = math.inf
-        limits = settings.limits
+        limits, reported = settings.limits, settings.starts_reported or settings.scaling is not None
         capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
-        reported = settings.starts_reported or settings.scaling is not None
         self.fleet = SimulatedFleet(self, capacity, settings.start_up_s, lambda: EngineModel(limits, cost), reported)
         self.replicas = self.fleet.replicas
         for _ in range(settings.replicas):
@@ -124,11 +123,6 @@ class CellSimulator:
     def engines(self) -> list[EngineModel]:
         """Those of all replicas that there ever were."""
         return [replica.engine for replica in self.replicas]
-
-    @property
-    def outcome(self) -> SimulationOutcome:
-        """What has become of the requests so far."""
-        return self._outcome
 
     @property
     def idle(self) -> bool:
@@ -174,7 +168,7 @@ class CellSimulator:
     def _next_client(self, now: float) -> None:
         """In a closed loop, a client sends its next request."""
         if self._next_index < len(self._workload):
-            self._outcome.arrived_s[self._next_index] = now
+            self.outcome.arrived_s[self._next_index] = now
             self._next_index += 1
             self._arrive(self._next_index - 1, now)
 
@@ -201,7 +195,7 @@ class CellSimulator:
             chunk_tokens=work.chunk_tokens,
         )
         admission = self.scheduler.submit(request, now)
-        out = self._outcome
+        out = self.outcome
         out.lane[index] = self._lanes[admission.lane]
         if admission.cause is not None:
             out.cause[index] = CAUSES.index(admission.cause)
@@ -215,10 +209,10 @@ class CellSimulator:
         """The scheduler decides."""
         step = self.scheduler.step(now)
         for gone in step.expired:
-            self._outcome.expired_s[int(gone.request_id)] = now
+            self.outcome.expired_s[int(gone.request_id)] = now
             self._over(now)
         for refused in step.turned_away:
-            self._outcome.cause[int(refused.request.request_id)] = CAUSES.index(RejectCause.STARTING)
+            self.outcome.cause[int(refused.request.request_id)] = CAUSES.index(RejectCause.STARTING)
             self._over(now)
         for placement in step.placements:
             self._place(placement, now)
@@ -228,7 +222,7 @@ class CellSimulator:
     def _place(self, placement: Placement, now: float) -> None:
         lease = placement.lease
         index, replica = int(placement.request.request_id), self.fleet.by_name[lease.replica_id]
-        out = self._outcome
+        out = self.outcome
         out.placed_s[index], out.replica[index] = now, replica.number
         out.lane[index], out.promoted[index] = lease.home, placement.promoted
         work = self._workload
@@ -270,7 +264,7 @@ class CellSimulator:
 
     def _answer(self, boundary: Boundary, now: float) -> None:
         """First tokens and ends have come to the gateway, and to the clients."""
-        out, scheduler = self._outcome, self.scheduler
+        out, scheduler = self.outcome, self.scheduler
         for sequence in boundary.first:
             running: _Running = sequence.tag
             if running.replica.serves:
@@ -309,11 +303,11 @@ class CellSimulator:
 
     def lost(self, lease: Lease, now: float) -> None:
         """A request was lost with its replica."""
-        self._outcome.failed[int(lease.request.request_id)] = True
+        self.outcome.failed[int(lease.request.request_id)] = True
         self._over(now)
 
     def _summed_up(self, now: float) -> SimulationOutcome:
-        out, itl = self._outcome, ItlHistogram()
+        out, itl = self.outcome, ItlHistogram()
         for engine in self.engines:
             itl.merge(engine.itl)
         out.itl_s = {share: itl.quantile(share) for share in (0.5, 0.9, 0.99)} if itl.counts else {}
