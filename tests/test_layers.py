@@ -2,6 +2,7 @@
 no extra."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,12 +20,19 @@ def _name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache  # several tests ask for those of all files
+def imports_in(file: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """The imports of a file, wherever in it they stand."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def imported(name: str, known: dict[str, Path]) -> Iterator[str]:
-    """The project's modules that a module imports, wherever in it the import stands."""
-    for node in ast.walk(ast.parse(known[name].read_text(encoding="utf-8"))):
+    """The project's modules that a module imports."""
+    for node in imports_in(known[name]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module in known:
+        elif node.module in known:
             assert not node.level, f"{name}: a relative import"
             submodules = [f"{node.module}.{alias.name}" for alias in node.names]
             found = [one for one in submodules if one in known]
@@ -71,14 +79,14 @@ def test_only_planning_and_benchmarks_import_packages_of_the_extras() -> None:
         f"{name} -> {package}"
         for name, file in modules().items()
         if not name.startswith(("planning", "benchmarks"))
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in imports_in(file)
         for package in _packages(node)
         if package in EXTRA
     ]
     assert wrong == []
 
 
-def _packages(node: ast.AST) -> set[str]:
+def _packages(node: ast.Import | ast.ImportFrom) -> set[str]:
     if isinstance(node, ast.Import):
         return {alias.name.partition(".")[0] for alias in node.names}
-    return {(node.module or "").partition(".")[0]} if isinstance(node, ast.ImportFrom) else set()
+    return {(node.module or "").partition(".")[0]}
