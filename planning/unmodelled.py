@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from cluster.spec import Model
 from deployments.engine_model.cost_file import CostFile
+from deployments.engine_model.fits import speculation_of
 from planning.fit.architecture import read_architecture
 from planning.fit.of_spec import config_of
 
@@ -113,12 +114,12 @@ def unmodelled(model: Model, cost: CostFile | None = None) -> tuple[Unmodelled, 
     """What the model's settings, its adapters and its `config.json` ask for that is not modelled, and what the costs of
     steps leave out or approximate."""
     notes = () if cost is None else (Unmodelled(_K.COSTS, "the costs", note) for note in cost.unmodelled)
-    return (*_of_settings(model), *_of_arguments(model), *_of_config(model), *notes)
+    return (*_of_settings(model, cost), *_of_arguments(model), *_of_config(model), *notes)
 
 
-def _of_settings(model: Model) -> Iterator[Unmodelled]:
+def _of_settings(model: Model, cost: CostFile | None) -> Iterator[Unmodelled]:
     settings, where = model.settings, f"models.{model.name}"
-    if settings.speculative is not None:
+    if settings.speculative is not None and (cost is None or speculation_of(model, cost) is None):
         yield Unmodelled(_K.SPECULATION, f"{where}.settings.speculative", _ARGUMENTS["speculative_config"][1])
     if model.adapters:
         yield Unmodelled(_K.LORA, f"{where}.adapters", _ARGUMENTS["enable_lora"][1])

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.files import read_json, write_json
 from deployments.engine_model.cost_model import UNITS, Attention, CostModel, Curve, OneKernel, Surface
-from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.limits import EngineModelLimits, Speculation
 
 Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -128,6 +128,22 @@ class EngineLimits(_Section):
     """Of the engine that was measured; None: unknown, or none was."""
 
 
+class SpeculationCosts(_Section):
+    """A draft, as it was measured with one `method` of speculative decoding. `acceptance`: for each token that it
+    proposes in a step, the share of steps in which that token and all before it were accepted (vLLM counts them:
+    `vllm:spec_decode_num_accepted_tokens_per_pos` by `vllm:spec_decode_num_drafts`). `draft`: seconds that proposing
+    adds to a step, by how many sequences decode in it."""
+
+    method: str
+    acceptance: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1, max_length=32)]
+    draft: CurvePoints
+
+    @model_validator(mode="after")
+    def _falls(self) -> "SpeculationCosts":
+        Speculation(self.acceptance)
+        return self
+
+
 class CostFile(_Section):
     """Seconds of a step by what it computes (`cost_model.py`). `basis`: on what the figures rest; only `measured` ones
     may give advice unasked.
@@ -149,6 +165,7 @@ class CostFile(_Section):
     note: str = ""
     sources: tuple[CostSource, ...] = ()
     unmodelled: tuple[str, ...] = ()
+    speculation: SpeculationCosts | None = None
 
     def likely(self) -> tuple[float, float]:
         """Multiples of a step's time between which the true one likely is: the parts' errors, taken as independent.
@@ -165,7 +182,9 @@ class CostFile(_Section):
         dense, sequence, decode, prompt, front = (Curve(points.at, points.seconds) for points in curves)
         units = {name: getattr(costs, name) for name in UNITS}
         kernel = costs.one_kernel.kernel() if costs.one_kernel is not None else None
-        return CostModel(dense, sequence, Attention(decode, prompt, **units, one_kernel=kernel), front, self.back_s)
+        attention = Attention(decode, prompt, **units, one_kernel=kernel)
+        points = self.speculation.draft if self.speculation is not None else CurvePoints(at=(0.0,), seconds=(0.0,))
+        return CostModel(dense, sequence, attention, front, self.back_s, Curve(points.at, points.seconds))
 
     @property
     def of_gpu(self) -> bool:

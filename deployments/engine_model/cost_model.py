@@ -202,10 +202,16 @@ _NOTHING = line(0.0, 0.0)
 class CostModel:
     """The cost of steps, and what a request takes outside of them: `front` from its placement until the engine has it
     (HTTP, tokenising), by how many sequences run on the replica then, and `back_s` from a step's end until its tokens
-    are with the client."""
+    are with the client. `draft`: what proposing tokens adds to a step, by how many sequences decode in it."""
 
     def __init__(
-        self, dense: Curve, sequence: Curve, attention: Attention, front: Curve = _NOTHING, back_s: float = 0.0
+        self,
+        dense: Curve,
+        sequence: Curve,
+        attention: Attention,
+        front: Curve = _NOTHING,
+        back_s: float = 0.0,
+        draft: Curve = _NOTHING,
     ) -> None:
         if not back_s >= 0:
             raise ValueError(f"no cost is negative; got back_s={back_s}")
@@ -214,11 +220,20 @@ class CostModel:
         self.attention = attention
         self.front = front
         self.back_s = back_s
+        self.draft = draft
         self._bases: dict[int, float] = {}
 
-    def step_s(self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float, completing: int) -> float:
+    def step_s(
+        self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float, completing: int, drafted: int = 0
+    ) -> float:
         """A step of `chunks` (of which `completing` end their prompt and are sampled) and `decodes` sequences that read
-        `kv_tokens`."""
+        `kv_tokens`, which verifies `drafted` tokens of theirs; with them, the draft proposes the next ones."""
+        if drafted:
+            chunks = tuple(chunks)
+            tokens, sampled = decodes + sum(chunk.tokens for chunk in chunks), decodes + completing
+            verified = self.dense(tokens + drafted) - self.dense(tokens)
+            verified += self.sequence(sampled + drafted) - self.sequence(sampled) + self.draft(decodes)
+            return self.step_s(chunks, decodes, kv_tokens, completing) + verified
         attention = self.attention
         tokens, seconds = 0, 0.0
         if attention.one_kernel is not None:
@@ -283,5 +298,6 @@ def slowed(cost: CostModel, factor: float) -> CostModel:
         **units,
         one_kernel=None if kernel is None else kernel.times(factor),
     )
-    dense, sequence, front = (curve.times(factor) for curve in (cost.dense, cost.sequence, cost.front))
-    return CostModel(dense, sequence, slow, front, factor * cost.back_s)
+    curves = (cost.dense, cost.sequence, cost.front, cost.draft)
+    dense, sequence, front, draft = (curve.times(factor) for curve in curves)
+    return CostModel(dense, sequence, slow, front, factor * cost.back_s, draft)

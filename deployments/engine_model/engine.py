@@ -4,6 +4,11 @@ The engine moves from boundary to boundary. Between two of them lies one step th
 decode, whose length has a closed form (`cost_model.py`): the run ends when its first sequence is finished, when the KV
 cache is full, or when a request that has come can begin: at the next step boundary, with asynchronous scheduling at the
 one after it. So a request costs a few boundaries, however many tokens it has.
+
+With asynchronous scheduling (`limits.async_scheduling`; `v1/engine/core.py`, `step_with_batch_queue`) step N + 1 is
+scheduled when step N begins. So it does not know of requests that came during step N, and sequences that end with step
+N still hold their place and their blocks: both count from step N + 2 on. Sequences whose end is not known beforehand
+(`Sequence.open_ended`) are scheduled once more, in vain. A step with nothing in it takes no time.
 """
 
 import math
@@ -13,6 +18,7 @@ from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.scheduler import StepScheduler
 from deployments.engine_model.sequence import ItlHistogram, Sequence
+from deployments.engine_model.speculation import SpeculativeScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,8 @@ class EngineModel:
         self._limits = limits
         self._cost = cost
         self._async = limits.async_scheduling
-        self._scheduler = StepScheduler(limits) if scheduler is None else scheduler
+        kind = StepScheduler if limits.speculation is None else SpeculativeScheduler
+        self._scheduler = kind(limits) if scheduler is None else scheduler
         self._blocks, self._lockstep = self._scheduler.blocks, self._scheduler.lockstep
         self._came = 0
         self.began_s = 0.0
@@ -142,14 +149,15 @@ class EngineModel:
         """The scheduler has decided: a run of so many steps; 0: a step with chunks, or none."""
         self._run = run
         chunks = self._scheduler.chunks
-        if run:
+        drafted = self._scheduler.drafted
+        if run and not drafted:
             self.steps += run
             self.next_s = self.began_s + self._run_s(run)
-        elif chunks:
+        elif run or chunks:
             self.steps += 1
             parts = [Chunk(tokens, sequence.past) for sequence, tokens in chunks]
             completing = sum(tokens == sequence.left for sequence, tokens in chunks)
             decodes, kv = self._blocks.decodes, self._lockstep.kv
-            self.next_s = self.began_s + self._cost.step_s(parts, decodes, kv, completing)
+            self.next_s = self.began_s + self._cost.step_s(parts, decodes, kv, completing, drafted)
         else:
             self.next_s = math.inf

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from cluster.spec import Model, Pool
 from deployments.engine_model.cost_file import CostFile
-from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.limits import EngineModelLimits, Speculation
 
 _BOUNDED = ("max_num_seqs", "max_num_batched_tokens")
 
@@ -32,7 +32,17 @@ def _limits(model: Model, gpu: bool, file: CostFile) -> EngineModelLimits:
         async_scheduling=async_scheduling(model, gpu),
         long_prefill_tokens=_number(settings.extra.get("long_prefill_token_threshold")),
         chunked_prefill=settings.chunked_prefill,
+        speculation=speculation_of(model, file),
     )
+
+
+def speculation_of(model: Model, file: CostFile) -> Speculation | None:
+    """The spec's speculative decoding, as far as the file has measured the same method; None: without, or unknown."""
+    desired, measured = model.settings.speculative, file.speculation
+    if desired is None or measured is None or measured.method != desired.method:
+        return None
+    tokens = min(desired.num_speculative_tokens, len(measured.acceptance))
+    return Speculation(measured.acceptance[:tokens], 0 if desired.method == "ngram" else tokens)
 
 
 def _number(value: object) -> int:
@@ -75,6 +85,12 @@ def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:
                 f"models.{model.name}.settings.{key} = {desired}: the costs are known up to {known}, which is what was "
                 "simulated"
             )
+    speculative, measured = model.settings.speculative, speculation_of(model, file)
+    if speculative and measured and speculative.num_speculative_tokens > len(measured.acceptance):
+        found.append(
+            f"models.{model.name}.settings.speculative.num_speculative_tokens = {speculative.num_speculative_tokens}: "
+            f"acceptance is known of {len(measured.acceptance)} tokens, which is what was simulated"
+        )
     if model.settings.max_model_len > file.engine.kv_tokens:
         reported = f"models.{model.name}.settings.max_model_len = {model.settings.max_model_len}"
         found.append(

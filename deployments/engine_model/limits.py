@@ -1,6 +1,21 @@
 """What an engine can hold."""
 
+import itertools
 from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """A draft. `acceptance`: for each token that it proposes in a step, the share of steps in which that token and all
+    before it are accepted. `lookahead`: tokens for which it takes blocks beyond those that are verified."""
+
+    acceptance: tuple[float, ...]
+    lookahead: int = 0
+
+    def __post_init__(self) -> None:
+        bounded = (1.0, *self.acceptance, 0.0)
+        if not self.acceptance or any(before < after for before, after in itertools.pairwise(bounded)):
+            raise ValueError(f"acceptance={self.acceptance}: shares from 1 to 0, none larger than the one before it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +38,7 @@ class EngineModelLimits:
     prefix_caching: bool = False
     async_scheduling: bool = False
     long_prefill_tokens: int = 0
+    speculation: Speculation | None = None
     chunked_prefill: bool = True
 
     def __post_init__(self) -> None:

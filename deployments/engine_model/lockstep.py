@@ -36,6 +36,10 @@ class Lockstep:
         sequence.decodes = False
         self.kv -= sequence.past
 
+    def foreseen(self, sequence: Sequence) -> bool:
+        """Whether the end of one that has ended was known when the step before was planned."""
+        return not sequence.open_ended
+
     def advance(self, steps: int) -> None:
         """So many steps have run."""
         self.step += steps

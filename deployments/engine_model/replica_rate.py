@@ -3,7 +3,8 @@ would run a trace.
 
 B sequences are in the engine. A prompt of `isl` tokens takes c steps, its answer of `osl` tokens osl - 1 more (the step
 that ends the prompt samples the first token), so that a request stays for r = c + osl - 1 steps of t seconds each (one
-more with asynchronous scheduling, which gives its place away a step later), and by Little's law
+more with asynchronous scheduling, which gives its place away a step later; with speculative decoding, osl - 1 tokens
+take as many steps as it takes to gain them), and by Little's law
 
     x = B / (r * t)                        requests a second
     D = B * (osl - 1) / r                  sequences that decode in a step
@@ -98,24 +99,27 @@ def working_point(
     """What an engine does with so many sequences in it, see the module's docstring; None where its steps have no room
     for so many prompts."""
     isl, osl = max(1.0, isl), max(1.0, osl)
+    acceptance = limits.speculation.acceptance if limits.speculation is not None else ()
+    after_first, each = (osl - 1) / (1 + sum(acceptance)), 1 + len(acceptance)
     chunks, steps, room = 1, osl, 0.0
     leaving = 1 if limits.async_scheduling and sequences > 1 else 0
     for _ in range(3):  # c and m depend on each other, hardly
-        steps = chunks + osl - 1 + leaving
-        room = limits.step_tokens - sequences * (osl - 1) / steps
+        steps = chunks + after_first + leaving
+        room = limits.step_tokens - sequences * after_first / steps * each
         if room < 1:
             return None
         chunks = math.ceil(isl / room)
     prompt_tokens = sequences * isl / steps
     if prompt_tokens > room:
         return None
-    decodes = round(sequences * (osl - 1) / steps)
+    decodes = round(sequences * after_first / steps)
+    drafted = decodes * (each - 1)
     kv_tokens = decodes * (isl + osl * (1 + output_cv * output_cv) / 2)
     share = max(prompt_tokens / room, -math.expm1(-chunks * sequences / steps))
     parts = max(1, round(chunks * sequences / steps / share))
     part = Chunk(max(1, round(prompt_tokens / share / parts)), round(isl * (chunks - 1) / (2 * chunks)))
-    mixed_s = cost.step_s([part] * parts, decodes, kv_tokens, max(1, parts // chunks))
-    plain_s = cost.step_s((), decodes, kv_tokens, 0) if decodes else mixed_s
+    mixed_s = cost.step_s([part] * parts, decodes, kv_tokens, max(1, parts // chunks), drafted)
+    plain_s = cost.step_s((), decodes, kv_tokens, 0, drafted) if decodes else mixed_s
     step_s = (1 - share) * plain_s + share * mixed_s
     return WorkingPoint(sequences, decodes, step_s, chunks * mixed_s, sequences / (steps * step_s))
 

@@ -7,14 +7,10 @@ has lost of it by then. If that is the sequence itself, those behind it are left
 preempted, waiting ones begin, by priority and then by who came first, while the token budget, max_num_seqs and the
 blocks for their whole prompt allow. A sequence whose prompt is whole samples a token in that very step. So without a
 limit for long prompts (`long_prefill_tokens`) at most one is partly prefilled, that of the last to have begun.
-
-With asynchronous scheduling (`limits.async_scheduling`; `v1/engine/core.py`, `step_with_batch_queue`) step N + 1 is
-scheduled when step N begins. So it does not know of requests that came during step N, and sequences that end with step
-N still hold their place and their blocks: both count from step N + 2 on. Sequences whose end is not known beforehand
-(`Sequence.open_ended`) are scheduled once more, in vain. A step with nothing in it takes no time.
 """
 
 import heapq
+from operator import attrgetter
 
 from deployments.engine_model.blocks import Blocks
 from deployments.engine_model.limits import EngineModelLimits
@@ -27,13 +23,15 @@ class StepScheduler:
 
     def __init__(self, limits: EngineModelLimits) -> None:
         self.preemptions = 0
+        self.drafted = 0
+        """Tokens of drafts that the planned step verifies (`speculation.py`)."""
         self.chunks: list[tuple[Sequence, int]] = []
         """The prompts that the planned step prefills, and how many of their tokens."""
         self.blocks = Blocks(limits)
-        self.lockstep = Lockstep(self.blocks)
+        self.lockstep: Lockstep = Lockstep(self.blocks)
         self._limits = limits
-        self._async = limits.async_scheduling
-        self._caching = limits.prefix_caching
+        self._async, self._caching = limits.async_scheduling, limits.prefix_caching
+        self._drafts = limits.speculation is not None
         self._waiting: list[tuple[int, int, Sequence]] = []
         """A heap, by priority and then by who came first."""
         self._late: list[Sequence] = []
@@ -86,7 +84,7 @@ class StepScheduler:
     def schedule(self, seen_s: float) -> int:
         """Plans the next step, as of `seen_s`: its `chunks`; or, if there are none, for how many steps the same
         sequences decode. 0: none does, or there are chunks."""
-        before = self.preemptions
+        self._preempting = False
         if self._left_out:
             for sequence in self._left_out:
                 if self.runs(sequence):
@@ -96,15 +94,15 @@ class StepScheduler:
         if not limit or len(self._running) + len(self._waiting) <= 1:
             limit = self._limits.step_tokens
         budget = self._go_on(limit)
-        self._preempting = self.preemptions > before
         if self._waiting and not self._preempting:
             self._admit(budget, limit, seen_s)
         if self.chunks:
             self.blocks.free -= self.blocks.needed(self.lockstep.step, 1)
+        if self.chunks or not self.blocks.decodes:
             return 0
-        if not self.blocks.decodes:
-            return 0
-        return 1 if self._preempting or self._left_out or self._changes_soon() else self.lockstep.longest_run()
+        # the step after the next one may know of something that the next one does not
+        soon = self._late or (self._leaving and (self._waiting or any(one.decodes for one in self._leaving)))
+        return 1 if self._preempting or self._left_out or soon else self.lockstep.longest_run()
 
     def settle(self) -> bool:
         """The step that was just planned did not know of some; the next one does. True: if that step was empty, the
@@ -116,8 +114,7 @@ class StepScheduler:
                 self._leave(sequence, 1 if self.chunks and sequence.decodes else 0)
         for sequence in self._late:
             self.wait(sequence)
-        self._leaving.clear()
-        self._late.clear()
+        self._leaving, self._late = [], []
         return bool(self._waiting) or bool(self._left_out)
 
     def end_run(self, steps: int) -> tuple[Sequence, ...]:
@@ -154,15 +151,14 @@ class StepScheduler:
     def _ended(self, ended: list[Sequence]) -> tuple[Sequence, ...]:
         """Those whose last token is sampled by now, `ended` among them, in the order in which they began."""
         ended += self.lockstep.ended()
-        if len(ended) > 1:
-            ended.sort(key=_order)
+        ended.sort(key=_order)
         for sequence in ended:
             sequence.gone = True
             if not self._async:
                 self._leave(sequence)
             else:
                 self._leaving.append(sequence)
-                if sequence.decodes and not sequence.open_ended:
+                if sequence.decodes and self.lockstep.foreseen(sequence):
                     self.lockstep.part(sequence)
                 elif not sequence.decodes and sequence.open_ended:
                     self.lockstep.join(sequence)
@@ -170,19 +166,17 @@ class StepScheduler:
 
     def _leave(self, sequence: Sequence, reserved: int = 0, known: int | None = None) -> None:
         """Its place is free, and its blocks, with those for `reserved` tokens more than it has; the prefix cache knows
-        `known` of them, if not all."""
+        `known` of them, if not all that it can."""
         del self._running[sequence.order]
         if sequence.decodes:
             self.lockstep.part(sequence)
         elif sequence.left and sequence in self._partial:
             self._partial.remove(sequence)
-        self.blocks.give_back(sequence, sequence.past + reserved, sequence.past if known is None else known)
-
-    def _changes_soon(self) -> bool:
-        """Whether the step after the next one knows of something that the next one does not."""
-        return bool(self._late) or (
-            bool(self._leaving) and (bool(self._waiting) or any(one.decodes for one in self._leaving))
-        )
+        if known is None:
+            drafted = not self._async and not sequence.left and sequence.known < sequence.past
+            known = sequence.known + 1 if drafted else sequence.past
+        self.blocks.give_back(sequence, max(sequence.room, sequence.past + reserved), known)
+        sequence.room = 0
 
     def _go_on(self, limit: int) -> int:
         """Those that run go on. Returns how many tokens the step has room for beside them."""
@@ -209,7 +203,6 @@ class StepScheduler:
         return budget
 
     def _take_chunks(self) -> None:
-        """The chunks of those that go on have their blocks."""
         for sequence, tokens in self.chunks:
             self.blocks.free -= self.blocks.count(sequence.past + tokens) - self.blocks.count(sequence.past)
             self.blocks.remember(sequence, sequence.past + tokens)
@@ -224,9 +217,7 @@ class StepScheduler:
             if sequence.gone and not sequence.decodes:
                 index += 1
                 continue
-            past = sequence.past + (self.lockstep.step - sequence.start_step if sequence.decodes else 0)
-            tokens = 1 if sequence.decodes else min(sequence.left, limit, budget)
-            needed = blocks.count(past + tokens) - blocks.count(past)
+            tokens, needed = self._share(sequence, min(limit, budget))
             while needed > blocks.free - taken:
                 victim = max(running, key=_last_in_line)
                 place = running.index(victim)
@@ -250,16 +241,31 @@ class StepScheduler:
                 self._left_out.append(sequence)
         self.chunks = [(one, tokens) for one, (tokens, _) in granted.items() if not one.decodes]
         self._take_chunks()
+        self._decoding(granted)
         return budget
+
+    def _share(self, sequence: Sequence, limit: int) -> tuple[int, int]:
+        """How many tokens of a sequence that runs are to be in the step, and the blocks that it lacks for them."""
+        past = sequence.past + (self.lockstep.step - sequence.start_step if sequence.decodes else 0)
+        tokens = 1 if sequence.decodes else min(sequence.left, limit)
+        return tokens, self.blocks.count(past + tokens) - self.blocks.count(past)
+
+    def _decoding(self, granted: dict[Sequence, tuple[int, int]]) -> None:
+        """Those that go on have so many tokens and blocks."""
 
     def _preempt(self, sequence: Sequence, granted: int) -> None:
         """It leaves, and waits unless it has ended. `granted`: the tokens that the step had for it."""
         self.preemptions += 1
-        decoded = sequence.decodes or sequence.gone
-        if sequence.decodes:
-            self.lockstep.part(sequence)
-        known = sequence.known if decoded and self._async and not granted else sequence.past
-        self._leave(sequence, 0, known if decoded and self._async else known + granted)
+        self._preempting = True
+        if not sequence.decodes and not sequence.gone:
+            self._leave(sequence, 0, sequence.past + granted)
+        else:
+            if sequence.decodes:
+                self.lockstep.part(sequence)
+            full = sequence.past + 1 if granted and not self._async else sequence.known
+            if self._async == (granted > 0) and sequence.known < sequence.past:
+                full += 1
+            self._leave(sequence, 0, full)
         if not sequence.gone:
             sequence.left, sequence.past = sequence.prompt + sequence.done, 0
             self.wait(sequence)
@@ -274,16 +280,18 @@ class StepScheduler:
             ranges, found = blocks.find(sequence) if self._caching else ([], 0)
             past = found * self._limits.block_tokens or sequence.past
             chunk = min(tokens - past, limit)
-            if chunk > budget and not self._limits.chunked_prefill:
+            beyond = self._beyond(past, tokens - past, budget) if self._drafts else 0
+            if beyond < 0 or (chunk > budget and not self._limits.chunked_prefill):
                 break
             revived = sum(range_.blocks for range_ in ranges if not range_.users) if ranges else 0
-            if blocks.count(tokens) - found + revived > blocks.free - reserved:
+            chunk = min(chunk, budget)
+            room = past + chunk + beyond
+            if blocks.count(max(tokens, room)) - found + revived > blocks.free - reserved:
                 break
             heapq.heappop(waiting)
-            chunk = min(chunk, budget)
             if ranges:
                 blocks.hold(sequence, ranges, found)
-            blocks.free -= blocks.count(past + chunk) - found
+            blocks.free -= blocks.count(room) - found
             if self._caching:
                 blocks.forget(blocks.free - reserved)
                 blocks.remember(sequence, past + chunk)
@@ -295,14 +303,18 @@ class StepScheduler:
                 sequence.cached = past
             sequence.past, sequence.left = past, tokens - past
             self.chunks.append((sequence, chunk))
-            budget -= chunk
+            budget -= chunk if not self._drafts else self._begun(sequence, chunk, room)
             if chunk < sequence.left:
                 self._partial.append(sequence)
 
+    def _beyond(self, past: int, left: int, budget: int) -> int:
+        """Tokens beyond its own for which one that begins needs blocks; negative: the budget does not suffice."""
+        raise NotImplementedError
 
-def _order(sequence: Sequence) -> int:
-    return sequence.order
+    def _begun(self, sequence: Sequence, tokens: int, room: int) -> int:
+        """It has begun, with so much room. Returns how many tokens of the step's it takes."""
+        raise NotImplementedError
 
 
-def _last_in_line(sequence: Sequence) -> tuple[int, int]:
-    return sequence.priority, sequence.came
+_order = attrgetter("order")
+_last_in_line = attrgetter("priority", "came")

@@ -68,15 +68,18 @@ class Sequence:
         "gone",
         "held",
         "known",
+        "last",
         "left",
         "open_ended",
         "order",
         "output",
         "own",
         "past",
+        "planned",
         "prefix",
         "priority",
         "prompt",
+        "room",
         "start_step",
         "tag",
     )
@@ -110,6 +113,12 @@ class Sequence:
         """Tokens sampled before it began to decode (again), and in the end all."""
         self.known = 0
         """Tokens whose blocks the prefix cache knew a step ago, once it decodes no more."""
+        self.planned = 0
+        """With drafts: tokens that it has if all of those that are verified are accepted."""
+        self.last = False
+        """With drafts: whether nothing but its last token was left for its last step."""
+        self.room = 0
+        """Tokens that it has blocks for, where those are more than it has."""
         self.held: list[BlockRange] = []
         """What it holds of the prefix cache."""
         self.own: list[BlockRange] = []

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
 
-from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.limits import EngineModelLimits, Speculation
 
 BLOCK = 16
 LONGEST = 800
@@ -62,7 +62,14 @@ def limits_of_engines(draw: st.DrawFn) -> EngineModelLimits:
         async_scheduling=draw(st.booleans()),
         long_prefill_tokens=draw(st.sampled_from([0, 0, 0, 24, 100])) if chunked else 0,
         chunked_prefill=chunked,
+        speculation=draw(st.none() | st.none() | speculations()),
     )
+
+
+@st.composite
+def speculations(draw: st.DrawFn) -> Speculation:
+    acceptance = draw(st.lists(st.floats(0, 1), min_size=1, max_size=5))
+    return Speculation(tuple(sorted(acceptance, reverse=True)), draw(st.sampled_from([0, len(acceptance)])))
 
 
 @st.composite

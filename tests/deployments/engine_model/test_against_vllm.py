@@ -15,14 +15,16 @@ from itertools import zip_longest
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from deployments.engine_model.cost_model import Attention, CostModel, half_square, line
+from deployments.engine_model.cost_model import Attention, CostModel, half_square, line, plain_attention
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.scheduler import StepScheduler
 from deployments.engine_model.sequence import Sequence
+from deployments.engine_model.speculation import SpeculativeScheduler
 from tests.deployments.engine_model.scripts import BLOCK, Record, Script, Step, limits_of_engines, workloads
 
 pytestmark = pytest.mark.whole
+UNREAD = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(0.0, 1e-10), draft=line(0.001, 1e-5))
 ThroughVllm = Callable[[EngineModelLimits, list[tuple[float, Script]]], Record]
 COST = CostModel(
     line(0.004, 2e-5),
@@ -31,7 +33,12 @@ COST = CostModel(
 )
 
 
-class WatchedScheduler(StepScheduler):
+def cost_of(limits: EngineModelLimits) -> CostModel:
+    """With drafts, nobody knows when a step is planned how many tokens it will read."""
+    return COST if limits.speculation is None else UNREAD
+
+
+class _Watched(StepScheduler):
     """The engine model's scheduler, which notes what it plans."""
 
     def __init__(self, limits: EngineModelLimits) -> None:
@@ -40,17 +47,22 @@ class WatchedScheduler(StepScheduler):
         """How many steps, their tokens, who was preempted before them, and what those that began found."""
         self._planned: tuple[dict[int, int], frozenset[int], dict[int, int]] = ({}, frozenset(), {})
         self._gone: set[int] = set()
+        self._padded: dict[int, int] = {}
 
     def schedule(self, seen_s: float) -> int:
         before = set(self._running)
         run = super().schedule(seen_s)
-        tokens = {one.tag: count for one, count in self.chunks}
-        tokens |= {one.tag: 1 for one in self._running.values() if one.decodes}
+        tokens = {one.tag: count for one, count in self.chunks} | self._padded
+        self._padded.clear()
+        tokens |= self._tokens_of_decodes()
         found = {one.tag: one.past for order, one in self._running.items() if order not in before}
         if tokens:
             self._planned = (tokens, frozenset(self._gone), found)
             self._gone.clear()
         return run
+
+    def _tokens_of_decodes(self) -> dict[int, int]:
+        return {one.tag: 1 for one in self._running.values() if one.decodes}
 
     def _preempt(self, sequence: Sequence, granted: int) -> None:
         self._gone.add(sequence.tag)
@@ -65,10 +77,22 @@ class WatchedScheduler(StepScheduler):
         return super().end_step(now)
 
 
+class _WatchedSpeculative(_Watched, SpeculativeScheduler):
+    """The same with drafts."""
+
+    def _tokens_of_decodes(self) -> dict[int, int]:
+        return {one.tag: tokens for one, tokens in self._paced.granted.items()}
+
+    def _begun(self, sequence: Sequence, tokens: int, room: int) -> int:
+        taken = super()._begun(sequence, tokens, room)
+        self._padded[sequence.tag] = taken
+        return taken
+
+
 def modelled(limits: EngineModelLimits, arrived: list[tuple[float, Script]]) -> Record:
     """The same requests at the same times through the engine model."""
-    watched = WatchedScheduler(limits)
-    engine, record = EngineModel(limits, COST, watched), Record(arrived)
+    watched = _Watched(limits) if limits.speculation is None else _WatchedSpeculative(limits)
+    engine, record = EngineModel(limits, cost_of(limits), watched), Record(arrived)
     began: list[float] = []
 
     def until(at_s: float) -> None:
@@ -121,7 +145,7 @@ def through_vllm(tmp_path_factory: pytest.TempPathFactory) -> ThroughVllm:
 
         folder = tmp_path_factory.mktemp("model")
         logging.getLogger("vllm").setLevel(logging.ERROR)
-        return lambda limits, requests: VllmRun(limits, COST, folder).run(requests)
+        return lambda limits, requests: VllmRun(limits, cost_of(limits), folder).run(requests)
 
 
 @settings(

@@ -19,9 +19,10 @@ from deployments.engine_model.cost_model import (
     table,
 )
 from deployments.engine_model.engine import EngineModel
-from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.limits import EngineModelLimits, Speculation
 from deployments.engine_model.scheduler import StepScheduler
 from deployments.engine_model.sequence import Sequence
+from deployments.engine_model.speculation import accepted
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
 PREFIXES = st.sampled_from([(), (1,), (1, 2), (1, 2, 3), (1, 4), (5, 6, 7, 8, 9), tuple(range(20, 45))])
@@ -196,3 +197,27 @@ def test_curves_interpolate_and_refuse_nonsense() -> None:
             Curve(at, value)
     with pytest.raises(ValueError, match="negative"):
         plain_attention(-1.0, 0.0)
+
+
+def test_a_draft_gives_as_many_tokens_as_are_accepted() -> None:
+    speculation = Speculation((0.8, 0.6, 0.1))
+    shares = [0, 0, 0, 0]
+    for tokens in range(20_000):
+        shares[accepted(speculation, 7, tokens)] += 1
+    assert [sum(shares[count:]) / 20_000 for count in (1, 2, 3)] == pytest.approx(speculation.acceptance, abs=0.02)
+    cost = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), draft=line(0.001, 0.0))
+    steps = []
+    for drafted in (None, speculation):
+        engine = EngineModel(EngineModelLimits(8, 256, 8_000, speculation=drafted), cost)
+        played(engine, [(0.0, Sequence(number, 50, 0, 500)) for number in range(4)])
+        steps.append(engine.steps)
+    assert steps[0] / steps[1] == pytest.approx(1 + 0.8 + 0.6 + 0.1, rel=0.06)
+
+
+def test_what_a_draft_costs_is_added_to_the_step() -> None:
+    cost = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), draft=line(0.001, 1e-4))
+    for chunks in ([], [Chunk(100, 0)]):
+        plain, with_draft = (cost.step_s(chunks, 8, 1_000, 0, drafted) for drafted in (0, 24))
+        assert with_draft - plain == pytest.approx(24 * 3e-5 + 0.001 + 8 * 1e-4)
+    with pytest.raises(ValueError, match="none larger than the one before"):
+        Speculation((0.5, 0.6))

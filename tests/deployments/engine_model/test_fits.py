@@ -6,10 +6,11 @@ import pytest
 
 from cluster.files import shipped
 from cluster.spec import Model, Pool, Speculative, load_spec
-from deployments.engine_model.cost_file import CostFile, cost_file, read_cost_file
+from deployments.engine_model.cost_file import CostFile, CurvePoints, SpeculationCosts, cost_file, read_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.fits import limits_for, misfits
-from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.limits import EngineModelLimits, Speculation
+from planning.unmodelled import UnmodelledKind, unmodelled
 
 
 @pytest.fixture
@@ -82,3 +83,22 @@ def test_a_measured_file_remembers_how_its_engine_scheduled() -> None:
     for known in (True, False):
         limits = EngineModelLimits(8, 256, 4_000, async_scheduling=known)
         assert cost_file("m", "a machine", "measured", limits, model).limits() == limits
+
+
+def test_speculation_is_what_the_spec_asks_for_as_far_as_its_method_was_measured(
+    fitting: tuple[Model, Pool, CostFile],
+) -> None:
+    model, pool, file = fitting
+    draft = SpeculationCosts(method="eagle", acceptance=(0.8, 0.6), draft=CurvePoints(at=(0.0,), seconds=(0.002,)))
+    measured = file.model_copy(update={"speculation": draft})
+    by_draft = with_settings(model, speculative=Speculative(method="eagle", model="d", num_speculative_tokens=1))
+    assert limits_for(by_draft, pool, measured).speculation == Speculation((0.8,), 1)
+    assert limits_for(by_draft, pool, file).speculation is None
+    assert limits_for(with_settings(model, speculative=Speculative(method="ngram")), pool, measured).speculation is None
+    assert limits_for(model, pool, measured).speculation is None
+    longer = with_settings(model, speculative=Speculative(method="eagle", model="d", num_speculative_tokens=5))
+    assert limits_for(longer, pool, measured).speculation == Speculation((0.8, 0.6), 2)
+    assert "acceptance is known of 2 tokens" in misfits(longer, pool, measured)[0]
+    assert measured.cost_model().draft(4) == 0.002
+    assert UnmodelledKind.SPECULATION in [one.kind for one in unmodelled(by_draft, file)]
+    assert UnmodelledKind.SPECULATION not in [one.kind for one in unmodelled(by_draft, measured)]

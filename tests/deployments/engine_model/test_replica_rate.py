@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.hardware import gpu_named
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.limits import EngineModelLimits, Speculation
 from deployments.engine_model.replica_rate import best_point, rate_at, working_point
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
@@ -46,6 +46,8 @@ def waiting(isl: float, osl: float, count: int) -> Workload:
         (CPU, replace(SMALL, async_scheduling=True), 200, 20),
         (CPU, replace(SMALL, sequences=1, async_scheduling=True), 300, 10),
         (H100, replace(LARGE, async_scheduling=True), 500, 250),
+        (H100, replace(LARGE, speculation=Speculation((0.7, 0.5, 0.3))), 500, 250),
+        (CPU, replace(SMALL, speculation=Speculation((0.7, 0.5, 0.3)), async_scheduling=True), 200, 100),
     ],
 )
 def test_a_full_engine_serves_that_many(cost: CostModel, limits: EngineModelLimits, isl: float, osl: float) -> None:

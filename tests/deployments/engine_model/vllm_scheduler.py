@@ -8,19 +8,20 @@ from pathlib import Path
 
 import torch
 from vllm import SamplingParams
-from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import CacheConfig, ModelConfig, ParallelConfig, SchedulerConfig, SpeculativeConfig, VllmConfig
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from deployments.engine_model.cost_model import Chunk, CostModel
-from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.limits import EngineModelLimits, Speculation
+from deployments.engine_model.speculation import accepted
 from tests.deployments.engine_model.scripts import Record, Script, Step
 
 _CONTEXT = 100_000
@@ -35,14 +36,11 @@ def scheduler_of(limits: EngineModelLimits, folder: Path) -> Scheduler:
         model |= {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
         model |= {"num_hidden_layers": 1, "vocab_size": 1_000, "torch_dtype": "float32"}
         (folder / "config.json").write_text(json.dumps(model))
+    model_config = ModelConfig(
+        model=str(folder), tokenizer=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=_CONTEXT
+    )
     config = VllmConfig(
-        model_config=ModelConfig(
-            model=str(folder),
-            tokenizer=str(folder),
-            skip_tokenizer_init=True,
-            dtype="float32",
-            max_model_len=_CONTEXT,
-        ),
+        model_config=model_config,
         scheduler_config=SchedulerConfig(
             max_num_seqs=limits.sequences,
             max_num_batched_tokens=limits.step_tokens,
@@ -51,22 +49,39 @@ def scheduler_of(limits: EngineModelLimits, folder: Path) -> Scheduler:
             enable_chunked_prefill=True,
             long_prefill_token_threshold=limits.long_prefill_tokens,
             policy="priority",
-            async_scheduling=limits.async_scheduling,
+            async_scheduling=limits.async_scheduling and limits.speculation is None,
         ),
+        speculative_config=None if limits.speculation is None else _by_ngrams(model_config, limits.speculation),
         cache_config=CacheConfig(block_size=limits.block_tokens, enable_prefix_caching=limits.prefix_caching),
     )
     config.scheduler_config.enable_chunked_prefill = limits.chunked_prefill
+    config.scheduler_config.async_scheduling = limits.async_scheduling
     blocks = limits.kv_tokens // limits.block_tokens + 1  # one is never used
     config.cache_config.num_gpu_blocks = blocks
     spec = FullAttentionSpec(block_size=limits.block_tokens, num_kv_heads=1, head_size=1, dtype=torch.float32)
     kind = AsyncScheduler if limits.async_scheduling else Scheduler
-    return kind(
+    scheduler = kind(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
         ),
         structured_output_manager=StructuredOutputManager(config),
         block_size=limits.block_tokens,
+    )
+    if limits.speculation is not None:
+        scheduler.num_lookahead_tokens = limits.speculation.lookahead  # as a draft model has it
+    return scheduler
+
+
+def _by_ngrams(model: ModelConfig, speculation: Speculation) -> SpeculativeConfig:
+    """The one method that needs no weights; the scheduler knows of others by their lookahead alone."""
+    return SpeculativeConfig(
+        method="ngram",
+        num_speculative_tokens=len(speculation.acceptance),
+        prompt_lookup_min=1,
+        prompt_lookup_max=2,
+        target_model_config=model,
+        target_parallel_config=ParallelConfig(),
     )
 
 
@@ -76,6 +91,7 @@ class VllmRun:
     def __init__(self, limits: EngineModelLimits, cost: CostModel, folder: Path) -> None:
         self.record = Record()
         self._cost = cost
+        self._speculation, self._async = limits.speculation, limits.async_scheduling
         self._scheduler = scheduler_of(limits, folder)
         self._depth = 2 if limits.async_scheduling else 1
         init_none_hash(sha256)
@@ -84,6 +100,8 @@ class VllmRun:
         self._made = 0
         self._decoding: set[int] = set()
         self._preempted: set[int] = set()
+        self._drafts = deque[dict[int, int]]()
+        """Of each step that runs: the sequences that decode, and how many drafted tokens of theirs it verifies."""
 
     def run(self, requests: list[tuple[float, Script]]) -> Record:
         """Until all requests, and those that follow them, have ended."""
@@ -145,8 +163,15 @@ class VllmRun:
         past = {number: scheduler.requests[str(number)].num_computed_tokens - count for number, count in tokens.items()}
         whole = {number for number in tokens if not scheduler.requests[str(number)].is_prefill_chunk}
         decodes = [number for number in tokens if number in self._decoding]
-        chunks = [Chunk(tokens[number], past[number]) for number in tokens if number not in self._decoding]
-        took_s = cost_of(chunks, len(decodes), sum(past[number] for number in decodes), len(whole) - len(decodes))
+        verified = {int(name): len(drafts) for name, drafts in output.scheduled_spec_decode_tokens.items()}
+        chunks = [
+            Chunk(tokens[number] - verified.get(number, 0), past[number])
+            for number in tokens
+            if number not in self._decoding
+        ]
+        read = sum(past[number] for number in decodes)
+        took_s = cost_of(chunks, len(decodes), read, len(whole) - len(decodes), sum(verified.values()))
+        self._drafts.append({number: verified.get(number, 0) for number in decodes})
         self.record.steps.append(Step(began_s, tokens, frozenset(self._preempted), dict(self._found(output))))
         self._preempted.clear()
         self._decoding |= whole
@@ -163,10 +188,16 @@ class VllmRun:
 
     def _complete(self, output: SchedulerOutput, whole: set[int], now: float) -> None:
         names = list(output.num_scheduled_tokens)
-        sampled = [[self._next_token(int(name))] if int(name) in whole else [] for name in names]
+        drafts = self._drafts.popleft() if names else {}
+        sampled = [
+            self._next_tokens(int(name), drafts.get(int(name), 0)) if int(name) in whole else [] for name in names
+        ]
         self._scheduler.update_from_output(
             output, ModelRunnerOutput(names, {name: at for at, name in enumerate(names)}, sampled)
         )
+        if self._speculation is not None and names and not self._async:
+            proposed = [[1] * len(self._speculation.acceptance) for _ in names]
+            self._scheduler.update_draft_token_ids(DraftTokenIds(names, proposed))
         for number in map(int, names):
             if str(number) not in self._scheduler.requests and number not in self.record.finished_s:
                 self.record.finished_s[number] = now
@@ -174,10 +205,16 @@ class VllmRun:
                 if script.then is not None:
                     self._come(now + script.after_s, script.then)
 
-    def _next_token(self, number: int) -> int:
+    def _next_tokens(self, number: int, drafted: int) -> list[int]:
         request = self._scheduler.requests.get(str(number))
         if request is None:
-            return 0
+            return [0]
         script = self.record.arrived[number][1]
-        last = request.num_tokens == len(script.tokens) - 1
-        return _STOP if last and script.open_ended else script.tokens[request.num_tokens]
+        count = 1
+        if self._speculation is not None:
+            count += min(drafted, accepted(self._speculation, number + 1, request.num_tokens - script.prompt))
+        last = len(script.tokens) - 1
+        return [
+            _STOP if place == last and script.open_ended else script.tokens[min(place, last)]
+            for place in range(request.num_tokens, request.num_tokens + count)
+        ]
