@@ -170,7 +170,7 @@ class StepScheduler:
         del self._running[sequence.order]
         if sequence.decodes:
             self.lockstep.part(sequence)
-        elif sequence.left and sequence in self._partial:
+        elif self._partial and sequence in self._partial:
             self._partial.remove(sequence)
         if known is None:
             drafted = not self._async and not sequence.left and sequence.known < sequence.past

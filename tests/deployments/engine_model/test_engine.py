@@ -189,6 +189,16 @@ def test_aborted_ones_leave_nothing(requests: list[tuple[int, int, float, bool]]
     assert not aborted_tags & {sequence.tag for sequence in finished}
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_one_that_is_aborted_in_its_last_chunk_is_gone(asynchronous: bool) -> None:
+    engine = EngineModel(EngineModelLimits(4, 256, 4_000, async_scheduling=asynchronous), COST)
+    engine.add(aborted := Sequence("a", 400, 0, 5), 0.0)
+    engine.advance()
+    engine.abort(aborted, engine.began_s)
+    assert engine.advance().finished == ()
+    assert (engine.next_s, engine.running, engine.waiting, engine.kv_usage) == (math.inf, 0, 0, 0)
+
+
 def test_curves_interpolate_and_refuse_nonsense() -> None:
     curve = table([(4, 8.0), (1, 2.0), (2, 4.0)])
     assert [curve(x) for x in (0, 1, 1.5, 3, 8)] == [2.0, 2.0, 3.0, 6.0, 16.0]
