@@ -26,8 +26,8 @@ MID_FROM_S = 9 * DAY_S + 15 * 3_600
 QUIET_S = (12 * 3_600.0, 12.5 * 3_600.0)
 HOUR_S = 3_600.0
 TRICKLE_S = 3 * 3_600.0
-_WHOLE = ("chunk_tokens", "changes")
-"""Fields of a workload that are no columns."""
+_WHOLE = ("chunk_tokens", "changes", "session")
+"""Fields of a workload that are no columns, or (`session`) are left out."""
 _EVEN = 400.0
 """The shape of gaps that differ by a twentieth."""
 MEAN_OF_SMALL = 520.0
@@ -88,7 +88,9 @@ def without_arrivals(run: ScenarioRun, from_s: float, to_s: float) -> ScenarioRu
     columns = {one.name: _taken(getattr(work, one.name), kept) for one in fields(work) if one.name not in _WHOLE}
     at_s = np.arange(len(load)) * STEP_S
     return replace(
-        run, workload=replace(work, **columns), load=LoadCurve(np.where((at_s >= from_s) & (at_s < to_s), 0.0, load))
+        run,
+        workload=replace(work, session=None, **columns),
+        load=LoadCurve(np.where((at_s >= from_s) & (at_s < to_s), 0.0, load)),
     )
 
 

@@ -89,6 +89,7 @@ class CellSimulator:
         # Lists: a NumPy scalar takes longer to read than all that is done with it.
         self._prompts, self._outputs = workload.prompt_tokens.tolist(), workload.output_tokens.tolist()
         self._maxima, self._ttft_slos_s = workload.max_tokens.tolist(), workload.ttft_slo_s.tolist()
+        self._next_turns = workload.next_turns()
         self._progress = progress
         longest = int((workload.prompt_tokens + workload.output_tokens).max()) if len(workload) else 0
         if longest > settings.limits.kv_tokens:
@@ -228,12 +229,13 @@ class CellSimulator:
         work = self._workload
         running = _Running(index, replica, lease)
         output, maximum = self._outputs[index], self._maxima[index]
+        following = -1 if self._next_turns is None else int(self._next_turns[index])
         sequence = EngineSequence(
             running,
             self._prompts[index],
             0,
             output,
-            work.prefix[index],
+            work.prefix[index] if following < 0 else work.with_answer(index, following),
             lease.home,
             open_ended=not 0 < maximum <= output,
         )

@@ -32,7 +32,8 @@ class Workload:
 
     `max_tokens` is the client's bound on the output, 0: none. `prefix` holds the hashes of a prompt's leading chunks of
     `chunk_tokens` tokens; an empty tuple: nothing is shared. `changes`: what was changed between the trace and here,
-    the rejected requests among it, which are not in the columns.
+    the rejected requests among it, which are not in the columns. `session`: the number of each one's conversation, -1
+    where it is in none.
     """
 
     arrived_s: NDArray[np.float64]
@@ -45,6 +46,7 @@ class Workload:
     prefix: WorkloadColumn[tuple[int, ...]]
     chunk_tokens: int = 0
     changes: tuple[TraceChange, ...] = ()
+    session: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         lengths = {len(getattr(self, name)) for name in _COLUMNS}
@@ -78,14 +80,34 @@ class Workload:
         return kept.at(kept.arrived_s - from_s)
 
     def _cut(self, part: slice) -> "Workload":
-        return replace(self, **{name: _part(getattr(self, name), part) for name in _COLUMNS})
+        session = None if self.session is None else self.session[part]
+        return replace(self, session=session, **{name: _part(getattr(self, name), part) for name in _COLUMNS})
+
+    def next_turns(self) -> NDArray[np.int64] | None:
+        """For each request the next one of its conversation, -1 where there is none; None without conversations."""
+        session = self.session
+        if session is None or not self.chunk_tokens:
+            return None
+        order = np.argsort(session, kind="stable")
+        follows = (session[order[:-1]] == session[order[1:]]) & (session[order[:-1]] >= 0)
+        turns = np.full(len(session), -1, dtype=np.int64)
+        turns[order[:-1][follows]] = order[1:][follows]
+        return turns
+
+    def with_answer(self, index: int, following: int) -> tuple[int, ...]:
+        """The hashes of a request's prompt and of its answer, as far as the prompt that follows it shows them."""
+        prefix, tokens = self.prefix[index], int(self.prompt_tokens[index] + self.output_tokens[index])
+        later = self.prefix[following]
+        if self.prompt_tokens[following] < tokens or later[: len(prefix)] != prefix:
+            return prefix
+        return later[: max(len(prefix), tokens // self.chunk_tokens)]
 
     def at(self, arrived_s: NDArray[np.float64]) -> "Workload":
         """The same requests at other times."""
         return replace(self, arrived_s=arrived_s)
 
 
-_COLUMNS = tuple(one.name for one in fields(Workload) if one.name not in ("chunk_tokens", "changes"))
+_COLUMNS = tuple(one.name for one in fields(Workload) if one.name not in ("chunk_tokens", "changes", "session"))
 
 
 def _part(column: Any, part: slice) -> Any:
@@ -156,6 +178,7 @@ def workload_of(trace: Trace, spec: ClusterSpec, model: Model, limits: LengthLim
         prefix,
         0 if mine.prefixes is None else mine.prefixes.chunk_tokens,
         mine.changed(_strangers(mine, spec), _classless(mine, traffic_class)).changes,
+        mine.session,
     )
 
 

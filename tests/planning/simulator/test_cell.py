@@ -165,6 +165,21 @@ def test_shared_prefixes_are_prefilled_once_on_a_replica() -> None:
     assert np.nanmean(with_cache.ttft_s) < 0.7 * np.nanmean(without.ttft_s)
 
 
+def test_the_next_turn_of_a_conversation_finds_the_answer() -> None:
+    prompt, output = np.array([512, 1_100, 512]), np.array([512, 4, 512])
+    turns = plain_workload(np.array([0.0, 30.0, 40.0]), prompt, output)
+    known = replace(turns, prefix=((1, 2), (1, 2, 3, 4), (5, 6)), chunk_tokens=256)
+    limits = replace(LIMITS, chunk_tokens=256, prefix_caching=True)
+    ttft_s = []
+    for session in (np.array([-1, -1, -1]), np.array([7, 7, 8])):
+        work = replace(known, session=session)
+        ttft_s.append(CellSimulator(replace(settings(), limits=limits, replicas=1), COST, work).run().ttft_s)
+    assert ttft_s[1][1] < 0.6 * ttft_s[0][1]
+    assert list(replace(known, session=np.array([7, 7, 8])).tail(2).next_turns()) == [-1, -1]
+    assert known.with_answer(0, 1) == (1, 2, 3, 4)
+    assert known.with_answer(0, 2) == (1, 2)
+
+
 def test_bad_workloads_are_refused() -> None:
     with pytest.raises(ValueError, match="ascend"):
         plain_workload(np.array([1.0, 0.5]), np.array([1, 1]), np.array([1, 1]))
