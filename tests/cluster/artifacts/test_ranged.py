@@ -85,6 +85,7 @@ def is_whole(memory: Memory, partial: Path) -> bool:
     return all((partial / "files" / name).read_bytes() == content for name, content in memory.contents.items())
 
 
+@pytest.mark.whole
 @given(sizes=st.lists(st.integers(0, 15_000), min_size=1, max_size=4), seed=st.integers(0, 1_000))
 def test_what_breaks_off_is_continued_without_a_byte_twice(
     sizes: list[int], seed: int, tmp_path_factory: pytest.TempPathFactory
