@@ -47,12 +47,13 @@ def main(
     try:
         with s3_server(root / "s3") as server, _delaying(server) as delayed:
             _upload(server, int(gib * (1 << 30)))
-            runs: list[dict[str, Any]] = [
-                {"round": number, "path": path, "side": side, **_run(side, endpoint, server, root / "out")}
-                for number in range(-1, rounds)  # the first one warms up, and is not counted
-                for path, endpoint in (("direct", server.endpoint), ("20 ms", delayed))
-                for side in in_turns(SIDES, number)
-            ]
+            runs: list[dict[str, Any]] = []
+            for number in range(-1, rounds):  # the first one warms up, and is not counted
+                for path, endpoint in (("direct", server.endpoint), ("20 ms", delayed)):
+                    for side in in_turns(SIDES, number):
+                        run = {"round": number, "path": path, "side": side}
+                        runs.append({**run, **_run(side, endpoint, server, root / "out")})
+                        print(json.dumps(runs[-1]), flush=True)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     runs = [run for run in runs if run["round"] >= 0]
