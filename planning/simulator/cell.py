@@ -230,15 +230,9 @@ class CellSimulator:
         running = _Running(index, replica, lease)
         output, maximum = self._outputs[index], self._maxima[index]
         following = -1 if self._next_turns is None else int(self._next_turns[index])
-        sequence = EngineSequence(
-            running,
-            self._prompts[index],
-            0,
-            output,
-            work.prefix[index] if following < 0 else work.with_answer(index, following),
-            lease.home,
-            open_ended=not 0 < maximum <= output,
-        )
+        prefix = work.prefix[index] if following < 0 else work.with_answer(index, following)
+        open_ended = not 0 < maximum <= output
+        sequence = EngineSequence(running, self._prompts[index], 0, output, prefix, lease.home, open_ended)
         replica.leases += 1
         front_s = self._cost.front(replica.leases - 1)
         if front_s:
