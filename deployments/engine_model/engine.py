@@ -82,7 +82,8 @@ class EngineModel:
         if self.next_s == math.inf:
             self._scheduler.wait(sequence)
             self._plan(now, now)
-        elif self._scheduler.full:
+        elif self._scheduler.full and not (self._async and self._limits.long_prefill_tokens):
+            # it cannot begin, and nothing else depends on whether it waits
             self._scheduler.wait(sequence)
         elif not self._async or now <= self.began_s:
             self._scheduler.wait(sequence)

@@ -199,6 +199,18 @@ def test_one_that_is_aborted_in_its_last_chunk_is_gone(asynchronous: bool) -> No
     assert (engine.next_s, engine.running, engine.waiting, engine.kv_usage) == (math.inf, 0, 0, 0)
 
 
+def test_a_long_prompt_is_alone_as_long_as_no_other_request_is_known() -> None:
+    engine = EngineModel(EngineModelLimits(1, 100, 4_000, async_scheduling=True, long_prefill_tokens=24), COST)
+    engine.add(Sequence("long", 1_000, 0, 2), 0.0)
+    engine.add(Sequence("late", 10, 0, 2), engine.next_s / 2)
+    taken = []
+    for _ in range(3):
+        began_s = engine.began_s
+        taken.append(engine.next_s - began_s)
+        engine.advance()
+    assert taken[1] > 1.2 * taken[2]
+
+
 def test_curves_interpolate_and_refuse_nonsense() -> None:
     curve = table([(4, 8.0), (1, 2.0), (2, 4.0)])
     assert [curve(x) for x in (0, 1, 1.5, 3, 8)] == [2.0, 2.0, 3.0, 6.0, 16.0]
