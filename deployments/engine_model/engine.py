@@ -29,6 +29,20 @@ class Boundary:
     finished: tuple[Sequence, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What runs between two boundaries: the prompts of a step and their tokens, or steps of nothing but decodes;
+    `ends_s`: when each step ends; `kv_tokens`: what decodes have in the KV cache at its start, `past_tokens` what the
+    step's prompts have there."""
+
+    prompts: int
+    prompt_tokens: int
+    past_tokens: int
+    decodes: int
+    kv_tokens: int
+    ends_s: tuple[float, ...]
+
+
 class EngineModel:
     """One engine. Whoever drives it calls `add` and `abort` as they happen and `advance` at `next_s`, in the order of
     time."""
@@ -67,6 +81,22 @@ class EngineModel:
     def kv_usage(self) -> float:
         """The share of the KV blocks in use."""
         return 1 - self._blocks.free / self._blocks.total
+
+    @property
+    def segment(self) -> Segment:
+        """What runs now, up to `next_s`; without steps while idle."""
+        chunks = self._scheduler.chunks
+        ends: tuple[float, ...] = (self.next_s,) if self.next_s < math.inf else ()
+        if self._run > 1:
+            ends = tuple(self.began_s + self._run_s(steps) for steps in range(1, self._run + 1))
+        return Segment(
+            len(chunks),
+            sum(tokens for _, tokens in chunks),
+            sum(sequence.past for sequence, _ in chunks),
+            self._blocks.decodes,
+            self._lockstep.kv,
+            ends,
+        )
 
     def add(self, sequence: Sequence, now: float) -> None:
         """A request came. It begins at the next step boundary, with asynchronous scheduling at the one after it. Raises

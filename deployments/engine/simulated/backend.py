@@ -4,6 +4,8 @@ replica's own process."""
 import asyncio
 import contextlib
 import logging
+import os
+from pathlib import Path
 
 from prometheus_client import Gauge, Histogram
 
@@ -13,7 +15,9 @@ from deployments.engine.exchanges import Exchanges
 from deployments.engine.simulated.app import SimulatedApp
 from deployments.engine.simulated.ask import CHUNK_TOKENS
 from deployments.engine.simulated.costs import read_costs
-from deployments.engine.simulated.driver import Driver
+from deployments.engine.simulated.driver import Driver, SimulatedSteps
+from deployments.engine.step_log import StepLog
+from deployments.engine.telemetry import LOGS
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.fits import simulated_limits
 from deployments.garbage import calm_garbage_collector
@@ -36,10 +40,13 @@ class SimulatedBackend:
 
     watch_every_s = 1.0
 
-    def __init__(self, driver: Driver, asgi: SimulatedApp, capacity: EngineCapacity) -> None:
+    def __init__(
+        self, driver: Driver, asgi: SimulatedApp, capacity: EngineCapacity, log: StepLog | None = None
+    ) -> None:
         self.asgi = asgi
         self.capacity = capacity
         self._driver = driver
+        self._log = log
         self._running = asyncio.create_task(driver.run(), name="simulated-engine")
         self._running.add_done_callback(self._ended)
 
@@ -75,6 +82,8 @@ class SimulatedBackend:
         self._running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._running
+        if self._log is not None:
+            self._log.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -90,7 +99,9 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) 
     cost = costs.cost_model()
     limits = simulated_limits(model, costs).with_prefixes(CHUNK_TOKENS)
     engine = EngineModel(limits, cost)
-    driver = Driver(engine, load, model.simulated.tokens_per_chunk, model.simulated.speed, LATE.observe)
+    log = StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl", LOGS.named("steps")) if model.step_log else None
+    steps = None if log is None else SimulatedSteps(log, limits)
+    driver = Driver(engine, load, model.simulated.tokens_per_chunk, model.simulated.speed, LATE.observe, steps=steps)
     RUNNING.labels(model.name).set_function(lambda: load.running)
     WAITING.labels(model.name).set_function(lambda: load.waiting)
     KV_USAGE.labels(model.name).set_function(lambda: load.kv_usage)
@@ -100,4 +111,4 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) 
         settings.max_model_len, settings.max_num_seqs, settings.max_num_batched_tokens, costs.engine.kv_tokens
     )
     calm_garbage_collector()
-    return SimulatedBackend(driver, app, capacity)
+    return SimulatedBackend(driver, app, capacity, log)

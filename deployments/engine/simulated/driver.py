@@ -14,10 +14,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from deployments.engine.backend import EngineLoad
-from deployments.engine_model.engine import EngineModel
+from deployments.engine.step_log import StepLog
+from deployments.engine_model.engine import EngineModel, Segment
+from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence
 
 
@@ -73,6 +76,41 @@ class SequenceJob:
         """The place in the engine's order that it had first: another one at its end shows that it was preempted."""
 
 
+@dataclass(slots=True)
+class StepDetails:
+    """A step's counts, by vLLM's names (`IterationDetails`)."""
+
+    num_ctx_requests: int
+    num_ctx_tokens: int
+    num_generation_requests: int
+
+
+class SimulatedSteps:
+    """Writes the step log of a simulated engine, as vLLM's engines do (`step_log.py`): so that `raylane calibrate` can
+    measure an engine whose costs are known. Times are the engine's own; a turn that comes late does not change them."""
+
+    def __init__(self, log: StepLog, limits: EngineModelLimits) -> None:
+        self._log = log
+        self._limits = limits
+        log.begin(limits.sequences, limits.step_tokens, limits.kv_tokens, limits.block_tokens)
+
+    def note(self, ended: Segment, engine: EngineModel, zero_s: float, speed: float) -> None:
+        """The steps of a segment that has ended; `engine` has begun the next one. `zero_s`: the clock when the engine's
+        time was 0."""
+        details = StepDetails(ended.prompts, ended.prompt_tokens, ended.decodes)
+        running = ended.prompts + ended.decodes
+        for number, end_s in enumerate(ended.ends_s[:-1], 1):
+            usage = self._usage(ended.kv_tokens + number * ended.decodes, running)
+            self._log.write(details, running, engine.waiting, usage, zero_s + end_s / speed)
+        after = engine.segment
+        usage = self._usage(after.kv_tokens + after.past_tokens, engine.running)
+        self._log.write(details, engine.running, engine.waiting, usage, zero_s + ended.ends_s[-1] / speed)
+
+    def _usage(self, tokens: int, sequences: int) -> float:
+        """The share of the KV cache's blocks: the last block of a sequence is half full on average."""
+        return min(1.0, (tokens + sequences * self._limits.block_tokens / 2) / self._limits.kv_tokens)
+
+
 _BEAT_S = 1.0
 """A turn at least this often while anything runs: a sign of life for the watchdog."""
 
@@ -91,6 +129,7 @@ class Driver:
         speed: float = 1.0,
         late: Callable[[float], None] = lambda late_s: None,
         clock: Callable[[], float] = time.monotonic,
+        steps: SimulatedSteps | None = None,
     ) -> None:
         self._engine = engine
         self._load = load
@@ -98,6 +137,7 @@ class Driver:
         self._speed = speed
         self._late = late
         self._clock = clock
+        self._step_log = steps
         self._zero = clock()
         self._jobs: set[SequenceJob] = set()
         self._queued: deque[SequenceJob] = deque()
@@ -199,7 +239,12 @@ class Driver:
     def _advance(self, now: float) -> None:
         engine = self._engine
         steps = engine.steps
-        boundary = engine.advance()
+        if self._step_log is None:
+            boundary = engine.advance()
+        else:
+            segment = engine.segment
+            boundary = engine.advance()
+            self._step_log.note(segment, engine, self._zero, self._speed)
         self._began_s, self._steps = now, steps
         for sequence in boundary.first:
             job: SequenceJob = sequence.tag

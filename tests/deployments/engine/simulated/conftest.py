@@ -38,9 +38,9 @@ def costs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_model(costs: Path) -> Callable[..., Model]:
-    """A simulated model; arguments go into its `simulated` section."""
+    """A simulated model; arguments go into its `simulated` section, `step_log` into the model."""
 
-    def make(**simulated: Any) -> Model:
+    def make(step_log: str | None = None, **simulated: Any) -> Model:
         settings = {"max_model_len": 4_096, "max_num_seqs": 8, "max_num_batched_tokens": 512}
         section = {"costs": str(costs), "tokens_per_chunk": 8, **simulated}
         return Model.model_validate(
@@ -50,6 +50,7 @@ def make_model(costs: Path) -> Callable[..., Model]:
                 "engine": "simulated",
                 "simulated": section,
                 "settings": settings,
+                "step_log": step_log,
             }
         )
 
