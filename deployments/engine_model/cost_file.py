@@ -117,6 +117,42 @@ class CostSource(_Section):
     note: str = ""
 
 
+class PartResidual(_Section):
+    """How far predictions were off for steps that the costs were not fitted to. `share`: of the time of all such steps;
+    `bias`: of their total time; `error`, `p90`: of a single step, the mean and what nine of ten do not exceed."""
+
+    part: str
+    steps: Positive
+    share: Annotated[float, Field(ge=0, le=1)]
+    bias: float
+    error: NotNegative
+    p90: NotNegative
+
+
+class HostCosts(_Section):
+    """Seconds that are not, or not only, the GPU's. `step_s`: a step of one decode with an empty KV cache, and
+    `host_step_s` the host's likely range of it: what is left beside `kernels_s`, its kernels by the data sheet (None:
+    the GPU or the model's architecture is not known). `prefill_step_s`: how much longer a step is that prefills one
+    token instead. `front_s`, `back_s`: around the steps of a request that is alone."""
+
+    step_s: NotNegative
+    prefill_step_s: float
+    kernels_s: NotNegative | None = None
+    host_step_s: tuple[NotNegative, NotNegative] | None = None
+    front_s: NotNegative
+    back_s: NotNegative
+
+
+class CalibrationRecord(_Section):
+    """How a calibration went: measured steps, residuals of held-out ones by part, the host's part, and what no probe
+    reached, in words."""
+
+    steps: Positive
+    residuals: tuple[PartResidual, ...]
+    host: HostCosts
+    not_covered: tuple[str, ...]
+
+
 class EngineLimits(_Section):
     """What the engine can hold."""
 
@@ -166,6 +202,7 @@ class CostFile(_Section):
     sources: tuple[CostSource, ...] = ()
     unmodelled: tuple[str, ...] = ()
     speculation: SpeculationCosts | None = None
+    calibration: CalibrationRecord | None = None
 
     def likely(self) -> tuple[float, float]:
         """Multiples of a step's time between which the true one likely is: the parts' errors, taken as independent.

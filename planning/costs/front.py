@@ -56,8 +56,32 @@ def read_arounds(path: Path) -> list[Around]:
 
 
 FRONT_SHARE = 0.6
-"""Of what a request alone takes around the engine's steps, the part before them: it is read, checked and tokenised
-there, only written after."""
+"""Of what a request alone takes around the engine's steps, the part before them, where no step log tells it: it is
+read, checked and tokenised there, only written after."""
+FEW_ALONE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LoneRequest:
+    """A request beside no other: when it was sent and when its client had the first token, on the monotonic clock."""
+
+    sent_s: float
+    first_s: float
+
+
+def lone_back_s(requests: Sequence[LoneRequest], logs: Sequence[EngineSteps]) -> float | None:
+    """From the end of the step with a request's first token until its client has it, at the median: the step is the
+    first of any replica in that time that prefills. None where fewer than `FEW_ALONE` steps are found.
+
+    Client and replicas must share a clock, as on one machine.
+    """
+    prefills = np.array(sorted(line.t_s for log in logs for line in log.lines if line.prompts))
+    found = []
+    for one in requests:
+        number = int(np.searchsorted(prefills, one.sent_s))
+        if number < len(prefills) and prefills[number] <= one.first_s:
+            found.append(one.first_s - float(prefills[number]))
+    return float(np.median(found)) if len(found) >= FEW_ALONE else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +101,13 @@ def mean_wait_s(logs: Sequence[EngineSteps], began_s: float, ended_s: float) -> 
     return squares / (2 * (ended_s - began_s) * len(logs))
 
 
-def front_and_back(alone_s: float, windows: Sequence[ProbeWindow], logs: Sequence[EngineSteps]) -> tuple[Curve, float]:
+def front_and_back(
+    alone_s: float, windows: Sequence[ProbeWindow], logs: Sequence[EngineSteps], back_s: float | None = None
+) -> tuple[Curve, float]:
     """From placement to the engine by the number of leases, never falling; and the seconds from a step's end to the
-    client."""
-    back_s = (1 - FRONT_SHARE) * alone_s
-    at, seconds = [0.0], [FRONT_SHARE * alone_s]
+    client: `back_s` where it was measured, else a share of `alone_s`."""
+    back_s = (1 - FRONT_SHARE) * alone_s if back_s is None else min(back_s, alone_s)
+    at, seconds = [0.0], [alone_s - back_s]
     for window in sorted(windows, key=lambda one: one.leases):
         around_s = float(np.mean([one.around_s for one in window.arounds])) if window.arounds else 0.0
         front_s = around_s - back_s - mean_wait_s(logs, window.began_s, window.ended_s)

@@ -31,5 +31,6 @@ TYPICAL_HOST = Host(
     "one server: vLLM 0.19 with Llama-3.1-8B on an RTX PRO 6000, whose steps of decodes take 0.5 to 2 ms more than the "
     "profile of its layers, those that prefill another 4 ms",
 )
+NO_HOST = Host(0.0, 0.0, 1.0, 1.0, "none: the kernels alone")
 COLD_STEP_S = 0.065
 """An engine's first step, where nothing warmed it up, takes longer by this: the first answer of that server."""

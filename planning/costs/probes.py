@@ -5,7 +5,7 @@ from empty to full. The other half has the lengths of the traffic that is expect
 without them many sequences would always come with a full KV cache, and the fit could not tell what is due to which.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -28,6 +28,20 @@ def concurrencies(replicas: int, max_num_seqs: int) -> Iterator[int]:
         yield clients
         clients *= 2
     yield full
+
+
+def coarse_to_fine(levels: Sequence[int]) -> list[int]:
+    """The same levels, the last one first, then the first one, then those halfway between: whatever comes to an end
+    early has seen the whole range."""
+    order, gaps = [levels[-1]], [(0, len(levels) - 1)]
+    if len(levels) > 1:
+        order.append(levels[0])
+    for low, high in gaps:  # grows meanwhile
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(levels[middle])
+            gaps += [(low, middle), (middle, high)]
+    return order
 
 
 def spread_lengths(max_model_len: int, max_prompt: int, count: int, seed: int) -> Lengths:
