@@ -31,9 +31,11 @@ class LoggedCosts(CostModel):
         super().__init__(cost.dense, cost.sequence, cost.attention)
         self.steps: list[StepSample] = []
 
-    def step_s(self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float, completing: int) -> float:
+    def step_s(
+        self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float, completing: int, drafted: int = 0
+    ) -> float:
         parts = list(chunks)
-        seconds = super().step_s(parts, decodes, kv_tokens, completing)
+        seconds = super().step_s(parts, decodes, kv_tokens, completing, drafted)
         if parts:
             tokens = sum(part.tokens for part in parts)
             self.steps.append(StepSample(len(parts), tokens, parts[0].past, decodes, kv_tokens, seconds))
