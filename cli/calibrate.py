@@ -176,7 +176,8 @@ async def _measure(task: CalibrateTask, plan: ProbePlan, folder: Path) -> Measur
 
 
 def _note(task: CalibrateTask) -> str:
-    return f"{task.replicas} replica(s) on one machine, all loaded" + (", each pinned to a core" if task.pin else "")
+    replicas = "1 replica" if task.replicas == 1 else f"{task.replicas} replicas, all loaded"
+    return f"{replicas}, on one machine" + (", each pinned to a core" if task.pin else "")
 
 
 def _kernels_s(task: CalibrateTask) -> float | None:

@@ -7,6 +7,8 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +16,6 @@ from cli.bench.client import BenchClient
 from cli.bench.load import CYCLE, BenchLoad, run
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
 from cli.bench.record import RunRecord
-from cli.private_cell import PrivateCell
 from planning.costs.calibration import Measurements
 from planning.costs.front import Around, LoneRequest, ProbeWindow, read_arounds
 from planning.costs.probes import SHORT_PROMPT, Lengths, coarse_to_fine, concurrencies, spread_lengths, traffic_lengths
@@ -83,10 +84,21 @@ class ProbePlan:
         return traffic_lengths(*self.traffic, CYCLE, seed)
 
 
-class Probing:
-    """One calibration on a private cell."""
+class ProbedCell(Protocol):
+    """A cell that writes its ledger and its engines' steps down (`PrivateCell`). `settled` returns when nothing
+    runs."""
 
-    def __init__(self, cell: PrivateCell, client: BenchClient, plan: ProbePlan) -> None:
+    trace_file: Path
+    step_logs: Path
+    replicas: int
+
+    async def settled(self) -> None: ...
+
+
+class Probing:
+    """One calibration on a cell of its own."""
+
+    def __init__(self, cell: ProbedCell, client: BenchClient, plan: ProbePlan) -> None:
         self._cell = cell
         self._client = client
         self._plan = plan
@@ -110,12 +122,13 @@ class Probing:
         try:
             for number, level in enumerate(levels):
                 left_s = plan.budget_s - (time.monotonic() - began_s)
-                level_s = plan.level_s or left_s * level.weight / sum(one.weight for one in levels[number:])
-                if level_s < MIN_LEVEL_S:
+                share_s = left_s * level.weight / sum(one.weight for one in levels[number:])
+                level_s = max(MIN_LEVEL_S, share_s) if plan.level_s is None else plan.level_s * level.weight
+                if plan.level_s is None and left_s < MIN_LEVEL_S:
                     skipped.append(f"{level}: no time was left")
                     continue
                 reported(str(level), number)
-                await self._level(level, level_s if plan.level_s is None else level_s * level.weight, number)
+                await self._level(level, level_s, number)
         except asyncio.CancelledError:
             skipped += [f"{level}: ended by hand" for level in levels[number:]]
             if task := asyncio.current_task():
