@@ -12,7 +12,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -66,12 +66,18 @@ class CompiledFinder:
         return None if file is None else importlib.util.spec_from_file_location(name, file)
 
 
+def is_any_imported(modules: Container[str] | None = None) -> bool:
+    """Whether `modules`, this process's by default, hold one that is compiled."""
+    held = sys.modules if modules is None else modules
+    return any(name.removesuffix(".py").replace("/", ".") in held for name in sources())
+
+
 def use_compiled() -> bool:
     """Lets this process import the compiled modules, if the environment asks for them and the build is current.
 
-    Called before any of them is imported; afterwards it has no effect on what is.
+    Not where one of their sources is imported already: compiled code that meets an interpreted class crashes.
     """
-    if os.environ.get(ASKED) != "1" or not is_current():
+    if os.environ.get(ASKED) != "1" or is_any_imported() or not is_current():
         return False
     if not any(isinstance(finder, CompiledFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, CompiledFinder(FOLDER))

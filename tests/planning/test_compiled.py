@@ -11,7 +11,7 @@ import pytest
 
 from planning import compiled
 
-_RUN = "import tests.planning.compiled_run as run; run.main()"
+_RUN = "import planning, tests.planning.compiled_run as run; run.main()"
 
 
 @pytest.fixture
@@ -71,6 +71,21 @@ def test_compiled_modules_are_used_only_where_that_is_asked(monkeypatch: pytest.
         monkeypatch.setenv(compiled.ASKED, asked)
     assert not compiled.use_compiled()
     assert not any(isinstance(finder, compiled.CompiledFinder) for finder in sys.meta_path)
+
+
+def test_a_process_that_has_a_source_imported_goes_on_with_sources() -> None:
+    assert compiled.is_any_imported({"deployments.scheduling.lanes"})
+    assert not compiled.is_any_imported({"deployments.scheduling", "planning.compiled"})
+
+
+@pytest.mark.long
+def test_interpreted_modules_and_compiled_ones_are_not_mixed() -> None:
+    """Else the process would crash."""
+    subprocess.run([sys.executable, "infra/compile.py"], cwd=compiled.ROOT, check=True, timeout=600)
+    code = "import deployments.scheduling, planning, planning.simulator.cell as cell; print(cell.__file__)"
+    environment = {**os.environ, compiled.ASKED: "1", "PYTHONPATH": str(compiled.ROOT)}
+    file = subprocess.check_output([sys.executable, "-c", code], cwd=compiled.ROOT, env=environment, text=True)
+    assert file.strip().endswith(".py")
 
 
 @pytest.mark.long
