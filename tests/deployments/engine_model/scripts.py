@@ -1,5 +1,6 @@
 """Random requests and engines to hold the engine model against vLLM's scheduler, and the record of a run."""
 
+import math
 from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
@@ -9,6 +10,10 @@ from deployments.engine_model.limits import EngineModelLimits, Speculation
 BLOCK = 16
 LONGEST = 800
 """Tokens of a request, at most."""
+
+
+_OFF_GRID_S = math.pi * 1e-4
+"""Else the next turn of one may come at the very end of another's step, where rounding decides which is first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ def scripts(draw: st.DrawFn, number: int, start: tuple[int, ...] | None = None, 
     tokens = shared + tuple(range(first, first + own + output))
     then, after_s = None, 0.0
     if turns and len(tokens) < LONGEST - 440 and draw(st.integers(0, 3)) == 0:
-        then, after_s = draw(scripts(number, tokens, turns - 1)), draw(st.floats(1e-4, 0.3))
+        then, after_s = draw(scripts(number, tokens, turns - 1)), draw(st.floats(1e-4, 0.3)) + _OFF_GRID_S
     return Script(tokens, len(tokens) - output, len(shared), draw(PRIORITY), draw(st.booleans()), then, after_s)
 
 
