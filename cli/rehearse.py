@@ -74,13 +74,9 @@ def rehearse(
     spec, chosen = chosen_model(spec_file, model)
     try:
         cost, recorded = read_cost_file(costs), read_trace(trace)
-        shares = [float(text) for text in loads.split(",")]
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
-    except ValueError:
-        fail(f"--loads {loads!r}: allowed: numbers separated by commas, as in 0.5,0.9,1.2", code=2)
-    if not all(0 < share <= 10 for share in shares):
-        fail(f"--loads {loads!r}: allowed: shares above 0, up to 10", code=2)
+    shares = _shares(loads)
     check_outputs(out=out)
     count = replica_count(chosen, replicas)
     work = rehearsed(recorded, chosen.settings.max_model_len, length_scale, spec.classes[0].ttft_ms / 1e3)
@@ -108,6 +104,17 @@ def rehearse(
             f"the live gateway's decisions differ from those of its scheduler on the same inputs: {replayed.difference}"
         )
     console.print(f"{replayed.inputs:,} live inputs replayed: {replayed.placed:,} placements, every decision the same")
+
+
+def _shares(loads: str) -> list[float]:
+    """The numbers of `--loads`."""
+    try:
+        shares = [float(text) for text in loads.split(",")]
+    except ValueError:
+        fail(f"--loads {loads!r}: allowed: numbers separated by commas, as in 0.5,0.9,1.2", code=2)
+    if not all(0 < share <= 10 for share in shares):
+        fail(f"--loads {loads!r}: allowed: shares above 0, up to 10", code=2)
+    return shares
 
 
 class _Rehearsal:

@@ -86,3 +86,15 @@ def read_json(path: Path, kind: type[ContentT], error_kind: type[ValueError]) ->
 def write_json(path: Path, content: BaseModel) -> None:
     """Writes it, in one move: nobody reads half a file. Raises OSError."""
     write_whole(path, json.dumps(content.model_dump(mode="json"), indent=2) + "\n")
+
+
+def sync_to_disk(path: Path) -> None:
+    """The file, or the folder's list of names, survives a loss of power. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that knows no such call for folders
+            raise
+    finally:
+        os.close(descriptor)

@@ -11,7 +11,6 @@ use. Whoever removes an entry needs the exclusive one. The folder must be on a l
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import shutil
@@ -25,7 +24,7 @@ from pydantic import BaseModel
 
 from cluster.artifacts.manifest import Manifest
 from cluster.artifacts.sources import ArtifactError
-from cluster.files import read_json, write_json
+from cluster.files import read_json, sync_to_disk, write_json
 
 _SPARE = 64 << 20
 """Bytes of the disk that stay free beyond a download: logs and manifests go there, too."""
@@ -133,9 +132,9 @@ class ModelCache:
         lease = _locked(partial / "lease", fcntl.LOCK_SH)
         assert lease is not None
         for path in (partial / "manifest.json", partial):
-            _sync(path)
+            sync_to_disk(path)
         partial.rename(self._entries / name)
-        _sync(self._entries)
+        sync_to_disk(self._entries)
         return Held(self._entries / name, lease)
 
     def settle(self, held: Held) -> None:
@@ -312,17 +311,6 @@ def _on_disk(folder: Path) -> int:
             with contextlib.suppress(FileNotFoundError):
                 total += os.stat(os.path.join(root, name)).st_blocks * 512
     return total
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that knows no such call for folders
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _gib(size: int) -> str:
