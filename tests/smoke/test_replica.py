@@ -96,10 +96,12 @@ async def test_the_feed_tells_load_and_tokens(replica: Replica) -> None:
         body: dict[str, Any] = {"model": "demo", "input": "hi", "max_output_tokens": 5}
         async with session.post("/v1/responses", json=body, headers=replica.named("feed-2")) as response:
             assert response.status == 200
+            answered = (await response.json())["usage"]["output_tokens"]  # fewer than 5 where it sampled an end token
         finished = await until(
             messages, lambda message: isinstance(message, Finished) and message.request_id == "feed-2"
         )
-        assert (finished.sequences, finished.output_tokens) == (1, 5)
+        assert 1 <= answered <= 5
+        assert (finished.sequences, finished.output_tokens) == (1, answered)
         await until(messages, lambda message: isinstance(message, Load) and message.running == message.exchanges == 0)
 
 
