@@ -7,7 +7,7 @@ import anthropic
 
 url, key = sys.argv[1:]
 COUNT = [{"role": "user", "content": "Count from 3 to 8."}]
-ASKED = {"model": "demo", "messages": COUNT, "max_tokens": 64}
+ASKED = {"model": "demo", "messages": COUNT, "max_tokens": 64, "extra_body": {"temperature": 0}}
 PICK = {"name": "pick", "input_schema": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}}
 
 
@@ -21,8 +21,8 @@ def failed(key: str = key, **changed: object) -> list[object]:
 
 
 with anthropic.Anthropic(base_url=url, api_key=key) as client:
-    chat = client.messages.create(**ASKED, extra_body={"temperature": 0})
-    with client.messages.stream(**ASKED, extra_body={"temperature": 0}) as stream:
+    chat = client.messages.create(**ASKED)
+    with client.messages.stream(**ASKED) as stream:
         pieces = list(stream.text_stream)
         final = stream.get_final_message()
     called = client.messages.create(**ASKED, tools=[PICK], tool_choice={"type": "tool", "name": "pick"})

@@ -31,7 +31,7 @@ with openai.OpenAI(base_url=url + "/v1", api_key=key) as client:
     pieces = [chunk.choices[0].delta.content or "" for chunk in stream]
     choice = {"type": "function", "function": {"name": "pick"}}
     called = client.chat.completions.create(
-        model="demo", messages=COUNT, tools=[PICK], tool_choice=choice, max_tokens=64
+        model="demo", messages=COUNT, tools=[PICK], tool_choice=choice, max_tokens=64, temperature=0
     )
     response = client.responses.create(model="demo", input="Count from 3 to 8.", temperature=0, max_output_tokens=40)
 (call,) = called.choices[0].message.tool_calls

@@ -22,7 +22,8 @@ async function failed(changed) {
 const chat = await generateText({ model: model(), prompt, temperature: 0 });
 const pieces = [];
 for await (const piece of streamText({ model: model(), prompt, temperature: 0 }).textStream) pieces.push(piece);
-const called = await generateText({ model: model(), prompt, tools: { pick }, toolChoice: { type: "tool", toolName: "pick" }, maxOutputTokens: 64 });
+const toolChoice = { type: "tool", toolName: "pick" };
+const called = await generateText({ model: model(), prompt, tools: { pick }, toolChoice, maxOutputTokens: 64, temperature: 0 });
 const [call] = called.toolCalls;
 console.log(
   JSON.stringify({
