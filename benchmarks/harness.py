@@ -34,7 +34,6 @@ ItemT = TypeVar("ItemT")
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")]
 Source = Annotated[str | None, typer.Option(help="A model instead of the spec's: a folder or a hub name.")]
 Traces = Annotated[Path, typer.Option(help="The folder of recorded traffic.", envvar="RAYLANE_TRACES")]
-TRACES = ROOT.parent / "shared" / "data" / "traces"
 console = Console() if Console().is_terminal else Console(width=140)
 
 

@@ -1,6 +1,6 @@
 """`raylane up`: brings one cell up on this machine and holds it until Ctrl-C, SIGTERM or `raylane down`.
 
-What holds the cluster is a child of this process (`cell_process.py`): Ray's processes, the gateway and the engines are
+What holds the cluster is a child of this process (`boot.py`): Ray's processes, the gateway and the engines are
 below it and go with it.
 """
 

@@ -15,7 +15,7 @@ import aiohttp
 import typer
 import yaml
 
-from benchmarks.harness import TRACES, JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
+from benchmarks.harness import JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
 from benchmarks.lanes.mix import MIXES, SIDES, LaneMix, LaneTraffic
 from benchmarks.lanes.results import (
     LaneVerdict,
@@ -205,10 +205,10 @@ def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
 
 
 def main(
+    traces: Traces,
     loads: Annotated[str, typer.Option(help="Shares of the measured capacity.")] = "0.7,0.9,1.2",
     sides: Annotated[str, typer.Option(help=f"Some of: {', '.join((*SIDES, *_RIVALS))}.")] = "lanes,fifo",
     duration_s: Annotated[float, typer.Option(help="Seconds of arrivals for each load and side.")] = 300.0,
-    traces: Traces = TRACES,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
     seeds: Annotated[str, typer.Option(help="Seeds of the arrivals. All loads run for each seed.")] = "0",
     json_file: JsonFile = None,

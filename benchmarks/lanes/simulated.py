@@ -14,7 +14,7 @@ import numpy as np
 import typer
 import yaml
 
-from benchmarks.harness import TRACES, JsonFile, Traces, console, listed, write_json
+from benchmarks.harness import JsonFile, Traces, console, listed, write_json
 from benchmarks.lanes.mix import MIXES, SIDES, LaneMix, LaneTraffic
 from benchmarks.lanes.results import LaneVerdict, SideResult, by_lane, judge, of_times, verdict_table
 from benchmarks.lanes.wait_coverage import WaitRecord, coverage
@@ -101,12 +101,12 @@ def _wait_estimates(out: SimulationOutcome, lanes: list[str]) -> list[WaitRecord
 
 def main(
     costs: Annotated[Path, typer.Argument(help="A cost file of the engine (`raylane calibrate`).")],
+    traces: Traces,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
     sides: Annotated[str, typer.Option(help=f"Some of: {', '.join(SIDES)}; each against fifo.")] = "lanes",
     seeds: Annotated[str, typer.Option(help="Seeds; each has one pair of runs.")] = "0,1,2",
     load: Annotated[float, typer.Option(help="Share of the capacity.")] = 1.2,
     duration_s: Annotated[float, typer.Option(help="Seconds of arrivals.")] = 300.0,
-    traces: Traces = TRACES,
     json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out in virtual time."""

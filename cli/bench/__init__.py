@@ -1,5 +1,5 @@
 """`raylane bench`: a load generator for OpenAI-compatible endpoints. Start reading at `command.py`, then `run.py` and
-`runner.py`."""
+`load.py`."""
 
 from cli.bench.command import bench
 

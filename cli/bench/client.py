@@ -1,6 +1,6 @@
 """Sends one request to an OpenAI-compatible endpoint and measures its answer.
 
-One aiohttp session, kept-alive connections, no retries: what fails is counted as failed. `runner.py` calls `send`;
+One aiohttp session, kept-alive connections, no retries: what fails is counted as failed. `load.py` calls `send`;
 `prompts.py` asks the endpoint's `/tokenize` through `ask`.
 """
 

@@ -41,18 +41,18 @@ class Write:
 class Faults:
     """All that goes wrong in one run."""
 
-    silences: tuple[FeedOutage, ...] = ()
+    feed_outages: tuple[FeedOutage, ...] = ()
     writes: tuple[Write, ...] = ()
 
 
 class FaultyFacts:
-    """The silences of one run: tells the scheduler, and keeps what phantom books show."""
+    """The feed outages of one run: tells the scheduler, and keeps what phantom books show."""
 
-    def __init__(self, silences: tuple[FeedOutage, ...], cell: SimulatedCell) -> None:
+    def __init__(self, feed_outages: tuple[FeedOutage, ...], cell: SimulatedCell) -> None:
         self._cell = cell
         self._kept: dict[str, ReplicaStats] = {}
         self._phantoms: set[str] = set()
-        for feed_outage in silences:
+        for feed_outage in feed_outages:
             cell.at(feed_outage.from_s, lambda now, feed_outage=feed_outage: self._begin(feed_outage, now))  # type: ignore[misc]
             if feed_outage.to_s < math.inf:
                 cell.at(feed_outage.to_s, lambda now, feed_outage=feed_outage: self._end(feed_outage, now))  # type: ignore[misc]

@@ -88,7 +88,7 @@ class ScalingLoop:
         self._started = 0
         span_s = scaling.autoscaler.policy.latency_span_s
         self.watch = LatencyWatch(span_s) if span_s > 0 else None
-        self._faulty = FaultyFacts(scaling.faults.silences, cell)
+        self._faulty = FaultyFacts(scaling.faults.feed_outages, cell)
         for write in scaling.faults.writes:
             cell.at(write.at_s, lambda now, write=write: self._written(write, now))  # type: ignore[misc]
         cell.at(0.0, self._tick)
