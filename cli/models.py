@@ -16,7 +16,7 @@ from rich.table import Table
 from cli.console import console, errors, fail, show, shown_span
 from cluster.artifacts import ArtifactError, ModelCache, resolve_source
 from cluster.artifacts.cache import CacheEntry
-from cluster.artifacts.manifest import ProgressReport
+from cluster.artifacts.progress import FetchStep, ProgressReport
 from cluster.artifacts.pull import damage, open_cache, origin_of, pull
 from cluster.spec import Artifacts, Model, SpecError, load_spec
 
@@ -100,8 +100,8 @@ def _progress(source: str) -> Iterator[ProgressReport]:
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task(escape(source), total=None)
 
-        def report(what: str, there: int, total: int) -> None:
-            progress.update(task, description=f"{escape(source)}: {what}", completed=there, total=total)
+        def report(step: FetchStep, there: int, total: int) -> None:
+            progress.update(task, description=f"{escape(source)}: {step}", completed=there, total=total)
 
         yield report
 

@@ -2,15 +2,20 @@
 
 `sources.py` reads a spec's `source`; `pull.py` makes a local folder of it. It asks an origin (`s3.py`, `hub.py`,
 `folder.py`) for a listing, fetches what the cache (`cache.py`) lacks, and holds the entry. `ranged.py` and `extents.py`
-fetch in parts and remember what is there.
+fetch in parts and remember what is there; `progress.py` counts how far they are.
 """
 
 from cluster.artifacts.cache import Held, ModelCache
+from cluster.artifacts.progress import FetchMeter, FetchProgress, FetchReport, FetchStep
 from cluster.artifacts.pull import LocalFiles, local_files
 from cluster.artifacts.sources import ArtifactError, StorageUnavailable, missing_sources, resolve_source
 
 __all__ = [
     "ArtifactError",
+    "FetchMeter",
+    "FetchProgress",
+    "FetchReport",
+    "FetchStep",
     "Held",
     "LocalFiles",
     "ModelCache",

@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from cluster.files import read_json, sync_to_disk, write_json
 
 _SPARE = 64 << 20
 """Bytes of the disk that stay free beyond a download: logs and manifests go there, too."""
+_WAIT_S = 0.2
+"""Between two looks of a process that waits for another one's download."""
 
 
 class PlannedDownload(BaseModel):
@@ -112,11 +114,14 @@ class ModelCache:
         return next((held for entry in found if (held := self.hold(entry.name)) is not None), None)
 
     @contextlib.contextmanager
-    def downloading(self, name: str) -> Iterator[Path]:
-        """The partial folder of that name, alone: waits while another process or thread has it."""
+    def downloading(self, name: str, waits: Callable[[int], object] = lambda there: None) -> Iterator[Path]:
+        """The partial folder of that name, alone: waits while another process or thread has it, and tells `waits`
+        again and again how many bytes that one has on the disk."""
         lock = os.open(self._locks / name, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not _has_locked(lock):
+                waits(_on_disk(self._partial / name))
+                time.sleep(_WAIT_S)
             (self._partial / name / "files").mkdir(parents=True, exist_ok=True)
             yield self._partial / name
         finally:
@@ -264,6 +269,15 @@ class ModelCache:
             return CacheEntry(folder.name, plan.source, size, False, in_use, folder.stat().st_mtime)
         except FileNotFoundError:
             return None
+
+
+def _has_locked(descriptor: int) -> bool:
+    """Whether it now has the exclusive lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _locked(path: Path, how: int) -> int | None:

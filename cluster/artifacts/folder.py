@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cluster.artifacts.extents import crc_from
-from cluster.artifacts.manifest import CachedFile, ProgressReport, RemoteFile, checked_listing
+from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing
+from cluster.artifacts.progress import ProgressReport
 from cluster.artifacts.ranged import Checked, RangedDownload, ReadInto, Transfer
 from cluster.artifacts.sources import ArtifactError
 

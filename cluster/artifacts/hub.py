@@ -20,7 +20,8 @@ from huggingface_hub.errors import (
 )
 
 from cluster.artifacts.extents import crc_from
-from cluster.artifacts.manifest import CachedFile, ProgressReport, RemoteFile, checked_listing
+from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing
+from cluster.artifacts.progress import FetchStep, ProgressReport
 from cluster.artifacts.sources import ArtifactError, StorageUnavailable
 
 _OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".tflite", ".ot")
@@ -75,7 +76,7 @@ class HubOrigin:
     def fetch(self, files: Sequence[RemoteFile], partial: Path, report: ProgressReport) -> tuple[CachedFile, ...]:
         """Fetches them. Raises ArtifactError, OSError."""
         folder, total = partial / "files", sum(file.size for file in files)
-        report("fetching", 0, total)
+        report(FetchStep.FETCHING, 0, total)
         self._asked(
             lambda: snapshot_download(
                 self._repository,
@@ -86,7 +87,8 @@ class HubOrigin:
             )
         )
         shutil.rmtree(folder / ".cache", ignore_errors=True)
-        report("checking", total, total)
+        report(FetchStep.FETCHING, total, total)
+        report(FetchStep.CHECKING, total, total)
         return tuple(self._checked(file, folder / file.name) for file in files)
 
     def _checked(self, file: RemoteFile, path: Path) -> CachedFile:

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from cluster.artifacts.progress import ProgressReport
 from cluster.artifacts.sources import ArtifactError
 
 
@@ -51,10 +52,6 @@ class Manifest(BaseModel):
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
-
-
-ProgressReport = Callable[[str, int, int], None]
-"""Called with what happens, the bytes that are there, and the bytes of all files."""
 
 
 class Origin(Protocol):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from cluster.artifacts.cache import Held, ModelCache, boot_id
 from cluster.artifacts.extents import crc_from
-from cluster.artifacts.manifest import Manifest, Origin, ProgressReport, entry_name, version_of
+from cluster.artifacts.manifest import Manifest, Origin, entry_name, version_of
+from cluster.artifacts.progress import FetchStep, ProgressReport, quiet
 from cluster.artifacts.sources import S3, ArtifactError, StorageUnavailable, is_shipped, resolve_source
 from cluster.spec import Artifacts
 
@@ -23,10 +24,6 @@ class LocalFiles:
 
     path: str
     held: Held | None = None
-
-
-def quiet(what: str, there: int, total: int) -> None:
-    """Reports nothing."""
 
 
 def open_cache(settings: Artifacts) -> ModelCache:
@@ -89,11 +86,14 @@ def pull(origin: Origin, cache: ModelCache, report: ProgressReport = quiet) -> H
     version = version_of(files)
     name = entry_name(origin.source, version)
     total = sum(file.size for file in files)
+    report(FetchStep.LISTING, 0, total)
     if (held := _ready(cache, name, may_read=False)) is not None:
+        report(FetchStep.READY, total, total)
         return held
     try:
-        with cache.downloading(name) as partial:
+        with cache.downloading(name, lambda there: report(FetchStep.WAITING, min(there, total), total)) as partial:
             if (held := _ready(cache, name, may_read=True)) is not None:
+                report(FetchStep.READY, total, total)
                 return held
             cache.make_room(name, origin.source, total)
             fetched = origin.fetch(files, partial, report)
@@ -101,7 +101,7 @@ def pull(origin: Origin, cache: ModelCache, report: ProgressReport = quiet) -> H
             held = cache.publish(name, manifest)
     except OSError as error:
         raise ArtifactError(_disk_trouble(origin.source, cache.folder, error)) from error
-    report("ready", total, total)
+    report(FetchStep.READY, total, total)
     return held
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from awscrt.checksums import crc64nvme
 
 from cluster.artifacts.extents import Extents, Span
-from cluster.artifacts.manifest import CachedFile, ProgressReport, RemoteFile
+from cluster.artifacts.manifest import CachedFile, RemoteFile
+from cluster.artifacts.progress import FetchStep, ProgressReport
 from cluster.artifacts.sources import ArtifactError
 
 CHUNK = 512 << 10
@@ -80,6 +81,7 @@ class RangedDownload:
     def run(self) -> tuple[CachedFile, ...]:
         """Fetches what is missing and checks every file; what is wrong is fetched once more. Raises ArtifactError;
         OSError of the disk."""
+        self._tell()
         try:
             self._fetch(range(len(self._files)))
             if self._wrong:
@@ -92,7 +94,11 @@ class RangedDownload:
                 )
         finally:
             self._extents.close()
+        self._tell()
         return tuple(self._done[index] for index in range(len(self._files)))
+
+    def _tell(self) -> None:
+        self._report(FetchStep.FETCHING, self._total - self._missing, self._total)
 
     def _make_files(self) -> None:
         for file in self._files:
@@ -139,6 +145,8 @@ class RangedDownload:
         checked = self._transfer.checker(file, self._folder / file.name, crc)
         if checked.wrong:
             self._extents.forget(index, checked.wrong)
+            with self._lock:
+                self._missing += sum(end - start for start, end in self._gaps(index))
             self._wrong[index] = checked
         else:
             self._done[index] = CachedFile(
@@ -189,7 +197,7 @@ class RangedDownload:
             if is_due:
                 self._reported = time.monotonic()
         if is_due:
-            self._report("fetching", self._total - self._missing, self._total)
+            self._tell()
 
     @property
     def _buffer(self) -> memoryview:

@@ -25,7 +25,8 @@ from botocore.exceptions import (
 )
 
 from cluster.artifacts.checksums import Checksums
-from cluster.artifacts.manifest import CachedFile, ProgressReport, RemoteFile, checked_listing
+from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing
+from cluster.artifacts.progress import ProgressReport
 from cluster.artifacts.ranged import Checked, Interrupted, RangedDownload, ReadInto, Transfer
 from cluster.artifacts.sources import ArtifactError, StorageUnavailable, bucket_and_prefix
 

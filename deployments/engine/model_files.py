@@ -5,7 +5,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from cluster.artifacts import ArtifactError, Held, local_files
+from cluster.artifacts import ArtifactError, FetchMeter, FetchReport, FetchStep, Held, local_files
 from cluster.spec import Artifacts, Model
 
 logger = logging.getLogger(__name__)
@@ -14,26 +14,29 @@ _LOG_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model whose sources are folders of this node, and the leases that keep these there."""
+    """A model whose sources are folders of this node, the leases that keep these there, and what it took to fetch
+    them."""
 
     model: Model
+    fetch: FetchReport
     leases: tuple[Held, ...] = ()
 
 
-def fetch_files(model: Model, artifacts: Artifacts) -> LocalModel:
+def fetch_files(model: Model, artifacts: Artifacts, meter: FetchMeter | None = None) -> LocalModel:
     """Fetches what this node lacks, once however many replicas ask. With `load: stream` the engine itself reads the
-    weights. Raises ArtifactError."""
+    weights. `meter`, where given, tells other threads how far it is. Raises ArtifactError."""
     if model.load == "stream" and importlib.util.find_spec("runai_model_streamer") is None:
         raise ArtifactError(
             f"models.{model.name}.load = 'stream': needs the package runai-model-streamer[s3] on this node; allowed "
             "without it: cache"
         )
+    meter = meter or FetchMeter()
     if model.simulated is not None:
-        return LocalModel(model)
+        return LocalModel(model, meter.report())
     leases: list[Held] = []
 
     def local(source: str) -> str:
-        found = local_files(source, artifacts, _LoggedProgress(source))
+        found = local_files(source, artifacts, _LoggedProgress(source, meter))
         if found.held is not None:
             leases.append(found.held)
         return found.path
@@ -46,17 +49,20 @@ def fetch_files(model: Model, artifacts: Artifacts) -> LocalModel:
     if draft is not None and draft.model is not None:
         speculative = draft.model_copy(update={"model": local(draft.model)})
         changes["settings"] = model.settings.model_copy(update={"speculative": speculative})
-    return LocalModel(model.model_copy(update=changes), tuple(leases))
+    return LocalModel(model.model_copy(update=changes), meter.report(), tuple(leases))
 
 
 class _LoggedProgress:
-    """Progress, in the replica's log every ten seconds."""
+    """Progress, to `meter`, and in the replica's log every ten seconds."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, meter: FetchMeter) -> None:
         self._source = source
+        self._count, self._meter = meter.of(source), meter
         self._at = 0.0
 
-    def __call__(self, what: str, there: int, total: int) -> None:
-        if time.monotonic() - self._at > _LOG_EVERY_S or what == "ready":
+    def __call__(self, step: FetchStep, there: int, total: int) -> None:
+        self._count(step, there, total)
+        if time.monotonic() - self._at > _LOG_EVERY_S or step is FetchStep.READY:
             self._at = time.monotonic()
-            logger.info("%s: %s, %d of %d MiB", self._source, what, there >> 20, total >> 20)
+            rate = self._meter.progress().bytes_per_s / 1e6
+            logger.info("%s: %s, %d of %d MiB, %.0f MB/s", self._source, step, there >> 20, total >> 20, rate)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.artifacts import ArtifactError, ranged
 from cluster.artifacts.manifest import RemoteFile
-from cluster.artifacts.pull import quiet
+from cluster.artifacts.progress import quiet
 from cluster.artifacts.ranged import Checked, Interrupted, RangedDownload, ReadInto, Transfer
 
 PART = 4_000
