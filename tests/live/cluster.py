@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -240,12 +240,7 @@ def _take_down(cluster: LiveCluster) -> None:
     """Ctrl-C, and a look at what is left: processes, ports, files in /dev/shm, Ray's temporary folder."""
     state = json.loads((cluster.run_dir / "state.json").read_text())
     family = cluster.family()
-    ports = {
-        connection.laddr.port
-        for process in family
-        for connection in process.net_connections("tcp")
-        if connection.status == "LISTEN"
-    }
+    ports = ports_of(family)
     shared = shared_memory_of(family)
     cluster.process.send_signal(signal.SIGINT)
     cluster.process.wait(STOP_S)
@@ -257,6 +252,15 @@ def _take_down(cluster: LiveCluster) -> None:
     assert not [name for name in shared if Path(name).exists()]
     assert not Path(state["ray_temp_dir"]).exists()
     assert not (cluster.run_dir / "state.json").exists()
+
+
+def ports_of(processes: set[psutil.Process]) -> set[int]:
+    """The TCP ports that processes listen on. One that has ended meanwhile listens on none."""
+    ports = set()
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            ports |= {one.laddr.port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+    return ports
 
 
 def shared_memory_of(processes: set[psutil.Process]) -> set[str]:

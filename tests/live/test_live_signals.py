@@ -21,7 +21,16 @@ import pytest
 import yaml
 
 from tests.live.clients import Answer, ask, clients
-from tests.live.cluster import ROOT, LiveCluster, can_bind, eventually, free_port, shared_memory_of, wait_ready
+from tests.live.cluster import (
+    ROOT,
+    LiveCluster,
+    can_bind,
+    eventually,
+    free_port,
+    ports_of,
+    shared_memory_of,
+    wait_ready,
+)
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -122,12 +131,7 @@ async def test_sigterm_to_the_service(
     with service(tmp_path, temp_dir) as cluster:
         family = cluster.family()
         shared = shared_memory_of(family)
-        ports = {
-            connection.laddr.port
-            for process in family
-            for connection in process.net_connections("tcp")
-            if connection.status == "LISTEN"
-        }
+        ports = ports_of(family)
         answers, took_s = await answers_during(cluster, signalled)
     assert took_s < DOWN_S
     if unharmed:
