@@ -2,8 +2,11 @@
 
 from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback
-from cluster.spec.cluster import ClusterSpec, Pool, Region, exchanged
+from cluster.spec.cluster import ClusterSpec, Deploy, Pool, Region, exchanged
+from cluster.spec.deploy import HeadStore, SecretSource
 from cluster.spec.gateway import CorsSpec, GatewaySpec, RequestLimits, Timeouts
+from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
+from cluster.spec.kubernetes import KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, ReplicasSpec, Simulated, Speculative
 from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
@@ -11,13 +14,20 @@ from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
 __all__ = [
     "Artifacts",
     "Autoscaling",
+    "AwsDeploy",
+    "AwsPool",
     "Backlog",
     "ClusterSpec",
     "CorsSpec",
+    "Deploy",
     "EngineSettings",
     "GatewaySpec",
+    "HeadStore",
     "Health",
+    "KubernetesDeploy",
+    "KubernetesPool",
     "LaneSpec",
+    "LocalDeploy",
     "LoraAdapter",
     "Model",
     "PolicySpec",
@@ -27,11 +37,13 @@ __all__ = [
     "RequestLimits",
     "Rollback",
     "Scheduling",
+    "SecretSource",
     "Simulated",
     "SpecError",
     "Speculative",
     "Tenant",
     "Timeouts",
+    "Toleration",
     "TrafficClass",
     "exchanged",
     "load_spec",

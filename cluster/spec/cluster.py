@@ -1,15 +1,18 @@
 """The whole cluster spec: regions and pools, and what its sections must agree on."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from cluster.hardware import Hardware
 from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, PolicySpec
 from cluster.spec.base import Name, Section
 from cluster.spec.gateway import GatewaySpec
+from cluster.spec.hosts import AwsDeploy, LocalDeploy
+from cluster.spec.kubernetes import KubernetesDeploy
 from cluster.spec.models import Model
 from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Scheduling, Tenant, TrafficClass
 
@@ -40,11 +43,56 @@ class Pool(Section):
         return self.nodes * self.gpus_per_node
 
 
+def _provider(section: Any) -> Any:
+    return section.get("provider") if isinstance(section, Mapping) else getattr(section, "provider", None)
+
+
+Deploy = Annotated[
+    Annotated[LocalDeploy, Tag("local")]
+    | Annotated[AwsDeploy, Tag("aws")]
+    | Annotated[KubernetesDeploy, Tag("kubernetes")],
+    Discriminator(
+        _provider,
+        custom_error_type="unknown_provider",
+        custom_error_message="allowed: local, aws, kubernetes",
+    ),
+]
+"""Where a region runs, by its `provider`."""
+
+
 class Region(Section):
-    """One region is one cell: one Ray cluster, with one or more pools."""
+    """One region is one cell: one Ray cluster, with one or more pools. `deploy`: where it runs, for `raylane
+    deploy`."""
 
     name: Name
     pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
+    deploy: Deploy | None = None
+
+    @model_validator(mode="after")
+    def _deploys_its_pools(self) -> "Region":
+        if self.deploy is None:
+            return self
+        sizes = {pool.name: pool.nodes for pool in self.pools}
+        given = [one.pool for one in self.deploy.pools]
+        for name in given:
+            if name not in sizes:
+                raise ValueError(f"deploy: pool {name!r} is unknown; allowed: {', '.join(sizes)}")
+            if given.count(name) > 1:
+                raise ValueError(f"deploy.pools: {name!r} appears twice; names must be unique")
+        for one in self.deploy.pools:
+            lowest, highest = one.bounds(sizes[one.pool])
+            if not lowest <= sizes[one.pool] <= highest:
+                raise ValueError(
+                    f"pools.{one.pool}.nodes = {sizes[one.pool]}, but `deploy` gives it {lowest} to {highest} nodes; "
+                    "allowed: a number within"
+                )
+        if missing := [name for name in sizes if name not in given]:
+            raise ValueError(f"deploy: nothing is said of pool {missing[0]!r}; needed: each pool of the region")
+        return self
+
+
+_CELL_NAME = re.compile(r"[a-z0-9-]{1,40}")
+"""KubeRay adds up to 22 characters of its own to the 63 that Kubernetes allows."""
 
 
 class ClusterSpec(Section):
@@ -81,6 +129,7 @@ class ClusterSpec(Section):
         _unique("lanes", (lane.name for lane in self.lanes))
         for region in self.regions:
             _unique(f"regions.{region.name}.pools", (pool.name for pool in region.pools))
+            self._check_deploy(region)
         for model in self.models:
             for name in model.regions or ():
                 if name not in (region.name for region in self.regions):
@@ -102,6 +151,20 @@ class ClusterSpec(Section):
                 f"lanes.up_to_tokens = {bounds}: allowed: ascending bounds, and none for the last lane alone"
             )
         return self
+
+    def _check_deploy(self, region: Region) -> None:
+        if region.deploy is None:
+            return
+        cell = self.cell_name(region)
+        if not _CELL_NAME.fullmatch(cell):
+            raise ValueError(
+                f"name and regions.name: the cell's name {cell!r} names hosts and Kubernetes objects; allowed: at most "
+                "40 letters, digits and dashes"
+            )
+
+    def cell_name(self, region: Region) -> str:
+        """The name of a region's Ray cluster."""
+        return f"{self.name}-{region.name}"
 
     def _check_scaling(self, model: Model) -> None:
         if self.autoscaling_of(model).policy != "fixed" and model.replicas.max is None:

@@ -81,7 +81,7 @@ def _root_problems(problems: list[Any]) -> list[Any]:
 
 def _line(problem: Any, kind: type[BaseModel]) -> str:
     path = problem["loc"]
-    key = ".".join(str(part) for part in path) or "the file"
+    key = ".".join(str(part) for part in _walked(path, kind)[0]) or "the file"
     value = problem["input"]
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden" and path[-1] in RENAMED_KEYS:
@@ -90,6 +90,9 @@ def _line(problem: Any, kind: type[BaseModel]) -> str:
         return f"{key} = {_short(value)}: unknown key; allowed: {allowed(path[:-1], kind)}"
     if problem["type"] == "missing":
         return f"{key}: missing, and it has no default; allowed: {allowed(path, kind)}"
+    if problem["type"] == "unknown_provider":
+        given = value.get("provider") if isinstance(value, dict) else value
+        return f"{key}.provider = {_short(given)}: {message}"
     if problem["type"] == "value_error":  # of our own validators, which say what is allowed
         return f"{key}: {message}" if isinstance(value, dict) else f"{key} = {_short(value)}: {message}"
     return f"{key} = {_short(value)}: allowed: {allowed(path, kind) or message}"
@@ -136,13 +139,23 @@ _KINDS = {
 def allowed(key: Iterable[str | int], of: type[BaseModel]) -> str | None:
     """The allowed values of the key at that path (`("gateway", "port")`) of a spec of that kind, or None where its
     schema does not know it."""
+    node = _walked(key, of)[1]
+    return None if node is None else _words(node, _schema(of))
+
+
+def _walked(path: Iterable[str | int], of: type[BaseModel]) -> tuple[list[str | int], dict[str, Any] | None]:
+    """The path as the file has it, and where it leads to in the schema (None: nowhere). pydantic's own path also names
+    the chosen one of several kinds of a section."""
     root = _schema(of)
-    node: Any = root
-    for part in key:
-        node = _step(_resolved(node, root), part)
-        if node is None:
-            return None
-    return _words(node, root)
+    node: dict[str, Any] | None = root
+    keys: list[str | int] = []
+    for part in path:
+        node = {} if node is None else _resolved(node, root)
+        chosen = [choice for choice in node.get("oneOf", ()) if part in _constants(_resolved(choice, root))]
+        if not chosen:
+            keys.append(part)
+        node = chosen[0] if chosen else _step(node, part)
+    return keys, node
 
 
 def _step(node: dict[str, Any], part: str | int) -> dict[str, Any] | None:
@@ -151,6 +164,10 @@ def _step(node: dict[str, Any], part: str | int) -> dict[str, Any] | None:
     else:
         found = node.get("properties", {}).get(part)
     return dict(found) if isinstance(found, dict) else None
+
+
+def _constants(node: dict[str, Any]) -> set[Any]:
+    return {field["const"] for field in node.get("properties", {}).values() if "const" in field}
 
 
 def _resolved(node: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +188,7 @@ def _words(node: dict[str, Any], root: dict[str, Any]) -> str:
         return ", ".join(str(value) for value in node.get("enum", [node.get("const")])) + or_null
     if node.get("additionalProperties") is False:
         return f"a mapping of {', '.join(node['properties'])}{or_null}"
-    words = _KINDS.get(node.get("type", ""), "any value")
+    words = "an IPv4 address" if node.get("format") == "ipv4" else _KINDS.get(node.get("type", ""), "any value")
     if {"minimum", "maximum"} <= node.keys():
         words += f", {node['minimum']:.12g} to {node['maximum']:.12g}"
     else:

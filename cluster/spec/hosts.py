@@ -1,0 +1,121 @@
+"""A region on machines that are reached by SSH: those that one has, or EC2 instances. Ray's cluster launcher starts
+both."""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from cluster.spec.base import Name, Section
+from cluster.spec.deploy import DeployBase, ElasticPool, Folder, SecretSource, at_home_or_beside_the_spec
+
+
+class _Hosts(DeployBase):
+    """What machines reached by SSH have in common.
+
+    `venv`: the virtual environment with raylane and its engine, at the same place on each node. `setup`: shell commands
+    that install it, run on each node before Ray starts. `head_service`: `systemd` restarts the head after a failure or
+    a reboot; with `none` somebody else must. `ssh_key`: the private key's file on the machine that deploys.
+    """
+
+    venv: Folder = "/opt/raylane/.venv"
+    setup: tuple[str, ...] = ()
+    head_service: Literal["systemd", "none"] = "systemd"
+    ssh_user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] = "ubuntu"
+    ssh_key: str | None = None
+
+    @field_validator("ssh_key")
+    @classmethod
+    def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return at_home_or_beside_the_spec(path, info)
+
+
+class LocalWorker(Section):
+    """A machine by its `address`, in a pool of its region."""
+
+    address: IPv4Address
+    pool: Name
+
+
+class LocalDeploy(_Hosts):
+    """Machines that one has, by their addresses: Ray's cluster launcher starts the head by SSH, and the head starts the
+    workers by SSH. Neither a gateway nor a replica runs on the head."""
+
+    provider: Literal["local"]
+    head: IPv4Address
+    workers: Annotated[tuple[LocalWorker, ...], Field(min_length=1)]
+    secrets: SecretSource = SecretSource(kind="file")
+
+    @model_validator(mode="after")
+    def _has_each_address_once(self) -> "LocalDeploy":
+        addresses = [self.head, *(worker.address for worker in self.workers)]
+        for address in addresses:
+            if addresses.count(address) > 1:
+                raise ValueError(f"workers.address = {str(address)!r}: appears twice; the head is no worker, too")
+        return self
+
+    @property
+    def pools(self) -> tuple["WorkerPool", ...]:
+        """The workers by pool."""
+        names = dict.fromkeys(worker.pool for worker in self.workers)
+        return tuple(
+            WorkerPool(name, tuple(str(worker.address) for worker in self.workers if worker.pool == name))
+            for name in names
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPool:
+    """The machines of one pool."""
+
+    pool: str
+    addresses: tuple[str, ...]
+
+    def bounds(self, nodes: int) -> tuple[int, int]:
+        return len(self.addresses), len(self.addresses)
+
+
+class AwsPool(ElasticPool):
+    """The instances of one pool, all of one type.
+
+    What is None is the region's. `launch_template` (an id) sets what is not set here; `reservation` is a capacity
+    reservation's id. A pool with `spot: true` gets spot instances.
+    """
+
+    instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
+    image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")] | None = None
+    subnet_ids: tuple[Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")], ...] | None = None
+    launch_template: Annotated[str, Field(pattern=r"^lt-[0-9a-f]{8,17}$")] | None = None
+    reservation: Annotated[str, Field(pattern=r"^cr-[0-9a-f]{8,17}$")] | None = None
+    volume_gib: Annotated[int, Field(ge=8, le=65_536)] | None = None
+
+
+class AwsDeploy(_Hosts):
+    """EC2 instances, by Ray's cluster launcher. `region` is AWS's (None: the name of this region).
+
+    `security_group_ids`, `subnet_ids` and `instance_profile` (a name or an ARN) are what `terraform/` makes.
+    `key_name`: the key pair in EC2 that belongs to `ssh_key` (None: Ray makes one).
+    """
+
+    provider: Literal["aws"]
+    region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$")] | None = None
+    image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")]
+    subnet_ids: Annotated[tuple[Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")], ...], Field(min_length=1)]
+    security_group_ids: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")], ...], Field(min_length=1)
+    ]
+    instance_profile: Annotated[str, Field(pattern=r"^[A-Za-z0-9+=,.@:/_-]{1,256}$")]
+    key_name: str | None = None
+    head_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")] = "m7i.xlarge"
+    head_volume_gib: Annotated[int, Field(ge=8, le=65_536)] = 100
+    pools: Annotated[tuple[AwsPool, ...], Field(min_length=1)]
+    secrets: SecretSource = SecretSource(kind="aws")
+
+    @model_validator(mode="after")
+    def _keys_belong_together(self) -> "AwsDeploy":
+        if self.key_name is not None and self.ssh_key is None:
+            raise ValueError(f"key_name = {self.key_name!r}: needs `ssh_key`, the file of that pair's private key")
+        if self.ssh_key is not None and self.key_name is None:
+            raise ValueError(f"ssh_key = {self.ssh_key!r}: needs `key_name`, the name of that key pair in EC2")
+        return self

@@ -1,0 +1,56 @@
+"""Where a region runs: each refusal names the key, the value and what is allowed."""
+
+from typing import Any
+
+import pytest
+
+from cluster.spec import KubernetesDeploy, SpecError
+from tests.cluster.launch.specs import AWS, LOCAL, changed, spec_of
+
+KUBERNETES: dict[str, Any] = {
+    "name": "eu",
+    "pools": [{"name": "gpu", "accelerator": "H100", "gpus_per_node": 8}],
+    "deploy": {"provider": "kubernetes", "image": "registry/raylane:1", "pools": [{"pool": "gpu", "memory_gib": 64}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("region", "words"),
+    [
+        (changed(LOCAL, provider="gcp"), "regions.0.deploy.provider = 'gcp': allowed: local, aws, kubernetes"),
+        (changed(LOCAL, provider=None), "regions.0.deploy.provider = None: allowed: local, aws, kubernetes"),
+        (changed(LOCAL, head="here"), "regions.0.deploy.head = 'here': allowed: an IPv4 address"),
+        (changed(LOCAL, hed=1), "regions.0.deploy.hed = 1: unknown key; allowed: a mapping of head_store"),
+        (changed(LOCAL, head="10.77.0.3"), "workers.address = '10.77.0.3': appears twice"),
+        (changed(LOCAL, workers=[{"address": "10.0.0.1", "pool": "tpu"}]), "pool 'tpu' is unknown; allowed: cpu, gpu"),
+        (changed(LOCAL, workers=[{"address": "10.0.0.1", "pool": "cpu"}]), "pools.cpu.nodes = 2, but `deploy` gives"),
+        (changed(LOCAL, environment={"HF_TOKEN": "x"}), "HF_TOKEN: looks like a secret"),
+        (changed(LOCAL, environment={"RAY_AUTH_MODE": "x"}), "RAY_AUTH_MODE: allowed: any variable but"),
+        (changed(LOCAL, head_store={"kind": "redis"}), "address: missing; kind = 'redis' needs"),
+        (changed(LOCAL, head_store={"address": "a:1"}), "address = 'a:1': allowed: only with kind = 'redis'"),
+        (changed(LOCAL, venv="/opt/my env"), "regions.0.deploy.venv = '/opt/my env': allowed: a text of the form"),
+        (changed(AWS, image="ubuntu"), "regions.0.deploy.image = 'ubuntu': allowed: a text of the form ^ami-"),
+        (changed(AWS, key_name="mine"), "key_name = 'mine': needs `ssh_key`"),
+        (changed(AWS, ssh_key="~/k"), "ssh_key = '~/k': needs `key_name`"),
+        (
+            changed(AWS, pools=[{**AWS["deploy"]["pools"][0], "max": 1}, AWS["deploy"]["pools"][1]]),  # type: ignore[index]
+            "pools.l40s.nodes = 2, but `deploy` gives it 2 to 1 nodes",
+        ),
+        (changed(AWS, pools=AWS["deploy"]["pools"][:1]), "nothing is said of pool 'spot'"),  # type: ignore[index]
+        (changed(KUBERNETES, secrets={"kind": "file"}), "secrets.kind = 'file': allowed: kubernetes"),
+        (changed(KUBERNETES, model_cache={}), "allowed: host_path, or size_gib"),
+        ({**LOCAL, "name": "a.b"}, "the cell's name 'team-a.b' names hosts"),
+    ],
+)
+def test_what_cannot_be_deployed_is_refused(region: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        spec_of(region)
+    assert words in "; ".join(caught.value.problems)
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    spec = spec_of(KUBERNETES)
+    deploy = spec.regions[0].deploy
+    assert isinstance(deploy, KubernetesDeploy)
+    assert (deploy.namespace, deploy.secrets.kind, deploy.head_store.kind) == ("raylane", "kubernetes", "rocksdb")
+    assert type(spec).model_validate_json(spec.model_dump_json()) == spec
