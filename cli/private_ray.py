@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from cluster.launch import RAY_ENVIRONMENT
 from deployments.engine.environment import INDUCTOR_CACHE, inductor_cache
 
 _OBJECT_STORE_BYTES = 100 << 20
@@ -27,24 +28,6 @@ _LOOK_EVERY_S = 0.2
 _ORPHANS_S = 3.0
 """How long Ray's other processes may take to end when its head is gone (seconds)."""
 _HEAD = ("gcs_server", "raylet")
-
-ENVIRONMENT = {
-    "RAY_AUTH_MODE": "token",
-    # Ray then ends the children that a killed worker leaves.
-    "RAY_process_group_cleanup_enabled": "true",
-    # A replica whose process hangs (SIGSTOP, a driver's fault) cannot be asked to end; without this Serve asks for
-    # minutes.
-    "RAY_SERVE_FORCE_STOP_UNHEALTHY_REPLICAS": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray runs its workers at niceness 15: an engine must not yield to whatever else the machine does.
-    "RAY_worker_niceness": "0",
-    # On a small machine Ray's housekeeping competes with the engine: ours happens half as often or less, and nothing of
-    # ours waits for it.
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.3",
-    "RAY_raylet_report_resources_period_milliseconds": "500",
-    "RAY_gcs_pull_resource_loads_period_milliseconds": "5000",
-    "RAY_enable_metrics_collection": "false",
-}
 
 
 @dataclass(frozen=True)
@@ -67,7 +50,7 @@ def private_ray(num_cpus: int, token_file: Path) -> Iterator[PrivateRay]:
     cache = inductor_cache()
     temp_dir = tempfile.mkdtemp(prefix="raylane-")  # short, since Unix sockets lie in it
     # What the cluster's processes leave in their temporary folder goes with Ray's.
-    os.environ |= ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(token_file), "TMPDIR": temp_dir, INDUCTOR_CACHE: cache}
+    os.environ |= RAY_ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(token_file), "TMPDIR": temp_dir, INDUCTOR_CACHE: cache}
     import ray
 
     own: PrivateRay | None = None

@@ -1,0 +1,172 @@
+"""What `raylane deploy` puts on each node that is reached by SSH: the scripts that start Ray there, and the head's
+systemd unit.
+
+Pure: a spec goes in, texts come out. `ray up` copies them to `~/.raylane/CELL/node`, and the secrets' files to
+`~/.raylane/CELL/secrets`, by the cluster's YAML (`ray_yaml.py`). The paths below a home directory are the same for
+every user that nodes may have.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from cluster.launch.environment import JOINED_ENVIRONMENT, RAY_ENVIRONMENT
+from cluster.node_labels import POOL
+from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region, SecretSource
+
+HEAD_SCRIPT = "node/start-head"
+WORKER_SCRIPT = "node/start-worker"
+INSTALL_SCRIPT = "node/install-head-service"
+UNIT = "node/head.service"
+GCS_PORT = 6379
+DASHBOARD_PORT = 8265
+"""Serve's REST API listens here, on the head's loopback address."""
+SECRET_FILE, TOKEN_FILE, KEYS_FILE = "secret", "ray_token", "tenant_keys.json"
+"""Each in the folder of secrets, on every node."""
+
+
+def cell_folder(cell: str) -> str:
+    """Where a node keeps what raylane needs there, relative to the home directory of the user that runs Ray."""
+    return f".raylane/{cell}"
+
+
+def node_files(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeploy) -> dict[str, str]:
+    """The files by name, relative to the cell's folder."""
+    cell = spec.cell_name(region)
+    files = {
+        HEAD_SCRIPT: _head_script(cell, region, deploy),
+        WORKER_SCRIPT: _worker_script(cell, region, deploy),
+    }
+    if deploy.head_service == "systemd":
+        files |= {UNIT: _unit(cell, deploy), INSTALL_SCRIPT: _install_script(cell)}
+    return files
+
+
+def _head_script(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -> str:
+    store = _store(deploy)
+    options = ["--head", f"--port={GCS_PORT}", "--num-cpus=0", "--num-gpus=0", "--dashboard-host=127.0.0.1"]
+    options += [f"--dashboard-port={DASHBOARD_PORT}"]
+    if isinstance(deploy, LocalDeploy):
+        options.append(f"--node-ip-address={deploy.head}")
+    # The launcher's own configuration, by which the head starts and replaces workers.
+    options.append('--autoscaling-config="$HOME/ray_bootstrap_config.yaml"')
+    lines = [
+        f"# Starts Ray's head of {cell}. It offers no CPU and no GPU, and has no pool's label: neither a gateway nor a",
+        "# replica runs here. Options of `ray start` may be added: the systemd unit adds --block.",
+        *_prologue(cell, region, deploy),
+        *_exports(store),
+    ]
+    if path := store.get("RAY_gcs_storage_path"):
+        lines.append(f"mkdir -p {path}")
+    return _script(*lines, f'ray start {" ".join(options)} "$@"')
+
+
+def _store(deploy: LocalDeploy | AwsDeploy) -> dict[str, str]:
+    """The variables by which the head keeps its state."""
+    if deploy.head_store.kind == "redis":
+        return {"RAY_REDIS_ADDRESS": str(deploy.head_store.address)}
+    return {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": deploy.head_store.path or '"$folder/gcs"'}
+
+
+def _worker_script(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -> str:
+    lines = [f"# Starts Ray on a worker of {cell}.", *_prologue(cell, region, deploy)]
+    options = [f'--address="$RAY_HEAD_IP:{GCS_PORT}"']
+    if isinstance(deploy, LocalDeploy):
+        lines += _own_place(region, deploy)
+        options += ['--node-ip-address="$address"', '--labels="$labels"', "$amounts"]
+    return _script(*lines, f'ray start {" ".join(options)} "$@"')
+
+
+def _own_place(region: Region, deploy: LocalDeploy) -> Iterable[str]:
+    """Which of the workers this machine is: the launcher runs one and the same command on all of them."""
+    pools = {pool.name: pool for pool in region.pools}
+    yield 'case " $(hostname -I) " in'
+    for one in deploy.pools:
+        amounts = [f"--num-cpus={pools[one.pool].cpus_per_node}"] if pools[one.pool].cpus_per_node else []
+        amounts.append(f"--num-gpus={pools[one.pool].gpus_per_node}")
+        own = f"labels={POOL}={one.pool} amounts={shlex.quote(' '.join(amounts))}"
+        for address in one.addresses:
+            yield f'*" {address} "*) address={address} {own} ;;'
+    yield '*) echo "raylane: no address of this host ($(hostname -I)) is that of a worker in the spec" >&2; exit 1 ;;'
+    yield "esac"
+
+
+def _prologue(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -> Iterable[str]:
+    yield "set -eu"
+    yield f'folder="$HOME/{cell_folder(cell)}"'
+    yield f'export PATH="{deploy.venv}/bin:$PATH"'
+    yield from _exports(RAY_ENVIRONMENT | JOINED_ENVIRONMENT)
+    yield f'export RAY_AUTH_TOKEN_PATH="$folder/secrets/{TOKEN_FILE}"'
+    yield from _exports({name: shlex.quote(value) for name, value in deploy.environment.items()})
+    yield 'mkdir -p "$folder/run/logs"; chmod 700 "$folder" "$folder/run"'
+    if deploy.secrets.kind == "aws":
+        yield " ".join(_fetch_secrets(cell, deploy.secrets, aws_region(region)))
+    yield "ulimit -n 65536 2>/dev/null || true"
+
+
+def _fetch_secrets(cell: str, secrets: SecretSource, aws: str) -> Iterable[str]:
+    yield f'raylane secrets fetch {secrets.name or default_secret(cell)} --aws-region {aws} --into "$folder/secrets"'
+
+
+def default_secret(cell: str) -> str:
+    """The secret's name in AWS Secrets Manager, where the spec has none."""
+    return f"raylane/{cell}"
+
+
+def aws_region(region: Region) -> str:
+    """AWS's name of the region."""
+    named = region.deploy.region if isinstance(region.deploy, AwsDeploy) else None
+    return named or region.name
+
+
+def _exports(variables: Mapping[str, str]) -> Iterable[str]:
+    for name, value in variables.items():
+        yield f"export {name}={value}"
+
+
+def _script(*lines: str) -> str:
+    return "\n".join(["#!/bin/sh", *lines]) + "\n"
+
+
+def service_name(cell: str) -> str:
+    """The systemd unit of a cell's head."""
+    return f"raylane-head-{cell}.service"
+
+
+def _unit(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
+    return f"""# Ray's head of the cell {cell}: `raylane deploy` installs it on the head's machine.
+[Unit]
+Description=Head of the raylane cell {cell} (Ray)
+After=network-online.target
+Wants=network-online.target
+# However often it fails: the cell's nodes wait for it.
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+User={deploy.ssh_user}
+# With --block `ray start` ends as soon as one of the head's processes does.
+ExecStart=/bin/sh -c 'exec sh "$$HOME/{cell_folder(cell)}/{HEAD_SCRIPT}" --block'
+Restart=always
+RestartSec=2
+# What is left of a head that failed ends before the next one starts. Gateways and replicas run on other machines.
+KillMode=control-group
+TimeoutStopSec=30
+LimitNOFILE=131072
+TasksMax=infinity
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def _install_script(cell: str) -> str:
+    service = service_name(cell)
+    return _script(
+        f"# Installs and restarts the systemd unit of {cell}'s head. Needs root, or sudo without a password.",
+        "set -eu",
+        'as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }',
+        f'as_root install -m 644 "$HOME/{cell_folder(cell)}/{UNIT}" /etc/systemd/system/{service}',
+        "as_root systemctl daemon-reload",
+        f"as_root systemctl enable {service}",
+        f"as_root systemctl restart {service}",
+    )

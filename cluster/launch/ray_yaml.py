@@ -1,0 +1,123 @@
+"""The configuration of Ray's cluster launcher (`ray up`) for one region: providers `local` and `aws`.
+
+Pure. The file's local paths are relative to the folder that it is rendered into, from which `ray up` must run. What a
+node runs is in files beside it (`nodes.py`).
+"""
+
+from typing import Any
+
+import yaml
+
+from cluster.launch.nodes import HEAD_SCRIPT, INSTALL_SCRIPT, WORKER_SCRIPT, aws_region, cell_folder, node_files
+from cluster.node_labels import POOL
+from cluster.spec import AwsDeploy, AwsPool, ClusterSpec, LocalDeploy, Pool, Region
+
+RAY_YAML = "ray-cluster.yaml"
+SECRETS = "secrets"
+"""The folder of secrets beside the YAML, where the spec names no other one."""
+_HEAD_TYPE = "head"
+
+
+def launcher_files(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeploy) -> dict[str, str]:
+    """All that `ray up` needs for the region but its secrets: the YAML and the nodes' files, by name."""
+    heading = (
+        f"# Ray's cluster of {spec.cell_name(region)}. Rendered by `raylane deploy`: change the spec, not this file.\n"
+    )
+    text = yaml.safe_dump(ray_cluster(spec, region, deploy), sort_keys=False, width=110)
+    return {RAY_YAML: heading + text} | node_files(spec, region, deploy)
+
+
+def ray_cluster(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeploy) -> dict[str, Any]:
+    """The content of the YAML."""
+    cell = spec.cell_name(region)
+    folder = f"~/{cell_folder(cell)}"
+    mounts = {f"{folder}/node": "node"}
+    if deploy.secrets.kind == "file":
+        mounts[f"{folder}/secrets"] = deploy.secrets.folder or SECRETS
+    start_head = [f"sh {folder}/{INSTALL_SCRIPT}"]
+    if deploy.head_service == "none":
+        start_head = [f"{deploy.venv}/bin/ray stop", f"sh {folder}/{HEAD_SCRIPT}"]
+    return {
+        "cluster_name": cell,
+        **(_local(deploy) if isinstance(deploy, LocalDeploy) else _aws(region, deploy)),
+        "auth": {"ssh_user": deploy.ssh_user, **({"ssh_private_key": deploy.ssh_key} if deploy.ssh_key else {})},
+        "file_mounts": mounts,
+        "setup_commands": list(deploy.setup),
+        "head_start_ray_commands": start_head,
+        "worker_start_ray_commands": [f"{deploy.venv}/bin/ray stop", f"sh {folder}/{WORKER_SCRIPT}"],
+    }
+
+
+def _local(deploy: LocalDeploy) -> dict[str, Any]:
+    workers = [str(worker.address) for worker in deploy.workers]
+    return {
+        "max_workers": len(workers),
+        "provider": {"type": "local", "head_ip": str(deploy.head), "worker_ips": workers},
+    }
+
+
+def _aws(region: Region, deploy: AwsDeploy) -> dict[str, Any]:
+    pools = {pool.name: pool for pool in region.pools}
+    types = {one.pool: _worker_type(deploy, one, pools[one.pool]) for one in deploy.pools}
+    head = {
+        # Amounts of 0, and no pool's label: neither a gateway nor a replica runs on the head.
+        "resources": {"CPU": 0, "GPU": 0},
+        "node_config": _instance(deploy, deploy.head_type, deploy.head_volume_gib),
+    }
+    return {
+        "max_workers": sum(one["max_workers"] for one in types.values()),
+        # A node that is idle for so long goes back; the autoscaler keeps each pool's minimum.
+        "idle_timeout_minutes": 10,
+        "provider": {
+            "type": "aws",
+            "region": aws_region(region),
+            "use_internal_ips": True,
+            # A stopped instance keeps costing its volume, and a spot instance cannot be stopped.
+            "cache_stopped_nodes": False,
+        },
+        "available_node_types": {_HEAD_TYPE: head, **types},
+        "head_node_type": _HEAD_TYPE,
+    }
+
+
+def _worker_type(deploy: AwsDeploy, one: AwsPool, pool: Pool) -> dict[str, Any]:
+    lowest, highest = one.bounds(pool.nodes)
+    config = _instance(deploy, one.instance_type, one.volume_gib)
+    config["ImageId"] = one.image or deploy.image
+    config["SubnetIds"] = list(one.subnet_ids or deploy.subnet_ids)
+    if one.launch_template is not None:
+        config["LaunchTemplate"] = {"LaunchTemplateId": one.launch_template, "Version": "$Default"}
+    if one.reservation is not None:
+        config["CapacityReservationSpecification"] = {
+            "CapacityReservationTarget": {"CapacityReservationId": one.reservation}
+        }
+    if pool.spot:
+        config["InstanceMarketOptions"] = {"MarketType": "spot"}
+    amounts = {"CPU": pool.cpus_per_node} if pool.cpus_per_node else {}
+    amounts |= {"GPU": pool.gpus_per_node} if pool.gpus_per_node else {}
+    return {
+        "min_workers": lowest,
+        "max_workers": highest,
+        "resources": amounts,  # what is not here Ray knows from the instance's type
+        "labels": {POOL: pool.name},
+        "node_config": config,
+    }
+
+
+def _instance(deploy: AwsDeploy, instance_type: str, volume_gib: int | None) -> dict[str, Any]:
+    """The parameters of EC2's RunInstances."""
+    profile = "Arn" if deploy.instance_profile.startswith("arn:") else "Name"
+    config: dict[str, Any] = {
+        "InstanceType": instance_type,
+        "ImageId": deploy.image,
+        "SubnetIds": list(deploy.subnet_ids),
+        "SecurityGroupIds": list(deploy.security_group_ids),
+        "IamInstanceProfile": {profile: deploy.instance_profile},
+        "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+    }
+    if deploy.key_name is not None:
+        config["KeyName"] = deploy.key_name
+    if volume_gib is not None:
+        volume = {"VolumeSize": volume_gib, "VolumeType": "gp3", "Encrypted": True}
+        config["BlockDeviceMappings"] = [{"DeviceName": "/dev/sda1", "Ebs": volume}]
+    return config
