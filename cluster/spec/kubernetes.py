@@ -38,7 +38,7 @@ class KubernetesPool(ElasticPool):
     runtime_class: Name | None = None
 
 
-class ModelCache(Section):
+class CacheVolume(Section):
     """Where a pod keeps the files of its models, mounted at `artifacts.cache`: a folder of its node (`host_path`, which
     outlives the pod), or a volume of `size_gib` of a `storage_class` for each pod (None: the cluster's default)."""
 
@@ -47,7 +47,7 @@ class ModelCache(Section):
     size_gib: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
     @model_validator(mode="after")
-    def _is_one_of_two(self) -> "ModelCache":
+    def _is_one_of_two(self) -> "CacheVolume":
         if (self.host_path is None) == (self.size_gib is None):
             raise ValueError("allowed: host_path, or size_gib with or without storage_class")
         if self.host_path is not None and self.storage_class is not None:
@@ -77,7 +77,7 @@ class KubernetesDeploy(DeployBase):
     head_node_selector: dict[str, str] = Field(default_factory=dict)
     head_tolerations: tuple[Toleration, ...] = ()
     pools: Annotated[tuple[KubernetesPool, ...], Field(min_length=1)]
-    model_cache: ModelCache = ModelCache(host_path="/var/lib/raylane/models")
+    model_cache: CacheVolume = CacheVolume(host_path="/var/lib/raylane/models")
     gateway_service: Literal["ClusterIP", "LoadBalancer"] = "ClusterIP"
     gateway_annotations: dict[str, str] = Field(default_factory=dict)
     secrets: SecretSource = SecretSource(kind="kubernetes")
