@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from cluster.launch import RAY_ENVIRONMENT
+from cluster.node_labels import EVERY_POOL, POOL
 from deployments.engine.environment import INDUCTOR_CACHE, inductor_cache
 
 _OBJECT_STORE_BYTES = 100 << 20
@@ -63,6 +64,7 @@ def private_ray(num_cpus: int, token_file: Path) -> Iterator[PrivateRay]:
             logging_level="ERROR",
             object_store_memory=_OBJECT_STORE_BYTES,
             namespace="raylane",
+            labels={POOL: EVERY_POOL},
             _node_ip_address="127.0.0.1",
             _temp_dir=temp_dir,
         )

@@ -57,15 +57,18 @@ class CellApp:
     replicas: int
 
 
-def cell_apps(spec: ClusterSpec, region: Region, run_dir: Path) -> list[CellApp]:
-    """The applications of one cell. The gateway comes first: it starts fast, and waits for the replicas by itself."""
-    apps = [CellApp(GATEWAY_APP, gateway_deployment(spec, region, run_dir), spec.gateway.replicas)]
+def cell_apps(spec: ClusterSpec, region: Region, run_dir: Path, many_nodes: bool = False) -> list[CellApp]:
+    """The applications of one cell. The gateway comes first: it starts fast, and waits for the replicas by itself.
+
+    `many_nodes`: the cell is not this machine alone, so its processes reach each other by their nodes' addresses.
+    """
+    gateways = gateway_deployment(spec, region, run_dir, many_nodes)
+    apps = [CellApp(GATEWAY_APP, gateways, spec.gateway.replicas)]
     for model in spec.models:
         if region in spec.regions_of(model):
             scaling = scaling_config(spec, model, region, run_dir)
-            target = engine_deployment(
-                model, spec.pool_of(model, region), spec.gateway.timeouts.total_s, spec.artifacts, scaling
-            )
+            pool, total_s = spec.pool_of(model, region), spec.gateway.timeouts.total_s
+            target = engine_deployment(model, pool, total_s, spec.artifacts, scaling, many_nodes)
             apps.append(CellApp(app_name(model.name), target, model.replicas.count))
     return apps
 

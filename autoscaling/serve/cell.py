@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import ray
 
 from autoscaling.serve.room import Node
+from cluster.node_labels import POOL
 from deployments.cell.departure_tracker import own_presence
 from deployments.cell.directory import find_directory
 from deployments.cell.listing import Listing
@@ -184,4 +185,4 @@ class CellClient:
 
 
 def _alive(nodes: Iterable[dict[str, Any]]) -> Iterable[Node]:
-    return (Node(node["NodeID"], node["Resources"]) for node in nodes if node.get("Alive"))
+    return (Node(node["NodeID"], node["Resources"], node["Labels"].get(POOL)) for node in nodes if node.get("Alive"))

@@ -7,21 +7,22 @@ A cluster that may still grow is not limited by its current nodes; then only the
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cluster.node_labels import EVERY_POOL
 from cluster.spec import ClusterSpec, Model, Pool, Region
 from deployments.engine.placement import place
 from deployments.protocol import ReplicaFacts
 
 Amounts = Mapping[str, float]
-_RAY_NAMES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A live node of Ray and its total resources, by Ray's names."""
+    """A live node of Ray: its total resources, by Ray's names, and its label's pool."""
 
     node_id: str
     total: Amounts
+    pool: str | None
 
 
 def schedulable(
@@ -48,7 +49,11 @@ def _by_nodes(
     spec: ClusterSpec, model: Model, region: Region, pool: Pool, nodes: Iterable[Node], replicas: Iterable[ReplicaFacts]
 ) -> int | None:
     need = needs(model, pool)
-    able = {node.node_id: dict(node.total) for node in nodes if _fits(need, node.total)}
+    able = {
+        node.node_id: dict(node.total)
+        for node in nodes
+        if node.pool in (pool.name, EVERY_POOL) and _fits(need, node.total)
+    }
     if len(able) < pool.nodes:
         return None
     models = {one.name: one for one in spec.models}
@@ -62,10 +67,7 @@ def _by_nodes(
 
 def needs(model: Model, pool: Pool) -> Amounts:
     """The resources that one replica takes from a node, by Ray's names."""
-    placement = place(model, pool)
-    if placement.bundles:
-        return placement.bundles[0]
-    return {_RAY_NAMES[name]: amount for name, amount in placement.actor_options.items()}
+    return place(model, pool).resources
 
 
 def _fits(need: Amounts, free: Amounts) -> int:

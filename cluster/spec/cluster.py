@@ -130,6 +130,7 @@ class ClusterSpec(Section):
         for region in self.regions:
             _unique(f"regions.{region.name}.pools", (pool.name for pool in region.pools))
             self._check_deploy(region)
+            self.gateway_pools(region)
         for model in self.models:
             for name in model.regions or ():
                 if name not in (region.name for region in self.regions):
@@ -231,6 +232,16 @@ class ClusterSpec(Section):
     def regions_of(self, model: Model) -> tuple[Region, ...]:
         """The regions that run a model: those it names, else all."""
         return self.regions if model.regions is None else tuple(self.region(name) for name in model.regions)
+
+    def gateway_pools(self, region: Region) -> tuple[Pool, ...]:
+        """The pools of `region` on whose nodes gateways run: the one that `gateway.pool` names, else all."""
+        pools = tuple(pool for pool in region.pools if self.gateway.pool in (None, pool.name))
+        if not pools:
+            raise ValueError(
+                f"gateway.pool: {self.gateway.pool!r} is unknown in {region.name}; allowed: "
+                f"{', '.join(pool.name for pool in region.pools)}"
+            )
+        return pools
 
     def pool_of(self, model: Model, region: Region) -> Pool:
         """The pool of `region` that hosts `model`: the one it names, else the first whose nodes can hold one

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from cluster.spec.base import Seconds, Section, beside_the_spec
+from cluster.spec.base import Name, Seconds, Section, beside_the_spec
 
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[a-z0-9._~\[\]:-]+)$", max_length=256)]
 """`*`, or a scheme and a host in lower case, and a port where it is not the scheme's own; no path and no slash at the
@@ -71,9 +71,9 @@ class GatewaySpec(Section):
     for replay. `simulator_error` is a file written by `raylane rehearse`; `/metrics` shows it. Relative paths start
     from the folder of the spec's file.
 
-    `replicas` gateways share the port if they run on one node. A gateway that stops lets running requests end for
-    `drain_s` (seconds). If others take over, it first serves its open connections for `lame_duck_s`, and tells each
-    client to reconnect.
+    `replicas` gateways share the port on one machine. In a cluster of several nodes there is at most one a node, on the
+    nodes of `pool` (None: of any pool). A gateway that stops lets running requests end for `drain_s` (seconds). If
+    others take over, it first serves its open connections for `lame_duck_s`, and tells each client to reconnect.
 
     Without `cors`, no web page of another origin may read an answer.
 
@@ -94,6 +94,7 @@ class GatewaySpec(Section):
     decision_log: str | None = None
     simulator_error: str | None = None
     replicas: Annotated[int, Field(ge=1, le=64)] = 1
+    pool: Name | None = None
     drain_s: Seconds = 10.0
     lame_duck_s: Seconds = 1.0
     heartbeat_s: Annotated[float, Field(ge=0, le=3_600)] = 15.0

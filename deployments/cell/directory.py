@@ -245,6 +245,11 @@ def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None)
     return actor.options(**options).remote(secret, gateways, None if run_dir is None else str(run_dir), time.time())
 
 
+def cell_host(many_nodes: bool) -> str:
+    """Where this process listens for the rest of its cell: on its node's address if the cell has other nodes."""
+    return str(ray.util.get_node_ip_address()) if many_nodes else "127.0.0.1"
+
+
 def find_directory() -> Any:
     """The handle of the cell's directory. Raises ValueError when there is none."""
     return ray.get_actor(NAME, namespace=NAMESPACE)

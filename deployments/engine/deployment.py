@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayActorError, RayError
 
-from deployments.cell.directory import REGISTER_EVERY_S, find_directory
+from deployments.cell.directory import REGISTER_EVERY_S, cell_host, find_directory
 
 if TYPE_CHECKING:
     from deployments.engine.replica import ReplicaServer
@@ -80,7 +80,7 @@ class EngineReplica:
     """On the model's files: kept until this process ends."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, model: Model, artifacts: Artifacts, public: bool, spot_notice_url: str | None
+        self, model: Model, artifacts: Artifacts, many_nodes: bool, spot_notice_url: str | None
     ) -> None:
         forget_foreign_variables()
         keep_serve_log()
@@ -92,7 +92,9 @@ class EngineReplica:
         directory = find_directory()
         context = serve.get_replica_context().replica_id
         identity = Identity(
-            f"{context.deployment_id.name}#{context.unique_id}", ray.get_runtime_context().get_node_id(), _host(public)
+            f"{context.deployment_id.name}#{context.unique_id}",
+            ray.get_runtime_context().get_node_id(),
+            cell_host(many_nodes),
         )
         temp_dir = own_temp_dir() if model.engine == "vllm" else None
         replica = ReplicaServer(model, identity, await directory.secret.remote(), _backend_of(model))
@@ -161,14 +163,14 @@ def engine_deployment(
     total_timeout_s: float,
     artifacts: Artifacts,
     scaling: AutoscalingConfig | None = None,
-    public: bool = False,
+    many_nodes: bool = False,
 ) -> serve.Application:
     """The Serve application of `model` on `pool`, whose replicas are counted by `scaling` (`app.py`); without it,
     always the spec's count.
 
     A stopping replica waits for its requests, none of which takes longer than `total_timeout_s`. Replicas listen on
-    loopback; where gateways run on other nodes, `public` makes them listen on their node's address (Ray itself never
-    calls a node by a loopback address, so that says nothing).
+    loopback. With `many_nodes` gateways run on other nodes; replicas then listen on their node's address. Every path
+    asks for the cluster's secret.
     """
     options: dict[str, Any] = {
         "name": "engine-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", model.name),
@@ -182,8 +184,4 @@ def engine_deployment(
         **place(model, pool).serve_options(replica_environment(model, pool)),
     }
     notice = pool.spot_notice_url if pool.spot else None
-    return serve.deployment(**options)(EngineReplica).bind(model, artifacts, public, notice)
-
-
-def _host(public: bool) -> str:
-    return str(ray.util.get_node_ip_address()) if public else "127.0.0.1"
+    return serve.deployment(**options)(EngineReplica).bind(model, artifacts, many_nodes, notice)

@@ -1,45 +1,50 @@
 """Where one replica runs: a model and its pool, as Ray Serve's placement options.
 
-Pure. One Ray placement per replica: a CPU replica books cores; a GPU replica books its cores and all its GPUs as one
-bundle, which Ray cannot split over nodes, so that vLLM's `mp` executor finds every rank's GPU beside it. Not here: how
-many replicas there are (`deployment.py`).
+Pure. A replica is one Ray actor, which books its cores and all its GPUs. An actor is on one node, so vLLM's `mp`
+executor finds every rank's GPU beside it. Serve spreads actors over the nodes of their pool, which it does not do with
+placement groups. Not here: how many replicas there are (`deployment.py`).
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+from cluster.node_labels import pool_selector
 from cluster.spec import Model, Pool
+
+_RAY_NAMES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlacement:
-    """What Ray must find on one node: the replica actor's resources, and for GPUs the placement group that holds
-    them."""
+    """What Ray must find on one node: the replica actor's resources, by Ray's names for an actor's, and the pool that
+    the node's label names."""
 
     actor_options: dict[str, float]
-    bundles: tuple[dict[str, float], ...] = ()
+    pool: str
+    accelerator_type: str | None = None
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """What the replica takes from its node, by Ray's names for a node's resources."""
+        # Ray books a sliver of a node's accelerator type for each actor that asks for it.
+        kind = {} if self.accelerator_type is None else {f"accelerator_type:{self.accelerator_type}": 0.001}
+        return {_RAY_NAMES[name]: amount for name, amount in self.actor_options.items()} | kind
 
     def serve_options(self, env_vars: dict[str, str]) -> dict[str, Any]:
         environment = {"runtime_env": {"env_vars": env_vars}} if env_vars else {}
-        options: dict[str, Any] = {"ray_actor_options": {**self.actor_options, **environment}}
-        if self.bundles:
-            options |= {
-                "placement_group_bundles": [dict(bundle) for bundle in self.bundles],
-                "placement_group_strategy": "STRICT_PACK",
-            }
-        return options
+        kind = {} if self.accelerator_type is None else {"accelerator_type": self.accelerator_type}
+        options = {**self.actor_options, **kind, "label_selector": pool_selector([self.pool]), **environment}
+        return {"ray_actor_options": options}
 
 
 def place(model: Model, pool: Pool) -> NodePlacement:
     """The placement of one replica of `model` in `pool`.
 
-    On CPUs tensor parallelism splits the same booked cores among its ranks. A GPU bundle also asks for a sliver of the
-    node's accelerator type, Ray's way of saying "this kind of GPU and no other". A simulated engine books no GPU,
-    whatever its pool has.
+    On CPUs tensor parallelism splits the same booked cores among its ranks. A simulated engine books no GPU, whatever
+    its pool has.
     """
     cpus = model.cpus
     if pool.accelerator == "cpu" or model.engine == "simulated":
-        return NodePlacement({"num_cpus": cpus})
+        return NodePlacement({"num_cpus": cpus}, pool.name)
     gpus = float(model.settings.tensor_parallel_size)
-    bundle = {"CPU": cpus, "GPU": gpus, f"accelerator_type:{pool.accelerator}": 0.001}
-    return NodePlacement({"num_cpus": cpus, "num_gpus": gpus}, (bundle,))
+    return NodePlacement({"num_cpus": cpus, "num_gpus": gpus}, pool.name, pool.accelerator)

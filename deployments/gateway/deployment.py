@@ -6,8 +6,9 @@ from typing import Any
 
 from ray import serve
 
+from cluster.node_labels import pool_selector
 from cluster.spec import ClusterSpec, Region
-from deployments.cell.directory import find_directory
+from deployments.cell.directory import cell_host, find_directory
 from deployments.garbage import calm_garbage_collector
 from deployments.gateway.flow import SWEEP_S
 from deployments.gateway.gateway import Gateway
@@ -20,9 +21,9 @@ class GatewayReplica:
 
     _gateway: Gateway | None = None
 
-    def __init__(self, spec_json: str, region: str, run_dir: str) -> None:
+    def __init__(self, spec_json: str, region: str, run_dir: str, many_nodes: bool) -> None:
         spec = ClusterSpec.model_validate_json(spec_json)
-        self._started = asyncio.create_task(self._start(spec, spec.region(region), Path(run_dir)))
+        self._started = asyncio.create_task(self._start(spec, spec.region(region), Path(run_dir), many_nodes))
 
     async def check_health(self) -> None:
         """Serve's probe: the start went well, and the sweep that enforces time-outs still runs."""
@@ -36,25 +37,30 @@ class GatewayReplica:
         if self._gateway is not None:
             await self._gateway.stop()
 
-    async def _start(self, spec: ClusterSpec, home: Region, run_dir: Path) -> None:
+    async def _start(self, spec: ClusterSpec, home: Region, run_dir: Path, many_nodes: bool) -> None:
         directory = find_directory()
-        gateway = Gateway(spec, home, await directory.secret.remote(), run_dir)
+        gateway = Gateway(spec, home, await directory.secret.remote(), run_dir, cell_host(many_nodes))
         await gateway.start(directory)
         calm_garbage_collector()
         self._gateway = gateway
 
 
-def gateway_deployment(spec: ClusterSpec, region: Region, run_dir: Path) -> Any:
-    """The Serve application of the gateway. Its CPU is not booked with Ray: it shares the head's cores with Ray
-    itself."""
+def gateway_deployment(spec: ClusterSpec, region: Region, run_dir: Path, many_nodes: bool = False) -> Any:
+    """The Serve application of the gateways. Their CPU is not booked with Ray.
+
+    With `many_nodes` no two share a node, and each listens for the cell on its node's address; otherwise they share the
+    only node's port.
+    """
+    selector = pool_selector(pool.name for pool in spec.gateway_pools(region))
     deployment = serve.deployment(GatewayReplica).options(
         name="gateway",
         num_replicas=spec.gateway.replicas,
-        ray_actor_options={"num_cpus": 0},
+        ray_actor_options={"num_cpus": 0, "label_selector": selector},
+        max_replicas_per_node=1 if many_nodes else None,
         health_check_period_s=5,
         health_check_timeout_s=30,
         graceful_shutdown_timeout_s=spec.gateway.drain_s + spec.gateway.lame_duck_s + 10,
         graceful_shutdown_wait_loop_s=0.1,
         max_ongoing_requests=100,
     )
-    return deployment.bind(spec.model_dump_json(), region.name, str(run_dir))
+    return deployment.bind(spec.model_dump_json(), region.name, str(run_dir), many_nodes)

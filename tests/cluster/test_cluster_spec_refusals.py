@@ -20,6 +20,7 @@ KEY = "sha256:" + "0" * 64
 REFUSED = [
     ("gateway: {port: 0}", "gateway.port = 0: allowed: a whole number, 1 to 65535"),
     ("gateway: {root_path: /v1}", "'/v1': allowed: a path that does not begin with /v1 or /raylane"),
+    ("gateway: {pool: x}", "gateway.pool: 'x' is unknown in r; allowed: p"),
     ("gateway: {root_path: llm}", "gateway.root_path = 'llm'"),
     ("gateway: {port: 70000}", "gateway.port = 70000: allowed: a whole number, 1 to 65535"),
     ("gateway: {port: true}", "gateway.port = True: allowed: a whole number, 1 to 65535"),

@@ -10,6 +10,7 @@ from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import Node
 from autoscaling.serve.scaling import ModelScaling
+from cluster.node_labels import EVERY_POOL
 from cluster.spec import ClusterSpec
 from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders
@@ -33,7 +34,7 @@ class Cell:
         self.closed = False
         self.listing: Listing | None = None
         self.scaling_facts: ScalingFacts | None = None
-        self.nodes = (Node("a", {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H100": 1.0}),)
+        self.nodes = (Node("a", {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H100": 1.0}, EVERY_POOL),)
         self.age_s = 0.0
         self._requests = 0
 

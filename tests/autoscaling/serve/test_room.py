@@ -1,6 +1,7 @@
 from typing import Any
 
 from autoscaling.serve.room import Node, schedulable
+from cluster.node_labels import EVERY_POOL
 from cluster.spec import ClusterSpec
 from deployments.protocol import ReplicaFacts
 
@@ -25,21 +26,21 @@ def facts(model: str, node_id: str) -> ReplicaFacts:
 
 
 def gpu_node(node_id: str, gpus: float) -> Node:
-    return Node(node_id, {"CPU": 32.0, "GPU": gpus, "accelerator_type:H100": 1.0})
+    return Node(node_id, {"CPU": 32.0, "GPU": gpus, "accelerator_type:H100": 1.0}, "p")
 
 
 def test_a_cpu_pool_has_room_for_what_rays_nodes_hold() -> None:
-    assert room(spec({}), [Node("a", {"CPU": 5.0})]) == 5
-    assert room(spec({}, {"cpus": 2.0}), [Node("a", {"CPU": 5.0})]) == 2
-    assert room(spec({"nodes": 2}), [Node("a", {"CPU": 5.0}), Node("b", {"CPU": 1.5})]) == 6
+    assert room(spec({}), [Node("a", {"CPU": 5.0}, "p")]) == 5
+    assert room(spec({}, {"cpus": 2.0}), [Node("a", {"CPU": 5.0}, "p")]) == 2
+    assert room(spec({"nodes": 2}), [Node("a", {"CPU": 5.0}, "p"), Node("b", {"CPU": 1.5}, "p")]) == 6
 
 
 def test_the_pool_says_how_many_where_the_cluster_may_still_grow() -> None:
     pool = {"accelerator": "H100", "gpus_per_node": 8, "nodes": 3}
     assert room(spec(pool), []) == 24
     assert room(spec(pool, {"tensor_parallel_size": 4}), [gpu_node("a", 8)]) == 6
-    assert room(spec({"nodes": 2}), [Node("a", {"CPU": 5.0})]) is None
-    assert room(spec({"nodes": 2, "cpus_per_node": 4}), [Node("a", {"CPU": 5.0})]) == 8
+    assert room(spec({"nodes": 2}), [Node("a", {"CPU": 5.0}, "p")]) is None
+    assert room(spec({"nodes": 2, "cpus_per_node": 4}), [Node("a", {"CPU": 5.0}, "p")]) == 8
 
 
 def test_a_whole_pool_is_held_to_what_is_there() -> None:
@@ -48,7 +49,8 @@ def test_a_whole_pool_is_held_to_what_is_there() -> None:
     assert room(spec(pool), broken) == 15
     assert room(spec(pool, {"tensor_parallel_size": 4}), broken) == 3
     assert (
-        room(spec(pool), [gpu_node("a", 8), Node("b", {"CPU": 32.0, "GPU": 8.0, "accelerator_type:L40S": 1.0})]) == 16
+        room(spec(pool), [gpu_node("a", 8), Node("b", {"CPU": 32.0, "GPU": 8.0, "accelerator_type:L40S": 1.0}, "p")])
+        == 16
     )
 
 
@@ -61,3 +63,9 @@ def test_what_other_models_hold_is_not_there() -> None:
         )
         == 4
     )
+
+
+def test_only_nodes_of_the_pool_count() -> None:
+    nodes = [Node("head", {"CPU": 8.0}, None), Node("a", {"CPU": 5.0}, "p"), Node("b", {"CPU": 7.0}, "q")]
+    assert room(spec({}), nodes) == 5
+    assert room(spec({}), [Node("a", {"CPU": 5.0}, EVERY_POOL)]) == 5

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from private_ray import answer, private_ray
 
+from cluster.node_labels import POOL
+
 PATIENCE_S = 60.0
 NO_PLACE_S = 5.0
 """A placement that can be made is made in less."""
@@ -48,7 +50,7 @@ def given(ranks: int, accelerator: str, patience_s: float) -> str | None:
 
 
 def main(folder: Path) -> None:
-    with private_ray(folder, num_cpus=4, num_gpus=4, resources={"accelerator_type:L40S": 1}):
+    with private_ray(folder, num_cpus=4, num_gpus=4, resources={"accelerator_type:L40S": 1}, labels={POOL: "gpus"}):
         for ranks in (1, 2, 4):
             answer([ranks, "L40S", given(ranks, "L40S", PATIENCE_S)])
         for ranks, accelerator in ((8, "L40S"), (2, "H100")):
