@@ -1,0 +1,4 @@
+variable "name" {
+  description = "The cluster's name and the region's, as in every resource's name."
+  type        = string
+}

@@ -1,0 +1,53 @@
+"""checkov's rules for Terraform, and `tf_check.py`: nothing fails, every skip stands beside what it concerns, with its
+reason, and none is left over."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.infra.conftest import ROOT
+
+TF_CHECK = ROOT.parent / "shared" / "tools" / "tf_check.py"
+SKIP = re.compile(r"#checkov:skip=(CKV\w+):(.*)")
+
+
+@pytest.fixture(scope="module")
+def tools() -> Path:
+    """The folder of checkov's commands."""
+    done = subprocess.run([ROOT / "infra" / "tools.sh", "checkov"], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+def checked(tools: Path, framework: str, *where: str) -> dict[str, Any]:
+    command = [tools / "checkov", *where, "--framework", framework, "-o", "json", "--skip-download"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["results"]["parsing_errors"] == []
+    return found
+
+
+@pytest.mark.long
+def test_terraform_passes_and_every_skip_is_used(tools: Path) -> None:
+    found = checked(tools, "terraform", "-d", "terraform", "--download-external-modules", "false")
+    assert found["summary"]["passed"] > 200
+    assert [(one["check_id"], one["resource"]) for one in found["results"]["failed_checks"]] == []
+    used = {(one["file_path"].lstrip("/"), one["check_id"]) for one in found["results"]["skipped_checks"]}
+    written = {}
+    for file in (ROOT / "terraform").rglob("*.tf"):
+        for check, reason in SKIP.findall(file.read_text(encoding="utf-8")):
+            written[str(file.relative_to(ROOT / "terraform")), check] = reason
+    assert used == set(written)
+    assert [place for place, reason in written.items() if len(reason.strip()) < 20] == []
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not TF_CHECK.is_file(), reason="../shared/tools/tf_check.py is not on this machine")
+def test_every_argument_is_known_to_the_provider(tools: Path) -> None:
+    done = subprocess.run([tools / "python", TF_CHECK, "terraform"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.match(r"[1-9]\d+ aws_\* blocks, 0 problems", done.stdout)
