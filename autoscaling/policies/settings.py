@@ -5,8 +5,9 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -46,6 +47,11 @@ def defaults_in(kind: type[Any]) -> dict[str, Any]:
     return {one.name: one.default for one in fields(kind) if one.default is not MISSING}
 
 
+@cache  # milliseconds to make, and a search asks for thousands of settings
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
 def settings_from(policy: str, kind: type[SettingsT], values: Mapping[str, Value]) -> SettingsT:
     """The settings of `kind` with these values, and defaults for the rest. Raises PolicyError."""
     known = kind.model_fields if issubclass(kind, BaseModel) else [one.name for one in fields(kind)]  # type: ignore[arg-type]
@@ -54,8 +60,9 @@ def settings_from(policy: str, kind: type[SettingsT], values: Mapping[str, Value
             raise PolicyError(f"policy {policy}: {key}={value!r}: no such setting; allowed: {', '.join(known)}")
         if isinstance(value, float) and not math.isfinite(value):
             raise PolicyError(f"policy {policy}: {key}={value!r}: allowed: a finite number")
+    hashable: Any = kind  # mypy takes no class for hashable
     try:
-        return TypeAdapter(kind).validate_json(json.dumps(values), strict=True)
+        return cast(SettingsT, _adapter(hashable).validate_json(json.dumps(values), strict=True))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         message = first["msg"].removeprefix("Value error, ")

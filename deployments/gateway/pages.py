@@ -3,6 +3,7 @@ whether it is ready; and what vLLM's clients ask of the server beside requests, 
 
 import time
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -133,6 +134,7 @@ def _not_allowed(request: Request, setting: str) -> ApiError:
     return ApiError(ErrorCode.NOT_FOUND, message)
 
 
+@cache  # a search of the disk
 def _version_of(*distributions: str) -> str | None:
     """The version of the first of these that is installed."""
     for name in distributions:

@@ -17,6 +17,7 @@ import json
 import pickle
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -191,6 +192,7 @@ def nanoseconds(now: float) -> int:
     return round(now * 1e9)
 
 
+@cache  # of what this process runs, even if the files change later
 def code_hash() -> str:
     """A hash of the code in this room: decisions are comparable only between equal ones."""
     digest = hashlib.sha256()
