@@ -28,18 +28,18 @@ lint: dev        ## ruff and mypy over everything
 	$(RUN) mypy
 
 # Several processes on few cores: one thread of BLAS each, or they spin while they wait for each other. Each imports all tests, so not those that need Ray.
-SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q -n 4 --dist worksteal --ignore=tests/smoke --ignore=tests/live
+SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q --dist worksteal --ignore=tests/smoke --ignore=tests/live
 
 # The tests, collected once, beside lint: four processes that begin together would each compile all of them. What is wrong is told by the run itself.
 compiled: dev
 	@$(RUN) pytest --collect-only -q -m "not long" > /dev/null || true
 
 test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (under a minute on two cores)
-	$(SPREAD) --hypothesis-profile=fast -m "not live and not long and not whole"
+	$(SPREAD) -n 3 --hypothesis-profile=fast -m "not live and not long and not whole"
 
 test: dev        ## everything that gates: lint, all tests without Ray, one live smoke per capability (under 15 minutes)
 	$(MAKE) --no-print-directory -j 2 -O lint compiled
-	$(SPREAD) -m "not live and not long"
+	$(SPREAD) -n 4 -m "not live and not long"
 	$(RUN) pytest -m "live and not long" --durations=15
 
 test-live: dev   ## the longer live suites: storms, kills, cancellation at scale; and mutants

@@ -1,8 +1,14 @@
-"""What all tests share: the count of skipped tests is always printed, so that a missing tool never passes unseen; and
-hypothesis's profile."""
+"""What all tests share: the count of skipped tests is always printed, so that a missing tool never passes unseen;
+hypothesis's profiles; and when the garbage collector runs."""
 
+import gc
+from collections.abc import Generator
+
+import pytest
 from _pytest.terminal import TerminalReporter
 from hypothesis import HealthCheck, Phase, settings
+
+from deployments.garbage import calm_garbage_collector
 
 settings.register_profile("raylane", deadline=None)  # a busy machine is no failure
 settings.register_profile("fast", deadline=None, max_examples=20)  # `make test-fast`
@@ -16,6 +22,17 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("raylane")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps the garbage collector from what is imported, while and after it is: nearly all of it stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        calm_garbage_collector()
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -2,34 +2,15 @@
 no extra."""
 
 import ast
-import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-LAYERS = ("cluster", "deployments", "autoscaling", "planning", "cli", "benchmarks")
-"""From the lowest on: each imports from itself and from those before it."""
-
-
-def modules() -> dict[str, Path]:
-    return {_name(file): file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))}
-
-
-def _name(file: Path) -> str:
-    parts = file.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-@functools.cache  # several tests ask for those of all files
-def imports_in(file: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
-    """The imports of a file, wherever in it they stand."""
-    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+from tests.source import LAYERS, modules, source_of
 
 
 def imported(name: str, known: dict[str, Path]) -> Iterator[str]:
     """The project's modules that a module imports."""
-    for node in imports_in(known[name]):
+    for node in source_of(known[name]).imports:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif node.module in known:
@@ -79,7 +60,7 @@ def test_only_planning_and_benchmarks_import_packages_of_the_extras() -> None:
         f"{name} -> {package}"
         for name, file in modules().items()
         if not name.startswith(("planning", "benchmarks"))
-        for node in imports_in(file)
+        for node in source_of(file).imports
         for package in _packages(node)
         if package in EXTRA
     ]

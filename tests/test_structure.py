@@ -1,7 +1,6 @@
 """How many files of the project a reader opens to follow one request or one scaling decision, and how large files and
 functions are. The lists are printed: `pytest -s tests/test_structure.py`."""
 
-import ast
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,7 +11,8 @@ from types import FrameType
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
 from tests.deployments.gateway.conftest import make_rig  # noqa: F401
 from tests.deployments.gateway.rig import CHAT, Rig
-from tests.test_layers import ROOT, imported, modules
+from tests.source import ROOT, modules, source_of
+from tests.test_layers import imported
 
 SERVING = ("cluster", "deployments", "autoscaling", "planning")
 CHAT_FILES = 40
@@ -103,14 +103,12 @@ def test_a_scaling_decision_enters_few_files(tmp_path: Path) -> None:
 
 def test_no_function_is_long() -> None:
     """In lines of the body; the signature of a command lists its options, and its docstring is its help."""
-    long = []
-    for name, file in modules().items():
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                first = node.body[bool(ast.get_docstring(node)) and len(node.body) > 1]
-                lines = (node.end_lineno or 0) - first.lineno + 1
-                if lines > 60:
-                    long.append(f"{name}.{node.name}: {lines}")
+    long = [
+        f"{name}.{function}: {lines}"
+        for name, file in modules().items()
+        for function, lines in source_of(file).functions
+        if lines > 60
+    ]
     assert long == []
 
 

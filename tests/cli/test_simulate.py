@@ -203,6 +203,7 @@ def test_what_the_spec_asks_for_and_is_not_modelled_comes_first(files: tuple[str
     assert [one["kind"] for one in report["not_modelled"]] == ["speculation"]
 
 
+@pytest.mark.whole
 def test_the_report_tells_the_same_as_the_table(files: tuple[str, str], tmp_path: Path) -> None:
     trace, costs = files
     report = tmp_path / "report.html"

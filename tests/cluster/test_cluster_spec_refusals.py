@@ -200,7 +200,7 @@ def test_several_problems_are_told_at_once() -> None:
         ("day: 2024-99-99", "is not YAML"),
         ("? [a]\n: b", "a key must be a text"),
         ("a: !!python/object:os.system {}", "is not YAML"),
-        ("a: " + "[" * 5_000, "is not YAML"),
+        ("a: " + "[" * 1_000, "is not YAML"),
         ("port: 1" + "0" * 5_000, "is not YAML"),
         ("a: \x00", "is not YAML"),
         ("", "must be a mapping of keys at the top level, not NoneType"),

@@ -112,7 +112,8 @@ class Fluid:
     def signals(self, latency_span_s: float = 0.0) -> Signals:
         """Of now."""
         each, over = divmod(round(self.running), max(1, self.ready))
-        replicas = tuple(self._replica(index, each + (index < over)) for index in range(self.ready))
+        tpot_s = self._tpot_s
+        replicas = tuple(self._replica(index, each + (index < over), tpot_s) for index in range(self.ready))
         waiting, work = round(self.waiting), self.isl + self.decode_weight * self.osl
         lanes = (
             lane_like(
@@ -141,10 +142,10 @@ class Fluid:
             latencies,
         )
 
-    def _replica(self, index: int, requests: int) -> ReplicaStats:
+    def _replica(self, index: int, requests: int, tpot_s: float) -> ReplicaStats:
         kv_tokens = requests * (self.isl + self.osl)
         return replica_like(
-            f"r{index}", ReplicaStatus.READY, requests, self.slots, kv_tokens, LIMITS.kv_tokens, 0, self._tpot_s
+            f"r{index}", ReplicaStatus.READY, requests, self.slots, kv_tokens, LIMITS.kv_tokens, 0, tpot_s
         )
 
     @property

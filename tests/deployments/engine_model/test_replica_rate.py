@@ -46,7 +46,7 @@ def waiting(isl: float, osl: float, count: int) -> Workload:
         (CPU, replace(SMALL, async_scheduling=True), 200, 20),
         (CPU, replace(SMALL, sequences=1, async_scheduling=True), 300, 10),
         (H100, replace(LARGE, async_scheduling=True), 500, 250),
-        (H100, replace(LARGE, speculation=Speculation((0.7, 0.5, 0.3))), 500, 250),
+        pytest.param(H100, replace(LARGE, speculation=Speculation((0.7, 0.5, 0.3))), 500, 250, marks=pytest.mark.whole),
         (CPU, replace(SMALL, speculation=Speculation((0.7, 0.5, 0.3)), async_scheduling=True), 200, 100),
     ],
 )

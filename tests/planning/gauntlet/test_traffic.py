@@ -39,6 +39,7 @@ def test_two_streams_add_up() -> None:
     assert (np.diff(work.arrived_s) >= 0).all()
 
 
+@pytest.mark.whole
 def test_heavier_prompts_are_more_work_and_a_slow_engine_does_less() -> None:
     assert rate_of(CHAT, CHATS.heavier(3)) < 0.8 * rate_of(CHAT, CHATS)
     assert rate_of(REASONING, CHATS) < rate_of(CHAT, CHATS)

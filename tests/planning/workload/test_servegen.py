@@ -80,6 +80,7 @@ def test_a_traffic_file_draws_from_them(folder: Path) -> None:
         drawn(read_tables(folder, "m"), maximum=9)
 
 
+@pytest.mark.whole
 def test_the_real_tables_are_drawn_from() -> None:
     pytest.importorskip("pyarrow", reason="the real tables are Parquet")
     clients = read_tables(real("servegen_client_rates_600s.parquet").parent, "m-small")
