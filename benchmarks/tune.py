@@ -6,7 +6,7 @@ known there.
 
 The best known comes from a much longer search on that other day itself: it looks for the cheapest settings that keep at
 least the share that the proposal kept: equal attainment, so that hours alone compare. Time is that of the processor:
-one core, however busy the machine is. The case is the spec beside this file, with a 70B model in fp8 on four L40S by
+one core, however busy the machine is. The case is the spec beside this file, with a 70B model in bf16 on four A100 by
 data sheets; the traffic is ServeGen's deepseek-r1 day, thinned, and the same with the rates of other days and models in
 its stead.
 """
@@ -41,8 +41,8 @@ START_UP_S = 120.0
 
 
 def costs() -> CostFile:
-    """An engine of the right order: a simple roofline of Llama 3.1 70B in FP8 on four L40S. A file: results stay
-    comparable while rooflines improve."""
+    """A roofline (`raylane costs`) of Llama 3.1 70B in bf16 on four A100. A file: results stay comparable while
+    rooflines improve."""
     return read_cost_file(Path(__file__).with_name("tune.costs.json"))
 
 

@@ -92,6 +92,7 @@ def world_hash() -> str:
     """Of the code that every run uses."""
     simulator = sorted((_ROOT / "planning" / "simulator").glob("*.py"))
     own = [Path(__file__).with_name(f"{name}.py") for name in _RUNNING]
+    own += sorted(Path(__file__).with_name("engines").glob("*.json"))
     return _hash([*simulator, *(file for place in _WORLD for file in _files(_ROOT / place)), *own])
 
 

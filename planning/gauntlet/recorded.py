@@ -1,6 +1,6 @@
 """Recorded traffic as a run's requests: its files and halves, lengths fitted to a small engine, classes by length.
 
-Shared prefixes of prompts are left out, so a recording of agents needs more capacity here than with a prefix cache.
+What prompts share shrinks with them, in chunks of whole KV blocks. The changes are noted in the traffic.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,14 +12,16 @@ import numpy as np
 
 from planning.gauntlet.scenario import Draw
 from planning.gauntlet.serving import LoadCurve, Serving, full_rate, smoothed
-from planning.simulator.workload import Workload
+from planning.simulator.workload import Workload, plain_workload
 from planning.workload.arrivals import FloatArray
-from planning.workload.scaling import window
+from planning.workload.changes import ChangeKind, TraceChange
+from planning.workload.scaling import blockwise, window
 from planning.workload.trace import Labels, Trace, TraceError, joined
 from planning.workload.traces import read_trace
 
 CLASSES = ("interactive", "document")
 _PROBED = 1_200
+_BLOCK_TOKENS = 16
 _SMOOTH_S = 600.0 / 12**0.5
 """As wide as a window of ten minutes, which is what ServeGen calls a rate."""
 
@@ -55,9 +57,9 @@ def trace_file(draw: Draw, name: str) -> Path:
 
 @lru_cache
 def recorded(path: Path) -> Trace:
-    """A recording without prefixes, read once in a process. Raises TracesError."""
+    """A recording, read once in a process. Raises TracesError."""
     try:
-        return replace(read_trace(path), prefixes=None)
+        return read_trace(path)
     except TraceError as error:
         raise TracesError(str(error)) from error
 
@@ -71,19 +73,48 @@ def half(trace: Trace, first: bool) -> tuple[Trace, float]:
 def kept(trace: Trace, share: Callable[[FloatArray], FloatArray] | float, rng: np.random.Generator) -> Trace:
     """A sample: each request with the probability of its time."""
     likely = share(trace.arrived_s) if callable(share) else share
-    return trace.take(np.flatnonzero(rng.random(len(trace)) < likely))
+    sample = trace.take(np.flatnonzero(rng.random(len(trace)) < likely))
+    left_out = TraceChange(
+        ChangeKind.THINNED, len(trace) - len(sample), len(trace), "left out at random: a run is a sample"
+    )
+    return sample.changed(left_out)
 
 
 def end_to_end(trace: Trace, length_s: float, times: int, shift_s: float) -> Trace:
-    """The same stretch several times, each time rotated by `shift_s`, so that its end and its beginning meet inside."""
+    """The same stretch several times, each time rotated by `shift_s`, so that its end and its beginning meet inside. A
+    repetition shares no prefix with the others."""
     turned = trace.at((trace.arrived_s + shift_s) % length_s)
-    return joined([replace(turned, arrived_s=turned.arrived_s + number * length_s) for number in range(times)])
+    parts = []
+    for number in range(times):
+        prefixes = None if turned.prefixes is None else turned.prefixes.renamed(number << 60)
+        parts.append(replace(turned, arrived_s=turned.arrived_s + number * length_s, prefixes=prefixes))
+    whole = joined(parts)
+    words = f"added: the recording {times} times end to end, without shared prefixes between the repetitions"
+    return whole.changed(TraceChange(ChangeKind.COPIED, len(whole) - len(trace), len(trace), words))
 
 
 def fitted(trace: Trace, lengths: float, max_prompt: int, max_output: int) -> Trace:
     """Prompts `lengths` times as long; both lengths within the engine's limits."""
-    prompt = np.clip((trace.prompt_tokens * lengths).astype(np.int64), 1, max_prompt)
-    return replace(trace, prompt_tokens=prompt, output_tokens=np.clip(trace.output_tokens, 1, max_output))
+    prompt = (trace.prompt_tokens * lengths).astype(np.int64)
+    cut = int(((prompt > max_prompt) | (trace.output_tokens > max_output)).sum())
+    shrunk = replace(
+        trace,
+        prompt_tokens=np.clip(prompt, 1, max_prompt),
+        output_tokens=np.clip(trace.output_tokens, 1, max_output),
+    ).changed(
+        TraceChange(
+            ChangeKind.SHRUNK, len(trace) if lengths < 1 else 0, len(trace), f"prompts multiplied by {lengths:g}"
+        ),
+        TraceChange(
+            ChangeKind.CLIPPED, cut, len(trace), f"cut to {max_prompt:,} tokens of prompt and {max_output:,} of answer"
+        ),
+    )
+    shrunk = blockwise(shrunk, _BLOCK_TOKENS, lengths)
+    found = shrunk.prefixes
+    if found is None:
+        return shrunk
+    whole = np.minimum(found.counts, shrunk.prompt_tokens // found.chunk_tokens).astype(np.int32)
+    return replace(shrunk, prefixes=replace(found, counts=whole))
 
 
 def workload_of(trace: Trace, document_tokens: int, slo_s: tuple[float, float]) -> Workload:
@@ -98,14 +129,21 @@ def workload_of(trace: Trace, document_tokens: int, slo_s: tuple[float, float]) 
         np.array(slo_s)[document],
         ("",) * count,
         Labels(CLASSES, document),
-        ((),) * count,
+        ((),) * count if trace.prefixes is None else trace.prefixes,
+        0 if trace.prefixes is None else trace.prefixes.chunk_tokens,
+        trace.changes,
     )
 
 
 def rate_of_recorded(serving: Serving, work: Workload) -> float:
-    """Requests a second of such lengths that fill one replica."""
+    """Requests a second of such lengths that fill one replica: of any of them, or, where prompts share prefixes, of
+    those in the middle, which come one after the other."""
+    count = min(_PROBED, len(work))
+    if work.chunk_tokens:
+        return full_rate(serving, work.tail((len(work) + count) // 2).head(count))
     chosen = np.random.default_rng(7).integers(0, len(work), _PROBED)
-    return full_rate(serving, work.prompt_tokens[chosen], work.output_tokens[chosen])
+    probe = plain_workload(np.zeros(_PROBED), work.prompt_tokens[chosen], work.output_tokens[chosen], bounded=False)
+    return full_rate(serving, probe)
 
 
 def load_of_recorded(serving: Serving, work: Workload, until_s: float) -> LoadCurve:

@@ -15,7 +15,8 @@ from planning.simulator.scaling import SimulatedScaling
 def replica_profile_of(run: ScenarioRun) -> ReplicaProfile:
     """What a policy knows beforehand: the engine, its calibrated costs, and the first start-up time."""
     serving = run.serving
-    return ReplicaProfile(serving.limits, serving.policy.decode_weight, serving.cost, run.start_up_s[0])
+    limits = serving.limits.with_prefixes(run.workload.chunk_tokens)
+    return ReplicaProfile(limits, serving.policy.decode_weight, serving.cost, run.start_up_s[0])
 
 
 def outcome_of(
@@ -31,7 +32,12 @@ def outcome_of(
     )
     serving = run.serving
     settings = CellSettings(
-        run.replicas, serving.limits, serving.policy, start_up_s=run.start_up_s[-1], fleet=run.fleet, scaling=scaling
+        run.replicas,
+        serving.limits.with_prefixes(run.workload.chunk_tokens),
+        serving.policy,
+        start_up_s=run.start_up_s[-1],
+        fleet=run.fleet,
+        scaling=scaling,
     )
     return CellSimulator(settings, serving.cost, run.workload).run()
 

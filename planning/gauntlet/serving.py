@@ -1,25 +1,31 @@
-"""The engines of the scenarios, and the load over time in units of them. They are small, so that half an hour of
-traffic simulates in about a second, and behave like real ones.
+"""The engines of the scenarios, and the load over time in units of them. They run few sequences, so that half an hour
+of traffic simulates in about a second; everything else is as on a GPU.
 
-    CHAT        16 sequences, 27 ms a step when full, prompts at 8,000 tokens/s: about 1.5 requests/s of chat a replica
-    REASONING   12 sequences, 60 ms a step when full: long answers, about one request in 6 s a replica
+    CHAT        Llama-3.1-8B in bf16 on an L40S: 16 sequences, 27 ms a step when full, prompts at 15,000 tokens/s
+    REASONING   Llama-3.3-70B in FP8, with an FP8 KV cache, on an RTX PRO 6000: 12 sequences, 55 ms a step when full,
+                prompts at 4,600 tokens/s
+
+Their costs are rooflines (`raylane costs`) of 2,048 tokens a step, vLLM's default on GPUs of less than 70 GiB. They are
+files, so that results stay comparable while rooflines improve. An output token weighs as many prompt tokens as a full
+step's share of a sequence takes prefill time.
 
 The capacity of a replica is measured: a closed loop of more clients than it has room for, through the same simulator. A
 load of 1.0 keeps one full replica busy.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.cost_file import read_cost_file
+from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.workload import plain_workload
+from planning.simulator.workload import Workload
 from planning.workload.arrivals import FloatArray
-from planning.workload.lengths import IntArray
 
 STEP_S = 5.0
 
@@ -78,33 +84,42 @@ class Serving:
     policy: SchedulingPolicy
 
 
+def _of_gpu(name: str) -> tuple[EngineModelLimits, CostModel]:
+    """What vLLM's resolved configuration has on a GPU: asynchronous scheduling and prefix caching."""
+    file = read_cost_file(_ENGINES / f"{name}.costs.json")
+    return replace(file.limits(), prefix_caching=True), file.cost_model()
+
+
+_ENGINES = Path(__file__).with_name("engines")
 CHAT = Serving(
     "chat",
-    EngineModelLimits(16, 2_048, 60_000),
-    CostModel(line(0.022, 1.2e-4), line(0.0, 2e-4), plain_attention(2e-8, 1e-10)),
+    *_of_gpu("chat"),
     SchedulingPolicy(
-        (LanePolicy("short", 3_000, 8.0, 20.0, 600.0), LanePolicy("long", None, 1.0, 60.0, 600.0)), decode_weight=12.0
+        (LanePolicy("short", 3_000, 8.0, 20.0, 600.0), LanePolicy("long", None, 1.0, 60.0, 600.0)), decode_weight=26.0
     ),
 )
 REASONING = Serving(
     "reasoning",
-    EngineModelLimits(12, 2_048, 120_000),
-    CostModel(line(0.0475, 2.4e-4), line(0.0, 8e-4), plain_attention(2e-8, 1e-10)),
+    *_of_gpu("reasoning"),
     SchedulingPolicy(
         (LanePolicy("short", 6_000, 8.0, 30.0, 3_600.0), LanePolicy("long", None, 1.0, 120.0, 3_600.0)),
-        decode_weight=20.0,
+        decode_weight=21.0,
     ),
 )
 
 
-def full_rate(serving: Serving, prompt_tokens: IntArray, output_tokens: IntArray) -> float:
-    """Requests a second of one replica that is always full, over some hundreds of these requests (their first and last
-    fifth do not count)."""
-    count = len(prompt_tokens)
-    work = plain_workload(np.zeros(count), prompt_tokens, output_tokens, _NO_END_S, bounded=False)
+def full_rate(serving: Serving, work: Workload) -> float:
+    """Requests a second of one replica that is always full, over some hundreds of these requests, one after the other
+    (their first and last fifth do not count)."""
+    count = len(work)
+    patient = replace(work, arrived_s=np.zeros(count), ttft_slo_s=np.full(count, _NO_END_S))
     settings = CellSettings(
-        1, serving.limits, serving.policy, queue_wait_s=_NO_END_S, clients=2 * serving.limits.sequences
+        1,
+        serving.limits.with_prefixes(work.chunk_tokens),
+        serving.policy,
+        queue_wait_s=_NO_END_S,
+        clients=2 * serving.limits.sequences,
     )
-    ends = np.sort(CellSimulator(settings, serving.cost, work).run().finished_s)
+    ends = np.sort(CellSimulator(settings, serving.cost, patient).run().finished_s)
     first, last = count // 5, count - count // 5 - 1
     return float((last - first) / (ends[last] - ends[first]))

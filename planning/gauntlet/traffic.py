@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planning.gauntlet.serving import LoadCurve, Serving, full_rate, load_of
-from planning.simulator.workload import Workload
+from planning.simulator.workload import Workload, plain_workload
 from planning.workload.arrivals import GapKind, RateCurve, renewal_arrivals
 from planning.workload.lengths import IntArray, LogNormal
 from planning.workload.trace import Labels
@@ -84,7 +84,9 @@ CHATS = RequestMix((INTERACTIVE, DOCUMENT))
 def rate_of(serving: Serving, mix: RequestMix) -> float:
     """Requests a second of such traffic that fill one replica. Measured once in a process."""
     drawn = mix.draw(_PROBED, np.random.default_rng(7))
-    return full_rate(serving, drawn.prompt_tokens, drawn.output_tokens)
+    return full_rate(
+        serving, plain_workload(np.zeros(_PROBED), drawn.prompt_tokens, drawn.output_tokens, bounded=False)
+    )
 
 
 Knots = Sequence[tuple[float, float]]

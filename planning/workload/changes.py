@@ -24,7 +24,7 @@ class ChangeKind(StrEnum):
     OUTSIDE_WINDOW = "outside_window"
     """`--from` and `--to`."""
     BEYOND_LIMIT = "beyond_limit"
-    """`--limit`."""
+    """`--limit`, and what `bench --requests` and `--duration` leave out."""
     TIME_SCALED = "time_scaled"
     """`--time-scale`."""
     THINNED = "thinned"
@@ -43,12 +43,16 @@ class ChangeKind(StrEnum):
     """Requests without a class have the first one that their tenant may claim."""
     SHRUNK = "shrunk"
     """`--fit-lengths`: lengths were multiplied by a factor below 1."""
+    CLIPPED = "clipped"
+    """The gauntlet: prompts and answers longer than a scenario's bound were cut to it."""
     PREFIXES_CUT = "prefixes_cut"
     """Prefixes were cut into chunks of whole KV blocks; what is less than a chunk at their end is lost."""
     PREFIXES_UNUSED = "prefixes_unused"
     """The spec switches prefix caching off."""
     ONLY_LENGTHS_USED = "only_lengths_used"
-    """A rehearsal and a calibration use times and lengths alone."""
+    """`bench`, a rehearsal and a calibration use times and lengths alone."""
+    TIMES_REPLACED = "times_replaced"
+    """`bench --rate` or `--concurrency`: the trace's arrival times are not used."""
     CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
     """Rejected: prompt and answer are longer than the model's context, as the gateway's error of that name says."""
     KV_CACHE_EXCEEDED = "kv_cache_exceeded"
@@ -93,3 +97,8 @@ class TraceChange:
 def rejections(changes: Iterable[TraceChange]) -> dict[str, int]:
     """The requests that were rejected before the scheduler saw them, by reason."""
     return {one.kind.value: one.count for one in changes if one.kind in REJECTED}
+
+
+def unused_columns(names: Iterable[str]) -> str:
+    """The words of `ONLY_LENGTHS_USED`, for the columns of a trace that are left out."""
+    return f"only times and lengths are used; left out: {', '.join(names).replace('traffic_class', 'class')}"
