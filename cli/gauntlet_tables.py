@@ -23,6 +23,7 @@ def show(results: Results, ours: str) -> None:
     _show_lost(results, ours)
     _show_days(results, policies)
     _show_cliff(results, policies)
+    _show_changes(results)
 
 
 def show_choices() -> None:
@@ -132,6 +133,14 @@ def _show_cliff(results: Results, policies: Sequence[str]) -> None:
     for row in cliff_rows(results, steps, policies):
         table.add_row(*row)
     console.print(table)
+
+
+def _show_changes(results: Results) -> None:
+    for contest in results.contests:
+        if contest.changes:
+            console.print(f"changes to the recording, {contest.scenario}, first run:")
+        for change in contest.changes:
+            console.print(f"  {escape(change)}", highlight=False)
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:

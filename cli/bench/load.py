@@ -20,9 +20,10 @@ from cli.bench.client import BenchClient
 from cli.bench.prompts import Prompts
 from cli.bench.record import RunRecord
 from planning.workload.arrivals import FloatArray, arrivals_within, gamma_arrivals
+from planning.workload.changes import ChangeKind, TraceChange, unused_columns
 from planning.workload.lengths import IntArray, Lengths
 from planning.workload.scaling import scale_lengths, scale_to_fit
-from planning.workload.trace import Trace
+from planning.workload.trace import LABELS, Trace
 
 CYCLE = 8_192
 """Where the number of requests is not known before, this many lengths are drawn and used again and again."""
@@ -49,7 +50,7 @@ class Extent:
 @dataclass(frozen=True, slots=True)
 class BenchLoad:
     """Lengths by request (used in a circle where more are sent), the times of an open loop, or the clients of a closed
-    one."""
+    one. `changes`: what of a trace was changed or is not sent."""
 
     prompt_tokens: IntArray
     output_tokens: IntArray
@@ -57,6 +58,7 @@ class BenchLoad:
     concurrency: int | None
     requests: int | None
     duration_s: float | None
+    changes: tuple[TraceChange, ...] = ()
 
     def lengths(self, index: int) -> tuple[int, int]:
         """Prompt and output tokens of the request number `index`."""
@@ -82,7 +84,8 @@ def drawn_load(prompt: Lengths, output: Lengths, pace: RequestPace, extent: Exte
 def traced_load(trace: Trace, time_scale: float, pace: RequestPace, extent: Extent, seed: int) -> BenchLoad:
     """A load with the lengths of a trace: at its own times (stretched by `time_scale`) unless `pace` sets a rate or a
     concurrency."""
-    requests = min(extent.requests, len(trace.arrived_s)) if extent.requests else len(trace.arrived_s)
+    count = len(trace.arrived_s)
+    requests = min(extent.requests, count) if extent.requests else count
     if pace.concurrency is not None:
         arrivals = None
     elif pace.rate is not None:
@@ -91,7 +94,30 @@ def traced_load(trace: Trace, time_scale: float, pace: RequestPace, extent: Exte
         arrivals = trace.arrived_s[:requests] * time_scale
     if arrivals is not None and extent.duration_s is not None:
         arrivals = arrivals[arrivals < extent.duration_s]
-    return BenchLoad(trace.prompt_tokens, trace.output_tokens, arrivals, pace.concurrency, requests, extent.duration_s)
+    changes = _unsent(trace, time_scale, pace, requests if arrivals is None else len(arrivals))
+    columns = (trace.prompt_tokens, trace.output_tokens, arrivals, pace.concurrency, requests, extent.duration_s)
+    return BenchLoad(*columns, changes)
+
+
+def _unsent(trace: Trace, time_scale: float, pace: RequestPace, requests: int) -> tuple[TraceChange, ...]:
+    """The trace's changes, and what of it a bench does not send or sends otherwise."""
+    count = len(trace.arrived_s)
+    own_times = pace.concurrency is None and pace.rate is None
+    unused = [name for name in (*LABELS, "session", "prefixes") if getattr(trace, name) is not None]
+    words = (
+        "its requests are sent at a rate" if pace.rate is not None else "its requests are sent by a number of clients"
+    )
+    return trace.changed(
+        TraceChange(ChangeKind.BEYOND_LIMIT, count - requests, count, f"not sent: the run is of {requests:,} requests"),
+        TraceChange(ChangeKind.TIMES_REPLACED, 0 if own_times else requests, count, f"{words}, not at its own times"),
+        TraceChange(
+            ChangeKind.TIME_SCALED,
+            requests if own_times and time_scale != 1.0 else 0,
+            count,
+            f"arrival times multiplied by {time_scale:g}",
+        ),
+        TraceChange(ChangeKind.ONLY_LENGTHS_USED, requests if unused else 0, count, unused_columns(unused)),
+    ).changes
 
 
 def fitted(load: BenchLoad, length_scale: float, max_model_len: int | None) -> BenchLoad:
@@ -99,8 +125,11 @@ def fitted(load: BenchLoad, length_scale: float, max_model_len: int | None) -> B
     scale = (
         length_scale if max_model_len is None else scale_to_fit(load.prompt_tokens, load.output_tokens, max_model_len)
     )
+    count, why = len(load.prompt_tokens), "--length-scale" if max_model_len is None else "--max-model-len"
+    shrunk = TraceChange(ChangeKind.SHRUNK, count, count, f"all lengths multiplied by {scale:.4g} ({why})")
     return replace(
         load,
+        changes=load.changes if scale == 1.0 else (*load.changes, shrunk),
         prompt_tokens=scale_lengths(load.prompt_tokens, scale),
         output_tokens=scale_lengths(load.output_tokens, scale),
     )

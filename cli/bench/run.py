@@ -213,7 +213,9 @@ async def bench_run(settings: Settings, load: BenchLoad, stop: asyncio.Event, pr
                 "requests", client, Prompts(vocabulary, options, settings.seed), load, record, stop, progress
             )
     report = _report(settings, model, vocabulary, started, stop.is_set(), record)
-    notes = (
+    report["changes"] = [change.as_json() for change in load.changes]
+    notes = [str(change) for change in load.changes]
+    notes += (
         [f"prompt lengths: {vocabulary.how}"] if isinstance(vocabulary, Words) and "estimated" in vocabulary.how else []
     )
     return BenchOutcome(report, notes, stop.is_set())

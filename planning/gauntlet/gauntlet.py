@@ -53,6 +53,7 @@ class Gauntlet:
         self._oracles: dict[tuple[str, int], Score] = {}
         self._known: dict[tuple[str, int], Score] = {}
         self._left_out: dict[str, str] = {}
+        self._changes: dict[str, tuple[str, ...]] = {}
         self._runnable = [SCENARIOS[name] for name in plan.scenarios if self._can_run(SCENARIOS[name])]
 
     def run(self, reported: Progress = lambda *_: None, warned: Warned = lambda _: None) -> Results:
@@ -88,9 +89,8 @@ class Gauntlet:
 
     def _look(self, processes: Processes) -> None:
         """Reads each recording before anything runs, so that a bad one is reported now and not hours later."""
-        by_files = {one.reads: one.name for one in self._runnable if one.reads}
-        for look in [processes.submit("look", (name,)) for name in by_files.values()]:
-            look.result()
+        looks = {one.name: processes.submit("look", (one.name,)) for one in self._runnable if one.reads}
+        self._changes = {name: look.result().result for name, look in looks.items()}
 
     def _runs(self, scenario: Scenario) -> int:
         return self._plan.held_out if scenario.held_out is None else min(self._plan.held_out, scenario.held_out)
@@ -176,7 +176,9 @@ class Gauntlet:
                 contenders.append(PolicyResult(policy, tuple(points), chosen))
             oracle = tuple(self._oracles[one.name, number] for number in numbers)
             known = tuple(self._known[one.name, number] for number in numbers)
-            contests.append(ScenarioResult(one.name, one.target, tuple(contenders), oracle, known))
+            contests.append(
+                ScenarioResult(one.name, one.target, tuple(contenders), oracle, known, self._changes.get(one.name, ()))
+            )
         about: dict[str, Any] = {
             name: getattr(plan, name) for name in ("trials", "training", "held_out", "points", "sims")
         }

@@ -93,13 +93,15 @@ def _picks_a_point(one: PolicyResult) -> PolicyResult:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """One scenario. `oracle`, `known_rate`: the scores of the two baselines, by run."""
+    """One scenario. `oracle`, `known_rate`: the scores of the two baselines, by run. `changes`: what was changed
+    between the recordings and the first of the runs, in words."""
 
     scenario: str
     target: Annotated[float, Field(gt=0, le=1)]
     contenders: Annotated[tuple[Annotated[PolicyResult, AfterValidator(_picks_a_point)], ...], Field(min_length=1)]
     oracle: _Scores
     known_rate: _Scores
+    changes: tuple[str, ...] = ()
 
     __pydantic_config__: ClassVar[ConfigDict] = CLOSED
 

@@ -49,9 +49,9 @@ class Worker:
         """What went wrong without ending the run."""
         return [*self._failures, *([] if self._memo.trouble is None else [f"--memo {self._memo.trouble}"])]
 
-    def look(self, scenario: str) -> None:
-        """Reads the scenario's recordings, which takes a while. Raises TracesError."""
-        _run(scenario, self._draw(0, True))
+    def look(self, scenario: str) -> tuple[str, ...]:
+        """Reads the scenario's recordings, which takes a while: what a run changes in them. Raises TracesError."""
+        return tuple(map(str, _run(scenario, self._draw(0, False)).workload.changes))
 
     def tune(self, scenario: str, policy: str, trials: int, draws: int) -> list[TriedSettings]:
         target = SCENARIOS[scenario].target

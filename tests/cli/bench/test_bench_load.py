@@ -1,9 +1,12 @@
 """Loads: how many requests, when, and how long."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from cli.bench.load import Extent, RequestPace, drawn_load, fitted, traced_load
+from cli.bench.load import BenchLoad, Extent, RequestPace, drawn_load, fitted, traced_load
+from planning.workload.changes import ChangeKind
 from planning.workload.lengths import Fixed, Uniform
 from planning.workload.traces import Trace
 
@@ -68,3 +71,18 @@ def test_lengths_are_scaled_by_a_factor_or_to_a_context() -> None:
     assert list(fitted(load, 2.0, None).prompt_tokens) == [20, 40, 60]
     assert list(fitted(load, 1.0, 1_000).prompt_tokens) == [10, 20, 30]
     assert list(fitted(load, 1.0, 24).prompt_tokens) == [4, 9, 14]
+
+
+def changes(load: BenchLoad) -> list[tuple[ChangeKind, int]]:
+    return [(one.kind, one.count) for one in load.changes]
+
+
+def test_what_is_not_sent_as_it_was_recorded_is_noted() -> None:
+    own = traced_load(TRACE, 1.0, RequestPace(), Extent(), seed=0)
+    assert changes(own) == changes(fitted(own, 1.0, 1_000)) == []
+    assert changes(fitted(own, 1.0, 24)) == [(ChangeKind.SHRUNK, 3)]
+    cut = traced_load(TRACE, 0.5, RequestPace(), Extent(duration_s=1), seed=0)
+    assert changes(cut) == [(ChangeKind.BEYOND_LIMIT, 1), (ChangeKind.TIME_SCALED, 2)]
+    paced = traced_load(replace(TRACE, session=np.arange(3)), 1.0, RequestPace(concurrency=2), Extent(), seed=0)
+    assert changes(paced) == [(ChangeKind.TIMES_REPLACED, 3), (ChangeKind.ONLY_LENGTHS_USED, 3)]
+    assert "session" in paced.changes[-1].what

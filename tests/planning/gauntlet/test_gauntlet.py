@@ -54,6 +54,7 @@ def test_what_needs_recordings_is_left_out_with_a_word_and_what_they_give_is_pla
     assert "azure2023_code.csv.gz" in results.left_out["azure_code"]
     results = Gauntlet(replace(plan, traces=traces)).run()
     assert [one.scenario for one in results.contests] == ["azure_code"]
+    assert any("left out at random" in change for change in results.contests[0].changes)
 
 
 def test_a_damaged_recording_is_named_before_anything_is_played(traces: Path, tmp_path: Path) -> None:
