@@ -196,18 +196,17 @@ class _Rehearsal:
         for share, work, repeats in zip(shares, works, lived, strict=True):
             tell(f"simulating {share:g} x capacity", len(shares) * runs)
             slow = [slowness(self._cost, runner.steps(run)) for run in repeats]
-            ours = [self._simulated(work, slowed(self._cost, factor)) for factor in slow]
-            figures = tuple(
-                compare([run.run.figures(self._lanes) for run in repeats], ours, self._simulated(work, self._cost))
-            )
+            ours = [self._simulated(run, slowed(self._cost, factor)) for run, factor in zip(repeats, slow, strict=True)]
+            raw = [self._simulated(run, self._cost) for run in repeats]
+            figures = tuple(compare([run.run.figures(self._lanes) for run in repeats], ours, raw))
             failed = sum(run.run.failed for run in repeats)
             found.append(
                 AtLoad(load=share, runs=runs, slowness=tuple(slow), requests=len(work), failed=failed, figures=figures)
             )
         return found
 
-    def _simulated(self, work: Workload, cost: CostModel) -> dict[str, float]:
-        return simulated_run(self._settings, cost, work).figures(self._lanes)
+    def _simulated(self, lived: Lived, cost: CostModel) -> dict[str, float]:
+        return simulated_run(self._settings, cost, lived.work).figures(self._lanes, lived.run.queued)
 
 
 def _show(published: Published) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.bench.record import Histogram
 from cli.private_cell import PrivateCell
+from deployments.telemetry.ledger import RequestVerdict
 from planning.costs.steps import StepSample, read_step_log, samples
 from planning.rehearsal import QUANTILES, RehearsalRun, label, throughput
 from planning.simulator.workload import Workload
@@ -22,9 +24,10 @@ from planning.workload.arrivals import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """A live run, and when it was (monotonic clock)."""
+    """A live run, and when it was (monotonic clock). `work`: its requests at the times at which they were sent."""
 
     run: RehearsalRun
+    work: Workload
     began_s: float
     ended_s: float
 
@@ -63,7 +66,8 @@ class LiveRunner:
         await self._cell.settled()
         ended_s = time.monotonic()
         await asyncio.sleep(1.5)  # the last ledgers are written a moment after
-        return Lived(_run(outcome, _ledger(self._cell.trace_file, name), self._lanes), began_s, ended_s)
+        run = live_run(outcome, _ledger(self._cell.trace_file, name), self._lanes)
+        return Lived(run, as_sent(work, outcome), began_s, ended_s)
 
     def steps(self, lived: Lived) -> list[StepSample]:
         """The engines' steps of a run."""
@@ -83,7 +87,7 @@ class LiveRunner:
         return ended
 
 
-def _ledger(path: Path, name: str) -> dict[int, dict[str, object]]:
+def _ledger(path: Path, name: str) -> dict[int, dict[str, Any]]:
     """The lines of one run by the request's number."""
     rows = {}
     with path.open(encoding="utf-8") as file:
@@ -94,10 +98,17 @@ def _ledger(path: Path, name: str) -> dict[int, dict[str, object]]:
     return rows
 
 
-def _run(outcome: LoadResult, ledger: dict[int, dict[str, object]], lanes: tuple[str, ...]) -> RehearsalRun:
+def as_sent(work: Workload, outcome: LoadResult) -> Workload:
+    """The same requests when the client sent them: a busy client is late."""
+    sent_s = np.array([sample.sent_at for sample in outcome.samples])
+    return work.at(np.maximum.accumulate(sent_s - sent_s[0]))
+
+
+def live_run(outcome: LoadResult, ledger: dict[int, dict[str, Any]], lanes: tuple[str, ...]) -> RehearsalRun:
+    """What the client saw, with the gateway's ledger (its lines by the request's number)."""
     count, gaps = len(outcome.samples), Histogram()
     columns = {name: np.full(count, np.nan) for name in ("ttft", "lane", "engine", "decode")}
-    lane = np.full(count, -1, dtype=np.int64)
+    lane, queued = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.bool_)
     for number, sample in enumerate(outcome.samples):
         if sample.failure is not None or sample.ttft_s is None:
             continue
@@ -106,15 +117,16 @@ def _run(outcome: LoadResult, ledger: dict[int, dict[str, object]], lanes: tuple
         entry = ledger.get(number)
         if entry is None:
             continue
-        stages: dict[str, float] = entry["stages_s"]  # type: ignore[assignment]
+        stages: dict[str, float] = entry["stages_s"]
         columns["lane"][number] = stages["lane"]
         columns["engine"][number] = sum(
             stages.get(name, 0.0) for name in ("connect", "engine_http", "engine_queue", "prefill", "engine")
         )
         columns["decode"][number] = stages.get("decode", 0.0)
         lane[number] = lanes.index(str(entry["lane"])) if entry["lane"] in lanes else -1
+        queued[number] = any(decision["verdict"] == RequestVerdict.QUEUED for decision in entry["decisions"])
     itl = (
         {label(level): gaps.percentile(100 * level) for level in QUANTILES} | {"mean": gaps.mean} if gaps.count else {}
     )
     ttft = columns.pop("ttft")
-    return RehearsalRun(ttft, columns, lane, itl, sum(outcome.failures.values()))
+    return RehearsalRun(ttft, columns, lane, itl, sum(outcome.failures.values()), queued)

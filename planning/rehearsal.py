@@ -8,7 +8,8 @@ Pure.
 
 A figure is within its bound where |error| <= max(bound, spread + 3 points): nobody can be nearer to live runs than
 these are to each other (`deployments/telemetry/published_error.py`, which is the file's format and what the gateway
-exports).
+exports). A simulated run gets the requests at the times at which the client of the live run sent them. Requests that
+queued in that run, and those that did not, are judged apart in both.
 """
 
 import math
@@ -23,7 +24,7 @@ from deployments.telemetry.published_error import Figure
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload, plain_workload
-from planning.workload.changes import ChangeKind, TraceChange
+from planning.workload.changes import ChangeKind, TraceChange, unused_columns
 from planning.workload.scaling import scale_lengths, scale_to_fit
 from planning.workload.trace import LABELS, Trace
 
@@ -43,7 +44,7 @@ def rehearsed(trace: Trace, max_model_len: int, length_scale: float, ttft_slo_s:
         ChangeKind.ONLY_LENGTHS_USED,
         count if names else 0,
         count,
-        f"only times and lengths are used; left out: {', '.join(names).replace('traffic_class', 'class')}",
+        unused_columns(names),
     )
     work = plain_workload(trace.arrived_s, prompt, output, ttft_slo_s)
     return replace(work, changes=trace.changed(shrunk, plain).changes)
@@ -71,9 +72,10 @@ STAGES = ("lane", "engine", "decode")
 class RehearsalRun:
     """Columns by the request's number; NaN where it did not happen. Seconds.
 
-    `ttft_s` is the client's; `stages_s` holds what the gateway saw: in the lane, from placement to first byte, from
-    first byte to last. `lane` is the number of the lane by length, -1 where unknown. `itl_s`: quantiles (`QUANTILES`)
-    and mean of the time between tokens over all requests.
+    `ttft_s` counts from when the client sent the request; `stages_s` holds what the gateway saw: in the lane, from
+    placement to first byte, from first byte to last. `lane` is the number of the lane by length, -1 where unknown.
+    `itl_s`: quantiles (`QUANTILES`) and mean of the time between tokens over all requests. `queued`: the scheduler did
+    not place the request when it came.
     """
 
     ttft_s: Column
@@ -81,21 +83,24 @@ class RehearsalRun:
     lane: NDArray[np.int64]
     itl_s: dict[str, float]
     failed: int
+    queued: NDArray[np.bool_]
 
-    def figures(self, lanes: tuple[str, ...]) -> dict[str, float]:
-        """All that is compared, by name: `ttft/all/p50`, `ttft/short/p99`, `stage/lane/mean`, `itl/p50`; NaN where
-        there are too few requests."""
+    def figures(self, lanes: tuple[str, ...], queued: NDArray[np.bool_] | None = None) -> dict[str, float]:
+        """All that is compared, by name: `ttft/all/p50`, `ttft/unqueued/p90`, `ttft/short/p99`, `stage/lane/mean`,
+        `itl/p50`; NaN where there are too few requests. `queued`: those that did in the run to compare with, so that
+        both judge the same requests."""
         found: dict[str, float] = {}
-        for name, chosen in self._groups(lanes):
+        for name, chosen in self._groups(lanes, self.queued if queued is None else queued):
             for level in QUANTILES:
                 found[f"ttft/{name}/{label(level)}"] = _quantile(self.ttft_s[chosen], level)
         for stage in STAGES:
             found[f"stage/{stage}/mean"] = _mean(self.stages_s[stage])
         return found | {f"itl/{name}": value for name, value in self.itl_s.items()}
 
-    def _groups(self, lanes: tuple[str, ...]) -> list[tuple[str, NDArray[np.bool_]]]:
+    def _groups(self, lanes: tuple[str, ...], queued: NDArray[np.bool_]) -> list[tuple[str, NDArray[np.bool_]]]:
         every = np.ones(len(self.ttft_s), dtype=np.bool_)
-        return [("all", every), *((name, self.lane == number) for number, name in enumerate(lanes))]
+        by_lane = ((name, self.lane == number) for number, name in enumerate(lanes))
+        return [("all", every), ("unqueued", ~queued), ("queued", queued), *by_lane]
 
 
 def label(level: float) -> str:
@@ -134,7 +139,8 @@ def as_run(out: SimulationOutcome) -> RehearsalRun:
     itl = {label(level): value for level, value in out.itl_s.items() if level in QUANTILES}
     itl["mean"] = float(np.nansum(stages["decode"])) / gaps if gaps else float("nan")
     failed = int((out.rejected | out.expired | out.failed).sum())
-    return RehearsalRun(out.ttft_s, stages, out.lane.astype(np.int64), itl, failed)
+    queued = ~(out.placed_s <= out.arrived_s)
+    return RehearsalRun(out.ttft_s, stages, out.lane.astype(np.int64), itl, failed, queued)
 
 
 def simulated_capacity(settings: CellSettings, cost: CostModel, workload: Workload, clients: int) -> float:
@@ -156,6 +162,8 @@ BOUNDS: Mapping[str, float] = {
     "ttft/all/p50": 0.10,
     "ttft/all/p90": 0.12,
     "ttft/all/p99": 0.15,
+    "ttft/unqueued/p50": 0.10,
+    "ttft/unqueued/p90": 0.12,
     "itl/mean": 0.07,
     "itl/p50": 0.07,
 }
@@ -163,22 +171,23 @@ BOUNDS: Mapping[str, float] = {
 
 
 def compare(
-    live: Sequence[Mapping[str, float]], simulated: Sequence[Mapping[str, float]], raw: Mapping[str, float]
+    live: Sequence[Mapping[str, float]], simulated: Sequence[Mapping[str, float]], raw: Sequence[Mapping[str, float]]
 ) -> list[Figure]:
     """Each figure that all runs have. `simulated`: of each live run at its speed; `raw`: at the calibrated one. Raises
     ValueError without runs."""
-    if not live or len(live) != len(simulated):
+    if not live or not len(live) == len(simulated) == len(raw):
         raise ValueError(
-            f"{len(live)} live runs and {len(simulated)} simulated ones; needed: as many of these as of those, and some"
+            f"{len(live)} live runs, {len(simulated)} simulated ones and {len(raw)} at the calibrated speed; needed: "
+            "as many of each, and some"
         )
     found = []
-    for name, calibrated in raw.items():
-        seen, ours = ([run.get(name, math.nan) for run in runs] for runs in (live, simulated))
-        if any(math.isnan(value) for value in (*seen, *ours, calibrated)):
+    for name in raw[0]:
+        seen, ours, calibrated = ([run.get(name, math.nan) for run in runs] for runs in (live, simulated, raw))
+        if any(math.isnan(value) for value in (*seen, *ours, *calibrated)):
             continue
-        mean, mean_ours = sum(seen) / len(seen), sum(ours) / len(ours)
+        mean, mean_ours, mean_raw = (sum(values) / len(live) for values in (seen, ours, calibrated))
         if mean > 0:
-            error, raw_error, spread = mean_ours / mean - 1, calibrated / mean - 1, (max(seen) - min(seen)) / mean
+            error, raw_error, spread = mean_ours / mean - 1, mean_raw / mean - 1, (max(seen) - min(seen)) / mean
             found.append(
                 Figure(
                     name=name,

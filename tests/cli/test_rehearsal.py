@@ -5,14 +5,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from cli.bench.answer import Sample
+from cli.bench.load import LoadResult
 from cli.bench.prompts import TokenIds
 from cli.main import app
-from cli.rehearse_live import LiveRunner
+from cli.rehearse_live import LiveRunner, as_sent, live_run
 from cluster.files import shipped
 from planning.rehearsal import rehearsed
+from planning.simulator.workload import plain_workload
 from planning.workload.traces import read_trace
 
 LOCAL = str(shipped("specs/local.yaml"))
@@ -71,3 +75,25 @@ async def test_a_sample_smaller_than_the_warm_up_is_enough_to_warm_up(tmp_path: 
     runner = LiveRunner(fake, fake, TokenIds((5, 6, 7)), "demo", ("short",))
     assert await runner.capacity(work, 2, warm_up=200) > 0
     assert fake.sent == 2 * len(work)
+
+
+def test_a_live_run_has_its_requests_as_they_were_sent_and_tells_which_queued(tmp_path: Path) -> None:
+    """The client was late with the third; the second waited in its lane, by the gateway's account."""
+    work = plain_workload(np.array([0.0, 1.0, 2.0]), np.full(3, 8), np.full(3, 4))
+    sent_s, ttft_s = (70.0, 71.0, 72.5), (0.1, 0.4, 0.2)
+    samples = tuple(
+        Sample(at, at + 1, ttft, 0.3, np.full(3, 0.1), 4, None, None) for at, ttft in zip(sent_s, ttft_s, strict=True)
+    )
+    ledger = {
+        number: {
+            "stages_s": {"lane": 0.0, "prefill": 0.1, "decode": 0.3},
+            "lane": "short",
+            "decisions": [{"at_s": 0.0, "verdict": verdict, "reason": "x"}, {"verdict": "placed", "reason": "x"}],
+        }
+        for number, verdict in enumerate(("admitted", "queued", "admitted"))
+    }
+    outcome = LoadResult(samples, 3.5, 0.5)
+    run = live_run(outcome, ledger, ("short",))
+    assert run.queued.tolist() == [False, True, False]
+    assert run.ttft_s.tolist() == list(ttft_s)
+    assert as_sent(work, outcome).arrived_s.tolist() == [0.0, 1.0, 2.5]

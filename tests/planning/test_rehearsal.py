@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.cost_model import CostModel, line, plain_attention, slowed
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy
 from deployments.telemetry.published_error import (
@@ -109,7 +109,7 @@ def test_traffic_that_the_trace_does_not_have_is_refused() -> None:
 def test_errors_are_judged_by_bound_and_spread() -> None:
     live = [{"ttft/all/p50": value, "itl/p50": 0.010, "other": 1.0} for value in (0.09, 0.10, 0.11)]
     ours = {"ttft/all/p50": 0.12, "itl/p50": 0.012, "other": 2.0, "unseen": 1.0}
-    compared = {one.name: one for one in compare(live, [ours] * 3, {**ours, "itl/p50": 0.009})}
+    compared = {one.name: one for one in compare(live, [ours] * 3, [{**ours, "itl/p50": 0.009}] * 3)}
     ttft, itl, other = (compared[name] for name in ("ttft/all/p50", "itl/p50", "other"))
     assert (ttft.error, ttft.spread) == (pytest.approx(0.2), pytest.approx(0.2))
     assert ttft.within is True  # no further from the live runs than these from each other
@@ -118,7 +118,21 @@ def test_errors_are_judged_by_bound_and_spread() -> None:
     assert "unseen" not in compared
     assert itl.raw_error == pytest.approx(-0.1)
     with pytest.raises(ValueError, match="live"):
-        compare([], [], {})
+        compare([], [], [])
+    with pytest.raises(ValueError, match="3 live runs, 3 simulated ones and 1"):
+        compare(live, [ours] * 3, [ours])
+
+
+def test_requests_that_queued_live_are_judged_apart_in_both() -> None:
+    work = at_rate(rehearsed(trace(), 8_192, 1.0, 5.0), 45.0, 30.0)
+    calm, slow = (simulated_run(SETTINGS, slowed(COST, factor), work) for factor in (1.0, 1.3))
+    assert 0 < calm.queued.sum() < slow.queued.sum() < len(work)
+    figures, others = calm.figures(()), slow.figures((), calm.queued)
+    assert figures["ttft/unqueued/p50"] == np.quantile(calm.ttft_s[~calm.queued], 0.5)
+    assert figures["ttft/unqueued/p50"] < figures["ttft/queued/p50"]
+    assert others["ttft/unqueued/p50"] == np.quantile(slow.ttft_s[~calm.queued], 0.5)
+    assert others["ttft/unqueued/p50"] != slow.figures(())["ttft/unqueued/p50"]
+    assert {"ttft/unqueued/p50", "ttft/unqueued/p90"} <= set(BOUNDS)
 
 
 def test_few_requests_have_no_tail() -> None:
@@ -128,6 +142,7 @@ def test_few_requests_have_no_tail() -> None:
         np.zeros(50, dtype=np.int64),
         {},
         0,
+        np.zeros(50, dtype=np.bool_),
     )
     figures = few.figures(("short",))
     assert math.isnan(figures["ttft/all/p99"])
