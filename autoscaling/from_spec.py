@@ -159,7 +159,7 @@ def usd_per_replica_hour(model: Model, pool: Pool) -> float:
     """The hourly cost of a replica. A CPU pool's price is per node: a replica pays for its cores, or for a whole node
     if their number is unknown."""
     if pool.accelerator != "cpu":
-        return pool.price_usd_per_hour * model.settings.tensor_parallel_size
+        return pool.price_usd_per_hour * model.settings.ranks
     share = 1.0 if pool.cpus_per_node is None else min(1.0, model.cpus / pool.cpus_per_node)
     return pool.price_usd_per_hour * share
 

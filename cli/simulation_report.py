@@ -74,7 +74,7 @@ def price_of(spec: ClusterSpec, model: Model, usd_per_hour: float | None) -> Pri
     """The price given, else that of the pool which hosts the model in its first region; a CPU pool's is by node, of
     which no share is known."""
     pool = spec.pool_of(model, spec.regions_of(model)[0])
-    per_replica = model.settings.tensor_parallel_size
+    per_replica = model.settings.ranks
     if pool.accelerator == "cpu" and usd_per_hour is None:
         return Price("replica", 1, None)
     return Price("GPU", per_replica, usd_per_hour if usd_per_hour is not None else pool.price_usd_per_hour or None)

@@ -49,11 +49,8 @@ class Unmodelled:
 
 
 _K = UnmodelledKind
+_PIPELINE = "stages are simulated as one engine: bubbles between them are not counted, steps take longer than shown"
 _ARGUMENTS: Mapping[str, tuple[UnmodelledKind, str]] = {
-    "pipeline_parallel_size": (
-        _K.PIPELINE_PARALLEL,
-        "stages are simulated as one engine: bubbles between them are not counted, steps take longer than shown",
-    ),
     "data_parallel_size": (
         _K.DATA_PARALLEL,
         "ranks are simulated as one engine: each has its own KV cache and batch, and experts keep them in lock-step",
@@ -121,6 +118,8 @@ def _of_settings(model: Model, cost: CostFile | None) -> Iterator[Unmodelled]:
     settings, where = model.settings, f"models.{model.name}"
     if settings.speculative is not None and (cost is None or speculation_of(model, cost) is None):
         yield Unmodelled(_K.SPECULATION, f"{where}.settings.speculative", _ARGUMENTS["speculative_config"][1])
+    if settings.pipeline_parallel_size > 1:
+        yield Unmodelled(_K.PIPELINE_PARALLEL, f"{where}.settings.pipeline_parallel_size", _PIPELINE)
     if model.adapters:
         yield Unmodelled(_K.LORA, f"{where}.adapters", _ARGUMENTS["enable_lora"][1])
     if model.task == "embed":

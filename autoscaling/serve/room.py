@@ -41,7 +41,7 @@ def schedulable(
 
 def _by_pool(model: Model, pool: Pool) -> int | None:
     if pool.accelerator != "cpu":
-        return pool.nodes * (pool.gpus_per_node // model.settings.tensor_parallel_size)
+        return pool.nodes * (pool.gpus_per_node // model.settings.ranks)
     return None if pool.cpus_per_node is None else pool.nodes * int(pool.cpus_per_node / model.cpus + _ROUNDING)
 
 

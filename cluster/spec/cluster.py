@@ -246,7 +246,8 @@ class ClusterSpec(Section):
     def pool_of(self, model: Model, region: Region) -> Pool:
         """The pool of `region` that hosts `model`: the one it names, else the first whose nodes can hold one
         replica."""
-        need = model.settings.tensor_parallel_size
+        need, stages = model.settings.ranks, model.settings.pipeline_parallel_size
+        staged = f", pipeline_parallel_size = {stages}" if stages > 1 else ""
         pools = [pool for pool in region.pools if model.pool in (None, pool.name)]
         if not pools:
             raise ValueError(
@@ -258,8 +259,8 @@ class ClusterSpec(Section):
                 return pool
         maximum = max(pool.gpus_per_node for pool in pools)
         raise ValueError(
-            f"models.{model.name}.settings.tensor_parallel_size = {need}: no node of {region.name} has so many GPUs; "
-            f"allowed: 1 to {maximum}"
+            f"models.{model.name}.settings.tensor_parallel_size = {model.settings.tensor_parallel_size}"
+            f"{staged}: no node of {region.name} has so many GPUs; allowed: 1 to {maximum}{' in all' if staged else ''}"
         )
 
 

@@ -83,6 +83,7 @@ class EngineSettings(Section):
     prefix_caching: bool = True
     enforce_eager: bool = False
     tensor_parallel_size: Annotated[int, Field(ge=1, le=16)] = 1
+    pipeline_parallel_size: Annotated[int, Field(ge=1, le=16)] = 1
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
     kv_cache_memory_bytes: Annotated[int, Field(ge=1 << 20)] | None = None
     speculative: Speculative | None = None
@@ -94,6 +95,11 @@ class EngineSettings(Section):
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     cpus: Annotated[float, Field(gt=0, le=256)] | None = None
     extra: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def ranks(self) -> int:
+        """Worker processes of one replica; on GPUs each has one of them."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
 
 class Health(Section):

@@ -19,7 +19,7 @@ RESERVED = frozenset(
     {
         "api_key", "api_server_count", "config", "data_parallel_backend", "data_parallel_size", "disable_log_stats",
         "distributed_executor_backend", "grpc", "grpc_port", "headless", "host", "lora_modules", "middleware",
-        "model", "model_tag", "nnodes", "node_rank", "pipeline_parallel_size", "port", "root_path", "runner",
+        "model", "model_tag", "nnodes", "node_rank", "port", "root_path", "runner",
         "served_model_name", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "uds",
     }
 )  # fmt: skip
@@ -85,13 +85,14 @@ def _engine(settings: EngineSettings) -> dict[str, Any]:
         "enable_prefix_caching": settings.prefix_caching,
         "enforce_eager": settings.enforce_eager,
         "tensor_parallel_size": settings.tensor_parallel_size,
+        "pipeline_parallel_size": settings.pipeline_parallel_size,
         "gpu_memory_utilization": settings.gpu_memory_utilization,
         "seed": settings.seed,
         # Back-stops: the gateway binds late, so that neither has much to do.
         "scheduling_policy": "priority",
         "max_num_queued_reqs": max(_MIN_QUEUE, 8 * settings.max_num_seqs),
     }
-    if settings.tensor_parallel_size > 1:
+    if settings.ranks > 1:
         # Inside a placement group vLLM would choose Ray's executor, which asks for bundles of its own; the ranks are
         # this replica's processes.
         values["distributed_executor_backend"] = "mp"

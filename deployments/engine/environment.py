@@ -115,7 +115,7 @@ def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
 
 
 def _cpu(model: Model) -> dict[str, str]:
-    ranks = model.settings.tensor_parallel_size
+    ranks = model.settings.ranks
     return {
         "OMP_NUM_THREADS": str(max(1, int(model.cpus) // ranks)),
         # vLLM would bind each replica of a node to the same first cores, and refuse more ranks than there are NUMA

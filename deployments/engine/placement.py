@@ -40,11 +40,10 @@ class NodePlacement:
 def place(model: Model, pool: Pool) -> NodePlacement:
     """The placement of one replica of `model` in `pool`.
 
-    On CPUs tensor parallelism splits the same booked cores among its ranks. A simulated engine books no GPU, whatever
-    its pool has.
+    On CPUs the ranks of a replica share the booked cores. A simulated engine books no GPU, whatever its pool has.
     """
     cpus = model.cpus
     if pool.accelerator == "cpu" or model.engine == "simulated":
         return NodePlacement({"num_cpus": cpus}, pool.name)
-    gpus = float(model.settings.tensor_parallel_size)
+    gpus = float(model.settings.ranks)
     return NodePlacement({"num_cpus": cpus, "num_gpus": gpus}, pool.name, pool.accelerator)

@@ -71,7 +71,7 @@ def fits(spec: ClusterSpec) -> Iterator[ModelFit]:
 
 def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
     """The fit of one model on that GPU."""
-    place = f"{gpus_of(model)} x {accelerator}"
+    place = f"{model.settings.ranks} x {accelerator}"
     try:
         if model.task == "embed":
             raise NotModelled("an embedding model")
@@ -86,12 +86,6 @@ def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
     return ModelFit(model.name, place, found, left_out=tuple(left_out))
 
 
-def gpus_of(model: Model) -> int:
-    """GPUs of one replica."""
-    stages = model.settings.extra.get("pipeline_parallel_size")
-    return model.settings.tensor_parallel_size * (stages if isinstance(stages, int) and stages > 0 else 1)
-
-
 def settings_of(model: Model) -> FitSettings:
     """A model's engine settings, as far as memory depends on them."""
     given = model.settings
@@ -103,7 +97,7 @@ def settings_of(model: Model) -> FitSettings:
         gpu_memory_utilization=given.gpu_memory_utilization,
         block_tokens=block_tokens if isinstance(block_tokens, int) and block_tokens > 0 else 16,
         tensor_parallel=given.tensor_parallel_size,
-        pipeline_parallel=gpus_of(model) // given.tensor_parallel_size,
+        pipeline_parallel=given.pipeline_parallel_size,
         enforce_eager=given.enforce_eager,
         chunked_prefill=given.chunked_prefill,
         dtype=given.dtype,

@@ -183,6 +183,14 @@ def test_a_model_that_no_node_can_hold() -> None:
     assert "allowed: 1 to 2" in reported
 
 
+def test_a_pipeline_that_no_node_can_hold() -> None:
+    regions = "name: x\nregions: [{name: r, pools: [{name: g, accelerator: L4, gpus_per_node: 4}]}]\n"
+    settings = "{max_model_len: 99, tensor_parallel_size: 2, pipeline_parallel_size: 4}"
+    reported = problem(f"{regions}models: [{{name: m, source: s, settings: {settings}}}]")
+    assert "tensor_parallel_size = 2, pipeline_parallel_size = 4: no node of r has so many GPUs" in reported
+    assert "allowed: 1 to 4 in all" in reported
+
+
 def test_several_problems_are_told_at_once() -> None:
     with pytest.raises(SpecError) as caught:
         parse_spec("regions: 5\nmodels: [{name: m}]\n")

@@ -41,7 +41,7 @@ def test_a_plain_model_is_modelled(tmp_path: Path) -> None:
         ("", ", speculative: {method: ngram}", "speculation", "models.m.settings.speculative"),
         ("    adapters: [{name: a, source: b}]\n", "", "lora", "models.m.adapters"),
         ("    task: embed\n", "", "embedding", "models.m.task"),
-        ("", ", extra: {pipeline_parallel_size: 2}", "pipeline_parallel", "extra.pipeline_parallel_size"),
+        ("", ", pipeline_parallel_size: 2", "pipeline_parallel", "settings.pipeline_parallel_size"),
         ("", ", extra: {data_parallel_size: 4}", "data_parallel", "extra.data_parallel_size"),
         ("", ", extra: {kv_transfer_config: {kv_role: kv_both}}", "disaggregation", "extra.kv_transfer_config"),
         ("", ", extra: {cpu_offload_gb: 8}", "offloading", "extra.cpu_offload_gb"),
@@ -59,7 +59,7 @@ def test_what_is_not_modelled_is_named_by_its_key(
 
 
 def test_an_argument_without_effect_is_not_named(tmp_path: Path) -> None:
-    settings = ", extra: {pipeline_parallel_size: 1, enable_lora: false, async_scheduling: true}"
+    settings = ", pipeline_parallel_size: 1, extra: {enable_lora: false, async_scheduling: true}"
     assert unmodelled(model(folder(tmp_path), settings=settings)) == ()
 
 

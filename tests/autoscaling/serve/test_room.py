@@ -39,6 +39,7 @@ def test_the_pool_says_how_many_where_the_cluster_may_still_grow() -> None:
     pool = {"accelerator": "H100", "gpus_per_node": 8, "nodes": 3}
     assert room(spec(pool), []) == 24
     assert room(spec(pool, {"tensor_parallel_size": 4}), [gpu_node("a", 8)]) == 6
+    assert room(spec(pool, {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}), [gpu_node("a", 8)]) == 6
     assert room(spec({"nodes": 2}), [Node("a", {"CPU": 5.0}, "p")]) is None
     assert room(spec({"nodes": 2, "cpus_per_node": 4}), [Node("a", {"CPU": 5.0}, "p")]) == 8
 

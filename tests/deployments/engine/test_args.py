@@ -81,6 +81,12 @@ def test_adapters_are_loaded_with_their_limits() -> None:
 @pytest.mark.parametrize(("ranks", "executor"), [(1, None), (2, "mp"), (8, "mp")])
 def test_several_ranks_run_in_the_replicas_own_processes(ranks: int, executor: str | None) -> None:
     assert arguments(model(tensor_parallel_size=ranks)).get("distributed_executor_backend") == executor
+    assert arguments(model(pipeline_parallel_size=ranks)).get("distributed_executor_backend") == executor
+
+
+def test_both_kinds_of_parallelism_reach_the_engine() -> None:
+    values = arguments(model(tensor_parallel_size=2, pipeline_parallel_size=4))
+    assert (values["tensor_parallel_size"], values["pipeline_parallel_size"]) == (2, 4)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

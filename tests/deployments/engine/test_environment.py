@@ -44,6 +44,7 @@ def test_a_hub_name_may_be_fetched() -> None:
 def test_the_ranks_share_the_booked_cores(ranks: int, threads: str, workers: str) -> None:
     variables = replica_environment(model("org/m", cpus=4, tensor_parallel_size=ranks), CPU)
     assert (variables["OMP_NUM_THREADS"], variables["VLLM_ENABLE_V1_MULTIPROCESSING"]) == (threads, workers)
+    assert replica_environment(model("org/m", cpus=4, pipeline_parallel_size=ranks), CPU) == variables
 
 
 def test_a_gpu_replica_keeps_vllms_threads() -> None:

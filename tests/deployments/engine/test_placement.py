@@ -26,6 +26,12 @@ def test_a_replica_is_one_actor_with_all_its_gpus_so_that_no_two_nodes_can_share
     assert placement.serve_options({}) == {"ray_actor_options": options}
 
 
+def test_each_stage_of_a_pipeline_has_gpus_of_its_own() -> None:
+    settings = EngineSettings(max_model_len=4096, tensor_parallel_size=2, pipeline_parallel_size=3)
+    placement = place(Model(name="m", source="org/m", settings=settings), GPUS)
+    assert placement.resources["GPU"] == 6
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_cpu_replica_books_cores_alone(ranks: int) -> None:
     placement = place(model(ranks, cpus=2.5), CPUS)
