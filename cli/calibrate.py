@@ -29,7 +29,8 @@ from cli.server_process import ServerError
 from cluster.artifacts import ArtifactError
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CalibrationRecord, CostFileError, read_cost_file, write_cost_file
-from planning.costs.calibration import Calibration, Measurements, calibration
+from deployments.engine_model.cost_model import Chunk
+from planning.costs.calibration import Calibration, LoneKernels, Measurements, calibration
 from planning.costs.front import LedgerError
 from planning.costs.host import NO_HOST
 from planning.costs.probes import Lengths
@@ -120,7 +121,7 @@ def calibrate(
     with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
         try:
             measured = asyncio.run(_measure(task, plan, keep or Path(scratch)))
-            found = calibration(chosen, task.gpu, measured, _note(task), _kernels_s(task))
+            found = calibration(chosen, task.gpu, measured, _note(task), _kernels(task))
         except (ServerError, PinError, EndpointError, StepLogError, LedgerError, ValueError) as error:
             fail(str(error), hint="raylane doctor")
     try:
@@ -180,15 +181,16 @@ def _note(task: CalibrateTask) -> str:
     return f"{replicas}, on one machine" + (", each pinned to a core" if task.pin else "")
 
 
-def _kernels_s(task: CalibrateTask) -> float | None:
-    """What the data sheet gives the kernels of a step of one decode; None where GPU or architecture are not known."""
+def _kernels(task: CalibrateTask) -> LoneKernels | None:
+    """By the data sheet; None where GPU or architecture are not known."""
     try:
         plan = plan_of(
             read_architecture(config_of(task.model)),
             settings_of(task.model),
             task.spec.hardware.gpu_named(task.accelerator),
         )
-        return roofline(plan, host=NO_HOST).model.base_s(1)
+        cost = roofline(plan, host=NO_HOST).model
+        return LoneKernels(cost.base_s(1), cost.step_s([Chunk(1, 0)], 0, 0, 1), len(plan.model.layers))
     except (ValueError, ArtifactError, OSError):
         return None
 

@@ -43,6 +43,16 @@ class Measurements:
 
 
 @dataclass(frozen=True, slots=True)
+class LoneKernels:
+    """What the data sheet gives the kernels of a step of one decode, and of one that prefills a single token; the
+    blocks of the model."""
+
+    decode_s: float
+    prefill_s: float
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """What was found. `held`: the held-out steps; `steps`: all of them."""
 
@@ -52,9 +62,9 @@ class Calibration:
     steps: tuple[StepSample, ...]
 
 
-def calibration(model: Model, gpu: bool, measured: Measurements, note: str, kernels_s: float | None) -> Calibration:
-    """Fits what was measured. `kernels_s`: what the data sheet gives the kernels of a step of one decode, None where it
-    is not known. Raises ValueError where there is too little to fit."""
+def calibration(model: Model, gpu: bool, measured: Measurements, note: str, kernels: LoneKernels | None) -> Calibration:
+    """Fits what was measured. `kernels`: None where GPU or architecture are not known. Raises ValueError where there is
+    too little to fit."""
     steps = tuple(sample for log in measured.logs for sample in samples(log))
     fitted = fit_steps(steps)
     kept, held = split(steps)
@@ -81,7 +91,7 @@ def calibration(model: Model, gpu: bool, measured: Measurements, note: str, kern
             PartResidual(part=one.part, steps=one.steps, share=one.share, bias=one.bias, error=one.error, p90=one.p90)
             for one in judged.residuals
         ),
-        host=_host(costs, kernels_s),
+        host=_host(costs, kernels),
         not_covered=missing,
     )
     off = min(0.9, max(MACHINE, likely_bias(judged.residuals)))
@@ -90,17 +100,22 @@ def calibration(model: Model, gpu: bool, measured: Measurements, note: str, kern
     return Calibration(file.model_copy(update={"calibration": record}), fitted, judged, steps)
 
 
-def _host(costs: CostModel, kernels_s: float | None) -> HostCosts:
-    step_s = costs.base_s(1)
-    host = None
-    if kernels_s is not None:
+def _host(costs: CostModel, kernels: LoneKernels | None) -> HostCosts:
+    step_s, prefill_s = costs.base_s(1), costs.step_s([Chunk(1, 0)], 0, 0, 1)
+    host = block = None
+    if kernels is not None:
         low, high = KERNELS
-        host = (max(0.0, step_s - high * kernels_s), max(0.0, step_s - low * kernels_s))
+        host = (max(0.0, step_s - high * kernels.decode_s), max(0.0, step_s - low * kernels.decode_s))
+        more_s = prefill_s - step_s - (kernels.prefill_s - kernels.decode_s)
+        sure_s = MACHINE * (prefill_s + step_s)
+        block = (max(0.0, more_s - sure_s) / kernels.blocks, max(0.0, more_s + sure_s) / kernels.blocks)
     return HostCosts(
         step_s=step_s,
-        prefill_step_s=costs.step_s([Chunk(1, 0)], 0, 0, 1) - step_s,
-        kernels_s=kernels_s,
+        prefill_step_s=prefill_s - step_s,
+        kernels_s=kernels.decode_s if kernels else None,
         host_step_s=host,
+        host_block_s=block,
+        blocks=kernels.blocks if kernels else None,
         front_s=costs.front(0),
         back_s=costs.back_s,
     )

@@ -5,22 +5,32 @@
                                                     processor launches one by one
 
 With asynchronous scheduling, scheduling itself is hidden behind the step before. A calibration finds all of it (it is
-part of the steps that it measures).
+part of the steps that it measures). What it found for one model holds for others on that host (`calibrated_host`).
 """
 
 from dataclasses import dataclass
+
+from deployments.engine_model.cost_file import CostBasis, CostFile
+from deployments.engine_model.cost_model import Curve
+
+_NO_TIME = Curve((0.0,), (0.0,))
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
     """Seconds that a step takes beside its kernels, and those of each block of a step that prefills. `low` and `high`:
-    multiples between which another server's likely are."""
+    multiples between which the true ones likely are. `cold_step_s`: how much longer an engine's first step takes where
+    nothing warmed it up, as raylane does. `front` and `back_s`: around the steps of a request, where they are known."""
 
     step_s: float
     block_s: float
     low: float
     high: float
     source: str
+    basis: CostBasis = CostBasis.OTHER_PROFILE
+    cold_step_s: float = 0.0
+    front: Curve = _NO_TIME
+    back_s: float = 0.0
 
 
 TYPICAL_HOST = Host(
@@ -30,7 +40,34 @@ TYPICAL_HOST = Host(
     2.0,
     "one server: vLLM 0.19 with Llama-3.1-8B on an RTX PRO 6000, whose steps of decodes take 0.5 to 2 ms more than the "
     "profile of its layers, those that prefill another 4 ms",
+    cold_step_s=0.065,  # the first answer of that server
 )
 NO_HOST = Host(0.0, 0.0, 1.0, 1.0, "none: the kernels alone")
-COLD_STEP_S = 0.065
-"""An engine's first step, where nothing warmed it up, takes longer by this: the first answer of that server."""
+
+
+def calibrated_host(file: CostFile) -> Host:
+    """The host's part that a calibration found beside its model's kernels, whose times a data sheet gives: a range.
+    What other servers take narrows it where both ranges meet. Raises ValueError where there is none."""
+    found = file.calibration.host if file.calibration else None
+    if found is None or found.host_step_s is None or found.host_block_s is None or found.blocks is None:
+        raise ValueError(
+            f"costs of {file.model!r}, basis {file.basis}: the host's part is not known; allowed: a file of `raylane "
+            "calibrate` for a GPU and a config.json that are known"
+        )
+    typical = TYPICAL_HOST
+    step, block = (
+        _narrowed(measured, (typical.low * usual_s, typical.high * usual_s))
+        for measured, usual_s in ((found.host_step_s, typical.step_s), (found.host_block_s, typical.block_s))
+    )
+    step_s, block_s = sum(step) / 2, sum(block) / 2
+    whole_s = step_s + found.blocks * block_s
+    low, high = ((step[end] + found.blocks * block[end]) / whole_s if whole_s else 1.0 for end in (0, 1))
+    source = f"calibrated here with {file.model}"
+    return Host(
+        step_s, block_s, low, high, source, CostBasis.CALIBRATED, front=file.cost_model().front, back_s=file.back_s
+    )
+
+
+def _narrowed(measured: tuple[float, float], usual: tuple[float, float]) -> tuple[float, float]:
+    low, high = max(measured[0], usual[0]), min(measured[1], usual[1])
+    return (low, high) if low <= high else measured

@@ -5,7 +5,7 @@ A part's range is that of its basis:
     kernels     profile of this GPU 0.92 to 1.10: clocks and caches of a loaded GPU differ from a profiler's
                 data sheet 0.85 to 1.20: four GPUs, each predicted from the other three (`kernels.py`)
     exchange    the GPU's own table 0.70 to 1.60: servers connect their GPUs differently; a stated link 0.85 to 1.25
-    host        `Host.low` to `Host.high`: another server's, as long as none is calibrated
+    host        `Host.low` to `Host.high`: another server's, or those of a calibration on this one
 
 Shares are those of a busy step: 64 decodes with 1,000 tokens each, and a prompt of 512 tokens.
 """
@@ -50,7 +50,7 @@ def sources_of(
             CostSource(part="exchange between GPUs", basis=basis, share=exchange_share, low=low, high=high, note=note)
         )
     host_source = CostSource(
-        part="host", basis=CostBasis.OTHER_PROFILE, share=host_share, low=host.low, high=host.high, note=host.source
+        part="host", basis=host.basis, share=host_share, low=host.low, high=host.high, note=host.source
     )
     return (*found, host_source)
 

@@ -72,7 +72,7 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
         notes.append("experts: evenly drawn by independent tokens")
     dense = Curve(_KNOTS, tuple(step_s(knot) for knot in _KNOTS))
     attention = _attention(plan, parallel, roof, host.block_s * len(model.layers))
-    cost = CostModel(dense, _sampled(plan, parallel, roof, link), attention)
+    cost = CostModel(dense, _sampled(plan, parallel, roof, link), attention, host.front, host.back_s)
     busy_s = exchange_s(BUSY_TOKENS / parallel.pipeline)
     sources = sources_of(cost, CostBasis.DATA_SHEET, host, len(model.layers), link, busy_s)
     return Costs(cost, tuple(notes), sources)

@@ -7,7 +7,14 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from cluster.files import shipped
-from deployments.engine_model.cost_file import CostBasis, read_cost_file
+from deployments.engine_model.cost_file import (
+    CalibrationRecord,
+    CostBasis,
+    CurvePoints,
+    HostCosts,
+    read_cost_file,
+    write_cost_file,
+)
 from tests.planning.costs.bundles import DENSE, SPARSE, written
 
 SPEC = str(shipped("specs/local.yaml"))
@@ -51,3 +58,34 @@ def test_a_profile_that_lacks_something_is_refused(tmp_path: Path, content: obje
     result = run("--out", str(tmp_path / "costs.json"), "--profile", str(tmp_path))
     assert result.exit_code == 2
     assert named in result.output + result.stderr
+
+
+def test_a_calibration_of_another_model_gives_the_hosts_part(tmp_path: Path) -> None:
+    out, measured = tmp_path / "costs.json", tmp_path / "calibrated.json"
+    assert run("--out", str(out)).exit_code == 0
+    estimate = read_cost_file(out)
+    host = HostCosts(
+        step_s=0.006,
+        prefill_step_s=0.004,
+        kernels_s=0.005,
+        host_step_s=(0.0006, 0.0008),
+        host_block_s=(0.0001, 0.00012),
+        blocks=32,
+        front_s=0.003,
+        back_s=0.001,
+    )
+    record = CalibrationRecord(steps=100, residuals=(), host=host, not_covered=())
+    front = CurvePoints(at=(0.0, 8.0), seconds=(0.003, 0.005))
+    update = {"calibration": record, "basis": "measured", "model": "other", "front": front, "back_s": 0.001}
+    write_cost_file(measured, estimate.model_copy(update=update))
+    result = run("--out", str(out), "--host", str(measured))
+    assert result.exit_code == 0, result.output
+    assert "host: calibrated here" in result.output
+    file = read_cost_file(out)
+    assert (file.front, file.back_s) == (front, 0.001)
+    assert file.likely()[1] < estimate.likely()[1]
+    (tmp_path / "rough.json").write_text("{")
+    for path, named in ((out, "basis roofline: the host's part is not known"), (tmp_path / "rough.json", "rough.json")):
+        refused = run("--out", str(tmp_path / "no.json"), "--host", str(path))
+        assert refused.exit_code == 2
+        assert named in " ".join((refused.output + refused.stderr).split())

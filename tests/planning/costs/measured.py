@@ -14,7 +14,7 @@ import numpy as np
 from cluster.hardware import Gpu, gpu_named
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import EngineModelLimits
-from planning.costs.host import COLD_STEP_S
+from planning.costs.host import TYPICAL_HOST
 from planning.simulator.workload import plain_workload
 from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
@@ -64,7 +64,7 @@ def read_run(name: str) -> MeasuredRun:
 
 def simulated_figures(run: MeasuredRun, cost: CostModel, kv_tokens: int = 500_000) -> dict[str, float]:
     """What the simulated engine does with the same requests."""
-    ready_s = np.maximum(run.arrived_s, COLD_STEP_S)
+    ready_s = np.maximum(run.arrived_s, TYPICAL_HOST.cold_step_s)
     limits = EngineModelLimits(SEQUENCES, STEP_TOKENS, kv_tokens, async_scheduling=True)
     out = run_engine(limits, cost, plain_workload(ready_s, run.prompt, run.output))
     return _figures(out.first_s - run.arrived_s, out.tpot_s, run.unqueued)

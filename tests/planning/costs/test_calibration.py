@@ -14,22 +14,22 @@ from cluster.hardware import gpu_named
 from cluster.spec import Model
 from deployments.engine.simulated.driver import SimulatedSteps
 from deployments.engine.step_log import StepLog
-from deployments.engine_model.cost_file import CostBasis, read_cost_file, write_cost_file
+from deployments.engine_model.cost_file import CostBasis, cost_file, read_cost_file, write_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence
 from deployments.telemetry.line_log import LogHealth
-from planning.costs.calibration import Calibration, Measurements, calibration
+from planning.costs.calibration import Calibration, LoneKernels, Measurements, calibration
 from planning.costs.front import LoneRequest, lone_back_s
-from planning.costs.host import NO_HOST, TYPICAL_HOST
+from planning.costs.host import NO_HOST, TYPICAL_HOST, calibrated_host
 from planning.costs.probes import Lengths, coarse_to_fine, concurrencies, spread_lengths
 from planning.costs.residuals import BLOCK, EVERY, batch_name, not_covered, part_of, parts, split
 from planning.costs.roofline import roofline
 from planning.costs.steps import EngineFacts, EngineSteps, StepLine, StepSample, read_step_log
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import FitSettings, plan_of
-from tests.planning.fit.configs import LLAMA_8B
+from tests.planning.fit.configs import LLAMA_8B, QWEN3_0_6B
 
 CONTEXT = 8_192
 LIMITS = EngineModelLimits(64, 2_048, 200_000, async_scheduling=True)
@@ -91,10 +91,10 @@ class Subject:
                 yield Sequence(None, prompt, 0, output)
 
 
-TRUTH = roofline(plan_of(read_architecture(LLAMA_8B), FitSettings(), gpu_named("h100"))).model
-KERNELS_S = roofline(plan_of(read_architecture(LLAMA_8B), FitSettings(), gpu_named("h100")), host=NO_HOST).model.base_s(
-    1
-)
+PLAN = plan_of(read_architecture(LLAMA_8B), FitSettings(), gpu_named("h100"))
+TRUTH = roofline(PLAN).model
+NO_HOSTS = roofline(PLAN, host=NO_HOST).model
+KERNELS = LoneKernels(NO_HOSTS.base_s(1), NO_HOSTS.step_s([Chunk(1, 0)], 0, 0, 1), 32)
 
 
 NOISE = 0.05
@@ -127,7 +127,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Calibration:
     subject.log.close()
     log = blurred(read_step_log(path), alone_ended_s)
     measured = Measurements((log,), FRONT_S + BACK_S, alone, (), ALONE, 0, ("16 clients: no time was left",))
-    return calibration(a_model(), True, measured, "a test", KERNELS_S)
+    return calibration(a_model(), True, measured, "a test", KERNELS)
 
 
 @pytest.mark.whole
@@ -164,6 +164,29 @@ def test_the_hosts_part_is_told_from_the_rest(found: Calibration) -> None:
     assert record.host.back_s == pytest.approx(BACK_S, rel=0.01)
     blocks_s = TYPICAL_HOST.block_s * 32
     assert record.host.prefill_step_s == pytest.approx(blocks_s, rel=0.1)
+
+
+@pytest.mark.whole
+def test_another_models_costs_take_the_hosts_part_over_and_are_surer(found: Calibration) -> None:
+    host, typical = calibrated_host(found.file), TYPICAL_HOST
+    true_s = typical.step_s + 32 * typical.block_s
+    ours_s = host.step_s + 32 * host.block_s
+    assert host.low * ours_s <= true_s <= host.high * ours_s
+    assert host.high * ours_s - host.low * ours_s < 0.5 * (typical.high - typical.low) * true_s
+    plan = plan_of(read_architecture(QWEN3_0_6B), FitSettings(), gpu_named("h100"))
+    costs, usual = roofline(plan, host=host), roofline(plan)
+    assert costs.model.front(0.0) == pytest.approx(FRONT_S, rel=0.01)
+    assert costs.model.back_s == pytest.approx(BACK_S, rel=0.01)
+    (part, before) = (next(one for one in some.sources if one.part == "host") for some in (costs, usual))
+    assert (part.basis, before.basis) == (CostBasis.CALIBRATED, CostBasis.OTHER_PROFILE)
+    assert part.high / part.low < before.high / before.low
+    assert "calibrated here with m" in part.note
+
+
+def test_costs_without_a_hosts_part_are_refused() -> None:
+    estimate = cost_file("m", "1 x H100 SXM", "roofline", LIMITS, TRUTH)
+    with pytest.raises(ValueError, match="costs of 'm', basis roofline: the host's part is not known; allowed"):
+        calibrated_host(estimate)
 
 
 @pytest.mark.whole

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from cluster.spec import Model
-from planning.costs.calibration import Calibration, Measurements, calibration
+from planning.costs.calibration import Calibration, LoneKernels, Measurements, calibration
 from planning.costs.steps import EngineFacts, EngineSteps, StepLine
 from planning.report.calibration import CalibrationFacts, headline, render
 
+KERNELS = LoneKernels(0.004, 0.0045, 32)
 FACTS = CalibrationFacts("raylane calibrate <b>", "0.0", "2026-11-22 12:00 UTC", 700, 3)
 
 
-def some_calibration(kernels_s: float | None = 0.004) -> Calibration:
+def some_calibration(kernels: LoneKernels | None = KERNELS) -> Calibration:
     """Of a step log that is made up: 5 ms a step, and 10 us a token."""
     rng, now_s, lines = np.random.default_rng(3), 0.0, []
     for number in range(4_000):
@@ -25,7 +26,7 @@ def some_calibration(kernels_s: float | None = 0.004) -> Calibration:
         lines.append(StepLine(now_s, bool(tokens) * 1, tokens, decodes, decodes, 0, 300 * decodes / 65_536))
     log = EngineSteps(EngineFacts(64, 2_048, 65_536, 16), tuple(lines))
     model = Model.model_validate({"name": "m", "source": "org/m", "settings": {"max_model_len": 4_096}})
-    return calibration(model, True, Measurements((log,), 0.005, (), (), 697, 3), "one replica", kernels_s)
+    return calibration(model, True, Measurements((log,), 0.005, (), (), 697, 3), "one replica", kernels)
 
 
 @pytest.fixture(scope="module")
