@@ -21,7 +21,7 @@ class EditError(ValueError):
 
 def edited(text: str, changes: Sequence[tuple[Path, Any]]) -> str:
     """The text with these values at these places: keys and positions from the top. Mappings on the way that are missing
-    are made. A value is a scalar, or a mapping of such where there is none yet. Raises EditError."""
+    are made. A list or a mapping may take the place of another value; its lines are laid out anew. Raises EditError."""
     desired = said_in(text)
     for path, value in changes:
         text = _changed(text, path, value)
@@ -66,7 +66,7 @@ def _changed(text: str, path: Path, value: Any) -> str:
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if root is None:
         raise EditError(f"{named(path)}: the text is empty")
-    node, parent_column = root, -2
+    node, parent_column, replaced = root, -2, None
     for depth, step in enumerate(path):
         if isinstance(node, yaml.SequenceNode):
             if not isinstance(step, int) or not 0 <= step < len(node.value):
@@ -87,12 +87,24 @@ def _changed(text: str, path: Path, value: Any) -> str:
         key, below = entry
         if below.start_mark.index < key.end_mark.index:
             raise EditError(f"{named(path[: depth + 1])}: is an alias of another part of the text; set it by hand")
-        parent_column, node = key.start_mark.column, below
+        parent_column, replaced, node = key.start_mark.column, (node, key), below
+    if isinstance(value, dict | list) and replaced is not None and isinstance(path[-1], str):
+        return _replaced(text, *replaced, node, value)
     if not isinstance(node, yaml.ScalarNode):
         raise EditError(f"{named(path)}: is not a single value in the text; allowed: a number, a word, true or false")
     if _is_empty(node) and node.start_mark.index == node.end_mark.index:
         return text[: node.start_mark.index] + " " + _scalar(value) + text[node.start_mark.index :]
     return text[: node.start_mark.index] + _scalar(value) + text[node.end_mark.index :]
+
+
+def _replaced(text: str, mapping: yaml.MappingNode, key: yaml.Node, below: yaml.Node, value: Any) -> str:
+    """With a list or a mapping as the value of a key that has one."""
+    if mapping.flow_style:
+        return text[: below.start_mark.index] + _scalar(value) + text[below.end_mark.index :]
+    newline = _newline(text)
+    block = _block({key.value: value}, key.start_mark.column, newline).removesuffix(newline)
+    end = max(key.end_mark.index, _last_character(below))
+    return text[: key.start_mark.index] + block[key.start_mark.column :] + text[end + 1 :]
 
 
 def _is_empty(node: yaml.Node) -> bool:

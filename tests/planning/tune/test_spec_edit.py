@@ -51,6 +51,22 @@ def test_a_value_changes_where_it_stands_and_its_comment_stays() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a:\n  b: [1, 2]   # two\nc: 3\n", "a:\n  b:\n  - 5\n  - x: 6   # two\nc: 3\n"),
+        ("a:\n  b:\n    - 1\n    - {x: 2}\n\n# below\nc: 3\n", "a:\n  b:\n  - 5\n  - x: 6\n\n# below\nc: 3\n"),
+        ("a:\n  b:\nc: 3\n", "a:\n  b:\n  - 5\n  - x: 6\nc: 3\n"),
+        ("a: {b: {y: 1}, d: 2}\nc: 3\n", "a: {b: [5, {x: 6}], d: 2}\nc: 3\n"),
+        ("a:\n  b:\n    y: 1", "a:\n  b:\n  - 5\n  - x: 6"),
+        ("- b: 1\n  c: 3\n", "- b:\n  - 5\n  - x: 6\n  c: 3\n"),
+    ],
+)
+def test_a_list_takes_the_place_of_another_value(before: str, after: str) -> None:
+    path: Path = (0, "b") if before.startswith("-") else ("a", "b")
+    assert edited(before, [(path, [5, {"x": 6}])]) == after
+
+
 def test_a_new_key_goes_to_the_end_of_its_mapping() -> None:
     after = edited(
         SPEC, [(("models", 1, "autoscaling", "backlog", "margin"), 0.1), (("models", 0, "replicas", "min"), 3)]
