@@ -62,7 +62,7 @@ def _aws(region: Region, deploy: AwsDeploy) -> dict[str, Any]:
     head = {
         # Amounts of 0, and no pool's label: neither a gateway nor a replica runs on the head.
         "resources": {"CPU": 0, "GPU": 0},
-        "node_config": _instance(deploy, deploy.head_type, deploy.head_volume_gib),
+        "node_config": _head_instance(deploy),
     }
     return {
         "max_workers": sum(one["max_workers"] for one in types.values()),
@@ -85,8 +85,7 @@ def _worker_type(deploy: AwsDeploy, one: AwsPool, pool: Pool) -> dict[str, Any]:
     config = _instance(deploy, one.instance_type, one.volume_gib)
     config["ImageId"] = one.image or deploy.image
     config["SubnetIds"] = list(one.subnet_ids or deploy.subnet_ids)
-    if one.launch_template is not None:
-        config["LaunchTemplate"] = {"LaunchTemplateId": one.launch_template, "Version": "$Default"}
+    config |= _own(one.security_group_ids, one.instance_profile, one.launch_template)
     if one.reservation is not None:
         config["CapacityReservationSpecification"] = {
             "CapacityReservationTarget": {"CapacityReservationId": one.reservation}
@@ -104,15 +103,36 @@ def _worker_type(deploy: AwsDeploy, one: AwsPool, pool: Pool) -> dict[str, Any]:
     }
 
 
+def _head_instance(deploy: AwsDeploy) -> dict[str, Any]:
+    volume_gib = deploy.head_volume_gib or (100 if deploy.head_launch_template is None else None)
+    config = _instance(deploy, deploy.head_type, volume_gib)
+    return config | _own(deploy.head_security_group_ids, deploy.head_instance_profile, deploy.head_launch_template)
+
+
+def _own(groups: tuple[str, ...] | None, profile: str | None, launch_template: str | None) -> dict[str, Any]:
+    """What the head or a pool has of its own, in place of the region's."""
+    config: dict[str, Any] = {}
+    if groups is not None:
+        config["SecurityGroupIds"] = list(groups)
+    if profile is not None:
+        config["IamInstanceProfile"] = _profile(profile)
+    if launch_template is not None:
+        config["LaunchTemplate"] = {"LaunchTemplateId": launch_template, "Version": "$Default"}
+    return config
+
+
+def _profile(profile: str) -> dict[str, str]:
+    return {"Arn" if profile.startswith("arn:") else "Name": profile}
+
+
 def _instance(deploy: AwsDeploy, instance_type: str, volume_gib: int | None) -> dict[str, Any]:
     """The parameters of EC2's RunInstances."""
-    profile = "Arn" if deploy.instance_profile.startswith("arn:") else "Name"
     config: dict[str, Any] = {
         "InstanceType": instance_type,
         "ImageId": deploy.image,
         "SubnetIds": list(deploy.subnet_ids),
         "SecurityGroupIds": list(deploy.security_group_ids),
-        "IamInstanceProfile": {profile: deploy.instance_profile},
+        "IamInstanceProfile": _profile(deploy.instance_profile),
         "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
     }
     if deploy.key_name is not None:

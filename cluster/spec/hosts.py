@@ -76,6 +76,11 @@ class WorkerPool:
         return len(self.addresses), len(self.addresses)
 
 
+SecurityGroups = Annotated[tuple[Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")], ...], Field(min_length=1)]
+InstanceProfile = Annotated[str, Field(pattern=r"^[A-Za-z0-9+=,.@:/_-]{1,256}$")]
+LaunchTemplate = Annotated[str, Field(pattern=r"^lt-[0-9a-f]{8,17}$")]
+
+
 class AwsPool(ElasticPool):
     """The instances of one pool, all of one type.
 
@@ -86,7 +91,9 @@ class AwsPool(ElasticPool):
     instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
     image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")] | None = None
     subnet_ids: tuple[Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")], ...] | None = None
-    launch_template: Annotated[str, Field(pattern=r"^lt-[0-9a-f]{8,17}$")] | None = None
+    security_group_ids: SecurityGroups | None = None
+    instance_profile: InstanceProfile | None = None
+    launch_template: LaunchTemplate | None = None
     reservation: Annotated[str, Field(pattern=r"^cr-[0-9a-f]{8,17}$")] | None = None
     volume_gib: Annotated[int, Field(ge=8, le=65_536)] | None = None
 
@@ -95,20 +102,23 @@ class AwsDeploy(_Hosts):
     """EC2 instances, by Ray's cluster launcher. `region` is AWS's (None: the name of this region).
 
     `security_group_ids`, `subnet_ids` and `instance_profile` (a name or an ARN) are what `terraform/` makes.
-    `key_name`: the key pair in EC2 that belongs to `ssh_key` (None: Ray makes one).
+    The head may have groups, a profile (it starts nodes, which no other node may) and a launch template of its own.
+    `head_volume_gib`: None is the launch template's, or 100. `key_name`: the key pair in EC2 that belongs to `ssh_key`
+    (None: Ray makes one).
     """
 
     provider: Literal["aws"]
     region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$")] | None = None
     image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")]
     subnet_ids: Annotated[tuple[Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")], ...], Field(min_length=1)]
-    security_group_ids: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")], ...], Field(min_length=1)
-    ]
-    instance_profile: Annotated[str, Field(pattern=r"^[A-Za-z0-9+=,.@:/_-]{1,256}$")]
+    security_group_ids: SecurityGroups
+    instance_profile: InstanceProfile
     key_name: str | None = None
     head_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")] = "m7i.xlarge"
-    head_volume_gib: Annotated[int, Field(ge=8, le=65_536)] = 100
+    head_volume_gib: Annotated[int, Field(ge=8, le=65_536)] | None = None
+    head_security_group_ids: SecurityGroups | None = None
+    head_instance_profile: InstanceProfile | None = None
+    head_launch_template: LaunchTemplate | None = None
     pools: Annotated[tuple[AwsPool, ...], Field(min_length=1)]
     secrets: SecretSource = SecretSource(kind="aws")
 
