@@ -1,4 +1,4 @@
-"""`raylane spec`: checks a cluster spec, and prints the schema of all specs."""
+"""`raylane spec`: checks a cluster spec, prints the schema of all specs, and takes over what Terraform made."""
 
 import json
 from collections.abc import Sequence
@@ -11,13 +11,17 @@ from rich.table import Table
 
 from autoscaling.from_spec import scaling_problems
 from cli.console import console, errors
+from cli.from_terraform import from_terraform
 from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, SpecError, load_spec
 from deployments.engine.simulated.costs import cost_problems
 from planning.fit import ModelFit, fits
 from planning.fit.of_spec import COLUMNS
 
-spec = typer.Typer(help="Check a cluster spec, or print its JSON schema.", no_args_is_help=True)
+spec = typer.Typer(
+    help="Check a cluster spec, print its JSON schema, or take over what Terraform made.", no_args_is_help=True
+)
+spec.command("from-terraform")(from_terraform)
 
 
 @spec.command()

@@ -162,7 +162,7 @@ def _step(node: dict[str, Any], part: str | int) -> dict[str, Any] | None:
     if isinstance(part, int):
         found = node.get("items")
     else:
-        found = node.get("properties", {}).get(part)
+        found = node.get("properties", {}).get(part) or node.get("additionalProperties")  # the latter: any key
     return dict(found) if isinstance(found, dict) else None
 
 

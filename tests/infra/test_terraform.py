@@ -98,6 +98,11 @@ def test_the_endpoint_alone_is_open_to_the_internet(state: dict[str, Any]) -> No
 
 
 @pytest.mark.whole
+def test_the_outputs_are_those_that_the_spec_is_tested_with(state: dict[str, Any]) -> None:
+    assert state["outputs"] == json.loads((ROOT / "tests" / "infra" / "outputs.json").read_text())
+
+
+@pytest.mark.whole
 def test_nodes_stand_in_private_subnets(state: dict[str, Any]) -> None:
     assert len(state["outputs"]["raylane"]["value"]["subnet_ids"]) == 3
     assert not any(one["values"]["map_public_ip_on_launch"] for one in resources(state["root_module"], "aws_subnet"))

@@ -18,7 +18,6 @@ output "raylane" {
         image              = pool.image_id
         spot               = pool.market == "spot"
         reservation        = pool.reservation_id
-        volume_gib         = pool.disk_gib
         launch_template    = module.capacity.launch_template_ids[name]
         instance_profile   = module.iam.instance_profile_arns[pool.kind]
         security_group_ids = module.security.security_group_ids[pool.kind]

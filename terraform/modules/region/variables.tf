@@ -71,7 +71,7 @@ variable "pools" {
     image_id       = string
     market         = optional(string, "on-demand")
     reservation_id = optional(string)
-    root_device    = optional(string, "/dev/xvda")
+    root_device    = optional(string, "/dev/sda1")
     disk_gib       = optional(number, 200)
     disk_iops      = optional(number, 3000)
     disk_mib_per_s = optional(number, 250)
