@@ -95,7 +95,7 @@ class Boot:
         import ray
         from ray import serve
 
-        from deployments.app import GATEWAY_APP
+        from deployments.gateway.deployment import GATEWAY_APP
 
         with contextlib.suppress(Exception):  # any failure of Ray: then a loss more is written down
             ray.get(self._directory.closing.remote(), timeout=_ANSWER_S)

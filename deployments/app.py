@@ -3,15 +3,16 @@
 Applications are apart so that a change to one model leaves the others, and the gateway, running.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+from ray.serve.config import AutoscalingConfig
 
 from cluster.spec import ClusterSpec, GatewaySpec, Model, Region
 from deployments.engine.deployment import engine_deployment
-from deployments.gateway.deployment import gateway_deployment
+from deployments.gateway.deployment import GATEWAY_APP, gateway_deployment
 
 POLICY = "autoscaling.serve.policy:ServePolicy"
 _MAX = 10_000
@@ -27,25 +28,27 @@ def scaling_config(spec: ClusterSpec, model: Model, region: Region, run_dir: Pat
         "region": region.name,
         "run_dir": str(run_dir),
     }
-    return AutoscalingConfig(
-        min_replicas=0,
-        initial_replicas=model.replicas.count,
-        max_replicas=_MAX,
-        upscaling_factor=1.0,
-        downscaling_factor=1.0,
-        upscale_delay_s=0.0,
-        downscale_delay_s=0.0,
-        downscale_to_zero_delay_s=0.0,
-        policy=AutoscalingPolicy(policy_function=POLICY, policy_kwargs=arguments),
-    )
+    return AutoscalingConfig(**scaling_options(model.replicas.count, arguments))
+
+
+def scaling_options(initial: int, arguments: Mapping[str, str]) -> dict[str, Any]:
+    """Serve's settings that leave every decision to our policy, which gets these arguments."""
+    return {
+        "min_replicas": 0,
+        "initial_replicas": initial,
+        "max_replicas": _MAX,
+        "upscaling_factor": 1.0,
+        "downscaling_factor": 1.0,
+        "upscale_delay_s": 0.0,
+        "downscale_delay_s": 0.0,
+        "downscale_to_zero_delay_s": 0.0,
+        "policy": {"policy_function": POLICY, "policy_kwargs": dict(arguments)},
+    }
 
 
 def _scaled(spec: ClusterSpec, model: Model, region: Region) -> tuple[Model, ...]:
     """The model, and those that share its region's nodes: what they take is not there for it."""
     return (model, *(one for one in spec.models if one is not model and region in spec.regions_of(one)))
-
-
-GATEWAY_APP = "gateway"
 
 
 @dataclass(frozen=True)

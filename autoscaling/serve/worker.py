@@ -22,6 +22,8 @@ _RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ScalingTask:
+    """`spec_json`: empty in a deployed cell, whose gateways tell the directory the spec."""
+
     spec_json: str
     model: str
     region: str
@@ -42,15 +44,30 @@ def _work(task: ScalingTask, handover: Handover, stop: threading.Event) -> None:
         pass  # an earlier policy of the same model may still be ending, and Serve has not said how many run
     while not stop.is_set():
         try:
-            facts = ModelFacts(task.spec_json, task.model, task.region)
-            folder = Path(task.run_dir) / "logs"
-            scaling = ModelScaling(facts, CellClient(task.model), handover, folder, forecaster_of(facts, folder))
+            cell = CellClient(task.model)
+            spec_json = task.spec_json or _spec_in_force(cell, stop)
+            if spec_json is None:
+                return
+            facts = ModelFacts(spec_json, task.model, task.region)
+            folder = Path(task.run_dir).expanduser() / "logs"
+            folder.mkdir(parents=True, exist_ok=True)
+            scaling = ModelScaling(facts, cell, handover, folder, forecaster_of(facts, folder))
         except Exception:  # the number of replicas stays, and the reason is in the controller's log
             log.exception("model %s cannot be scaled", task.model)
             stop.wait(_RETRY_S)
             continue
         _turn(scaling, task.model, stop)
         scaling.close()
+
+
+def _spec_in_force(cell: CellClient, stop: threading.Event) -> str | None:
+    """The directory's spec, as soon as it has one; None: it has to stop before."""
+    while not stop.is_set():
+        cell.look(0.0)
+        if cell.listing is not None and cell.listing.spec_json is not None:
+            return cell.listing.spec_json
+        stop.wait(_FIRST_TICK_S)
+    return None
 
 
 def _turn(scaling: ModelScaling, model: str, stop: threading.Event) -> None:

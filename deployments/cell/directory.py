@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
 from deployments.cell.act import FILE_NAME, Act, Audit
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
@@ -54,6 +55,7 @@ class Directory:
         self._seen: dict[str, float] = {}
         self._version = 0
         self._spec_json: str | None = None
+        self._deployed_json: str | None = None
         self._changed = asyncio.Condition()
         self._audit = Audit(None if run_dir is None else Path(run_dir) / FILE_NAME)
         self._history = OperatorOrders(self._audit.read())
@@ -127,6 +129,13 @@ class Directory:
         """Puts a changed spec in force: every gateway of the cell takes it over."""
         self._spec_json = spec_json
         await self._publish()
+
+    async def deployed(self, spec_json: str) -> None:
+        """A gateway of a deployed cell starts with this spec, or gets it from Serve. A spec that is deployed for the
+        first time is put in force; what an operator has changed since stays."""
+        if spec_json != self._deployed_json:
+            self._deployed_json = spec_json
+            await self.apply(spec_json)
 
     async def restore(self, spec_json: str) -> None:
         """A gateway tells what was in force before the directory restarted; what has been put in force since stands."""
@@ -233,7 +242,7 @@ class Directory:
 
 def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None) -> Any:
     """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one. `run_dir`
-    is on its node."""
+    is on its node, which is Ray's head: it restarts there."""
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Directory)
     options = {
         "name": NAME,
@@ -241,6 +250,7 @@ def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None)
         "lifetime": "detached",
         "get_if_exists": True,
         "max_concurrency": 1_000,
+        "resources": {HEAD_NODE_RESOURCE_NAME: 0.001},
     }
     return actor.options(**options).remote(secret, gateways, None if run_dir is None else str(run_dir), time.time())
 

@@ -66,7 +66,13 @@ async def _tell(directory: Any, method: str, *arguments: object) -> Any:
 
 
 _SHUTDOWN_MARGIN_S = 30.0
-"""What a replica may take beyond its longest request to end its server and its engine (seconds)."""
+
+
+def shutdown_s(total_timeout_s: float) -> float:
+    """What a replica may take to stop: its longest request, and the end of its server and its engine."""
+    return total_timeout_s + _SHUTDOWN_MARGIN_S
+
+
 _GOODBYE_S = 1.0
 """How long a replica whose engine is gone waits for the directory to take it off the list (seconds)."""
 
@@ -157,6 +163,11 @@ def _backend_of(model: Model) -> "StartBackend":
     return start_vllm
 
 
+def deployment_name(model: str) -> str:
+    """The Serve deployment of a model."""
+    return "engine-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", model)
+
+
 def engine_deployment(
     model: Model,
     pool: Pool,
@@ -173,11 +184,11 @@ def engine_deployment(
     asks for the cluster's secret.
     """
     options: dict[str, Any] = {
-        "name": "engine-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", model.name),
+        "name": deployment_name(model.name),
         **({"num_replicas": model.replicas.count} if scaling is None else {"autoscaling_config": scaling}),
         "health_check_period_s": model.health.period_s,
         "health_check_timeout_s": model.health.timeout_s,
-        "graceful_shutdown_timeout_s": total_timeout_s + _SHUTDOWN_MARGIN_S,
+        "graceful_shutdown_timeout_s": shutdown_s(total_timeout_s),
         "graceful_shutdown_wait_loop_s": 0.1,
         # A constructor that fails thrice (bad weights, an argument that vLLM refuses) will fail again.
         "max_constructor_retry_count": 3,

@@ -20,6 +20,7 @@ class GatewayReplica:
     """One gateway process."""
 
     _gateway: Gateway | None = None
+    _started: asyncio.Task[None] | None = None
 
     def __init__(self, spec_json: str, region: str, run_dir: str, many_nodes: bool) -> None:
         spec = ClusterSpec.model_validate_json(spec_json)
@@ -27,13 +28,15 @@ class GatewayReplica:
 
     async def check_health(self) -> None:
         """Serve's probe: the start went well, and the sweep that enforces time-outs still runs."""
-        await asyncio.shield(self._started)
+        if self._started is not None:
+            await asyncio.shield(self._started)
         if self._gateway is not None and self._gateway.sweep_age_s > _SWEEP_STOPPED_S:
             raise RuntimeError("the gateway's sweep has stopped")
 
     async def __del__(self) -> None:
         """Serve's shutdown hook: not ready, drain, then close."""
-        self._started.cancel()
+        if self._started is not None:
+            self._started.cancel()
         if self._gateway is not None:
             await self._gateway.stop()
 
@@ -45,22 +48,31 @@ class GatewayReplica:
         self._gateway = gateway
 
 
-def gateway_deployment(spec: ClusterSpec, region: Region, run_dir: Path, many_nodes: bool = False) -> Any:
-    """The Serve application of the gateways. Their CPU is not booked with Ray.
+GATEWAY_APP = "gateway"
+"""The name of the gateways' application, and of its one deployment."""
+
+
+def gateway_options(spec: ClusterSpec, region: Region, many_nodes: bool) -> dict[str, Any]:
+    """How Serve runs the gateways. Their CPU is not booked with Ray.
 
     With `many_nodes` no two share a node, and each listens for the cell on its node's address; otherwise they share the
     only node's port.
     """
     selector = pool_selector(pool.name for pool in spec.gateway_pools(region))
-    deployment = serve.deployment(GatewayReplica).options(
-        name="gateway",
-        num_replicas=spec.gateway.replicas,
-        ray_actor_options={"num_cpus": 0, "label_selector": selector},
-        max_replicas_per_node=1 if many_nodes else None,
-        health_check_period_s=5,
-        health_check_timeout_s=30,
-        graceful_shutdown_timeout_s=spec.gateway.drain_s + spec.gateway.lame_duck_s + 10,
-        graceful_shutdown_wait_loop_s=0.1,
-        max_ongoing_requests=100,
-    )
+    return {
+        "name": GATEWAY_APP,
+        "num_replicas": spec.gateway.replicas,
+        "ray_actor_options": {"num_cpus": 0, "label_selector": selector},
+        **({"max_replicas_per_node": 1} if many_nodes else {}),
+        "health_check_period_s": 5,
+        "health_check_timeout_s": 30,
+        "graceful_shutdown_timeout_s": spec.gateway.drain_s + spec.gateway.lame_duck_s + 10,
+        "graceful_shutdown_wait_loop_s": 0.1,
+        "max_ongoing_requests": 100,
+    }
+
+
+def gateway_deployment(spec: ClusterSpec, region: Region, run_dir: Path, many_nodes: bool = False) -> Any:
+    """The Serve application of the gateways."""
+    deployment = serve.deployment(GatewayReplica).options(**gateway_options(spec, region, many_nodes))
     return deployment.bind(spec.model_dump_json(), region.name, str(run_dir), many_nodes)

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster.spec import ClusterSpec
-from deployments.gateway.operators.live_spec import changes_between
+from deployments.gateway.operators.live_spec import changes_between, joined, split_live
 
 NAME = "llama-3.1.replicas"
 
@@ -45,3 +47,25 @@ def test_scaling_changes_live(changed: ClusterSpec, key: str) -> None:
 )
 def test_all_else_needs_a_restart(changed: ClusterSpec) -> None:
     assert not all(change.is_live for change in changes_between(spec(), changed))
+
+
+CONTENTS = st.builds(
+    lambda live, count, gateway: {
+        **{name: value for name, value in live.items() if name in ("lanes", "tenants", "autoscaling")},
+        "name": "x",
+        "models": [{"name": f"m.{number}", "source": "s", **live} for number in range(count)],
+        "gateway": {"port": 1, **gateway},
+    },
+    st.dictionaries(st.sampled_from(["replicas", "autoscaling", "lanes", "tenants", "settings"]), st.integers()),
+    st.integers(0, 3),
+    st.dictionaries(st.sampled_from(["timeouts", "limits", "drain_s", "heartbeat_s", "cors"]), st.integers()),
+)
+
+
+@given(CONTENTS)
+def test_the_two_parts_of_a_spec_are_the_whole_spec(content: dict[str, Any]) -> None:
+    frozen, live = split_live(content)
+    assert joined(frozen, live) == content
+    assert split_live(frozen) == (frozen, {})
+    assert set(frozen.get("gateway", {})) <= {"port", "drain_s"}
+    assert all({"replicas", "autoscaling"}.isdisjoint(model) for model in frozen["models"])

@@ -1,0 +1,125 @@
+"""The application builders that Serve's configuration names (`serve_config.py`), for its REST API and for KubeRay's
+RayService: they make the same applications as `app.py`, in a cell that no process of ours holds.
+
+What needs a restart comes as arguments. What may change while the cell runs comes to the gateways as Serve's
+`user_config`, and from them by the directory to all others, so that such a change restarts nothing. Secrets come from
+files on each node.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+from ray import serve
+
+from cluster.launch import KEYS_FILE, SECRET_FILE
+from cluster.spec import Artifacts, ClusterSpec, Model, Pool
+from deployments.cell.directory import find_directory, start_directory
+from deployments.engine.deployment import engine_deployment
+from deployments.gateway.deployment import GATEWAY_APP, GatewayReplica
+from deployments.gateway.operators.live_spec import joined
+
+_SHORTEST_SECRET = 32
+"""Characters."""
+
+
+class SecretsError(ValueError):
+    """A file of secrets that is missing or unusable; the message names it, never its content."""
+
+
+class GatewayArguments(BaseModel):
+    """`spec`: the part of the spec's content that needs a restart, by `split_live`. `gateways`: how many there are when
+    the cell starts.
+
+    `run_dir` and `secrets`: folders on each node; `~` is the home of the user that runs Ray.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    spec: dict[str, JsonValue]
+    gateways: int
+    region: str
+    run_dir: str
+    secrets: str
+
+
+class EngineArguments(BaseModel):
+    """What a replica depends on: if it changes, Serve replaces the replicas."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Model
+    pool: Pool
+    artifacts: Artifacts
+
+
+class DeployedGateway(GatewayReplica):
+    """A gateway that starts, and changes, by what Serve's `user_config` says."""
+
+    def __init__(self, frozen: Mapping[str, Any], region: str, run_dir: str, secrets: str) -> None:
+        self._frozen, self._region, self._folder = frozen, region, Path(run_dir)
+        self._secrets = Path(secrets)
+        self._changing = asyncio.Lock()
+
+    async def reconfigure(self, user_config: Mapping[str, Any]) -> None:
+        """Serve calls it before the gateway counts as started, and at each change. Raises ValueError, which Serve
+        reports."""
+        async with self._changing:
+            spec = spec_of(self._frozen, user_config["live"], self._secrets)
+            directory = find_directory()
+            await directory.deployed.remote(spec.model_dump_json())
+            if self._gateway is None:
+                (self._folder / "logs").mkdir(parents=True, exist_ok=True)
+                self._started = asyncio.create_task(
+                    self._start(spec, spec.region(self._region), self._folder, many_nodes=True)
+                )
+                await asyncio.shield(self._started)
+
+
+def spec_of(frozen: Mapping[str, Any], live: Mapping[str, Any], secrets: Path) -> ClusterSpec:
+    """The whole spec, with the tenants' keys from their file. Raises ValueError."""
+    content = joined(frozen, live)
+    tenants = content.get("tenants", [])
+    if tenants:
+        keys = tenant_keys(secrets)
+        for tenant in tenants:
+            if tenant["name"] not in keys:
+                raise SecretsError(f"{secrets / KEYS_FILE}: has no keys of tenant {tenant['name']!r}")
+            tenant["keys"] = keys[tenant["name"]]
+    return ClusterSpec.model_validate(content)
+
+
+def tenant_keys(secrets: Path) -> dict[str, list[str]]:
+    """The digests of the tenants' keys, by tenant. Raises SecretsError."""
+    try:
+        keys = json.loads((secrets / KEYS_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SecretsError(f"{secrets / KEYS_FILE}: cannot be read: {error}") from error
+    if not isinstance(keys, dict):
+        raise SecretsError(f"{secrets / KEYS_FILE}: allowed: a mapping of tenants to lists of digests")
+    return keys
+
+
+def gateway_app(arguments: GatewayArguments) -> serve.Application:
+    """The gateways of a cell, and their directory. Serve's configuration says how many, and on which nodes. Raises
+    SecretsError."""
+    secrets, run_dir = Path(arguments.secrets).expanduser(), Path(arguments.run_dir).expanduser()
+    try:
+        secret = (secrets / SECRET_FILE).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SecretsError(f"{secrets / SECRET_FILE}: cannot be read: {error.strerror}") from error
+    if len(secret) < _SHORTEST_SECRET:
+        raise SecretsError(f"{secrets / SECRET_FILE}: allowed: at least {_SHORTEST_SECRET} characters")
+    frozen = arguments.spec
+    start_directory(secret, arguments.gateways, run_dir)
+    deployment = serve.deployment(DeployedGateway).options(name=GATEWAY_APP)
+    return deployment.bind(frozen, arguments.region, str(run_dir), str(secrets))
+
+
+def engine_app(arguments: EngineArguments) -> serve.Application:
+    """The replicas of one model. How many there are is in Serve's configuration."""
+    total_s = ClusterSpec.model_fields["gateway"].default.timeouts.total_s  # Serve's configuration has the spec's
+    return engine_deployment(arguments.model, arguments.pool, total_s, arguments.artifacts, many_nodes=True)
