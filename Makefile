@@ -8,7 +8,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 RUN := .venv/bin/python -m
 
-.PHONY: help dev install serve compiled test test-fast test-live mutants bench lint lock clean
+.PHONY: help dev install serve compiled test test-fast test-live mutants bench lint lock sbom audit clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -55,5 +55,11 @@ bench: dev       ## the benchmarks: serving against bare vLLM and ray.serve.llm
 lock:            ## renew the locks from pyproject.toml (needs uv)
 	requirements/compile.sh
 
+sbom:            ## bills of materials of the images (CycloneDX), into dist/
+	@infra/sbom.sh
+
+audit:           ## look up known vulnerabilities of what the images install; status 3 where no advisories can be had
+	@"$$(infra/tools.sh bom)/python" infra/audit.py
+
 clean:           ## remove the virtual environment and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .venv-tools .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -1,5 +1,5 @@
-"""checkov's rules for Terraform, and `tf_check.py`: nothing fails, every skip stands beside what it concerns, with its
-reason, and none is left over."""
+"""checkov's rules for Terraform and Dockerfiles, and `tf_check.py`: nothing fails, each skip of checkov's stands beside
+what it concerns, with its reason, and none is left over."""
 
 import json
 import re
@@ -43,6 +43,13 @@ def test_terraform_passes_and_every_skip_is_used(tools: Path) -> None:
             written[str(file.relative_to(ROOT / "terraform")), check] = reason
     assert used == set(written)
     assert [place for place, reason in written.items() if len(reason.strip()) < 20] == []
+
+
+@pytest.mark.long
+def test_the_dockerfiles_pass_without_a_skip(tools: Path) -> None:
+    found = checked(tools, "dockerfile", "-d", "infra/docker")
+    assert found["summary"]["passed"] > 100
+    assert (found["summary"]["failed"], found["summary"]["skipped"]) == (0, 0)
 
 
 @pytest.mark.long
