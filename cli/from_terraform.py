@@ -71,6 +71,11 @@ class RegionOutput(_Output):
         return next(pool for pool in self.pools.values() if pool.kind == "head")
 
     @property
+    def gateways(self) -> list[str]:
+        """The pools that stand behind the load balancer."""
+        return [name for name, pool in self.pools.items() if pool.kind == "gateway"]
+
+    @property
     def others(self) -> dict[str, PoolOutput]:
         """All pools but the head's. Workers come first, since a model that names no pool gets the first one."""
         ordered = sorted(self.pools.items(), key=lambda item: item[1].kind == "gateway")
@@ -98,9 +103,9 @@ def read_outputs(text: str, source: str) -> RegionOutput:
             raise SpecError(source, [f"is not JSON: {error}; needed: what `terraform output -json` prints"]) from error
         raise SpecError(source, problem_lines(error, Outputs)) from error
     heads = [name for name, pool in found.pools.items() if pool.kind == "head"]
-    if len(heads) != 1 or len(found.pools) < 2:
+    if len(heads) != 1 or not found.gateways:
         raise SpecError(
-            source, [f"raylane.value.pools = {list(found.pools)}: allowed: one head, and at least one other"]
+            source, [f"raylane.value.pools = {list(found.pools)}: allowed: one of kind head, and at least one gateway"]
         )
     return found
 
@@ -163,6 +168,8 @@ def changes(output: RegionOutput, spec: ClusterSpec, said: Any, source: str) -> 
     else:
         found += [((*place, key), value) for key, value in after.items() if before.get(key) != value]
     gateway = output.gateway
+    if spec.gateway.pool is None:
+        found.append((("gateway", "pool"), output.gateways[0]))
     if spec.gateway.timeouts.keep_alive_s != gateway.keep_alive_s:
         found.append((("gateway", "timeouts", "keep_alive_s"), _plain(gateway.keep_alive_s)))
     if spec.gateway.lame_duck_s < gateway.lame_duck_s:
@@ -198,6 +205,8 @@ def _disagreements(output: RegionOutput, spec: ClusterSpec, region: Region) -> I
     ):
         if made != said:
             yield f"raylane.value.gateway.{name} = {made:g}: the spec has {key} = {said:g}; needed: the same in both"
+    if (spec.gateway.pool is None and len(output.gateways) != 1) or spec.gateway.pool not in (None, *output.gateways):
+        yield f"gateway.pool = {spec.gateway.pool!r}: allowed: {', '.join(output.gateways)}, a pool of gateways"
     pools = {pool.name: pool for pool in region.pools}
     for name, pool in output.others.items():
         if name not in pools:
@@ -239,7 +248,12 @@ def beginning(output: RegionOutput, source: str) -> str:
         "deploy": deploy_section(output, output.region, output.cluster, {}),
     }
     timeouts = {"total_s": _plain(gateway.total_s), "keep_alive_s": _plain(gateway.keep_alive_s)}
-    section = {"port": gateway.port, "drain_s": _plain(gateway.drain_s), "lame_duck_s": _plain(gateway.lame_duck_s)}
+    section = {
+        "port": gateway.port,
+        "pool": output.gateways[0],
+        "drain_s": _plain(gateway.drain_s),
+        "lame_duck_s": _plain(gateway.lame_duck_s),
+    }
     content = {"version": 1, "name": name, "regions": [region], "gateway": {**section, "timeouts": timeouts}}
     return str(yaml.safe_dump(content, sort_keys=False, width=110))
 

@@ -72,7 +72,7 @@ def test_a_spec_gets_its_deploy_section_and_keeps_the_rest(tmp_path: Path, outpu
         ("l40s-spot", None),
         ("gateways", None),
     ]
-    assert (spec.gateway.timeouts.keep_alive_s, spec.gateway.lame_duck_s) == (960, 13)
+    assert (spec.gateway.timeouts.keep_alive_s, spec.gateway.lame_duck_s, spec.gateway.pool) == (960, 13, "gateways")
     for line in SPEC.splitlines():
         assert line in file.read_text().splitlines()
 
@@ -172,6 +172,12 @@ def test_bad_outputs_name_the_field(
     status, printed, file = run(tmp_path, outputs, SPEC + MODELS)
     assert (status, file.read_text()) == (2, SPEC + MODELS)
     assert named in printed
+
+
+def test_gateways_that_do_not_stand_behind_the_load_balancer_are_named(tmp_path: Path, outputs: dict[str, Any]) -> None:
+    status, printed, _ = run(tmp_path, outputs, SPEC.replace("gateway:\n", "gateway:\n  pool: l40s\n") + MODELS)
+    assert status == 2
+    assert "gateway.pool = 'l40s': allowed: gateways, a pool of gateways" in printed
 
 
 def test_a_pool_that_only_one_of_them_has_is_named(tmp_path: Path, outputs: dict[str, Any]) -> None:
