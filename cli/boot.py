@@ -27,11 +27,13 @@ from rich.text import Text
 from cli.console import console
 from cli.gateway import get
 from cli.run_dir import RunDir
+from cluster.launch import RAY_ENVIRONMENT
 from cluster.spec import ClusterSpec, Region
 from deployments.engine.fate_share import signal_when_parent_dies
 
 _POLL_S = 0.25
 _ANSWER_S = 2.0
+_DEPLOYED_S = 30.0
 _STOP_MARGIN_S = 5.0
 """What Serve may take beyond the gateways' own time to end them (seconds)."""
 
@@ -41,33 +43,40 @@ class BootError(RuntimeError):
 
 
 class Boot:
-    """One cell's way up and down. Ray must run already (`private_ray`)."""
+    """One cell's way up and down. Ray must run already and be connected (`private_ray`, `join.py`).
 
-    def __init__(self, spec: ClusterSpec, region: Region, run_dir: RunDir, url: str, stop: threading.Event) -> None:
+    `url`: where the gateway of a cell on this machine answers; None: the cell has several nodes, and the directory
+    knows where its gateways answer. `gateway_nodes`: so many nodes may have a gateway now.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        region: Region,
+        run_dir: RunDir,
+        url: str | None,
+        stop: threading.Event,
+        gateway_nodes: int = 1,
+    ) -> None:
         self._spec = spec
         self._region = region
         self._run_dir = run_dir
         self._url = url
         self._stop = stop
         self._lines: dict[str, str] = {}
+        self._apps: set[str] = set()
+        self._gateways = min(spec.gateway.replicas, gateway_nodes)
 
     def run(self, secret: str) -> bool:
         """Deploys and waits until the gateway says that it is ready. False when `stop` was set before. Raises
         BootError."""
         from ray import serve
 
-        from deployments.app import cell_apps
-        from deployments.cell.directory import start_directory
-
-        self._directory = start_directory(secret, self._spec.gateway.replicas, self._run_dir.path)
-        serve.start(proxy_location="Disabled")
-        apps = cell_apps(self._spec, self._region, self._run_dir.path)
-        targets = [serve.RunTarget(target=app.target, name=app.name, route_prefix=None) for app in apps]
-        serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+        self._deploy(secret)
         deadline = time.monotonic() + max(model.health.startup_s for model in self._spec.models)
         with Live(console=console, refresh_per_second=8, transient=True) as live:
             while not self._stop.is_set():
-                self._note(serve.status().applications)
+                self._note({name: app for name, app in serve.status().applications.items() if name in self._apps})
                 live.update(Group(*(Spinner("dots", Text.from_markup(line)) for line in self._lines.values())))
                 if self._ready(secret):
                     return True
@@ -75,6 +84,32 @@ class Boot:
                     raise BootError("not ready in time: " + "; ".join(self._lines.values()))
                 self._stop.wait(_POLL_S)
         return False
+
+    def _deploy(self, secret: str) -> None:
+        """Hands the applications to Serve. What runs already and is the same stays as it is."""
+        import ray
+        from ray import serve
+
+        from deployments.app import cell_apps, our_apps
+        from deployments.cell.directory import start_directory
+
+        try:
+            self._directory = start_directory(secret, self._spec.gateway.replicas, self._run_dir.path)
+        except ValueError as error:
+            raise BootError(str(error)) from None
+        # The environment of a Ray that others have started may lack our settings of Serve.
+        variables = {name: value for name, value in RAY_ENVIRONMENT.items() if name.startswith("RAY_SERVE_")}
+        options = {"runtime_env": {"env_vars": variables}} if self._url is None else None
+        serve.start(proxy_location="Disabled", controller_options=options)
+        earlier = our_apps(serve.status())
+        apps = cell_apps(self._spec, self._region, self._run_dir.path, self._url is None)
+        self._apps = {app.name for app in apps}
+        targets = [serve.RunTarget(target=app.target, name=app.name, route_prefix=None) for app in apps]
+        serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+        if self._url is None:
+            ray.get(self._directory.deployed.remote(self._spec.model_dump_json()), timeout=_DEPLOYED_S)
+        for name in earlier - self._apps:  # a model that the spec has no more
+            serve.delete(name, _blocking=False)
 
     def stop(self, ray_alive: Callable[[], bool]) -> None:
         """Ends the gateway, which lets running requests end for gateway.drain_s. Everything else is ended by process.
@@ -125,12 +160,31 @@ class Boot:
         )
 
     def _ready(self, secret: str) -> bool:
+        url = self._url or self._gateway_of_all()
+        if url is None:
+            return False
         try:
-            ready = get(self._url + "/ready", timeout_s=1).status_code == 200
-            report = get(self._url + "/raylane/status", 1, secret).json() if ready else {}
+            ready = get(url + "/ready", timeout_s=1).status_code == 200
+            report = get(url + "/raylane/status", 1, secret).json() if ready else {}
         except requests.RequestException:
             return False
         return ready and all(len(model["replicas"]) >= model["desired_replicas"] for model in report["models"])
+
+    def _gateway_of_all(self) -> str | None:
+        """One of the gateways, once all have registered and Serve has no work left with the cell."""
+        import ray
+        from ray import serve
+
+        from deployments.gateway.deployment import GATEWAY_APP
+
+        states = serve.status().applications
+        # With fewer nodes than gateways, Serve always has one to start.
+        settled = self._apps if self._gateways >= self._spec.gateway.replicas else self._apps - {GATEWAY_APP}
+        if any(name not in states or states[name].status != "RUNNING" for name in settled):
+            return None
+        listing = ray.get(self._directory.watch.remote(-1, 0.0), timeout=_ANSWER_S)
+        urls = [url for _, url in listing.gateways]
+        return urls[0] if len(urls) >= self._gateways else None
 
 
 _HANDED_ON = {signal.SIGINT, signal.SIGTERM}

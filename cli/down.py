@@ -1,4 +1,5 @@
-"""`raylane down`: takes a cluster on this machine down, from another terminal than the one that holds it."""
+"""`raylane down`: takes a cluster on this machine down, from another terminal than the one that holds it; or a cell off
+the Ray cluster on which `raylane up --address` has deployed it."""
 
 import contextlib
 import shutil
@@ -10,19 +11,39 @@ import psutil
 import typer
 
 from cli.console import console, fail
+from cli.join import joined_state, leave
 from cli.private_ray import end_processes, processes_of, remove_shared_memory
 from cli.run_dir import RunDir, known_clusters
+from cluster.spec import SpecError, load_spec
 
 _PATIENCE_S = 120.0
 
 
 def down(
-    name: Annotated[str | None, typer.Argument(help="The cluster's name. Required if several are up.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME|SPEC]", help="The cluster's name, or its spec. Required if several are up."),
+    ] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait before the cluster is killed.")] = _PATIENCE_S,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The Ray that it was deployed on, where this machine does not know."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="RAY_AUTH_TOKEN_PATH", show_envvar=True, dir_okay=False, help="With --address: Ray's token."
+        ),
+    ] = None,
 ) -> None:
-    """Stop a cluster on this machine."""
-    run_dir = RunDir(name) if name else _only_one()
+    """Stop a cluster on this machine, or take a cell off a Ray cluster."""
+    run_dir = RunDir(_name_in(name)) if name else _only_one()
     state = run_dir.state()
+    if address is not None:
+        state = joined_state(run_dir.name, address, token_file)
+    if state is not None and state.address:
+        leave(run_dir, state)
+        return
     if state is None:
         fail(f"no cluster {run_dir.name!r} is up on this machine")
     process = state.process()
@@ -41,6 +62,16 @@ def down(
             end_processes(family, patience_s=0)
             clean(run_dir)
     console.print(f"Cluster {run_dir.name!r} is down.")
+
+
+def _name_in(name: str) -> str:
+    """The name itself, or that in the spec's file of that name."""
+    if not Path(name).is_file():
+        return name
+    try:
+        return load_spec(Path(name)).name
+    except SpecError as error:
+        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
 
 
 def _only_one() -> RunDir:

@@ -14,13 +14,16 @@ import typer
 from rich.markup import escape
 
 from cli.console import console, fail
-from cli.run_dir import RunDir, known_clusters
+from cli.run_dir import RunDir, State, known_clusters
 
 Url = Annotated[
     str | None, typer.Option(help="The gateway, as http://HOST:PORT. Default: the cluster on this machine.")
 ]
 Why = Annotated[str, typer.Option(help="The reason, for the audit log.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_ALIVE_S = 2.0
+"""How long one of several gateways may take to say that it lives (seconds)."""
 
 
 def get(url: str, timeout_s: float, secret: str | None = None) -> requests.Response:
@@ -66,18 +69,34 @@ def base_url(url: str | None) -> str:
     if len(states) > 1:
         fail(
             "several clusters are up; name one with --url: "
-            + ", ".join(f"{state.name} at {state.url}" for state in states),
+            + ", ".join(f"{state.name} at {' '.join(RunDir(state.name).urls())}" for state in states),
             code=2,
         )
-    return states[0].url.rstrip("/")
+    urls = RunDir(states[0].name).urls()
+    if not urls:
+        fail(f"no gateway of cluster {states[0].name!r} has registered yet", hint="try again in a few seconds")
+    return next((url for url in urls[:-1] if _answers(url)), urls[-1])
 
 
 def known_secret(base: str) -> str | None:
     """The secret of the cluster on this machine that answers at `base`, else the environment's RAYLANE_SECRET."""
+    state = _cluster_at(base)
+    return os.environ.get("RAYLANE_SECRET") if state is None else (RunDir(state.name).path / "secret").read_text()
+
+
+def _cluster_at(base: str) -> State | None:
+    """The cluster that was brought up on this machine and has a gateway there."""
     for state in known_clusters():
-        if _place(state.url) == _place(base):
-            return (RunDir(state.name).path / "secret").read_text()
-    return os.environ.get("RAYLANE_SECRET")
+        if any(_place(url) == _place(base) for url in RunDir(state.name).urls()):
+            return state
+    return None
+
+
+def _answers(url: str) -> bool:
+    try:
+        return _send("GET", url + "/health", _ALIVE_S, None).ok
+    except requests.RequestException:
+        return False
 
 
 def _send(method: str, url: str, timeout_s: float, secret: str | None, body: str | None = None) -> requests.Response:
@@ -112,10 +131,12 @@ def _answer(
 
 def _no_answer(base: str, error: Exception) -> NoReturn:
     """A cluster whose gateway died starts another by itself."""
-    up = next((state for state in known_clusters() if state.url.rstrip("/") == base), None)
+    up = _cluster_at(base)
     problem = f"{base} does not answer as a raylane gateway: {error}"
     if up is None:
         fail(problem, hint="raylane up")
+    if up.address:
+        fail(f"{problem}. Cluster {up.name!r} was deployed on Ray at {up.address}", hint="ray status; raylane up again")
     problem = f"{problem}. Cluster {up.name!r} is up (process {up.pid}): its gateway is starting or restarting"
     fail(problem, hint=f"try again in a few seconds; the reason is in {up.ray_temp_dir}/session_latest/logs/raylet.err")
 

@@ -2,7 +2,8 @@
 
 `$RAYLANE_HOME` (else `~/.local/state/raylane`)/NAME holds `state.json`, `secret` and `ray_token` (both for their owner
 alone), `shared_memory` (the files in /dev/shm that the cluster's processes use), `lock` (held by the `up` that runs)
-and `logs/`.
+and `logs/`. That of a cell on a Ray cluster that was running already lies on the cluster's head; no process holds such
+a cell.
 """
 
 import dataclasses
@@ -17,12 +18,17 @@ from pathlib import Path
 
 import psutil
 
-from cluster.files import write_whole
+from cluster.files import write_private, write_whole
+from deployments.cell.gateways_file import read_gateways
 
 
 @dataclass(frozen=True)
 class State:
-    """A cluster that was brought up: the process that holds it, when that process began, where it answers."""
+    """A cluster that was brought up: the process that holds it, when that process began, where it answers.
+
+    One on a Ray cluster that was running already has Ray's `address` (`host:port`) and the file of its token instead:
+    no process holds it, and its gateways may move (`RunDir.urls`).
+    """
 
     name: str
     pid: int
@@ -30,6 +36,8 @@ class State:
     url: str
     ray_temp_dir: str
     ready: bool
+    address: str = ""
+    token_file: str = ""
 
     def process(self) -> psutil.Process | None:
         """That very process, if it still runs (a process id alone may have been given to another)."""
@@ -41,8 +49,8 @@ class State:
             return None
 
     def alive(self) -> bool:
-        """Whether it still runs."""
-        return self.process() is not None
+        """Whether it still runs. Of one that no process holds, this is not known here: until it is taken down, yes."""
+        return bool(self.address) or self.process() is not None
 
 
 class RunDir:
@@ -80,6 +88,13 @@ class RunDir:
         """Replaces the state in one move, so that a reader never sees half of it."""
         write_whole(self.path / "state.json", json.dumps(dataclasses.asdict(state)))
 
+    def urls(self) -> list[str]:
+        """Where the gateways of a cluster that is up answer commands: what `up` wrote, else what the directory did."""
+        state = self.state()
+        if state is None:
+            return []
+        return read_gateways(self.path) if state.address else [state.url.rstrip("/")]
+
     def clear_state(self) -> None:
         """The cluster is down."""
         (self.path / "state.json").unlink(missing_ok=True)
@@ -87,11 +102,7 @@ class RunDir:
     def new_secret(self, file_name: str) -> str:
         """A fresh random secret, written to a file of mode 0600, and returned."""
         secret = secrets.token_hex(32)
-        path = self.path / file_name
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secret)
+        write_private(self.path / file_name, secret)
         return secret
 
 

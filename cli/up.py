@@ -1,4 +1,5 @@
-"""`raylane up`: brings one cell up on this machine and holds it until Ctrl-C, SIGTERM or `raylane down`.
+"""`raylane up`: brings one cell up on this machine and holds it until Ctrl-C, SIGTERM or `raylane down`; with
+`--address`, deploys it on a Ray cluster that runs already and returns (`join.py`).
 
 What holds the cluster is a child of this process (`boot.py`): Ray's processes, the gateway and the engines are
 below it and go with it.
@@ -23,6 +24,7 @@ from cli.boot import Boot, BootError, hold_apart
 from cli.console import complain, console, fail
 from cli.departed import LossReporter
 from cli.down import clean
+from cli.join import join, joined_state
 from cli.private_ray import private_ray, shared_memory
 from cli.run_dir import RunDir, State
 from cluster.artifacts import missing_sources
@@ -46,10 +48,31 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when the cluster is ready, and leave it running.")
     ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Deploy on the Ray cluster there, from one of its nodes, and return."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="RAY_AUTH_TOKEN_PATH", show_envvar=True, dir_okay=False, help="With --address: Ray's token."
+        ),
+    ] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="With --address: the cell's secret. Default: the last one, or a new one."),
+    ] = None,
 ) -> None:
-    """Start a cluster on this machine, and run it until Ctrl-C."""
+    """Start a cluster on this machine, and run it until Ctrl-C; or deploy it on a Ray cluster."""
     cluster, home = _load(spec, region, port)
     run_dir = RunDir(cluster.name)
+    if address is not None:
+        if detach:
+            fail("--detach: allowed only without --address, which returns by itself", code=2)
+        join(cluster, home, run_dir, joined_state(cluster.name, address, token_file), secret_file)
+        return
+    if secret_file is not None:
+        fail("--secret-file: allowed only with --address", code=2)
     _check_free(cluster, run_dir)
     run_dir.create()
     if detach:
@@ -104,6 +127,8 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
 
 def _check_free(spec: ClusterSpec, run_dir: RunDir) -> None:
     state = run_dir.state()
+    if state is not None and state.address:
+        fail(f"cluster {spec.name!r} is deployed on Ray at {state.address}", hint=f"raylane down {spec.name}")
     if state is not None and state.alive():
         fail(
             f"cluster {spec.name!r} is already up at {state.url} (process {state.pid})",

@@ -54,6 +54,14 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that its owner alone can read, in place of an earlier one. Raises OSError."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def _umask() -> int:
     current = os.umask(0o022)
     os.umask(current)

@@ -24,6 +24,11 @@ def sources_digest() -> str:
     return digest.hexdigest()[:8]
 
 
+def content_version(*parts: str) -> str:
+    """A version that is the same for the same parts and the same sources: a second deployment changes nothing."""
+    return hashlib.sha256("\0".join((sources_digest(), *parts)).encode()).hexdigest()[:16]
+
+
 def versions_here() -> dict[str, str]:
     """The versions on this machine, by the names under which they are reported. Without vLLM its name is missing.
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ray.serve.config import AutoscalingConfig
+from ray.serve.schema import ServeStatus
 
 from cluster.spec import ClusterSpec, GatewaySpec, Model, Region
 from deployments.engine.deployment import engine_deployment
 from deployments.gateway.deployment import GATEWAY_APP, gateway_deployment
 
 POLICY = "autoscaling.serve.policy:ServePolicy"
+_MODEL_APP = "model-"
 _MAX = 10_000
 """Serve's own bound, which is never to decide anything."""
 
@@ -51,6 +53,20 @@ def _scaled(spec: ClusterSpec, model: Model, region: Region) -> tuple[Model, ...
     return (model, *(one for one in spec.models if one is not model and region in spec.regions_of(one)))
 
 
+_OURS = ("gateway", "engine-")
+"""How the names of our deployments begin."""
+
+
+def our_apps(status: ServeStatus) -> set[str]:
+    """The names of a cell's applications among those of Serve, which may have others."""
+    return {
+        name
+        for name, app in status.applications.items()
+        if (name == GATEWAY_APP or name.startswith(_MODEL_APP))
+        and all(deployment.startswith(_OURS) for deployment in app.deployments)
+    }
+
+
 @dataclass(frozen=True)
 class CellApp:
     """An application by its name in Serve, not yet running. `replicas` is how many there are at first."""
@@ -78,4 +94,4 @@ def cell_apps(spec: ClusterSpec, region: Region, run_dir: Path, many_nodes: bool
 
 def app_name(model: str) -> str:
     """The Serve application of a model (Serve's names know no slash)."""
-    return "model-" + "".join(char if char.isalnum() or char in "-_." else "-" for char in model)
+    return _MODEL_APP + "".join(char if char.isalnum() or char in "-_." else "-" for char in model)

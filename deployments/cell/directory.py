@@ -10,6 +10,7 @@ which it reads at its start.
 """
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -18,11 +19,13 @@ from typing import Any
 import ray
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
+from cluster.files import write_private
 from deployments.cell.act import FILE_NAME, Act, Audit
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.departure_tracker import DepartureTracker, Presence
 from deployments.cell.epoch_file import FILE_NAME as EPOCH_FILE_NAME
 from deployments.cell.epoch_file import EpochFile
+from deployments.cell.gateways_file import write_gateways
 from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders, Orders
 from deployments.cell.owners import Owners, Ownership
@@ -31,31 +34,42 @@ from deployments.protocol import ReplicaFacts
 
 NAME = "raylane-directory"
 NAMESPACE = "raylane"
+SECRET_FILE = "secret"
+"""In the run directory."""
+_DEPLOYED_FILE = "deployed"
+"""There, too: the digest of the spec that was deployed last."""
 REGISTER_EVERY_S = 2.0
 FORGET_AFTER_S = 15.0
 """A replica that did not register for so long leaves the list."""
 FORGET_CORDON_AFTER_S = 600.0
 """...but its cordon stays for so long: it may only have been cut off, and nobody would cordon it again."""
+RESTORE_S = 5.0
+"""Within this time the gateways tell a directory that has restarted what spec was in force."""
 GIVE_UP_AFTER_S = 60.0
 """...and after so long it has ended, though no gateway was there to say so."""
 
 
 class Directory:
-    """The actor's class. `run_dir` holds the operators' orders, the epochs and the departures; without one they end
-    with the actor.
+    """The actor's class. `run_dir` holds the operators' orders, the epochs, the departures and the secret; without one
+    they end with the actor.
 
-    `began_unix_s`: when the cell was brought up.
+    `began_unix_s`: when the cell was brought up. `secret` is for tests: Ray keeps an actor's arguments in its store, so
+    an actor gets its secret by `use_secret`, or reads it from `run_dir` when it starts again.
     """
 
-    def __init__(self, secret: str, gateways: int = 1, run_dir: str | None = None, began_unix_s: float = 0.0) -> None:
-        self._secret = secret
+    def __init__(
+        self, secret: str = "", gateways: int = 1, run_dir: str | None = None, began_unix_s: float = 0.0
+    ) -> None:
+        self._run_dir = None if run_dir is None else Path(run_dir)
+        self._secret = secret or _kept(self._run_dir, SECRET_FILE)
+        self._gateways_written: dict[str, str] = {}
         self._epoch_file = EpochFile(None if run_dir is None else Path(run_dir) / EPOCH_FILE_NAME)
         self._owners = Owners(time.monotonic(), gateways, self._epoch_file.read())
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
         self._version = 0
         self._spec_json: str | None = None
-        self._deployed_json: str | None = None
+        self._deployed = _kept(self._run_dir, _DEPLOYED_FILE)
         self._changed = asyncio.Condition()
         self._audit = Audit(None if run_dir is None else Path(run_dir) / FILE_NAME)
         self._history = OperatorOrders(self._audit.read())
@@ -68,7 +82,17 @@ class Directory:
         self._soon: set[asyncio.Task[None]] = set()
 
     async def secret(self) -> str:
-        """The bearer token that every path of a replica's port asks for."""
+        """The bearer token that every path of a replica's port asks for. Raises LookupError before there is one."""
+        if not self._secret:
+            raise LookupError("the cell's secret is not known yet")
+        return self._secret
+
+    async def use_secret(self, secret: str) -> str:
+        """Takes the secret of a cell that has none yet, and keeps it for the next start; returns the one in force."""
+        if not self._secret:
+            if self._run_dir is not None:
+                write_private(self._run_dir / SECRET_FILE, secret)
+            self._secret = secret
         return self._secret
 
     async def register(self, facts: ReplicaFacts, epoch: int = 0) -> None:
@@ -131,10 +155,15 @@ class Directory:
         await self._publish()
 
     async def deployed(self, spec_json: str) -> None:
-        """A gateway of a deployed cell starts with this spec, or gets it from Serve. A spec that is deployed for the
-        first time is put in force; what an operator has changed since stays."""
-        if spec_json != self._deployed_json:
-            self._deployed_json = spec_json
+        """Somebody deploys the cell with this spec. One that is deployed for the first time is put in force; what an
+        operator has changed since stays."""
+        digest = hashlib.sha256(spec_json.encode()).hexdigest()
+        if digest == self._deployed and self._spec_json is None:
+            await asyncio.sleep(RESTORE_S)
+        if digest != self._deployed or self._spec_json is None:
+            self._deployed = digest
+            if self._run_dir is not None:
+                write_private(self._run_dir / _DEPLOYED_FILE, digest)
             await self.apply(spec_json)
 
     async def restore(self, spec_json: str) -> None:
@@ -218,6 +247,9 @@ class Directory:
         for gateway_id in set(self._owners.lost) - set(lost):
             self._departure_tracker.given_up(MemberKind.GATEWAY, gateway_id)
         self._epoch_file.write(self._owners.epochs)  # before anyone hears of a new one
+        if self._run_dir is not None and self._owners.gateways != self._gateways_written:
+            self._gateways_written = self._owners.gateways
+            write_gateways(self._run_dir, self._gateways_written)
         if self._ownership != before:
             await self._publish()
 
@@ -240,9 +272,23 @@ class Directory:
             self._changed.notify_all()
 
 
+def _kept(run_dir: Path | None, name: str) -> str:
+    """The content of a file in a run directory, which is made where it is missing; empty where there is none."""
+    if run_dir is None:
+        return ""
+    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        return (run_dir / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
 def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None) -> Any:
-    """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one. `run_dir`
-    is on its node, which is Ray's head: it restarts there."""
+    """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one. It runs on
+    Ray's head, like Serve's controller, and there is `run_dir`.
+
+    Raises ValueError when the running one has another secret.
+    """
     actor = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Directory)
     options = {
         "name": NAME,
@@ -252,7 +298,11 @@ def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None)
         "max_concurrency": 1_000,
         "resources": {HEAD_NODE_RESOURCE_NAME: 0.001},
     }
-    return actor.options(**options).remote(secret, gateways, None if run_dir is None else str(run_dir), time.time())
+    place = None if run_dir is None else str(run_dir)
+    directory = actor.options(**options).remote(gateways=gateways, run_dir=place, began_unix_s=time.time())
+    if ray.get(directory.use_secret.remote(secret)) != secret:
+        raise ValueError("the cell runs with another secret than the one given; take it down first")
+    return directory
 
 
 def cell_host(many_nodes: bool) -> str:

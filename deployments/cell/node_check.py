@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -20,8 +21,6 @@ from cluster.versions import differences, versions_here
 
 _PATIENCE_S = 60.0
 """How long a node may take to start a process that imports raylane (seconds)."""
-HEAD = "node:__internal_head__"
-"""A resource that Ray gives to the head alone."""
 _ENGINE = "vLLM"
 
 
@@ -64,7 +63,7 @@ def report_node(paths: tuple[str, ...]) -> dict[str, Any]:
 
 def look_at_nodes(paths: Iterable[str]) -> list[CellNode]:
     """Asks each live node for its versions, and which of these paths it lacks. Ray must be connected."""
-    asked = ray.remote(num_cpus=0, max_retries=0)(report_node)
+    asked = ray.remote(num_cpus=0, max_retries=0, max_calls=1)(report_node)
     alive = [node for node in ray.nodes() if node["Alive"]]
     looked_for = tuple(sorted(set(paths)))
     reports = [
@@ -76,7 +75,7 @@ def look_at_nodes(paths: Iterable[str]) -> list[CellNode]:
 
 
 def _reported(node: Mapping[str, Any], report: Any, deadline: float) -> CellNode:
-    known = CellNode(node["NodeManagerAddress"], HEAD in node["Resources"], node.get("Labels") or {})
+    known = CellNode(node["NodeManagerAddress"], HEAD_NODE_RESOURCE_NAME in node["Resources"], node.get("Labels") or {})
     try:
         found = ray.get(report, timeout=max(0.1, deadline - time.monotonic()))
         return CellNode(known.address, known.is_head, known.labels, found["versions"], tuple(found["missing"]))
@@ -142,11 +141,21 @@ def _pools_without_nodes(
     if spec.gateway.pool is not None:
         users.setdefault(spec.gateway.pool, "the gateways")
     labels = ", ".join(f"{node.address}: {node.labels.get(POOL, 'none')}" for node in nodes)
-    return [
+    places = sum(pool.nodes for pool in spec.gateway_pools(region))
+    few = [
+        f"gateway.replicas = {spec.gateway.replicas}: allowed: 1 to {places}, one for each node (`nodes`) of its pools"
+    ]
+    return (few if places < spec.gateway.replicas else []) + [
         f"no node has the label {POOL}={pool}, which {user} needs; the nodes and their labels: {labels}"
         for pool, user in users.items()
         if not any(is_in_pool(node.labels, pool) for node in nodes)
     ]
+
+
+def gateway_nodes(spec: ClusterSpec, region: Region, nodes: Iterable[CellNode]) -> int:
+    """How many of these nodes may have a gateway."""
+    pools = [pool.name for pool in spec.gateway_pools(region)]
+    return sum(is_in_pool(node.labels, *pools) for node in nodes)
 
 
 def expected_versions(nodes: Iterable[CellNode]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from cluster.spec import Artifacts, Model, Pool
+from cluster.versions import content_version
 from deployments.engine.environment import forget_foreign_variables, keep_serve_log, own_temp_dir, replica_environment
 from deployments.engine.placement import place
 from deployments.protocol import DrainReason
@@ -195,4 +196,7 @@ def engine_deployment(
         **place(model, pool).serve_options(replica_environment(model, pool)),
     }
     notice = pool.spot_notice_url if pool.spot else None
-    return serve.deployment(**options)(EngineReplica).bind(model, artifacts, many_nodes, notice)
+    version = content_version(model.model_dump_json(), artifacts.model_dump_json(), str(many_nodes), str(notice))
+    # Serve would give each deployment a version of its own, and replace the replicas even where nothing has changed.
+    deployment = serve.deployment(**options)(EngineReplica).options(version=version, _internal=True)
+    return deployment.bind(model, artifacts, many_nodes, notice)

@@ -1,6 +1,7 @@
 """The gateway as a Ray Serve deployment. Serve keeps it alive and replaces it; its HTTP does not pass through Serve."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from ray import serve
 
 from cluster.node_labels import pool_selector
 from cluster.spec import ClusterSpec, Region
+from cluster.versions import content_version
 from deployments.cell.directory import cell_host, find_directory
 from deployments.garbage import calm_garbage_collector
 from deployments.gateway.flow import SWEEP_S
@@ -24,6 +26,8 @@ class GatewayReplica:
 
     def __init__(self, spec_json: str, region: str, run_dir: str, many_nodes: bool) -> None:
         spec = ClusterSpec.model_validate_json(spec_json)
+        with contextlib.suppress(OSError):  # the log that cannot be written says so
+            Path(run_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
         self._started = asyncio.create_task(self._start(spec, spec.region(region), Path(run_dir), many_nodes))
 
     async def check_health(self) -> None:
@@ -75,4 +79,7 @@ def gateway_options(spec: ClusterSpec, region: Region, many_nodes: bool) -> dict
 def gateway_deployment(spec: ClusterSpec, region: Region, run_dir: Path, many_nodes: bool = False) -> Any:
     """The Serve application of the gateways."""
     deployment = serve.deployment(GatewayReplica).options(**gateway_options(spec, region, many_nodes))
-    return deployment.bind(spec.model_dump_json(), region.name, str(run_dir), many_nodes)
+    spec_json = spec.model_dump_json()
+    version = content_version(spec_json, region.name, str(run_dir))
+    # Serve would give each deployment a version of its own, and replace the gateways even where nothing has changed.
+    return deployment.options(version=version, _internal=True).bind(spec_json, region.name, str(run_dir), many_nodes)

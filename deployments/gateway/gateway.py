@@ -5,6 +5,7 @@ model, the feeds of all replicas.
 """
 
 import asyncio
+import ipaddress
 import logging
 import time
 import uuid
@@ -95,7 +96,8 @@ class Gateway:
             self._reported,
             self._departure_reporter.ended,
         )
-        self.url = _url(settings.host, settings.port)
+        everywhere = ipaddress.ip_address(settings.host).is_unspecified
+        self.url = _url(cell_host if everywhere else settings.host, settings.port)
         self.peers = Peers(self.gateway_id, self._session)
         self._announced = Announced()
         self._status = Status(

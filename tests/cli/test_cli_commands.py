@@ -147,6 +147,36 @@ def test_up_refuses_a_second_one(spec: Path) -> None:
     assert run_dir.state() is not None
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--address", "head"], "--address 'head': allowed: host:port of Ray's head"),
+        (["--address", ":6379"], "--address ':6379': allowed: host:port of Ray's head"),
+        (["--address", "h:1", "--token-file", "/none/token"], "--token-file /none/token: no such file"),
+        (["--address", "h:1", "--secret-file", "/none/secret"], "--secret-file /none/secret: No such file"),
+        (["--secret-file", "/none/secret"], "--secret-file: allowed only with --address"),
+        (["--address", "127.0.0.1:1", "--detach"], "--detach: allowed only without --address, which returns by itself"),
+    ],
+)
+def test_up_on_a_ray_cluster_refuses_what_it_cannot_use(spec: Path, options: list[str], problem: str) -> None:
+    result = run("up", spec, *options)
+    assert (result.exit_code, problem in result.stderr.replace("\n", " ")) == (2, True), result.stderr
+
+
+def test_up_on_a_ray_cluster_that_does_not_answer(spec: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "own_secret"
+    secret.write_text("x" * 31)
+    result = run("up", spec, "--address", "127.0.0.1:1", "--secret-file", secret)
+    assert (result.exit_code, "31 characters; allowed: at least 32" in result.stderr) == (2, True)
+    secret.write_text("x" * 32 + "\n")
+    result = run("up", spec, "--address", "127.0.0.1:1", "--secret-file", secret)
+    assert (result.exit_code, "Ray at 127.0.0.1:1 does not answer" in result.stderr) == (1, True)
+    assert (RunDir("x").path / "secret").read_text() == "x" * 32
+    assert RunDir("x").state() is None
+    assert run("up", spec, "--address", "127.0.0.1:1").exit_code == 1
+    assert (RunDir("x").path / "secret").read_text() == "x" * 32, "the next one keeps it"
+
+
 def test_up_refuses_while_another_starts(spec: Path) -> None:
     run_dir = RunDir("x")
     run_dir.create()

@@ -5,17 +5,21 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
 import pytest
 from typer.testing import CliRunner
 
+from cli.gateway import base_url, known_secret
 from cli.main import app
 from cli.private_ray import end_processes, processes_of
 from cli.run_dir import RunDir, State, known_clusters
+from deployments.cell.gateways_file import write_gateways
 
 OBEDIENT = "import time; time.sleep(600)"
 STUBBORN = (
@@ -194,3 +198,44 @@ def test_state_is_written_in_one_move(home: Path, temp_dir: Path) -> None:
     run_dir = written(state_of(os.getpid(), temp_dir))
     assert sorted(file.name for file in run_dir.path.iterdir()) == ["logs", "state.json"]
     assert json.loads((home / "x" / "state.json").read_text())["pid"] == os.getpid()
+
+
+def test_a_cell_that_no_process_holds_is_up_until_it_is_taken_down(home: Path) -> None:
+    state = State("x", 0, 0.0, "", "", ready=True, address="10.0.0.1:6379")
+    run_dir = written(state)
+    assert known_clusters() == [state]
+    assert run_dir.urls() == []
+    write_gateways(home / "x", {"a": "http://10.0.0.2:1", "b": "http://10.0.0.3:1"})
+    assert run_dir.urls() == ["http://10.0.0.2:1", "http://10.0.0.3:1"]
+    run_dir.clear_state()
+    assert run_dir.urls() == []
+
+
+def test_commands_ask_a_gateway_of_the_cell_that_answers(home: Path) -> None:
+    run_dir = written(State("x", 0, 0.0, "", "", ready=True, address="10.0.0.1:6379"))
+    secret = run_dir.new_secret("secret")
+    with HTTPServer(("127.0.0.1", 0), _Healthy) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        write_gateways(home / "x", {"dead": "http://127.0.0.1:1", "alive": url, "last": "http://127.0.0.1:2"})
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert base_url(None) == url
+        server.shutdown()
+    assert known_secret(url) == secret
+    assert known_secret("http://10.0.0.9:1") is None
+
+
+def test_down_says_that_ray_does_not_answer(home: Path) -> None:
+    written(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
+    result = CliRunner().invoke(app, ["down"])
+    assert result.exit_code == 1
+    assert "Ray at 127.0.0.1:1 does not answer" in result.stderr
+    assert RunDir("x").state() is not None
+
+
+class _Healthy(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass

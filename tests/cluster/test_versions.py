@@ -4,7 +4,7 @@ import platform
 
 import ray
 
-from cluster.versions import differences, sources_digest, versions_here
+from cluster.versions import content_version, differences, sources_digest, versions_here
 
 
 def test_this_machine_has_them_all() -> None:
@@ -23,3 +23,8 @@ def test_each_difference_names_both_versions() -> None:
         "vLLM none instead of 0.32.0",
     ]
     assert differences({"Ray": "2.59.0"}, found) == []
+
+
+def test_the_same_content_has_the_same_version() -> None:
+    assert content_version("a", "b") == content_version("a", "b")
+    assert len({content_version("a", "b"), content_version("ab"), content_version("a", "c")}) == 3

@@ -9,6 +9,7 @@ import pytest
 from deployments.cell import directory as module
 from deployments.cell.act import Act, ActKind
 from deployments.cell.directory import Directory
+from deployments.cell.gateways_file import read_gateways
 from deployments.cell.listing import Listing
 from deployments.cell.scaling_state import ScalingState
 from deployments.protocol import ReplicaFacts
@@ -28,6 +29,50 @@ async def test_who_registers_is_listed() -> None:
     newer = await one.watch(first.version, 1.0)
     assert newer.version > first.version
     assert newer.replicas == (facts("r1"), facts("r2"))
+
+
+async def test_the_secret_is_kept_beside_the_directory_and_not_in_rays_store(tmp_path: Path) -> None:
+    one = Directory(run_dir=str(tmp_path / "run"))
+    with pytest.raises(LookupError):
+        await one.secret()
+    assert await one.use_secret("first") == "first"
+    assert await one.use_secret("second") == "first"
+    again = Directory(run_dir=str(tmp_path / "run"))
+    assert await again.secret() == "first"
+    assert await again.use_secret("first") == "first"
+    assert (tmp_path / "run" / "secret").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_spec_is_put_in_force_when_it_is_deployed_for_the_first_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Directory("secret", run_dir=str(tmp_path))
+    await one.deployed("deployed")
+    assert (await one.watch(-1, 0.0)).spec_json == "deployed"
+    await one.apply("changed by an operator")
+    await one.deployed("deployed")
+    again = Directory("secret", run_dir=str(tmp_path))
+    await again.restore("changed by an operator")
+    await again.deployed("deployed")
+    assert (await again.watch(-1, 0.0)).spec_json == "changed by an operator"
+    monkeypatch.setattr(module, "RESTORE_S", 0.01)
+    alone = Directory("secret", run_dir=str(tmp_path))
+    await alone.deployed("deployed")
+    assert (await alone.watch(-1, 0.0)).spec_json == "deployed", "nobody lives who has another"
+    await again.deployed("deployed anew")
+    assert (await again.watch(-1, 0.0)).spec_json == "deployed anew"
+
+
+async def test_where_the_gateways_are_is_in_a_file(tmp_path: Path) -> None:
+    one = Directory("secret", run_dir=str(tmp_path))
+    assert read_gateways(tmp_path) == []
+    await one.join("a", "http://10.0.0.2:1", ["m"], {}, {})
+    await one.join("b", "http://10.0.0.3:1", ["m"], {}, {})
+    assert read_gateways(tmp_path) == ["http://10.0.0.2:1", "http://10.0.0.3:1"]
+    await one.leave("a")
+    assert read_gateways(tmp_path) == ["http://10.0.0.3:1"]
+    (tmp_path / "gateways.json").write_text("[]")
+    assert read_gateways(tmp_path) == []
 
 
 async def test_registering_again_is_no_change() -> None:

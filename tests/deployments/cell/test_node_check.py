@@ -9,7 +9,14 @@ import pytest
 from cluster.node_labels import EVERY_POOL, POOL
 from cluster.spec import ClusterSpec
 from cluster.versions import versions_here
-from deployments.cell.node_check import CellNode, expected_versions, node_problems, paths_on_nodes, report_node
+from deployments.cell.node_check import (
+    CellNode,
+    expected_versions,
+    gateway_nodes,
+    node_problems,
+    paths_on_nodes,
+    report_node,
+)
 
 VERSIONS = {"raylane": "0.1.0", "Ray": "2.60.0", "Python": "3.11.2", "vLLM": "0.32.0"}
 HEAD = CellNode("10.0.0.1", True, {}, {name: one for name, one in VERSIONS.items() if name != "vLLM"})
@@ -89,6 +96,17 @@ def test_a_pool_without_a_node_is_named_with_what_is_there() -> None:
     ]
     gateways = [one for one in problems(HEAD, B, of=spec(pool="gpu")) if "pool=gpu" in one]
     assert len(gateways) == 1
+
+
+def test_each_gateway_has_a_node_of_its_own() -> None:
+    assert problems(HEAD, A, B, of=spec(replicas=2)) == []
+    assert gateway_nodes(spec(), spec().regions[0], [HEAD, A, B]) == 2
+    assert gateway_nodes(spec(pool="cpu"), spec().regions[0], [HEAD, A, B]) == 1
+    assert problems(HEAD, A, B, of=spec(replicas=3)) == [
+        "gateway.replicas = 3: allowed: 1 to 2, one for each node (`nodes`) of its pools"
+    ]
+    assert problems(HEAD, A, replace(A, address="10.0.0.5"), B, of=spec(replicas=3)) != []
+    assert len(problems(HEAD, A, B, of=spec(replicas=2, pool="cpu"))) == 1
 
 
 def test_files_must_be_where_they_are_read() -> None:
