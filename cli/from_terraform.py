@@ -19,6 +19,7 @@ from rich.markup import escape
 from cli.console import console, fail
 from cluster.files import write_whole
 from cluster.hardware import instances
+from cluster.launch.nodes import default_secret
 from cluster.spec import AwsDeploy, ClusterSpec, Region, SpecError, parse_spec, problem_lines
 from planning.tune.spec_edit import EditError, edited, said_in
 from planning.tune.spec_edit import Path as Place
@@ -128,7 +129,7 @@ def deploy_section(output: RegionOutput, region: str, cell: str, before: dict[st
         "head_instance_profile": head.instance_profile,
         "head_launch_template": head.launch_template,
     }
-    if output.secret != f"raylane/{cell}" or "secrets" in before:
+    if output.secret != default_secret(cell) or "secrets" in before:
         section["secrets"] = {"kind": "aws", "name": output.secret}
     sizes = {pool["pool"]: pool for pool in before.get("pools") or ()}
     section["pools"] = [

@@ -104,14 +104,29 @@ resource "aws_s3_bucket_policy" "artifacts" {
         Resource  = [aws_s3_bucket.artifacts.arn, "${aws_s3_bucket.artifacts.arn}/*"]
         Condition = { Bool = { "aws:SecureTransport" = "false" } }
       },
+      # An upload that names no encryption gets the bucket's default, which is this key. Without `Null`, the conditions
+      # would match such an upload, too: a negated condition holds where the request lacks the header.
       {
         Sid       = "OnlyTheKeyOfTheRegion"
         Effect    = "Deny"
         Principal = "*"
         Action    = "s3:PutObject"
         Resource  = "${aws_s3_bucket.artifacts.arn}/*"
-        # An upload that names no key gets the bucket's default, which is this one.
-        Condition = { StringNotEqualsIfExists = { "s3:x-amz-server-side-encryption-aws-kms-key-id" = var.key_arn } }
+        Condition = {
+          Null            = { "s3:x-amz-server-side-encryption-aws-kms-key-id" = "false" }
+          StringNotEquals = { "s3:x-amz-server-side-encryption-aws-kms-key-id" = var.key_arn }
+        }
+      },
+      {
+        Sid       = "NoOtherEncryption"
+        Effect    = "Deny"
+        Principal = "*"
+        Action    = "s3:PutObject"
+        Resource  = "${aws_s3_bucket.artifacts.arn}/*"
+        Condition = {
+          Null            = { "s3:x-amz-server-side-encryption" = "false" }
+          StringNotEquals = { "s3:x-amz-server-side-encryption" = "aws:kms" }
+        }
       },
     ]
   })

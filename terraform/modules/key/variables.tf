@@ -2,3 +2,9 @@ variable "name" {
   description = "The cluster's name and the region's, as in every resource's name."
   type        = string
 }
+
+variable "spot" {
+  description = "Whether spot instances have disks with this key. Their service-linked role must exist (README, Spot)."
+  type        = bool
+  default     = false
+}

@@ -4,6 +4,7 @@ module "key" {
   source = "../key"
 
   name = var.name
+  spot = anytrue([for pool in values(var.pools) : pool.market == "spot"])
 }
 
 module "artifacts" {

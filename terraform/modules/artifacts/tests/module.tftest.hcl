@@ -43,6 +43,14 @@ run "closed_buckets" {
     error_message = "The bucket's policy allows nobody anything; roles do."
   }
   assert {
+    condition = alltrue([
+      for one in jsondecode(aws_s3_bucket_policy.artifacts.policy).Statement :
+      try(keys(one.Condition.Null) == keys(one.Condition.StringNotEquals) && values(one.Condition.Null) == ["false"], false)
+      if can(one.Condition.StringNotEquals)
+    ]) && length([for one in jsondecode(aws_s3_bucket_policy.artifacts.policy).Statement : one if can(one.Condition.StringNotEquals)]) == 2
+    error_message = "An upload without a header for encryption is allowed: it gets the bucket's default."
+  }
+  assert {
     condition     = aws_s3_bucket_logging.artifacts.target_bucket == aws_s3_bucket.logs.id
     error_message = "Accesses are logged."
   }
