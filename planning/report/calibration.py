@@ -19,6 +19,9 @@ _POINTS = 400
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star", "cross")
 _TONES = (*LANES, RED, INK)
 _BESIDE = (0, 16, 64)
+_TICKS = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
+_LOG_AXIS = {"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:,g}" for tick in _TICKS]}
+"""Plotly's own labels between the powers of ten are single digits: 5 for 50."""
 RESIDUAL_COLUMNS = ("part", "steps", "share of the time", "error in all", "of a single step", "nine of ten within")
 
 
@@ -65,7 +68,7 @@ def headline(record: CalibrationRecord) -> str:
     far = max(record.residuals, key=lambda one: abs(one.bias))
     return (
         f"{record.steps:,} steps measured. Of those that were not fitted, the part furthest off is “{far.part}”, by "
-        f"{100 * far.bias:+.1f} % in all."
+        f"{100 * far.bias:+z.1f} % in all."
     )
 
 
@@ -76,7 +79,7 @@ def residual_rows(record: CalibrationRecord) -> list[tuple[str, ...]]:
             one.part,
             f"{one.steps:,}",
             f"{100 * one.share:.1f} %",
-            f"{100 * one.bias:+.1f} %",
+            f"{100 * one.bias:+z.1f} %",
             f"{100 * one.error:.1f} %",
             f"{100 * one.p90:.1f} %",
         )
@@ -118,7 +121,7 @@ def _residuals_figure(found: Calibration) -> go.Figure:
         figure.add_trace(
             _points(part, 1e3 * rows[:, 0], 100 * (rows[:, 1] / rows[:, 0] - 1), _TONES[number], _SYMBOLS[number])
         )
-    figure.update_xaxes(type="log", dtick="D2")
+    figure.update_xaxes(**_LOG_AXIS)
     figure.add_hline(y=0, line={"color": INK.line, "width": 1})
     _with_legend(figure)
     return figure
@@ -159,7 +162,7 @@ def _reach_figure(found: Calibration) -> go.Figure:
     x = np.unique(np.geomspace(1, engine.max_num_seqs, 40).astype(int))
     full = _curve("the KV cache is full", x.tolist(), (engine.kv_tokens / x).tolist(), SLATE)
     figure.add_trace(full)
-    figure.update_xaxes(type="log", dtick="D2")
+    figure.update_xaxes(**_LOG_AXIS)
     figure.update_yaxes(type="log", dtick=1)
     _with_legend(figure)
     return figure
