@@ -31,7 +31,7 @@ replica's word) or CLOSED (an account of something unknown here, which must not 
 `REMEMBERED` that ended are remembered.
 """
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -102,29 +102,36 @@ class OwnedRequest:
 
 
 class Entries:
-    """By request id. `counts` says how many are in each state."""
+    """By request id. `counts` says how many are in each state.
+
+    Thousands are remembered that are closed, and of each only the number of its last attempt is kept: `get` makes an
+    entry of it again.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[EntryState] = Counter()
         self._entries: dict[str, OwnedRequest] = {}
-        self._over: deque[tuple[str, int]] = deque()
+        self._over: OrderedDict[str, OwnedRequest | int] = OrderedDict()
+        """The oldest end first: ENDED as it is, CLOSED as its attempt."""
 
     def __iter__(self) -> Iterator[OwnedRequest]:
+        """Those that are not over."""
         return iter(tuple(self._entries.values()))
 
     @property
     def live(self) -> int:
         """How many are not over."""
-        return len(self._entries) - sum(self.counts[state] for state in OVER)
+        return len(self._entries)
 
     def get(self, request_id: str) -> OwnedRequest | None:
         """The request's entry."""
-        return self._entries.get(request_id)
+        entry = self._entries.get(request_id) or self._over.get(request_id)
+        return OwnedRequest(request_id, entry, EntryState.CLOSED) if isinstance(entry, int) else entry
 
     def of_attempt_id(self, attempt_id: str) -> OwnedRequest | None:
         """The entry whose last attempt has that id; None where there is none, or a later attempt."""
         named = split(attempt_id)
-        entry = None if named is None else self._entries.get(named[0])
+        entry = None if named is None else self.get(named[0])
         return entry if entry is not None and named is not None and entry.attempt == named[1] else None
 
     def leased_on(self, replica_id: str) -> list[OwnedRequest]:
@@ -134,7 +141,7 @@ class Entries:
     def is_news(self, request_id: str, attempt: int) -> bool:
         """Whether that attempt is later than all that is known of its request, of which nothing waits and nothing is
         leased."""
-        entry = self._entries.get(request_id)
+        entry = self.get(request_id)
         return entry is None or (entry.state in OVER and entry.attempt < attempt)
 
     def begin(
@@ -146,28 +153,27 @@ class Entries:
         lease: Lease | None = None,
     ) -> OwnedRequest:
         """The entry of a request that is new here, or was over, or goes on with another attempt."""
-        entry = self._entries.get(request_id)
+        entry = self.get(request_id)
         if entry is None:
-            entry = self._entries[request_id] = OwnedRequest(request_id, attempt, state)
+            entry = OwnedRequest(request_id, attempt, state)
             self.counts[state] += 1
         else:
             self._change(entry, state)
         assert attempt >= entry.attempt, f"{request_id}: attempt {attempt} after {entry.attempt}"
         entry.attempt, entry.submitter, entry.lease = attempt, submitter, lease
         entry.adopted = entry.answered = False
-        if state in OVER:
-            self._remember(entry)
+        self._over.pop(request_id, None)
+        self._keep(entry)
         return entry
 
     def move(self, entry: OwnedRequest, state: EntryState) -> None:
         """The entry's next state, of the same attempt."""
-        was_over = entry.state in OVER
         self._change(entry, state)
         if state is EntryState.CLOSED:
             entry.lease = None
-        if state in OVER and not was_over:
+        if state in OVER:
             entry.submitter = entry.admission = None
-            self._remember(entry)
+            self._keep(entry)
 
     def place(self, entry: OwnedRequest, lease: Lease) -> None:
         """What waited has a lease, under the next attempt."""
@@ -200,20 +206,18 @@ class Entries:
             entry.lease.replica_id for entry in self if entry.state is EntryState.ORPHANED and entry.lease is not None
         }
 
-    def _remember(self, entry: OwnedRequest) -> None:
-        if not entry.attempt:  # it was never placed
-            self._forget(entry)
+    def _keep(self, entry: OwnedRequest) -> None:
+        if entry.state not in OVER:
+            self._entries[entry.request_id] = entry
             return
-        self._over.append((entry.request_id, entry.attempt))
+        self._entries.pop(entry.request_id, None)
+        if not entry.attempt:  # it was never placed
+            self.counts[entry.state] -= 1
+            return
+        self._over[entry.request_id] = entry.attempt if entry.state is EntryState.CLOSED else entry
         if len(self._over) > REMEMBERED:
-            request_id, attempt = self._over.popleft()
-            oldest = self._entries.get(request_id)
-            if oldest is not None and oldest.state in OVER and oldest.attempt == attempt:
-                self._forget(oldest)
-
-    def _forget(self, entry: OwnedRequest) -> None:
-        self.counts[entry.state] -= 1
-        del self._entries[entry.request_id]
+            _, oldest = self._over.popitem(last=False)
+            self.counts[EntryState.CLOSED if isinstance(oldest, int) else oldest.state] -= 1
 
 
 def split(attempt_id: str) -> tuple[str, int] | None:

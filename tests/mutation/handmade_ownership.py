@@ -31,9 +31,9 @@ OWNERSHIP = [
         ),
         ("what ended is remembered for ever", "if len(self._over) > REMEMBERED:", "if False:"),
         (
-            "what runs is forgotten with what ended before it",
-            "if oldest is not None and oldest.state in OVER and",
-            "if oldest is not None and",
+            "what waits again is forgotten with what ended before it",
+            "self._over.pop(request_id, None)\n        self._keep(entry)",
+            "self._keep(entry)",
         ),
     ),
     *patches_in(

@@ -107,8 +107,12 @@ def test_a_new_beginning_starts_afresh_and_never_with_an_earlier_attempt() -> No
     entry = table.begin("q", 1, S.RUNNING, Nobody(), lease())
     entry.adopted = entry.answered = True
     table.move(entry, S.CLOSED)
+    closed = table.get("q")
+    assert closed is not None
+    assert (closed.attempt, closed.state, closed.adopted, closed.answered) == (1, S.CLOSED, False, False)
     submitter = Nobody()
-    assert table.begin("q", 2, S.WAITING, submitter) is entry
+    entry = table.begin("q", 2, S.WAITING, submitter)
+    assert table.get("q") is entry
     assert (entry.attempt, entry.submitter, entry.lease, entry.adopted, entry.answered) == (
         2,
         submitter,
@@ -126,25 +130,46 @@ def test_a_new_beginning_starts_afresh_and_never_with_an_earlier_attempt() -> No
 def test_what_was_never_placed_is_forgotten_at_once() -> None:
     table = Entries()
     table.move(table.begin("q", 0, S.WAITING), S.CLOSED)
-    assert (list(table), +table.counts, table.live) == ([], {}, 0)
+    assert (list(table), table.get("q"), +table.counts, table.live) == ([], None, {}, 0)
+
+
+def known(table: Entries, *names: str) -> list[str]:
+    return [name for name in names if table.get(name) is not None]
 
 
 def test_the_last_that_ended_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 3)
     table = Entries()
-    for number in range(4):
-        table.begin(f"q{number}", 1, S.CLOSED)
-    assert [entry.request_id for entry in table] == ["q1", "q2", "q3"]
+    names = [f"q{number}" for number in range(7)]
+    for name in names[:4]:
+        table.begin(name, 1, S.CLOSED)
+    assert known(table, *names) == ["q1", "q2", "q3"]
     assert (table.counts[S.CLOSED], table.live) == (3, 0)
     revived = table.begin("q1", 1, S.WAITING)
     table.begin("q4", 1, S.CLOSED)
     assert table.get("q1") is revived, "what waits again is not forgotten for what it was"
+    assert known(table, *names) == ["q1", "q2", "q3", "q4"], "and counts no more among what ended"
     table.place(revived, lease(2))
     table.move(revived, S.ENDED)
-    table.move(revived, S.CLOSED)  # ends once
     table.begin("q5", 1, S.CLOSED)
+    table.move(revived, S.CLOSED)  # ends once, before q5
     table.begin("q6", 1, S.CLOSED)
-    assert [entry.request_id for entry in table] == ["q1", "q5", "q6"]
+    assert known(table, *names) == ["q1", "q5", "q6"]
+    table.begin("q2", 1, S.CLOSED)
+    assert known(table, *names) == ["q2", "q5", "q6"]
+    table.begin("q5", 2, S.CLOSED)
+    table.begin("q3", 1, S.CLOSED)
+    assert known(table, *names) == ["q2", "q3", "q5"], "its later attempt ended last"
+    assert (+table.counts, table.live) == ({S.CLOSED: 3}, 0)
+
+
+def test_what_ended_and_still_waits_for_its_account_is_forgotten_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 2)
+    table = Entries()
+    for name in ("q0", "q1", "q2"):
+        table.move(table.begin(name, 1, S.RUNNING, None, lease()), S.ENDED)
+    assert known(table, "q0", "q1", "q2") == ["q1", "q2"]
+    assert +table.counts == {S.ENDED: 2}
 
 
 @pytest.mark.parametrize(
