@@ -44,8 +44,8 @@ async def test_a_lease_that_was_declared_to_the_next_owner_and_overtaken_is_not_
     """Its request's wait is over in the same moment, so nobody submits it again."""
     dispatcher = make_dispatcher()
     dispatcher.replica_up(facts())
-    placement = await wait(dispatcher, request("a", wait_s=0.02))
-    await asyncio.sleep(0.03)
+    placement = await wait(dispatcher, request("a", wait_s=0.3))
+    await asyncio.sleep(0.31)
     owner = LaneOwner(SchedulingPolicy(), epoch=2, replicas=dispatcher.replicas)
     dispatcher.follow(owner)
     assert owner.entries.counts[EntryState.DECLARED] == 1
