@@ -89,3 +89,19 @@ def test_a_calibration_of_another_model_gives_the_hosts_part(tmp_path: Path) -> 
         refused = run("--out", str(tmp_path / "no.json"), "--host", str(path))
         assert refused.exit_code == 2
         assert named in " ".join((refused.output + refused.stderr).split())
+
+
+def test_a_pipeline_has_the_gpus_of_all_its_stages(tmp_path: Path) -> None:
+    text = Path(SPEC).read_text(encoding="utf-8")
+    staged = text.replace("settings:\n", "settings:\n      pipeline_parallel_size: 2\n", 1)
+    assert staged != text
+    (tmp_path / "spec.yaml").write_text(staged, encoding="utf-8")
+    out, plain = tmp_path / "costs.json", tmp_path / "plain.json"
+    arguments = ["costs", str(tmp_path / "spec.yaml"), "--gpu", "L40S", "--out", str(out)]
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert run("--out", str(plain)).exit_code == 0
+    file, single = read_cost_file(out), read_cost_file(plain)
+    assert file.hardware == "2 x L40S"
+    assert any("pipeline parallelism" in note for note in file.unmodelled)
+    assert file.engine.kv_tokens > single.engine.kv_tokens

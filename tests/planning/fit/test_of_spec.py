@@ -44,6 +44,15 @@ def test_a_spec_that_fits_is_shown_with_its_figures(tmp_path: Path) -> None:
     assert "usable spec" in said
 
 
+def test_a_pipeline_fits_where_one_gpu_does_not_hold_the_weights(tmp_path: Path) -> None:
+    text = spec_text(tmp_path, configs.QWEN3_32B, gpu="L40S")
+    code, said = check(tmp_path, text)
+    assert code == 1
+    assert "out of memory while loading" in said
+    code, said = check(tmp_path, text.replace("tensor_parallel_size: 1", "pipeline_parallel_size: 2"))
+    assert code == 0, said
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
