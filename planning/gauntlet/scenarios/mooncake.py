@@ -2,9 +2,9 @@
 
 Source: Dynamo's own replay of this trace failed abruptly when replicas took 100 to 120 s to start. The recording has 17
 minutes at an even rate. Policies are tuned on its first half and judged on its second, each repeated end to end, with
-prompts at a fifth of their length (they have 15,000 tokens). The sweep thins it to a wave between a quarter and all of
-it, with a climb of four minutes, and starts of 0 to 300 s. Policies keep the settings that they found at 60 s, and know
-the start-up time. A good policy looks one start-up time ahead.
+prompts, and what they share, at a fifth of their length (they have 15,000 tokens). The sweep thins it to a wave between
+a quarter and all of it, with a climb of four minutes, and starts of 0 to 300 s. Policies keep the settings that they
+found at 60 s, and know the start-up time. A good policy looks one start-up time ahead.
 """
 
 from functools import partial
