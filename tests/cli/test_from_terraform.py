@@ -19,6 +19,7 @@ from cluster.spec import AwsDeploy, ClusterSpec, load_spec, parse_spec
 
 OUTPUTS = Path(__file__).parents[1] / "infra" / "outputs.json"
 MODELS = "models: [{name: demo, source: demo, settings: {max_model_len: 1024}, replicas: {count: 1}}]\n"
+MODELS += f"tenants: [{{name: team, keys: ['sha256:{'0' * 64}']}}]\n"
 SPEC = """\
 # Our cell in Frankfurt.
 version: 1
@@ -73,6 +74,7 @@ def test_a_spec_gets_its_deploy_section_and_keeps_the_rest(tmp_path: Path, outpu
         ("gateways", None),
     ]
     assert (spec.gateway.timeouts.keep_alive_s, spec.gateway.lame_duck_s, spec.gateway.pool) == (960, 13, "gateways")
+    assert (spec.gateway.host, spec.gateway.allow_public) == ("0.0.0.0", True)
     for line in SPEC.splitlines():
         assert line in file.read_text().splitlines()
 
@@ -178,6 +180,13 @@ def test_gateways_that_do_not_stand_behind_the_load_balancer_are_named(tmp_path:
     status, printed, _ = run(tmp_path, outputs, SPEC.replace("gateway:\n", "gateway:\n  pool: l40s\n") + MODELS)
     assert status == 2
     assert "gateway.pool = 'l40s': allowed: gateways, a pool of gateways" in printed
+
+
+def test_without_tenants_no_gateway_is_opened_to_a_load_balancer(tmp_path: Path, outputs: dict[str, Any]) -> None:
+    text = SPEC + MODELS.splitlines()[0] + "\n"
+    status, printed, file = run(tmp_path, outputs, text)
+    assert (status, file.read_text()) == (2, text)
+    assert "gateway.host = '127.0.0.1': the load balancer cannot reach it; needed: 0.0.0.0" in printed
 
 
 def test_a_pool_that_only_one_of_them_has_is_named(tmp_path: Path, outputs: dict[str, Any]) -> None:
