@@ -21,6 +21,8 @@ GROUPS = {
         "key": "cli.operate:key",
         "up": "cli.up:up",
         "down": "cli.down:down",
+        "deploy": "cli.deploy:deploy",
+        "secrets": "cli.secrets:secrets",
     },
     "Observe": {
         "status": "cli.status:status",

@@ -7,23 +7,28 @@ files on each node.
 """
 
 import asyncio
+import hashlib
 import json
-from collections.abc import Mapping
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 from ray import serve
 
-from cluster.launch import KEYS_FILE, SECRET_FILE
-from cluster.spec import Artifacts, ClusterSpec, Model, Pool
+from cluster.launch import FETCH_SCRIPT, KEYS_FILE, SECRET_FILE
+from cluster.spec import Artifacts, ClusterSpec, Model, Pool, Region
 from deployments.cell.directory import find_directory, start_directory
+from deployments.cell.node_check import expected_versions, look_at_nodes, node_problems, paths_on_nodes
 from deployments.engine.deployment import engine_deployment
 from deployments.gateway.deployment import GATEWAY_APP, GatewayReplica
 from deployments.gateway.operators.live_spec import joined
 
 _SHORTEST_SECRET = 32
 """Characters."""
+_LOOK_S = 1.0
 
 
 class SecretsError(ValueError):
@@ -68,7 +73,10 @@ class DeployedGateway(GatewayReplica):
         """Serve calls it before the gateway counts as started, and at each change. Raises ValueError, which Serve
         reports."""
         async with self._changing:
+            await asyncio.to_thread(await_keys, self._secrets, user_config["keys"])
             spec = spec_of(self._frozen, user_config["live"], self._secrets)
+            if self._gateway is None:
+                await asyncio.to_thread(check_nodes, spec, spec.region(self._region))
             directory = find_directory()
             await directory.deployed.remote(spec.model_dump_json())
             if self._gateway is None:
@@ -77,6 +85,35 @@ class DeployedGateway(GatewayReplica):
                     self._start(spec, spec.region(self._region), self._folder, many_nodes=True)
                 )
                 await asyncio.shield(self._started)
+
+
+class NodesDiffer(ValueError):
+    """Nodes that cannot be part of the cell; the message names each of them."""
+
+
+def check_nodes(spec: ClusterSpec, region: Region) -> None:
+    """Raises NodesDiffer where a node that is there has other versions than the head, or lacks a file of the spec. A
+    pool whose nodes are still to come is no error."""
+    models = [model for model in spec.models if region in spec.regions_of(model)]
+    nodes = look_at_nodes(path for model in models for path in paths_on_nodes(model, spec).values())
+    problems = node_problems(spec, region, expected_versions(nodes), nodes)
+    if found := [problem for problem in problems if problem.startswith("node ")]:
+        raise NodesDiffer("; ".join(found))
+
+
+def await_keys(secrets: Path, digest: str, patience_s: float = 180.0) -> None:
+    """Returns when the file of the tenants' keys is that of the digest. Raises SecretsError if it is not in time.
+
+    A node of EC2 fetches it; Kubernetes replaces the file in a pod within two minutes or so.
+    """
+    deadline = time.monotonic() + patience_s
+    while keys_digest(tenant_keys(secrets) if (secrets / KEYS_FILE).exists() else {}) != digest:
+        if time.monotonic() > deadline:
+            raise SecretsError(f"{secrets / KEYS_FILE}: not the keys that were deployed, after {patience_s:g} s")
+        script = secrets.parent / FETCH_SCRIPT
+        if script.exists():
+            subprocess.run(["sh", str(script)], check=False)
+        time.sleep(_LOOK_S)
 
 
 def spec_of(frozen: Mapping[str, Any], live: Mapping[str, Any], secrets: Path) -> ClusterSpec:
@@ -90,6 +127,12 @@ def spec_of(frozen: Mapping[str, Any], live: Mapping[str, Any], secrets: Path) -
                 raise SecretsError(f"{secrets / KEYS_FILE}: has no keys of tenant {tenant['name']!r}")
             tenant["keys"] = keys[tenant["name"]]
     return ClusterSpec.model_validate(content)
+
+
+def keys_digest(keys: Mapping[str, Sequence[str]]) -> str:
+    """Twelve hexadecimal digits by which one set of the tenants' keys differs from another."""
+    content = json.dumps({name: list(of) for name, of in keys.items()}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def tenant_keys(secrets: Path) -> dict[str, list[str]]:

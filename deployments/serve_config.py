@@ -5,14 +5,13 @@ and what may change while the cell runs stands where Serve restarts nothing for 
 deployments). The tenants' keys are left out: they come from a file on each node.
 """
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from cluster.launch import cell_folder
 from cluster.spec import ClusterSpec, Model, Pool, Region
 from deployments.app import app_name, scaling_options
+from deployments.deployed import keys_digest
 from deployments.engine.deployment import deployment_name, shutdown_s
 from deployments.gateway.deployment import GATEWAY_APP, gateway_options
 from deployments.gateway.operators.live_spec import split_live
@@ -49,12 +48,6 @@ def _gateways(spec: ClusterSpec, region: Region) -> dict[str, Any]:
     user_config = {"live": live, "keys": keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})}
     deployment = {**gateway_options(spec, region, many_nodes=True), "user_config": user_config}
     return _application(GATEWAY_APP, _GATEWAY_BUILDER, arguments, deployment)
-
-
-def keys_digest(keys: Mapping[str, Sequence[str]]) -> str:
-    """Twelve hexadecimal digits by which one set of the tenants' keys differs from another."""
-    content = json.dumps({name: list(of) for name, of in keys.items()}, sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def deployed_content(spec: ClusterSpec) -> dict[str, Any]:

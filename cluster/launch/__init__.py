@@ -1,17 +1,36 @@
 """Renders what brings a region's Ray cluster up: pure functions from a spec to files."""
 
 from cluster.launch.environment import RAY_ENVIRONMENT
-from cluster.launch.nodes import KEYS_FILE, SECRET_FILE, TOKEN_FILE, cell_folder, service_name
+from cluster.launch.kuberay import MANIFESTS, TOKEN_KEY, kubernetes_files, secret_name
+from cluster.launch.nodes import (
+    DASHBOARD_PORT,
+    FETCH_SCRIPT,
+    KEYS_FILE,
+    SECRET_FILE,
+    TOKEN_FILE,
+    aws_region,
+    cell_folder,
+    default_secret,
+)
+from cluster.launch.problems import deploy_problems
 from cluster.launch.ray_yaml import RAY_YAML, SECRETS, launcher_files
 
 __all__ = [
+    "DASHBOARD_PORT",
+    "FETCH_SCRIPT",
     "KEYS_FILE",
+    "MANIFESTS",
     "RAY_ENVIRONMENT",
     "RAY_YAML",
     "SECRETS",
     "SECRET_FILE",
     "TOKEN_FILE",
+    "TOKEN_KEY",
+    "aws_region",
     "cell_folder",
+    "default_secret",
+    "deploy_problems",
+    "kubernetes_files",
     "launcher_files",
-    "service_name",
+    "secret_name",
 ]

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 
 from cluster.launch.environment import JOINED_ENVIRONMENT, RAY_ENVIRONMENT
 from cluster.node_labels import POOL
-from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region, SecretSource
+from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 
 HEAD_SCRIPT = "node/start-head"
 WORKER_SCRIPT = "node/start-worker"
 INSTALL_SCRIPT = "node/install-head-service"
+FETCH_SCRIPT = "node/fetch-secrets"
 UNIT = "node/head.service"
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265
@@ -36,6 +37,8 @@ def node_files(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeplo
         HEAD_SCRIPT: _head_script(cell, region, deploy),
         WORKER_SCRIPT: _worker_script(cell, region, deploy),
     }
+    if deploy.secrets.kind == "aws":
+        files[FETCH_SCRIPT] = _fetch_script(cell, region, deploy)
     if deploy.head_service == "systemd":
         files |= {UNIT: _unit(cell, deploy), INSTALL_SCRIPT: _install_script(cell)}
     return files
@@ -99,12 +102,18 @@ def _prologue(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -> Ite
     yield from _exports({name: shlex.quote(value) for name, value in deploy.environment.items()})
     yield 'mkdir -p "$folder/run/logs"; chmod 700 "$folder" "$folder/run"'
     if deploy.secrets.kind == "aws":
-        yield " ".join(_fetch_secrets(cell, deploy.secrets, aws_region(region)))
+        yield f'sh "$folder/{FETCH_SCRIPT}"'
     yield "ulimit -n 65536 2>/dev/null || true"
 
 
-def _fetch_secrets(cell: str, secrets: SecretSource, aws: str) -> Iterable[str]:
-    yield f'raylane secrets fetch {secrets.name or default_secret(cell)} --aws-region {aws} --into "$folder/secrets"'
+def _fetch_script(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -> str:
+    name, aws = deploy.secrets.name or default_secret(cell), aws_region(region)
+    return _script(
+        "# Fetches the cell's secrets with the instance's role, before Ray starts and when the tenants' keys change.",
+        "set -eu",
+        f'export PATH="{deploy.venv}/bin:$PATH"',
+        f'raylane secrets fetch {name} --aws-region {aws} --into "$HOME/{cell_folder(cell)}/secrets"',
+    )
 
 
 def default_secret(cell: str) -> str:
@@ -125,11 +134,6 @@ def _exports(variables: Mapping[str, str]) -> Iterable[str]:
 
 def _script(*lines: str) -> str:
     return "\n".join(["#!/bin/sh", *lines]) + "\n"
-
-
-def service_name(cell: str) -> str:
-    """The systemd unit of a cell's head."""
-    return f"raylane-head-{cell}.service"
 
 
 def _unit(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
@@ -160,7 +164,7 @@ WantedBy=multi-user.target
 
 
 def _install_script(cell: str) -> str:
-    service = service_name(cell)
+    service = f"raylane-head-{cell}.service"
     return _script(
         f"# Installs and restarts the systemd unit of {cell}'s head. Needs root, or sudo without a password.",
         "set -eu",

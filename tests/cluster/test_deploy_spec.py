@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from cluster.spec import KubernetesDeploy, SpecError
-from tests.cluster.launch.specs import AWS, LOCAL, changed, spec_of
-
-KUBERNETES: dict[str, Any] = {
-    "name": "eu",
-    "pools": [{"name": "gpu", "accelerator": "H100", "gpus_per_node": 8}],
-    "deploy": {"provider": "kubernetes", "image": "registry/raylane:1", "pools": [{"pool": "gpu", "memory_gib": 64}]},
-}
+from tests.cluster.launch.specs import AWS, KUBERNETES, LOCAL, changed, spec_of
 
 
 @pytest.mark.parametrize(
@@ -33,10 +27,10 @@ KUBERNETES: dict[str, Any] = {
         (changed(AWS, key_name="mine"), "key_name = 'mine': needs `ssh_key`"),
         (changed(AWS, ssh_key="~/k"), "ssh_key = '~/k': needs `key_name`"),
         (
-            changed(AWS, pools=[{**AWS["deploy"]["pools"][0], "max": 1}, AWS["deploy"]["pools"][1]]),  # type: ignore[index]
+            changed(AWS, pools=[{**AWS["deploy"]["pools"][0], "max": 1}, AWS["deploy"]["pools"][1]]),
             "pools.l40s.nodes = 2, but `deploy` gives it 2 to 1 nodes",
         ),
-        (changed(AWS, pools=AWS["deploy"]["pools"][:1]), "nothing is said of pool 'spot'"),  # type: ignore[index]
+        (changed(AWS, pools=AWS["deploy"]["pools"][:1]), "nothing is said of pool 'spot'"),
         (changed(KUBERNETES, secrets={"kind": "file"}), "secrets.kind = 'file': allowed: kubernetes"),
         (changed(KUBERNETES, model_cache={}), "allowed: host_path, or size_gib"),
         ({**LOCAL, "name": "a.b"}, "the cell's name 'team-a.b' names hosts"),

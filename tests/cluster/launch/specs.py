@@ -7,7 +7,7 @@ import yaml
 from cluster.spec import ClusterSpec, parse_spec
 
 MODEL = {"name": "demo", "source": "demo", "settings": {"max_model_len": 1024}, "replicas": {"count": 2}}
-LOCAL = {
+LOCAL: dict[str, Any] = {
     "name": "here",
     "pools": [
         {"name": "cpu", "nodes": 2, "cpus_per_node": 2},
@@ -26,7 +26,7 @@ LOCAL = {
         "environment": {"HF_HOME": "/srv/it's here"},
     },
 }
-AWS = {
+AWS: dict[str, Any] = {
     "name": "us-east-1",
     "pools": [
         {"name": "l40s", "accelerator": "L40S", "nodes": 2, "gpus_per_node": 4, "cpus_per_node": 48},
@@ -43,6 +43,27 @@ AWS = {
             {"pool": "spot", "instance_type": "g6e.12xlarge", "min": 0, "max": 4},
         ],
     },
+}
+
+KUBERNETES: dict[str, Any] = {
+    "name": "eu",
+    "pools": [{"name": "gpu", "accelerator": "H100", "gpus_per_node": 8, "cpus_per_node": 64}],
+    "deploy": {
+        "provider": "kubernetes",
+        "image": "registry/raylane:1",
+        "pools": [
+            {
+                "pool": "gpu",
+                "memory_gib": 64,
+                "node_selector": {"gpu": "h100"},
+                "tolerations": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+            }
+        ],
+    },
+}
+PUBLIC: dict[str, Any] = {
+    "gateway": {"host": "0.0.0.0", "allow_public": True},
+    "tenants": [{"name": "search", "keys": ["sha256:" + "ab" * 32], "weight": 2}],
 }
 
 

@@ -1,0 +1,5 @@
+"""`raylane deploy`: renders a spec for each region, shows what changes, and applies it."""
+
+from cli.deploy.command import deploy
+
+__all__ = ["deploy"]

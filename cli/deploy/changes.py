@@ -1,0 +1,77 @@
+"""What a deployment would change, in words: regions, models, tenants and classes that it touches, then the files.
+
+Pure.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cli.deploy.rendering import Rendering
+from cli.deploy.state import Applied
+
+_KINDS = {"models": "model", "tenants": "tenant", "classes": "class", "lanes": "lane"}
+_CONTEXT_LINES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeployPlan:
+    """What is to do in one region. `touched` are sentences; `diffs` the lines of the files' differences."""
+
+    rendering: Rendering
+    keys: str
+    cluster: bool
+    applications: bool
+    secrets: bool
+    touched: Sequence[str]
+    diffs: Sequence[str]
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.cluster or self.applications or self.secrets)
+
+
+def plan_of(rendering: Rendering, keys: str, applied: Applied) -> DeployPlan:
+    """`keys`: the digest of the tenants' keys."""
+    cluster = applied.cluster != rendering.cluster_digest
+    applications = applied.applications != rendering.applications_digest
+    touched = list(_touched(rendering, applied, cluster, applied.keys != keys))
+    diffs = list(_diffs(applied.files, rendering.files))
+    return DeployPlan(rendering, keys, cluster, applications, applied.keys != keys, touched, diffs)
+
+
+def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) -> Iterator[str]:
+    where = f"region {rendering.region}"
+    if applied.content is None:
+        yield f"{where}: {'the deployment goes on' if applied.files else 'a new cell'} ({rendering.provider})"
+    elif cluster and rendering.provider != "kubernetes":
+        yield f"{where}: the Ray cluster changes; its nodes restart"
+    for section, word in _KINDS.items():
+        old, new = _named(applied.content or {}, section), _named(rendering.content, section)
+        for name in new:
+            if name not in old:
+                yield f"{where}: {word} {name!r} is added"
+            elif new[name] != old[name]:
+                yield f"{where}: {word} {name!r} changes: {', '.join(_differing(old[name], new[name]))}"
+        yield from (f"{where}: {word} {name!r} is removed" for name in old if name not in new)
+    if applied.content is not None:
+        for key in _differing(applied.content, rendering.content):
+            if key not in _KINDS:
+                yield f"{where}: {key} changes"
+        if keys:
+            yield f"{where}: the tenants' keys change"
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+
+
+def _named(content: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in content.get(section, [])}
+
+
+def _diffs(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted({*old, *new}):
+        before, after = old.get(name, "").splitlines(), new.get(name, "").splitlines()
+        yield from difflib.unified_diff(before, after, f"applied/{name}", f"new/{name}", lineterm="", n=_CONTEXT_LINES)

@@ -1,0 +1,125 @@
+"""`raylane deploy`: the command. It renders each region, says what would change, asks, and applies."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from autoscaling.from_spec import scaling_problems
+from cli.console import complain, console, fail
+from cli.deploy.changes import DeployPlan, plan_of
+from cli.deploy.kubectl import Kubernetes
+from cli.deploy.rendering import rendering_of
+from cli.deploy.state import DeployState, StateError, write_files
+from cli.deploy.steps import DeployError, Hosts
+from cluster.launch import aws_region, default_secret, deploy_problems
+from cluster.secrets import AwsSecret, SecretsFolder, SecretsUnavailable
+from cluster.spec import ClusterSpec, KubernetesDeploy, Region, SpecError, load_spec, parse_spec
+from deployments.deployed import keys_digest
+
+
+def deploy(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec; its regions say where they run.")],
+    region: Annotated[str | None, typer.Option(help="Only this region. Default: all that say where they run.")] = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Only show what would change.")] = False,
+    render: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Only write the files, to FOLDER/REGION/. Reads no secret.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply without asking.")] = False,
+) -> None:
+    """Bring a spec's cells up on your machines, EC2 or Kubernetes, or change them. Repeating it changes nothing."""
+    cluster, unplaced = _load(spec)
+    regions = _chosen(cluster, region)
+    if problems := [line for one in regions for line in deploy_problems(unplaced, unplaced.region(one.name))]:
+        fail("\n  ".join(["the spec cannot be deployed:", *problems]), code=2)
+    if render is not None:
+        for one in regions:
+            write_files(render / one.name, rendering_of(cluster, unplaced, one).files)
+            console.print(f"rendered: {escape(str(render / one.name))}")
+        return
+    failed = False
+    for one in regions:
+        try:
+            _deploy_region(cluster, unplaced, one, only_diff=diff, asks=not yes)
+        except (DeployError, SecretsUnavailable, StateError, OSError) as error:
+            complain(f"region {one.name}: {error}", hint="repeat `raylane deploy`: it goes on where it stopped")
+            failed = True
+    if failed:
+        raise typer.Exit(1)
+
+
+def _load(path: Path) -> tuple[ClusterSpec, ClusterSpec]:
+    """The spec, and the spec with its paths as they are written."""
+    try:
+        spec = load_spec(path)
+        unplaced = parse_spec(path.read_text(encoding="utf-8"), str(path))
+    except SpecError as error:
+        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    if problems := scaling_problems(spec, read_costs=False):
+        fail("; ".join(problems), code=2)
+    return spec, unplaced
+
+
+def _chosen(spec: ClusterSpec, name: str | None) -> list[Region]:
+    try:
+        regions = list(spec.regions) if name is None else [spec.region(name)]
+    except ValueError as error:
+        fail(str(error), code=2)
+    if name is None:
+        regions = [one for one in regions if one.deploy is not None]
+    if not regions:
+        fail("no region of the spec says where it runs; needed: regions.*.deploy (docs/operations.md)", code=2)
+    return regions
+
+
+def _deploy_region(spec: ClusterSpec, unplaced: ClusterSpec, region: Region, *, only_diff: bool, asks: bool) -> None:
+    """Raises DeployError, SecretsUnavailable, StateError, OSError."""
+    state = DeployState(spec.cell_name(region))
+    keys = {tenant.name: tenant.keys for tenant in spec.tenants}
+    with state.lock() as is_ours:
+        if not is_ours:
+            raise DeployError(f"another `raylane deploy` of {spec.cell_name(region)!r} is running")
+        plan = plan_of(rendering_of(spec, unplaced, region), keys_digest(keys), state.applied())
+        _show(plan)
+        if only_diff:
+            return
+        target = _target(spec, region, state)
+        if plan.is_nothing and target.is_up():
+            console.print(f"region {region.name}: nothing to do; the cell has this spec.")
+            return
+        if plan.is_nothing:
+            console.print(f"region {region.name}: the spec is applied, but the cell does not answer: applying it again")
+        if asks and not _confirmed(region):
+            console.print("Nothing was changed.")
+            return
+        target.apply(plan)
+    console.print(f"[bold green]region {region.name}: ready[/]")
+
+
+def _show(plan: DeployPlan) -> None:
+    for line in plan.touched:
+        console.print(f"  {escape(line)}")
+    for line in plan.diffs:
+        style = "green" if line.startswith("+") else "red" if line.startswith("-") else None
+        console.print(escape(line), style=style)
+
+
+def _confirmed(region: Region) -> bool:
+    if not sys.stdin.isatty():
+        fail(f"region {region.name}: not applied; standard input is no terminal to ask at", hint="--yes", code=2)
+    return typer.confirm(f"Apply this to region {region.name}?")
+
+
+def _target(spec: ClusterSpec, region: Region, state: DeployState) -> Hosts | Kubernetes:
+    deploy = region.deploy
+    assert deploy is not None
+    if isinstance(deploy, KubernetesDeploy):
+        return Kubernetes(spec, region, deploy, state)
+    cell = spec.cell_name(region)
+    if deploy.secrets.kind == "aws":
+        secret = AwsSecret(deploy.secrets.name or default_secret(cell), aws_region(region))
+        return Hosts(spec, region, deploy, state, secret)
+    folder = state.secrets if deploy.secrets.folder is None else Path(deploy.secrets.folder).expanduser()
+    return Hosts(spec, region, deploy, state, SecretsFolder(folder))

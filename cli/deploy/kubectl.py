@@ -1,0 +1,109 @@
+"""A region on Kubernetes: its Secret and its objects, by `kubectl apply --server-side`."""
+
+import base64
+import json
+import subprocess
+from collections.abc import Mapping
+from typing import Any
+
+from cli.console import console
+from cli.deploy.changes import DeployPlan
+from cli.deploy.state import DeployState
+from cli.deploy.steps import DeployError, finished
+from cluster.launch import KEYS_FILE, MANIFESTS, SECRET_FILE, TOKEN_KEY, secret_name
+from cluster.secrets import CellSecrets, kept
+from cluster.spec import ClusterSpec, KubernetesDeploy, Region
+
+_MANAGER = "raylane"
+
+
+class Kubernetes:
+    """`kubectl` with the spec's context and namespace."""
+
+    def __init__(self, spec: ClusterSpec, region: Region, deploy: KubernetesDeploy, state: DeployState) -> None:
+        self._cell = spec.cell_name(region)
+        self._deploy = deploy
+        self._secret = secret_name(spec, region, deploy)
+        self._state = state
+        self._keys = {tenant.name: tenant.keys for tenant in spec.tenants}
+        self._patience_s = max(model.health.startup_s for model in spec.models)
+        context = [] if deploy.context is None else ["--context", deploy.context]
+        self._kubectl = ["kubectl", *context, "--namespace", deploy.namespace]
+
+    def is_reachable(self) -> bool:
+        """Whether the API server answers."""
+        try:
+            self._ask("get", "--raw", "/version", "--request-timeout=10s")
+        except DeployError:
+            return False
+        return True
+
+    def is_up(self) -> bool:
+        """Whether the cell's objects are there."""
+        try:
+            self._ask("get", f"rayservice/{self._cell}", "--output=name")
+        except DeployError:
+            return False
+        return True
+
+    def to_run(self) -> list[str]:
+        """What applies the plan by hand, where this machine does not reach the cluster."""
+        kubectl = " ".join(self._kubectl)
+        return [
+            f"{kubectl} create namespace {self._deploy.namespace}",
+            f"{kubectl} create secret generic {self._secret} --from-file={SECRET_FILE}=FILE "
+            f"--from-file={TOKEN_KEY}=FILE --from-file={KEYS_FILE}=FILE",
+            f"{kubectl} apply --server-side --field-manager={_MANAGER} -f {self._state.files / MANIFESTS}",
+        ]
+
+    def read(self) -> CellSecrets | None:
+        """What the Secret holds; None: there is none. Raises DeployError, SecretsUnavailable."""
+        found = self._ask("get", f"secret/{self._secret}", "--ignore-not-found", "--output=json")
+        if not found.strip():
+            return None
+        data = {key: base64.b64decode(value).decode() for key, value in json.loads(found).get("data", {}).items()}
+        text = {"secret": data.get(SECRET_FILE, ""), "ray_token": data.get(TOKEN_KEY, "")}
+        keys = json.loads(data.get(KEYS_FILE) or "{}")
+        return CellSecrets.from_json(json.dumps({**text, "tenant_keys": keys}), f"Secret {self._secret!r}")
+
+    def write(self, content: CellSecrets) -> None:
+        """Raises DeployError."""
+        self._apply_object(self._secret_object(content))
+
+    def apply(self, plan: DeployPlan) -> None:
+        """Raises DeployError, SecretsUnavailable."""
+        self._state.write_files(plan.rendering.files)
+        if not self.is_reachable():
+            commands = "\n  ".join(self.to_run())
+            raise DeployError(f"kubectl reaches no cluster from here; to apply the files where it does:\n  {commands}")
+        self._apply_object({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._deploy.namespace}})
+        kept(self, self._keys)
+        manifests = str(self._state.files / MANIFESTS)
+        console.print(self._ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", manifests).strip())
+        applied = self._state.applied()
+        self._state.record(
+            applied.model_copy(update={"cluster": plan.rendering.cluster_digest, "files": dict(plan.rendering.cluster)})
+        )
+        console.print(f"waiting for rayservice/{self._cell} ...")
+        self._ask("wait", f"rayservice/{self._cell}", "--for=condition=Ready", f"--timeout={self._patience_s:.0f}s")
+        self._state.record(finished(plan))
+
+    def _secret_object(self, content: CellSecrets) -> Mapping[str, Any]:
+        keys = json.dumps({name: list(of) for name, of in content.tenant_keys.items()}, sort_keys=True)
+        texts = {SECRET_FILE: content.secret, TOKEN_KEY: content.ray_token, KEYS_FILE: keys}
+        metadata = {"name": self._secret, "namespace": self._deploy.namespace}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": texts}
+
+    def _apply_object(self, content: Mapping[str, Any]) -> None:
+        """By standard input: nothing of it stands in a file or on a command line."""
+        self._ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", "-", body=json.dumps(content))
+
+    def _ask(self, *arguments: str, body: str | None = None) -> str:
+        try:
+            command = [*self._kubectl, *arguments]
+            done = subprocess.run(command, input=body or "", capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise DeployError(f"kubectl: cannot be run: {error.strerror}") from error
+        if done.returncode:
+            raise DeployError(f"kubectl {arguments[0]}: {done.stderr.strip()[:500]}")
+        return done.stdout

@@ -1,0 +1,83 @@
+"""What of a spec cannot be deployed where a region runs, though it is valid: each problem names the key, the value and
+what is allowed. Nothing of a spec is lost in silence on its way to a cell."""
+
+import ipaddress
+from collections.abc import Iterator
+
+from cluster.spec import ClusterSpec, KubernetesDeploy, Model, Region
+
+
+def deploy_problems(spec: ClusterSpec, region: Region) -> list[str]:
+    """A line for each problem. `spec` is read without its folder: its relative paths are as written."""
+    if region.deploy is None:
+        return [f"regions.{region.name}.deploy: missing; needed: where the region runs (local, aws or kubernetes)"]
+    found = [*_gateways(spec, region), *_paths(spec, region)]
+    if isinstance(region.deploy, KubernetesDeploy):
+        found += _kubernetes(spec, region, region.deploy)
+    return found
+
+
+def _gateways(spec: ClusterSpec, region: Region) -> Iterator[str]:
+    assert region.deploy is not None
+    gateway = spec.gateway
+    pools = {pool.name: pool.nodes for pool in spec.gateway_pools(region)}
+    nodes = sum(one.bounds(pools[one.pool])[1] for one in region.deploy.pools if one.pool in pools)
+    where = f"of {', '.join(pools)} in {region.name}"
+    if gateway.replicas > nodes:
+        yield f"gateway.replicas = {gateway.replicas}: allowed: at most {nodes}, one for each node {where}"
+    address = ipaddress.ip_address(gateway.host)
+    if not address.is_loopback and not address.is_unspecified and nodes > 1:
+        yield (
+            f"gateway.host = {gateway.host!r}: no address of each node {where}; allowed: 0.0.0.0, ::, or a loopback "
+            "address"
+        )
+
+
+def _kubernetes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> Iterator[str]:
+    if ipaddress.ip_address(spec.gateway.host).is_loopback:
+        yield (
+            f"gateway.host = {spec.gateway.host!r}: nobody reaches a pod's loopback; allowed on Kubernetes: 0.0.0.0 or "
+            "::, with allow_public and tenants"
+        )
+    if not spec.artifacts.cache.startswith(("/", "~/")):
+        yield f"artifacts.cache = {spec.artifacts.cache!r}: allowed on Kubernetes: an absolute path, or one below ~/"
+    pools = {pool.name: pool for pool in region.pools}
+    gateways = {pool.name for pool in spec.gateway_pools(region)}
+    pods = sum(one.bounds(pools[one.pool].nodes)[1] for one in deploy.pools if one.pool in gateways)
+    if spec.gateway.replicas < pods:
+        yield (
+            f"gateway.replicas = {spec.gateway.replicas}: allowed on Kubernetes: {pods}, one for each pod of "
+            f"{', '.join(sorted(gateways))}: a pod of these pools is ready when its gateway is; gateway.pool names a "
+            "smaller pool"
+        )
+    for one in deploy.pools:
+        if pools[one.pool].cpus_per_node is None:
+            yield f"regions.{region.name}.pools.{one.pool}.cpus_per_node: missing; a pod asks for so many"
+
+
+def _paths(spec: ClusterSpec, region: Region) -> Iterator[str]:
+    """A path of the machine that deploys says nothing on a node."""
+    places = {
+        "gateway.trace_file": spec.gateway.trace_file,
+        "gateway.decision_log": spec.gateway.decision_log,
+        "gateway.simulator_error": spec.gateway.simulator_error,
+        "autoscaling.costs": spec.autoscaling.costs,
+    }
+    for model in spec.models:
+        if region in spec.regions_of(model):
+            places |= {f"models.{model.name}.{key}": path for key, path in _paths_of(model).items()}
+    for key, path in places.items():
+        if path is not None and not path.startswith("/"):
+            yield f"{key} = {path!r}: allowed in a deployed cell: an absolute path, the same on each node"
+
+
+def _paths_of(model: Model) -> dict[str, str | None]:
+    template = model.settings.chat_template  # a file, or the template itself
+    places = {
+        "step_log": model.step_log,
+        "simulated.costs": None if model.simulated is None else model.simulated.costs,
+        "autoscaling.costs": None if model.autoscaling is None else model.autoscaling.costs,
+        "settings.chat_template": None if template is None or "{" in template else template,
+    }
+    sources = {"source": model.source, **{f"adapters.{one.name}.source": one.source for one in model.adapters}}
+    return places | {key: path for key, path in sources.items() if path.startswith(("./", "../", "~"))}

@@ -1,0 +1,174 @@
+"""The secrets of a deployed cell: the cluster's own, Ray's token, and the digests of the tenants' keys.
+
+On a node they are three files in one folder, for their owner alone. They come from a folder of the machine that
+deploys, from AWS Secrets Manager, or from a Kubernetes Secret that the pod mounts; nothing else ever holds them, and
+no command line does.
+"""
+
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cluster.launch import KEYS_FILE, SECRET_FILE, TOKEN_FILE
+
+Keys = Mapping[str, Sequence[str]]
+"""The digests of the tenants' keys, by tenant."""
+
+
+class SecretsUnavailable(RuntimeError):
+    """The secrets cannot be read or written; the message says where, and never what they are."""
+
+
+class _Content(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    secret: str = Field(min_length=32)
+    ray_token: str = Field(min_length=32)
+    tenant_keys: dict[str, list[str]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CellSecrets:
+    """The content. It is never printed."""
+
+    secret: str
+    ray_token: str
+    tenant_keys: Keys
+
+    @classmethod
+    def new(cls, tenant_keys: Keys) -> "CellSecrets":
+        """Fresh ones, of 256 random bits each."""
+        return cls(secrets.token_hex(32), secrets.token_hex(32), tenant_keys)
+
+    def with_keys(self, tenant_keys: Keys) -> "CellSecrets":
+        return CellSecrets(self.secret, self.ray_token, tenant_keys)
+
+    def to_json(self) -> str:
+        """As AWS Secrets Manager keeps them."""
+        keys = {name: list(of) for name, of in self.tenant_keys.items()}
+        return json.dumps({"secret": self.secret, "ray_token": self.ray_token, "tenant_keys": keys}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str, source: str) -> "CellSecrets":
+        """Raises SecretsUnavailable."""
+        try:
+            content = _Content.model_validate_json(text)
+        except ValidationError as error:
+            keys = ", ".join(sorted({".".join(map(str, one["loc"])) or "the whole" for one in error.errors()}))
+            raise SecretsUnavailable(
+                f"{source}: {keys}: not usable; allowed: JSON with secret and ray_token of at least 32 characters, and "
+                "tenant_keys"
+            ) from None
+        return cls(content.secret, content.ray_token, content.tenant_keys)
+
+
+class SecretStore(Protocol):
+    """Where a cell's secrets are kept."""
+
+    def read(self) -> CellSecrets | None:
+        """None: it has none yet. Raises SecretsUnavailable."""
+
+    def write(self, content: CellSecrets) -> None:
+        """Raises SecretsUnavailable."""
+
+
+def kept(store: SecretStore, tenant_keys: Keys) -> CellSecrets:
+    """The secrets with these keys: those that are kept, else fresh ones, which are kept from now on. Raises
+    SecretsUnavailable."""
+    known = store.read()
+    content = CellSecrets.new(tenant_keys) if known is None else known.with_keys(tenant_keys)
+    if known is None or known.to_json() != content.to_json():
+        store.write(content)
+    return content
+
+
+class SecretsFolder:
+    """Three files in one folder, for their owner alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self) -> CellSecrets | None:
+        """None: it has none, or writing the first ones was broken off. Raises SecretsUnavailable."""
+        folder = self.folder
+        try:
+            texts = {
+                name: (folder / name).read_text(encoding="utf-8").strip() if (folder / name).exists() else None
+                for name in (SECRET_FILE, TOKEN_FILE, KEYS_FILE)
+            }
+            keys = json.loads(texts[KEYS_FILE] or "{}")
+        except (OSError, ValueError) as error:
+            raise SecretsUnavailable(f"{folder}: cannot be read: {error}") from error
+        secret, token = texts[SECRET_FILE], texts[TOKEN_FILE]
+        if token is None:  # it is written last, and used by nobody before
+            return None
+        if secret is None:
+            raise SecretsUnavailable(f"{folder / SECRET_FILE}: missing, though {TOKEN_FILE} is there")
+        text = json.dumps({"secret": secret, "ray_token": token, "tenant_keys": keys})
+        return CellSecrets.from_json(text, str(folder))
+
+    def write(self, content: CellSecrets) -> None:
+        """Writes what differs, each file in one move. Raises SecretsUnavailable."""
+        folder = self.folder
+        keys = json.dumps({name: list(of) for name, of in content.tenant_keys.items()}, sort_keys=True)
+        texts = {KEYS_FILE: keys, SECRET_FILE: content.secret, TOKEN_FILE: content.ray_token}
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.chmod(0o700)
+            for name, text in texts.items():
+                if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text:
+                    _write_private(folder / name, text)
+        except OSError as error:
+            raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # of mode 0600
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(draft, path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+class AwsSecret:
+    """One secret of AWS Secrets Manager, with boto3's own credential chain."""
+
+    def __init__(self, name: str, region: str) -> None:
+        import boto3
+
+        self.name = name
+        self._client: Any = boto3.client("secretsmanager", region_name=region)
+
+    def read(self) -> CellSecrets | None:
+        """None: there is no such secret. Raises SecretsUnavailable."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            text = self._client.get_secret_value(SecretId=self.name)["SecretString"]
+        except self._client.exceptions.ResourceNotFoundException:
+            return None
+        except (BotoCoreError, ClientError, KeyError) as error:
+            raise SecretsUnavailable(f"secret {self.name!r} of AWS Secrets Manager: {error}") from error
+        return CellSecrets.from_json(text, f"secret {self.name!r} of AWS Secrets Manager")
+
+    def write(self, content: CellSecrets) -> None:
+        """Makes it, or gives it a new version. Raises SecretsUnavailable."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            try:
+                self._client.create_secret(Name=self.name, SecretString=content.to_json())
+            except self._client.exceptions.ResourceExistsException:
+                self._client.put_secret_value(SecretId=self.name, SecretString=content.to_json())
+        except (BotoCoreError, ClientError) as error:
+            raise SecretsUnavailable(f"secret {self.name!r} of AWS Secrets Manager: {error}") from error

@@ -1,0 +1,140 @@
+"""`raylane deploy`: what it says before it changes anything, what it refuses, and that the rendered examples are those
+of their spec."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cli.deploy.changes import DeployPlan, plan_of
+from cli.deploy.rendering import rendering_of
+from cli.deploy.state import Applied
+from cli.deploy.steps import finished
+from cli.main import app
+from cluster.spec import ClusterSpec, load_spec
+from tests.cluster.launch.specs import KUBERNETES, LOCAL, MODEL, PUBLIC, changed, spec_of
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "infra" / "specs" / "three-providers.yaml"
+GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
+
+
+def plan(new: ClusterSpec, old: ClusterSpec | None = None) -> DeployPlan:
+    applied = Applied()
+    if old is not None:
+        applied = finished(plan_of(rendering_of(old, old, old.regions[0]), "keys", applied))
+    return plan_of(rendering_of(new, new, new.regions[0]), "keys", applied)
+
+
+def test_the_rendered_examples_are_those_of_their_spec() -> None:
+    spec = load_spec(EXAMPLE)
+    for region in spec.regions:
+        folder = ROOT / "infra" / "rendered" / region.name
+        found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+        assert found == rendering_of(spec, spec, region).files, (
+            "stale: raylane deploy infra/specs/three-providers.yaml --render infra/rendered"
+        )
+    assert {path.name for path in (ROOT / "infra" / "rendered").iterdir()} == {one.name for one in spec.regions}
+
+
+def test_the_same_spec_is_nothing_to_do() -> None:
+    again = plan(spec_of(LOCAL), spec_of(LOCAL))
+    assert again.is_nothing
+    assert (again.touched, again.diffs) == ([], [])
+
+
+def test_a_new_cell_is_told_of_in_full() -> None:
+    first = plan(spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"]))
+    assert first.touched[0] == "region here: a new cell (local)"
+    assert {"region here: model 'demo' is added", "region here: tenant 'search' is added"} <= set(first.touched)
+    assert any(line.startswith("+head_start_ray_commands") for line in first.diffs)
+    assert not any("ab" * 32 in line for line in first.diffs)
+
+
+@pytest.mark.parametrize(
+    ("sections", "words", "cluster"),
+    [
+        ({"models": [{**MODEL, "replicas": {"count": 3}}]}, "region here: model 'demo' changes: replicas", False),
+        ({"models": [MODEL, {**MODEL, "name": "more"}]}, "region here: model 'more' is added", False),
+        ({"models": [{**MODEL, "name": "more"}]}, "region here: model 'demo' is removed", False),
+        ({"classes": [{"name": "batch", "ttft_ms": 9}]}, "region here: class 'batch' is added", False),
+        ({"lanes": [{"name": "all"}]}, "region here: lane 'all' is added", False),
+        ({"gateway": {"drain_s": 5}}, "region here: gateway changes", False),
+        (
+            {"regions": [changed(LOCAL, environment={"A": "b"})]},
+            "region here: the Ray cluster changes; its nodes restart",
+            True,
+        ),
+    ],
+)
+def test_a_change_says_what_it_touches(sections: dict[str, Any], words: str, cluster: bool) -> None:
+    regions = sections.pop("regions", [LOCAL])
+    change = plan(spec_of(*regions, **sections), spec_of(LOCAL))
+    assert words in change.touched
+    assert (change.cluster, change.applications) == (cluster, not cluster)
+    assert change.diffs != []
+
+
+def test_another_address_of_a_worker_restarts_nodes_alone() -> None:
+    workers = [*LOCAL["deploy"]["workers"][:2], {"address": "10.77.0.9", "pool": "gpu"}]
+    change = plan(spec_of(changed(LOCAL, workers=workers)), spec_of(LOCAL))
+    assert (change.cluster, change.applications) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"regions": [{"name": "r", "pools": [{"name": "p"}]}]}, "no region of the spec says where it runs"),
+        (
+            {"regions": [KUBERNETES]},
+            "gateway.host = '127.0.0.1': nobody reaches a pod's loopback; allowed on Kubernetes: 0.0.0.0 or ::, with "
+            "allow_public and tenants",
+        ),
+        ({"regions": [LOCAL], "gateway": {"replicas": 4}}, "gateway.replicas = 4: allowed: at most 3, one for each"),
+        (
+            {"regions": [LOCAL], "gateway": {"trace_file": "trace.jsonl"}},
+            "gateway.trace_file = 'trace.jsonl': allowed in a deployed cell: an absolute path",
+        ),
+        (
+            {"regions": [LOCAL], "models": [{**MODEL, "source": "./weights"}]},
+            "models.demo.source = './weights': allowed in a deployed cell: an absolute path",
+        ),
+        (
+            {"regions": [LOCAL], "gateway": {"host": "10.0.0.1", "allow_public": True}, "tenants": PUBLIC["tenants"]},
+            "gateway.host = '10.0.0.1': no address of each node",
+        ),
+        (
+            {"regions": [LOCAL], "gateway": {"host": "0.0.0.0", "allow_public": True}},
+            "gateway.allow_public = true: allowed only with tenants",
+        ),
+        (
+            {"regions": [{**KUBERNETES, "pools": [{**KUBERNETES["pools"][0], "cpus_per_node": None}]}], **PUBLIC},
+            "regions.eu.pools.gpu.cpus_per_node: missing",
+        ),
+    ],
+)
+def test_what_cannot_be_deployed_is_refused_by_name(tmp_path: Path, content: dict[str, Any], words: str) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(yaml.safe_dump({"name": "team", "models": [MODEL], **content}))
+    result = CliRunner().invoke(app, ["deploy", str(file), "--diff"])
+    assert result.exit_code == 2, result.output
+    assert words in " ".join(result.output.split())
+
+
+def test_a_rendering_reads_and_writes_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
+    result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--region", "office", "--render", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"office"}
+    assert not (tmp_path / "home").exists()
+    assert "2b7e1516" not in "".join(path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file())
+
+
+def test_a_difference_is_shown_and_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
+    result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff"])
+    assert result.exit_code == 0, result.output
+    assert "region us-east-1: a new cell (aws)" in result.output
+    assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"] * 3

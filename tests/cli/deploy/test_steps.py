@@ -1,0 +1,199 @@
+"""A deployment that is broken off anywhere, any number of times, and run again ends as one that was not."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cli.deploy import state as state_module
+from cli.deploy import steps
+from cli.deploy.changes import plan_of
+from cli.deploy.rendering import rendering_of
+from cli.deploy.state import DeployState
+from cluster import secrets as secrets_module
+from cluster.secrets import CellSecrets, SecretsFolder
+from cluster.spec import ClusterSpec, LocalDeploy
+from deployments.deployed import keys_digest
+from tests.cluster.launch.specs import LOCAL, MODEL, PUBLIC, changed, spec_of
+
+TENANTS = [{"name": "search", "keys": ["sha256:" + "cd" * 32]}]
+GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
+SPECS = {
+    "first": spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"]),
+    "model": spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"], models=[{**MODEL, "replicas": {"count": 1}}]),
+    "keys": spec_of(LOCAL, gateway=GATEWAY, tenants=TENANTS),
+    "nodes": spec_of(changed(LOCAL, environment={"A": "b"}), gateway=GATEWAY, tenants=PUBLIC["tenants"]),
+}
+
+
+class BrokenOff(BaseException):
+    """The process was killed here."""
+
+
+class Machines:
+    """The region's machines: what `ray up` and Serve's REST API have made of them. Each operation counts, those on the
+    files of the machine that deploys too; the process is killed before or after the one that `break_off` names."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files: dict[str, str] | None = None
+        self.secrets: CellSecrets | None = None
+        self.config: Mapping[str, Any] | None = None
+        self.log: list[str] = []
+        self.left: int | None = None
+        self._folder = folder
+
+    def counted(self, operation: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            self._tick()
+            done = operation(*arguments)
+            self._tick()
+            return done
+
+        return run
+
+    def _tick(self) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left <= 0:
+                raise BrokenOff
+
+    def run(self, command: list[str], folder: Path) -> None:
+        """`ray up`, or rsync of the secrets to one machine."""
+        self.log.append("up" if "up" in command else "send")
+        self.secrets = SecretsFolder(folder / "secrets").read()
+        assert self.secrets is not None, "no node starts without secrets"
+        if "up" in command:
+            self.files = {str(path.relative_to(folder)): path.read_text() for path in (folder / "node").iterdir()}
+            self.files["yaml"] = (folder / "ray-cluster.yaml").read_text()
+
+    def put(self, config: Mapping[str, Any]) -> None:
+        self.log.append("put")
+        self.config = json.loads(json.dumps(config))
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+    made = Machines(tmp_path)
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(steps, "_run", made.counted(made.run))
+    monkeypatch.setattr(state_module, "write_whole", made.counted(state_module.write_whole))
+    monkeypatch.setattr(state_module, "write_json", made.counted(state_module.write_json))
+    monkeypatch.setattr(secrets_module, "_write_private", made.counted(secrets_module._write_private))
+
+    class Api(steps.ServeApi):
+        def __init__(self) -> None:
+            """Without a connection."""
+
+        def applications(self) -> dict[str, Any]:
+            assert made.config is not None
+            return {one["name"]: {"status": "RUNNING"} for one in made.config["applications"]}
+
+        def put(self, config: Mapping[str, Any]) -> None:
+            made.counted(made.put)(config)
+
+    @contextmanager
+    def api(hosts: steps.Hosts) -> Iterator[steps.ServeApi]:
+        if made.files is None:
+            raise steps.DeployError("no head")
+        assert made.secrets is not None
+        assert hosts._token == made.secrets.ray_token, "the head refuses any other token"
+        yield Api()
+
+    monkeypatch.setattr(steps.Hosts, "_api", api)
+    return made
+
+
+def deploy(spec: ClusterSpec, machines: Machines, break_off: int | None = None) -> bool:
+    """Runs the command's steps; whether there was nothing to do."""
+    machines.left = break_off
+    region = spec.regions[0]
+    assert isinstance(region.deploy, LocalDeploy)
+    state = DeployState(spec.cell_name(region))
+    with state.lock() as is_ours:
+        assert is_ours
+        keys = keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})
+        plan = plan_of(rendering_of(spec, spec, region), keys, state.applied())
+        hosts = steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets))
+        if plan.is_nothing and hosts.is_up():
+            return True
+        hosts.apply(plan)
+    return False
+
+
+def is_as_the_spec_says(spec: ClusterSpec, machines: Machines) -> None:
+    region = spec.regions[0]
+    rendering = rendering_of(spec, spec, region)
+    state = DeployState(spec.cell_name(region))
+    assert machines.config == json.loads(json.dumps(rendering.applications))
+    assert machines.files is not None
+    assert machines.files["yaml"] == rendering.cluster["ray-cluster.yaml"]
+    assert all(machines.files[name] == text for name, text in rendering.cluster.items() if name in machines.files)
+    kept = SecretsFolder(state.secrets).read()
+    assert kept is not None
+    assert machines.secrets is not None
+    assert kept.to_json() == machines.secrets.to_json(), "the nodes have the keys and the token that are kept"
+    assert kept.tenant_keys == {tenant.name: list(tenant.keys) for tenant in spec.tenants}
+    assert state.applied().files == rendering.files
+    written = {str(path.relative_to(state.files)) for path in state.files.rglob("*") if path.is_file()}
+    assert {name for name in written if not name.startswith("secrets/")} == set(rendering.files)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(SPECS)), st.lists(st.integers(1, 24), max_size=3)), max_size=3))
+def test_broken_off_and_run_again_it_ends_right(
+    machines: Machines, tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[str, list[int]]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAYLANE_HOME", str(tmp_path_factory.mktemp("home")))
+        machines.files = machines.secrets = machines.config = None
+        for name, breaks in rounds:
+            for after in breaks:
+                try:
+                    deploy(SPECS[name], machines, after)
+                except BrokenOff:
+                    continue
+            deploy(SPECS[name], machines)
+            is_as_the_spec_says(SPECS[name], machines)
+            assert deploy(SPECS[name], machines), "a second time there is nothing to do"
+
+
+def test_every_operation_can_be_the_last(machines: Machines) -> None:
+    """One deployment, broken off at each of its operations in turn, and then not."""
+    for after in itertools.count(1):
+        try:
+            deploy(SPECS["first"], machines, after)
+        except BrokenOff:
+            continue
+        break
+    assert after > 10
+    is_as_the_spec_says(SPECS["first"], machines)
+    assert machines.log.count("put") >= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "log"), [("model", ["put"]), ("keys", ["send"] * 4 + ["put"]), ("nodes", ["up", "put"])]
+)
+def test_a_change_does_what_it_needs_and_no_more(machines: Machines, name: str, log: list[str]) -> None:
+    assert not deploy(SPECS["first"], machines)
+    assert deploy(SPECS["first"], machines)
+    machines.log.clear()
+    assert not deploy(SPECS[name], machines)
+    assert machines.log == log
+    is_as_the_spec_says(SPECS[name], machines)
+
+
+def test_a_cell_that_does_not_answer_is_applied_again(machines: Machines) -> None:
+    deploy(SPECS["first"], machines)
+    machines.files, token = None, machines.secrets
+    machines.log.clear()
+    assert not deploy(SPECS["first"], machines)
+    assert machines.log == ["up", "put"]
+    assert machines.secrets is not None
+    assert token is not None
+    assert machines.secrets.to_json() == token.to_json()

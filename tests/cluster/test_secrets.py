@@ -1,0 +1,126 @@
+"""A cell's secrets: three files for their owner alone, or one secret of AWS Secrets Manager; never printed."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from cluster.secrets import AwsSecret, CellSecrets, SecretsFolder, SecretsUnavailable, kept
+from tests.live.cluster import free_port
+
+KEYS = {"search": ["sha256:" + "ab" * 32]}
+
+
+def test_they_are_made_once_and_kept(tmp_path: Path) -> None:
+    store = SecretsFolder(tmp_path / "secrets")
+    assert store.read() is None
+    first = kept(store, KEYS)
+    assert kept(store, KEYS).to_json() == first.to_json()
+    other = kept(store, {})
+    assert (other.secret, other.ray_token, other.tenant_keys) == (first.secret, first.ray_token, {})
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "secrets").iterdir()} == {0o600}
+    assert first.secret not in repr(first)
+
+
+def test_a_first_write_that_was_broken_off_is_done_again(tmp_path: Path) -> None:
+    store = SecretsFolder(tmp_path)
+    first = kept(store, KEYS)
+    (tmp_path / "ray_token").unlink()
+    assert store.read() is None
+    assert kept(store, KEYS).secret != first.secret
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("secret", None, "secret: missing, though ray_token is there"),
+        ("secret", "short", "secret: not usable"),
+        ("tenant_keys.json", "[", "cannot be read"),
+        ("tenant_keys.json", '{"a": 1}', "tenant_keys.a: not usable"),
+    ],
+)
+def test_what_is_damaged_is_named_and_not_shown(tmp_path: Path, name: str, text: str | None, words: str) -> None:
+    made = kept(SecretsFolder(tmp_path), KEYS)
+    (tmp_path / name).unlink()
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(SecretsUnavailable) as caught:
+        SecretsFolder(tmp_path).read()
+    assert words in str(caught.value)
+    assert made.secret not in str(caught.value)
+    assert made.ray_token not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def secrets_manager() -> Iterator[str]:
+    """AWS Secrets Manager as moto's server serves it, reached as the real one is."""
+    pytest.importorskip("moto", reason="moto is not installed")
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            requests.get(f"{url}/moto-api/", timeout=2)
+            break
+        except requests.RequestException:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.1)
+    yield url
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.mark.whole
+def test_aws_keeps_them_and_a_node_fetches_them(
+    secrets_manager: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": secrets_manager,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }.items():
+        monkeypatch.setenv(name, value)
+    store = AwsSecret("raylane/team-us", "us-east-1")
+    command = [sys.executable, "-m", "cli.main", "secrets", "fetch", "raylane/team-us", "--aws-region", "us-east-1"]
+    command += ["--into", str(tmp_path / "secrets")]
+    assert store.read() is None
+    missing = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert missing.returncode == 1
+    assert "AWS Secrets Manager has no secret 'raylane/team-us'" in missing.stderr
+    first = kept(store, KEYS)
+    changed = kept(store, {})
+    assert (changed.secret, changed.tenant_keys) == (first.secret, {})
+    fetched = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert first.secret not in fetched.stdout + fetched.stderr
+    local = SecretsFolder(tmp_path / "secrets").read()
+    assert local is not None
+    assert local.to_json() == changed.to_json()
+
+
+@pytest.mark.whole
+def test_aws_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_MAX_ATTEMPTS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    store = AwsSecret("raylane/team-us", "us-east-1")
+    for act in (store.read, lambda: store.write(CellSecrets.new({}))):
+        with pytest.raises(SecretsUnavailable, match="secret 'raylane/team-us' of AWS Secrets Manager: "):
+            act()
+
+
+def test_a_secret_of_another_form_is_refused() -> None:
+    with pytest.raises(SecretsUnavailable, match="ray_token, secret: not usable"):
+        CellSecrets.from_json(json.dumps({"tenant_keys": {}}), "there")
