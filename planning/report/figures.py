@@ -7,6 +7,7 @@ more for lines. Figures are made in the light ones; the page's script swaps them
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -101,6 +102,26 @@ def clock_for(length_s: float) -> TimeAxis:
     return TimeAxis("hours", 3600.0) if length_s <= 4 * 86_400 else TimeAxis("days", 86_400.0)
 
 
+def plain_layout(inner_px: int) -> dict[str, Any]:
+    """The layout of all figures of rows: the page's background and font, and a legend above the rows, which are
+    `inner_px` high together."""
+    return {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1 + 26 / inner_px,
+            "yanchor": "bottom",
+            "font": {"size": 12},
+            "traceorder": "normal",
+        },
+        "template": "none",
+    }
+
+
 def rows_figure(
     titles: Sequence[str], heights_px: Sequence[int], clock: TimeAxis, length_s: float, legend: bool = True
 ) -> tuple[go.Figure, int]:
@@ -120,22 +141,10 @@ def rows_figure(
     figure.update_layout(
         height=height_px,
         margin={"l": 56, "r": 14, "t": top_px, "b": _BOTTOM_PX},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
         hovermode="x unified",
         hoversubplots="axis",
         hoverlabel={"font": {"size": 12}},
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1 + 26 / inner,
-            "yanchor": "bottom",
-            "font": {"size": 12},
-            "traceorder": "normal",
-        },
-        template="none",
+        **plain_layout(inner),
     )
     figure.update_annotations(x=0, xanchor="left", font={"size": 12, "color": INK.line})
     figure.update_xaxes(

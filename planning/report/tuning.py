@@ -25,6 +25,7 @@ from planning.report.figures import (
     clock_for,
     line_of,
     mark_level,
+    plain_layout,
     rows_figure,
 )
 from planning.report.layout import in_script, laid_out
@@ -55,19 +56,8 @@ def front_panel(advice: Advice) -> Panel:
     figure.update_layout(
         height=height_px,
         margin={"l": 64, "r": 24, "t": _TOP_PX, "b": _BOTTOM_PX},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
         hovermode="closest",
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1 + 26 / inner,
-            "yanchor": "bottom",
-            "traceorder": "normal",
-        },
-        template="none",
+        **plain_layout(inner),
     )
     figure.update_annotations({"font": {"size": 12, "color": INK.line}})
     figure.update_xaxes(gridcolor=GRID.line, zeroline=False, ticks="outside", tickcolor=GRID.line, nticks=8)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from planning.report.simulation import render
-from tests.pages.browser import CHROMIUM, browse
+from tests.pages.browser import CHROMIUM, assert_drawn, browse, every_screen
 from tests.planning.report.test_simulation import FACTS, run_of
 
 pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
@@ -21,18 +21,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "options", [("--window-size=1280,2000",), ("--window-size=500,2000", "--blink-settings=preferredColorScheme=0")]
-)
+@every_screen
 def test_every_figure_is_drawn_and_the_console_is_clean(page: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    seen = browse(tmp_path, page, *options, "--dump-dom")
-    assert "CONSOLE" not in seen.stderr
-    assert 'data-drawn="7"' in seen.stdout
-    plots = re.split(r'class="plot js-plotly-plot"', seen.stdout)[1:]
-    assert len(plots) == 7
-    for plot in plots:
-        assert "main-svg" in plot
-        assert re.search(r'class="(scatterlayer|barlayer|heatmaplayer) mlayer"><g', plot)
+    assert_drawn(tmp_path, page, options, figures=7)
 
 
 def test_a_screenshot_and_a_print_can_be_made(page: Path, tmp_path: Path) -> None:
