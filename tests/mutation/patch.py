@@ -8,6 +8,9 @@ from pathlib import Path
 
 from tests.mutation.tree import ROOT
 
+Faults = dict[str, tuple[tuple[str, str, str], ...]]
+"""By file: what the mutant does wrong, the text as it is, the text as it becomes."""
+
 
 @dataclass(frozen=True)
 class Patch:
@@ -40,5 +43,5 @@ class Patch:
         (tree / self.file).write_text(self.applied())
 
 
-def patches_in(file: str, *patches: tuple[str, str, str]) -> list[Patch]:
-    return [Patch(fault, file, was, now) for fault, was, now in patches]
+def patches_of(faults: Faults) -> list[Patch]:
+    return [Patch(fault, file, was, now) for file, patches in faults.items() for fault, was, now in patches]
