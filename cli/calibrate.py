@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from cli.bench.client import BenchClient, EndpointError
 from cli.bench.run import allow_many_connections
 from cli.console import console, fail
-from cli.options import check_outputs, chosen_model, replica_count, show_changes
+from cli.options import LengthScale, ModelName, SpecFile, check_outputs, chosen_model, replica_count, show_changes
 from cli.private_cell import PinError, PrivateCell
 from cli.probing import ProbePlan, Probing
 from cli.server_process import ServerError
@@ -71,23 +71,16 @@ class CalibrateTask:
 
 
 def calibrate(
-    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
+    spec_file: SpecFile,
     out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
-    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
+    model: ModelName = None,
     replicas: Annotated[
         int | None, typer.Option(min=1, max=64, help="Replicas to run and load at once. Default: the spec's count.")
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Expected traffic: half of the requests get lengths from its first half.")
     ] = None,
-    length_scale: Annotated[
-        float,
-        typer.Option(
-            min=1e-3,
-            max=1.0,
-            help="Multiply the trace's lengths. Reduced if the longest request would not fit the context.",
-        ),
-    ] = 1.0,
+    length_scale: LengthScale = 1.0,
     minutes: Annotated[
         float | None,
         typer.Option(min=0.5, max=240, help="How long to measure once the model has started. Default on GPUs: 10."),

@@ -110,6 +110,14 @@ StartUp = Annotated[
         help="How long a replica takes to start. Default: the simulated engine's start_up_s, else 60.",
     ),
 ]
+LengthScale = Annotated[
+    float,
+    typer.Option(
+        min=1e-3,
+        max=1.0,
+        help="Multiply the trace's lengths. Reduced if the longest request would not fit the context.",
+    ),
+]
 FitLengths = Annotated[
     bool,
     typer.Option(

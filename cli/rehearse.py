@@ -16,7 +16,16 @@ from rich.table import Table
 from cli.bench.client import BenchClient, EndpointError
 from cli.bench.run import allow_many_connections
 from cli.console import console, fail
-from cli.options import check_outputs, chosen_model, replica_count, show_changes, tell_misfits
+from cli.options import (
+    LengthScale,
+    ModelName,
+    SpecFile,
+    check_outputs,
+    chosen_model,
+    replica_count,
+    show_changes,
+    tell_misfits,
+)
 from cli.private_cell import PinError, PrivateCell
 from cli.rehearse_live import Lived, LiveRunner
 from cli.server_process import ServerError
@@ -44,7 +53,7 @@ LocalReplicas = Annotated[
 
 
 def rehearse(
-    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
+    spec_file: SpecFile,
     trace: Annotated[
         Path, typer.Option(help="A trace. Only its second half is sent: a calibration may have seen the first.")
     ],
@@ -55,16 +64,9 @@ def rehearse(
     ] = "0.5,0.9,1.2",
     runs: Annotated[int, typer.Option(min=1, max=20, help="Live runs of each load.")] = 3,
     seconds: Annotated[float, typer.Option(min=5, max=3_600, help="How long requests arrive in each run.")] = 60.0,
-    model: Annotated[str | None, typer.Option(help="The model. Default: the spec's first.")] = None,
+    model: ModelName = None,
     replicas: LocalReplicas = None,
-    length_scale: Annotated[
-        float,
-        typer.Option(
-            min=1e-3,
-            max=1.0,
-            help="Multiply the trace's lengths. Reduced if the longest request would not fit the context.",
-        ),
-    ] = 1.0,
+    length_scale: LengthScale = 1.0,
     pin: Annotated[
         bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")
     ] = False,

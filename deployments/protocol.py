@@ -179,12 +179,14 @@ Message = Hello | Load | FirstTokens | Finished | Failed
 
 def encode(message: Message) -> bytes:
     """One NDJSON line, newline included."""
-    return (
-        json.dumps(
-            {"type": type(message).__name__.lower(), **dataclasses.asdict(message)}, separators=(",", ":")
-        ).encode()
-        + b"\n"
-    )
+    return line_of(message)
+
+
+def line_of(message: Any) -> bytes:
+    """A message, a dataclass, as one NDJSON line: its fields, and as its type the name of its class in small
+    letters."""
+    fields = {"type": type(message).__name__.lower(), **dataclasses.asdict(message)}
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:

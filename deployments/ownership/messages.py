@@ -6,11 +6,11 @@ The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` an
 Times cross the wire as ages and spans, never as moments: two machines' clocks are not compared.
 """
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any
 
+from deployments.protocol import line_of
 from deployments.scheduling import (
     Admission,
     AdmissionKind,
@@ -275,12 +275,7 @@ def suspected_of(reported: Suspicion, now: float) -> Suspected:
 
 def encode(message: Message) -> bytes:
     """One line, newline included."""
-    return (
-        json.dumps(
-            {"type": type(message).__name__.lower(), **dataclasses.asdict(message)}, separators=(",", ":")
-        ).encode()
-        + b"\n"
-    )
+    return line_of(message)
 
 
 def decode(line: bytes) -> Message:
