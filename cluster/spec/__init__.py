@@ -1,4 +1,4 @@
-"""The cluster spec: one file that says what there is, what is served, what is promised and how it may scale."""
+"""The cluster spec: one file with the hardware, the models, the SLOs and the scaling settings."""
 
 from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback

@@ -104,7 +104,7 @@ def _short(value: object) -> str:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's safe loader, except that a key written twice is an error and not a silent override."""
+    """YAML's safe loader, except that a key written twice is an error instead of an override."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()

@@ -64,8 +64,8 @@ class EngineSettings(Section):
     """How one replica of the engine runs. Names and meanings are vLLM's; None leaves vLLM's own default in force.
 
     `max_num_batched_tokens` is the token budget of one step, `kv_cache_memory_bytes` the KV cache's size (instead of a
-    share of the GPU's memory), `cpus` the cores that Ray books for a replica (None: `Model.cpus`), `extra` further vLLM
-    engine arguments by their Python name.
+    share of the GPU's memory), `cpus` the cores that Ray reserves for a replica (None: `Model.cpus`), `extra` further
+    vLLM engine arguments by their Python name.
     """
 
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
@@ -131,7 +131,7 @@ class ReplicasSpec(Section):
 
 
 _CPUS = {"vllm": 1.0, "simulated": 0.01}
-"""Cores that Ray books for a replica where the spec does not say. A simulated one sleeps most of the time
+"""Cores that Ray reserves for a replica by default. A simulated replica sleeps most of the time
 (`docs/simulator.md`)."""
 
 
@@ -206,7 +206,7 @@ class Model(Section):
 
     @property
     def cpus(self) -> float:
-        """The cores that Ray books for a replica."""
+        """The cores that Ray reserves for a replica."""
         return _CPUS[self.engine] if self.settings.cpus is None else self.settings.cpus
 
     @property

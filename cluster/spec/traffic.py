@@ -1,5 +1,4 @@
-"""Who may ask, what is promised to whom, and the lanes in which requests wait: tenants, traffic classes with their
-SLOs, lanes."""
+"""Tenants, traffic classes with their SLOs, and the lanes in which requests wait."""
 
 from typing import Annotated, Literal
 
