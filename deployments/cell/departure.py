@@ -2,7 +2,7 @@
 the lives in a cell. Pure.
 
 There is a line of JSON for each that began to serve, and for each that ended; all else follows from these lines
-alone (`history.py`). A planned end is told apart from a loss by its cause.
+alone (`history.py`). The cause distinguishes a planned end from a loss.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """The book of a cell's departures: which lives began and ended, and what came in whose place. Pure: events come in, in
 the order in which they were heard of, and the same events give the same book.
 
-A departure is first told by whoever noticed it first; that word on time and cause stands. Others add what they lost.
+The first report of a departure sets its time and cause. Later reports by others add what they lost.
 What comes in its place is the next of its kind and model that began to serve after its end, and that came in no other's
 place. Both may be heard of in either order.
 """
@@ -25,7 +25,7 @@ from deployments.cell.departure import (
 KEPT = 64
 """So many departures are kept..."""
 _KNOWN = 16_384
-"""...and so many lives that began are known again when they are told anew."""
+"""As many beginnings of lives are kept, to recognise one that is reported again."""
 _SPARE = 64
 _Key = tuple[MemberKind, str]
 

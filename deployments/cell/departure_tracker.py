@@ -1,5 +1,5 @@
-"""What the directory does about lives: takes what it is told, writes it down, and watches the processes on its own
-machine."""
+"""Tracks the lives of processes for the directory: takes reports, writes them down, and watches the processes on its
+own machine."""
 
 import asyncio
 import functools

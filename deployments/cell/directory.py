@@ -178,7 +178,7 @@ class Directory:
         None, and nothing is done, where another spec is in force than the one that the change was made of. Raises
         OSError as `order` does.
         """
-        if self._spec_json not in (None, based_on):  # None: it has restarted, and would be told `based_on` again
+        if self._spec_json not in (None, based_on):  # None: it has restarted, and would get `based_on` again
             return None
         self._audit.write(act)
         self._history.take(act)

@@ -64,7 +64,7 @@ class Membership:
         await self._tell("leave", self._member.gateway_id)
 
     def overtaken(self, model: str, highest: int) -> None:
-        """An engine knows of an epoch higher than any that was told here."""
+        """An engine knows of an epoch higher than any that was reported here."""
         self._tell_soon("overtaken", model, highest)
 
     def doubt(self, gateway_id: str) -> None:

@@ -97,7 +97,7 @@ class OperatorOrders:
             case ActKind.UNCORDON:
                 self.cordons.pop(act.replica_id, None)
             case ActKind.DRAIN:
-                pass  # the replica itself is told; nothing is left in force
+                pass  # the replica itself gets the order; nothing is left in force
             case ActKind.PROMOTE:
                 made, before = Promotion(act.policy, act.over), self._promoted.pop(act.model, None)
                 if before is None or made != before.undone:  # else it is the way back

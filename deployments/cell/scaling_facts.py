@@ -1,5 +1,5 @@
-"""The page on which a model's owner shows its books to an autoscaler: what is on it, and its form. The gateway writes
-it, the policy reads it.
+"""The page with the snapshot that a model's owner gives an autoscaler: its content and its form. The gateway writes it,
+the policy reads it.
 
 Tables are JSON with the fields' names once and a row for each entry, since a cell of a thousand replicas is read twice
 a second. A reader leaves out fields that it does not know, so that gateways and controllers may be of different
@@ -39,7 +39,7 @@ class LatencySignals:
 class ScalingFacts:
     """The scheduler of `model` under the owner of `epoch`, `age_s` seconds before the page was sent.
 
-    `attainment`: the share of its requests that each class promises to answer in time. `latencies`: None where no span
+    `attainment`: for each class, the share of requests that its SLO wants in time. `latencies`: None where no span
     was asked for.
     """
 
@@ -68,7 +68,7 @@ class ScalingFacts:
 
 
 def read_scaling_facts(payload: bytes) -> ScalingFacts:
-    """The books on a page. Raises ValueError when there are none."""
+    """The facts on a page. Raises ValueError when there are none."""
     try:
         content: dict[str, Any] = json.loads(payload)
         latencies = content["latencies"]
@@ -81,7 +81,7 @@ def read_scaling_facts(payload: bytes) -> ScalingFacts:
             None if latencies is None else LatencySignals(**_known(LatencySignals, latencies)),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"not the books of a model: {payload[:200]!r}") from error
+        raise ValueError(f"not the snapshot of a model: {payload[:200]!r}") from error
 
 
 def _snapshot(content: dict[str, Any]) -> Snapshot:

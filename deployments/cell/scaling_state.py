@@ -1,5 +1,5 @@
-"""What an autoscaler says of its decisions: kept by the directory, told to every gateway, shown by status and metrics.
-Pure."""
+"""What an autoscaler reports of its decisions: kept by the directory, sent to every gateway, shown by status and
+metrics. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _SAME_TIME_S = 0.5
-"""A start is not told anew for a smaller change of when it will be done."""
+"""A smaller change of the time at which a start will be done is not reported again."""
 _PATIENCE_S = 30.0
 """A decision may be so late: a controller that restarts takes seconds, and what is no news travels with what is."""
 
@@ -17,10 +17,10 @@ class ScalingState:
     """One decision on one model's replicas, at `at_unix_s` (time of day).
 
     `requested` were asked for after all limits, for `reason` (`scaler/decision.py`); `applied` is what the platform was
-    told before, `ready` how many of them take work, `starting` how many are not there yet, or are on their way out by
-    an operator's order; the rest is cordoned or silent. `start_up_eta_s`: in how many seconds, from `at_unix_s`, the
-    next replica that starts should be ready; None: none starts, or nobody knows. `alarms`: what is wrong, by kinds of a
-    closed set. `shadow`: what a second policy would have done, in its own words.
+    asked for before, `ready` how many of them take work, `starting` how many are not there yet, or are on their way out
+    by an operator's order; the rest is cordoned or unresponsive. `start_up_eta_s`: in how many seconds, from
+    `at_unix_s`, the next replica that starts should be ready; None: none starts, or nobody knows. `alarms`: what is
+    wrong, by kinds of a closed set. `shadow`: what a second policy would have done, in its own words.
     """
 
     model: str
