@@ -1,8 +1,8 @@
 """What a replica asks of the engine that it runs: vLLM (`vllm_app.py`), or one that is simulated
 (`deployments/engine/simulated/backend.py`).
 
-Everything else of a replica (its door, its books, its feed, its drain, its watchdog) is the same for both, so that a
-gateway sees no difference.
+Everything else of a replica (its guard, its exchanges, its feed, its drain, its watchdog) is the same for both, so that
+a gateway sees no difference.
 """
 
 import time
@@ -37,8 +37,8 @@ class EngineCapacity:
 
 
 class Backend(Protocol):
-    """A running engine and the ASGI app that serves it. It paints the EngineLoad, and books its sequences on the
-    Exchanges, that it was given."""
+    """A running engine and the ASGI app that serves it. It updates the EngineLoad and records its sequences on the
+    Exchanges that it was given."""
 
     @property
     def watch_every_s(self) -> float:

@@ -1,4 +1,4 @@
-"""The books of a replica's HTTP exchanges: when each began, what the engine did for it, how it ended.
+"""The record of a replica's HTTP exchanges: when each began, what the engine did for it, how it ended.
 
 Pure: times come in as arguments, reports go out through `emit`, first tokens through `tell`. `guard.py` opens and
 closes exchanges; `vllm_app.py` says which engine requests belong to the exchange that is being served (by a context
@@ -101,7 +101,7 @@ class Exchanges:
         return sorted(self._open, key=lambda exchange: exchange.started)
 
     def accept(self, attempt_id: str, sequences: int) -> None:
-        """Books an engine request of `sequences` sequences on the exchange that the calling task serves, if any."""
+        """Adds an engine request of `sequences` sequences to the exchange that the calling task serves, if any."""
         exchange = current.get()
         if exchange is not None:
             exchange.owed += sequences

@@ -1,7 +1,7 @@
 """The replica's front door: an ASGI middleware around vLLM's app.
 
 Every path asks for the cluster's secret (vLLM's own key check leaves `/metrics`, `/health` and more open), refused work
-is refused before vLLM sees it, and each exchange that asks the engine for work is entered in the books. It serves the
+is refused before vLLM sees it, and each exchange that asks the engine for work is recorded. It serves the
 two paths of `deployments/protocol.py` that are not vLLM's.
 """
 
@@ -50,7 +50,7 @@ _ENGINE_DIED_EVENT = (
     + b'{"message":"the engine died","type":"server_error","param":null,"code":"%b"}}\n\n' % ENGINE_DIED_CODE.encode()
 )
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that ask the engine for no work: they are served while draining, and are not in the books."""
+"""Methods that ask the engine for no work: they are served while draining, and are not recorded."""
 
 
 class Guard:

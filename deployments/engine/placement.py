@@ -1,6 +1,6 @@
 """Where one replica runs: a model and its pool, as Ray Serve's placement options.
 
-Pure. A replica is one Ray actor, which books its cores and all its GPUs. An actor is on one node, so vLLM's `mp`
+Pure. A replica is one Ray actor, which reserves its cores and all its GPUs. An actor is on one node, so vLLM's `mp`
 executor finds every rank's GPU beside it. Serve spreads actors over the nodes of their pool, which it does not do with
 placement groups. Not here: how many replicas there are (`deployment.py`).
 """
@@ -26,7 +26,7 @@ class NodePlacement:
     @property
     def resources(self) -> dict[str, float]:
         """What the replica takes from its node, by Ray's names for a node's resources."""
-        # Ray books a sliver of a node's accelerator type for each actor that asks for it.
+        # Ray reserves a sliver of a node's accelerator type for each actor that asks for it.
         kind = {} if self.accelerator_type is None else {f"accelerator_type:{self.accelerator_type}": 0.001}
         return {_RAY_NAMES[name]: amount for name, amount in self.actor_options.items()} | kind
 
@@ -40,7 +40,8 @@ class NodePlacement:
 def place(model: Model, pool: Pool) -> NodePlacement:
     """The placement of one replica of `model` in `pool`.
 
-    On CPUs the ranks of a replica share the booked cores. A simulated engine books no GPU, whatever its pool has.
+    On CPUs the ranks of a replica share the booked cores. A simulated engine reserves no GPU, whatever its pool
+    has.
     """
     cpus = model.cpus
     if pool.accelerator == "cpu" or model.engine == "simulated":

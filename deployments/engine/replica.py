@@ -1,4 +1,4 @@
-"""One replica's life: its engine, its books, its feed and its HTTP server, from the start to the end of the drain.
+"""One replica's life: its engine, its exchanges, its feed and its HTTP server, from the start to the end of the drain.
 
 Not here: Ray (`deployment.py` gives it its secret and address, and tells the directory and Serve of it) and the
 engine's insides (`backend.py`).
@@ -130,8 +130,8 @@ class ReplicaServer:
             )
 
     async def wait_failed(self) -> Failed:
-        """Returns when the engine has died or was given up, all clients are told, and nothing is left to do but to end
-        this process."""
+        """Returns when the engine has died or was given up and all clients have been informed: only the end of this
+        process is left to do."""
         await self._failing.wait()
         assert self.failed is not None
         assert self._stopping is not None

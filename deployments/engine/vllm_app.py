@@ -90,7 +90,7 @@ _STOP_S = 5.0
 
 
 class BookedLLM(AsyncLLM):  # type: ignore[misc]
-    """vLLM's engine client, which books each request on the HTTP exchange that sent it."""
+    """vLLM's engine client, which records each request on the HTTP exchange that sent it."""
 
     exchanges: Exchanges
     build: EngineBuild
@@ -156,7 +156,7 @@ class VllmApp:
 
     @property
     def last_words(self) -> str:
-        """The signal that ended the core, else the last error that it told its log."""
+        """The signal that ended the core, else the last error in its log."""
         codes = [process.exitcode for process in _processes(self.engine)]
         signals = [signal.Signals(-code).name for code in codes if code is not None and code < 0]
         if signals:

@@ -72,7 +72,7 @@ _SAID = re.compile(r"^\(EngineCore[^)]*\).*?\s((?:\w+\.)*\w*(?:Error|Exception):
 
 
 def root_cause(log: str) -> str | None:
-    """The last error that an engine core told in it, with its type; None where there is none."""
+    """The last error of an engine core in the log, with its type; None where there is none."""
     found = _SAID.findall(log)
     return str(found[-1]).strip() if found else None
 

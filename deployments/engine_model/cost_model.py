@@ -8,7 +8,7 @@
 
 `tokens` are all tokens of the step (a decoding sequence has one), `sequences` those for which it samples. `dense` holds
 all that depends on the number of tokens alone: matrix products, experts, the exchange between GPUs, the host's work.
-Attention is told apart by whether the step prefills, because engines run other kernels then: decodes beside a prompt
+Attention has other costs in steps that prefill, because engines run other kernels then: decodes beside a prompt
 cost up to twice as much. Where a profile shows how prompts and decodes share the GPU, `OneKernel` has the second
 equation's attention instead. `dense`, `sequence`, `prompt` and `decode` are piecewise linear: a GPU's matrix products
 take the same time up to some batch and grow from there; a fitted model has two knots, a table has many. While only

@@ -16,7 +16,7 @@ take as many steps as it takes to gain them), and by Little's law
     t = (1 - f) * step(D, k) + f * step(D, k beside p / f tokens of prompts)
 
 `step` is that of `deployments/engine_model/cost_model.py`. Up to some number of tokens a GPU's step costs the same, so
-a prompt spread evenly over all steps would cost nothing: that is why steps with and without prompts are told apart. The
+a prompt spread evenly over all steps would cost nothing: so steps with and without prompts are computed apart. The
 best B is the one of the largest x that fits
 
     B <= sequences,    B * (isl + osl) <= kv_tokens,    t <= itl_s,    c * step(...) <= ttft_s (a prompt that waits for

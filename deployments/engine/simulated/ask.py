@@ -116,8 +116,8 @@ def answer_tokens(ask: Ask, number: int, room: int, simulated: Simulated) -> tup
     """How many tokens the answer number `number` has where `room` fit the context, and whether it ended by itself (and
     not at its bound).
 
-    With `min_tokens` it ends there: as soon as vLLM would let it, so that a client can set a length that the gateway is
-    not told. Else with `max_tokens` it ends there; without either its length is drawn.
+    With `min_tokens` it ends there: as soon as vLLM would let it, so that a client can set a length that the gateway
+    does not know. Else with `max_tokens` it ends there; without either its length is drawn.
     """
     maximum = room if ask.max_tokens is None else min(room, ask.max_tokens)
     if ask.min_tokens and not ask.ignore_eos:

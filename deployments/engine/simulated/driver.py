@@ -1,5 +1,5 @@
 """Drives a simulated engine in real time: one task that sleeps until the engine's next boundary, or until the next
-tokens are to be told.
+tokens are due.
 
 The engine jumps over runs of decode steps. Between two boundaries the steps are taken to be of equal length, and
 every sequence that decodes gets a token with each; so the tokens of a stream come due at counts of steps, which one
@@ -66,7 +66,7 @@ class SequenceJob:
         self.listener = listener
         self.sequence = Sequence(self, prompt, 0, output, prefix, open_ended=open_ended)
         self.stepwise = stepwise
-        """Whether its tokens are to be told as they come, and not only at the end."""
+        """Whether its tokens are reported as they come, and not only at the end."""
         self.open = True
         self.is_prefilling = True
         self.added_s = self.began_s = self.first_s = self.ended_s = 0.0

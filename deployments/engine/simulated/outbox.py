@@ -59,7 +59,7 @@ class AnswerOutbox:
         self._say(job, tokens, None)
 
     def ended(self, job: SequenceJob) -> None:
-        """A job's end: its statistics go into the books, as vLLM's do, before the answer is complete."""
+        """A job's end: its statistics are recorded, as vLLM's are, before the answer is complete."""
         self._exchanges.record(self._attempt_id, self._stats(job))
         self._ended += 1
         if self._events is not None:
