@@ -1,5 +1,5 @@
 """Pages for the cell's other processes, on the port for the cell: gateways open their channel to a model's owner,
-autoscalers read its books."""
+autoscalers read its snapshot."""
 
 import asyncio
 import logging

@@ -90,8 +90,8 @@ _MAX_REPLICAS = 256
 
 
 class BrokenExchanges:
-    """The requests that broke at replicas; kept until a replica's end is told, or for `REMEMBER_S`, since a connection
-    may break without an end."""
+    """The requests that broke at replicas; kept until a replica's end is reported, or for `REMEMBER_S`, since a
+    connection may break without an end."""
 
     def __init__(self) -> None:
         self._by_replica: OrderedDict[str, list[tuple[float, Lost]]] = OrderedDict()

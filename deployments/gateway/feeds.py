@@ -42,9 +42,9 @@ RECONNECTS = 3
 WATCH_S = 5.0
 
 OnAccount = Callable[[FirstTokens | Finished], None]
-"""Told what an engine says of requests, whoever's they are."""
+"""Called with an engine's statistics of any gateway's requests."""
 OnEnded = Callable[[ReplicaFacts, DepartureCause, str], None]
-"""Told of a replica that ended, and why: by cause and, where the replica said more, in its own words."""
+"""Called when a replica has ended, with the cause and, where the replica sent one, its own text."""
 
 
 def _nobody(facts: ReplicaFacts, cause: DepartureCause, detail: str) -> None:
@@ -142,8 +142,8 @@ class ReplicaFeed:
                 self._on_account(finished)
 
     def _become(self, state: ReplicaState | None) -> None:
-        """Follows the replica's state; None: silent. A ready replica that the owner set aside (no connection) comes
-        back at its next word."""
+        """Follows the replica's state; None: unresponsive. A ready replica that the owner set aside (no connection)
+        comes back with its next message."""
         if state is ReplicaState.READY:
             if state is not self._state or not self._dispatcher.replicas.is_ready(self.facts.replica_id):
                 self._dispatcher.replica_up(self.facts)

@@ -41,7 +41,7 @@ class EndCause(StrEnum):
 
 
 class Aborted(Exception):
-    """The flow was ended early. `error` is what its client is to be told; None: there is nobody to tell."""
+    """The flow was ended early. `error` is for its client; None: there is no client any more."""
 
     def __init__(self, cause: EndCause, error: ApiError | None) -> None:
         super().__init__(cause.value)
@@ -143,7 +143,7 @@ class RequestFlow:
                     f"the replica was unresponsive for between_bytes_s = {times.between_bytes_s:g} s",
                 )
             case _:
-                return None  # a client that stopped reading cannot be told
+                return None  # a client that stopped reading gets no error
 
 
 def _limits_s(times: Timeouts) -> dict[Hop, float]:

@@ -270,7 +270,7 @@ class Gateway:
         try:
             await self._directory.restore.remote(spec_json)
         except Exception as error:  # any failure of Ray; the next listing asks again
-            log.warning("the directory was not told the spec: %r", error)
+            log.warning("the directory did not get the spec: %r", error)
 
     def _epochs(self) -> Epochs:
         owned = {name: epoch for name, one in self._owner_trackers.items() if (epoch := one.epoch)}
@@ -305,7 +305,7 @@ class Gateway:
             owner_tracker.dispatcher.losses.died(listing.lost, now)
 
     def _take_over(self, spec_json: str | None) -> None:
-        """Puts the spec in force that the directory has. One that restarted has lost it, and is told it again."""
+        """Applies the spec that the directory has. A directory that restarted has lost it, and gets it again."""
         if spec_json is None:
             if self._applied_json is not None:
                 self._tasks.append(asyncio.create_task(self._tell_again(self._applied_json)))

@@ -59,7 +59,7 @@ class Heartbeat:
 
 
 def wait_comment(ledger: Ledger, now: float) -> str:
-    """What the request waits for, and how long still, by what was promised when it was taken in."""
+    """What the request waits for, and how much longer, by the wait estimate that it got when it was queued."""
     if ledger.placed_s is not None:
         return "placed, waiting for the first token"
     if ledger.eta_s is None or ledger.submitted_s is None:

@@ -3,8 +3,8 @@
 
 A lease is ended here, exactly once, whatever happens. The answer's headers go out with its first body byte: until then
 a request that its replica refused, or died with, can go to another one, and a failure can still be a proper HTTP error;
-after that a failure becomes an SSE error event, never a silent end. So it does where comments on the wait went out
-before (`placed.py`).
+after that a failure becomes an SSE error event: a stream never just ends. The same holds once comments on the wait have
+been sent (`placed.py`).
 """
 
 import asyncio
@@ -201,8 +201,8 @@ class Relay:
             ledger.last_stall_s = clock() - ledger.last_byte_s
 
     def _engine_failed(self, events: bytes, body: bytes) -> bytes:
-        """The engine says in its stream that it failed: the books shall know, and the client gets the error in the one
-        form."""
+        """The engine reports in its stream that it failed: the ledger records it, and the client gets the error in
+        OpenAI's form."""
         error, rewritten = rewrite_error_events(events, self._endpoint, body)
         if error is not None:
             self._ledger.error = error.error.code

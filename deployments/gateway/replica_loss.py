@@ -1,5 +1,5 @@
 """The end of a replica as this gateway sees it: why it ended, and which of its requests broke there
-(`exchange.py`). Both are told to the directory."""
+(`exchange.py`). The directory gets both."""
 
 import asyncio
 import logging
@@ -39,8 +39,8 @@ def cause_of(last: Load | None, failed: Failed | None, said_goodbye: bool, was_u
 
 
 class DepartureReporter:
-    """One is told for each end. While the directory is away it is kept, for `_TRIES` tries. `directory`: an actor's
-    handle, set before the first."""
+    """Reports each end to the directory, with up to `_TRIES` tries while it is away. `directory`: an actor's handle,
+    set before the first report."""
 
     def __init__(self, gateway_id: str, broken_exchanges: BrokenExchanges) -> None:
         self.directory: Any = None
@@ -51,13 +51,13 @@ class DepartureReporter:
 
     def ended(self, facts: ReplicaFacts, cause: DepartureCause, detail: str) -> None:
         task = asyncio.create_task(
-            self._tell(facts, cause, detail[:MAX_DETAIL_CHARS], time.time()), name=f"obituary-{facts.replica_id}"
+            self._tell(facts, cause, detail[:MAX_DETAIL_CHARS], time.time()), name=f"departure-{facts.replica_id}"
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Tells at once what is still to be told."""
+        """Sends at once what has not been reported yet."""
         self._hurry.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -80,12 +80,12 @@ class DepartureReporter:
                 async with asyncio.timeout(_ANSWER_S):
                     await self.directory.ended.remote(event)
                 return
-            except Exception as error:  # any failure of Ray: it is told again
-                log.info("the directory was not told of the end of %s: %r", facts.replica_id, error)
+            except Exception as error:  # any failure of Ray: the report is sent again
+                log.info("the directory did not get the report on the end of %s: %r", facts.replica_id, error)
             if self._hurry.is_set():
                 return
             await self._wait(_RETRY_S)
-        log.warning("the directory was never told of the end of %s (%s)", facts.replica_id, cause)
+        log.warning("the directory never got the report on the end of %s (%s)", facts.replica_id, cause)
 
     async def _wait(self, seconds: float) -> None:
         try:

@@ -19,8 +19,8 @@ _LOOK_S = 0.01
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server without its ten ticks a second: it sleeps until it is told to end, and ends as soon as the last
-    exchange has."""
+    """uvicorn's server without its ten ticks a second: it sleeps until it has to end, and ends as soon as the last
+    exchange has ended."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

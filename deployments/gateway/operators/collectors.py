@@ -60,8 +60,8 @@ def _words(tally: DepartureTally) -> tuple[str, str, str]:
 @dataclass(frozen=True, slots=True)
 class OwnershipStatus:
     """One model at one gateway. `epoch`: under which it owns the model; None: it does not. `lost_requests` and
-    `lost_tokens` are what gateways that died took with them, `reconciled` how often a replica's word disagreed with the
-    books."""
+    `lost_tokens` are what gateways that died took with them, `reconciled` how often a replica's report disagreed with
+    the scheduler."""
 
     epoch: int | None
     follows: bool
