@@ -34,7 +34,7 @@ DRAIN_PATH = "/raylane/drain"
 """POST, with `{"reason": ...}` (`DrainReason`) or nothing, which is an operator's: the replica takes no new work from
 now on."""
 CLAIM_PATH = "/raylane/claim"
-"""POST `{"epoch": n}`: a new owner makes itself known, and is told what runs: `{"epoch": n, "running":
+"""POST `{"epoch": n}`: a new owner makes itself known, and gets what runs: `{"epoch": n, "running":
 [{"request_id": ..., "booking": ..., "started": ...}]}`; `started`: its answer has begun."""
 DRAINING_CODE = "draining"
 """The `error.code` of the 503 with which a draining replica refuses a request before any work."""
@@ -167,8 +167,8 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The replica's engine is gone, and the replica ends by itself as soon as its clients are told. `detail`: how the
-    engine's process ended, or its own last error."""
+    """The replica's engine is gone, and the replica ends by itself as soon as its clients have the error. `detail`: how
+    the engine's process ended, or its own last error."""
 
     fault: EngineFault
     detail: str

@@ -83,7 +83,7 @@ class NotOwner(Exception):
 
 
 class RemoteOwner:
-    """One channel to the owner. `run` carries it; once that has ended, nothing is sent and nobody is told anything any
+    """One channel to the owner. `run` carries it; once that has ended, nothing is sent and no submitter is called any
     more.
 
     `channel` is larger than that of any that this gateway has opened before, so that the owner knows which is the last.

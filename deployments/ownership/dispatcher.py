@@ -2,7 +2,7 @@
 whoever owns the model meanwhile.
 
 It is the submitter of `roles.py`. When the owner changes, what waits is handed to the new one with its age, and what
-runs goes on: its lease is told to the new owner, the bytes come from the engine as before. While there is no owner,
+runs goes on: the new owner learns of its lease, the bytes come from the engine as before. While there is no owner,
 requests wait here, no longer than they may.
 """
 
@@ -21,7 +21,7 @@ from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTo
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
 
 SAME_TIME_S = 0.5
-"""An owner is not told anew of a start for a smaller change of its time."""
+"""A smaller change of the time of a start is not reported to an owner again."""
 RESUBMIT_S = 0.5
 """A request whose lease was refused as overtaken goes to the new owner as soon as there is one, and to the same one
 after so long."""
@@ -64,7 +64,7 @@ class Dispatcher:
         return self._owner if isinstance(self._owner, LaneOwner) else None
 
     def follow(self, owner: Owner | None) -> None:
-        """From now on `owner` decides (None: nobody does for now). The one before is told nothing more."""
+        """From now on `owner` decides (None: nobody does for now). The one before gets no more reports."""
         before, self._owner = self._owner, owner
         if isinstance(before, LaneOwner) and before is not owner:
             before.close()
@@ -139,8 +139,8 @@ class Dispatcher:
         return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
 
     def first_token(self, lease: Lease) -> None:
-        """The first token is there: by the replica's word, or by the first byte of the answer. The owner is told
-        once."""
+        """The first token is there: by the replica's word, or by the first byte of the answer. The owner
+        gets one report."""
         pending = self._running(lease.attempt_id)
         if pending is not None and not pending.answered:
             pending.answered = True
@@ -184,7 +184,7 @@ class Dispatcher:
         """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for
         the later owner."""
         pending = self._wait_again(lease)
-        if self._owner is not None:  # also a later owner was told of the lease
+        if self._owner is not None:  # also a later owner knows of the lease
             self._owner.release(lease.attempt_id, Ending.FAILED)
         if self._owner is not None and self._owner.epoch > pending.epoch:
             pending.again_s = 0.0
@@ -238,7 +238,7 @@ class Dispatcher:
             waits_for.set_exception(QueueTimeout())
 
     def moved(self) -> None:
-        """See `roles.Submitter`: whom to follow then is told by `follow`."""
+        """See `roles.Submitter`. The next owner comes by `follow`."""
 
     def suspected(self, reported: tuple[Suspicion, ...]) -> None:
         self.suspicions.take(reported)
@@ -257,8 +257,7 @@ class Dispatcher:
             self.own.replica_state(replica_id, state)
 
     def replica_lost(self, replica_id: str) -> None:
-        """A replica's process is gone: whoever streams from it is told, but for those whose answer is on its way as a
-        whole."""
+        """A replica's process is gone: its requests fail, except those whose whole answer is already on its way."""
         self.replicas.lost(replica_id)
         if self.own is not None:
             self.own.replica_lost(replica_id)
@@ -279,7 +278,7 @@ class Dispatcher:
             self.own.finished(message)
 
     def snapshot(self) -> Snapshot | None:
-        """The scheduler's books now, if this gateway owns the model."""
+        """The scheduler's snapshot now, if this gateway owns the model."""
         return None if self.own is None else self.own.snapshot()
 
     def __len__(self) -> int:

@@ -59,7 +59,7 @@ class EntryState(StrEnum):
 
 _S = EntryState
 BOOKED = frozenset({_S.RUNNING, _S.ORPHANED, _S.ANSWERED, _S.ABORTED})
-"""A lease stands in the scheduler's books."""
+"""The scheduler holds a lease."""
 OVER = frozenset({_S.ENDED, _S.CLOSED})
 """Nobody waits and nothing is leased."""
 _BEGINS = frozenset({_S.WAITING, _S.DECLARED, _S.RUNNING, _S.ORPHANED})
@@ -78,8 +78,8 @@ _NEXT: dict[EntryState, frozenset[EntryState]] = {
 @dataclass(slots=True, eq=False)
 class OwnedRequest:
     """One request. `attempt`: the last that was issued (0: none). `lease`: that of the attempt, from its placement to
-    its account. `adopted`: it was an earlier owner's, who alone knows when it was asked for. `admission`: what its
-    submitter was told."""
+    its account. `adopted`: it was an earlier owner's, who alone knows when it was asked for. `admission`: the
+    answer that its submitter got."""
 
     request_id: str
     attempt: int
@@ -92,7 +92,7 @@ class OwnedRequest:
 
     @property
     def booked(self) -> Lease | None:
-        """The lease, while it stands in the scheduler's books."""
+        """The lease, while the scheduler holds it."""
         return self.lease if self.state in BOOKED else None
 
     @property
@@ -230,7 +230,8 @@ class Adoption:
     """How an owner takes over leases of an earlier owner: a submitter says that it has them, a replica that it runs
     them, in whatever order.
 
-    `reconciled` counts how often a replica's word of what runs disagreed with the books, which were then corrected."""
+    `reconciled` counts how often a replica's report of what runs disagreed with the scheduler, which was then
+    corrected."""
 
     def __init__(self, scheduler: SchedulerContract, entries: Entries) -> None:
         self.reconciled = 0
@@ -247,7 +248,7 @@ class Adoption:
             self._entries.begin(*named, EntryState.DECLARED, submitter)
 
     def adopt(self, replica_id: str, running: Iterable[Running], now: float) -> list[OwnedRequest]:
-        """Books what a replica runs. Returns what nobody holds and it does not run: leases for the caller to end."""
+        """Adopts what a replica runs. Returns what nobody holds and it does not run: leases for the caller to end."""
         reported = {one.lease.attempt_id: one for one in running}
         for one in reported.values():
             self._adopt(one, now)

@@ -1,8 +1,9 @@
 """What outlives an owner of a model, so that the next one can go on.
 
-A lease goes to its engine as a `Booking`, with the request: from what the engines then report an owner that takes over
-rebuilds its books. What is lost is counted by the same bookings. Of queries of death (`scheduling/suspects.py`) each
-gateway keeps a copy of what the owner tells, and hands it to its own scheduler when it becomes the owner.
+A lease goes to its engine as a `Booking`, with the request: from what the engines then report, an owner that takes
+over rebuilds its scheduler. What is lost is counted by the same bookings. Of queries of death
+(`scheduling/suspects.py`) each gateway keeps a copy of what the owner tells, and hands it to its own scheduler when it
+becomes the owner.
 """
 
 import json
@@ -46,7 +47,7 @@ class Booking:
         return json.dumps([getattr(self, name) for name in self.__slots__], separators=(",", ":"))
 
     def lease(self, replica_id: str, now: float) -> Lease:
-        """The lease, for a new owner's books; what only mattered while it waited is left out."""
+        """The lease, for a new owner's scheduler; what only mattered while it waited is left out."""
         request = Request(
             self.request_id,
             self.prompt_tokens,
@@ -72,7 +73,7 @@ class Booking:
 
 
 def booking_of(lease: Lease, gateway_id: str) -> Booking:
-    """What is told of a lease."""
+    """What an engine keeps of a lease."""
     request = lease.request
     return Booking(
         gateway_id,

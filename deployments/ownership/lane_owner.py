@@ -158,8 +158,8 @@ class LaneOwner:
                 self.release(message.request_id, Ending.FINISHED if message.sequences else Ending.FAILED)
 
     def join(self, submitter: Submitter, gateway_id: str, channel: int) -> bool:
-        """Another gateway's channel opens, which wants to be told when this owner decides nothing more. False where a
-        later one came first."""
+        """Another gateway's channel opens, which gets a message when this owner stops deciding. False if a later one
+        came first."""
         return self._channels.open(submitter, gateway_id, channel) and self.telling.greet(submitter, now_s())
 
     def left(self, submitter: Submitter) -> None:
@@ -182,7 +182,7 @@ class LaneOwner:
 
     @property
     def reconciled(self) -> int:
-        """How often a replica's word of what runs disagreed with the books, which were then corrected."""
+        """How often a replica's report of what runs disagreed with the scheduler, which was then corrected."""
         return self._adoption.reconciled
 
     def replica_up(self, facts: ReplicaFacts, running: Iterable[Running] = ()) -> None:
@@ -225,7 +225,7 @@ class LaneOwner:
         self._step()
 
     def snapshot(self, etas: bool = True) -> Snapshot:
-        """The scheduler's books now; `etas`: with what would be promised."""
+        """The scheduler's snapshot now; `etas`: with wait estimates."""
         return self.scheduler.snapshot(now_s(), etas)
 
     def latencies(self, span_s: float) -> LatencySignals:
@@ -263,7 +263,7 @@ class LaneOwner:
             self._admit(entry, submitter)
             self._step()
             return
-        if lease is not None:  # the books know too little of the request
+        if lease is not None:  # the scheduler knows too little of the request
             self._end(entry, Ending.FAILED, EntryState.CLOSED)
         elif entry.state is EntryState.WAITING:
             self._withdraw(entry)
@@ -272,7 +272,7 @@ class LaneOwner:
         self._enter(submitter, request, True, entry.attempt)
 
     def _admit(self, entry: OwnedRequest, submitter: Submitter) -> None:
-        """Says again what the submitter was told, who may not have heard it."""
+        """Repeats the answer to the submitter, which may not have got it."""
         assert entry.admission is not None
         submitter.admitted(entry.request_id, entry.admission)
 

@@ -36,7 +36,7 @@ class Registrar(Protocol):
     """What an owner tracker may tell the directory. Neither waits for its answer."""
 
     def overtaken(self, model: str, highest: int) -> None:
-        """An engine knows of an epoch higher than any that was told here."""
+        """An engine knows of an epoch higher than any that was reported here."""
 
     def doubt(self, gateway_id: str) -> None:
         """A gateway is dead or unresponsive."""

@@ -12,7 +12,7 @@ from deployments.scheduling import Admission, Ending, Lease, Placement, Request,
 
 
 class Submitter(Protocol):
-    """Whoever holds requests is told here what was decided on them. None of it may block or raise."""
+    """Holds requests; the owner calls these methods with its decisions on them. None of them may block or raise."""
 
     def admitted(self, request_id: str, admission: Admission) -> None:
         """The answer to `submit`; also to a refused request for which there is no room any more, and to one that would
