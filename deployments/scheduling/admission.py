@@ -1,4 +1,4 @@
-"""Admission control: the rejection rules are asked in their order, and a rejected caller is told when to come back.
+"""Admission control: the rejection rules are asked in their order, and a rejected caller gets the time to come back.
 
 Here are the contract of a rule, the rules and their order (`REJECTION_RULES`), and `AdmissionControl`, which asks them,
 counts rejections by lane and cause, and computes `Retry-After`. The waits are estimated elsewhere (`forecasts.py`). How
@@ -139,7 +139,7 @@ class RetryQueue:
     """When a rejected caller should come back: a place in an imaginary queue behind the real one of a lane, so that a
     storm of rejected callers returns spread out.
 
-    Each rejection books its cost behind those rejected before it; bookings drain at the service rate. A caller that
+    The cost of each rejection is added to those rejected before it; the sum drains at the service rate. A caller that
     obeys meets a lane with room; all of them together offer no more than the cluster can do.
     """
 
@@ -152,8 +152,8 @@ class RetryQueue:
         self, request_id: str, cost: float, excess: float, rate: float | None, now: float, start_s: float = 0.0
     ) -> float:
         """Whole seconds to wait. `excess`: the work that must be done before there is room; `rate`: work a second, if
-        known. Nothing is done before `start_s` seconds from now, when there is a replica, and nobody is told to come
-        back sooner."""
+        known. Nothing is done before `start_s` seconds from now, when there is a replica, and nobody
+        is asked to come back sooner."""
         if rate is None:
             wait_s = start_s or _UNKNOWN_RATE_S
         else:

@@ -18,7 +18,7 @@ from deployments.scheduling.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`eta_s`: the wait that is promised to a queued request (p50, p95). `retry_after_s` and `backlog_s` (seconds of
+    """`eta_s`: the wait estimate of a queued request (p50, p95). `retry_after_s` and `backlog_s` (seconds of
     work): rejections only."""
 
     kind: AdmissionKind
@@ -36,8 +36,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A decision of `Scheduler.step`: this request runs there, for this reason. `waited_s` in its lane, of which
-    `eta_s` was promised (p50, p95)."""
+    """A decision of `Scheduler.step`: this request runs there, for this reason. `waited_s` in its lane; its
+    wait estimate was `eta_s` (p50, p95)."""
 
     request: Request
     lease: Lease
@@ -107,8 +107,8 @@ class SchedulerContract(Protocol):
         """The engine's account of a finished request, before or after its lease ends."""
 
     def adopt(self, reported: Lease, started: bool, now: float) -> Lease | None:
-        """Books a lease of an earlier owner, as its replica reports it. `started`: its prompt is prefilled. None for an
-        unknown replica."""
+        """Adopts a lease of an earlier owner, as its replica reports it. `started`: its prompt is prefilled. None for
+        an unknown replica."""
 
     # Facts about replicas, and what an earlier owner knew.
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
@@ -138,7 +138,7 @@ class SchedulerContract(Protocol):
 
     # What a shell may read. Reading changes nothing.
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
-        """The books at this moment; without `etas` in a quarter of the time."""
+        """The state at this moment; without `etas` in a quarter of the time."""
 
     def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:
         """What the head of each lane in which something waits waits for, by the lane's name."""

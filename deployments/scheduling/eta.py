@@ -2,11 +2,11 @@
 
 A request is served in one of three ways: in time, behind those of its lane that can still meet their deadlines; late,
 after all of those; or promoted, once it has waited so long. The waits differ by an order of magnitude each under
-overload, and which of them it will be is not certain. So the told quantiles are those of a mixture:
+overload, and which of them it will be is not certain. So the quantiles of the estimate are those of a mixture:
 
-    timely(q)   = (forecast in time + FLOOR) * exp(quantile q of the last ratios) - FLOOR      told where it ends before
+    timely(q)   = (forecast in time + FLOOR) * exp(quantile q of the last ratios) - FLOOR      used where it ends before
                 the latest start
-    late(q')    = the same of the forecast late, where q' is what of q lies beyond the timely ones: told where it ends
+    late(q')    = the same of the forecast late, where q' is what of q lies beyond the timely ones: used where it ends
                 before the promotion
     promoted(q") = the time of the promotion + the same of the forecast wait among the promoted, where q" is what of q'
     lies beyond the late ones
@@ -19,7 +19,7 @@ would have been promoted, and until some do, the 95th percentile of a late one i
 kept by the size of the forecast (a short wait errs by more, in proportion) and thinned in time, so that the last
 minutes speak and not the last seconds. A slack for each of the three ways, which starts at 0, is added to each log and
 moved by each outcome, slack += gain * (missed - (1 - q)): that holds the long-run coverage at q whatever the traffic
-does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021). The gain shrinks with the number of promises
+does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021). The gain shrinks with the number of estimates
 whose outcome is not known or does not count yet, since they will all err the same way before the first of them does. A
 wait that was cancelled before its p95 says nothing (it is censored); one that was cancelled after it is a miss.
 """
@@ -42,7 +42,7 @@ _OPEN_SCALE = 20.0
 _MAX_MATURING = 2_000
 _BLUR = 0.05
 _UNKNOWN = 3.0
-"""Nothing is known of waits of a kind: so many times the forecast is told as their 95th percentile."""
+"""Where nothing is known of waits of a kind, their 95th percentile is this many times the forecast."""
 
 
 @dataclass(slots=True)
@@ -77,8 +77,8 @@ class Outlook(NamedTuple):
 
 
 class WaitEstimate(NamedTuple):
-    """What was told (`p50_s`, `p95_s`), on which outlook. `ways`: how the request would be served after waits as long
-    as these two."""
+    """The estimate (`p50_s`, `p95_s`), and the outlook that it rests on. `ways`: how the request would be served after
+    waits as long as these two."""
 
     outlook: Outlook
     p50_s: float
@@ -98,11 +98,11 @@ class LaneEta:
         self._late = _Ratios()
         self._promoted = _Ratios()
         self._maturing: list[tuple[float, int, WaitEstimate, float, Way]] = []
-        """Outcomes that count later: when, a number, what was told, the wait and its way: a heap."""
+        """Outcomes that count later, as a heap: when, a number, the estimate, the wait and its way."""
         self._observed = 0
         self._slack = {way: [0.0, 0.0] for way in Way}
         self.open = 0
-        """Promises whose outcome is not known yet."""
+        """Estimates whose outcome is not known yet."""
 
     def wait_estimate(self, outlook: Outlook) -> WaitEstimate:
         """Tells a client; the outcome will come by `observe` or `gave_up`."""
@@ -111,7 +111,7 @@ class LaneEta:
         return self.predict(outlook)
 
     def predict(self, outlook: Outlook) -> WaitEstimate:
-        """What would be told."""
+        """The estimate, without a record of it."""
         ratios = self._timely.near(outlook.timely_s)
         (p50, way50), (p95, way95) = self._quantile(0, outlook, ratios), self._quantile(1, outlook, ratios)
         p50 = max(0.0, p50)
@@ -122,8 +122,8 @@ class LaneEta:
         self._timely.add(wait_estimate.outlook.timely_s, math.inf, now)
 
     def observe(self, wait_estimate: WaitEstimate, wait_s: float, way: Way, now: float) -> None:
-        """The request waited `wait_s` and was placed in that way. Of one that was not in time, `came_late` was told
-        before."""
+        """The request waited `wait_s` and was placed in that way. For one that was not in time, `came_late` was
+        called before."""
         self.open -= 1
         outlook = wait_estimate.outlook
         if way is Way.TIMELY:
@@ -160,7 +160,7 @@ class LaneEta:
         self._move_slacks(wait_estimate, waited_s)
 
     def spoiled(self) -> None:
-        """Something else than the lane decided on a promised wait: it says nothing."""
+        """Something else than the lane decided on this wait: its outcome says nothing of the estimate."""
         self.open -= 1
         self.p50.censored += 1
         self.p95.censored += 1
@@ -181,7 +181,7 @@ class LaneEta:
             self._slack[wait_estimate.ways[index]][index] += gain * ((wait_s > reported_s) - (1.0 - _LEVELS[index]))
 
     def _quantile(self, index: int, outlook: Outlook, ratios: list[float] | None) -> tuple[float, Way]:
-        """One told quantile, and the way of it. `ratios`: those of forecasts in time of that size."""
+        """One quantile of the estimate, and the way of it. `ratios`: those of forecasts in time of that size."""
         level, slack_s = _LEVELS[index], outlook.slack_s
         if ratios is None:
             timely_s = outlook.timely_s if index == 0 else _stretched(outlook.timely_s, math.log(_UNKNOWN))

@@ -3,7 +3,7 @@ what holds while there is none.
 
 Two heaps with lazy invalidation (an entry counts only while its replica's `version` is the one it was pushed with):
 open replicas by their load, which the pick defines (`pick.py`); and by free KV, which tells at once when no replica
-has room for a large job. Every change of a replica's books goes through `touch`.
+has room for a large job. Every change of a replica's bookings goes through `touch`.
 """
 
 import heapq
@@ -93,8 +93,8 @@ class Fleet:
         return replica is not None and replica.reported is ReplicaStatus.DRAINING
 
     def cordon(self, replica_id: str, cordoned: bool) -> None:
-        """An operator keeps new work off a replica, or does no more; also one that is unknown yet, or silent for
-        now."""
+        """An operator keeps new work off a replica, or stops doing so. The replica may be unknown yet, or
+        unresponsive."""
         (self.cordoned.add if cordoned else self.cordoned.discard)(replica_id)
         replica = self.by_id.get(replica_id)
         if replica is not None:
@@ -108,7 +108,7 @@ class Fleet:
         self._trim()
 
     def touch(self, replica: Replica) -> None:
-        """The replica's books changed."""
+        """The replica's bookings changed."""
         self._renumber(replica)
         if replica.open:
             heapq.heappush(self._by_load, (self._pick.load(replica), replica.replica_id, replica.version, replica))

@@ -1,5 +1,4 @@
-"""The waits that are promised to requests, and what becomes of the promises: from each outcome the lanes' forecasts
-learn (`eta.py`)."""
+"""The wait estimates that requests get. The lanes' forecasts learn from the outcome of each (`eta.py`)."""
 
 from deployments.scheduling.eta import LaneEta, Way
 from deployments.scheduling.fleet import Outage, Starting
@@ -22,8 +21,8 @@ class Forecasts:
         self.outlooks = Outlooks(lanes, rate, starting)
 
     def reload(self, now: float) -> None:
-        """The lanes are new. Of those that are no more nothing is kept but the promises they gave: a job knows by
-        whom."""
+        """The lanes are new. Of lanes that are gone only the estimates that they gave are kept: a job knows which lane
+        gave its own."""
         names = {lane.name for lane in self._lanes.lanes}
         self.etas = {name: eta for name, eta in self.etas.items() if name in names}
         self.outlooks.reload(names, now)
@@ -53,7 +52,7 @@ class Forecasts:
         lane.turned_late.clear()
 
     def placed(self, job: Job, lane: str, was_late: bool, now: float) -> None:
-        """A job was placed from `lane`: what was promised meets what happened."""
+        """A job was placed from `lane`: its estimate is compared with its wait."""
         if was_late:
             self.outlooks.placed_late(lane, job.cost, now)
         self.outlooks.promotions.left(job)
@@ -70,8 +69,8 @@ class Forecasts:
         eta.observe(job.wait_estimate, wait_s, way, now)
 
     def shown(self, home: int, now: float) -> tuple[float, float] | None:
-        """What a request like the last one would be told now in the lane of that index; None before any was told
-        anything."""
+        """The estimate that a request like the last one would get now in the lane of that index; None before the first
+        estimate."""
         if not self._lanes.jobs and self._starting.any_open:
             return 0.0, 0.0
         eta = self.etas.get(self._lanes.policy.lanes[home].name)
@@ -91,7 +90,7 @@ class Forecasts:
             job.eta.gave_up(job.wait_estimate, now - job.request.arrived_s)
 
     def withdraw(self, job: Job) -> None:
-        """A job waits for something else than its lane from now on: what was promised counts no more."""
+        """A job waits for something else than its lane from now on: its estimate no longer counts."""
         self.outlooks.promotions.left(job)
         if job.eta is not None and job.wait_estimate is not None and job.attempt == 0:
             job.eta.spoiled()

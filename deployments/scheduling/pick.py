@@ -34,7 +34,7 @@ class Pick(Protocol):
     """A way to choose a replica."""
 
     def load(self, replica: Replica) -> tuple[float, ...]:
-        """The score of a replica whatever the job; the least is best. May depend only on the replica's books and
+        """The score of a replica whatever the job; the least is best. May depend only on the replica's bookings and
         capacity: each change of those moves it in the heap. Ties are broken by the replica's id."""
 
     def choose(self, candidates: Candidates) -> tuple[Replica, PickReason]:

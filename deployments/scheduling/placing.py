@@ -1,5 +1,5 @@
-"""Places what waits: asks the lanes whose turn it is, finds a replica for each head, and books the lease. A part of the
-scheduler's step."""
+"""Places what waits: asks the lanes whose turn it is, finds a replica for each head, and records the lease. A part of
+the scheduler's step."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -104,9 +104,9 @@ _NOTHING = Step((), ())
 
 @dataclass(slots=True)
 class Decided:
-    """What is on the books and not yet handed to the shell.
+    """Decisions that are recorded and not yet handed to the shell.
 
-    A decision is added in the same moment as it changes the books, before anything is counted or learned from it. So
+    A decision is added in the same moment as it changes the bookings, before anything is counted or learned from it. So
     whatever raises later in the step, no lease and no request is lost: the next step hands them over.
     """
 
@@ -172,7 +172,7 @@ class Placing:
         return self._next_lease
 
     def bind(self, lease: Lease, job: Job, replica: Replica, now: float) -> None:
-        """Books a lease."""
+        """Records a lease."""
         replica.bind(lease)
         self._fleet.touch(replica)
         self.leases[lease.lease_id] = (lease, job)
@@ -181,7 +181,7 @@ class Placing:
         self.rate.finished.run(True, now)
 
     def unbind(self, lease: Lease) -> Job:
-        """The job of a lease that ends. The replica's own books are left to the caller."""
+        """The job of a lease that ends. The replica's own bookings are left to the caller."""
         job = self.leases.pop(lease.lease_id)[1]
         self._leased_ids.pop(lease.request.request_id, None)
         key = lease.request.key
@@ -235,7 +235,7 @@ class Placing:
     def _place(
         self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float
     ) -> None:
-        """First all that is computed, then the books and what is handed over, then what is learned from it."""
+        """First computes everything, then changes the bookings and hands the decision over, then learns from it."""
         request, promoted = job.request, job.promoted_s is not None
         prefill = uncached_tokens(job, replica, self._learned.prefixes) if request.prefix else job.prefill_tokens
         attempt, lease_id = request.attempts + job.attempt + 1, self._next_lease + 1

@@ -1,4 +1,4 @@
-"""A replica as the scheduler books it: what it can hold, what is leased on it, and whether one more job fits.
+"""A replica as the scheduler sees it: what it can hold, what is leased on it, and whether one more job fits.
 
 Late binding is the three budgets of `wait_reason`: a replica gets a job only when its sequences, its KV blocks and its
 prefill backlog leave room, so that the engine's own queue stays near empty and the wait happens where it can be
@@ -49,8 +49,7 @@ class Capacity:
 
 
 class Replica:
-    """The books of one replica. All sums are kept, never recounted; `leases` is the truth that they can be checked
-    against.
+    """The bookings of one replica. All sums are kept, never recounted; they can be checked against `leases`.
 
     `reported` is what its feed (or a verdict of the scheduler's) made of it, `cordoned` an operator's word, which
     outlasts all of that; `status` is what follows from both.
@@ -99,8 +98,8 @@ class Replica:
         )
 
     def become(self, reported: ReplicaStatus, cordoned: bool) -> None:
-        """Something was told of it. One that drains or is unresponsive is shown as that, cordoned or not: it is the
-        worse news."""
+        """Its state was reported. One that drains or is unresponsive is shown as that, cordoned or not: it is the worse
+        news."""
         self.reported, self.cordoned = reported, cordoned
         self.status = (
             ReplicaStatus.CORDONED
@@ -143,7 +142,7 @@ class Replica:
         return 1e3 * (self.prefill_tokens + uncached_tokens) / self.prefill_tokens_per_s
 
     def bind(self, lease: Lease) -> None:
-        """Books a lease."""
+        """Records a lease."""
         self.leases[lease.lease_id] = lease
         self.sequences += lease.request.sequences
         self.kv_tokens += lease.kv_tokens
@@ -163,7 +162,7 @@ class Replica:
         return lease.lease_id in self._prefilling
 
     def unbind(self, lease: Lease) -> None:
-        """Takes a lease off the books."""
+        """Removes a lease."""
         self.first_token(lease)
         del self.leases[lease.lease_id]
         self.sequences -= lease.request.sequences

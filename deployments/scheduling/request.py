@@ -13,7 +13,7 @@ class Request:
 
     `prompt_tokens` is known or estimated for one sequence, `max_tokens` the client's bound on a sequence's output
     (None: the context's end), `sequences` counts prompts x n. `arrived_s` is when the gateway had it whole,
-    `deadline_s` when its class promises the first token, `expires_s` when its wait is given up, all on the shell's
+    `deadline_s` when its first token is due by its class, `expires_s` when its wait is given up, all on the shell's
     monotonic clock. `prefix` holds chained hashes of the prompt's first chunks of `chunk_tokens` tokens each.
     `attempts`: how often it was placed before, under an owner that is gone. `digest`: of its body, keyed
     (`suspects.py`).
@@ -54,8 +54,8 @@ class Job:
     the index of its lane by length, `home_name` that lane's name; both change only with the lanes, while it waits.
     `sequence` orders it in its lane; `wait_id` names this time that it waits. `limited`: it counts against its tenant's
     limits. `late`: it waits behind those that can still meet their deadline; `came_late`: its lane's forecasts know
-    that. `wait_estimate`: the wait that was told (eta.py); `eta`: who told it, and is told of the outcome, whatever the
-    lanes are called by then.
+    that. `wait_estimate`: the estimate that it got (`eta.py`); `eta`: what gave it, and learns from the outcome,
+    whatever the lanes are called by then.
     """
 
     __slots__ = (

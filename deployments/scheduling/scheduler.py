@@ -171,7 +171,7 @@ class Scheduler:
         return True
 
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
-        """Teaches estimates, never books."""
+        """Changes estimates, never bookings."""
         replica = self.fleet.by_id.get(lease.replica_id)
         if replica is not None and usage.sequences:
             replica.learn(usage)

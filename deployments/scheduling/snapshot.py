@@ -11,8 +11,8 @@ class LaneStats:
     """One lane: how many wait, their work in seconds (None: no rate yet) and prefill tokens, the age of the oldest,
     what the head waits for.
 
-    `eta_s` is what a request would be promised now (p50, p95); `covered` and `estimated` count the promises whose p95
-    held and all, `censored` those that were cancelled before it, or that an outage spoiled.
+    `eta_s` is the wait estimate that a request would get now (p50, p95). `covered` counts the estimates whose p95 held,
+    `estimated` all, `censored` those that were cancelled before their p95, or that an outage spoiled.
     """
 
     name: str
@@ -30,7 +30,7 @@ class LaneStats:
 @dataclass(frozen=True, slots=True)
 class FlowStats:
     """One class in one lane, counted since the start (`tally.py`): requests that arrived, their work and prompts
-    (tokens), promises of a first token within `slo_s` that were kept and missed."""
+    (tokens), and how many met and missed the SLO, a first token within `slo_s`."""
 
     lane: str
     traffic_class: str
@@ -44,7 +44,7 @@ class FlowStats:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """One replica's books, and what it can hold at most. `held_by`: the lane for which it is kept free."""
+    """One replica's bookings, and what it can hold at most. `held_by`: the lane for which it is kept free."""
 
     replica_id: str
     status: str
@@ -61,7 +61,7 @@ class ReplicaStats:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The scheduler at one moment. `placed` + `adopted` = leases now + the sum of `endings`: the books balance.
+    """The scheduler at one moment. Always `placed` + `adopted` = leases now + the sum of `endings`.
 
     `rejections` counts by lane and cause. `tokens_per_s` is the service rate in prefill tokens. `output_error` is the
     mean relative error of expected outputs, `other_lane` the share of requests that turned out to belong elsewhere,
@@ -84,7 +84,7 @@ class Snapshot:
     finished: int
     finished_work: float
     output_tokens: int
-    """Of the `counted` among the finished requests that the engines told of."""
+    """Of the `counted` among the finished requests, those that the engines reported."""
     counted: int
     suspects: tuple[Suspicion, ...] = ()
     """Bodies that ran when replicas died (`suspects.py`), with `bans` so far, and how many requests wait `aside` of the

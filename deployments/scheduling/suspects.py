@@ -14,9 +14,9 @@ that had no first token yet when its replica died, as most killers have none, is
 time (`Quarantine`). A replica that dies at a trial is the doing of the one that is tried; of all others that ran there
 nothing is noted. Without a trial all that ran there are suspects, or banned.
 
-A death is told in pieces: some leases fail first, then the process is known to be gone. So an inquest is held into each
-replica's death, and what ended within `RECENT_S` before, without an answer, counts as running. A replica that is back
-was not dead: only a connection broke, and what was noted is taken back.
+A death is reported in pieces: some leases fail first, then the process is known to be gone. So an inquest is held into
+each replica's death, and what ended within `RECENT_S` before, without an answer, counts as running. A replica that is
+back was not dead: only a connection broke, and what was noted is taken back.
 """
 
 import math
@@ -34,7 +34,7 @@ from deployments.scheduling.request import DEADLY, FORGET_S, Job, Lease, Suspici
 RECENT_S = 20.0
 """Longer than an engine that hangs is given (`health.stall_s`)."""
 MAX = 4_096
-"""So many records are kept; beyond it the oldest goes, and nobody is told."""
+"""So many records are kept; beyond it the oldest is dropped without a report."""
 
 
 class SuspectRun(NamedTuple):

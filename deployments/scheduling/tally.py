@@ -1,7 +1,7 @@
 """What came and what became of it, counted since the start, by lane and class: the flows that metrics and autoscaling
 take differences of.
 
-A promise is the request's time to first token: kept when the first token came by its deadline, missed when it came
+A request met its SLO when its first token came by its deadline, and missed it when the token came
 later or never (rejected for capacity, given up waiting, lost). A request that its client cancelled before its deadline,
 or that broke its own tenant's limit, is neither. All counts for the lane, by its name, in which the request waited
 last.
@@ -37,7 +37,7 @@ _OWN_FAULT = frozenset(
 @dataclass(slots=True)
 class FlowTally:
     """Of one lane and class: requests that arrived, their work and prompts (tokens), SLOs met and missed; `slo_s`: the
-    last one's promise."""
+    last one's SLO."""
 
     arrived: int = 0
     work: float = 0.0
@@ -50,7 +50,7 @@ class FlowTally:
 @dataclass
 class Tally:
     """Of one model. `adopted`: leases of an earlier owner; `endings` of leases. `finished` requests had booked
-    `finished_work`; the engines counted `output_tokens` for the `counted` of them that they told of."""
+    `finished_work`; the engines counted `output_tokens` for the `counted` of them that they reported."""
 
     flows: dict[tuple[str, str], FlowTally] = field(default_factory=dict)
     submitted: int = 0
@@ -113,8 +113,8 @@ def take_snapshot(
     now: float,
     etas: bool,
 ) -> Snapshot:
-    """Everything that others may know of the scheduler, at `now`. `etas`: with what would be promised, which is most of
-    the work."""
+    """Everything that others may know of the scheduler, at `now`. `etas`: with wait estimates, which are most of the
+    work."""
     names, rate = {lane.name for lane in lanes.lanes}, placing.rate.per_s
     closed = fleet.why_none_is_open()
     return Snapshot(
