@@ -1,5 +1,5 @@
-"""What a report says about a run besides its outcome: what was run, on what the costs rest, what was promised, and what
-an hour costs."""
+"""What a report says about a run besides its outcome: what was run, the source of its costs, the SLOs, and what an hour
+costs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from planning.workload.changes import REJECTED, TraceChange
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a traffic class is promised: the share `attainment` of its requests see their first token within `ttft_s`;
+    """The SLO of a traffic class: the share `attainment` of its requests see their first token within `ttft_s`;
     `itl_ms` is the time between tokens that it aims at (None: none is named)."""
 
     name: str
@@ -101,8 +101,8 @@ _BASIS = {
     "be off by tens of per cent.",
     "roofline": (
         "NOT MEASURED. The costs of steps come from data sheets (a roofline). Compare policies and numbers of replicas "
-        "with this report; promise no "
-        "milliseconds and no dollars from it."
+        "with this report; do not quote "
+        "milliseconds or dollars from it."
     ),
 }
 

@@ -1,7 +1,7 @@
 """The colours, panels and empty figures that all reports share.
 
-Colours come in pairs, for a light and for a dark page: told apart by the colour-blind, with a contrast of 3 to 1 and
-more for lines. Figures are made in the light ones; the page's script swaps them by the table that `swaps` gives.
+Colours come in pairs, for a light and for a dark page. The colour-blind can tell them apart; lines have a contrast of
+3 to 1 and more. Figures are made in the light ones; the page's script swaps them by the table that `swaps` gives.
 """
 
 import math

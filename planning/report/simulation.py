@@ -43,7 +43,7 @@ def verdict(run: ReportedRun, facts: RunFacts) -> RunVerdict:
 
 
 def _judged(share: ClassShare, target: Target) -> str:
-    slo_share = f"promised: {100 * target.attainment:g} %"
+    slo_share = f"SLO: {100 * target.attainment:g} %"
     return (
         f"{attained(share.in_time)} of {share.requests:,} {share.name} requests had their first token within "
         f"{bound(target.ttft_s)} ({slo_share})"

@@ -43,7 +43,7 @@ def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) ->
         in_time = 100 * (1 - missed / arrived)
     figure.add_trace(line_of("in time", x, in_time, INK, ".1f %", Look(named=False)), row=1, col=1)
     for share in sorted({target.attainment for target in targets}):
-        mark_level(figure, 1, 100 * share, f"promised {100 * share:g} %")
+        mark_level(figure, 1, 100 * share, f"SLO {100 * share:g} %")
     low = 10 * np.floor(max(0.0, float(np.nanmin(in_time, initial=100.0)) - 5) / 10)
     figure.update_yaxes(range=[low, 100 + 0.04 * (100 - low)], rangemode="normal", row=1, col=1)
     for row, (number, lane) in enumerate(shown, start=2):

@@ -47,7 +47,7 @@ def front_panel(advice: Advice) -> Panel:
     names = sorted(advice.slos)
     rows = [name for name in names if name in outcome(advice.before).classes]
     inner = _ROW_PX * len(rows) + _GAP_PX * (len(rows) - 1)
-    titles = [f"<b>{name}: requests in time (promised {100 * advice.slos[name]:g} %)</b>" for name in rows]
+    titles = [f"<b>{name}: requests in time (SLO {100 * advice.slos[name]:g} %)</b>" for name in rows]
     spacing = _GAP_PX / inner if len(rows) > 1 else 0
     figure = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=spacing)
     for row, name in enumerate(rows, start=1):
@@ -98,7 +98,7 @@ def _draw(figure: go.Figure, advice: Advice, name: str, row: int) -> None:
         if trials:
             figure.add_trace(_points(title, trials, advice, name, (tone, symbol, size), row), row=row, col=1)
     slo = -math.log10(1 - advice.slos[name])
-    mark_level(figure, row, slo, f"promised {100 * advice.slos[name]:g} %", RED)
+    mark_level(figure, row, slo, f"SLO {100 * advice.slos[name]:g} %", RED)
     low, high = min(*levels, slo), max(*levels, slo)
     known = [(tick, -math.log10(1 - tick)) for tick in _TICKS[:-1]]
     ticks = [(f"{100 * tick:g} %", level) for tick, level in known if low - 0.3 <= level <= high + 0.2]
@@ -179,8 +179,7 @@ def day_panel(advice: Advice, load: LoadCurve) -> Panel:
     caption = (
         "Replicas that are paid for in any state, means of five minutes. The grey area is what arrived, in replicas' "
         "worth of work at full batches, "
-        "also over five minutes: nothing runs on less, and bursts, starts of replicas and promises of a first token "
-        "take more."
+        "also over five minutes: nothing runs on less; bursts, starts of replicas and SLOs take more."
     )
     return Panel("day", "Replicas over the day, before and after", caption, figure, height_px)
 

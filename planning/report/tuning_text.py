@@ -63,7 +63,7 @@ def cards(advice: Advice) -> tuple[Card, ...]:
         Card(
             f"{name} in time",
             arrow(attained(outcome(before).attained(name)), attained(outcome(after).attained(name))),
-            f"promised {100 * share:g} %" + ("" if range_ is None else _range(map(attained, range_.attained[name]))),
+            f"SLO {100 * share:g} %" + ("" if range_ is None else _range(map(attained, range_.attained[name]))),
         )
         for name, share in advice.slos.items()
         if name in outcome(after).classes
@@ -170,7 +170,7 @@ def notes(advice: Advice) -> list[str]:
     if cut > 0.01:
         found.append(
             f"replicas.max or the cost ceiling cut {percent(cut, 1)} of the policy's decisions: with a higher one more "
-            "promises could be kept."
+            "SLOs could be met."
         )
     if advice.chosen.ground is Ground.KEPT:
         found.append(

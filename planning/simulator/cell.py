@@ -42,7 +42,7 @@ class CellSettings:
     starts later takes `start_up_s`.
 
     With `scaling`, an autoscaler decides how many there are from second 0 on; then, or with `starts_reported`, the
-    scheduler is told of starts, as live. A request waits at most `queue_wait_s` in its lane, one of a class in
+    scheduler knows of starts, as it does live. A request waits at most `queue_wait_s` in its lane, one of a class in
     `patience_s` at most so long. With `clients`, requests come in a closed loop instead of at their times: so many at
     first, and the next whenever one has ended.
     """
@@ -71,8 +71,8 @@ class _Running:
 
 
 class CellSimulator:
-    """One run. `progress` is told now and then which share of the requests has arrived; `sample` looks at the cell
-    (`sampler.py`)."""
+    """One run. `progress` is called now and then with the share of requests that has arrived; `sample` looks at the
+    cell (`sampler.py`)."""
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 writes the number of replicas.
 
 An unresponsive replica is suspect to the scheduler, as a gateway tells it when a feed ends: what runs there runs on,
-nothing new is placed. Where its books are `phantom` they stand as they were, though the requests have ended: what
-leaked counters and hung streams look like to those who read them. Called by the cell's scaling loop.
+nothing new is placed. With `phantom`, its counts stay as they were though the requests have ended: that is how
+leaked counters and hung streams look to whoever reads them. Called by the cell's scaling loop.
 """
 
 import math
@@ -46,7 +46,7 @@ class Faults:
 
 
 class FaultyFacts:
-    """The feed outages of one run: tells the scheduler, and keeps what phantom books show."""
+    """The feed outages of one run: tells the scheduler, and keeps what phantom counts show."""
 
     def __init__(self, feed_outages: tuple[FeedOutage, ...], cell: SimulatedCell) -> None:
         self._cell = cell
@@ -58,7 +58,7 @@ class FaultyFacts:
                 cell.at(feed_outage.to_s, lambda now, feed_outage=feed_outage: self._end(feed_outage, now))  # type: ignore[misc]
 
     def shown(self, signals: Signals) -> Signals:
-        """The signals as one sees them who believes the books."""
+        """The signals with the phantom counts."""
         if not self._phantoms:
             return signals
         return signals.showing(

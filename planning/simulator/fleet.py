@@ -106,7 +106,7 @@ class SimulatedFleet:
     """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the
     beginning none.
 
-    `starts_reported`: the scheduler is told when the next replica will be ready, as it is live where something scales
+    `starts_reported`: the scheduler knows when the next replica will be ready, as it does live where something scales
     (`scheduling/fleet.py`).
     """
 
@@ -129,7 +129,7 @@ class SimulatedFleet:
 
     @property
     def staying(self) -> list[SimulatedReplica]:
-        """Those that start or serve and are not told to go, the oldest first."""
+        """Those that start or serve and do not drain, the oldest first."""
         return [replica for replica in self.replicas if replica.ended_s == math.inf and replica.drained_s == math.inf]
 
     def befall(self, event: FleetEvent, now: float) -> None:
@@ -206,7 +206,7 @@ class SimulatedFleet:
             self._cell.step(now)
 
     def _fail(self, replica: SimulatedReplica, now: float) -> None:
-        """What it had is lost, as its clients are told; Serve starts a successor."""
+        """Its requests are lost, and their clients get an error; Serve starts a successor."""
         replica.ended_s = now
         replica.engine.next_s = math.inf
         if replica.ready_s < math.inf:

@@ -25,7 +25,7 @@ class Life:
     ready_s: float
     ended_s: float
     drained_s: float = math.inf
-    """When it was told to drain."""
+    """When it began to drain."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Looks at a simulated cell at even times while it runs: what cannot be told afterwards from what became of the
+"""Samples a simulated cell at even times while it runs: what cannot be derived afterwards from the outcome of the
 requests.
 
 Nobody knows beforehand how long a run takes, so the period doubles, and every other sample is dropped, whenever there

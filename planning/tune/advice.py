@@ -52,7 +52,7 @@ def judge(
     ]
     if abs(published.capacity_error) > max_capacity:
         doubts.append(f"the capacity is off by {published.capacity_error:+.1%}; allowed: {max_capacity:.0%}")
-    loads = ", ".join(f"{error:+.1%} at {load:g} x capacity" for load, error in found) or "not told"
+    loads = ", ".join(f"{error:+.1%} at {load:g} x capacity" for load, error in found) or "not reported"
     reported = (
         f"TTFT p90 {loads}; capacity {published.capacity_error:+.1%}; rehearsed {published.measured_at[:10]} on "
         f"{published.replicas} replica(s)"

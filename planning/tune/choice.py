@@ -83,7 +83,7 @@ _MIN_GAIN = 0.005
 _NEAR = 1.5
 """Runs that took so many times the hours of the cheapest say nothing of its neighbours."""
 _MIN_DOUBT = 0.2
-"""Of what the tightest promise allows to miss: the least deviation of the gap."""
+"""The least deviation of the gap, as a share of what the tightest SLO allows to miss."""
 
 
 @dataclass(frozen=True, slots=True)

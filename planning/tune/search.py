@@ -70,7 +70,8 @@ class Budget:
 
 
 class Search:
-    """One search. `clock` tells seconds; `tell` is told what is going on, and which share of the time is over."""
+    """One search. `clock` tells seconds; `tell` is called with what is going on and the share of the time that is
+    over."""
 
     def __init__(
         self,
@@ -199,7 +200,7 @@ class Search:
             self._teach(trial)
 
     def _teach(self, trial: TuningTrial) -> None:
-        """What was not asked of the sampler is told to it all the same."""
+        """The sampler also learns of trials that it did not ask for."""
         assert trial.candidate is not None
         assert trial.draft is not None
         drawn = self._space.drawn(trial.candidate)
@@ -232,7 +233,7 @@ class Search:
         return [min(1.0 - _ENOUGH * allowed, outcome.merit(self._slos)), outcome.replica_hours]
 
     def _broken(self, outcome: TrialResult) -> dict[str, float]:
-        """By how much a first look is short of each class's promise, with what it overlooks; kept ones are negative."""
+        """By how much a first look misses each class's SLO, with what it overlooks; negative where the SLO is met."""
         gap = correction(self.trials, self._slos).gap
         return {name: self._slos[name] + gap - outcome.attained(name) for name in outcome.classes}
 

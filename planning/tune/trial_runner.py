@@ -42,8 +42,8 @@ class Halted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """When to end a run: at `deadline_s` of the clock; at more than `missed` broken promises of a class (by its
-    number), at more than `hours` of replicas."""
+    """When to end a run: at `deadline_s` of the clock; at more than `missed` requests of a class (by its number)
+    that miss the SLO, at more than `hours` of replicas."""
 
     deadline_s: float
     missed: tuple[float, ...]
