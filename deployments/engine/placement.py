@@ -40,8 +40,8 @@ class NodePlacement:
 def place(model: Model, pool: Pool) -> NodePlacement:
     """The placement of one replica of `model` in `pool`.
 
-    On CPUs the ranks of a replica share the booked cores. A simulated engine reserves no GPU, whatever its pool
-    has.
+    On CPUs the ranks of a replica share the booked cores. A simulated engine reserves no GPU, whatever its
+    pool has.
     """
     cpus = model.cpus
     if pool.accelerator == "cpu" or model.engine == "simulated":
