@@ -98,6 +98,7 @@ def test_no_name_has_a_replaced_word() -> None:
     } == {}
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Serve's, which `raylane deploy` imports
 def test_no_option_and_no_spec_key_has_a_replaced_word() -> None:
     wrong = banned(names=True)
     names = {*options(typer.main.get_command(app)), *keys(ClusterSpec.model_json_schema())}
