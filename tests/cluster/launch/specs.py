@@ -72,7 +72,7 @@ def spec_of(*regions: dict[str, Any], **sections: Any) -> ClusterSpec:
     return parse_spec(yaml.safe_dump(content))
 
 
-def changed(region: dict[str, Any], **keys: Any) -> dict[str, Any]:
+def changed(region: dict[str, Any], /, **keys: Any) -> dict[str, Any]:
     """The region with other values of its deployment (None: without that key)."""
     deploy = {name: value for name, value in {**region["deploy"], **keys}.items() if value is not None}
     return {**region, "deploy": deploy}

@@ -1,0 +1,34 @@
+"""`raylane deploy` to a Serve at a URL of this machine, without SSH: `ray up` has nothing to do there.
+
+usage: python -m tests.live.programs.deploy_to URL SPEC
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from cli.deploy import steps
+from cli.main import app
+from cluster.launch import cell_folder
+
+URL, SPEC = sys.argv[1:]
+
+
+def ray_up(command: Sequence[str], folder: Path) -> None:
+    """The secrets come to the node, as `ray up` and rsync bring them."""
+    shutil.copytree(folder / "secrets", Path.home() / cell_folder("deployed-here") / "secrets", dirs_exist_ok=True)
+
+
+@contextmanager
+def straight(hosts: steps.Hosts) -> Iterator[steps.ServeApi]:
+    api = steps.ServeApi(URL, hosts._token)
+    if not api.answers():
+        raise steps.DeployError("no answer")
+    yield api
+
+
+steps._run = ray_up
+steps.Hosts._api = straight  # type: ignore[method-assign,assignment]
+app(["deploy", SPEC, "--yes"])
