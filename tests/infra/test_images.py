@@ -158,7 +158,7 @@ def run_steps(kind: str, root: Path) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3000)
 def test_the_build_installs_raylane(tmp_path: Path) -> None:
     try:
         environment = run_steps("cpu", tmp_path / "image")
