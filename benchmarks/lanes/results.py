@@ -1,6 +1,6 @@
 """What a side did to each lane, and how it compares with first-in-first-out on the same arrivals. Pure.
 
-Rejections count as misses in the tails. Kleinrock's conservation policy: whatever a work-conserving server's order, the
+Rejections count as misses in the tails. Kleinrock's conservation law: whatever a work-conserving server's order, the
 sum over requests of work x wait is the same, as long as the order does not look at the work itself within a lane. So if
 short requests wait less than under first-in-first-out, long ones must wait more, by as much:
 
