@@ -208,7 +208,7 @@ class _Rehearsal:
         return found
 
     def _simulated(self, lived: Lived, cost: CostModel) -> dict[str, float]:
-        return simulated_run(self._settings, cost, lived.work).figures(self._lanes, lived.run.queued)
+        return simulated_run(self._settings, cost, lived.work).figures(self._lanes)
 
 
 def _show(published: Published) -> None:
