@@ -15,21 +15,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import FrameType
-from typing import Any
+from types import FrameType, MappingProxyType
+from typing import Any, cast
 
 import requests
 from rich.console import Group
 from rich.live import Live
+from rich.markup import escape
 from rich.spinner import Spinner
 from rich.text import Text
 
 from cli.console import console
 from cli.gateway import get
 from cli.run_dir import RunDir
+from cli.starts import sentence_of
 from cluster.launch import RAY_ENVIRONMENT
-from cluster.spec import ClusterSpec, Region
+from cluster.spec import ClusterSpec, Model, Region
 from deployments.engine.fate_share import signal_when_parent_dies
+from deployments.starts.start import GIVEN_UP_AFTER, CellStarts, FailingModel
 
 _POLL_S = 0.25
 _ANSWER_S = 2.0
@@ -48,6 +51,11 @@ class Boot:
     `url`: where the gateway of a cell on this machine answers; None: the cell has several nodes, and the directory
     knows where its gateways answer. `gateway_nodes`: so many nodes may have a gateway now.
     """
+
+    failing: tuple[FailingModel, ...] = ()
+    """Models that could not be started; the cell serves the others."""
+    late: Mapping[str, str] = MappingProxyType({})
+    """Models whose replicas did not all come in time, and how many did."""
 
     def __init__(
         self,
@@ -69,17 +77,20 @@ class Boot:
 
     def run(self, secret: str) -> bool:
         """Deploys and waits until the gateway says that it is ready. False when `stop` was set before. Raises
-        BootError."""
+        BootError, also where no model can be started; a model that cannot keeps no other one waiting."""
         from ray import serve
 
         self._deploy(secret)
         deadline = time.monotonic() + max(model.health.startup_s for model in self._spec.models)
         with Live(console=console, refresh_per_second=8, transient=True) as live:
             while not self._stop.is_set():
-                self._note({name: app for name, app in serve.status().applications.items() if name in self._apps})
+                ours = {name: app for name, app in serve.status().applications.items() if name in self._apps}
+                self._note(ours, self._starts())
                 live.update(Group(*(Spinner("dots", Text.from_markup(line)) for line in self._lines.values())))
-                if self._ready(secret):
+                if self._ready(secret, is_late=time.monotonic() > deadline):
                     return True
+                if len(self.failing) == len(self._models):
+                    raise BootError("\n".join(map(sentence_of, self.failing)))
                 if time.monotonic() > deadline:
                     raise BootError("not ready in time: " + "; ".join(self._lines.values()))
                 self._stop.wait(_POLL_S)
@@ -90,7 +101,7 @@ class Boot:
         import ray
         from ray import serve
 
-        from deployments.app import cell_apps, our_apps
+        from deployments.app import app_name, cell_apps, our_apps
         from deployments.cell.directory import start_directory
 
         try:
@@ -104,6 +115,8 @@ class Boot:
         earlier = our_apps(serve.status())
         apps = cell_apps(self._spec, self._region, self._run_dir.path, self._url is None)
         self._apps = {app.name for app in apps}
+        new = {one.name: one.replicas.count for one in self._models if app_name(one.name) not in earlier}
+        ray.get(self._directory.asked.remote(new), timeout=_DEPLOYED_S)
         targets = [serve.RunTarget(target=app.target, name=app.name, route_prefix=None) for app in apps]
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
         if self._url is None:
@@ -139,15 +152,34 @@ class Boot:
         except Exception as error:  # Ray may be gone already
             console.print(f"(Serve did not answer: {type(error).__name__})")
 
-    def _note(self, applications: Mapping[str, Any]) -> None:
+    def _starts(self) -> CellStarts:
+        import ray
+
+        try:
+            return cast(CellStarts, ray.get(self._directory.starts.remote(), timeout=_ANSWER_S))
+        except Exception:  # any failure of Ray: it is asked again
+            return CellStarts()
+
+    @property
+    def _models(self) -> list[Model]:
+        return [model for model in self._spec.models if self._region in self._spec.regions_of(model)]
+
+    def _note(self, applications: Mapping[str, Any], starts: CellStarts) -> None:
+        from deployments.app import app_name
+
+        names = {app_name(model.name): model.name for model in self._models}
         for name, app in applications.items():
             for deployment in app.deployments.values():
                 states = ", ".join(
                     f"{count} {state.lower()}" for state, count in deployment.replica_states.items() if count
                 )
-                self._lines[name] = f"{name}: {states or 'waiting'}"
+                phases = ", ".join(sorted({start.phase for start in starts.running_of(names.get(name, ""))}))
+                self._lines[name] = f"{name}: {states or 'waiting'}" + (f" ({phases})" if phases else "")
                 if deployment.status == "DEPLOY_FAILED" or app.status == "DEPLOY_FAILED":
                     raise BootError(self._why(name, deployment.message or app.message))
+        self.failing = tuple(one for one in starts.failing if one.failures >= GIVEN_UP_AFTER and not one.ever_ready)
+        for one in starts.failing:
+            self._lines[app_name(one.model)] = f"[red]{escape(sentence_of(one).splitlines()[0])}[/]"
 
     def _why(self, name: str, message: str) -> str:
         """The last line of what Serve says, which is the error itself; all of it goes into a file, since Ray's logs go
@@ -159,32 +191,54 @@ class Boot:
             f"{name} could not start: {lines[-1].strip() if lines else 'no reason given'}\n  the whole message: {log}"
         )
 
-    def _ready(self, secret: str) -> bool:
+    def _ready(self, secret: str, is_late: bool = False) -> bool:
+        """Whether every model has its replicas, but for those that cannot start; or it `is_late`, and one has."""
         url = self._url or self._gateway_of_all()
         if url is None:
             return False
         try:
-            ready = get(url + "/ready", timeout_s=1).status_code == 200
-            report = get(url + "/raylane/status", 1, secret).json() if ready else {}
+            ready = is_late or get(url + "/ready", timeout_s=1).status_code == 200
+            if not ready:
+                return False
+            report = get(url + "/raylane/status", 1, secret).json()
         except requests.RequestException:
             return False
-        return ready and all(len(model["replicas"]) >= model["desired_replicas"] for model in report["models"])
+        failing = {one.model for one in self.failing}
+        missing = {
+            model["name"]: f"{len(model['replicas'])} of {model['desired_replicas']} replicas"
+            for model in report["models"]
+            if len(model["replicas"]) < model["desired_replicas"] and model["name"] not in failing
+        }
+        if is_late and any(model["replicas"] for model in report["models"]):
+            self.late = missing
+            return True
+        return not missing
 
     def _gateway_of_all(self) -> str | None:
         """One of the gateways, once all have registered and Serve has no work left with the cell."""
         import ray
         from ray import serve
 
+        from deployments.app import app_name
         from deployments.gateway.deployment import GATEWAY_APP
 
         states = serve.status().applications
         # With fewer nodes than gateways, Serve always has one to start.
         settled = self._apps if self._gateways >= self._spec.gateway.replicas else self._apps - {GATEWAY_APP}
+        settled = settled - {app_name(one.model) for one in self.failing}
         if any(name not in states or states[name].status != "RUNNING" for name in settled):
             return None
         listing = ray.get(self._directory.watch.remote(-1, 0.0), timeout=_ANSWER_S)
         urls = [url for _, url in listing.gateways]
         return urls[0] if len(urls) >= self._gateways else None
+
+
+def tell_missing(boot: Boot) -> None:
+    """Prints which models are not served though the cell is ready, and why."""
+    for name, count in boot.late.items():
+        console.print(f"[bold red]NOT READY YET[/] {escape(name)}: {count}; `raylane status` shows what they do\n")
+    for one in boot.failing:
+        console.print(f"[bold red]NOT SERVED[/] {escape(sentence_of(one))}\n")
 
 
 _HANDED_ON = {signal.SIGINT, signal.SIGTERM}

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cli.boot import Boot, BootError
+from cli.boot import Boot, BootError, tell_missing
 from cli.console import console, errors, fail
 from cli.run_dir import RunDir, State
 from cluster.files import write_private
@@ -44,7 +44,8 @@ def join(spec: ClusterSpec, region: Region, run_dir: RunDir, known: State, secre
         run_dir.write_state(known)
         signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
         try:
-            ready = Boot(spec, region, run_dir, None, stop, nodes).run(secret)
+            boot = Boot(spec, region, run_dir, None, stop, nodes)
+            ready = boot.run(secret)
         except BootError as error:
             fail(f"{error}\n  the cell stays as it is", hint=f"raylane down {spec.name}")
         except KeyboardInterrupt:
@@ -52,7 +53,7 @@ def join(spec: ClusterSpec, region: Region, run_dir: RunDir, known: State, secre
         if not ready:
             fail(f"interrupted; cluster {spec.name!r} goes on starting", hint=f"raylane down {spec.name}")
         run_dir.write_state(replace(known, ready=True))
-    _greet(spec, run_dir, time.monotonic() - started)
+    _greet(spec, run_dir, time.monotonic() - started, boot)
 
 
 def joined_state(name: str, address: str, token_file: Path | None) -> State:
@@ -166,11 +167,14 @@ def _check_nodes(spec: ClusterSpec, region: Region) -> int:
     return node_check.gateway_nodes(spec, region, nodes)
 
 
-def _greet(spec: ClusterSpec, run_dir: RunDir, took_s: float) -> None:
+def _greet(spec: ClusterSpec, run_dir: RunDir, took_s: float, boot: Boot) -> None:
+    failing = {one.model for one in boot.failing}
+    served = ", ".join(model.name for model in spec.models if model.name not in failing)
     console.print(
-        f"\n[bold green]Ready[/] in {took_s:.0f} s: models {', '.join(model.name for model in spec.models)}; gateways "
+        f"\n[bold green]Ready[/] in {took_s:.0f} s: models {served}; gateways "
         f"listen on {spec.gateway.host}:{spec.gateway.port} of their nodes\n"
     )
+    tell_missing(boot)
     for url in run_dir.urls():
         console.print(f"  for commands from elsewhere: --url {url} and RAYLANE_SECRET", markup=False)
     console.print(

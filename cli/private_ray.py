@@ -21,7 +21,6 @@ import psutil
 
 from cluster.launch import RAY_ENVIRONMENT
 from cluster.node_labels import EVERY_POOL, POOL
-from deployments.engine.environment import INDUCTOR_CACHE, inductor_cache
 
 _OBJECT_STORE_BYTES = 100 << 20
 _END_PATIENCE_S = 10.0
@@ -48,10 +47,9 @@ def private_ray(num_cpus: int, token_file: Path) -> Iterator[PrivateRay]:
     """Starts Ray's head in this process's children. On the way out every process of it is gone, and the folder."""
     for stale in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
         os.environ.pop(stale, None)
-    cache = inductor_cache()
     temp_dir = tempfile.mkdtemp(prefix="raylane-")  # short, since Unix sockets lie in it
     # What the cluster's processes leave in their temporary folder goes with Ray's.
-    os.environ |= RAY_ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(token_file), "TMPDIR": temp_dir, INDUCTOR_CACHE: cache}
+    os.environ |= RAY_ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(token_file), "TMPDIR": temp_dir}
     import ray
 
     own: PrivateRay | None = None

@@ -16,6 +16,7 @@ from rich.table import Table
 from cli.console import console, live, show, shown_span
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.gateway import Url, ask, base_url
+from cli.starts import failing_lines, start_line, starting_lines
 
 _REFRESH_S = 1.0
 _SHOWN_DEPARTURES = 6
@@ -28,10 +29,16 @@ def status(
     url: Url = None,
     once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the gateway's report as JSON and exit.")] = False,
+    starts: Annotated[
+        bool, typer.Option("--starts", help="Print where the time of each replica's start went, and exit.")
+    ] = False,
 ) -> None:
     """Show replicas, waiting and running requests, and TTFT, live."""
     base = base_url(url)
     report = fetch_report(base)
+    if starts and not as_json:
+        show(_start_view(report))
+        return
     if as_json:
         console.print_json(json.dumps(report))
         return
@@ -57,10 +64,27 @@ def _view(report: dict[str, Any], departures: int = _SHOWN_DEPARTURES) -> Render
     head = (
         f"[bold]{report['cluster']}[/]  {gateway['url']}  up {shown_span(gateway['uptime_s'])}\n{in_gateways(report)}"
     )
-    ids = [replica["replica_id"] for model in report["models"] for replica in model["replicas"]]
-    names = short_names([*ids, *ids_in(report.get("departures", ()))])
+    names = short_names([*_ids(report), *ids_in(report.get("departures", ()))])
     models = (part for model in report["models"] for part in _model(model, names))
     return Group(head, *log_lines(report), *_departures(report, names, departures), *models)
+
+
+def _start_view(report: dict[str, Any]) -> RenderableType:
+    names = short_names(_ids(report))
+    lines: list[str] = []
+    for model in report["models"]:
+        lines.append(f"[bold]model {escape(model['name'])}[/]")
+        lines += [f"  {line}" for line in (*failing_lines(model), *starting_lines(model, names))]
+        lines += [f"  {start_line(replica, names[replica['replica_id']])}" for replica in model["replicas"]]
+    return Group(*lines)
+
+
+def _ids(report: dict[str, Any]) -> list[str]:
+    """The replicas that a report names."""
+    models = report["models"]
+    return list(
+        dict.fromkeys(one["replica_id"] for model in models for one in (*model["replicas"], *model.get("starting", ())))
+    )
 
 
 def in_gateways(report: dict[str, Any]) -> str:
@@ -126,7 +150,7 @@ def _model(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableTy
         scaling_line(model),
         controls_line(model),
     ]
-    lines += query_of_death_lines(model)
+    lines += [*failing_lines(model), *starting_lines(model, names), *query_of_death_lines(model)]
     return [*(line for line in lines if line), _waiting_table(model), _endings_table(model), *_replicas(model, names)]
 
 

@@ -20,7 +20,7 @@ import psutil
 import typer
 
 from autoscaling.from_spec import scaling_problems
-from cli.boot import Boot, BootError, hold_apart
+from cli.boot import Boot, BootError, hold_apart, tell_missing
 from cli.console import complain, console, fail
 from cli.departed import LossReporter
 from cli.down import clean
@@ -190,7 +190,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
         if boot.run(secret):
             memory.look()  # what is killed from now on is known
             run_dir.write_state(State(**{**state.__dict__, "ready": True}))
-            _greet(spec, url, time.monotonic() - started)
+            _greet(spec, url, time.monotonic() - started, boot)
             LossReporter(run_dir.path, began_unix_s).tell_until(stop)
         console.print("\nStopping: running requests may finish, new ones are refused ...")
         boot.stop(ray.is_alive)
@@ -198,13 +198,15 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
     console.print(f"Cluster {spec.name!r} is down.")
 
 
-def _greet(spec: ClusterSpec, url: str, took_s: float) -> None:
-    model = spec.models[0]
+def _greet(spec: ClusterSpec, url: str, took_s: float, boot: Boot) -> None:
+    names = {one.model for one in boot.failing}
+    served = [one for one in spec.models if one.name not in names]
+    model = served[0]
     console.print(
-        f"\n[bold green]Ready[/] in {took_s:.0f} s: [bold]{url}/v1[/]  (models: "
-        f"{', '.join(m.name for m in spec.models)})\n"
+        f"\n[bold green]Ready[/] in {took_s:.0f} s: [bold]{url}/v1[/]  (models: {', '.join(m.name for m in served)})\n"
     )
-    for simulated in (one.name for one in spec.models if one.engine == "simulated"):
+    tell_missing(boot)
+    for simulated in (one.name for one in served if one.engine == "simulated"):
         console.print(
             f"[black on yellow] SIMULATED [/] {simulated}: no model runs; answers are filler text, timed by the cost "
             "file\n"

@@ -87,7 +87,7 @@ def cell_apps(spec: ClusterSpec, region: Region, run_dir: Path, many_nodes: bool
         if region in spec.regions_of(model):
             scaling = scaling_config(spec, model, region, run_dir)
             pool, total_s = spec.pool_of(model, region), spec.gateway.timeouts.total_s
-            target = engine_deployment(model, pool, total_s, spec.artifacts, scaling, many_nodes)
+            target = engine_deployment(model, pool, total_s, spec.artifacts, spec.starts, scaling, many_nodes)
             apps.append(CellApp(app_name(model.name), target, model.replicas.count))
     return apps
 

@@ -11,6 +11,8 @@ RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray runs its workers at niceness 15: an engine must not yield to whatever else the machine does.
     "RAY_worker_niceness": "0",
+    # Serve would give a model up after three starts that failed. Ours wait longer each time (`starts/tracker.py`).
+    "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": "1000000",
     # On a small machine Ray's housekeeping competes with the engine: ours happens half as often or less, and nothing of
     # ours waits for it.
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.3",

@@ -9,6 +9,7 @@ from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, ReplicasSpec, Simulated, Speculative
+from cluster.spec.starts import Starts, StartSeconds
 from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
 
 __all__ = [
@@ -41,6 +42,8 @@ __all__ = [
     "Simulated",
     "SpecError",
     "Speculative",
+    "StartSeconds",
+    "Starts",
     "Tenant",
     "Timeouts",
     "Toleration",

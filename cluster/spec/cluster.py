@@ -14,6 +14,7 @@ from cluster.spec.gateway import GatewaySpec
 from cluster.spec.hosts import AwsDeploy, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy
 from cluster.spec.models import Model
+from cluster.spec.starts import Starts
 from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Scheduling, Tenant, TrafficClass
 
 
@@ -117,6 +118,7 @@ class ClusterSpec(Section):
     autoscaling: Autoscaling = Autoscaling()
     gateway: GatewaySpec = GatewaySpec()
     artifacts: Artifacts = Artifacts()
+    starts: Starts = Starts()
     hardware: Hardware = Hardware()
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 
 from cluster.spec.autoscaling import Autoscaling
 from cluster.spec.base import Name, Seconds, Section, beside_the_spec
+from cluster.spec.starts import StartSeconds
 
 NAME_MARK = "-simulated"
 """How the name of a simulated model ends, and no other's: whoever asks for one has to write the word."""
@@ -143,7 +144,8 @@ class Model(Section):
     engine read the weights straight from the source, by vLLM's loader `runai_streamer`.
     With `engine: simulated` nothing is loaded: `source` names what is imitated, and `simulated` says how. `autoscaling`
     replaces the cluster's section for this model. `step_log` (a folder) gets a file a replica with a line for each step
-    of its engine: what `raylane calibrate` fits the costs of steps from.
+    of its engine: what `raylane calibrate` fits the costs of steps from. `start`: how long each phase of a start takes,
+    where that is known before one was seen.
     """
 
     name: ModelName
@@ -160,6 +162,7 @@ class Model(Section):
     pool: Name | None = None
     adapters: tuple[LoraAdapter, ...] = ()
     step_log: str | None = None
+    start: StartSeconds | None = None
 
     @field_validator("step_log")
     @classmethod

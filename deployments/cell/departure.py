@@ -2,7 +2,8 @@
 the lives in a cell. Pure.
 
 There is a line of JSON for each that began to serve, and for each that ended; all else follows from these lines
-alone (`history.py`). The cause distinguishes a planned end from a loss.
+alone (`departure_history.py`). Replicas' starts have lines, too (`deployments/starts`). The cause distinguishes a
+planned end from a loss.
 """
 
 import dataclasses
@@ -10,6 +11,8 @@ import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from deployments.starts.start import ReplicaStart, start_from
 
 MAX_DETAIL_CHARS = 300
 MAX_DIGESTS = 16
@@ -166,13 +169,15 @@ class Ended:
     detail: str = ""
 
 
-Event = Ready | Ended
+Event = Ready | Ended | ReplicaStart
 _TEXTS = ("who", "model", "reported_by", "detail")
 _NUMBERS = ("at_unix_s", "pid")
 _COUNTS = ("broken", "placed_again", "tokens")
 
 
 def line_of(event: Event) -> str:
+    if isinstance(event, ReplicaStart):
+        return json.dumps({"event": "start", **event.record()}, separators=(",", ":"))
     reported = {"event": type(event).__name__.lower(), **_said(event)}
     if isinstance(event, Ended):
         reported["planned"] = event.cause.planned
@@ -186,6 +191,8 @@ def read_event(line: str) -> Event:
     try:
         fields: dict[str, Any] = json.loads(line)
         name = fields.pop("event")
+        if name == "start":
+            return start_from(fields)
         event: Event
         if name == "ready":
             event = Ready(**{**fields, "kind": MemberKind(fields["kind"])})
@@ -199,7 +206,7 @@ def read_event(line: str) -> Event:
             }
             event = Ended(**reported)
         else:
-            raise ValueError(f"event = {name!r}; allowed: ready, ended")
+            raise ValueError(f"event = {name!r}; allowed: ready, ended, start")
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not an event: {line[:200]!r}") from error
     texts = [getattr(event, key, "") for key in _TEXTS]

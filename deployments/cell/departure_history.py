@@ -21,6 +21,7 @@ from deployments.cell.departure import (
     MemberKind,
     Ready,
 )
+from deployments.starts.start import ReplicaStart
 
 KEPT = 64
 """So many departures are kept..."""
@@ -31,7 +32,7 @@ _Key = tuple[MemberKind, str]
 
 
 class DepartureHistory:
-    """`take` says whether an event was news."""
+    """`take` says whether an event was news; a start is none."""
 
     def __init__(self) -> None:
         self._departures: OrderedDict[int, Departure] = OrderedDict()
@@ -44,6 +45,8 @@ class DepartureHistory:
         self._tallies: dict[tuple[MemberKind, str, DepartureCause], DepartureTally] = {}
 
     def take(self, event: Event) -> bool:
+        if isinstance(event, ReplicaStart):
+            return False
         return self._ready(event) if isinstance(event, Ready) else self._ended(event)
 
     def get(self, kind: MemberKind, who: str) -> Departure | None:

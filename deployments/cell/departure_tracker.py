@@ -13,6 +13,7 @@ from pathlib import Path
 from deployments.cell.departure import DepartureCause, Departures, Ended, Event, Lost, MemberKind, Ready
 from deployments.cell.departure_history import DepartureHistory
 from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
+from deployments.starts.start import ReplicaStart
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = "/proc/self/ns/pid"
@@ -97,7 +98,10 @@ class DepartureTracker:
         self._held: dict[tuple[MemberKind, str], Lost] = {}
         self._watches: dict[tuple[MemberKind, str], ProcessWatch] = {}
         self._doubted: dict[tuple[MemberKind, str], asyncio.TimerHandle] = {}
-        for event in self._log.read(began_unix_s):
+        known = self._log.read(began_unix_s)
+        self.starts_before = [event for event in known if isinstance(event, ReplicaStart)]
+        """What an earlier directory of this cell wrote of starts."""
+        for event in known:
             self._history.take(event)
         now = time.time()
         for before in self._history.living(MemberKind.DIRECTORY):
@@ -122,6 +126,10 @@ class DepartureTracker:
                 self._gone(kind, before.who)
         self._take(Ready(kind, who, time.time(), pid=presence.pid))
         self._watch(kind, who, presence)
+
+    def started(self, start: ReplicaStart) -> None:
+        """A start has ended, well or not."""
+        self._log.write(start)
 
     def ended(self, event: Ended) -> None:
         """A gateway tells of a replica's end, or of its own; its clock may be ahead of this one."""

@@ -1,6 +1,6 @@
 """The directory: the one named Ray actor of a cell that knows which engine replicas and gateways exist, which gateway
-owns which model, which spec is in force, what operators have ordered, what autoscalers have decided, who ended and why,
-and the cluster's secret.
+owns which model, which spec is in force, what operators have ordered, what autoscalers have decided, how replicas
+start, who ended and why, and the cluster's secret.
 
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for
 changes. Nothing on a request's path calls it: gateways go on with what they know, owners with what they own, while it,
@@ -10,6 +10,7 @@ which it reads at its start.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -30,6 +31,7 @@ from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders, Orders
 from deployments.cell.owners import Owners, Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingStates
+from deployments.cell.start_calls import StartCalls
 from deployments.protocol import ReplicaFacts
 
 NAME = "raylane-directory"
@@ -49,7 +51,7 @@ GIVE_UP_AFTER_S = 60.0
 """...and after so long it has ended, though no gateway was there to say so."""
 
 
-class Directory:
+class Directory(StartCalls):
     """The actor's class. `run_dir` holds the operators' orders, the epochs, the departures and the secret; without one
     they end with the actor.
 
@@ -63,7 +65,7 @@ class Directory:
         self._run_dir = None if run_dir is None else Path(run_dir)
         self._secret = secret or _kept(self._run_dir, SECRET_FILE)
         self._gateways_written: dict[str, str] = {}
-        self._epoch_file = EpochFile(None if run_dir is None else Path(run_dir) / EPOCH_FILE_NAME)
+        self._epoch_file = EpochFile(None if self._run_dir is None else self._run_dir / EPOCH_FILE_NAME)
         self._owners = Owners(time.monotonic(), gateways, self._epoch_file.read())
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
@@ -75,9 +77,9 @@ class Directory:
         self._history = OperatorOrders(self._audit.read())
         self._cordons_seen = dict.fromkeys(self._history.cordons, time.monotonic())
         self._scaling = ScalingStates()
-        self._departure_tracker = DepartureTracker(
-            None if run_dir is None else Path(run_dir), began_unix_s, self._publish_soon, self._process_died
-        )
+        self._departure_tracker = DepartureTracker(self._run_dir, began_unix_s, self._publish_soon, self._process_died)
+        StartCalls.__init__(self, self._run_dir, self._departure_tracker.started, self._publish)
+        self._starts.recall(self._departure_tracker.starts_before)
         self._missing: dict[str, float] = {}
         self._soon: set[asyncio.Task[None]] = set()
 
@@ -116,6 +118,8 @@ class Directory:
             await self._publish()
 
     async def ended(self, event: Ended) -> None:
+        if event.kind is MemberKind.REPLICA and event.cause is not DepartureCause.STOPPED:
+            self._starts.asked(event.model, 1, time.time())  # Serve starts another one
         self._departure_tracker.ended(event)
 
     async def closing(self) -> None:
@@ -202,6 +206,7 @@ class Directory:
         """An autoscaler has decided, in Serve's controller. Gateways hear of it if it is news."""
         if controller is not None:
             self._departure_tracker.process(MemberKind.CONTROLLER, f"controller-{controller.pid}", controller)
+        self._starts.decided(state.model, state.requested, state.applied, state.ready, time.time())
         if self._scaling.take(state):
             await self._publish()
 
@@ -210,17 +215,17 @@ class Directory:
         await self._forget_unresponsive()
         await self._changing(self._owners.assign)
         async with self._changed:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._changed.wait_for(lambda: self._version != known_version)
-            except TimeoutError:
-                pass
             orders, scaling = self._history.orders(time.time()), self._scaling.scaling()
-            replicas, departures = tuple(self._replicas.values()), self._departure_tracker.departures()
-            return Listing(self._version, replicas, self._spec_json, *self._ownership, orders, scaling, departures)
+            ended, starts = self._departure_tracker.departures(), self._starts.starts()
+            live = tuple(self._replicas.values())
+            return Listing(self._version, live, self._spec_json, *self._ownership, orders, scaling, ended, starts)
 
     async def _forget_unresponsive(self) -> None:
         self._departure_tracker.sweep()
+        await self.give_up_starts()
         for replica_id in [key for key, seen in self._missing.items() if seen < time.monotonic() - GIVE_UP_AFTER_S]:
             del self._missing[replica_id]
             self._departure_tracker.given_up(MemberKind.REPLICA, replica_id)

@@ -14,6 +14,8 @@ log = logging.getLogger("raylane.departures")
 
 FILE_NAME = "logs/lifecycle.jsonl"
 """Below the run directory."""
+FAILED_START = "logs/failed-start-{}.log"
+"""Below the run directory, by model."""
 MAX_BYTES = 4 << 20
 KEPT = 2
 MAX_WAITING = 256
@@ -52,6 +54,20 @@ class LifecycleLog:
             return []
         older = [self._path.with_name(f"{self._path.name}.{number}") for number in range(KEPT, 0, -1)]
         return [event for path in (*older, self._path) for event in _events(path) if event.at_unix_s >= since_unix_s]
+
+
+def write_story(run_dir: Path | None, model: str, story: str) -> str:
+    """Writes why a model's last start failed, and returns the file's path; nothing where it cannot be written."""
+    if run_dir is None:
+        return ""
+    path = run_dir / FAILED_START.format(model.replace("/", "+"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(story, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        log.error("%s cannot be written: %s", path, error)
+        return ""
+    return str(path)
 
 
 def _append(path: Path, lines: bytes) -> None:

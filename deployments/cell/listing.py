@@ -10,6 +10,7 @@ from deployments.cell.orders import Orders
 from deployments.cell.owners import Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingSummary
 from deployments.protocol import ReplicaFacts
+from deployments.starts.start import CellStarts
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class Listing:
     start.
 
     `owners` says who owns which model, `gateways` who lives and where each listens for the others, `lost` which were
-    given up last. `orders` are the operators', `scaling` is what autoscalers say, `departures` tells who ended.
+    given up last. `orders` are the operators', `scaling` is what autoscalers say, `departures` tells who ended,
+    `starts` how replicas start.
     """
 
     version: int
@@ -30,6 +32,7 @@ class Listing:
     orders: Orders = field(default_factory=Orders)
     scaling: ScalingSummary = field(default_factory=ScalingSummary)
     departures: Departures = field(default_factory=Departures)
+    starts: CellStarts = field(default_factory=CellStarts)
 
 
 class Announced:
@@ -39,9 +42,11 @@ class Announced:
         self.orders = Orders()
         self.scaling = ScalingSummary()
         self.departures = Departures()
+        self.starts = CellStarts()
 
     def take(self, listing: Listing) -> None:
         self.orders, self.scaling, self.departures = listing.orders, listing.scaling, listing.departures
+        self.starts = listing.starts
 
     def controls_of(self, model: str) -> tuple[Control, ...]:
         """A model's controls in force now."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from cluster.spec import Model
 from deployments.engine.exchanges import Exchanges
+from deployments.engine.start_clock import StartClock
 
 
 @dataclass(slots=True)
@@ -80,5 +81,5 @@ class Backend(Protocol):
         """Ends the engine and waits until nothing of it is left."""
 
 
-StartBackend = Callable[[Model, EngineLoad, Exchanges], Awaitable[Backend]]
-"""Starts an engine for a model; returns when it can serve."""
+StartBackend = Callable[[Model, EngineLoad, Exchanges, StartClock], Awaitable[Backend]]
+"""Starts an engine for a model, and says in which phase that is; returns when it can serve."""

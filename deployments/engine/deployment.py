@@ -8,6 +8,7 @@ gets its address and secret from Ray, runs a `ReplicaServer`, and has the direct
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayActorError, RayError
@@ -19,22 +20,32 @@ if TYPE_CHECKING:
 import os
 import re
 import shutil
+import traceback
 from typing import TYPE_CHECKING
 
 import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
-from cluster.spec import Artifacts, Model, Pool
+from cluster.spec import Artifacts, Model, Pool, Starts
 from cluster.versions import content_version
-from deployments.engine.environment import forget_foreign_variables, keep_serve_log, own_temp_dir, replica_environment
+from deployments.engine.environment import (
+    forget_foreign_variables,
+    keep_compiled,
+    keep_serve_log,
+    own_temp_dir,
+    replica_environment,
+)
 from deployments.engine.placement import place
+from deployments.engine.start_clock import StartClock, StartReporter, process_age_s
 from deployments.protocol import DrainReason
+from deployments.starts.phases import Phase
+from deployments.starts.start import StartReport
 
 if TYPE_CHECKING:
     from cluster.artifacts import Held
     from deployments.engine.backend import StartBackend
-    from deployments.engine.replica import ReplicaServer
+    from deployments.engine.replica import Identity, ReplicaServer
 
 logger = logging.getLogger(__name__)
 
@@ -87,15 +98,14 @@ class EngineReplica:
     """On the model's files: kept until this process ends."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, model: Model, artifacts: Artifacts, many_nodes: bool, spot_notice_url: str | None
+        self, model: Model, artifacts: Artifacts, starts: Starts, many_nodes: bool, spot_notice_url: str | None
     ) -> None:
+        clock = StartClock(process_age_s())
         forget_foreign_variables()
         keep_serve_log()
-        from deployments.engine.model_files import fetch_files
-        from deployments.engine.replica import Identity, ReplicaServer
+        keep_compiled(starts.compile_cache)
+        from deployments.engine.replica import Identity
 
-        local = await asyncio.to_thread(fetch_files, model, artifacts)
-        model, self._leases = local.model, local.leases
         directory = find_directory()
         context = serve.get_replica_context().replica_id
         identity = Identity(
@@ -103,18 +113,31 @@ class EngineReplica:
             ray.get_runtime_context().get_node_id(),
             cell_host(many_nodes),
         )
-        temp_dir = own_temp_dir() if model.engine == "vllm" else None
-        replica = ReplicaServer(model, identity, await directory.secret.remote(), _backend_of(model))
-        try:
-            await replica.start()
-        except BaseException:
-            _remove(temp_dir)
-            raise
-        self._replica, self._temp_dir = replica, temp_dir
+        async with _reported_start(clock, identity, model.name, directory):
+            replica = await self._start(model, artifacts, identity, clock, directory)
+        temp_dir, self._replica = self._temp_dir, replica
         self._registering = asyncio.create_task(keep_registered(replica, directory))
         self._failing = asyncio.create_task(_end_with_the_engine(replica, self._registering, temp_dir))
         if spot_notice_url is not None:
             self._watching = asyncio.create_task(_drain_on_notice(replica, spot_notice_url))
+
+    async def _start(
+        self, model: Model, artifacts: Artifacts, identity: "Identity", clock: StartClock, directory: Any
+    ) -> "ReplicaServer":
+        """Fetches the files and starts the engine."""
+        from deployments.engine.model_files import fetch_files
+        from deployments.engine.replica import ReplicaServer
+
+        local = await asyncio.to_thread(fetch_files, model, artifacts, clock=clock)
+        model, self._leases = local.model, local.leases
+        self._temp_dir = own_temp_dir() if model.engine == "vllm" else None
+        replica = ReplicaServer(model, identity, await directory.secret.remote(), _backend_of(model), clock)
+        try:
+            await replica.start()
+        except BaseException:
+            _remove(self._temp_dir)
+            raise
+        return replica
 
     async def check_health(self) -> None:
         """Serve's health check. Raises RuntimeError when the engine is dead or stuck, or the replica has drained; Serve
@@ -128,6 +151,51 @@ class EngineReplica:
         if self._replica is not None:
             await self._replica.stop()
             _remove(self._temp_dir)
+
+
+_STORY_LINES = 400
+"""Of what its processes wrote, so many last lines are kept of a start that failed."""
+
+
+@contextlib.asynccontextmanager
+async def _reported_start(clock: StartClock, identity: "Identity", model: str, directory: Any) -> AsyncIterator[None]:
+    """The block starts the replica: the directory hears in which phase it is, and how it ended. After a start that
+    failed, the next one waits first, since Serve tries again at once."""
+
+    def report() -> StartReport:
+        return clock.report(identity.replica_id, model, identity.node_id)
+
+    def tell(one: StartReport) -> None:
+        with contextlib.suppress(Exception):  # any failure of Ray: the directory may be away
+            directory.starting.remote(one)
+
+    with StartReporter(report, tell):
+        with contextlib.suppress(TimeoutError, RayError):
+            async with asyncio.timeout(_ANSWER_S):
+                wait_s = await directory.start_wait_s.remote(model)
+            if wait_s > 0:
+                clock.enter(Phase.NODE)
+                await asyncio.sleep(wait_s)
+                clock.enter(Phase.ENVIRONMENT)
+        try:
+            yield
+        except BaseException as error:
+            await _tell(directory, "start_failed", report(), in_one_line(error), _story())
+            raise
+    await _tell(directory, "started", report())
+
+
+def in_one_line(error: BaseException) -> str:
+    """What an error says, with its type."""
+    said = " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _story() -> str:
+    """The error with its traceback, and the last words of this process and those below it."""
+    from deployments.engine.watchdog import own_words
+
+    return traceback.format_exc() + "\n" + "\n".join(own_words().splitlines()[-_STORY_LINES:])
 
 
 async def _end_with_the_engine(replica: "ReplicaServer", registering: asyncio.Task[None], temp_dir: str | None) -> None:
@@ -174,6 +242,7 @@ def engine_deployment(
     pool: Pool,
     total_timeout_s: float,
     artifacts: Artifacts,
+    starts: Starts,
     scaling: AutoscalingConfig | None = None,
     many_nodes: bool = False,
 ) -> serve.Application:
@@ -191,12 +260,14 @@ def engine_deployment(
         "health_check_timeout_s": model.health.timeout_s,
         "graceful_shutdown_timeout_s": shutdown_s(total_timeout_s),
         "graceful_shutdown_wait_loop_s": 0.1,
-        # A constructor that fails thrice (bad weights, an argument that vLLM refuses) will fail again.
-        "max_constructor_retry_count": 3,
+        # What failed may go well later (a store that was away): each attempt waits longer than the one before, up to
+        # a minute (`starts/tracker.py`). Serve would give a model up for good.
+        "max_constructor_retry_count": 1_000_000,
         **place(model, pool).serve_options(replica_environment(model, pool)),
     }
     notice = pool.spot_notice_url if pool.spot else None
-    version = content_version(model.model_dump_json(), artifacts.model_dump_json(), str(many_nodes), str(notice))
+    given = (model.model_dump_json(), artifacts.model_dump_json(), starts.model_dump_json())
+    version = content_version(*given, str(many_nodes), str(notice))
     # Serve would give each deployment a version of its own, and replace the replicas even where nothing has changed.
     deployment = serve.deployment(**options)(EngineReplica).options(version=version, _internal=True)
-    return deployment.bind(model, artifacts, many_nodes, notice)
+    return deployment.bind(model, artifacts, starts, many_nodes, notice)

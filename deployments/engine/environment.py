@@ -5,7 +5,6 @@ Each variable has its reason beside it. The cluster's secret is never among them
 `/proc` and in Ray's own state.
 """
 
-import getpass
 import logging
 import os
 import tempfile
@@ -15,6 +14,8 @@ from pathlib import Path
 from cluster.artifacts import ArtifactError, resolve_source
 from cluster.spec import Model, Pool
 from deployments.engine.fate_share import SWITCH
+
+logger = logging.getLogger(__name__)
 
 
 def resolve_adapter(source: str) -> str:
@@ -39,6 +40,7 @@ def all_local(model: Model) -> bool:
 
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+_CACHES = {"VLLM_CACHE_ROOT": "vllm", INDUCTOR_CACHE: "inductor"}
 _SERVE_LOGGER = "ray.serve"
 
 _FOREIGN = (
@@ -74,21 +76,28 @@ def own_temp_dir() -> str:
 
     Each start of an engine leaves a `vllm_dist_*` there (the meeting point of its ranks), and a killed one its sockets.
     """
-    cache = inductor_cache()
     folder = tempfile.mkdtemp(prefix="replica-")
-    os.environ |= {"TMPDIR": folder, INDUCTOR_CACHE: cache}
+    os.environ["TMPDIR"] = folder
     tempfile.tempdir = folder
     return folder
 
 
-def inductor_cache() -> str:
-    """Where torch's Inductor keeps what it compiled: where it would by itself, though temporary files go elsewhere. It
-    outlives the cluster."""
+def keep_compiled(folder: str) -> None:
+    """Has vLLM and torch's Inductor keep what they compile below `folder`, where this process's environment does not
+    say otherwise: it outlives the replica and the cluster. Called before either is imported.
+
+    Both would else use the home or the temporary folder, and a replica's temporary folder goes with it. A folder that
+    cannot be made is no reason not to serve: then every start compiles.
+    """
+    root = Path(folder).expanduser()
     try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        user = str(os.getuid())
-    return os.environ.get(INDUCTOR_CACHE) or os.path.join(tempfile.gettempdir(), f"torchinductor_{user}")
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        logger.warning("starts.compile_cache = %r: %s: every start compiles anew", folder, error.strerror)
+        return
+    for name, part in _CACHES.items():
+        if not os.environ.get(name):
+            os.environ[name] = str(root / part)
 
 
 def replica_environment(model: Model, pool: Pool) -> dict[str, str]:

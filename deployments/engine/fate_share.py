@@ -1,5 +1,5 @@
-"""Makes vLLM's child processes die with the replica that started them, tell when they compile (`compiling.py`), and run
-with this project's patches (`vllm_patches.py`).
+"""Makes vLLM's child processes die with the replica that started them, tell when they compile (`compiling.py`) and how
+far their start is (`start_clock.py`), and run with this project's patches (`vllm_patches.py`).
 
 vLLM loads `register` in each of its processes (the entry point group `vllm.general_plugins`, declared in
 pyproject.toml). It acts only in a process that was started by another one of ours: where the replica has set `SWITCH`
@@ -32,9 +32,11 @@ def register() -> None:
     signal_when_parent_dies(signal.SIGKILL, parent.pid)
     if "torch" in sys.modules:
         from deployments.engine.compiling import announce
+        from deployments.engine.start_clock import announce_start
         from deployments.engine.vllm_patches import patch_vllm
 
         announce()
+        announce_start()
         patch_vllm()
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from cluster.artifacts import ArtifactError, FetchMeter, FetchReport, FetchStep, Held, local_files
 from cluster.spec import Artifacts, Model
+from deployments.engine.start_clock import StartClock
+from deployments.starts.phases import Phase
 
 logger = logging.getLogger(__name__)
 _LOG_EVERY_S = 10.0
+_AT_REST = (FetchStep.LISTING, FetchStep.READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +25,12 @@ class LocalModel:
     leases: tuple[Held, ...] = ()
 
 
-def fetch_files(model: Model, artifacts: Artifacts, meter: FetchMeter | None = None) -> LocalModel:
+def fetch_files(
+    model: Model, artifacts: Artifacts, meter: FetchMeter | None = None, clock: StartClock | None = None
+) -> LocalModel:
     """Fetches what this node lacks, once however many replicas ask. With `load: stream` the engine itself reads the
-    weights. `meter`, where given, tells other threads how far it is. Raises ArtifactError."""
+    weights. `meter`, where given, tells other threads how far it is; `clock` knows while something is fetched or waited
+    for. Raises ArtifactError."""
     if model.load == "stream" and importlib.util.find_spec("runai_model_streamer") is None:
         raise ArtifactError(
             f"models.{model.name}.load = 'stream': needs the package runai-model-streamer[s3] on this node; allowed "
@@ -34,9 +40,13 @@ def fetch_files(model: Model, artifacts: Artifacts, meter: FetchMeter | None = N
     if model.simulated is not None:
         return LocalModel(model, meter.report())
     leases: list[Held] = []
+    clock = clock or StartClock()
+    clock.enter(Phase.FETCH)
+    progress: list[_LoggedProgress] = []
 
     def local(source: str) -> str:
-        found = local_files(source, artifacts, _LoggedProgress(source, meter))
+        progress.append(_LoggedProgress(source, meter))
+        found = local_files(source, artifacts, progress[-1])
         if found.held is not None:
             leases.append(found.held)
         return found.path
@@ -49,6 +59,9 @@ def fetch_files(model: Model, artifacts: Artifacts, meter: FetchMeter | None = N
     if draft is not None and draft.model is not None:
         speculative = draft.model_copy(update={"model": local(draft.model)})
         changes["settings"] = model.settings.model_copy(update={"speculative": speculative})
+    if not any(one.came for one in progress):
+        clock.retract()
+    clock.enter(Phase.ENVIRONMENT)
     return LocalModel(model.model_copy(update=changes), meter.report(), tuple(leases))
 
 
@@ -56,12 +69,15 @@ class _LoggedProgress:
     """Progress, to `meter`, and in the replica's log every ten seconds."""
 
     def __init__(self, source: str, meter: FetchMeter) -> None:
+        self.came = False
+        """Whether anything had to come to this node, or to be waited for."""
         self._source = source
         self._count, self._meter = meter.of(source), meter
         self._at = 0.0
 
     def __call__(self, step: FetchStep, there: int, total: int) -> None:
         self._count(step, there, total)
+        self.came |= step not in _AT_REST
         if time.monotonic() - self._at > _LOG_EVERY_S or step is FetchStep.READY:
             self._at = time.monotonic()
             rate = self._meter.progress().bytes_per_s / 1e6

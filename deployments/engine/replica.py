@@ -17,6 +17,7 @@ from deployments.engine.backend import Backend, EngineLoad, StartBackend
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.feed import Feed
 from deployments.engine.guard import Guard
+from deployments.engine.start_clock import StartClock
 from deployments.engine.watchdog import EngineVerdict, Watchdog
 from deployments.http.server import HttpServer
 from deployments.protocol import DrainReason, EngineFault, Failed, Finished, Hello, Load, ReplicaFacts, ReplicaState
@@ -29,6 +30,8 @@ _KEEP_ALIVE_S = 600.0
 """Longer than any gateway keeps an idle connection, so that it is never the replica that closes one under a request."""
 _CLOSE_S = 2.0
 """How long the HTTP server may take to write the last bytes of ended exchanges (seconds)."""
+_SHOWN_S = 0.05
+"""Phases of a start that took less are not in the log's line."""
 _TELL_S = 2.0
 """How long the exchanges of a dead engine may take to end with an error (seconds); they need milliseconds."""
 
@@ -52,7 +55,15 @@ class ReplicaServer:
     _backend: Backend
     _server: HttpServer
 
-    def __init__(self, model: Model, identity: Identity, secret: str, start_backend: StartBackend) -> None:
+    def __init__(
+        self,
+        model: Model,
+        identity: Identity,
+        secret: str,
+        start_backend: StartBackend,
+        clock: StartClock | None = None,
+    ) -> None:
+        self.clock = clock or StartClock()
         self.verdict = EngineVerdict.HEALTHY
         self.failed: Failed | None = None
         """Why it ends by itself, if it does."""
@@ -76,8 +87,7 @@ class ReplicaServer:
 
     async def start(self) -> None:
         """Starts the engine and the HTTP server; returns when requests are served."""
-        begun = time.monotonic()
-        self._backend = await self._start_backend(self._model, self._load, self._exchanges)
+        self._backend = await self._start_backend(self._model, self._load, self._exchanges, self.clock)
         self._guard = guard = Guard(
             self._backend.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain
         )
@@ -89,7 +99,12 @@ class ReplicaServer:
         ]
         telemetry.show_state(self.state)
         telemetry.EXCHANGES.set_function(lambda: len(self._exchanges))
-        logger.info("serving %s at %s after %.1f s", self._model.name, self.facts.url, time.monotonic() - begun)
+        _, _, seconds = self.clock.measured()
+        telemetry.show_start(self._model.name, seconds)
+        parts = ", ".join(f"{phase} {spent:.1f}" for phase, spent in seconds.items() if spent >= _SHOWN_S)
+        logger.info(
+            "serving %s at %s after %.1f s (%s)", self._model.name, self.facts.url, sum(seconds.values()), parts
+        )
 
     @property
     def epoch(self) -> int:

@@ -10,6 +10,7 @@ import time
 from prometheus_client import REGISTRY, Counter, Gauge
 
 from deployments.protocol import Finished, ReplicaState
+from deployments.starts.phases import PhaseSeconds
 from deployments.telemetry.line_log import Logs
 
 EXCHANGES = Gauge("raylane_engine_exchanges_open", "HTTP exchanges that this replica is serving.")
@@ -25,6 +26,7 @@ TOKENS = Counter(
     "Tokens of the sequences that finished, by kind; prompts count once for each sequence.",
     ["kind"],
 )
+START = Gauge("raylane_engine_start_seconds", "How long this replica's start was in each phase.", ["model", "phase"])
 LOOP_LAG = Gauge("raylane_engine_loop_lag_seconds", "How late the event loop ran its last timer.")
 LOGS = Logs()
 REGISTRY.register(LOGS)
@@ -36,6 +38,12 @@ def show_state(state: ReplicaState) -> None:
     """Sets the state's gauge, and clears the others'."""
     for each in ReplicaState:
         STATE.labels(each.value).set(each is state)
+
+
+def show_start(model: str, seconds: PhaseSeconds) -> None:
+    """Sets the gauge of each phase; the wait for a node is the directory's to tell."""
+    for phase, spent in seconds.items():
+        START.labels(model, phase.value).set(spent)
 
 
 def count(finished: Finished) -> None:

@@ -37,9 +37,11 @@ from deployments.engine.compiling import Compilers
 from deployments.engine.environment import resolve_adapter
 from deployments.engine.exchanges import Exchanges, SequenceStats, current
 from deployments.engine.killers import EngineBuild, RequestTraits, killer_of
+from deployments.engine.start_clock import StartClock
 from deployments.engine.step_log import StepLog
-from deployments.engine.warm_up import warm_up
+from deployments.engine.warm_up import first_token, warm_up
 from deployments.engine.watchdog import own_words, root_cause
+from deployments.starts.phases import Phase
 
 
 class EngineStats(StatLoggerBase):  # type: ignore[misc]
@@ -192,13 +194,14 @@ class VllmApp:
         await asyncio.get_running_loop().run_in_executor(None, stop)
 
 
-async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> VllmApp:
+async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges, clock: StartClock) -> VllmApp:
     """Starts the engine for `model`; returns when it can serve. Raises RuntimeError with the core's own error where
     that fails.
 
     It blocks the event loop meanwhile, on purpose: the core must be started by a thread that lives as long as the
     process (`fate_share.py`).
     """
+    clock.folder = Path(tempfile.gettempdir())
     args = namespace(model)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
     steps = (
@@ -215,6 +218,7 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> Vl
         if cause is None:
             raise
         raise RuntimeError(f"the engine's core did not start: {cause}") from error
+    clock.enter(Phase.WARM_UP)
     engine.exchanges = exchanges
     engine.build = EngineBuild(vllm_version, str(config.device_config.device_type), _adapts_output(model))
     await engine.reset_mm_cache()
@@ -225,6 +229,8 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges) -> Vl
     # it.
     app.state.server = SimpleNamespace(should_exit=False)
     await warm_up(app, model)
+    clock.enter(Phase.FIRST_TOKEN)
+    await first_token(app, model)
     await engine.reset_prefix_cache()
     if steps is not None:
         scheduling, cache = config.scheduler_config, config.cache_config

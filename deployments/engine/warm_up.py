@@ -84,14 +84,26 @@ async def warm_up(app: Any, model: Model) -> None:
     probabilities) clients cannot have either. Raises RuntimeError at a server's error: nobody could use such an
     engine."""
     for asked in requests_of(model):
-        status, answer = await _ask(app, asked)
-        if status >= 500:
-            raise RuntimeError(
-                f"the engine cannot answer {asked.path} {json.dumps(asked.body)}: "
-                f"{answer[:500].decode(errors='replace')}"
-            )
-        if status >= 400:
-            logger.info("not warmed up: %s answered %d to %s", asked.path, status, json.dumps(asked.body))
+        await _answered(app, asked)
+
+
+async def first_token(app: Any, model: Model) -> None:
+    """Asks for one token, as a client may do next: what that takes now is what it will take. Raises RuntimeError as
+    `warm_up` does."""
+    embeds = model.task == "embed"
+    asked: dict[str, Any] = {"input": _PROMPTS[0]} if embeds else {"prompt": _PROMPTS[0], "max_tokens": 1}
+    path = "/v1/embeddings" if embeds else "/v1/completions"
+    await _answered(app, WarmUpRequest(path, {"model": model.name, **asked}))
+
+
+async def _answered(app: Any, asked: WarmUpRequest) -> None:
+    status, answer = await _ask(app, asked)
+    if status >= 500:
+        raise RuntimeError(
+            f"the engine cannot answer {asked.path} {json.dumps(asked.body)}: {answer[:500].decode(errors='replace')}"
+        )
+    if status >= 400:
+        logger.info("not warmed up: %s answered %d to %s", asked.path, status, json.dumps(asked.body))
 
 
 async def _ask(app: Any, asked: WarmUpRequest) -> tuple[int, bytes]:

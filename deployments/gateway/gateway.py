@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from deployments.gateway.operators.collectors import (
     OwnershipMetrics,
     ScalingMetrics,
     SimulatorErrorMetrics,
+    StartMetrics,
     new_registry,
     standing_of,
 )
@@ -150,13 +151,11 @@ class Gateway:
         registry.register(
             OwnershipMetrics(lambda: {name: standing_of(one) for name, one in self._owner_trackers.items()})
         )
-        registry.register(
-            ScalingMetrics(
-                self._announced,
-                lambda: [name for name, dispatcher in self.service.dispatchers.items() if dispatcher.own is not None],
-            )
-        )
-        registry.register(DepartureMetrics(self._announced, lambda: [self.gateway_id, *self.peers.urls]))
+        models = self.service.dispatchers
+        owned = partial(filter, lambda name: models[name].own is not None, models)
+        registry.register(ScalingMetrics(self._announced, owned))
+        for collector in (DepartureMetrics, StartMetrics):
+            registry.register(collector(self._announced, lambda: [self.gateway_id, *self.peers.urls]))
         registry.register(self._logs)
 
     def _pages(self, registry: CollectorRegistry) -> list[Route]:

@@ -62,12 +62,13 @@ class OwnPages:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Ready: every model that should have replicas has one, and the gateway is not stopping."""
+        """Ready: every model that should have replicas has one, or cannot start, and the gateway is not stopping."""
         missing = self._status.models_without_replica()
         if self._service.leaving or missing:
             body = {"status": "draining" if self._service.leaving else "starting", "models_without_replica": missing}
             return JSONResponse(body, status_code=503, headers={"retry-after": "1"})
-        return JSONResponse({"status": "ready"})
+        failing = self._status.models_that_fail()
+        return JSONResponse({"status": "ready", **({"models_that_fail": failing} if failing else {})})
 
     async def ping(self, request: Request) -> Response:
         """SageMaker's question whether requests may be sent: as `/ready`, by its status alone."""

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import tempfile
 from pathlib import Path
 
 from prometheus_client import Gauge, Histogram
@@ -16,11 +17,13 @@ from deployments.engine.simulated.app import SimulatedApp
 from deployments.engine.simulated.ask import CHUNK_TOKENS
 from deployments.engine.simulated.costs import read_costs
 from deployments.engine.simulated.driver import Driver, SimulatedSteps
+from deployments.engine.start_clock import StartClock
 from deployments.engine.step_log import StepLog
 from deployments.engine.telemetry import LOGS
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.fits import simulated_limits
 from deployments.garbage import calm_garbage_collector
+from deployments.starts.phases import Phase
 
 logger = logging.getLogger(__name__)
 
@@ -91,11 +94,11 @@ class SimulatedBackend:
         self._driver.fail()
 
 
-async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) -> SimulatedBackend:
+async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges, clock: StartClock) -> SimulatedBackend:
     """Starts a simulated engine for `model`; returns when it can serve. Raises CostFileError."""
     assert model.simulated is not None
     costs = read_costs(model)
-    await asyncio.sleep(model.simulated.start_up_s)
+    await _imitate_start(model, model.simulated.start_up_s, clock)
     cost = costs.cost_model()
     limits = simulated_limits(model, costs).with_prefixes(CHUNK_TOKENS)
     engine = EngineModel(limits, cost)
@@ -111,4 +114,24 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges) 
         settings.max_model_len, settings.max_num_seqs, settings.max_num_batched_tokens, costs.engine.kv_tokens
     )
     calm_garbage_collector()
+    clock.enter(Phase.FIRST_TOKEN)  # a request for one would be a step of the engine, as if a client had asked
     return SimulatedBackend(driver, app, capacity, log)
+
+
+_FIRST_ON_NODE = (Phase.FETCH, Phase.COMPILE)
+"""Later replicas of the model find what these leave on the node."""
+
+
+async def _imitate_start(model: Model, start_up_s: float, clock: StartClock) -> None:
+    """Takes as long as the spec says in each phase that a real engine would take."""
+    given = model.start.model_dump() if model.start is not None else {}
+    left = Path(tempfile.gettempdir()) / f"started-{model.name.replace('/', '+')}"
+    is_first = not left.exists()
+    for phase in (Phase.FETCH, Phase.LOAD, Phase.COMPILE, Phase.GRAPHS, Phase.WARM_UP):
+        takes_s = given.get(phase.value, 0.0) + (start_up_s if phase is Phase.LOAD else 0.0)
+        if takes_s > 0 and (is_first or phase not in _FIRST_ON_NODE):
+            clock.enter(phase)
+            await asyncio.sleep(takes_s)
+    with contextlib.suppress(OSError):
+        left.touch()
+    clock.enter(Phase.WARM_UP)

@@ -2,6 +2,7 @@
 simulator."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +127,39 @@ class OwnershipMetrics(Collector):
             ):
                 family.add_metric((model,), value)
         return (epoch, follows, taken, handed, reconciled, lost, tokens)
+
+
+class StartMetrics(Collector):
+    """Read when Prometheus asks. The directory counts for the whole cell, so one gateway tells it, as with
+    `DepartureMetrics`."""
+
+    def __init__(self, announced: Announced, gateways: Callable[[], list[str]]) -> None:
+        self._announced = announced
+        self._gateways = gateways
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ("model", "phase")
+        starting = GaugeMetricFamily("raylane_starting_replicas", "Replicas that start, by phase.", labels=labels)
+        started = CounterMetricFamily("raylane_starts", "Starts that went well.", labels=("model",))
+        seconds = CounterMetricFamily("raylane_start_seconds", "...and their time, by phase.", labels=labels)
+        failed = CounterMetricFamily("raylane_failed_starts", "Starts that failed, by phase.", labels=labels)
+        last = GaugeMetricFamily("raylane_last_start_seconds", "The model's last start, by phase.", labels=labels)
+        starts, gateways = self._announced.starts, self._gateways()
+        if gateways[0] != min(gateways):
+            return starting, started, seconds, failed, last
+        counts = Counter((start.model, start.phase.value) for start in starts.running)
+        for (model, phase), count in sorted(counts.items()):
+            starting.add_metric((model, phase), count)
+        for tally in starts.tallies:
+            started.add_metric((tally.model,), tally.ready)
+            for name, spent_s in tally.seconds.items():
+                seconds.add_metric((tally.model, name.value), spent_s)
+            for name, number in tally.failed_in.items():
+                failed.add_metric((tally.model, name.value), number)
+        for model, start in {start.model: start for start in starts.done}.items():
+            for name, spent_s in start.seconds.items():
+                last.add_metric((model, name.value), spent_s)
+        return starting, started, seconds, failed, last
 
 
 class ScalingMetrics(Collector):

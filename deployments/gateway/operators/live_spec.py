@@ -20,6 +20,7 @@ LIVE = (
     "autoscaling",
     "models.*.replicas",
     "models.*.autoscaling",
+    "models.*.start",
 )
 """The sections that are taken over at once, by the gateways or by what scales the models (`*`: any name); all else
 needs a restart."""

@@ -16,6 +16,7 @@ from deployments.gateway.operators.peers import Peers, merged
 from deployments.gateway.service import Service
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.scheduling import ReplicaStats, Snapshot, Suspicion
+from deployments.starts.start import GIVEN_UP_AFTER
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import RecentTtfts
 
@@ -51,13 +52,22 @@ class Status:
         self._ttfts = ttfts
 
     def models_without_replica(self) -> list[str]:
-        """Models that should have a ready replica and an owner, and lack one."""
+        """Models that should have a ready replica and an owner, and lack one. Those whose starts fail are left out,
+        since they must not keep the others from being served, unless they are all that is served."""
         spec = self._service.spec
-        return [
+        missing = [
             name
             for name, dispatcher in self._service.dispatchers.items()
             if spec.min_replicas(spec.model(name)) > 0 and not dispatcher.is_ready
         ]
+        failing = self.models_that_fail()
+        return missing if set(failing) >= self._service.dispatchers.keys() else [n for n in missing if n not in failing]
+
+    def models_that_fail(self) -> list[str]:
+        """Models whose starts have failed so often in a row that they are not waited for, and that no replica
+        serves."""
+        failing = {one.model for one in self._announced.starts.failing if one.failures >= GIVEN_UP_AFTER}
+        return [name for name, one in self._service.dispatchers.items() if name in failing and not one.is_ready]
 
     def departures_of(self, replica_ids: Collection[str]) -> list[dict[str, Any]]:
         """Records of the ends of those replicas, as far as they ended and are remembered."""
@@ -116,6 +126,7 @@ class Status:
             "engine": dispatcher.model.engine,
             "desired_replicas": dispatcher.model.replicas.count if scaling is None else scaling.applied,
             "scaling": None if scaling is None else shown_scaling(scaling, self._overdue_s(name)),
+            **self._starts(name),
             "controls": [shown_control(control) for control in self._announced.controls_of(name)],
             "ttft": {"requests": requests, "percentiles_s": percentiles},
             "under_way": len(dispatcher),
@@ -123,6 +134,14 @@ class Status:
             "lost_requests": dispatcher.losses.requests,
             "lost_tokens": dispatcher.losses.tokens,
             **(self._model_state(dispatcher, snapshot) if snapshot is not None else {"owner": None}),
+        }
+
+    def _starts(self, name: str) -> dict[str, Any]:
+        starts = self._announced.starts
+        failing = starts.failing_of(name)
+        return {
+            "starting": [start.record() for start in starts.running_of(name)],
+            "failing_start": None if failing is None else failing.record(),
         }
 
     def _overdue_s(self, name: str) -> float | None:
@@ -169,6 +188,7 @@ class Status:
         feed = self._feeds.by_replica.get(replica_id)
         load = feed.load if feed else None
         cordon = self._announced.orders.cordon_of(replica_id)
+        start = self._announced.starts.of_replica(replica_id)
         return {
             "replica_id": replica_id,
             "state": stats.status,
@@ -185,6 +205,7 @@ class Status:
             "engine_waiting": load.waiting if load else None,
             "engine_exchanges": load.exchanges if load else None,
             "kv_usage": load.kv_usage if load else None,
+            "start": None if start is None else start.record(),
         }
 
 

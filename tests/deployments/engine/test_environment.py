@@ -16,7 +16,7 @@ from deployments.engine.environment import (
     INDUCTOR_CACHE,
     all_local,
     forget_foreign_variables,
-    inductor_cache,
+    keep_compiled,
     keep_serve_log,
     own_temp_dir,
     replica_environment,
@@ -82,16 +82,35 @@ def test_a_replica_has_a_temporary_folder_and_shares_the_compilers_cache(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv(INDUCTOR_CACHE, "")
-    cache = inductor_cache()
     folders = []
     for _ in range(2):
         folders.append(own_temp_dir())
         assert tempfile.gettempdir() == os.environ["TMPDIR"] == folders[-1]
-        assert os.environ[INDUCTOR_CACHE] == inductor_cache() == cache
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert len({*folders, cache}) == 3
-    assert {Path(folder).parent for folder in folders} == {Path(cache).parent} == {tmp_path}
+    assert len({*folders}) == 2
+    assert {Path(folder).parent for folder in folders} == {tmp_path}
+
+
+def test_what_is_compiled_is_kept_where_the_spec_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VLLM_CACHE_ROOT", INDUCTOR_CACHE):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    keep_compiled("~/compiled")
+    assert os.environ["VLLM_CACHE_ROOT"] == str(tmp_path / "compiled" / "vllm")
+    assert os.environ[INDUCTOR_CACHE] == str(tmp_path / "compiled" / "inductor")
+    assert (tmp_path / "compiled").stat().st_mode & 0o077 == 0
+    keep_compiled(str(tmp_path / "elsewhere"))
+    assert os.environ[INDUCTOR_CACHE] == str(tmp_path / "compiled" / "inductor"), "the node's environment wins"
+
+
+def test_a_folder_that_cannot_be_made_fails_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(INDUCTOR_CACHE, "")
+    (tmp_path / "file").touch()
+    keep_compiled(str(tmp_path / "file" / "compiled"))
+    assert os.environ[INDUCTOR_CACHE] == ""
+    assert "every start compiles anew" in caplog.text
 
 
 @pytest.fixture

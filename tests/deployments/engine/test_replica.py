@@ -13,6 +13,7 @@ from deployments.engine import replica as replica_module
 from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.replica import Identity, ReplicaServer
+from deployments.engine.start_clock import StartClock
 from deployments.protocol import (
     ENGINE_DIED_CODE,
     EPOCH_HEADER,
@@ -83,7 +84,7 @@ async def engine() -> Engine:
 
 @pytest.fixture
 async def replica(engine: Engine) -> AsyncIterator[ReplicaServer]:
-    async def start(model: Model, load: EngineLoad, exchanges: Exchanges) -> Engine:
+    async def start(model: Model, load: EngineLoad, exchanges: Exchanges, clock: StartClock) -> Engine:
         return engine
 
     model = Model(name="m", source="org/m", settings=EngineSettings(max_model_len=64), health=Health(stall_s=0.2))
