@@ -20,6 +20,7 @@ from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.fits import async_scheduling, limits_for
 from deployments.engine_model.limits import EngineModelLimits
+from deployments.starts.phases import Phase, PhaseSeconds
 
 FIXED, BACKLOG = "fixed", "backlog"
 _PROCESS_S = 5.0
@@ -31,7 +32,8 @@ _START_UP_S = 60.0
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
     """How one model of one cell scales. `replica_profile`: from the cost file `costs`. `attainment`: of each class.
-    `period_s`: how often the policy is asked if nothing is new. `forecast`: the forecast that policies get."""
+    `period_s`: how often the policy is asked if nothing is new. `forecast`: the forecast that policies get.
+    `start_seconds`: how long the phases of a start take, where the spec says so."""
 
     policy: PolicyChoice
     shadow: PolicyChoice | None
@@ -42,6 +44,7 @@ class ScalingSetup:
     period_s: float
     forecast: Literal["none", "seasonal"]
     rollback: Rollback
+    start_seconds: PhaseSeconds | None = None
 
     def autoscaler(self) -> Autoscaler:
         """A new autoscaler. Raises ValueError that names the policy, the setting and what is allowed."""
@@ -76,7 +79,18 @@ def setup_of(
         period_s=scaling.period_s,
         forecast=scaling.forecast,
         rollback=scaling.rollback,
+        start_seconds=_start_seconds(model) if start_up_s is None else None,
     )
+
+
+def _start_seconds(model: Model) -> PhaseSeconds | None:
+    """By the spec. A simulated engine loads for its `start_up_s`, too, and its process is quick."""
+    if model.start is None:
+        return None
+    seconds = {Phase(name): value for name, value in model.start.model_dump().items()}
+    if model.simulated is not None:
+        seconds[Phase.LOAD] += model.simulated.start_up_s
+    return seconds
 
 
 def scaling_problems(spec: ClusterSpec, read_costs: bool = True) -> list[str]:
@@ -167,6 +181,8 @@ def usd_per_replica_hour(model: Model, pool: Pool) -> float:
 def _replica_profile(spec: ClusterSpec, model: Model, file: CostFile | None) -> ReplicaProfile:
     settings, simulated = model.settings, model.simulated
     start_up_s = _START_UP_S if simulated is None else simulated.start_up_s + _PROCESS_S
+    if (phases := _start_seconds(model)) is not None:
+        start_up_s = sum(phases.values())
     weight, pool = spec.scheduling.decode_weight, spec.pool_of(model, spec.regions_of(model)[0])
     if file is None:
         step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)

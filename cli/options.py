@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from autoscaling.signals.signals import PastStart
 from cli.console import console, errors, fail
 from cluster.spec import ClusterSpec, Model, SpecError, load_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.fits import misfits
 from planning.report.file import ReportFileError, check_place
+from planning.simulator.starts import recorded_starts
 from planning.unmodelled import Unmodelled
 from planning.workload.changes import REJECTED, TraceChange
 from planning.workload.formats import FORMATS
@@ -107,7 +109,8 @@ StartUp = Annotated[
         "--start-up",
         min=0,
         metavar="SECONDS",
-        help="How long a replica takes to start. Default: the simulated engine's start_up_s, else 60.",
+        help="How long a replica takes to start. Default: by the phases of --starts or of the spec (models.start), "
+        "else the simulated engine's start_up_s, else 60.",
     ),
 ]
 LengthScale = Annotated[
@@ -118,6 +121,24 @@ LengthScale = Annotated[
         help="Multiply the trace's lengths. Reduced if the longest request would not fit the context.",
     ),
 ]
+RecordedStarts = Annotated[
+    Path | None,
+    typer.Option(
+        "--starts",
+        metavar="FILE",
+        help="The lifecycle.jsonl of a cluster: how long the phases of a start take, by its recorded starts.",
+    ),
+]
+
+
+def past_starts(log: Path | None, model: str) -> list[PastStart]:
+    """The recorded starts of a model; none without a log. Ends the command where the log cannot be used."""
+    try:
+        return [] if log is None else recorded_starts(log, model)
+    except (OSError, ValueError) as error:
+        fail(f"--starts {log}: {error}", code=2)
+
+
 FitLengths = Annotated[
     bool,
     typer.Option(

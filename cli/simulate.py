@@ -20,6 +20,7 @@ from cli.options import (
     LoadScale,
     ModelName,
     PricePerGpuHour,
+    RecordedStarts,
     Report,
     Seed,
     SpecFile,
@@ -33,6 +34,7 @@ from cli.options import (
     chosen_requests,
     engine_costs,
     length_limits,
+    past_starts,
     replica_count,
 )
 from cli.simulation_output import print_json, show_answer
@@ -81,6 +83,7 @@ def simulate(
     published_error: PublishedErrorFile = None,
     fail_at: FailAt = None,
     start_up_s: StartUp = None,
+    starts: RecordedStarts = None,
     with_range: WithRange = True,
     neighbours: Neighbours = True,
     as_json: AsJson = False,
@@ -90,7 +93,7 @@ def simulate(
     spec, chosen = chosen_model(spec_file, model)
     traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
     gathered = _gathered(spec, chosen, costs, trace, traffic, fit_lengths)
-    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [])
+    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [], starts)
     sampler = None if report is None else Sampler()
     pool = spec.pool_of(chosen, spec.regions_of(chosen)[0])
     likely = cost_range(gathered.cost, chosen, pool) if with_range else None
@@ -137,6 +140,7 @@ def _case(
     fixed: bool,
     start_up_s: float | None,
     fail_at: list[float],
+    starts: Path | None,
 ) -> Simulation:
     """The simulation. Ends the command where the spec's policy cannot be made, or too many replicas fail."""
     scales = not fixed and spec.autoscaling_of(model).policy != FIXED
@@ -144,7 +148,8 @@ def _case(
     if len(fail_at) > count:
         fail(f"--fail-at: {len(fail_at)} failures; allowed: at most {count}, one for each replica", code=2)
     try:
-        return simulation_of(spec, model, gathered.cost, gathered.work, count, scales, start_up_s, fail_at)
+        past = past_starts(starts, model.name)
+        return simulation_of(spec, model, gathered.cost, gathered.work, count, scales, start_up_s, fail_at, past)
     except PolicyError as error:
         fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 

@@ -27,6 +27,7 @@ from cli.options import (
     LoadScale,
     ModelName,
     PricePerGpuHour,
+    RecordedStarts,
     Report,
     SpecFile,
     StartUp,
@@ -96,6 +97,7 @@ def tune(
     minutes: Minutes = 10.0,
     trials: Trials = None,
     start_up_s: StartUp = None,
+    starts: RecordedStarts = None,
     history: HistoryFile = None,
     from_s: FromS = 0.0,
     to_s: ToS = None,
@@ -117,7 +119,7 @@ def tune(
     trust = trusted(spec_file, model, error, (max_error, max_capacity_error), anyway)
     check_outputs(out=out, report=report)
     traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
-    inputs = gathered(spec_file, model, costs, trace, traffic, start_up_s, history, fit_lengths)
+    inputs = gathered(spec_file, model, costs, trace, traffic, start_up_s, history, fit_lengths, starts)
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
     runner = TrialRunner(case, time.perf_counter)

@@ -12,6 +12,7 @@ from cli.options import (
     chosen_requests,
     engine_costs,
     length_limits,
+    past_starts,
     scaled,
 )
 from cluster.spec import ClusterSpec, Model
@@ -87,6 +88,7 @@ def gathered(
     start_up_s: float | None,
     history: Path | None,
     fit_lengths: bool = False,
+    starts: Path | None = None,
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
     spec, chosen = chosen_model(spec_file, model)
@@ -96,7 +98,7 @@ def gathered(
         work = workload_of(chosen_requests(trace, choice), spec, chosen, limits)
         past = None if history is None else scaled(read_trace(history), choice)
         before = None if past is None else _ending_at_zero(past, spec.scheduling.decode_weight)
-        case = case_of(spec, chosen, cost, work, start_up_s, before)
+        case = case_of(spec, chosen, cost, work, start_up_s, before, past_starts(starts, chosen.name))
         own, defaults = own_and_defaults(spec, chosen)
         text = spec_file.read_bytes().decode("utf-8")
         space = space_of(case, own, defaults)

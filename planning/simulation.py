@@ -7,7 +7,8 @@ from math import isnan
 from typing import Any
 
 from autoscaling.forecast.forecaster import make_forecaster
-from autoscaling.from_spec import ScalingSetup, cost_of, setup_of
+from autoscaling.from_spec import ScalingSetup, cost_of
+from autoscaling.signals.signals import PastStart
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel, slowed
@@ -18,8 +19,9 @@ from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import ClassShare, Figures, SimulationOutcome, class_shares, figures_of
 from planning.simulator.sampler import Sampler
 from planning.simulator.scaling import SimulatedScaling
+from planning.simulator.starts import StartPlan
 from planning.simulator.workload import Workload
-from planning.tune.case import load_on
+from planning.tune.case import load_on, setup_with_starts
 
 
 def scaling_of(setup: ScalingSetup, until_s: float) -> SimulatedScaling:
@@ -57,7 +59,7 @@ class RunFigures:
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """`replicas`: how many run, or with `scales` how many run at first and the spec's policy decides from then on.
-    `failures_s`: at each of these seconds one replica fails."""
+    `failures_s`: at each of these seconds one replica fails. `starts`: how long starts take by phases, where known."""
 
     spec: ClusterSpec
     model: Model
@@ -67,6 +69,7 @@ class Simulation:
     replicas: int
     scales: bool
     failures_s: tuple[float, ...] = ()
+    starts: StartPlan | None = None
 
     @property
     def lanes(self) -> list[str]:
@@ -154,6 +157,7 @@ class Simulation:
             _failures(self.failures_s),
             patience_s={one.name: self.spec.patience_s(one) for one in self.spec.classes},
             scaling=self.scaling(),
+            starts=self.starts,
         )
 
 
@@ -166,11 +170,12 @@ def simulation_of(
     scales: bool,
     start_up_s: float | None = None,
     failures_s: Sequence[float] = (),
+    past: Sequence[PastStart] = (),
 ) -> Simulation:
-    """The simulation of a model in its first region. Raises ValueError for settings that make no bounds, and
-    PolicyError."""
-    setup = setup_of(spec, model, spec.regions_of(model)[0], cost, start_up_s=start_up_s)
-    found = Simulation(spec, model, cost_of(model, cost), work, setup, replicas, scales, tuple(failures_s))
+    """The simulation of a model in its first region. `past`: recorded starts, which say how long the phases take.
+    Raises ValueError for settings that make no bounds, and PolicyError."""
+    setup, starts = setup_with_starts(spec, model, cost, start_up_s, past)
+    found = Simulation(spec, model, cost_of(model, cost), work, setup, replicas, scales, tuple(failures_s), starts)
     found.scaling()
     return found
 

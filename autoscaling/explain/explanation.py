@@ -194,6 +194,8 @@ def _inputs(moment: DecisionMoment) -> dict[str, float]:
         known["work/s"] = (signals.arrived_work - first.arrived_work) / span_s
     if signals.schedulable is not None:
         known["room for"] = signals.schedulable
+    if signals.next_start is not None:
+        known |= {f"start: {phase} s": seconds for phase, seconds in signals.next_start.phases}
     return known
 
 

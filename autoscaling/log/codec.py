@@ -12,7 +12,7 @@ from typing import Any
 
 from autoscaling.policies.policy import Concern, PolicyReason
 from autoscaling.scaler.decision import Limit, ScalingDecision
-from autoscaling.signals.signals import Forecast, Signals
+from autoscaling.signals.signals import Forecast, NextStart, Signals
 from deployments.cell.control import Control, ControlKind
 from deployments.cell.scaling_facts import LatencySignals
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
@@ -48,7 +48,7 @@ def patched(old: Any, change: Any) -> Any:
     return new
 
 
-SCHEMA = 4
+SCHEMA = 5
 Tree = list[Any]
 
 _COUNTS = ("finished", "finished_work", "counted", "output_tokens")
@@ -92,13 +92,14 @@ def signals_tree(signals: Signals) -> Tree:
         None if signals.forecast is None else _forecast_tree(signals.forecast),
         signals.forecast_failed,
         [[name, share] for name, share in signals.attainment.items()],
+        None if signals.next_start is None else [list(one) for one in signals.next_start.phases],
     ]
 
 
 def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
     """Raises ValueError, TypeError or LookupError for a tree that is not of signals."""
     age_s, epoch, applied, starting, schedulable, *tables = tree[: 5 + len(_TABLES)]
-    *counts, latencies, forecast, forecast_failed, attainment = tree[5 + len(_TABLES) :]
+    *counts, latencies, forecast, forecast_failed, attainment, start = tree[5 + len(_TABLES) :]
     columns: dict[str, Any] = {
         column: tuple(kind(**dict(zip(names, row, strict=True)), **rest) for row in table)
         for (column, (kind, names, rest)), table in zip(_TABLES.items(), tables, strict=True)
@@ -117,6 +118,7 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
         None if latencies is None else LatencySignals(*latencies),
         None if forecast is None else Forecast(forecast[0], forecast[1], tuple(forecast[2]), tuple(forecast[3])),
         forecast_failed,
+        None if start is None else NextStart(tuple((str(phase), float(seconds)) for phase, seconds in start)),
     )
 
 

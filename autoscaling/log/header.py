@@ -29,6 +29,7 @@ _FILES = (
     "../deployments/engine_model/limits.py",
     "../deployments/engine_model/replica_rate.py",
     "../deployments/scheduling/snapshot.py",
+    "../deployments/starts/phases.py",
 )
 """What these compute with, and store in the state of a log."""
 

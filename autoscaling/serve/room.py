@@ -11,6 +11,7 @@ from cluster.node_labels import EVERY_POOL
 from cluster.spec import ClusterSpec, Model, Pool, Region
 from deployments.engine.placement import place
 from deployments.protocol import ReplicaFacts
+from deployments.starts.start import ReplicaStart
 
 Amounts = Mapping[str, float]
 _ROUNDING = 1e-6
@@ -37,6 +38,30 @@ def schedulable(
         if number is not None
     ]
     return min(known, default=None)
+
+
+def nodes_with_room(
+    spec: ClusterSpec,
+    model: Model,
+    region: Region,
+    nodes: Iterable[Node],
+    replicas: Iterable[ReplicaFacts],
+    starting: Iterable[ReplicaStart],
+) -> frozenset[str] | None:
+    """The nodes on which one more replica of `model` fits beside all that run or start there; None where no node is
+    known."""
+    free = {node.node_id: dict(node.total) for node in nodes}
+    if not free:
+        return None
+    models = {one.name: one for one in spec.models}
+    there = {one.replica_id: (one.model, one.node_id) for one in replicas}
+    there |= {one.replica_id: (one.model, one.node_id) for one in starting}
+    for name, node_id in there.values():
+        if name in models and node_id in free:
+            for resource, amount in needs(models[name], spec.pool_of(models[name], region)).items():
+                free[node_id][resource] = free[node_id].get(resource, 0.0) - amount
+    need = needs(model, spec.pool_of(model, region))
+    return frozenset(node_id for node_id, left in free.items() if _fits(need, left))
 
 
 def _by_pool(model: Model, pool: Pool) -> int | None:

@@ -23,9 +23,9 @@ from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.serve.cell import CellClient
 from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
-from autoscaling.serve.room import schedulable
+from autoscaling.serve.room import nodes_with_room, schedulable
 from autoscaling.shadow.pair import Pair
-from autoscaling.signals.signals import Signals, signals_from, unseen
+from autoscaling.signals.signals import NextStart, PastStart, Signals, next_start, signals_from, unseen
 from cluster.spec import ClusterSpec
 from deployments.cell.control import Control
 from deployments.cell.scaling_state import ScalingState
@@ -196,10 +196,23 @@ class ModelScaling:
         at_s, unix_s, forecaster = ns / 1e9, unix_ns / 1e9, self._forecaster
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
-        signals = signals_from(scaling_facts, at_s, unix_s, applied, round(self._cell.age_s, 2), room, forecast, failed)
+        age_s, start = round(self._cell.age_s, 2), self._next_start()
+        signals = signals_from(scaling_facts, at_s, unix_s, applied, age_s, room, forecast, failed, start)
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)
         return signals
+
+    def _next_start(self) -> NextStart | None:
+        """What the start of the next replica should take, by those before it and by where there is room."""
+        listing, facts = self._cell.listing, self._facts
+        if listing is None:
+            return None
+        starts, name = listing.starts, facts.model.name
+        room = nodes_with_room(
+            facts.spec, facts.model, facts.region, self._cell.nodes, listing.replicas, starts.running
+        )
+        past = [PastStart(start.node_id, start.seconds) for start in starts.done if start.model == name]
+        return next_start(past, facts.setup.start_seconds, room)
 
     def _controls(self, unix_ns: int) -> tuple[Control, ...]:
         listing = self._cell.listing

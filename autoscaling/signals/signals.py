@@ -8,7 +8,7 @@ uncached prompt plus weighted expected output, as the scheduler counts it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from deployments.cell.scaling_facts import LatencySignals, ScalingFacts
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.snapshot import FlowStats
+from deployments.starts.phases import Phase, PhaseSeconds
 
 _READY = (ReplicaStatus.READY, ReplicaStatus.EJECTED)
 _ATTAINMENT = 0.99
@@ -45,6 +46,18 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
+class NextStart:
+    """The phases of the next replica's start, in their order, and the seconds of each; those that it skips are left
+    out."""
+
+    phases: tuple[tuple[str, float], ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(seconds for _, seconds in self.phases)
+
+
+@dataclass(frozen=True, slots=True)
 class Signals:
     """One moment of one model in one cell.
 
@@ -52,7 +65,8 @@ class Signals:
     `applied`: the number of replicas last set on the platform; `starting` of these are not ready yet. `schedulable`:
     how many could run at most on the existing nodes (None: unknown). `attainment`: the share
     of its requests that each class is to answer in time. `latencies` and `forecast` are None where the policy
-    asks for none, or nobody made one; `forecast_failed`: a forecast was wanted, and failed.
+    asks for none, or nobody made one; `forecast_failed`: a forecast was wanted, and failed. `next_start`: what the next
+    replica's start should take; None where nothing is known of its phases.
     """
 
     at_s: float
@@ -67,6 +81,7 @@ class Signals:
     latencies: LatencySignals | None = None
     forecast: Forecast | None = None
     forecast_failed: bool = False
+    next_start: NextStart | None = None
 
     def showing(self, **changed: Any) -> "Signals":
         """The same with other fields of the snapshot."""
@@ -134,6 +149,7 @@ def signals_of(
     latencies: LatencySignals | None = None,
     forecast: Forecast | None = None,
     forecast_failed: bool = False,
+    next_start: NextStart | None = None,
 ) -> Signals:
     """The facts of that moment. See `Signals`."""
     there = sum(replica.status != ReplicaStatus.DRAINING for replica in snapshot.replicas)
@@ -151,6 +167,7 @@ def signals_of(
         latencies,
         forecast,
         forecast_failed,
+        next_start,
     )
 
 
@@ -163,6 +180,7 @@ def signals_from(
     schedulable: int | None = None,
     forecast: Forecast | None = None,
     forecast_failed: bool = False,
+    next_start: NextStart | None = None,
 ) -> Signals:
     """From an owner's page, `age_s` after it was read."""
     return signals_of(
@@ -177,9 +195,68 @@ def signals_from(
         latencies=scaling_facts.latencies,
         forecast=forecast,
         forecast_failed=forecast_failed,
+        next_start=next_start,
     )
 
 
 def unseen(at_s: float, unix_s: float, applied: int) -> Signals:
     """The owner's state could not be read: only the number of replicas is known."""
     return Signals(at_s, unix_s, math.inf, 0, applied, 0, None, _EMPTY, {})
+
+
+@dataclass(frozen=True, slots=True)
+class PastStart:
+    """A start that went well: on which node, and the seconds of its phases."""
+
+    node_id: str
+    seconds: PhaseSeconds
+
+
+def next_start(
+    past: Sequence[PastStart], assumed: PhaseSeconds | None, nodes_with_room: Collection[str] | None
+) -> NextStart | None:
+    """What to expect after `past` (oldest first) of the next start. `nodes_with_room`: ids; None: nobody knows, and
+        then the next one goes where one was before. Returns None where nothing is known of any start.
+
+        node                  where a node has room: the shortest seen. Where none has: the longest seen
+        fetch, compile        where a node with room had a start of the model: nothing to fetch, and what later starts
+                              on a node took to compile. Else what first starts on a node took
+        all others            the third quartile of the last starts
+
+    What was never seen is what the spec says of it (`models.start`), else nothing. The sum is the expected time to
+    start.
+    """
+    if not past and assumed is None:
+        return None
+    given = assumed or {}
+    seen: set[str] = set()
+    first: list[PastStart] = []
+    later: list[PastStart] = []
+    for start in past:
+        (later if start.node_id in seen else first).append(start)
+        seen.add(start.node_id)
+    room = nodes_with_room is None or len(nodes_with_room) > 0
+    known = room and bool(seen if nodes_with_room is None else seen & set(nodes_with_room))
+    alike = later if known else first
+
+    def expected(phase: Phase) -> float:
+        if phase is Phase.NODE:
+            waits = [start.seconds.get(phase, 0.0) for start in past]
+            return min(waits, default=0.0) if room else max([*waits, given.get(phase, 0.0)])
+        if phase is Phase.FETCH and known:
+            return 0.0
+        if phase in (Phase.FETCH, Phase.COMPILE):
+            if not alike:
+                return 0.0 if known else given.get(phase, 0.0)
+            return _third_quartile(start.seconds.get(phase, 0.0) for start in alike)
+        if not past:
+            return given.get(phase, 0.0)
+        return _third_quartile(start.seconds.get(phase, 0.0) for start in past)
+
+    phases = ((phase.value, round(expected(phase), 3)) for phase in Phase)
+    return NextStart(tuple((name, seconds) for name, seconds in phases if seconds > 0))
+
+
+def _third_quartile(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return ordered[(3 * len(ordered)) // 4]

@@ -31,6 +31,7 @@ from deployments.scheduling import (
 from planning.simulator.fleet import FleetEvent, SimulatedCell, SimulatedFleet, SimulatedReplica
 from planning.simulator.outcome import CAUSES, Life, SimulationOutcome
 from planning.simulator.scaling import ScalingLoop, SimulatedScaling
+from planning.simulator.starts import SimulatedStarts, StartPlan
 from planning.simulator.workload import Workload
 
 _DEFAULT_BINDING = Binding()
@@ -44,7 +45,7 @@ class CellSettings:
     With `scaling`, an autoscaler decides how many there are from second 0 on; then, or with `starts_reported`, the
     scheduler knows of starts, as it does live. A request waits at most `queue_wait_s` in its lane, one of a class in
     `patience_s` at most so long. With `clients`, requests come in a closed loop instead of at their times: so many at
-    first, and the next whenever one has ended.
+    first, and the next whenever one has ended. `starts`: how long starts take, instead of `start_up_s`.
     """
 
     replicas: int
@@ -59,6 +60,7 @@ class CellSettings:
     scaling: SimulatedScaling | None = None
     patience_s: Mapping[str, float] = field(default_factory=dict)
     starts_reported: bool = False
+    starts: StartPlan | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +111,9 @@ class CellSimulator:
         self._wakeup_s = math.inf
         limits, reported = settings.limits, settings.starts_reported or settings.scaling is not None
         capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
-        self.fleet = SimulatedFleet(self, capacity, settings.start_up_s, lambda: EngineModel(limits, cost), reported)
+        starts = None if settings.starts is None else SimulatedStarts(settings.starts)
+        start_s, make = settings.start_up_s, lambda: EngineModel(limits, cost)
+        self.fleet = SimulatedFleet(self, capacity, start_s, make, reported, starts)
         self.replicas = self.fleet.replicas
         for _ in range(settings.replicas):
             self.fleet.start(0.0, 0.0)

@@ -15,6 +15,7 @@ from deployments.engine_model.engine import EngineModel
 from deployments.scheduling import Lease, SchedulerContract
 from deployments.scheduling.replica import Capacity
 from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.starts import SimulatedStarts
 
 
 class FleetEventKind(StrEnum):
@@ -107,7 +108,8 @@ class SimulatedFleet:
     beginning none.
 
     `starts_reported`: the scheduler knows when the next replica will be ready, as it does live where something scales
-    (`scheduling/fleet.py`).
+    (`scheduling/fleet.py`). `starts`: where it depends on nodes how long a start takes; then only a `start_up_s` of 0
+    counts.
     """
 
     def __init__(
@@ -117,7 +119,9 @@ class SimulatedFleet:
         start_up_s: float,
         make_engine: Callable[[], EngineModel],
         starts_reported: bool = False,
+        starts: SimulatedStarts | None = None,
     ) -> None:
+        self.starts = starts
         self.replicas: list[SimulatedReplica] = []
         self.by_name: dict[str, SimulatedReplica] = {}
         self._cell = cell
@@ -161,6 +165,11 @@ class SimulatedFleet:
         replica = SimulatedReplica(len(self.replicas), self._make_engine(), now, math.inf)
         self.replicas.append(replica)
         self.by_name[replica.name] = replica
+        if self.starts is not None:
+            if start_up_s > 0:
+                start_up_s = self.starts.begin(replica.number, now)
+            else:
+                self.starts.there(replica.number)
         if start_up_s <= 0:
             self._ready(replica, now)
         else:
@@ -185,6 +194,8 @@ class SimulatedFleet:
         """Ends one that drains and has nothing left."""
         if replica.draining and not replica.leases:
             replica.ended_s = now
+            if self.starts is not None:
+                self.starts.ended(replica.number)
             if replica.ready_s < math.inf:
                 self._scheduler.replica_lost(replica.name, now)
             else:
@@ -201,6 +212,8 @@ class SimulatedFleet:
     def _ready(self, replica: SimulatedReplica, now: float) -> None:
         if replica.ended_s == math.inf:
             replica.ready_s = now
+            if self.starts is not None:
+                self.starts.ready(replica.number)
             self._tell_starts(now)
             self._scheduler.replica_up(replica.name, self._capacity, now)
             self._cell.step(now)
@@ -208,6 +221,8 @@ class SimulatedFleet:
     def _fail(self, replica: SimulatedReplica, now: float) -> None:
         """Its requests are lost, and their clients get an error; Serve starts a successor."""
         replica.ended_s = now
+        if self.starts is not None:
+            self.starts.ended(replica.number)
         replica.engine.next_s = math.inf
         if replica.ready_s < math.inf:
             for lease in self._scheduler.replica_lost(replica.name, now):

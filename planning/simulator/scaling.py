@@ -120,6 +120,7 @@ class ScalingLoop:
             latencies=latencies,
             forecast=forecast,
             forecast_failed=failed,
+            next_start=None if cell.fleet.starts is None else cell.fleet.starts.next_start(),
         )
         if forecaster is not None:
             forecaster.look(signals)

@@ -3,6 +3,7 @@ replicas are counted), the true load over time, the parts of the traffic that a 
 looked for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from autoscaling.from_spec import BACKLOG, FIXED, ScalingSetup, cost_of, is_pace
 from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.policies.registry import POLICIES
 from autoscaling.policies.settings import PolicyError, Value, defaults_in
+from autoscaling.signals.signals import PastStart
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
@@ -20,6 +22,7 @@ from deployments.engine_model.replica_rate import rate_at
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.gauntlet.serving import LoadCurve
 from planning.simulator.cell import CellSettings
+from planning.simulator.starts import StartPlan, start_plan
 from planning.simulator.workload import Workload
 from planning.tune.space import Space
 from planning.tune.trial import Candidate
@@ -134,6 +137,19 @@ class CaseError(ValueError):
     """A spec or traffic that can not be tuned on; the message names the key, the value and what is allowed."""
 
 
+def setup_with_starts(
+    spec: ClusterSpec, model: Model, cost: CostFile, start_up_s: float | None, past: Sequence[PastStart]
+) -> tuple[ScalingSetup, StartPlan | None]:
+    """How the model scales in its first region, and how long its replicas take to start: `start_up_s` where given, else
+    by phases, which come from `past` starts or from the spec. None: nothing is known of phases. Raises ValueError."""
+    region = spec.regions_of(model)[0]
+    setup = setup_of(spec, model, region, cost, start_up_s=start_up_s)
+    plan = None if start_up_s is not None else start_plan(spec, model, region, setup.start_seconds, past)
+    if plan is None:
+        return setup, None
+    return replace(setup, replica_profile=replace(setup.replica_profile, start_up_s=plan.first_s)), plan
+
+
 def case_of(
     spec: ClusterSpec,
     model: Model,
@@ -141,9 +157,12 @@ def case_of(
     work: Workload,
     start_up_s: float | None = None,
     history: History | None = None,
+    past: Sequence[PastStart] = (),
 ) -> TuningCase:
     """The case, in the model's first region. `start_up_s`: how long a replica takes to start, where that is known
-    better than the spec says. A fixed number of replicas is what there is now; what is tried is the backlog policy.
+    better than the spec says; `past`: recorded starts, which say it by phases. A fixed number of replicas is what there
+    is now; what is tried is the backlog policy.
+
     Raises CaseError, or PolicyError for a policy that there is not."""
     if not len(work) or work.arrived_s[-1] <= 0:
         raise CaseError(f"the traffic: {len(work)} requests, all at second 0; needed: requests at different times")
@@ -157,7 +176,7 @@ def case_of(
     scaled = (
         model.model_copy(update={"autoscaling": scaling.model_copy(update={"policy": BACKLOG})}) if fixed else model
     )
-    setup = setup_of(spec, scaled, spec.regions_of(model)[0], cost, start_up_s=start_up_s)
+    setup, starts = setup_with_starts(spec, scaled, cost, start_up_s, past)
     replica_profile = setup.replica_profile
     replica_profile = replace(replica_profile, limits=replica_profile.limits.with_prefixes(work.chunk_tokens))
     cell = CellSettings(
@@ -169,6 +188,7 @@ def case_of(
         spec.gateway.timeouts.queue_wait_s,
         replica_profile.start_up_s,
         patience_s={one.name: spec.patience_s(one) for one in spec.classes},
+        starts=starts,
     )
     return TuningCase(
         work,

@@ -20,7 +20,7 @@ import math
 from collections import deque
 
 from autoscaling.policies.policy import ReplicaProfile
-from autoscaling.signals.signals import Signals
+from autoscaling.signals.signals import NextStart, Signals
 from deployments.engine_model.replica_rate import rate_at
 from deployments.scheduling.replica import ReplicaStatus
 
@@ -142,9 +142,10 @@ _KEPT = 20
 
 
 class StartUps:
-    """How long a replica takes from the request for it to its first work; starts are matched in order. `expected_s`:
-    the third quartile of the last starts, `first_s` before there is one. A running start that takes longer counts at
-    once, so that a slow image is noticed before its first replica is ready."""
+    """How long a replica takes from the request for it to its first work. `expected_s`: the phases that the next start
+    goes through (`next_start` in `signals.py`). Where nothing is known of phases: the third quartile of the last
+    starts, which are matched with the requests in their order, and `first_s` before there is one. A running start that
+    takes longer counts at once, so that a slow image is noticed before its first replica is ready."""
 
     def __init__(self, first_s: float) -> None:
         self._first_s = first_s
@@ -152,6 +153,8 @@ class StartUps:
         self._seen: deque[float] = deque(maxlen=_KEPT)
         self._applied: int | None = None
         self._ready = 0
+        self._next: NextStart | None = None
+        self._factor = 1.0
         self.expected_s = first_s
 
     def look(self, signals: Signals) -> None:
@@ -168,17 +171,21 @@ class StartUps:
             self._seen.append(now - self._asked_s.popleft())
         if not signals.starting:
             self._asked_s.clear()  # a replica that reports again was no start
-        changed = more or ready != self._ready
+        changed = more or ready != self._ready or signals.next_start != self._next
+        self._next = signals.next_start
         self._applied, self._ready = signals.applied, ready
         if changed or self._asked_s:
             ordered = sorted(self._seen)
             known = ordered[(3 * len(ordered)) // 4] if ordered else self._first_s
+            if self._next is not None:
+                known = self._factor * self._next.seconds
             running = now - self._asked_s[0] if self._asked_s else 0.0
             self.expected_s = max(known, running)
 
     def assume(self, factor: float) -> None:
         """All starts, past and future, take `factor` times as long."""
         self._first_s *= factor
+        self._factor *= factor
         self._seen = deque((factor * seconds for seconds in self._seen), maxlen=_KEPT)
         self.expected_s *= factor
 
