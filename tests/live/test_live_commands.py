@@ -69,8 +69,8 @@ def test_a_start_that_fails_says_why(tmp_path_factory: pytest.TempPathFactory) -
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "llama"}')
     reported = _failing(folder, {"source": str(folder / "model")})
-    assert "model-demo could not start: " in reported
-    assert "NoSuchModel" in (folder / "home" / "failing" / "logs" / "failed-start.log").read_text()
+    assert "model demo cannot start (phase environment; 3 attempts): " in reported
+    assert "NoSuchModel" in (folder / "home" / "failing" / "logs" / "failed-start-demo.log").read_text()
 
 
 def test_an_engine_core_that_fails_says_its_own_cause(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -79,7 +79,8 @@ def test_an_engine_core_that_fails_says_its_own_cause(tmp_path_factory: pytest.T
         tmp_path_factory.mktemp("failing"),
         {"settings": {"max_model_len": 8192, "enforce_eager": True, "kv_cache_memory_bytes": 1 << 20}},
     )
-    assert "model-demo could not start: RuntimeError: the engine's core did not start: ValueError: " in reported
+    assert "model demo cannot start (phase warm_up; 3 attempts): RuntimeError: " in reported
+    assert "the engine's core did not start: ValueError: " in reported
     assert "KV cache" in reported
 
 

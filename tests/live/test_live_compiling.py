@@ -23,13 +23,13 @@ ASKED: list[dict[str, Any]] = [
 
 
 def test_what_clients_may_ask_is_compiled_before_the_replica_is_ready(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, tell: list[str]
+    tmp_path_factory: pytest.TempPathFactory, tell: list[str]
 ) -> None:
     folder = tmp_path_factory.mktemp("compiling")
     cache = folder / "inductor"
     cache.mkdir()
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache))
     spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
+    spec["starts"] = {"compile_cache": str(cache)}
     spec["models"][0]["replicas"] = {"count": 1}
     spec["models"][0]["settings"] |= {"max_num_seqs": 16, "kv_cache_memory_bytes": 64 << 20}
     spec["models"][0]["health"] |= {"stall_s": STALL_S, "period_s": 1}

@@ -1,0 +1,33 @@
+"""Where the time of a vLLM replica's start went."""
+
+import json
+
+import pytest
+
+from deployments.starts.phases import Phase
+from tests.live.cluster import LiveCluster
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+
+
+def test_the_phases_of_each_start_add_up_to_its_wall_time(cluster: LiveCluster) -> None:
+    for replica in cluster.replicas():
+        start = replica["start"]
+        seconds = start["seconds"]
+        assert list(seconds) == [phase.value for phase in Phase]
+        assert sum(seconds.values()) == pytest.approx(start["wall_s"], rel=0.05)
+        assert min(seconds["environment"], seconds["load"], seconds["warm_up"], seconds["first_token"]) > 0
+        assert (seconds["fetch"], seconds["graphs"]) == (0, 0)
+
+
+def test_every_way_to_ask_tells_the_same(cluster: LiveCluster) -> None:
+    replicas = {replica["replica_id"]: replica["start"] for replica in cluster.replicas()}
+    lines = [json.loads(line) for line in (cluster.run_dir / "logs/lifecycle.jsonl").read_text().splitlines()]
+    recorded = {line["replica_id"]: line for line in lines if line["event"] == "start"}
+    shown = cluster.done("status", "--starts")
+    for replica_id, start in replicas.items():
+        assert recorded[replica_id]["seconds"] == start["seconds"]
+        assert f"was ready {start['wall_s']:.1f} s after it was asked for" in shown
+    metrics = cluster.ask("/metrics", cluster.owner_url()).text
+    for phase in Phase:
+        assert f'raylane_last_start_seconds{{model="demo",phase="{phase}"}}' in metrics
