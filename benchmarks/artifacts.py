@@ -173,7 +173,7 @@ def _rate(run: dict[str, Any]) -> float:
 
 
 def _show(runs: list[dict[str, Any]]) -> None:
-    table = plain_table("raylane over bare", "path", "bare", "raylane", "ratio, median", "of rounds")
+    table = plain_table("raylane over bare", "figure", "path", "bare", "raylane", "ratio, median", "of rounds")
     for title, path in (("CPU seconds per GiB", "direct"), ("MB/s", "direct"), ("MB/s", "20 ms")):
         figure = _cpu_per_gib if title.startswith("CPU") else _rate
         sides = [[figure(run) for run in runs if (run["side"], run["path"]) == (side, path)] for side in SIDES]

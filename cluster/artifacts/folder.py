@@ -8,7 +8,7 @@ from pathlib import Path
 from cluster.artifacts.extents import crc_from
 from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing
 from cluster.artifacts.progress import ProgressReport
-from cluster.artifacts.ranged import Checked, RangedDownload, ReadInto, Transfer
+from cluster.artifacts.ranged import Checked, RangedDownload, Read, Transfer
 from cluster.artifacts.sources import ArtifactError
 
 
@@ -40,13 +40,13 @@ class FolderOrigin:
         return RangedDownload(files, partial, self._transfer, report).run()
 
     @contextmanager
-    def _opened(self, file: RemoteFile, start: int, end: int) -> Iterator[ReadInto]:
+    def _opened(self, file: RemoteFile, start: int, end: int) -> Iterator[Read]:
         try:
             with open(file.key, "rb", buffering=0) as opened:
                 if str(os.fstat(opened.fileno()).st_mtime_ns) != file.tag:
                     raise ArtifactError(f"{file.key}: changed while it was copied; try it again")
                 opened.seek(start)
-                yield lambda chunk: opened.readinto(chunk) or 0
+                yield lambda size: opened.read(size) or b""
         except OSError as error:
             if error.filename != file.key:  # of the disk that is written to
                 raise

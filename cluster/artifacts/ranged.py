@@ -23,16 +23,18 @@ from cluster.artifacts.manifest import CachedFile, RemoteFile
 from cluster.artifacts.progress import FetchStep, ProgressReport
 from cluster.artifacts.sources import ArtifactError
 
-CHUNK = 512 << 10
+CHUNK = 1 << 20
 """Bytes that are written and noted at once."""
+_MIN_PART = 8 << 20
 _TRIES = 5
 """Requests in a row that bring no byte before the download fails."""
 _PAUSE_S = 0.25
 """Before the second try; twice as long before each further one (seconds)."""
 _REPORT_S = 0.2
 
-ReadInto = Callable[[memoryview], int]
-Opener = Callable[[RemoteFile, int, int], AbstractContextManager[ReadInto]]
+Read = Callable[[int], bytes]
+"""The next bytes, at most so many; none at the end. Raises Interrupted."""
+Opener = Callable[[RemoteFile, int, int], AbstractContextManager[Read]]
 """Opens the bytes from a start to an end (exclusive) of a file. Raises Interrupted, ArtifactError."""
 
 
@@ -70,7 +72,6 @@ class RangedDownload:
         self._make_files()
         self._extents = Extents(partial / "extents", self._folder, files)
         self._lock = threading.Lock()
-        self._local = threading.local()
         self._stop = threading.Event()
         self._total = sum(file.size for file in files)
         self._missing = sum(end - start for index in range(len(files)) for start, end in self._gaps(index))
@@ -110,9 +111,15 @@ class RangedDownload:
     def _gaps(self, index: int) -> list[Span]:
         return self._extents.gaps(index, self._files[index].size)
 
-    def _parts(self, index: int) -> list[Span]:
-        """What is missing of a file, cut where its parts end; an empty span where nothing is."""
-        size, parts = self._transfer.part_bytes, []
+    def _part_bytes(self) -> int:
+        """What one request asks for: less than `part_bytes` where too few requests would be left for the
+        connections."""
+        share = -(-self._missing // (2 * self._transfer.connections * CHUNK)) * CHUNK
+        return min(self._transfer.part_bytes, max(share, _MIN_PART))
+
+    def _parts(self, index: int, size: int) -> list[Span]:
+        """What is missing of a file, cut where parts of that size end; an empty span where nothing is."""
+        parts = []
         for start, end in self._gaps(index):
             while start < end:
                 cut = min(end, (start // size + 1) * size)
@@ -121,7 +128,8 @@ class RangedDownload:
         return parts or [(0, 0)]
 
     def _fetch(self, indices: Iterable[int]) -> None:
-        jobs = [(index, *part) for index in indices for part in self._parts(index)]
+        size = self._part_bytes()
+        jobs = [(index, *part) for index in indices for part in self._parts(index, size)]
         left = Counter(index for index, _, _ in jobs)
         with ThreadPoolExecutor(self._transfer.connections, "artifact") as pool:
             try:
@@ -173,23 +181,21 @@ class RangedDownload:
         """The bytes that came of one request, and what broke it off."""
         at = start
         try:
-            with self._transfer.opener(self._files[index], start, end) as read_into:
+            with self._transfer.opener(self._files[index], start, end) as read:
                 while at < end and not self._stop.is_set():
-                    chunk = self._buffer[: min(CHUNK, end - at)]
-                    size, trouble = _filled(read_into, chunk)
-                    if size:
-                        self._write(index, target, at, chunk[:size])
-                        at += size
-                    if trouble is not None:
-                        return at - start, trouble
+                    piece = read(min(CHUNK, end - at))
+                    if not piece:
+                        raise Interrupted("the answer ended before its last byte")
+                    self._write(index, target, at, piece)
+                    at += len(piece)
         except Interrupted as trouble:
             return at - start, trouble
         return at - start, None
 
-    def _write(self, index: int, target: int, at: int, piece: memoryview) -> None:
-        written = 0
+    def _write(self, index: int, target: int, at: int, piece: bytes) -> None:
+        written = os.pwrite(target, piece, at)
         while written < len(piece):
-            written += os.pwrite(target, piece[written:], at + written)
+            written += os.pwrite(target, memoryview(piece)[written:], at + written)
         self._extents.add(index, at, at + len(piece), crc64nvme(piece))
         with self._lock:
             self._missing -= len(piece)
@@ -198,25 +204,3 @@ class RangedDownload:
                 self._reported = time.monotonic()
         if is_due:
             self._tell()
-
-    @property
-    def _buffer(self) -> memoryview:
-        """This thread's."""
-        buffer: memoryview | None = getattr(self._local, "buffer", None)
-        if buffer is None:
-            buffer = self._local.buffer = memoryview(bytearray(CHUNK))
-        return buffer
-
-
-def _filled(read_into: ReadInto, chunk: memoryview) -> tuple[int, Interrupted | None]:
-    """How much of `chunk` was filled, and what broke it off."""
-    size = 0
-    while size < len(chunk):
-        try:
-            came = read_into(chunk[size:])
-        except Interrupted as trouble:
-            return size, trouble
-        if not came:
-            return size, Interrupted("the answer ended before its last byte")
-        size += came
-    return size, None

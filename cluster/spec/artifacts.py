@@ -12,8 +12,8 @@ class Artifacts(Section):
 
     `cache` is a folder, the same on every node. `max_gib` limits what it holds: before a download, the files that were
     used least recently go, but never those that a running process uses. Without a limit the disk is one. A file is
-    fetched in parts of `part_mib`, by so many `connections` at a time. With `copy_folders` a local folder is copied
-    into the cache, too, which is worth its while where the folder is on a network file system.
+    fetched in parts of at most `part_mib`, by so many `connections` at a time. With `copy_folders` a local folder is
+    copied into the cache, too, which is worth its while where the folder is on a network file system.
 
     Region, endpoint and credentials of `s3://` come from boto3's own chain (`AWS_ENDPOINT_URL`, `AWS_PROFILE`, an
     instance's role, ...), on each node.
@@ -21,7 +21,7 @@ class Artifacts(Section):
 
     cache: Annotated[str, Field(pattern=r"^[/~]")] = "~/.cache/raylane/models"
     max_gib: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
-    part_mib: Annotated[int, Field(ge=1, le=512)] = 16
+    part_mib: Annotated[int, Field(ge=1, le=512)] = 64
     connections: Annotated[int, Field(ge=1, le=128)] = 8
     copy_folders: bool = False
 

@@ -53,7 +53,10 @@ class Puller:
 
     def start(self, source: str, **environment: str) -> "subprocess.Popen[str]":
         """As a process. Its standard error has no colours."""
-        command = [sys.executable, "-m", "cli.main", "models", "pull", source, "--spec", self.spec]
+        return self._start("pull", source, **environment)
+
+    def _start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "cli.main", "models", *arguments, "--spec", self.spec]
         variables = {**os.environ, **self.environment, **environment, "NO_COLOR": "1", "COLUMNS": "400"}
         return subprocess.Popen(
             command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -61,7 +64,14 @@ class Puller:
 
     def pull(self, source: str, **environment: str) -> tuple[int, str]:
         """Its exit code, and what it printed."""
-        process = self.start(source, **environment)
+        return self._ended(self.start(source, **environment))
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """The same of another command of `raylane models`."""
+        return self._ended(self._start(*arguments))
+
+    @staticmethod
+    def _ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
         out, err = process.communicate(timeout=120)
         return process.returncode, out + err
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cluster.artifacts import ArtifactError, ranged
 from cluster.artifacts.manifest import RemoteFile
 from cluster.artifacts.progress import quiet
-from cluster.artifacts.ranged import Checked, Interrupted, RangedDownload, ReadInto, Transfer
+from cluster.artifacts.ranged import Checked, Interrupted, RangedDownload, Read, Transfer
 
 PART = 4_000
 
@@ -35,13 +35,13 @@ class Memory:
         return [RemoteFile(name, len(content), "t", name) for name, content in self.contents.items()]
 
     @contextmanager
-    def opened(self, file: RemoteFile, start: int, end: int) -> Iterator[ReadInto]:
+    def opened(self, file: RemoteFile, start: int, end: int) -> Iterator[Read]:
         self.asked.append((file.name, start, end))
         at = start
 
-        def read_into(chunk: memoryview) -> int:
+        def read(size: int) -> bytes:
             nonlocal at
-            piece = bytearray(self.contents[file.name][at : min(end, at + max(1, len(chunk) // 3))])
+            piece = bytearray(self.contents[file.name][at : min(end, at + max(1, size // 3))])
             if (whole := self.breaks()) is not None:
                 if not whole:
                     raise Interrupted("cut")
@@ -49,12 +49,11 @@ class Memory:
             if file.name in self.damaged:
                 self.damaged.remove(file.name)
                 piece[0] ^= 1
-            chunk[: len(piece)] = piece
             at += len(piece)
             self.sent += len(piece)
-            return len(piece)
+            return bytes(piece)
 
-        yield read_into
+        yield read
 
     def checked(self, file: RemoteFile, path: Path, crc: int) -> Checked:
         assert crc64nvme(path.read_bytes()) == crc
@@ -131,9 +130,9 @@ def test_an_answer_that_ends_early_is_no_end(tmp_path: Path) -> None:
     ends = iter([0, 0, None])
 
     @contextmanager
-    def opened(file: RemoteFile, start: int, end: int) -> Iterator[ReadInto]:
-        with Memory({"a": whole[: 1_500 if next(ends) == 0 else 3_000]}).opened(file, start, end) as read_into:
-            yield read_into
+    def opened(file: RemoteFile, start: int, end: int) -> Iterator[Read]:
+        with Memory({"a": whole[: 1_500 if next(ends) == 0 else 3_000]}).opened(file, start, end) as read:
+            yield read
 
     RangedDownload(memory.files, tmp_path, Transfer(opened, memory.checked, PART, 1), quiet).run()
     assert is_whole(memory, tmp_path)
