@@ -192,6 +192,8 @@ def _inputs(moment: DecisionMoment) -> dict[str, float]:
     if span_s > 0 and signals.epoch == first.epoch:
         known["requests/s"] = (signals.arrived - first.arrived) / span_s
         known["work/s"] = (signals.arrived_work - first.arrived_work) / span_s
+    if signals.begun:
+        known["starting on a node"] = signals.begun
     if signals.schedulable is not None:
         known["room for"] = signals.schedulable
     if signals.next_start is not None:

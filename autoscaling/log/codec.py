@@ -48,7 +48,7 @@ def patched(old: Any, change: Any) -> Any:
     return new
 
 
-SCHEMA = 5
+SCHEMA = 6
 Tree = list[Any]
 
 _COUNTS = ("finished", "finished_work", "counted", "output_tokens")
@@ -93,13 +93,14 @@ def signals_tree(signals: Signals) -> Tree:
         signals.forecast_failed,
         [[name, share] for name, share in signals.attainment.items()],
         None if signals.next_start is None else [list(one) for one in signals.next_start.phases],
+        signals.begun,
     ]
 
 
 def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
     """Raises ValueError, TypeError or LookupError for a tree that is not of signals."""
     age_s, epoch, applied, starting, schedulable, *tables = tree[: 5 + len(_TABLES)]
-    *counts, latencies, forecast, forecast_failed, attainment, start = tree[5 + len(_TABLES) :]
+    *counts, latencies, forecast, forecast_failed, attainment, start, begun = tree[5 + len(_TABLES) :]
     columns: dict[str, Any] = {
         column: tuple(kind(**dict(zip(names, row, strict=True)), **rest) for row in table)
         for (column, (kind, names, rest)), table in zip(_TABLES.items(), tables, strict=True)
@@ -119,6 +120,7 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
         None if forecast is None else Forecast(forecast[0], forecast[1], tuple(forecast[2]), tuple(forecast[3])),
         forecast_failed,
         None if start is None else NextStart(tuple((str(phase), float(seconds)) for phase, seconds in start)),
+        begun,
     )
 
 

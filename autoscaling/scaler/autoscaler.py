@@ -32,8 +32,9 @@ class Room:
         self._until_s = 0.0
 
     def look(self, signals: Signals, bounds: Bounds) -> None:
-        """Replicas start within `unschedulable_s`, or not at all."""
-        there = sum(replica.status != ReplicaStatus.DRAINING for replica in signals.replicas)
+        """Replicas begin to start within `unschedulable_s`, or not at all. One that has begun has its node, however
+        long its model takes to come; when it leaves that state without getting ready, the time begins again."""
+        there = sum(replica.status != ReplicaStatus.DRAINING for replica in signals.replicas) + signals.begun
         if self._maximum is not None and (there > self._maximum or signals.at_s >= self._until_s):
             self._maximum = None
         if signals.applied <= there or there != self._there:

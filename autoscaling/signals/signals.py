@@ -62,11 +62,12 @@ class Signals:
     """One moment of one model in one cell.
 
     `at_s` is monotonic, `unix_s` is the time of day; `age_s`: the age of the scheduler's `snapshot` when it was read.
-    `applied`: the number of replicas last set on the platform; `starting` of these are not ready yet. `schedulable`:
-    how many could run at most on the existing nodes (None: unknown). `attainment`: the share
-    of its requests that each class is to answer in time. `latencies` and `forecast` are None where the policy
-    asks for none, or nobody made one; `forecast_failed`: a forecast was wanted, and failed. `next_start`: what the next
-    replica's start should take; None where nothing is known of its phases.
+    `applied`: the number of replicas last set on the platform; `starting` of these are not ready yet, `begun` of those
+    have a node and report from there how their start goes (a first download of a large model takes long).
+    `schedulable`: how many could run at most on the existing nodes (None: unknown). `attainment`: the share of its
+    requests that each class is to answer in time. `latencies` and `forecast` are None where the policy asks for none,
+    or nobody made one; `forecast_failed`: a forecast was wanted, and failed. `next_start`: what
+    the next replica's start should take; None where nothing is known of its phases.
     """
 
     at_s: float
@@ -82,6 +83,7 @@ class Signals:
     forecast: Forecast | None = None
     forecast_failed: bool = False
     next_start: NextStart | None = None
+    begun: int = 0
 
     def showing(self, **changed: Any) -> "Signals":
         """The same with other fields of the snapshot."""
@@ -150,6 +152,7 @@ def signals_of(
     forecast: Forecast | None = None,
     forecast_failed: bool = False,
     next_start: NextStart | None = None,
+    begun: int = 0,
 ) -> Signals:
     """The facts of that moment. See `Signals`."""
     there = sum(replica.status != ReplicaStatus.DRAINING for replica in snapshot.replicas)
@@ -168,6 +171,7 @@ def signals_of(
         forecast,
         forecast_failed,
         next_start,
+        min(begun, starting),
     )
 
 
@@ -181,6 +185,7 @@ def signals_from(
     forecast: Forecast | None = None,
     forecast_failed: bool = False,
     next_start: NextStart | None = None,
+    begun: int = 0,
 ) -> Signals:
     """From an owner's page, `age_s` after it was read."""
     return signals_of(
@@ -196,6 +201,7 @@ def signals_from(
         forecast=forecast,
         forecast_failed=forecast_failed,
         next_start=next_start,
+        begun=begun,
     )
 
 

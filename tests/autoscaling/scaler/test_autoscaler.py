@@ -155,6 +155,34 @@ def test_what_does_not_start_is_given_up_for_a_while() -> None:
     assert limited.decide(moment(1_300.0, ready=2)).requested == 6
 
 
+def test_a_first_download_longer_than_the_limit_is_no_lack_of_capacity() -> None:
+    """An hour of fetching on a node that was found: requested all the time. What has no node is still given up."""
+    limited = scaler(6, unschedulable_s=900.0, retry_s=300.0)
+    for tick in range(361):
+        decision = limited.decide(
+            moment(10.0 * tick, ready=2, applied=2 if tick == 0 else 6, begun=0 if tick < 3 else 4)
+        )
+        assert (decision.requested, decision.limit) == (6, None)
+    assert limited.decide(moment(3_620.0, ready=6, applied=6)).requested == 6
+
+    short = scaler(6, unschedulable_s=900.0, retry_s=300.0)
+    for tick in range(91):
+        assert short.decide(moment(10.0 * tick, ready=2, applied=2 if tick == 0 else 6, begun=1)).requested == 6
+    given_up = short.decide(moment(910.0, ready=2, applied=6, begun=1))
+    assert (given_up.requested, given_up.limit) == (3, Limit.UNSCHEDULABLE)
+
+
+def test_a_start_that_breaks_off_is_waited_for_again_but_not_for_ever() -> None:
+    limited = scaler(3, unschedulable_s=900.0, retry_s=300.0)
+    at_s = 0.0
+    for tick in range(40):  # fetching
+        at_s = 10.0 * tick
+        limited.decide(moment(at_s, ready=2, applied=2 if tick == 0 else 3, begun=1))
+    ends = [limited.decide(moment(at_s + 10.0 * tick, ready=2, applied=3)) for tick in range(1, 92)]
+    assert [decision.requested for decision in ends[:90]] == [3] * 90
+    assert (ends[90].requested, ends[90].limit) == (2, Limit.UNSCHEDULABLE)
+
+
 def test_another_hand_on_the_number_is_counted_and_taken_as_it_is() -> None:
     two = scaler(5)
     two.decide(moment())
