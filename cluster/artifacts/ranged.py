@@ -102,6 +102,11 @@ class RangedDownload:
         self._report(FetchStep.FETCHING, self._total - self._missing, self._total)
 
     def _make_files(self) -> None:
+        """Each file at its size. Anything else there is removed: an engine loads whatever weights it finds."""
+        names = {self._folder / file.name for file in self._files}
+        for path in self._folder.rglob("*"):
+            if path.is_symlink() or (path.is_file() and path not in names):
+                path.unlink()
         for file in self._files:
             path = self._folder / file.name
             path.parent.mkdir(parents=True, exist_ok=True)

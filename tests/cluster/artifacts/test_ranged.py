@@ -174,6 +174,20 @@ def test_the_journals_torn_last_line_counts_for_nothing(tmp_path: Path) -> None:
     assert memory.sent == 8_000 - kept
 
 
+def test_what_does_not_belong_to_the_model_is_removed(tmp_path: Path) -> None:
+    """A stranger's weights would be loaded, and a link would be written through."""
+    (tmp_path / "outside").write_text("not mine")
+    folder = tmp_path / "partial" / "files"
+    (folder / "d").mkdir(parents=True)
+    (folder / "d" / "stranger.safetensors").write_text("weights")
+    (folder / "a").symlink_to(tmp_path / "outside")
+    memory = Memory({"a": some(3_000)})
+    memory.download(tmp_path / "partial")
+    assert is_whole(memory, tmp_path / "partial")
+    assert not (folder / "d" / "stranger.safetensors").exists()
+    assert (tmp_path / "outside").read_text() == "not mine"
+
+
 def test_what_the_disk_has_lost_is_fetched_again(tmp_path: Path) -> None:
     memory = broken_off(tmp_path)
     with (tmp_path / "files" / "a").open("r+b") as file:
