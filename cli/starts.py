@@ -32,13 +32,24 @@ def parts_of(seconds: Mapping[str, float]) -> str:
 
 
 def starting_lines(model: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
-    """A line for each replica that starts: the phase, since when, and since when it was asked for."""
+    """A line for each replica that starts: the phase, since when, how far a fetch is, and since when it was asked
+    for."""
     now = time.time()
     return [
         f"[yellow]{escape(names.get(start['replica_id'], start['replica_id']))} starts: {start['phase']} for "
-        f"{shown_span(now - start['since_unix_s'])}, {shown_span(now - start['asked_unix_s'])} in all[/]"
+        f"{shown_span(now - start['since_unix_s'])}{_fetched(start)}, {shown_span(now - start['asked_unix_s'])} in "
+        "all[/]"
         for start in model.get("starting", ())
     ]
+
+
+def _fetched(start: Mapping[str, Any]) -> str:
+    """The bytes that are there of all, and the rate."""
+    fetching = start.get("fetching")
+    if not fetching or not fetching["total_bytes"]:
+        return ""
+    there, total = (fetching[name] / (1 << 30) for name in ("there_bytes", "total_bytes"))
+    return f" ({there:.2f} of {total:.2f} GiB, {fetching['bytes_per_s'] / 1e6:.0f} MB/s)"
 
 
 def failing_lines(model: Mapping[str, Any]) -> list[str]:

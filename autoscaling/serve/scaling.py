@@ -197,7 +197,7 @@ class ModelScaling:
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
         age_s, start = round(self._cell.age_s, 2), self._next_start()
-        begun = 0 if listing is None else len(listing.starts.running_of(facts.model.name))
+        begun = 0 if listing is None else sum(one.model == facts.model.name for one in listing.starts.running)
         signals = signals_from(scaling_facts, at_s, unix_s, applied, age_s, room, forecast, failed, start, begun)
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)

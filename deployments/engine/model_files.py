@@ -4,11 +4,13 @@ import importlib.util
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from cluster.artifacts import ArtifactError, FetchMeter, FetchReport, FetchStep, Held, local_files
 from cluster.spec import Artifacts, Model
 from deployments.engine.start_clock import StartClock
 from deployments.starts.phases import Phase
+from deployments.starts.start import Fetching
 
 logger = logging.getLogger(__name__)
 _LOG_EVERY_S = 10.0
@@ -42,6 +44,7 @@ def fetch_files(
     leases: list[Held] = []
     clock = clock or StartClock()
     clock.enter(Phase.FETCH)
+    clock.fetching = partial(_fetching, meter)
     progress: list[_LoggedProgress] = []
 
     def local(source: str) -> str:
@@ -62,7 +65,13 @@ def fetch_files(
     if not any(one.came for one in progress):
         clock.retract()
     clock.enter(Phase.ENVIRONMENT)
+    clock.fetching = None
     return LocalModel(model.model_copy(update=changes), meter.report(), tuple(leases))
+
+
+def _fetching(meter: FetchMeter) -> Fetching:
+    now = meter.progress()
+    return Fetching(now.there_bytes, now.total_bytes, now.bytes_per_s)
 
 
 class _LoggedProgress:

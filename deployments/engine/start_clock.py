@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from deployments.starts.phases import Phase, PhaseMark, Span, corrected, seconds_of, tiled
-from deployments.starts.start import StartReport
+from deployments.starts.start import Fetching, StartReport
 
 _PREFIX = "start-"
 _COMPILED = "compiled_s"
@@ -45,10 +45,12 @@ def process_age_s() -> float:
 
 class StartClock:
     """Of one replica, whose process began `age_s` ago. Thread-safe: a thread reports while the event loop waits for the
-    engine. `folder`: where the engine's processes write; None until there is one."""
+    engine. `folder`: where the engine's processes write; None until there is one. `fetching`: how far the fetch of
+    the files is, None while there is none."""
 
     def __init__(self, age_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder: Path | None = None
+        self.fetching: Callable[[], Fetching] | None = None
         self._clock = clock
         self._lock = threading.Lock()
         self._marks = [PhaseMark(Phase.ENVIRONMENT, clock() - age_s)]
@@ -76,7 +78,8 @@ class StartClock:
 
     def report(self, replica_id: str, model: str, node_id: str) -> StartReport:
         """What to tell the directory now."""
-        return StartReport(replica_id, model, node_id, *self.measured())
+        fetching = self.fetching
+        return StartReport(replica_id, model, node_id, *self.measured(), None if fetching is None else fetching())
 
 
 class StartReporter:

@@ -24,9 +24,28 @@ class StartOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Fetching:
+    """How far a start is with its model's files: bytes that are on the node, bytes of all files (as far as they are
+    listed), and the rate of the last seconds."""
+
+    there_bytes: int
+    total_bytes: int
+    bytes_per_s: float
+
+    def record(self) -> dict[str, float]:
+        """Plain values, for a status page."""
+        return {
+            "there_bytes": self.there_bytes,
+            "total_bytes": self.total_bytes,
+            "bytes_per_s": round(self.bytes_per_s),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class StartReport:
     """What a starting replica tells: its process began `elapsed_s` ago, it has been in `phase` for `in_phase_s`, and
-    that is how its time is divided so far. Durations only: the directory's clock is another one."""
+    that is how its time is divided so far. Durations only: the directory's clock is another one. `fetching`: None
+    unless it fetches now."""
 
     replica_id: str
     model: str
@@ -34,6 +53,7 @@ class StartReport:
     phase: Phase
     in_phase_s: float
     seconds: PhaseSeconds
+    fetching: Fetching | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -59,6 +79,8 @@ class ReplicaStart:
     ended_unix_s: float = 0.0
     cause: str = ""
     log: str = ""
+    fetching: Fetching | None = None
+    """None unless it fetches now."""
 
     @property
     def wall_s(self) -> float:
@@ -85,6 +107,7 @@ class ReplicaStart:
             "seconds": {phase.value: round(self.seconds.get(phase, 0.0), 3) for phase in Phase},
             "cause": self.cause,
             "log": self.log,
+            **({} if self.fetching is None else {"fetching": self.fetching.record()}),
         }
 
 

@@ -26,6 +26,8 @@ MAX_BACK_OFF_S = 60.0
 """Once a minute costs a store or a hub nothing, and a model is back within a minute of what it needs."""
 GIVE_UP_AFTER_S = 20.0
 """A starting replica tells of itself every two seconds, even while its engine loads."""
+SHOWN_EVERY_S = 5.0
+"""How often the progress of a fetch is news: each change of the listing goes to every gateway."""
 KEPT = 12
 """Starts of each model that are remembered: an autoscaler learns from them."""
 _NO_WORD = "its process ended without a word (killed, or out of memory?)"
@@ -38,6 +40,7 @@ class StartTracker:
         self._asked: defaultdict[str, deque[float]] = defaultdict(deque)
         self._running: dict[str, ReplicaStart] = {}
         self._heard: dict[str, float] = {}
+        self._shown: dict[str, float] = {}
         self._done: defaultdict[str, deque[ReplicaStart]] = defaultdict(lambda: deque(maxlen=KEPT))
         self._failing: dict[str, FailingModel] = {}
         self._tallies: dict[str, StartTally] = {}
@@ -71,12 +74,17 @@ class StartTracker:
             self._asked[model].pop()
 
     def report(self, report: StartReport, now: float) -> bool:
-        """A replica starts. Whether that is news: it is in another phase than before."""
+        """A replica starts. Whether that is news: it is in another phase than before, or has fetched on for a while."""
         before = self._running.get(report.replica_id)
         asked_s = self._claim(report, now) if before is None else before.asked_unix_s
         self._heard[report.replica_id] = now
         self._running[report.replica_id] = _start_of(report, asked_s, now)
-        return before is None or before.phase is not report.phase
+        shown_s = self._shown.get(report.replica_id, 0.0)
+        is_due = report.fetching is not None and now >= shown_s + SHOWN_EVERY_S
+        is_news = before is None or before.phase is not report.phase or is_due
+        if is_news:
+            self._shown[report.replica_id] = now
+        return is_news
 
     def ready(self, report: StartReport, now: float) -> ReplicaStart:
         """Its start went well."""
@@ -131,7 +139,8 @@ class StartTracker:
 
     def _forget(self, replica_id: str) -> ReplicaStart:
         self._heard.pop(replica_id, None)
-        return self._running.pop(replica_id)
+        self._shown.pop(replica_id, None)
+        return replace(self._running.pop(replica_id), fetching=None)
 
     def _tally(self, model: str) -> StartTally:
         return self._tallies.get(model, StartTally(model))
@@ -153,4 +162,5 @@ def _start_of(report: StartReport, asked_s: float, now: float) -> ReplicaStart:
         report.phase,
         max(asked_s, now - report.in_phase_s),
         seconds,
+        fetching=report.fetching,
     )

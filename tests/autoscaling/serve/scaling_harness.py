@@ -18,6 +18,7 @@ from deployments.cell.scaling_facts import ScalingFacts, read_scaling_facts
 from deployments.cell.scaling_state import ScalingState
 from deployments.scheduling import Capacity, Ending, Request, Scheduler
 from deployments.scheduling.policy import policy_of
+from deployments.starts.start import CellStarts
 from tests.autoscaling.setups import spec_of
 
 
@@ -36,10 +37,11 @@ class Cell:
         self.scaling_facts: ScalingFacts | None = None
         self.nodes = (Node("a", {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H100": 1.0}, EVERY_POOL),)
         self.age_s = 0.0
+        self.starts = CellStarts()
         self._requests = 0
 
     def look(self, latency_span_s: float) -> None:
-        self.listing = Listing(1, (), self.spec_json, orders=self.book.orders(time.time()))
+        self.listing = Listing(1, (), self.spec_json, orders=self.book.orders(time.time()), starts=self.starts)
         if self.visible:
             snapshot = self.scheduler.snapshot(time.monotonic())
             self.scaling_facts = read_scaling_facts(ScalingFacts("m", 1, 0.0, snapshot, {}).encode())

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from deployments.cell.act import Act, ActKind
+from deployments.starts.phases import Phase
+from deployments.starts.start import CellStarts, ReplicaStart
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
 
 
@@ -71,3 +73,18 @@ def test_a_log_that_cannot_be_written_stops_nothing(run: Callable[..., ScalingHa
     harness = run(folder=tmp_path / "logs")
     state = harness.turn()
     assert (state.requested, state.alarms) == (1, ("no_log",))
+
+
+def test_a_replica_that_fetches_for_longer_than_the_limit_is_awaited(run: Callable[..., ScalingHarness]) -> None:
+    """Two are asked for. One of them fetches on its node; nobody hears of the other, which has none."""
+    harness = run(ready=1, policy="fixed", count=3, maximum=None, unschedulable_s=1.0, retry_s=60.0)
+    start = ReplicaStart("r2", "m", "node", time.time(), Phase.FETCH, time.time(), {Phase.FETCH: 1.0})
+    harness.cell.starts = CellStarts(running=(start,))
+    states = [harness.turn() for _ in range(12)]
+    assert [state.requested for state in states[:3]] == [3, 3, 3]
+    assert (states[-1].requested, states[-1].alarms) == (2, ("unschedulable",))
+    alone = run(ready=1, policy="fixed", count=2, unschedulable_s=1.0, retry_s=60.0)
+    alone.cell.starts = CellStarts(running=(start,))
+    states = [alone.turn() for _ in range(12)]
+    assert {state.requested for state in states} == {2}
+    assert not any("unschedulable" in state.alarms for state in states)

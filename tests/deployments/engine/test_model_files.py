@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from cluster.artifacts import ArtifactError
+from cluster.artifacts import ArtifactError, Held, ModelCache
+from cluster.artifacts.manifest import Manifest
 from cluster.spec import Artifacts, EngineSettings, LoraAdapter, Model, Speculative
 from deployments.engine import model_files
 from deployments.engine.args import arguments
 from deployments.engine.environment import all_local
 from deployments.engine.model_files import fetch_files
+from deployments.engine.start_clock import StartClock
+from deployments.starts.phases import Phase
 
 
 def folder(path: Path, mark: str) -> str:
@@ -59,3 +62,22 @@ def test_only_what_a_loader_can_read_may_be_streamed() -> None:
 def test_the_cached_loader_is_vllms_own() -> None:
     model = Model(name="m", source="demo", settings=EngineSettings(max_model_len=64))
     assert "load_format" not in arguments(model)
+
+
+def test_a_fetch_that_runs_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder(tmp_path / "model", "config.json")
+    model = Model(name="m", source=source, settings=EngineSettings(max_model_len=64))
+    clock, told = StartClock(), []
+    publish = ModelCache.publish
+
+    def published(cache: ModelCache, name: str, manifest: Manifest) -> Held:
+        told.append(clock.report("r", "m", "n"))
+        return publish(cache, name, manifest)
+
+    monkeypatch.setattr(ModelCache, "publish", published)
+    fetch_files(model, Artifacts(cache=str(tmp_path / "cache"), copy_folders=True), clock=clock)
+    (report,) = told
+    assert report.phase is Phase.FETCH
+    assert report.fetching is not None
+    assert (report.fetching.there_bytes, report.fetching.total_bytes) == (1_002, 1_002)
+    assert clock.report("r", "m", "n").fetching is None

@@ -1,13 +1,16 @@
 """The directory's part in starts: since when they were asked for, how they end, and how long the next one waits."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.starts import starting_lines
 from deployments.cell.departure import line_of, read_event
 from deployments.starts.phases import Phase
-from deployments.starts.start import ReplicaStart, StartOutcome, StartReport, start_from
-from deployments.starts.tracker import BACK_OFF_S, GIVE_UP_AFTER_S, KEPT, MAX_BACK_OFF_S, StartTracker
+from deployments.starts.start import Fetching, ReplicaStart, StartOutcome, StartReport, start_from
+from deployments.starts.tracker import BACK_OFF_S, GIVE_UP_AFTER_S, KEPT, MAX_BACK_OFF_S, SHOWN_EVERY_S, StartTracker
 
 
 def report(replica_id: str = "r1", model: str = "m", node: str = "n1", **seconds: float) -> StartReport:
@@ -112,3 +115,21 @@ def test_a_record_that_is_no_start_is_refused(change: dict[str, object]) -> None
     assert start_from(record).replica_id == "r1"
     with pytest.raises(ValueError, match="not a start"):
         start_from({**record, **change})
+
+
+def test_the_progress_of_a_fetch_is_news_now_and_then_and_gone_when_it_ends() -> None:
+    tracker = StartTracker()
+    fetching = Fetching(3 << 30, 140 << 30, 812e6)
+    at = replace(report("r1", environment=1.0, fetch=9.0), fetching=fetching)
+    assert tracker.report(at, 100.0)
+    assert [tracker.report(at, 100.0 + second) for second in (2.0, 4.0)] == [False, False]
+    assert tracker.report(at, 100.0 + SHOWN_EVERY_S)
+    (running,) = tracker.starts().running
+    assert running.record()["fetching"] == {"there_bytes": 3 << 30, "total_bytes": 140 << 30, "bytes_per_s": 812e6}
+    (line,) = starting_lines({"starting": [running.record()]}, {})
+    assert "fetch for" in line
+    assert "(3.00 of 140.00 GiB, 812 MB/s)" in line
+    failed = tracker.failed(at, "no such bucket", "", 110.0)
+    assert "fetching" not in failed.record()
+    (line,) = starting_lines({"starting": [failed.record()]}, {})
+    assert "GiB" not in line
