@@ -44,22 +44,20 @@ def killed_after(puller: Puller, source: str, size: int) -> bool:
 
 
 def test_twenty_kills_at_random_places(s3: S3Server, puller: Puller) -> None:
-    contents = upload(s3, "twenty", MODEL)
-    draw, kills = random.Random(20), 0
-    with proxy_of(s3.endpoint, bytes_per_s=6e6) as proxy:
+    model = {"config.json": 500, "weights.safetensors": 40 * PART + 12_345}
+    contents, size = upload(s3, "twenty", model), sum(model.values())
+    draw = random.Random(20)
+    with proxy_of(s3.endpoint, bytes_per_s=3e7) as proxy:
         slow = behind(puller, proxy)
         for _ in range(KILLS):
-            if not killed_after(slow, "s3://models/twenty", draw.choice([0, 1, draw.randrange(SIZE // KILLS)])):
-                break
-            kills += 1
+            assert killed_after(slow, "s3://models/twenty", draw.choice([0, 1, draw.randrange(size // KILLS)]))
             assert puller.entries() == []
         proxy.bytes_per_s = None
         code, said = slow.pull("s3://models/twenty")
         assert code == 0, said
-        again = proxy.sent() - SIZE
-        print(f"{kills} kills: {again} bytes sent twice, at most {kills * PART} allowed")
-        assert kills >= KILLS // 2
-        assert again <= kills * PART
+        again = proxy.sent() - size
+        print(f"{KILLS} kills: {again} bytes sent twice, at most {KILLS * PART} allowed")
+        assert again <= KILLS * PART
     assert puller.files() == contents
 
 
