@@ -36,7 +36,7 @@ def plan_of(rendering: Rendering, keys: str, applied: Applied) -> DeployPlan:
     """`keys`: the digest of the tenants' keys."""
     cluster = applied.cluster != rendering.cluster_digest
     applications = applied.applications != rendering.applications_digest
-    touched = list(_touched(rendering, applied, cluster, applied.keys != keys))
+    touched = list(_touched(rendering, applied, cluster, applied.keys not in (None, keys)))
     diffs = list(_diffs(applied.files, rendering.files))
     return DeployPlan(rendering, keys, cluster, applications, applied.keys != keys, touched, diffs)
 

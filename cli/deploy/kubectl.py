@@ -72,6 +72,8 @@ class Kubernetes:
 
     def apply(self, plan: DeployPlan) -> None:
         """Raises DeployError, SecretsUnavailable."""
+        began = self._state.applied().model_copy(update={"cluster": None, "applications": None, "keys": None})
+        self._state.record(began)
         self._state.write_files(plan.rendering.files)
         if not self.is_reachable():
             commands = "\n  ".join(self.to_run())
@@ -80,10 +82,6 @@ class Kubernetes:
         kept(self, self._keys)
         manifests = str(self._state.files / MANIFESTS)
         console.print(self._ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", manifests).strip())
-        applied = self._state.applied()
-        self._state.record(
-            applied.model_copy(update={"cluster": plan.rendering.cluster_digest, "files": dict(plan.rendering.cluster)})
-        )
         console.print(f"waiting for rayservice/{self._cell} ...")
         self._ask("wait", f"rayservice/{self._cell}", "--for=condition=Ready", f"--timeout={self._patience_s:.0f}s")
         self._state.record(finished(plan))

@@ -22,8 +22,8 @@ class StateError(ValueError):
 
 
 class Applied(BaseModel):
-    """What has been applied so far: digests of the cluster's files and of the applications (None: not yet), the files
-    themselves, and the spec of the last deployment that was finished."""
+    """What has been applied so far: digests of the cluster's files and of the applications (None: not yet, or a change
+    has begun), the files themselves, and the spec of the last deployment that was finished."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -61,17 +61,20 @@ class Hosts:
     def apply(self, plan: DeployPlan) -> None:
         """Raises DeployError, SecretsUnavailable."""
         state, applied = self._state, self._state.applied()
+        # From here on nobody knows what runs, until all of it is done.
+        began = applied.model_copy(update={"applications": None, "keys": None})
+        state.record(began)
         state.write_files(plan.rendering.files)
         self._token = kept(self._store, {tenant.name: tenant.keys for tenant in self._spec.tenants}).ray_token
         digest = plan.rendering.cluster_digest
         if applied.cluster != digest or not self._head_answers():
             console.print(f"starting the Ray cluster {self._cell!r} (ray up) ...")
+            state.record(began.model_copy(update={"cluster": None}))
             _run([_tool("ray"), "up", "-y", "--no-config-cache", RAY_YAML], state.files)
         elif plan.secrets:
             self._send_secrets()
         # The files are those of the step that has been done; the spec is that of a deployment that has ended.
-        applied = applied.model_copy(update={"cluster": digest, "files": dict(plan.rendering.cluster)})
-        state.record(applied)
+        state.record(began.model_copy(update={"cluster": digest, "files": dict(plan.rendering.cluster)}))
         with self._api() as api:
             api.put(plan.rendering.applications)
             api.wait_running({str(one["name"]) for one in self._applications()}, self._patience_s)
