@@ -73,6 +73,8 @@ def up(
         return
     if secret_file is not None:
         fail("--secret-file: allowed only with --address", code=2)
+    if cluster.gateway.tls is not None:
+        fail("gateway.tls: allowed only with --address, and in a cell that `raylane deploy` brings up", code=2)
     _check_free(cluster, run_dir)
     run_dir.create()
     if detach:

@@ -39,6 +39,8 @@ def _kubernetes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> 
             f"gateway.host = {spec.gateway.host!r}: nobody reaches a pod's loopback; allowed on Kubernetes: 0.0.0.0 or "
             "::, with allow_public and tenants"
         )
+    if spec.gateway.tls is not None:
+        yield "gateway.tls: allowed on Kubernetes: none; TLS ends at the load balancer (gateway_annotations)"
     if not spec.artifacts.cache.startswith(("/", "~/")):
         yield f"artifacts.cache = {spec.artifacts.cache!r}: allowed on Kubernetes: an absolute path, or one below ~/"
     pools = {pool.name: pool for pool in region.pools}
@@ -59,6 +61,8 @@ def _paths(spec: ClusterSpec, region: Region) -> Iterator[str]:
     """A path of the machine that deploys says nothing on a node."""
     places = {
         "gateway.trace_file": spec.gateway.trace_file,
+        "gateway.tls.cert": None if spec.gateway.tls is None else spec.gateway.tls.cert,
+        "gateway.tls.key": None if spec.gateway.tls is None else spec.gateway.tls.key,
         "gateway.decision_log": spec.gateway.decision_log,
         "gateway.simulator_error": spec.gateway.simulator_error,
         "autoscaling.costs": spec.autoscaling.costs,

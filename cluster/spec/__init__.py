@@ -4,7 +4,7 @@ from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback
 from cluster.spec.cluster import ClusterSpec, Deploy, Pool, Region, exchanged
 from cluster.spec.deploy import HeadStore, SecretSource
-from cluster.spec.gateway import CorsSpec, GatewaySpec, RequestLimits, Timeouts
+from cluster.spec.gateway import CorsSpec, GatewaySpec, GatewayTls, RequestLimits, Timeouts
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
@@ -23,6 +23,7 @@ __all__ = [
     "Deploy",
     "EngineSettings",
     "GatewaySpec",
+    "GatewayTls",
     "HeadStore",
     "Health",
     "KubernetesDeploy",

@@ -64,6 +64,19 @@ class CorsSpec(Section):
     max_age_s: Seconds = 600.0
 
 
+class GatewayTls(Section):
+    """TLS in the gateway: PEM files of the certificate (with its chain) and of its private key, on each node with a
+    gateway, readable by the user that runs Ray. A gateway reads them when it starts."""
+
+    cert: Annotated[str, Field(min_length=1)]
+    key: Annotated[str, Field(min_length=1)]
+
+    @field_validator("cert", "key")
+    @classmethod
+    def _is_beside_the_spec(cls, path: str, info: ValidationInfo) -> str:
+        return beside_the_spec(path, info)
+
+
 class GatewaySpec(Section):
     """The HTTP front. An address beyond loopback needs `allow_public: true`.
 
@@ -74,6 +87,8 @@ class GatewaySpec(Section):
     `replicas` gateways share the port on one machine. In a cluster of several nodes there is at most one a node, on the
     nodes of `pool` (None: of any pool). A gateway that stops lets running requests end for `drain_s` (seconds). If
     others take over, it first serves its open connections for `lame_duck_s`, and tells each client to reconnect.
+
+    Without `tls`, TLS ends at a load balancer in front; with it, clients speak TLS to the gateways themselves.
 
     Without `cors`, no web page of another origin may read an answer.
 
@@ -99,6 +114,7 @@ class GatewaySpec(Section):
     lame_duck_s: Seconds = 1.0
     heartbeat_s: Annotated[float, Field(ge=0, le=3_600)] = 15.0
     cors: CorsSpec | None = None
+    tls: GatewayTls | None = None
     root_path: Annotated[str, Field(pattern=r"^((/[A-Za-z0-9._~-]+)+)?$", max_length=256)] = ""
 
     @field_validator("trace_file", "decision_log", "simulator_error")

@@ -98,7 +98,8 @@ class Gateway:
             self._departure_reporter.ended,
         )
         everywhere = ipaddress.ip_address(settings.host).is_unspecified
-        self.url = _url(cell_host if everywhere else settings.host, settings.port)
+        scheme = "http" if settings.tls is None else "https"
+        self.url = _url(cell_host if everywhere else settings.host, settings.port, scheme)
         self.peers = Peers(self.gateway_id, self._session)
         self._announced = Announced()
         self._status = Status(
@@ -135,7 +136,8 @@ class Gateway:
         settings, own = self._settings, self._pages(registry)
         keep_alive_s, limits = settings.timeouts.keep_alive_s, self.service.client_limits
         app = ClientApp(self.service, build_cell_app(self.service, own, secret))
-        clients = HttpServer(app, settings.host, settings.port, keep_alive_s, settings.replicas > 1, limits)
+        tls = None if settings.tls is None else (settings.tls.cert, settings.tls.key)
+        clients = HttpServer(app, settings.host, settings.port, keep_alive_s, settings.replicas > 1, limits, tls)
         for_cell = [LanesPage(self.service.dispatchers).route(), ScalingPage(self.service).route()]
         cell_app = build_cell_app(self.service, [*own, *for_cell], secret)
         return clients, HttpServer(cell_app, cell_host, 0, keep_alive_s, limits=limits)
@@ -315,5 +317,5 @@ class Gateway:
                 owner_tracker.configure()
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _url(host: str, port: int, scheme: str = "http") -> str:
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -109,7 +109,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connected: it owes the head of a request."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(0)
+        # asyncio's TLS takes a limit of 0 as reached by nothing, and would never write again.
+        transport.set_write_buffer_limits(0 if transport.get_extra_info("ssl_object") is None else 1, 0)
         self._arm()
         maximum = self._limits().connections
         if len(self.connections) > maximum:
@@ -245,6 +246,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._end_body()
         self._unset_keepalive_if_required()
         self.flow.resume_reading()
+        if not self.transport.can_write_eof():  # TLS ends both sides at once, after what is written
+            self.transport.close()
+            return
         self.transport.write_eof()
         self.timeout_keep_alive_task = self.loop.call_later(LINGER_S, self.transport.abort)
 

@@ -53,7 +53,8 @@ class HttpServer:
     """One uvicorn server. `start` returns once it listens; `stop` closes the socket at once and waits for open
     exchanges up to `drain_s`.
 
-    `limits` may change while it runs.
+    `limits` may change while it runs. `tls`: the files of the certificate and of its key; without them it is plain
+    HTTP.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class HttpServer:
         keep_alive_s: float,
         reuse_port: bool = False,
         limits: Callable[[], ClientLimits] = ClientLimits,
+        tls: tuple[str, str] | None = None,
     ) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
@@ -90,7 +92,14 @@ class HttpServer:
             date_header=False,
             timeout_keep_alive=math.ceil(keep_alive_s),
             backlog=4_096,
+            ssl_certfile=None if tls is None else tls[0],
+            ssl_keyfile=None if tls is None else tls[1],
         )
+        try:
+            config.load()
+        except OSError as error:  # of the files of TLS
+            self._socket.close()
+            raise OSError(f"gateway.tls = {tls}: {error}") from error
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 
@@ -128,7 +137,9 @@ class HttpServer:
             server.close()
         for connection in accepted:
             await loop.connect_accepted_socket(
-                lambda: self._protocol(config=config, server_state=self._server.server_state, app_state={}), connection
+                lambda: self._protocol(config=config, server_state=self._server.server_state, app_state={}),
+                connection,
+                ssl=config.ssl,
             )
 
     async def stop(self, drain_s: float) -> None:

@@ -1,0 +1,110 @@
+"""The gateway speaks TLS where the spec names a certificate: the same answers, ends and refusals as without it."""
+
+import asyncio
+import json
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from cluster.spec import GatewayTls
+from deployments.cell.directory import Directory
+from deployments.gateway.gateway import Gateway
+from deployments.http.server import HttpServer
+from deployments.telemetry.ledger import RequestOutcome
+from tests.deployments.gateway.conftest import free_port, make_spec
+from tests.deployments.gateway.fake_engine import FakeEngine, event, pieces
+from tests.deployments.gateway.rig import ASK, CHAT, CREDENTIALS, SECRET, Handle, Rig, until
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> GatewayTls:
+    """A certificate for 127.0.0.1, signed by itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-days", "2", "-subj", "/CN=gateway", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    return GatewayTls(cert=str(cert), key=str(key))
+
+
+@pytest.fixture
+async def rig(tmp_path: Path, files: GatewayTls) -> AsyncIterator[Rig]:
+    port = free_port()
+    cluster = make_spec(port, {"client_stall_s": 1.0}, {"max_body_bytes": 4_096})
+    gateway = cluster.gateway.model_copy(update={"tls": files})
+    cluster = cluster.model_copy(update={"gateway": gateway})
+    made = Gateway(cluster, cluster.regions[0], SECRET, tmp_path)
+    directory = Directory(SECRET)
+    await made.start(Handle(directory))
+    rig = Rig(made, directory, port, tmp_path)
+    rig.url = f"https://127.0.0.1:{port}"
+    await rig.add(FakeEngine())
+    yield rig
+    await rig.settled()
+    await rig.stop()
+
+
+def trusting(files: GatewayTls) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=files.cert)
+
+
+async def test_requests_are_answered_over_tls(rig: Rig, files: GatewayTls) -> None:
+    status, body = await rig.ask(ssl=trusting(files))
+    assert (status, "choices" in json.loads(body)) == (200, True)
+    status, body = await rig.ask({**CHAT, "stream": True}, "/v1/chat/completions", ssl=trusting(files))
+    assert (status, body.endswith(b"data: [DONE]\n\n")) == (200, True)
+    assert rig.gateway.url == rig.url
+
+
+async def test_who_does_not_trust_the_certificate_sends_nothing(rig: Rig) -> None:
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        await rig.ask()
+    assert rig.closed == []
+
+
+async def test_a_client_without_tls_gets_no_answer_and_harms_no_other(rig: Rig, files: GatewayTls) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+    writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert b"HTTP" not in await reader.read()
+    writer.close()
+    assert (await rig.ask(ssl=trusting(files)))[0] == 200
+
+
+async def test_a_refusal_before_the_body_is_read_arrives(rig: Rig, files: GatewayTls) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.port, ssl=trusting(files))
+    writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n{")
+    answer = await asyncio.wait_for(reader.read(), 10)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    writer.close()
+
+
+async def test_a_client_that_leaves_mid_stream_ends_its_lease(rig: Rig, files: GatewayTls) -> None:
+    rig.engines[0].behave = pieces(event("a"), asyncio.Event())
+    body = json.dumps({**ASK, "stream": True}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.port, ssl=trusting(files))
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    writer.write(head % len(body) + body)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    writer.transport.abort()
+    await until(lambda: rig.engines[0].aborted == 1)
+    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
+
+
+async def test_the_cells_own_port_stays_plain_and_asks_for_the_secret(rig: Rig) -> None:
+    url = rig.gateway.peers.own_url + "/raylane/status"
+    async with aiohttp.ClientSession() as session:
+        assert (await session.get(url)).status == 401
+        async with session.get(url, headers=CREDENTIALS) as answer:
+            assert (await answer.json())["gateway"]["url"] == rig.url
+
+
+def test_a_file_that_is_no_certificate_is_named(tmp_path: Path, files: GatewayTls) -> None:
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("no certificate")
+    for cert, key in ((str(wrong), files.key), (files.cert, str(tmp_path / "missing.pem"))):
+        with pytest.raises(OSError, match=r"gateway\.tls = .*\.pem"):
+            HttpServer(None, "127.0.0.1", 0, 5, tls=(cert, key))
