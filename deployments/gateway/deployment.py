@@ -1,6 +1,7 @@
 """The gateway as a Ray Serve deployment. Serve keeps it alive and replaces it; its HTTP does not pass through Serve."""
 
 import asyncio
+import atexit
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from cluster.spec import ClusterSpec, Region
 from cluster.versions import content_version
 from deployments.cell.directory import cell_host, find_directory
 from deployments.garbage import calm_garbage_collector
-from deployments.gateway.flow import SWEEP_S
+from deployments.gateway.flow import SWEEP_S, EndCause
 from deployments.gateway.gateway import Gateway
 
+_GOODBYE_S = 1.0
+"""How long the streams may take to end with an error when their process ends (seconds)."""
 _SWEEP_STOPPED_S = 30 * SWEEP_S + 5
 
 
@@ -50,6 +53,21 @@ class GatewayReplica:
         await gateway.start(directory)
         calm_garbage_collector()
         self._gateway = gateway
+        atexit.register(_end_streams, gateway, asyncio.get_running_loop())
+
+
+def _end_streams(gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
+    """Ends each stream with an error event, from the main thread of a process that ends. At SIGTERM (`ray stop`, a node
+    that goes) Ray ends its workers without Serve's shutdown hook, and the streams would break off without a word."""
+
+    async def end() -> None:
+        gateway.service.leaving = gateway.service.draining = True
+        gateway.service.flows.abort_all(EndCause.SHUTDOWN)
+        await gateway.service.flows.drained(_GOODBYE_S)
+
+    if loop.is_running():
+        with contextlib.suppress(Exception):  # whatever it is, the process ends
+            asyncio.run_coroutine_threadsafe(end(), loop).result(2 * _GOODBYE_S)
 
 
 GATEWAY_APP = "gateway"
