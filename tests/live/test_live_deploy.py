@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from typing import Any
 import pytest
 import requests
 import yaml
+
+with warnings.catch_warnings():  # of Ray Serve, as it is imported
+    warnings.simplefilter("ignore")
+    import ray.serve  # noqa: F401
 
 from cli.deploy.rendering import rendering_of
 from cluster.launch import cell_folder
