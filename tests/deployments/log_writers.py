@@ -15,6 +15,7 @@ from autoscaling.serve.live_forecaster import LiveForecaster
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import MemberKind, Ready
 from deployments.cell.epoch_file import EpochFile
+from deployments.cell.gateways_file import read_gateways, write_gateways
 from deployments.cell.lifecycle_log import FILE_NAME as LIFECYCLE_FILE
 from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.engine.step_log import StepLog
@@ -223,6 +224,24 @@ class Epochs:
         pass
 
 
+class Gateways(Epochs):
+    """Written whole each time, too."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = 0
+
+    def write(self) -> None:
+        self.port += 1
+        write_gateways(self.folder, {f"gateway-{number}": self._url(number) for number in range(500)})
+
+    def check(self, gaps: bool) -> None:
+        assert read_gateways(self.folder) == [self._url(number) for number in range(500)]
+
+    def _url(self, number: int) -> str:
+        return f"http://10.0.0.{number}:{self.port}"
+
+
 class DeparturesOnDisk:
     """Written with the next what could not be written: nothing is missing, unless very much was."""
 
@@ -256,6 +275,7 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "controls": Controls,  # type: ignore[dict-item]
     "arrivals": Arrivals,  # type: ignore[dict-item]
     "epochs": Epochs,  # type: ignore[dict-item]
+    "gateways": Gateways,  # type: ignore[dict-item]
     "departure_tracker": DeparturesOnDisk,
 }
 """Every file that a gateway, a replica, the directory or the controller goes on writing to."""
