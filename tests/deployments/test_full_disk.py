@@ -6,12 +6,15 @@ The writers are found in the source, so that a new one is not forgotten here.
 
 import ast
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from deployments.engine.start_clock import announced
 from deployments.ownership import decision_log
+from deployments.starts.phases import Phase
 from tests.deployments.log_writers import LINES, WRITERS, Arrivals, Controls, Epochs, Writer
 from tests.small_disk import SmallDisk, small_disk
 
@@ -44,6 +47,8 @@ USERS = {
 """Where they are written."""
 BY_COMMANDS = {"deployments/telemetry/published_error.py", "deployments/engine_model/cost_file.py"}
 """These are written by commands, which end with what is wrong; what serves reads them."""
+OF_A_START = {"deployments/engine/start_clock.py"}
+"""Written while a replica starts, and not after: a line that is lost costs a measurement."""
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -120,6 +125,16 @@ def test_a_read_only_disk_from_the_start(name: str, disk: SmallDisk) -> None:
     writer.check(gaps=name != "decisions")  # whose first header is the first line that there is
 
 
+def test_a_full_or_removed_folder_fails_no_start(disk: SmallDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(disk.path))
+    disk.fill()
+    with announced(Phase.LOAD):
+        pass
+    monkeypatch.setattr(tempfile, "tempdir", str(disk.path / "gone"))
+    with announced(Phase.LOAD):
+        pass
+
+
 ROOMS = (
     "deployments",
     "autoscaling/log",
@@ -154,5 +169,5 @@ def test_no_other_module_writes_files() -> None:
     users = calls["opens"].union(
         *(calls.get(name, set()) for name in ("WholeLines", "LineLog", "DecisionLog", "write_json", "write_whole"))
     )
-    assert users - SHARED - BY_COMMANDS == set(USERS)
+    assert users - SHARED - BY_COMMANDS - OF_A_START == set(USERS)
     assert sorted(name for names in USERS.values() for name in names) == sorted(WRITERS)
