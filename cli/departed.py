@@ -15,6 +15,7 @@ from cli.console import console
 from deployments.cell.departure import Departure
 from deployments.cell.departure_history import DepartureHistory
 from deployments.cell.lifecycle_log import FILE_NAME, LifecycleTail
+from deployments.starts.start import ReplicaStart, StartOutcome
 
 _MIN_CHARS = 8
 _HERE = {"gateway": "gateway", "controller": "Serve's controller", "directory": "the directory"}
@@ -107,6 +108,8 @@ class LossReporter:
         self._history = DepartureHistory()
         self._reported: set[tuple[str, float]] = set()
         self._sequels: set[tuple[str, float]] = set()
+        self._failing: dict[str, tuple[str, str]] = {}
+        """Why the last start of each model failed."""
 
     def tell_until(self, stop: threading.Event) -> None:
         """Prints until `stop` is set. Nothing raises: no line, and no terminal that is gone, is worth the cluster."""
@@ -119,8 +122,11 @@ class LossReporter:
 
     def lines(self, unix_s: float) -> list[str]:
         """What is to be told at that time, and was not told before."""
+        started: list[str] = []
         for event in self._tail.news():
             self._history.take(event)
+            if isinstance(event, ReplicaStart) and (line := self._start_line(event)):
+                started.append(line)
         lost = [departure for departure in self._history.departures().last if not departure.cause.planned]
         names = short_names(dict.fromkeys(ids_in(departure.record() for departure in lost)))
         lines = [
@@ -132,7 +138,20 @@ class LossReporter:
         kept = {_key(departure) for departure in lost}
         self._reported &= kept
         self._sequels &= kept
-        return lines
+        return started + lines
+
+    def _start_line(self, start: ReplicaStart) -> str:
+        """A start that failed, once for each cause, and the first one that goes well again."""
+        if start.outcome is StartOutcome.READY:
+            if self._failing.pop(start.model, None) is None:
+                return ""
+            return f"{clock(start.at_unix_s)}  a replica of {escape(start.model)} has started, after others failed"
+        why = start.phase, start.cause
+        if self._failing.get(start.model) == why:
+            return ""
+        self._failing[start.model] = why
+        said = f"a replica of {start.model} did not start (phase {start.phase}): {start.cause}"
+        return f"{clock(start.at_unix_s)}  [red]{escape(said)}[/]"
 
     def _lines(self, departure: Departure, names: dict[str, str]) -> list[str]:
         key, record, lines = _key(departure), departure.record(), []

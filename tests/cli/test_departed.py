@@ -19,6 +19,9 @@ from cli.main import app
 from deployments.cell.departure import DepartureCause, Ended, Lost, MemberKind, Ready
 from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
 from deployments.cell.lifecycle_log import rotate as rotate_file
+from deployments.starts.phases import Phase
+from deployments.starts.start import ReplicaStart, StartReport
+from deployments.starts.tracker import StartTracker
 
 ids = st.lists(
     st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="#-"), min_size=1, max_size=40),
@@ -49,7 +52,7 @@ def ended(
     return Ended(kind, who, at, cause, "org/m" if kind is MemberKind.REPLICA else "", 7, "g1", lost or Lost())
 
 
-def reported(tmp_path: Path, *events: Ready | Ended) -> LifecycleLog:
+def reported(tmp_path: Path, *events: Ready | Ended | ReplicaStart) -> LifecycleLog:
     """A life log with these."""
     log = LifecycleLog(tmp_path / FILE_NAME)
     for event in events:
@@ -208,3 +211,17 @@ def test_explain_tells_what_ended_of_one_run_after_the_other(tmp_path: Path, run
     assert [one["who"] for one in json.loads(run("explain", "other", "--ended", "--json", "--log", file))] == ["g1"]
     assert json.loads(run("explain", "--ended", "--at", "60s", "--json", "--log", file))[-1]["who"] == "e#aaaaaaaa"
     assert run("explain", "--ended", "--log", tmp_path / "nothing").strip() == "Nothing has ended."
+
+
+def test_up_tells_of_failed_starts_once_for_each_cause_and_of_the_one_that_goes_well(tmp_path: Path) -> None:
+    now, tracker = time.time(), StartTracker()
+    report = StartReport("r1", "org/m", "n", Phase.FETCH, 1.0, {Phase.FETCH: 1.0})
+    events = [tracker.failed(report, cause, "", now) for cause in ("no bucket", "no bucket", "no key")]
+    events += [tracker.ready(report, now), tracker.ready(report, now)]
+    reported(tmp_path, *events)
+    lines = LossReporter(tmp_path, now - 100).lines(now)
+    assert [line.partition("  ")[2] for line in lines] == [
+        "[red]a replica of org/m did not start (phase fetch): no bucket[/]",
+        "[red]a replica of org/m did not start (phase fetch): no key[/]",
+        "a replica of org/m has started, after others failed",
+    ]

@@ -13,6 +13,8 @@ from deployments.cell.gateways_file import read_gateways
 from deployments.cell.listing import Listing
 from deployments.cell.scaling_state import ScalingState
 from deployments.protocol import ReplicaFacts
+from deployments.starts.phases import Phase
+from deployments.starts.start import StartReport
 
 
 def facts(name: str = "r1", pid: int = 1) -> ReplicaFacts:
@@ -238,3 +240,22 @@ async def test_a_full_disk_does_not_keep_a_model_from_moving(tmp_path: Path, cap
     (tmp_path / "epochs.json.new").rmdir()
     await one.watch(-1, 0.0)
     assert (tmp_path / "epochs.json").read_text() == '{"demo": 2}'
+
+
+async def test_starts_are_listed_and_a_failed_one_leaves_its_story(tmp_path: Path) -> None:
+    """What it told before outlives it: the next directory of the cell learns from the life log."""
+    one = Directory("secret", run_dir=str(tmp_path))
+    report = StartReport("r1", "org/m", "n", Phase.LOAD, 1.0, {Phase.ENVIRONMENT: 2.0, Phase.LOAD: 1.0})
+    await one.asked({"org/m": 1})
+    await one.starting(report)
+    (running,) = (await one.watch(-1, 0.0)).starts.running
+    assert (running.phase, running.replica_id) == (Phase.LOAD, "r1")
+    await one.start_failed(report, "OSError: no disk", "Traceback ...")
+    (failing,) = (await one.starts()).failing
+    assert failing.last.log == str(tmp_path / "logs" / "failed-start-org+m.log")
+    assert await asyncio.to_thread((tmp_path / "logs" / "failed-start-org+m.log").read_text) == "Traceback ..."
+    assert 0 < await one.start_wait_s("org/m") <= 1.0
+    await one.started(report)
+    assert await one.start_wait_s("org/m") == 0.0
+    successor = Directory("secret", run_dir=str(tmp_path))
+    assert [start.replica_id for start in (await successor.starts()).done] == ["r1"]
