@@ -113,8 +113,12 @@ class EngineReplica:
             ray.get_runtime_context().get_node_id(),
             cell_host(many_nodes),
         )
-        async with _reported_start(clock, identity, model.name, directory):
-            replica = await self._start(model, artifacts, identity, clock, directory)
+        try:
+            async with _reported_start(clock, identity, model.name, directory):
+                replica = await self._start(model, artifacts, identity, clock, directory)
+        except BaseException:
+            _remove(self._temp_dir)  # after the report, which reads there in which phase the engine was
+            raise
         temp_dir, self._replica = self._temp_dir, replica
         self._registering = asyncio.create_task(keep_registered(replica, directory))
         self._failing = asyncio.create_task(_end_with_the_engine(replica, self._registering, temp_dir))
@@ -132,11 +136,7 @@ class EngineReplica:
         model, self._leases = local.model, local.leases
         self._temp_dir = own_temp_dir() if model.engine == "vllm" else None
         replica = ReplicaServer(model, identity, await directory.secret.remote(), _backend_of(model), clock)
-        try:
-            await replica.start()
-        except BaseException:
-            _remove(self._temp_dir)
-            raise
+        await replica.start()
         return replica
 
     async def check_health(self) -> None:
