@@ -17,7 +17,6 @@ from cli.deploy.steps import DeployError, Hosts
 from cluster.launch import aws_region, default_secret, deploy_problems
 from cluster.secrets import AwsSecret, SecretsFolder, SecretsUnavailable
 from cluster.spec import ClusterSpec, KubernetesDeploy, Region, SpecError, load_spec, parse_spec
-from deployments.deployed import keys_digest
 
 
 def deploy(
@@ -70,12 +69,14 @@ def _chosen(spec: ClusterSpec, name: str | None) -> list[Region]:
     if name is None:
         regions = [one for one in regions if one.deploy is not None]
     if not regions:
-        fail("no region of the spec says where it runs; needed: regions.*.deploy (docs/operations.md)", code=2)
+        fail("no region of the spec says where it runs; needed: regions.*.deploy (docs/deploy.md)", code=2)
     return regions
 
 
 def _deploy_region(spec: ClusterSpec, unplaced: ClusterSpec, region: Region, *, only_diff: bool, asks: bool) -> None:
     """Raises DeployError, SecretsUnavailable, StateError, OSError."""
+    from deployments.deployed import keys_digest  # imports Ray, which takes seconds
+
     state = DeployState(spec.cell_name(region))
     keys = {tenant.name: tenant.keys for tenant in spec.tenants}
     with state.lock() as is_ours:

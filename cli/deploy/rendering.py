@@ -8,7 +8,6 @@ from typing import Any
 
 from cluster.launch import kubernetes_files, launcher_files
 from cluster.spec import ClusterSpec, KubernetesDeploy, Region
-from deployments.serve_config import deployed_content, serve_config
 
 SERVE_CONFIG = "serve-config.json"
 
@@ -47,6 +46,8 @@ def digest_of_texts(texts: Mapping[str, str]) -> str:
 
 def rendering_of(spec: ClusterSpec, unplaced: ClusterSpec, region: Region) -> Rendering:
     """What the region needs. `unplaced`: the spec with its paths as they are written, as the nodes read them."""
+    from deployments.serve_config import deployed_content, serve_config  # imports Ray, which takes seconds
+
     deploy = region.deploy
     assert deploy is not None
     applications = serve_config(unplaced, unplaced.region(region.name))
