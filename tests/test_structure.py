@@ -71,7 +71,7 @@ async def test_a_streamed_chat_request_enters_few_files(
         await rig.ask(CHAT, "/v1/chat/completions")
         await rig.last()
         runs = []
-        for number in range(3):
+        for number in range(10):
             entered.clear()
             status, body = await rig.ask({**CHAT, "stream": True}, "/v1/chat/completions")
             await rig.last(number + 2)
