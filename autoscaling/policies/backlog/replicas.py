@@ -7,8 +7,8 @@ Capacity: calibrated where a cost file exists, and corrected by what replicas do
     seen         work finished a second and replica, over moments in which requests waited and the replicas were full,
                  once MIN_FINISHED requests have finished
     capacity     calibrated * EWMA(seen / calibrated), within a factor of LARGEST; without a calibration, EWMA(seen)
-    unknown      before both: work finished a second / the booked share of sequences. An upper bound, since larger
-                 batches are slower
+    unknown      before both: work finished / the booked share of the replicas, summed over the same time. An upper
+                 bound, since larger batches are slower
 
 Recent means the last few hundred requests: lengths have long tails, and the mean of fifty is wrong by a fifth.
 
@@ -31,7 +31,8 @@ MIN_FINISHED = 100
 _MIX_EVERY_S = 60.0
 _MIX_REQUESTS = 500.0
 _MIN_COUNTED = 20
-_GUESS_S = 15.0
+_GUESS_REPLICA_S = 5.0
+"""Seconds of a full replica in one guess."""
 
 
 class CapacityEstimate:
@@ -48,7 +49,8 @@ class CapacityEstimate:
         self._mix = [0.0, 0.0, 0.0, 0.0, 0.0]
         self._full: tuple[float, float, int] | None = None
         self._full_work, self._full_finished, self._full_replica_s = 0.0, 0, 0.0
-        self._guess_from: tuple[float, float] | None = None
+        self._guess_from: tuple[float, float, float] | None = None
+        self._guess_work, self._guess_replica_s = 0.0, 0.0
         self._guess: float | None = None
 
     @property
@@ -120,14 +122,16 @@ class CapacityEstimate:
         """For replicas without a calibration that were never full."""
         if self._base or self._seen is not None or not ready or signals.snapshot.counted < _MIN_COUNTED:
             return
-        if self._guess_from is None or signals.snapshot.finished_work < self._guess_from[1]:
-            self._guess_from = (signals.at_s, signals.snapshot.finished_work)
+        now, work, before = signals.at_s, signals.snapshot.finished_work, self._guess_from
+        self._guess_from = (now, work, ready * _booked_share(signals))
+        if before is None or work < before[1]:
             return
-        passed, share = signals.at_s - self._guess_from[0], _booked_share(signals)
-        if passed >= _GUESS_S and share > 0.02:
-            rate = (signals.snapshot.finished_work - self._guess_from[1]) / passed / ready / share
+        self._guess_work += work - before[1]
+        self._guess_replica_s += (now - before[0]) * before[2]
+        if self._guess_replica_s >= _GUESS_REPLICA_S and self._guess_work:
+            rate = self._guess_work / self._guess_replica_s
             self._guess = rate if self._guess is None else self._guess + _WEIGHT * (rate - self._guess)
-            self._guess_from = (signals.at_s, signals.snapshot.finished_work)
+            self._guess_work, self._guess_replica_s = 0.0, 0.0
 
 
 def _booked_share(signals: Signals) -> float:
