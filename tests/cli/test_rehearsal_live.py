@@ -18,7 +18,7 @@ from deployments.engine_model.cost_file import read_cost_file
 from deployments.telemetry.published_error import read_published
 from tests.live.cluster import ROOT
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 CONTEXT, PLACES = 512, 8
 
