@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from deployments.cell.act import Act, ActKind
 from deployments.starts.phases import Phase
 from deployments.starts.start import CellStarts, ReplicaStart
@@ -75,6 +77,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(run: Callable[..., ScalingHa
     assert (state.requested, state.alarms) == (1, ("no_log",))
 
 
+@pytest.mark.whole
 def test_a_replica_that_fetches_for_longer_than_the_limit_is_awaited(run: Callable[..., ScalingHarness]) -> None:
     """Two are asked for. One of them fetches on its node; nobody hears of the other, which has none."""
     harness = run(ready=1, policy="fixed", count=3, maximum=None, unschedulable_s=1.0, retry_s=60.0)
