@@ -30,6 +30,7 @@ from cli.run_dir import RunDir, State
 from cluster.artifacts import missing_sources
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, Region, SpecError, load_spec
+from cluster.urls import http_url
 from deployments.engine.simulated.costs import cost_problems
 
 _DETACH_PATIENCE_S = 900.0
@@ -80,6 +81,10 @@ def up(
     if detach:
         _detach(run_dir)
         return
+    _run_until_stopped(cluster, home, run_dir)
+
+
+def _run_until_stopped(cluster: ClusterSpec, home: Region, run_dir: RunDir) -> None:
     stop = threading.Event()
     _on_signals(stop)
     with run_dir.lock() as is_ours:
@@ -180,7 +185,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
     run_dir.new_secret("ray_token")
     cores = os.cpu_count() or 1
     needed = sum(spec.max_replicas(model) * model.cpus for model in spec.models if region in spec.regions_of(model))
-    url = f"http://{_host_in_url(spec.gateway.host)}:{spec.gateway.port}"
+    url = http_url(spec.gateway.host, spec.gateway.port)
     with (
         shared_memory(run_dir.path / "shared_memory") as memory,
         private_ray(max(cores, int(needed + 0.999)), run_dir.path / "ray_token") as ray,
@@ -247,7 +252,3 @@ def _detach(run_dir: RunDir) -> None:
 
 def _tail(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-20:])
-
-
-def _host_in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 
 from cluster.spec import Model
+from cluster.urls import http_url
 from deployments.engine import telemetry
 from deployments.engine.backend import Backend, EngineLoad, StartBackend
 from deployments.engine.exchanges import Exchanges
@@ -234,11 +235,10 @@ class ReplicaServer:
 
 
 def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> ReplicaFacts:
-    host = f"[{identity.host}]" if ":" in identity.host else identity.host
     return ReplicaFacts(
         replica_id=identity.replica_id,
         model=model.name,
-        url=f"http://{host}:{port}",
+        url=http_url(identity.host, port),
         pid=os.getpid(),
         node_id=identity.node_id,
         task=model.task,

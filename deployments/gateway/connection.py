@@ -19,7 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from deployments.gateway.entrance import EXTRA_HEADERS
 from deployments.gateway.flow import Aborted, EndCause, Hop, RequestFlow
-from deployments.http.protocol import ClientLimits
+from deployments.http.limits import ClientLimits
+from deployments.http.protocol import body_due_s
 from deployments.openai.endpoints import BodyKind, Endpoint
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.openai.inquiry import UNSALTED, Inquiry, read_inquiry
@@ -120,7 +121,7 @@ class Connection:
         pieces: list[bytes] = []
         size, began_s = 0, time.monotonic()
         while True:
-            self._flow.wait_for(Hop.UPLOAD, time.monotonic(), began_s + self._limits.body_due_s(size))
+            self._flow.wait_for(Hop.UPLOAD, time.monotonic(), began_s + body_due_s(self._limits, size))
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Aborted(EndCause.CLIENT_GONE, None)

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from starlette.routing import Route
 
 from cluster.spec import ClusterSpec, Region
+from cluster.urls import http_url
 from deployments.cell.act import Act
 from deployments.cell.departure import Lost
 from deployments.cell.departure_tracker import Presence, own_presence
@@ -99,7 +100,7 @@ class Gateway:
         )
         everywhere = ipaddress.ip_address(settings.host).is_unspecified
         scheme = "http" if settings.tls is None else "https"
-        self.url = _url(cell_host if everywhere else settings.host, settings.port, scheme)
+        self.url = http_url(cell_host if everywhere else settings.host, settings.port, scheme)
         self.peers = Peers(self.gateway_id, self._session)
         self._announced = Announced()
         self._status = Status(
@@ -118,7 +119,7 @@ class Gateway:
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._lag = LoopLag(registry)
         self._server, self._cell_server = self._servers(registry, secret, cell_host)
-        self.peers.own_url = _url(cell_host, self._cell_server.port)
+        self.peers.own_url = http_url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
         self._owner_trackers: dict[str, OwnerTracker] = {}
         self._membership: Membership | None = None
@@ -315,7 +316,3 @@ class Gateway:
             self.service.configure(ClusterSpec.model_validate_json(spec_json))
             for owner_tracker in self._owner_trackers.values():
                 owner_tracker.configure()
-
-
-def _url(host: str, port: int, scheme: str = "http") -> str:
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

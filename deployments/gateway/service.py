@@ -20,7 +20,7 @@ from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, CorsRules,
 from deployments.gateway.exchange import BrokenExchanges, run_direct
 from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
 from deployments.gateway.placed import run_leased
-from deployments.http.protocol import ClientLimits
+from deployments.http.limits import ClientLimits
 from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, ModelTask
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.openai.fields import shown

@@ -1,7 +1,7 @@
 """uvicorn's HTTP/1.1 protocol with the limits that it lacks, for servers that face clients of any manners.
 
 - Every state of a connection ends: a request's head must be whole within `HEAD_S` and `HEAD_BYTES`, its body within
-  `ClientLimits.body_due_s` (also where it was answered before its body came), and an idle or closing connection is
+  `body_due_s` (also where it was answered before its body came), and an idle or closing connection is
   dropped after the keep-alive time.
 - What a client does not read is not kept: writing waits as soon as the kernel takes no more, and an idle or closing
   connection with unread bytes is dropped, where uvicorn would wait for the client for ever.
@@ -21,10 +21,11 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from deployments.http.limits import ClientLimits
 
 HEAD_S = 30.0
 HEAD_BYTES = 64 << 10
@@ -39,19 +40,10 @@ _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _HOST = re.compile(rb"[^\s/?#@\\]*")
 
 
-@dataclass(frozen=True, slots=True)
-class ClientLimits:
-    """A body must have come `body_s` seconds after its head, and a second later for each `body_bytes_per_s` bytes of
-    it. `connections`: so many at once; one more is refused."""
-
-    body_s: float = 30.0
-    body_bytes_per_s: int = 1_024
-    connections: int = 1_000_000
-
-    def body_due_s(self, received: int) -> float:
-        """How long after its head a body may still be coming, of which so many bytes have come (as Apache's
-        `RequestReadTimeout` with `MinRate`)."""
-        return self.body_s + received / self.body_bytes_per_s
+def body_due_s(limits: ClientLimits, received: int) -> float:
+    """How long after its head a body may still be coming, of which so many bytes have come (as Apache's
+    `RequestReadTimeout` with `MinRate`)."""
+    return limits.body_s + received / limits.body_bytes_per_s
 
 
 class BadHead(ValueError):
@@ -282,7 +274,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.flow.read_paused or (self.cycle.response_started and not self.cycle.response_complete):
             self._body_began_s, self._body_bytes = now, 0
         later_s = 0.0 if self.cycle.response_complete else LATER_S
-        due_s = self._body_began_s + limits.body_due_s(self._body_bytes) + later_s
+        due_s = self._body_began_s + body_due_s(limits, self._body_bytes) + later_s
         if now < due_s:
             self._body_timer = self.loop.call_later(due_s - now, self._on_body_timer)
         elif self.cycle.response_complete:

@@ -13,7 +13,8 @@ from typing import Any
 
 import uvicorn
 
-from deployments.http.protocol import ClientLimits, GuardedProtocol
+from deployments.http.limits import ClientLimits
+from deployments.http.protocol import GuardedProtocol
 
 _LOOK_S = 0.01
 
