@@ -5,9 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +17,7 @@ from cli import boot
 from cli.main import COMMANDS, app
 from cli.run_dir import RunDir, State
 from cluster.files import shipped
+from tests.http_server import Handler, listening
 
 SPEC = """
 name: x
@@ -203,31 +202,20 @@ def test_status_without_a_cluster() -> None:
     assert "does not answer as a raylane gateway" in result.stderr
 
 
-class Page(BaseHTTPRequestHandler):
+class Page(Handler):
     """Serves one JSON document under every path."""
 
     content: ClassVar[Any] = None
 
     def do_GET(self) -> None:
         payload = self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        self.answer(200, payload)
 
 
 @pytest.fixture
 def page() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listening(Page) as url:
+        yield url
 
 
 def test_status_of_something_else(page: str) -> None:

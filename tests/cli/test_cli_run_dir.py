@@ -5,10 +5,8 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
@@ -20,6 +18,7 @@ from cli.main import app
 from cli.private_ray import end_processes, processes_of
 from cli.run_dir import RunDir, State, known_clusters
 from deployments.cell.gateways_file import write_gateways
+from tests.http_server import Handler, listening
 
 OBEDIENT = "import time; time.sleep(600)"
 STUBBORN = (
@@ -214,12 +213,9 @@ def test_a_cell_that_no_process_holds_is_up_until_it_is_taken_down(home: Path) -
 def test_commands_ask_a_gateway_of_the_cell_that_answers(home: Path) -> None:
     run_dir = written(State("x", 0, 0.0, "", "", ready=True, address="10.0.0.1:6379"))
     secret = run_dir.new_secret("secret")
-    with HTTPServer(("127.0.0.1", 0), _Healthy) as server:
-        url = f"http://127.0.0.1:{server.server_port}"
+    with listening(_Healthy) as url:
         write_gateways(home / "x", {"dead": "http://127.0.0.1:1", "alive": url, "last": "http://127.0.0.1:2"})
-        threading.Thread(target=server.serve_forever, daemon=True).start()
         assert base_url(None) == url
-        server.shutdown()
     assert known_secret(url) == secret
     assert known_secret("http://10.0.0.9:1") is None
 
@@ -232,10 +228,6 @@ def test_down_says_that_ray_does_not_answer(home: Path) -> None:
     assert RunDir("x").state() is not None
 
 
-class _Healthy(BaseHTTPRequestHandler):
+class _Healthy(Handler):
     def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/health" else 404)
-        self.end_headers()
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        pass
+        self.answer(200 if self.path == "/health" else 404, b"")

@@ -12,10 +12,8 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ from rich.console import Console, RenderableType
 
 from cli import status, top
 from cli.departed import short_names
+from tests.http_server import Handler, listening
 
 MODEL = "mistralai/Mistral-Small-3.2-24B-Instruct-2506-FP8-dynamic"
 WIDTH = 80
@@ -220,18 +219,11 @@ def test_a_cell_whose_directory_tells_of_no_departures_is_shown_too(monkeypatch:
     assert "ended" not in "\n".join(shown(status._view(reported)))
 
 
-class Page(BaseHTTPRequestHandler):
+class Page(Handler):
     """A gateway that has only this report."""
 
     def do_GET(self) -> None:
-        payload = json.dumps(report()).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        self.answer(200, json.dumps(report()).encode())
 
 
 @pytest.mark.whole
@@ -239,34 +231,31 @@ class Page(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(("command", "last"), [("status", "drains (spot_notice)"), ("top", "tenant_concurrency")])
 def test_what_is_drawn_live_is_whole_too(command: str, last: str) -> None:
     """On a real terminal of 80 columns, until Ctrl-C."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, WIDTH, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", command, "--url", f"http://127.0.0.1:{server.server_port}"],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment | {"TERM": "xterm-256color", "RAYLANE_SECRET": "x"},
-    )
-    os.close(theirs)
-    try:
-        text = ""
-        while last not in text:
-            text += os.read(ours, 1 << 16).decode(errors="replace")
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(OSError):  # the terminal's other end is closed
-            while os.read(ours, 1 << 16):
-                pass
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
-        server.shutdown()
-        server.server_close()
+    with listening(Page) as url:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, WIDTH, 0, 0))
+        environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cli.main", command, "--url", url],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment | {"TERM": "xterm-256color", "RAYLANE_SECRET": "x"},
+        )
+        os.close(theirs)
+        try:
+            text = ""
+            while last not in text:
+                text += os.read(ours, 1 << 16).decode(errors="replace")
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(OSError):  # the terminal's other end is closed
+                while os.read(ours, 1 << 16):
+                    pass
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "").split("\n")
     fits(lines)
     assert "unschedulable" in "".join(lines) or command == "top"

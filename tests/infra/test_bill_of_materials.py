@@ -2,14 +2,13 @@
 
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.http_server import Handler, listening
 from tests.infra.conftest import ROOT
 from tests.infra.test_images import KINDS, dockerfile, versions
 
@@ -50,7 +49,7 @@ def test_each_image_has_a_valid_bill_that_names_all_of_it(tools: Path) -> None:
             assert (told.returncode == 0) == (broken is text), told.stderr
 
 
-class Advisories(BaseHTTPRequestHandler):
+class Advisories(Handler):
     """Answers as an OSV server does: one package has a vulnerability, the others have none."""
 
     def do_POST(self) -> None:
@@ -59,25 +58,13 @@ class Advisories(BaseHTTPRequestHandler):
         entry = {"id": "PYSEC-0000-1", "aliases": ["CVE-0000-0001"], "summary": "an example"}
         entry["affected"] = [{"package": {"name": name, "ecosystem": "PyPI"}, "ranges": []}]
         answer = {"vulns": [entry]} if name == "vllm" else {}
-        body = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        return
+        self.answer(200, json.dumps(answer).encode())
 
 
 @pytest.fixture
 def osv_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Advisories)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1/query"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listening(Advisories) as url:
+        yield f"{url}/v1/query"
 
 
 def audit(tools: Path, lock: Path, url: str) -> subprocess.CompletedProcess[str]:

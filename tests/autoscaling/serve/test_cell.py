@@ -1,48 +1,33 @@
 """One kept connection, against a real HTTP server."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from autoscaling.serve.cell import Page
+from tests.http_server import Handler, listening
 
 
-class Handler(BaseHTTPRequestHandler):
+class Kept(Handler):
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         if self.headers["authorization"] != "Bearer s":
-            self._answer(401, b"no")
+            self.answer(401, b"no")
         elif self.path == "/cut":
-            self._answer(200, b"last")
+            self.answer(200, b"last")
             self.close_connection = True  # without a word of it
         else:
-            self._answer(200, str(self.client_address[1]).encode())
+            self.answer(200, str(self.client_address[1]).encode())
 
     def do_PUT(self) -> None:
-        self._answer(200, self.rfile.read(int(self.headers["content-length"])))
-
-    def _answer(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(200, self.rfile.read(int(self.headers["content-length"])))
 
 
 @pytest.fixture
 def base() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with listening(Kept) as url:
+        yield url
 
 
 def test_the_connection_is_kept_and_opened_again_where_it_was_closed(base: str) -> None:

@@ -5,16 +5,15 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster.artifacts.hub import engine_files
+from tests.http_server import Handler, listening
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LARGE = os.urandom(300_000)
@@ -27,14 +26,11 @@ FILES = {
 }
 
 
-class Hub(BaseHTTPRequestHandler):
+class Hub(Handler):
     """Answers for `org/model`; everything else is unknown, and `org/gated` is gated."""
 
     protocol_version = "HTTP/1.1"
     damaged = False
-
-    def log_message(self, *words: object) -> None:
-        """Nothing."""
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -84,16 +80,7 @@ class Hub(BaseHTTPRequestHandler):
         return {"lfs": {"sha256": digest, "size": len(content), "pointerSize": 130}} if is_large else {}
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for key, value in {
-            "Content-Length": str(len(body)),
-            "Content-Type": "application/json",
-            **(headers or {}),
-        }.items():
-            self.send_header(key, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+        self.answer(status, body, {"content-type": "application/json", **(headers or {})})
 
 
 def _git_sha(content: bytes) -> str:
@@ -102,15 +89,8 @@ def _git_sha(content: bytes) -> str:
 
 @contextmanager
 def hub(damaged: bool = False) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("OneHub", (Hub,), {"damaged": damaged}))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(type("OneHub", (Hub,), {"damaged": damaged})) as url:
+        yield url
 
 
 def pull(endpoint: str, source: str, cache: Path) -> tuple[int, str]:
