@@ -7,7 +7,7 @@ compile() { ${NO_LINKS:+env -u UV_FIND_LINKS} uv pip compile pyproject.toml --ov
 compile --extra cpu --extra planning --extra build --extra dev -o requirements/dev.lock
 compile --extra cpu --extra planning --extra build -c requirements/dev.lock -o requirements/cpu.lock
 # The two engines pin different kernels' libraries, so the GPU lock shares with the CPU one only what raylane itself imports.
-NO_LINKS=1 compile --extra gpu --extra planning --extra build -c <(grep -E '^(ray|pydantic|msgspec|starlette|uvicorn|uvloop|httptools|aiohttp|prometheus-client|typer|rich|transformers|numpy|scipy|optuna|threadpoolctl|plotly|jinja2)==' requirements/dev.lock) -o requirements/gpu.lock
+NO_LINKS=1 compile --extra gpu --extra planning --extra build -c <(grep -E '^(ray|pydantic|msgspec|starlette|uvicorn|uvloop|httptools|aiohttp|prometheus-client|typer|rich|transformers|numpy|scipy|optuna|threadpoolctl|plotly|jinja2|highspy)==' requirements/dev.lock) -o requirements/gpu.lock
 # Tools that check what is shipped, each set in an environment of its own (infra/tools.sh): their dependencies contradict raylane's and each other's.
 tools() { uv pip compile - --python-version 3.11 --no-header --no-emit-index-url --no-annotate --generate-hashes -q -o "requirements/tools-$1.lock"; }
 tools checkov <<< "checkov"

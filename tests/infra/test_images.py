@@ -20,7 +20,7 @@ from tests.infra.conftest import ROOT
 from tests.infra.dockerfile import ignore_patterns, reaches_the_builder, stages, texts
 
 KINDS = ("cpu", "gpu")
-PLANNING = {"scipy", "plotly", "optuna", "sqlalchemy", "alembic"}
+PLANNING = {"scipy", "plotly", "optuna", "sqlalchemy", "alembic", "highspy"}
 DEVELOPMENT = {"pytest", "hypothesis", "ruff", "mypy", "uv", "hatchling"}
 IGNORED = ignore_patterns(ROOT / ".dockerignore")
 
