@@ -1,0 +1,37 @@
+"""One model's part of a placement problem. Models share nothing but quotas."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from planning.capacity.problem import Problem
+from planning.capacity.program import Route
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPart:
+    """The problem of one model, and the places of its lanes and sites in the whole."""
+
+    problem: Problem
+    lanes: tuple[int, ...]
+    sites: tuple[int, ...]
+
+    @classmethod
+    def of(cls, problem: Problem, model: str) -> Self:
+        lanes = tuple(number for number, lane in enumerate(problem.lanes) if lane.model == model)
+        sites = tuple(number for number, site in enumerate(problem.sites) if site.model == model)
+        own = replace(
+            problem, lanes=tuple(problem.lanes[n] for n in lanes), sites=tuple(problem.sites[n] for n in sites)
+        )
+        return cls(own, lanes, sites)
+
+    def route(self, route: Route) -> Route:
+        """A route of the part as one of the whole."""
+        return Route(self.lanes[route.lane], route.origin, self.sites[route.site])
+
+
+def largest_first(problem: Problem) -> list[str]:
+    """The models, by demand: the largest needs the quotas most."""
+    demand: dict[str, float] = {}
+    for lane in problem.lanes:
+        demand[lane.model] = demand.get(lane.model, 0.0) + sum(sum(rates) for rates in lane.demand.values())
+    return sorted(demand, key=lambda model: -demand[model])

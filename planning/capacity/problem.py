@@ -1,0 +1,244 @@
+"""The placement problem: lanes with their demand, sites that can serve them, and limits. Plain facts, checked once.
+
+Rates are requests per second, times are seconds, prices are US dollars per replica-hour.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class PriceKind(StrEnum):
+    """How capacity is paid for. RESERVED is bought for all hours; the others by the hour."""
+
+    ON_DEMAND = "on_demand"
+    SPOT = "spot"
+    RESERVED = "reserved"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDemand:
+    """The requests of one model that count as alike: a length band of a class.
+
+    `demand`: requests/s by region of origin, one figure for each hour. `ttft_s`: the TTFT that clients see at most.
+    `regions`: where they may be served (residency); None: everywhere. `slices`: into how many equal parts the demand
+    of an origin and hour can be split between sites; None: at will.
+    """
+
+    name: str
+    model: str
+    demand: Mapping[str, tuple[float, ...]]
+    ttft_s: float = math.inf
+    regions: frozenset[str] | None = None
+    slices: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The lane in words."""
+        return f"{self.model}: {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A group that can run in a region.
+
+    `rates`: requests/s that one replica serves of each lane when it serves that lane alone, within the lane's SLOs; a
+    lane that is absent does not fit. Mixed lanes share a replica in proportion. `rates_from`: the same by (lane,
+    origin), for origins whose round trip leaves less of the TTFT, and so a lower rate; 0: nothing. `ttft_s`: TTFT at
+    that rate, without the network, of lanes whose rates were found without regard to it. `prices`: by the kinds that
+    can be had.
+    """
+
+    group: str
+    model: str
+    region: str
+    gpu: str
+    gpus: int
+    rates: Mapping[str, float]
+    prices: Mapping[PriceKind, float]
+    ttft_s: Mapping[str, float] = field(default_factory=dict)
+    rates_from: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The site in words."""
+        return f"{self.model}: {self.group} in {self.region}"
+
+    def rate(self, lane: str, origin: str) -> float:
+        """Requests/s that one replica serves of a lane's requests from an origin; 0: none."""
+        return self.rates_from.get((lane, origin), self.rates.get(lane, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """At most `gpus` GPUs of a type in a region at any hour; `kind` None: of all price kinds together. `taken`: GPUs
+    that others use, by hour."""
+
+    region: str
+    gpu: str
+    gpus: int
+    kind: PriceKind | None = None
+    taken: tuple[int, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The quota in words."""
+        return f"quota of {self.gpus} {self.gpu}{f' ({self.kind})' if self.kind else ''} in {self.region}"
+
+    def free(self, hour: int) -> int:
+        """GPUs that are left in an hour."""
+        return self.gpus - (self.taken[hour] if self.taken else 0)
+
+    def covers(self, site: Site, kind: PriceKind) -> bool:
+        """Whether replicas of that site, paid for in that way, count."""
+        return (site.region, site.gpu) == (self.region, self.gpu) and self.kind in (None, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What holds for all sites.
+
+    `utilisation`: share of a replica's rate that is planned for; the rest is headroom, and is used when a region is
+    lost. `spot_share`: of a model's replicas in an hour at most. `failures`: replicas of a used site that may fail
+    at once. `survive_region`: any one region may be lost in the hours that bind: those in which a model's demand, in
+    total or from one region, is at least `binding` of its peak.
+    """
+
+    utilisation: float = 1.0
+    spot_share: float = 1.0
+    failures: int = 0
+    survive_region: bool = False
+    binding: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("utilisation", "binding"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} = {getattr(self, name)}; allowed: more than 0, at most 1")
+        if not 0 <= self.spot_share <= 1:
+            raise ValueError(f"spot_share = {self.spot_share}; allowed: 0 to 1")
+        if self.failures < 0:
+            raise ValueError(f"failures = {self.failures}; allowed: 0 and more")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Demand, sites and limits. Raises ValueError that names what contradicts itself.
+
+    `rtt_s` and `usd_per_request`: by (origin, region). Without a round trip, an origin uses its own region only.
+    `weights`: how many hours of the period each hour stands for.
+    """
+
+    lanes: tuple[LaneDemand, ...]
+    sites: tuple[Site, ...]
+    weights: tuple[float, ...] = (1.0,)
+    quotas: tuple[Quota, ...] = ()
+    limits: Limits = Limits()
+    rtt_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    usd_per_request: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_unique("lane", (lane.title for lane in self.lanes))
+        _check_unique("site", (site.title for site in self.sites))
+        for hour, weight in enumerate(self.weights):
+            _check_number(f"weight of hour {hour}", weight, positive=True)
+        for lane in self.lanes:
+            _check_lane(lane, self.hours)
+        for site in self.sites:
+            _check_site(site)
+        for quota in self.quotas:
+            if quota.taken and len(quota.taken) != self.hours:
+                hours = len(quota.taken)
+                raise ValueError(f"{quota.title}: taken in {hours} hours; allowed: {self.hours} hours, or none")
+        for what, figures in (("round trip", self.rtt_s), ("price of a request", self.usd_per_request)):
+            for (origin, region), figure in figures.items():
+                _check_number(f"{what} from {origin} to {region}", figure)
+
+    @property
+    def hours(self) -> int:
+        """How many hours are placed."""
+        return len(self.weights)
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Those of the sites."""
+        return tuple(sorted({site.region for site in self.sites}))
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those of the lanes, in their order."""
+        return tuple(dict.fromkeys(lane.model for lane in self.lanes))
+
+    def rtt(self, origin: str, region: str) -> float:
+        """The round trip (s); infinite where it is not known."""
+        return self.rtt_s.get((origin, region), 0.0 if origin == region else math.inf)
+
+    def serves(self, lane: LaneDemand, origin: str, site: Site) -> bool:
+        """Whether requests of a lane from an origin may and can be served there: fit, residency, TTFT and network."""
+        if site.model != lane.model or site.rate(lane.name, origin) <= 0:
+            return False
+        if lane.regions is not None and site.region not in lane.regions:
+            return False
+        rtt_s = self.rtt(origin, site.region)
+        return math.isfinite(rtt_s) and site.ttft_s.get(lane.name, 0.0) + rtt_s <= lane.ttft_s
+
+    def binding_hours(self, model: str) -> tuple[int, ...]:
+        """The hours in which the loss of a region must be survived."""
+        curves: dict[str, list[float]] = {"": [0.0] * self.hours}
+        for lane in self.lanes:
+            if lane.model != model:
+                continue
+            for origin, rates in lane.demand.items():
+                own = curves.setdefault(origin, [0.0] * self.hours)
+                for hour, rate in enumerate(rates):
+                    own[hour] += rate
+                    curves[""][hour] += rate
+        bound = set()
+        for curve in curves.values():
+            peak = max(curve, default=0.0)
+            bound |= {hour for hour, rate in enumerate(curve) if peak > 0 and rate >= self.limits.binding * peak}
+        return tuple(sorted(bound))
+
+
+def _check_lane(lane: LaneDemand, hours: int) -> None:
+    where = f"lane {lane.title!r}"
+    for origin, rates in lane.demand.items():
+        if len(rates) != hours:
+            raise ValueError(
+                f"{where}: {len(rates)} hours of demand from {origin}; allowed: {hours}, as many as there are weights"
+            )
+        for rate in rates:
+            _check_number(f"{where}: demand from {origin}", rate)
+    if not lane.ttft_s > 0:
+        raise ValueError(f"{where}: ttft_s = {lane.ttft_s}; allowed: more than 0")
+    if lane.slices is not None and lane.slices < 1:
+        raise ValueError(f"{where}: slices = {lane.slices}; allowed: 1 and more, or none")
+
+
+def _check_site(site: Site) -> None:
+    where = f"site {site.title!r}"
+    if site.gpus < 1:
+        raise ValueError(f"{where}: gpus = {site.gpus}; allowed: 1 and more")
+    if not site.prices:
+        raise ValueError(f"{where}: no price; allowed: at least one of {' | '.join(PriceKind)}")
+    for kind, price in site.prices.items():
+        _check_number(f"{where}: price {kind}", price)
+    for lane, rate in site.rates.items():
+        _check_number(f"{where}: rate of lane {lane!r}", rate, positive=True)
+    for (lane, origin), rate in site.rates_from.items():
+        _check_number(f"{where}: rate of lane {lane!r} from {origin}", rate)
+    for lane, ttft_s in site.ttft_s.items():
+        _check_number(f"{where}: TTFT of lane {lane!r}", ttft_s)
+
+
+def _check_unique(what: str, names: Iterable[str]) -> None:
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what} {name!r} is given twice; allowed: once")
+        seen.add(name)
+
+
+def _check_number(what: str, value: float, *, positive: bool = False) -> None:
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        raise ValueError(f"{what} = {value}; allowed: a finite number, {'more than 0' if positive else '0 or more'}")

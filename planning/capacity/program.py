@@ -1,0 +1,261 @@
+"""The placement problem as a mixed-integer program, in HiGHS' form (Huangfu and Hall 2018; https://highs.dev).
+
+For each hour, integers count the replicas of each site and price kind; one integer for a site counts what is reserved
+for all hours. Shares say where each lane's demand of an origin goes:
+
+    minimise    sum of weight * price * replicas  +  cost of what crosses regions
+    demand      shares of a lane, origin and hour = 1
+    capacity    load of a site <= utilisation * replicas       load: share * demand / rate of one replica
+    loss        the same with shares of their own, full rates, and no site in the lost region, in the binding hours
+    quota, spot share, failures: see `Limits`
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import highspy
+import numpy as np
+
+from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota
+
+HOUR_S = 3600.0
+_MAX_REPLICAS = 100_000
+_ROUND = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A lane's requests of one origin served at one site: indices into the problem's lanes and sites."""
+
+    lane: int
+    origin: str
+    site: int
+
+
+@dataclass(slots=True)
+class Program:
+    """Columns and rows, and what each column means.
+
+    `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`: columns of shares by
+    (route, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `unserved`: (lane's title, origin)
+    that no site may serve. `unprotected`: (lane's title, origin, region) that cannot survive the loss of the region.
+    """
+
+    counts: dict[tuple[int, PriceKind, int], int] = field(default_factory=dict)
+    flows: dict[tuple[Route, int], tuple[int, float]] = field(default_factory=dict)
+    quotas: dict[tuple[Quota, int], int] = field(default_factory=dict)
+    unserved: list[tuple[str, str]] = field(default_factory=list)
+    unprotected: list[tuple[str, str, str]] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    integer: list[bool] = field(default_factory=list)
+    row_lower: list[float] = field(default_factory=list)
+    row_upper: list[float] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+
+    def column(self, cost: float, upper: float, *, integer: bool) -> int:
+        """Adds a column from 0 to `upper`; its number."""
+        self.cost.append(cost)
+        self.lower.append(0.0)
+        self.upper.append(upper)
+        self.integer.append(integer)
+        return len(self.cost) - 1
+
+    def row(self, lower: float, upper: float, terms: Iterable[tuple[int, float]]) -> int:
+        """Adds a row of (column, coefficient); its number."""
+        self.starts.append(len(self.index))
+        for column, coefficient in terms:
+            self.index.append(column)
+            self.value.append(coefficient)
+        self.row_lower.append(lower)
+        self.row_upper.append(upper)
+        return len(self.row_lower) - 1
+
+    def reserve(self, reserved: Mapping[int, int]) -> None:
+        """Fixes the reserved replicas, by site."""
+        for (site, kind, _), column in self.counts.items():
+            if kind is PriceKind.RESERVED:
+                self.lower[column] = self.upper[column] = float(reserved.get(site, 0))
+
+    def replicas(self, site: int, hour: int) -> list[int]:
+        """The columns that add up to a site's replicas in an hour."""
+        return [
+            self.counts[key]
+            for kind in PriceKind
+            if (key := (site, kind, -1 if kind is PriceKind.RESERVED else hour)) in self.counts
+        ]
+
+    def to_highs(self, *, relaxed: bool = False) -> highspy.HighsLp:
+        """`relaxed`: as a linear program."""
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = len(self.cost), len(self.row_lower)
+        lp.col_cost_ = np.array(self.cost, dtype=np.float64)
+        lp.col_lower_ = np.array(self.lower, dtype=np.float64)
+        lp.col_upper_ = np.array(self.upper, dtype=np.float64)
+        lp.row_lower_ = np.array(self.row_lower, dtype=np.float64)
+        lp.row_upper_ = np.array(self.row_upper, dtype=np.float64)
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = np.array([*self.starts, len(self.index)], dtype=np.int32)
+        lp.a_matrix_.index_ = np.array(self.index, dtype=np.int32)
+        lp.a_matrix_.value_ = np.array(self.value, dtype=np.float64)
+        if not relaxed:
+            kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+            lp.integrality_ = [kinds[integer] for integer in self.integer]
+        return lp
+
+
+Counts = dict[tuple[int, PriceKind, int], int]
+Shares = dict[tuple[Route, int], float]
+
+
+def counts_of(program: Program, values: Sequence[float]) -> Counts:
+    """Replicas by (site, kind, hour); what is reserved has hour -1."""
+    return {key: count for key, column in program.counts.items() if (count := round(values[column]))}
+
+
+def shares_of(program: Program, values: Sequence[float]) -> Shares:
+    """Shares of each lane's demand, by (route, hour)."""
+    return {key: share for key, (column, unit) in program.flows.items() if (share := values[column] * unit) > _ROUND}
+
+
+def routes(problem: Problem) -> list[Route]:
+    """Every way that fits, in the problem's order."""
+    return [
+        Route(number, origin, place)
+        for number, lane in enumerate(problem.lanes)
+        for origin in lane.demand
+        for place, site in enumerate(problem.sites)
+        if problem.serves(lane, origin, site)
+    ]
+
+
+def build(problem: Problem) -> Program:
+    """The whole program."""
+    program = Program()
+    ways = routes(problem)
+    _count_columns(program, problem)
+    for hour in range(problem.hours):
+        shares = _share_columns(program, problem, ways, hour)
+        _capacity_rows(program, problem, shares, hour, problem.limits.utilisation)
+        for route, (column, unit) in shares.items():
+            program.flows[route, hour] = (column, unit)
+        _limit_rows(program, problem, hour)
+    if problem.limits.survive_region:
+        _loss_rows(program, problem, ways)
+    return program
+
+
+def _count_columns(program: Program, problem: Problem) -> None:
+    for number, site in enumerate(problem.sites):
+        for kind, price in site.prices.items():
+            if kind is PriceKind.RESERVED:
+                cost = price * sum(problem.weights)
+                program.counts[number, kind, -1] = program.column(cost, _MAX_REPLICAS, integer=True)
+                continue
+            for hour, weight in enumerate(problem.weights):
+                program.counts[number, kind, hour] = program.column(price * weight, _MAX_REPLICAS, integer=True)
+
+
+def _share_columns(
+    program: Program, problem: Problem, ways: list[Route], hour: int, lost: str | None = None
+) -> dict[Route, tuple[int, float]]:
+    """Columns of shares with their units, and the rows that make them add up to the whole demand."""
+    shares: dict[Route, tuple[int, float]] = {}
+    by_demand: dict[tuple[int, str], list[Route]] = {}
+    for route in ways:
+        if problem.sites[route.site].region != lost:
+            by_demand.setdefault((route.lane, route.origin), []).append(route)
+    for number, lane in enumerate(problem.lanes):
+        for origin, rates in lane.demand.items():
+            if rates[hour] <= 0:
+                continue
+            found = by_demand.get((number, origin), [])
+            if not found:
+                _note_stranded(program, lane, origin, lost)
+                continue
+            parts = lane.slices or 1
+            for route in found:
+                crossing = problem.usd_per_request.get((origin, problem.sites[route.site].region), 0.0)
+                cost = 0.0 if lost else crossing * rates[hour] * HOUR_S * problem.weights[hour] / parts
+                column = program.column(cost, parts, integer=lane.slices is not None)
+                shares[route] = (column, 1 / parts)
+            program.row(parts, parts, ((shares[route][0], 1.0) for route in found))
+    return shares
+
+
+def _note_stranded(program: Program, lane: LaneDemand, origin: str, lost: str | None) -> None:
+    if lost is None:
+        if (lane.title, origin) not in program.unserved:
+            program.unserved.append((lane.title, origin))
+    elif (lane.title, origin, lost) not in program.unprotected:
+        program.unprotected.append((lane.title, origin, lost))
+
+
+def _capacity_rows(
+    program: Program, problem: Problem, shares: dict[Route, tuple[int, float]], hour: int, utilisation: float
+) -> None:
+    loads: dict[int, list[tuple[int, float]]] = {}
+    for route, (column, unit) in shares.items():
+        lane = problem.lanes[route.lane]
+        load = unit * lane.demand[route.origin][hour] / problem.sites[route.site].rate(lane.name, route.origin)
+        loads.setdefault(route.site, []).append((column, load))
+    for site, terms in loads.items():
+        replicas = program.replicas(site, hour)
+        program.row(-math.inf, 0.0, [*terms, *((column, -utilisation) for column in replicas)])
+        if problem.limits.failures and utilisation == problem.limits.utilisation:
+            used = program.column(0.0, 1.0, integer=True)
+            program.row(
+                -math.inf,
+                0.0,
+                [*terms, (used, float(problem.limits.failures)), *((column, -1.0) for column in replicas)],
+            )
+            program.row(-math.inf, 0.0, [(used, -float(_MAX_REPLICAS)), *((column, 1.0) for column in replicas)])
+
+
+def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
+    for quota in problem.quotas:
+        terms = [
+            (column, float(site.gpus))
+            for number, site in enumerate(problem.sites)
+            if (site.region, site.gpu) == (quota.region, quota.gpu)
+            for column in _of_kind(program, number, hour, quota.kind)
+        ]
+        program.quotas[quota, hour] = program.row(-math.inf, float(quota.free(hour)), terms)
+    share = problem.limits.spot_share
+    if share >= 1:
+        return
+    for model in dict.fromkeys(site.model for site in problem.sites):
+        sites = [number for number, site in enumerate(problem.sites) if site.model == model]
+        spot = {column for number in sites for column in _of_kind(program, number, hour, PriceKind.SPOT)}
+        every = [column for number in sites for column in program.replicas(number, hour)]
+        program.row(-math.inf, 0.0, [(column, (1.0 if column in spot else 0.0) - share) for column in every])
+
+
+def _of_kind(program: Program, site: int, hour: int, kind: PriceKind | None) -> list[int]:
+    if kind is None:
+        return program.replicas(site, hour)
+    key = (site, kind, -1 if kind is PriceKind.RESERVED else hour)
+    return [program.counts[key]] if key in program.counts else []
+
+
+def _loss_rows(program: Program, problem: Problem, ways: list[Route]) -> None:
+    for model in dict.fromkeys(lane.model for lane in problem.lanes):
+        own = [route for route in ways if problem.lanes[route.lane].model == model]
+        mine = _only(problem, model)
+        for hour in problem.binding_hours(model):
+            for lost in problem.regions:
+                shares = _share_columns(program, mine, own, hour, lost)
+                _capacity_rows(program, mine, shares, hour, 1.0)
+
+
+def _only(problem: Problem, model: str) -> Problem:
+    """The problem with no demand but that of a model; lanes and sites keep their places."""
+    lanes = tuple(
+        lane if lane.model == model else LaneDemand(lane.name, lane.model, {}, lane.ttft_s) for lane in problem.lanes
+    )
+    # Losses are met with full rates, and need no spare for failures at the same time.
+    return Problem(lanes, problem.sites, problem.weights, (), Limits(), problem.rtt_s, problem.usd_per_request)

@@ -1,0 +1,254 @@
+"""Placements against brute force, against Melange's published example, and within limits."""
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planning.capacity.clash import clash, savings
+from planning.capacity.placement import Outcome, place
+from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
+
+HOURLY = PriceKind.ON_DEMAND
+NO_LIMITS = Limits()
+
+
+def _melange(slices: int | None) -> Problem:
+    """`melange/config/example.json` of tyler-griggs/melange-release (d46ab43): 30 requests/s in four sizes."""
+    shares = {"00": 0.2, "01": 0.1, "10": 0.5, "11": 0.2}
+    rates = {"A10G": (1.01, (2.0, 1.0, 5.0, 2.0)), "A100-80GB": (3.67, (20.0, 20.0, 40.0, 20.0))}
+    lanes = tuple(LaneDemand(size, "m", {"r": (30.0 * share,)}, slices=slices) for size, share in shares.items())
+    sites = tuple(
+        Site(gpu, "m", "r", gpu, 1, dict(zip(shares, own, strict=True)), {HOURLY: cost})
+        for gpu, (cost, own) in rates.items()
+    )
+    return Problem(lanes, sites)
+
+
+def test_melange_example_gives_its_published_answer() -> None:
+    found = place(_melange(1), gap=0.0)
+    assert found.outcome is Outcome.PROVED
+    assert [found.count(site, 0) for site in (0, 1)] == [3, 1]
+    assert found.cost_usd == pytest.approx(6.70)
+
+
+def test_demand_that_can_be_split_costs_no_more() -> None:
+    assert place(_melange(None), gap=0.0).cost_usd <= place(_melange(4), gap=0.0).cost_usd <= 6.70
+
+
+@st.composite
+def _small(draw: st.DrawFn) -> Problem:
+    """One model, two lanes, two regions, two groups, two hours; demand in whole parts, so that brute force is exact."""
+    rate = st.sampled_from([0.0, 1.0, 2.5, 4.0])
+    regions, hours = ("a", "b"), 2
+    lanes = tuple(
+        LaneDemand(
+            name,
+            "m",
+            {origin: tuple(draw(rate) for _ in range(hours)) for origin in regions},
+            ttft_s=draw(st.sampled_from([0.5, 2.0])),
+            regions=draw(st.sampled_from([None, frozenset({"a"})])),
+            slices=1,
+        )
+        for name in ("short", "long")
+    )
+    sites = []
+    for region, (gpu, long_rate) in itertools.product(regions, (("small", None), ("large", 2.0))):
+        rates = {"short": draw(st.sampled_from([1.0, 3.0]))} | ({"long": long_rate} if long_rate else {})
+        prices = {HOURLY: draw(st.sampled_from([1.0, 2.0, 3.5]))}
+        if draw(st.booleans()):
+            prices[PriceKind.RESERVED] = draw(st.sampled_from([0.5, 0.7])) * prices[HOURLY]
+        sites.append(Site(gpu, "m", region, gpu, 1, rates, prices, {"short": 0.1, "long": 0.4}))
+    quotas = draw(st.sampled_from([(), (Quota("a", "large", 2),)]))
+    return Problem(lanes, tuple(sites), (1.0, 1.0), quotas, Limits(), {("a", "b"): 0.3, ("b", "a"): 0.3})
+
+
+def _brute_force(problem: Problem) -> float:
+    """Every way to give each lane's demand of an origin and hour to one site; inf where none is allowed."""
+    by_hour = [_loads(problem, hour) for hour in range(problem.hours)]
+    best = math.inf
+    for chosen in itertools.product(*by_hour):
+        cost = 0.0
+        for number, site in enumerate(problem.sites):
+            needed = [loads[number] for loads in chosen]
+            cost += min(
+                reserved * site.prices.get(PriceKind.RESERVED, math.inf if reserved else 0.0) * problem.hours
+                + sum(max(0, count - reserved) for count in needed) * site.prices[HOURLY]
+                for reserved in range(max(needed) + 1)
+                if reserved == 0 or PriceKind.RESERVED in site.prices
+            )
+        best = min(best, cost)
+    return best
+
+
+def _loads(problem: Problem, hour: int) -> set[tuple[int, ...]]:
+    """The replicas by site of every allowed assignment of an hour."""
+    pieces = [
+        (lane, origin, rates[hour])
+        for lane in problem.lanes
+        for origin, rates in lane.demand.items()
+        if rates[hour] > 0
+    ]
+    ways = [
+        [number for number, site in enumerate(problem.sites) if problem.serves(lane, origin, site)]
+        for lane, origin, _ in pieces
+    ]
+    found = set()
+    for chosen in itertools.product(*ways):
+        load = [0.0] * len(problem.sites)
+        for (lane, _, rate), number in zip(pieces, chosen, strict=True):
+            load[number] += rate / problem.sites[number].rates[lane.name]
+        counts = tuple(math.ceil(one - 1e-9) for one in load)
+        fits = all(
+            sum(n for n, site in zip(counts, problem.sites, strict=True) if quota.covers(site, HOURLY)) <= quota.gpus
+            for quota in problem.quotas
+        )
+        if fits:
+            found.add(counts)
+    return found
+
+
+@pytest.mark.whole
+@given(_small())
+@settings(max_examples=60, deadline=None)
+def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
+    found, best = place(problem, gap=0.0), _brute_force(problem)
+    if best == math.inf:
+        assert found.outcome is Outcome.INFEASIBLE
+    else:
+        assert found.outcome is Outcome.PROVED
+        assert found.cost_usd == pytest.approx(best)
+
+
+def _two_regions(limits: Limits = NO_LIMITS, quotas: tuple[Quota, ...] = ()) -> Problem:
+    lane = LaneDemand("chat", "m", {"a": (10.0, 4.0), "b": (6.0, 2.0)}, ttft_s=1.0)
+    sites = tuple(
+        Site("g", "m", region, "gpu", 1, {"chat": 2.0}, {HOURLY: price}, {"chat": 0.2})
+        for region, price in (("a", 1.0), ("b", 1.5))
+    )
+    return Problem((lane,), sites, (1.0, 1.0), quotas, limits, {("a", "b"): 0.05, ("b", "a"): 0.05})
+
+
+def test_a_lost_region_is_survived_in_the_hours_that_bind() -> None:
+    found = place(_two_regions(Limits(survive_region=True)), gap=0.0)
+    assert [[found.count(site, hour) for hour in (0, 1)] for site in (0, 1)] == [[8, 3], [8, 0]]
+
+
+def test_failures_leave_spares_where_a_site_is_used() -> None:
+    found = place(_two_regions(Limits(failures=1)), gap=0.0)
+    assert [[found.count(site, hour) for hour in (0, 1)] for site in (0, 1)] == [[9, 4], [0, 0]]
+
+
+def test_an_impossible_problem_names_what_clashes() -> None:
+    quotas = (Quota("a", "gpu", 3), Quota("b", "gpu", 4), Quota("c", "gpu", 1))
+    problem = _two_regions(quotas=quotas)
+    assert place(problem).outcome is Outcome.INFEASIBLE
+    assert clash(problem) == ("quota of 3 gpu in a", "quota of 4 gpu in b")
+
+
+def test_a_clash_of_ttft_and_residency_is_named() -> None:
+    problem = _two_regions()
+    lane = replace(problem.lanes[0], ttft_s=0.24, regions=frozenset({"b"}))  # 0.2 s there, and 0.05 s from a
+    assert place(replace(problem, lanes=(lane,))).outcome is Outcome.INFEASIBLE
+    assert clash(replace(problem, lanes=(lane,))) == ("TTFT of m: chat at most 0.24 s", "residency of m: chat: b")
+
+
+def test_requirements_that_only_whole_replicas_break_are_named() -> None:
+    lane = LaneDemand("chat", "m", {"a": (3.0,)}, slices=1)
+    sites = tuple(Site(gpu, "m", "a", gpu, 1, {"chat": 2.0}, {HOURLY: 1.0}) for gpu in ("x", "y"))
+    problem = Problem((lane,), sites, quotas=(Quota("a", "x", 1), Quota("a", "y", 1)))
+    assert clash(problem) == ("quota of 1 x in a", "quota of 1 y in a", "m: chat in 1 part")
+    assert clash(replace(problem, lanes=(replace(lane, slices=2),))) == ()
+
+
+def test_a_lane_that_fits_no_site_is_named() -> None:
+    problem = _two_regions()
+    long = LaneDemand("long", "m", {"a": (1.0, 0.0)})
+    assert clash(replace(problem, lanes=(*problem.lanes, long))) == ("m: long from a: fits no site",)
+
+
+def test_a_far_origin_has_a_rate_of_its_own() -> None:
+    problem = _two_regions()
+    lane = replace(problem.lanes[0], demand={"b": (6.0, 2.0)}, regions=frozenset({"a"}))
+    near = replace(problem, lanes=(lane,))
+    far = replace(near, sites=(replace(problem.sites[0], rates_from={("chat", "b"): 1.0}), problem.sites[1]))
+    none = replace(near, sites=(replace(problem.sites[0], rates_from={("chat", "b"): 0.0}), problem.sites[1]))
+    assert [place(one, gap=0.0).cost_usd for one in (near, far, none)] == [4.0, 8.0, math.inf]
+
+
+def test_a_limit_that_binds_has_its_price() -> None:
+    problem = _two_regions(quotas=(Quota("a", "gpu", 6),))
+    (found,) = savings(problem)
+    assert (found.requirement, found.step) == ("quota of 6 gpu in a", "1 GPU more")
+    assert (found.without_usd, found.step_usd) == (pytest.approx(2 * 0.5), pytest.approx(0.5))
+
+
+def test_residency_is_kept_when_its_region_is_lost() -> None:
+    problem = _two_regions(Limits(survive_region=True))
+    lane = problem.lanes[0]
+    bound = LaneDemand(lane.name, lane.model, lane.demand, lane.ttft_s, frozenset({"b"}))
+    found = place(Problem((bound,), problem.sites, problem.weights, (), problem.limits, problem.rtt_s), gap=0.0)
+    assert found.count(0, 0) == 0
+    assert set(found.unprotected) == {("m: chat", "a", "b"), ("m: chat", "b", "b")}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"demand": {"a": (1.0,)}}, "lane 'm: chat': 1 hours of demand from a; allowed: 2"),
+        ({"demand": {"a": (math.nan, 1.0)}}, "demand from a = nan; allowed: a finite number"),
+        ({"demand": {"a": (-1.0, 1.0)}}, "demand from a = -1.0; allowed: a finite number, 0 or more"),
+        ({"slices": 0}, "slices = 0; allowed: 1 and more, or none"),
+        ({"ttft_s": 0.0}, "ttft_s = 0.0; allowed: more than 0"),
+    ],
+)
+def test_a_lane_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
+    lane = replace(_two_regions().lanes[0], **change)
+    with pytest.raises(ValueError, match=message):
+        replace(_two_regions(), lanes=(lane,))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gpus": 0}, "site 'm: g in a': gpus = 0; allowed: 1 and more"),
+        ({"prices": {}}, "no price; allowed: at least one of on_demand | spot | reserved"),
+        ({"prices": {HOURLY: -1.0}}, "price on_demand = -1.0"),
+        ({"rates": {"chat": 0.0}}, "rate of lane 'chat' = 0.0; allowed: a finite number, more than 0"),
+        ({"rates_from": {("chat", "b"): -1.0}}, "rate of lane 'chat' from b = -1.0"),
+        ({"ttft_s": {"chat": math.inf}}, "TTFT of lane 'chat' = inf"),
+    ],
+)
+def test_a_site_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
+    sites = _two_regions().sites
+    with pytest.raises(ValueError, match=message):
+        replace(_two_regions(), sites=(replace(sites[0], **change), sites[1]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": (0.0, 1.0)}, "weight of hour 0 = 0.0"),
+        ({"quotas": (Quota("a", "gpu", 3, taken=(1,)),)}, "quota of 3 gpu in a: taken in 1 hours; allowed: 2 hours"),
+        ({"rtt_s": {("a", "b"): -0.1}}, "round trip from a to b = -0.1"),
+        ({"usd_per_request": {("a", "b"): math.nan}}, "price of a request from a to b = nan"),
+        ({"sites": _two_regions().sites[:1] * 2}, "site 'm: g in a' is given twice"),
+        ({"lanes": _two_regions().lanes * 2}, "lane 'm: chat' is given twice"),
+    ],
+)
+def test_a_problem_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(_two_regions(), **change)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("utilisation", 0.0), ("utilisation", 1.1), ("spot_share", -0.1), ("failures", -1), ("binding", 2)],
+)
+def test_limits_out_of_range_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} = {value}; allowed: "):
+        Limits(**{name: value})  # type: ignore[arg-type]
