@@ -1,96 +1,20 @@
-"""The whole cluster spec: regions and pools, and what its sections must agree on."""
+"""The whole cluster spec, and what its sections must agree on."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 
 from cluster.hardware import Hardware
 from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, PolicySpec
 from cluster.spec.base import Name, Section
 from cluster.spec.gateway import GatewaySpec
-from cluster.spec.hosts import AwsDeploy, LocalDeploy
-from cluster.spec.kubernetes import KubernetesDeploy
 from cluster.spec.models import Model
+from cluster.spec.regions import Pool, Region
 from cluster.spec.starts import Starts
 from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Scheduling, Tenant, TrafficClass
-
-
-class Pool(Section):
-    """Nodes of one kind in one region.
-
-    `accelerator` is `cpu` or a GPU's name as in Ray's accelerator types (`L40S`, `H100`). Prices are US dollars per
-    GPU-hour (per node-hour for `cpu`), before any discount; plans and explanations use them. `spot`: nodes may be
-    reclaimed. Each replica then polls `spot_notice_url` (404: no notice; 200 with a JSON object that has an `action`: a
-    notice), and drains itself after a notice.
-    """
-
-    name: Name
-    accelerator: Annotated[str, Field(pattern=r"^(cpu|[A-Z][A-Z0-9-]{1,30})$")] = "cpu"
-    nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
-    gpus_per_node: Annotated[int, Field(ge=0, le=16)] = 0
-    cpus_per_node: Annotated[int, Field(ge=1, le=1_024)] | None = None
-    price_usd_per_hour: Annotated[float, Field(ge=0, le=1_000)] = 0.0
-    spot: bool = False
-    spot_notice_url: Annotated[str, Field(pattern=r"^https?://[^/]+/")] = (
-        "http://169.254.169.254/latest/meta-data/spot/instance-action"
-    )
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of the whole pool."""
-        return self.nodes * self.gpus_per_node
-
-
-def _provider(section: Any) -> Any:
-    return section.get("provider") if isinstance(section, Mapping) else getattr(section, "provider", None)
-
-
-Deploy = Annotated[
-    Annotated[LocalDeploy, Tag("local")]
-    | Annotated[AwsDeploy, Tag("aws")]
-    | Annotated[KubernetesDeploy, Tag("kubernetes")],
-    Discriminator(
-        _provider,
-        custom_error_type="unknown_provider",
-        custom_error_message="allowed: local, aws, kubernetes",
-    ),
-]
-"""Where a region runs, by its `provider`."""
-
-
-class Region(Section):
-    """One region is one cell: one Ray cluster, with one or more pools. `deploy`: where it runs, for `raylane
-    deploy`."""
-
-    name: Name
-    pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
-    deploy: Deploy | None = None
-
-    @model_validator(mode="after")
-    def _deploys_its_pools(self) -> "Region":
-        if self.deploy is None:
-            return self
-        sizes = {pool.name: pool.nodes for pool in self.pools}
-        given = [one.pool for one in self.deploy.pools]
-        for name in given:
-            if name not in sizes:
-                raise ValueError(f"deploy: pool {name!r} is unknown; allowed: {', '.join(sizes)}")
-            if given.count(name) > 1:
-                raise ValueError(f"deploy.pools: {name!r} appears twice; names must be unique")
-        for one in self.deploy.pools:
-            lowest, highest = one.bounds(sizes[one.pool])
-            if not lowest <= sizes[one.pool] <= highest:
-                raise ValueError(
-                    f"pools.{one.pool}.nodes = {sizes[one.pool]}, but `deploy` gives it {lowest} to {highest} nodes; "
-                    "allowed: a number within"
-                )
-        if missing := [name for name in sizes if name not in given]:
-            raise ValueError(f"deploy: nothing is said of pool {missing[0]!r}; needed: each pool of the region")
-        return self
-
 
 _CELL_NAME = re.compile(r"[a-z0-9-]{1,40}")
 """KubeRay adds up to 22 characters of its own to the 63 that Kubernetes allows."""
