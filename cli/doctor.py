@@ -120,8 +120,8 @@ def check_machine(spec: ClusterSpec) -> Iterator[Finding]:
 
 
 def real_models(spec: ClusterSpec) -> list[Model]:
-    """The models that an engine runs."""
-    return [model for model in spec.models if model.engine != "simulated"]
+    """The models that an engine runs, a view for each group."""
+    return [view for view in spec.views_in() if view.engine != "simulated"]
 
 
 def _platform() -> Finding:
@@ -133,7 +133,7 @@ def _platform() -> Finding:
 
 def _cores(spec: ClusterSpec) -> Finding:
     cores = os.cpu_count() or 1
-    desired = sum(model.replicas.count * model.cpus for model in spec.models)
+    desired = sum(view.replicas.count * view.cpus for view in spec.views_in())
     found = f"{cores}; the spec's replicas book {desired:g}"
     return _checked("cores", cores >= min(desired, 2), found, "lower models[].replicas.count", FindingLevel.WARN)
 
@@ -141,7 +141,7 @@ def _cores(spec: ClusterSpec) -> Finding:
 def _memory(spec: ClusterSpec) -> Finding:
     real = real_models(spec)
     kv = sum(model.replicas.count * (model.settings.kv_cache_memory_bytes or 4 << 30) for model in real)
-    simulated = sum(model.replicas.count for model in spec.models if model not in real)
+    simulated = sum(view.replicas.count for view in spec.views_in() if view.engine == "simulated")
     desired = (
         _BASE_BYTES + kv + _REPLICA_BYTES * sum(model.replicas.count for model in real) + _SIMULATED_BYTES * simulated
     )

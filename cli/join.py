@@ -158,9 +158,8 @@ def _check_nodes(spec: ClusterSpec, region: Region) -> int:
     """Ends the command when the nodes are not as they must be. Returns how many may have a gateway."""
     from deployments.cell import node_check
 
-    models = [model for model in spec.models if region in spec.regions_of(model)]
     with console.status("asking the nodes for their versions"):
-        paths = (path for model in models for path in node_check.paths_on_nodes(model, spec).values())
+        paths = (path for view in spec.views_in(region) for path in node_check.paths_on_nodes(view, spec).values())
         nodes = node_check.look_at_nodes(paths)
     if problems := node_check.node_problems(spec, region, node_check.expected_versions(nodes), nodes):
         fail("nothing was deployed:\n  " + "\n  ".join(problems), code=2)

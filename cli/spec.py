@@ -1,7 +1,7 @@
 """`raylane spec`: checks a cluster spec, prints the schema of all specs, and takes over what Terraform made."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -44,15 +44,21 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
     for problem in scaling_problems(cluster):
         errors.print(f"[yellow]cannot be scaled as written[/]: {escape(problem)}")
     for region in cluster.regions:
+        for view in cluster.views_in(region):
+            pool = cluster.pool_of(view, region)
+            simulated = ", [yellow]simulated[/]" if view.engine == "simulated" else ""
+            console.print(
+                f"  {view.group_key}: {view.replicas.count} x {pool.accelerator} in "
+                f"{region.name}/{pool.name}{simulated}"
+            )
         for model in cluster.models:
-            if region in cluster.regions_of(model):
-                pool = cluster.pool_of(model, region)
-                simulated = ", [yellow]simulated[/]" if model.engine == "simulated" else ""
-                console.print(
-                    f"  {model.name}: {model.replicas.count} x {pool.accelerator} in "
-                    f"{region.name}/{pool.name}{simulated}"
-                )
+            if model.groups and region in cluster.regions_of(model):
+                console.print(f"  {model.name}: lanes {_lanes(cluster.lane_groups(model, region))} in {region.name}")
     console.print(f"[green]{escape(str(file))} is a usable spec[/] (cluster {cluster.name!r})")
+
+
+def _lanes(groups: Mapping[str, tuple[str, ...]]) -> str:
+    return ", ".join(f"{lane}: {' then '.join(names)}" for lane, names in groups.items())
 
 
 def _show_fits(found: Sequence[ModelFit]) -> None:

@@ -184,7 +184,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
     secret = run_dir.new_secret("secret")
     run_dir.new_secret("ray_token")
     cores = os.cpu_count() or 1
-    needed = sum(spec.max_replicas(model) * model.cpus for model in spec.models if region in spec.regions_of(model))
+    needed = sum(spec.max_replicas(view) * view.cpus for view in spec.views_in(region))
     url = http_url(spec.gateway.host, spec.gateway.port)
     with (
         shared_memory(run_dir.path / "shared_memory") as memory,

@@ -95,8 +95,7 @@ class NodesDiffer(ValueError):
 def check_nodes(spec: ClusterSpec, region: Region) -> None:
     """Raises NodesDiffer where a node that is there has other versions than the head, or lacks a file of the spec. A
     pool whose nodes are still to come is no error."""
-    models = [model for model in spec.models if region in spec.regions_of(model)]
-    nodes = look_at_nodes(path for model in models for path in paths_on_nodes(model, spec).values())
+    nodes = look_at_nodes(path for view in spec.views_in(region) for path in paths_on_nodes(view, spec).values())
     problems = node_problems(spec, region, expected_versions(nodes), nodes)
     if found := [problem for problem in problems if problem.startswith("node ")]:
         raise NodesDiffer("; ".join(found))

@@ -67,9 +67,8 @@ def _paths(spec: ClusterSpec, region: Region) -> Iterator[str]:
         "gateway.simulator_error": spec.gateway.simulator_error,
         "autoscaling.costs": spec.autoscaling.costs,
     }
-    for model in spec.models:
-        if region in spec.regions_of(model):
-            places |= {f"models.{model.name}.{key}": path for key, path in _paths_of(model).items()}
+    for view in spec.views_in(region):
+        places |= {f"{view.where}.{key}": path for key, path in _paths_of(view).items()}
     for key, path in places.items():
         if path is not None and not path.startswith("/"):
             yield f"{key} = {path!r}: allowed in a deployed cell: an absolute path, the same on each node"

@@ -4,16 +4,18 @@ from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback
 from cluster.spec.cluster import ClusterSpec, exchanged
 from cluster.spec.deploy import HeadStore, SecretSource
+from cluster.spec.engine import LoraAdapter, Simulated, Speculative
 from cluster.spec.gateway import CorsSpec, GatewaySpec, GatewayTls, RequestLimits, Timeouts
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
-from cluster.spec.models import EngineSettings, Health, LoraAdapter, Model, ReplicasSpec, Simulated, Speculative
+from cluster.spec.models import DEFAULT_GROUP, EngineSettings, Group, GroupSettings, Health, Model, ReplicasSpec
 from cluster.spec.regions import Deploy, Pool, Region
 from cluster.spec.starts import Starts, StartSeconds
 from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
 
 __all__ = [
+    "DEFAULT_GROUP",
     "Artifacts",
     "Autoscaling",
     "AwsDeploy",
@@ -25,6 +27,8 @@ __all__ = [
     "EngineSettings",
     "GatewaySpec",
     "GatewayTls",
+    "Group",
+    "GroupSettings",
     "HeadStore",
     "Health",
     "KubernetesDeploy",

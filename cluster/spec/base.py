@@ -27,7 +27,7 @@ class Section(BaseModel):
         if (
             isinstance(value, bool)
             and info.field_name is not None
-            and cls.model_fields[info.field_name].annotation is not bool
+            and cls.model_fields[info.field_name].annotation not in (bool, bool | None)
         ):
             raise PydanticCustomError("truth_value", "true and false (also yes, no, on, off) are not allowed here")
         return value

@@ -1,7 +1,7 @@
 """The whole cluster spec, and what its sections must agree on."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -18,6 +18,8 @@ from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Sched
 
 _CELL_NAME = re.compile(r"[a-z0-9-]{1,40}")
 """KubeRay adds up to 22 characters of its own to the 63 that Kubernetes allows."""
+_NO_APP = re.compile(r"[^A-Za-z0-9_.-]+")
+"""What the name of a Serve application may not have."""
 
 
 class ClusterSpec(Section):
@@ -58,15 +60,14 @@ class ClusterSpec(Section):
             self._check_deploy(region)
             self.gateway_pools(region)
         for model in self.models:
-            for name in model.regions or ():
-                if name not in (region.name for region in self.regions):
-                    raise ValueError(
-                        f"models.{model.name}.regions = {name!r}: unknown; allowed: "
-                        f"{', '.join(region.name for region in self.regions)}"
-                    )
-            for region in self.regions_of(model):
-                self.pool_of(model, region)
-            self._check_scaling(model)
+            self._check_regions(model)
+            for view in model.views:
+                for region in self.regions_of(view):
+                    self.pool_of(view, region)
+                self._check_scaling(view)
+            self._check_lanes(model)
+        keys = (view.group_key for model in self.models for view in model.views)
+        _unique("models and their groups, as names of Serve applications", (_NO_APP.sub("-", key) for key in keys))
         self._check_tenants()
         if any(lane.name == "promoted" for lane in self.lanes):
             raise ValueError(
@@ -93,15 +94,46 @@ class ClusterSpec(Section):
         """The name of a region's Ray cluster."""
         return f"{self.name}-{region.name}"
 
-    def _check_scaling(self, model: Model) -> None:
-        if self.autoscaling_of(model).policy != "fixed" and model.replicas.max is None:
+    def _check_regions(self, model: Model) -> None:
+        known = [region.name for region in self.regions]
+        for where, names in [("", model.regions), *((f"groups.{one.name}.", one.regions) for one in model.groups)]:
+            for name in names or ():
+                if name not in known:
+                    raise ValueError(
+                        f"models.{model.name}.{where}regions = {name!r}: unknown; allowed: {', '.join(known)}"
+                    )
+
+    def _check_scaling(self, view: Model) -> None:
+        if self.autoscaling_of(view).policy != "fixed" and view.replicas.max is None:
             raise ValueError(
-                f"models.{model.name}.replicas.max: missing; autoscaling.policy = "
-                f"{self.autoscaling_of(model).policy!r} needs the maximum number of replicas"
+                f"{view.where}.replicas.max: missing; autoscaling.policy = {self.autoscaling_of(view).policy!r} needs "
+                "the maximum number of replicas"
             )
 
+    def _check_lanes(self, model: Model) -> None:
+        """Each group serves a lane, and each lane has a group wherever the model runs."""
+        where, groups = f"models.{model.name}.lanes", [group.name for group in model.groups]
+        lanes = [lane.name for lane in self.lanes]
+        for lane, named in model.lanes.items():
+            if lane not in lanes:
+                raise ValueError(f"{where}: {lane!r} is unknown; allowed: {', '.join(lanes)}")
+            _unique(f"{where}.{lane}", named)
+            for name in named:
+                if name not in groups:
+                    raise ValueError(f"{where}.{lane} = {name!r}: unknown; allowed: {', '.join(groups)}")
+        served = {name for named in self.lane_groups(model).values() for name in named}
+        if idle := [name for name in groups if name not in served]:
+            raise ValueError(f"models.{model.name}.groups.{idle[0]}: serves no lane; needed: a lane of {where} with it")
+        for region in self.regions_of(model):
+            for lane, named in self.lane_groups(model, region).items():
+                if not named:
+                    raise ValueError(
+                        f"{where}.{lane}: no group serves it in {region.name}; needed: one of "
+                        f"{', '.join(view.group for view in self.groups_of(model, region))}"
+                    )
+
     def autoscaling_of(self, model: Model) -> Autoscaling:
-        """How a model scales: by its own section, else by the cluster's."""
+        """How a model or a view of it scales: by its own section, else by the cluster's."""
         return self.autoscaling if model.autoscaling is None else model.autoscaling
 
     def costs_of(self, model: Model) -> str | None:
@@ -126,6 +158,26 @@ class ClusterSpec(Section):
                 "gateway.allow_public = true: allowed only with tenants, so that clients need a key (`raylane key`)"
             )
 
+    def groups_of(self, model: Model, region: Region | None = None) -> tuple[Model, ...]:
+        """The views of a model, one for each group that runs in `region` (None: anywhere), in the order listed."""
+        views = model.views
+        return views if region is None else tuple(view for view in views if region in self.regions_of(view))
+
+    def views_in(self, region: Region | None = None) -> tuple[Model, ...]:
+        """The views of all models in `region` (None: anywhere): what has replicas of its own."""
+        return tuple(view for model in self.models for view in self.groups_of(model, region))
+
+    def lane_groups(self, model: Model, region: Region | None = None) -> Mapping[str, tuple[str, ...]]:
+        """The groups that serve each lane, in order, by the lane's name; in `region` alone, if one is given."""
+        names = [view.group for view in self.groups_of(model, region)]
+        return {
+            lane.name: tuple(name for name in model.lanes.get(lane.name, names) if name in names) for lane in self.lanes
+        }
+
+    def context_of(self, model: Model, region: Region | None = None) -> int:
+        """The longest context that a client may use, in tokens: that of the group with the largest one."""
+        return max(view.settings.max_model_len for view in self.groups_of(model, region))
+
     def patience_s(self, traffic_class: TrafficClass) -> float:
         """How long a request of that class waits in its lane at most."""
         queue_wait_s = self.gateway.timeouts.queue_wait_s
@@ -133,13 +185,16 @@ class ClusterSpec(Section):
 
     def min_replicas(self, model: Model) -> int:
         """With fewer replicas than these a model is not as it should be; 0: it may have none, and is ready all the
-        same."""
-        return model.replicas.count if self.autoscaling_of(model).policy == "fixed" else model.replicas.min
+        same. Of a model with groups: the sum over them."""
+        return sum(
+            view.replicas.count if self.autoscaling_of(view).policy == "fixed" else view.replicas.min
+            for view in model.views
+        )
 
-    def max_replicas(self, model: Model) -> int:
-        """As many as may ever run in one region."""
-        counts = model.replicas
-        return counts.count if self.autoscaling_of(model).policy == "fixed" else max(counts.count, counts.max or 0)
+    def max_replicas(self, view: Model) -> int:
+        """As many replicas of one group as may ever run in one region."""
+        counts = view.replicas
+        return counts.count if self.autoscaling_of(view).policy == "fixed" else max(counts.count, counts.max or 0)
 
     def model(self, name: str) -> Model:
         """The model of that name. Raises ValueError that lists the known ones."""
@@ -156,7 +211,10 @@ class ClusterSpec(Section):
         raise ValueError(f"region {name!r} is unknown; allowed: {', '.join(region.name for region in self.regions)}")
 
     def regions_of(self, model: Model) -> tuple[Region, ...]:
-        """The regions that run a model: those it names, else all."""
+        """The regions that run a model: those it names, else all. Of a model with groups: those of any group."""
+        if model.groups:
+            names = {region.name for view in model.views for region in self.regions_of(view)}
+            return tuple(region for region in self.regions if region.name in names)
         return self.regions if model.regions is None else tuple(self.region(name) for name in model.regions)
 
     def gateway_pools(self, region: Region) -> tuple[Pool, ...]:
@@ -170,22 +228,21 @@ class ClusterSpec(Section):
         return pools
 
     def pool_of(self, model: Model, region: Region) -> Pool:
-        """The pool of `region` that hosts `model`: the one it names, else the first whose nodes can hold one
-        replica."""
+        """The pool of `region` that hosts `model` (a view, if it has groups): the one it names, else the first whose
+        nodes can hold one replica."""
         need, stages = model.settings.ranks, model.settings.pipeline_parallel_size
         staged = f", pipeline_parallel_size = {stages}" if stages > 1 else ""
         pools = [pool for pool in region.pools if model.pool in (None, pool.name)]
         if not pools:
             raise ValueError(
-                f"models.{model.name}.pool: {model.pool!r} is unknown; allowed: "
-                f"{', '.join(p.name for p in region.pools)}"
+                f"{model.where}.pool: {model.pool!r} is unknown; allowed: {', '.join(p.name for p in region.pools)}"
             )
         for pool in pools:
             if pool.accelerator == "cpu" or pool.gpus_per_node >= need:
                 return pool
         maximum = max(pool.gpus_per_node for pool in pools)
         raise ValueError(
-            f"models.{model.name}.settings.tensor_parallel_size = {model.settings.tensor_parallel_size}"
+            f"{model.where}.settings.tensor_parallel_size = {model.settings.tensor_parallel_size}"
             f"{staged}: no node of {region.name} has so many GPUs; allowed: 1 to {maximum}{' in all' if staged else ''}"
         )
 

@@ -162,7 +162,8 @@ def _step(node: dict[str, Any], part: str | int) -> dict[str, Any] | None:
     if isinstance(part, int):
         found = node.get("items")
     else:
-        found = node.get("properties", {}).get(part) or node.get("additionalProperties")  # the latter: any key
+        of_any_key = node.get("additionalProperties") or next(iter(node.get("patternProperties", {}).values()), None)
+        found = node.get("properties", {}).get(part) or of_any_key
     return dict(found) if isinstance(found, dict) else None
 
 

@@ -6,59 +6,27 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 
 from cluster.spec.autoscaling import Autoscaling
 from cluster.spec.base import Name, Seconds, Section, beside_the_spec
+from cluster.spec.engine import (
+    NAME_MARK,
+    Context,
+    Cpus,
+    Dtype,
+    KvBytes,
+    KvDtype,
+    LoraAdapter,
+    MemoryShare,
+    ModelName,
+    Parts,
+    Quantization,
+    Sequences,
+    Simulated,
+    Speculative,
+    StepTokens,
+)
 from cluster.spec.starts import StartSeconds
 
-NAME_MARK = "-simulated"
-"""How the name of a simulated model ends, and no other's: whoever asks for one has to write the word."""
-
-
-class Simulated(Section):
-    """How a simulated engine answers (`docs/simulator.md`).
-
-    `costs` is the path of a cost file, relative to the spec's own file. `tokens_per_chunk`: tokens in each event of a
-    stream after the first event, which has one. A real engine sends one token per event; a laptop cannot relay that for
-    forty GPUs. `speed`: a factor on the speed of the costs. An answer without `max_tokens` has a log-normal length of
-    median `answer_tokens` and deviation `answer_sigma` (0: always the median), seeded by the request's `seed` or else
-    by its id. `start_up_s`: seconds until a replica serves, in addition to the start of its process.
-    """
-
-    costs: Annotated[str, Field(min_length=1)]
-    tokens_per_chunk: Annotated[int, Field(ge=1, le=4_096)] = 64
-    speed: Annotated[float, Field(gt=0, le=1_000)] = 1.0
-    answer_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 200
-    answer_sigma: Annotated[float, Field(ge=0, le=4)] = 0.8
-    start_up_s: Annotated[float, Field(ge=0, le=86_400)] = 0.0
-
-    @field_validator("costs")
-    @classmethod
-    def _is_beside_the_spec(cls, costs: str, info: ValidationInfo) -> str:
-        return beside_the_spec(costs, info)
-
-
-ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]
-"""What a client writes in `model`: a name of up to 128 letters, digits, dots, dashes, underscores and slashes."""
-
-
-class Speculative(Section):
-    """Speculative decoding: a draft `model` (folder or hub name) or `ngram`, and how many tokens are proposed a
-    step."""
-
-    method: Literal["draft_model", "ngram", "eagle", "eagle3", "mtp"]
-    model: str | None = None
-    num_speculative_tokens: Annotated[int, Field(ge=1, le=32)] = 3
-
-    @model_validator(mode="after")
-    def _needs_a_model(self) -> "Speculative":
-        if self.method in ("draft_model", "eagle", "eagle3") and self.model is None:
-            raise ValueError(f"method {self.method!r} needs `model`: the folder or hub name of the draft")
-        return self
-
-
-class LoraAdapter(Section):
-    """A LoRA adapter, served under its own `name` beside its base model."""
-
-    name: ModelName
-    source: str
+DEFAULT_GROUP = "default"
+"""The name of the one group of a model without `groups`."""
 
 
 class EngineSettings(Section):
@@ -69,24 +37,19 @@ class EngineSettings(Section):
     vLLM engine arguments by their Python name.
     """
 
-    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
-    quantization: (
-        Literal[
-            "awq", "awq_marlin", "gptq", "gptq_marlin", "fp8", "compressed-tensors", "bitsandbytes", "modelopt", "mxfp4"
-        ]
-        | None
-    ) = None
-    kv_cache_dtype: Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"] = "auto"
-    max_model_len: Annotated[int, Field(ge=16, le=10_485_760)]
-    max_num_seqs: Annotated[int, Field(ge=1, le=4_096)] = 256
-    max_num_batched_tokens: Annotated[int, Field(ge=16, le=1_048_576)] = 2_048
+    dtype: Dtype = "auto"
+    quantization: Quantization | None = None
+    kv_cache_dtype: KvDtype = "auto"
+    max_model_len: Context
+    max_num_seqs: Sequences = 256
+    max_num_batched_tokens: StepTokens = 2_048
     chunked_prefill: bool = True
     prefix_caching: bool = True
     enforce_eager: bool = False
-    tensor_parallel_size: Annotated[int, Field(ge=1, le=16)] = 1
-    pipeline_parallel_size: Annotated[int, Field(ge=1, le=16)] = 1
-    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
-    kv_cache_memory_bytes: Annotated[int, Field(ge=1 << 20)] | None = None
+    tensor_parallel_size: Parts = 1
+    pipeline_parallel_size: Parts = 1
+    gpu_memory_utilization: MemoryShare = 0.9
+    kv_cache_memory_bytes: KvBytes | None = None
     speculative: Speculative | None = None
     max_loras: Annotated[int, Field(ge=1, le=256)] = 4
     max_lora_rank: Annotated[int, Field(ge=8, le=512)] = 16
@@ -94,13 +57,38 @@ class EngineSettings(Section):
     reasoning_parser: str | None = None
     chat_template: str | None = None
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
-    cpus: Annotated[float, Field(gt=0, le=256)] | None = None
+    cpus: Cpus | None = None
     extra: dict[str, JsonValue] = Field(default_factory=dict)
 
     @property
     def ranks(self) -> int:
         """Worker processes of one replica; on GPUs each has one of them."""
         return self.tensor_parallel_size * self.pipeline_parallel_size
+
+
+class GroupSettings(Section):
+    """The engine settings that a group has of its own; None: the model's. `extra` replaces the model's.
+
+    What a client can notice (parsers, chat template, adapters, seed) is the model's alone, so that it does not matter
+    which group answers.
+    """
+
+    dtype: Dtype | None = None
+    quantization: Quantization | None = None
+    kv_cache_dtype: KvDtype | None = None
+    max_model_len: Context | None = None
+    max_num_seqs: Sequences | None = None
+    max_num_batched_tokens: StepTokens | None = None
+    chunked_prefill: bool | None = None
+    prefix_caching: bool | None = None
+    enforce_eager: bool | None = None
+    tensor_parallel_size: Parts | None = None
+    pipeline_parallel_size: Parts | None = None
+    gpu_memory_utilization: MemoryShare | None = None
+    kv_cache_memory_bytes: KvBytes | None = None
+    speculative: Speculative | None = None
+    cpus: Cpus | None = None
+    extra: dict[str, JsonValue] | None = None
 
 
 class Health(Section):
@@ -131,6 +119,26 @@ class ReplicasSpec(Section):
         return self
 
 
+class Group(Section):
+    """A group of replicas of a model that are equal: of one pool in each region, with one set of engine settings
+    (`docs/groups.md`).
+
+    What is None is the model's. `settings` overrides single engine settings; `simulated`, `replicas`, `autoscaling` and
+    `start` replace the model's sections whole.
+    """
+
+    name: Name
+    regions: tuple[Name, ...] | None = None
+    pool: Name | None = None
+    source: str | None = None
+    settings: GroupSettings = GroupSettings()
+    simulated: Simulated | None = None
+    replicas: ReplicasSpec | None = None
+    autoscaling: Autoscaling | None = None
+    start: StartSeconds | None = None
+
+
+_OF_A_GROUP = ("regions", "pool", "source", "simulated", "replicas", "autoscaling", "start")
 _CPUS = {"vllm": 1.0, "simulated": 0.01}
 """Cores that Ray reserves for a replica by default. A simulated replica sleeps most of the time
 (`docs/simulator.md`)."""
@@ -146,6 +154,10 @@ class Model(Section):
     replaces the cluster's section for this model. `step_log` (a folder) gets a file a replica with a line for each step
     of its engine: what `raylane calibrate` fits the costs of steps from. `start`: how long each phase of a start takes,
     where that is known before one was seen.
+
+    `groups`: kinds of replicas that serve the model together; without any it has one, named `group`. `lanes`: the
+    groups that serve a lane, by the lane's name, in the order in which they are tried; all groups for a lane that is
+    not named. A `view` is the model as one group runs it: with the group's settings, and without `groups`.
     """
 
     name: ModelName
@@ -163,6 +175,9 @@ class Model(Section):
     adapters: tuple[LoraAdapter, ...] = ()
     step_log: str | None = None
     start: StartSeconds | None = None
+    groups: tuple[Group, ...] = ()
+    lanes: dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    group: Name = DEFAULT_GROUP
 
     @field_validator("step_log")
     @classmethod
@@ -171,41 +186,42 @@ class Model(Section):
 
     @model_validator(mode="after")
     def _is_what_it_says(self) -> "Model":
-        marked = self.name.endswith(NAME_MARK)
-        if self.engine == "vllm":
-            if self.simulated is not None:
-                raise ValueError(
-                    "engine = 'vllm' with a `simulated` section: set `engine: simulated`, or remove the section"
-                )
-            if marked:
-                raise ValueError(
-                    f"name = {self.name!r}: allowed: a name that does not end in {NAME_MARK}; only simulated engines "
-                    "have that ending"
-                )
-            if self.load == "stream" and not self.source.startswith(("s3://", "/", "./", "../", "~")):
-                raise ValueError(
-                    f"load = 'stream' with source = {self.source!r}: allowed: an s3:// prefix or a local folder; else "
-                    "load: cache"
-                )
-            return self
-        if self.simulated is None:
-            raise ValueError(
-                "engine = 'simulated' without a `simulated` section: add the section; it must name a cost file "
-                "(`costs`)"
-            )
-        if not marked:
-            raise ValueError(f"name = {self.name!r}: allowed: for a simulated engine, a name that ends in {NAME_MARK}")
-        for key, given in (
-            ("task: embed", self.task == "embed"),
-            ("adapters", self.adapters),
-            ("settings.speculative", self.settings.speculative),
-        ):
-            if given:
-                raise ValueError(
-                    f"{key}: not supported with engine = 'simulated', which generates text without adapters or drafts; "
-                    "remove it"
-                )
+        _check_engine(self)
+        names = [group.name for group in self.groups]
+        for group in self.groups:
+            if names.count(group.name) > 1:
+                raise ValueError(f"groups.name: {group.name!r} appears twice; names must be unique")
+            try:
+                _check_engine(self.view(group))
+            except ValueError as error:
+                raise ValueError(f"groups.{group.name}: {error}") from None
+        if self.groups and self.group != DEFAULT_GROUP:
+            raise ValueError(f"group = {self.group!r}: allowed only without `groups`, which have names of their own")
+        if self.lanes and not self.groups:
+            raise ValueError("lanes: allowed only with `groups`; it says which of them serve a lane")
         return self
+
+    def view(self, group: Group) -> "Model":
+        """The model as that group runs it."""
+        given = {name: value for name in _OF_A_GROUP if (value := getattr(group, name)) is not None}
+        settings = self.settings.model_copy(update={name: value for name, value in group.settings if value is not None})
+        one = {"settings": settings, "group": group.name, "groups": (), "lanes": {}}
+        return self.model_copy(update={**given, **one})
+
+    @property
+    def views(self) -> tuple["Model", ...]:
+        """One view for each group; a model without groups is its own view."""
+        return tuple(self.view(group) for group in self.groups) or (self,)
+
+    @property
+    def group_key(self) -> str:
+        """What names the replicas of a view: the model's name, with `@GROUP` where the group is not the default."""
+        return self.name if self.group == DEFAULT_GROUP else f"{self.name}@{self.group}"
+
+    @property
+    def where(self) -> str:
+        """Where the spec speaks of the view, for messages."""
+        return f"models.{self.name}" if self.group == DEFAULT_GROUP else f"models.{self.name}.groups.{self.group}"
 
     @property
     def cpus(self) -> float:
@@ -224,9 +240,49 @@ class Model(Section):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Where all its files come from: its own, its adapters', its draft's. A simulated model has none."""
+        """Where all its files come from: its own, its adapters', its draft's; its groups', too. A simulated model has
+        none."""
+        if self.groups:
+            return tuple(dict.fromkeys(source for view in self.views for source in view.sources))
         if self.simulated is not None:
             return ()
         speculative = self.settings.speculative
         draft = () if speculative is None or speculative.model is None else (speculative.model,)
         return (self.source, *(adapter.source for adapter in self.adapters), *draft)
+
+
+def _check_engine(model: Model) -> None:
+    """Raises ValueError where keys contradict the engine."""
+    marked = model.name.endswith(NAME_MARK)
+    if model.engine == "vllm":
+        if model.simulated is not None:
+            raise ValueError(
+                "engine = 'vllm' with a `simulated` section: set `engine: simulated`, or remove the section"
+            )
+        if marked:
+            raise ValueError(
+                f"name = {model.name!r}: allowed: a name that does not end in {NAME_MARK}; only simulated engines "
+                "have that ending"
+            )
+        if model.load == "stream" and not model.source.startswith(("s3://", "/", "./", "../", "~")):
+            raise ValueError(
+                f"load = 'stream' with source = {model.source!r}: allowed: an s3:// prefix or a local folder; else "
+                "load: cache"
+            )
+        return
+    if model.simulated is None:
+        raise ValueError(
+            "engine = 'simulated' without a `simulated` section: add the section; it must name a cost file (`costs`)"
+        )
+    if not marked:
+        raise ValueError(f"name = {model.name!r}: allowed: for a simulated engine, a name that ends in {NAME_MARK}")
+    for key, given in (
+        ("task: embed", model.task == "embed"),
+        ("adapters", model.adapters),
+        ("settings.speculative", model.settings.speculative),
+    ):
+        if given:
+            raise ValueError(
+                f"{key}: not supported with engine = 'simulated', which generates text without adapters or drafts; "
+                "remove it"
+            )

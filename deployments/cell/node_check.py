@@ -49,7 +49,7 @@ def paths_on_nodes(model: Model, spec: ClusterSpec) -> dict[str, str]:
         **{f"adapters.{adapter.name}.source": adapter.source for adapter in model.adapters},
     }
     return {
-        f"models.{model.name}.{key}": path
+        f"{model.where}.{key}": path
         for key, path in named.items()
         if path is not None and path.startswith(("/", "~")) and "\n" not in path
     }
@@ -95,7 +95,7 @@ def node_problems(
     """
     if not any(node.is_head for node in nodes):
         return ["the cluster has no living head"]
-    models = [model for model in spec.models if region in spec.regions_of(model)]
+    models = spec.views_in(region)
     used = [node for node in nodes if node.is_head or is_in_pool(node.labels, *(pool.name for pool in region.pools))]
     problems = [problem for node in used for problem in _problems_of(spec, region, expected, models, node)]
     if len(nodes) > 1:
@@ -137,7 +137,9 @@ def _problems_of(
 def _pools_without_nodes(
     spec: ClusterSpec, region: Region, models: Sequence[Model], nodes: Sequence[CellNode]
 ) -> list[str]:
-    users = {spec.pool_of(model, region).name: f"model {model.name}" for model in models if spec.min_replicas(model)}
+    users = {
+        spec.pool_of(model, region).name: f"model {model.group_key}" for model in models if spec.min_replicas(model)
+    }
     if spec.gateway.pool is not None:
         users.setdefault(spec.gateway.pool, "the gateways")
     labels = ", ".join(f"{node.address}: {node.labels.get(POOL, 'none')}" for node in nodes)

@@ -18,7 +18,7 @@ from planning.fit.verdict import Fit, fit
 class ModelFit:
     """One model on one pool's GPUs (`place`): `fit`, or `unknown`, the reason why there is none.
 
-    `left_out`: what the figures do not count.
+    `model` names a group of a model with groups, too (`MODEL@GROUP`). `left_out`: what the figures do not count.
     """
 
     model: str
@@ -59,8 +59,8 @@ COLUMNS = (
 
 
 def fits(spec: ClusterSpec) -> Iterator[ModelFit]:
-    """Each model that an engine runs, on each GPU type that it may run on."""
-    for model in spec.models:
+    """Each model (each of its groups) that an engine runs, on each GPU type that it may run on."""
+    for model in spec.views_in():
         seen = set()
         for region in spec.regions_of(model):
             accelerator = spec.pool_of(model, region).accelerator
@@ -78,12 +78,12 @@ def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
         gpu = spec.hardware.gpu_named(accelerator)
         found = fit(read_architecture(config_of(model)), settings_of(model), gpu)
     except (ValueError, ArtifactError) as error:
-        return ModelFit(model.name, place, unknown=str(error))
+        return ModelFit(model.group_key, place, unknown=str(error))
     speculative = model.settings.speculative
     left_out = (["LoRA adapters"] if model.adapters else []) + (
         ["the draft model"] if speculative and speculative.model else []
     )
-    return ModelFit(model.name, place, found, left_out=tuple(left_out))
+    return ModelFit(model.group_key, place, found, left_out=tuple(left_out))
 
 
 def settings_of(model: Model) -> FitSettings:

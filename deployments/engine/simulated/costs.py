@@ -16,11 +16,11 @@ def read_costs(model: Model) -> CostFile:
         desired, known = getattr(settings, key), getattr(engine, key)
         if desired != known:
             raise CostFileError(
-                f"models.{model.name}.settings.{key} = {desired}: allowed: {known}, as in its cost file "
+                f"{model.where}.settings.{key} = {desired}: allowed: {known}, as in its cost file "
                 f"{model.simulated.costs}"
             )
     if settings.max_model_len > engine.kv_tokens:
-        reported = f"models.{model.name}.settings.max_model_len = {settings.max_model_len}"
+        reported = f"{model.where}.settings.max_model_len = {settings.max_model_len}"
         raise CostFileError(
             f"{reported}: allowed: at most the {engine.kv_tokens} KV tokens of its cost file {model.simulated.costs}"
         )
@@ -30,10 +30,10 @@ def read_costs(model: Model) -> CostFile:
 def cost_problems(spec: ClusterSpec) -> list[str]:
     """What is wrong with the cost files of a spec's simulated models on this machine."""
     problems = []
-    for model in spec.models:
-        if model.simulated is not None:
+    for view in spec.views_in():
+        if view.simulated is not None:
             try:
-                read_costs(model)
+                read_costs(view)
             except CostFileError as error:
                 problems.append(str(error))
     return problems
