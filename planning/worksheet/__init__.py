@@ -1,0 +1,40 @@
+"""The worksheet: what `raylane plan` is asked for. One YAML file, read and checked; see docs/planning.md."""
+
+from planning.worksheet.demand import DemandStream, Growth, RegionRate, StreamSlo, TokenLengths, TraceSource
+from planning.worksheet.load import WorksheetError, load_worksheet, parse_worksheet
+from planning.worksheet.sheet import (
+    GpuPrice,
+    GpuQuota,
+    GroupCandidate,
+    Headroom,
+    ModelConfig,
+    PriceKinds,
+    SpotPrices,
+    Survival,
+    TokenOffer,
+    TransferSizes,
+    Worksheet,
+)
+
+__all__ = [
+    "DemandStream",
+    "GpuPrice",
+    "GpuQuota",
+    "GroupCandidate",
+    "Growth",
+    "Headroom",
+    "ModelConfig",
+    "PriceKinds",
+    "RegionRate",
+    "SpotPrices",
+    "StreamSlo",
+    "Survival",
+    "TokenLengths",
+    "TokenOffer",
+    "TraceSource",
+    "TransferSizes",
+    "Worksheet",
+    "WorksheetError",
+    "load_worksheet",
+    "parse_worksheet",
+]
