@@ -26,7 +26,7 @@ class Survival(Section):
     replica_failures: Annotated[int, Field(ge=0, le=100)] = 0
 
 
-class Headroom(Section):
+class HeadroomShare(Section):
     """`spare_share`: of a replica's highest rate at the SLOs, the share that is kept free for bursts within an hour and
     errors of the forecast."""
 
@@ -141,7 +141,7 @@ class Worksheet(Section):
     time_zone: str = "UTC"
     demand: Annotated[tuple[DemandStream, ...], Field(min_length=1, max_length=200)]
     survive: Survival = Survival()
-    headroom: Headroom = Headroom()
+    headroom: HeadroomShare = HeadroomShare()
     prices: PriceKinds = PriceKinds()
     gpu_prices: tuple[GpuPrice, ...] = ()
     quotas: tuple[GpuQuota, ...] = ()
