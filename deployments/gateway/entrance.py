@@ -55,6 +55,7 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/detokenize": Access.KEY,
         "/metrics": Access.SECRET,
         "/raylane/status": Access.SECRET,
+        "/raylane/traffic": Access.SECRET,
         "/raylane/http_sd": Access.SECRET,
         "/raylane/requests/{request_id:path}": Access.SECRET,
         "/raylane/spec": Access.SECRET,

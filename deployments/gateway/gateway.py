@@ -45,6 +45,7 @@ from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.peers import Peers
 from deployments.gateway.operators.shadow_page import ShadowExchange, ShadowPage
 from deployments.gateway.operators.status import Status
+from deployments.gateway.operators.traffic_page import TrafficPage
 from deployments.gateway.own_page import build_cell_app
 from deployments.gateway.pages import OwnPages
 from deployments.gateway.replica_loss import DepartureReporter
@@ -54,9 +55,10 @@ from deployments.openai.endpoints import ENDPOINTS
 from deployments.ownership.owner_tracker import OwnerTracker
 from deployments.scheduling import Binding, SchedulingPolicy, Snapshot
 from deployments.scheduling.policy import binding_of, policy_of
-from deployments.telemetry.journal import Journal, Later, Recent
+from deployments.telemetry.journal import Later, Recent, journal_of
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import LoopLag, RecentTtfts, RequestMetrics
+from deployments.traffic.recorder import TRAFFIC_FILE, TrafficRecorder
 
 log = logging.getLogger("raylane.gateway")
 
@@ -82,13 +84,10 @@ class Gateway:
         metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         ttfts = RecentTtfts(model.name for model in models)
         self._logs = Logs()
-        self._journal = Journal(
-            run_dir / "logs" / "access.jsonl" if settings.access_log else None,
-            Path(settings.trace_file) if settings.trace_file else None,
-            self._logs,
-        )
+        self._journal = journal_of(settings, run_dir, self._logs)
+        self._traffic = TrafficRecorder(run_dir / TRAFFIC_FILE, home.name, self._logs.named("traffic"))
         self._recent = Recent()
-        self._closed = Later(metrics.observe, ttfts.observe, self._journal.write, self._recent.add)
+        self._closed = Later(metrics.observe, ttfts.observe, self._journal.write, self._traffic.add, self._recent.add)
         self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add, secret)
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
         self.feeds = Feeds(
@@ -165,8 +164,9 @@ class Gateway:
         """The gateway's own pages, at both its addresses."""
         operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, self._apply)
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
-        shadow = ShadowPage(self.service, self._announced, self._exchange)
-        return [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow.route()]
+        shadow = ShadowPage(self.service, self._announced, self._exchange).route()
+        traffic = TrafficPage(self._traffic.store, self.service, self.peers).route()
+        return [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow, traffic]
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""
@@ -181,9 +181,10 @@ class Gateway:
             )
         await self._server.start()
         self._joining = asyncio.create_task(self._membership.run())
+        count = self._traffic.run()
         self._tasks = [
             asyncio.create_task(work)
-            for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run())
+            for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run(), count)
         ]
 
     async def stop(self) -> None:
@@ -219,6 +220,7 @@ class Gateway:
         self.service.closing.flush()
         self._closed.flush()
         self._journal.close()
+        await asyncio.to_thread(self._traffic.flush)
         await self._session.close()
 
     @property

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from cluster.spec import GatewaySpec
 from deployments.protocol import Finished, FirstTokens
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LineLog, Logs
@@ -116,6 +117,13 @@ class Journal:
         for log in (self._access, self._trace):
             if log is not None:
                 log.close()
+
+
+def journal_of(settings: GatewaySpec, run_dir: Path, logs: Logs) -> Journal:
+    """The journal that the spec asks for; `run_dir` gets the access log."""
+    access_log = run_dir / "logs" / "access.jsonl" if settings.access_log else None
+    trace_file = Path(settings.trace_file) if settings.trace_file else None
+    return Journal(access_log, trace_file, logs)
 
 
 KEPT = 2_000

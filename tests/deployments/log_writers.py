@@ -25,6 +25,8 @@ from deployments.scheduling.replay import replay
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth, Logs
+from deployments.traffic.counts import Period
+from deployments.traffic.recorder import TrafficRecorder
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
 from tests.deployments.scheduling.world import POLICY, make_request
 
@@ -266,6 +268,40 @@ class DeparturesOnDisk:
         pass
 
 
+class Traffic:
+    """Adds with the next write what could not be written."""
+
+    raises = False
+
+    def __init__(self, folder: Path) -> None:
+        self.health = LogHealth("traffic")
+        self.unix_s = 0.0
+        self.recorder = TrafficRecorder(folder / "traffic.sqlite", "eu", self.health, lambda: self.unix_s)
+        self.written = 0
+
+    def write(self) -> None:
+        for tenant in range(20):
+            ledger = ended_ledger()
+            ledger.submitted_s, ledger.traffic_class, ledger.tenant = 1.5, "batch", f"tenant {tenant} {self.written}"
+            self.recorder.add(ledger)
+        self.unix_s += 1.0
+        self.written += 20
+        self.recorder.flush()
+
+    def failing(self) -> bool:
+        return self.health.error is not None
+
+    def check(self, gaps: bool) -> None:
+        found = self.recorder.store.read(Period.HOUR)
+        assert sum(counts.requests for counts in found.counts.values()) == self.written - self.removed
+        assert self.health.lost_lines == 0
+
+    removed = 0
+
+    def close(self) -> None:
+        pass
+
+
 WRITERS: dict[str, Callable[[Path], Writer]] = {
     "decisions": Decisions,
     "scaling": Scaling,
@@ -277,5 +313,6 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "epochs": Epochs,  # type: ignore[dict-item]
     "gateways": Gateways,  # type: ignore[dict-item]
     "departure_tracker": DeparturesOnDisk,
+    "traffic": Traffic,
 }
 """Every file that a gateway, a replica, the directory or the controller goes on writing to."""

@@ -1,0 +1,250 @@
+"""The counts of one stretch of traffic, and how they add up. Pure.
+
+Lengths are counted in logarithmic buckets, eight for each doubling:
+
+    bucket(n) = ceil(8 * log2(n)),    which holds 2^((b-1)/8) < n <= 2^(b/8) tokens
+
+A bucket is 9 % wide: a length that is read from it is at most 9 % off, its middle 4.5 %. A power of two is always the
+upper edge of a bucket. Sums are exact. What two stretches, gateways or nodes counted is added, and nothing is lost.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+PER_OCTAVE = 8
+
+
+class Period(IntEnum):
+    """The length of a stretch, in seconds. A stretch begins at a multiple of it (unix time)."""
+
+    MINUTE = 60
+    HOUR = 3_600
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Whose requests: `tenant` is empty for clients without a key, and where tenants are counted together."""
+
+    model: str
+    traffic_class: str
+    region: str
+    tenant: str = ""
+
+
+def bucket_of(tokens: int) -> int:
+    """The bucket of a length; lengths of 0 and 1 share the first."""
+    return math.ceil(PER_OCTAVE * math.log2(tokens)) if tokens > 1 else 0
+
+
+def edges_of(bucket: int) -> tuple[float, float]:
+    """A bucket holds lengths above the first and up to the second (tokens)."""
+    return (0.0, 1.0) if bucket <= 0 else (2 ** ((bucket - 1) / PER_OCTAVE), 2 ** (bucket / PER_OCTAVE))
+
+
+@dataclass(slots=True)
+class LengthCounts:
+    """How many lengths there were in each bucket, and their exact sum (tokens)."""
+
+    tokens: int = 0
+    buckets: Counter[int] = field(default_factory=Counter)
+
+    def __len__(self) -> int:
+        return self.buckets.total()
+
+    @property
+    def mean(self) -> float:
+        """In tokens; 0 without any."""
+        return self.tokens / len(self) if self.buckets else 0.0
+
+    def add(self, tokens: int) -> None:
+        """One more length."""
+        self.tokens += tokens
+        self.buckets[bucket_of(tokens)] += 1
+
+    def merge(self, other: "LengthCounts") -> None:
+        """Adds another stretch's."""
+        self.tokens += other.tokens
+        self.buckets.update(other.buckets)
+
+    def square_sum(self) -> float:
+        """The sum of squares (tokens^2), each length taken as its bucket's middle; within 9 %."""
+        return sum(count * _middle(bucket) ** 2 for bucket, count in self.buckets.items())
+
+    def above(self, tokens: float) -> float:
+        """How many are longer. Within the bucket of `tokens` they are taken as evenly spread."""
+        edge = bucket_of(math.ceil(tokens))
+        low, high = edges_of(edge)
+        part = (high - tokens) / (high - low)
+        return sum(count for bucket, count in self.buckets.items() if bucket > edge) + part * self.buckets[edge]
+
+    def quantile(self, share: float) -> float:
+        """The length that this share of them does not exceed (tokens), within 9 %. Raises ValueError without any."""
+        left = share * len(self)
+        for bucket in sorted(self.buckets):
+            count = self.buckets[bucket]
+            if left <= count:
+                low, high = edges_of(bucket)
+                return low + (high - low) * left / count if low else high
+            left -= count
+        if not self.buckets:
+            raise ValueError("no length was counted; allowed: at least one")
+        return edges_of(max(self.buckets))[1]
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "tokens": self.tokens,
+            "buckets": {str(bucket): self.buckets[bucket] for bucket in sorted(self.buckets)},
+        }
+
+
+def _middle(bucket: int) -> float:
+    low, high = edges_of(bucket)
+    return math.sqrt(low * high) if low else high
+
+
+@dataclass(slots=True)
+class TrafficCounts:
+    """The requests of a stream that ended in a stretch.
+
+    `finished` ones have an engine's statistics; their `prompt` and `output` lengths are those of one sequence, and
+    `cached_tokens` of all their `prompt_tokens` came from the prefix cache. `rejected` ones were turned away, or waited
+    too long, and reached no engine. The rest were cancelled, or failed.
+    """
+
+    requests: int = 0
+    finished: int = 0
+    rejected: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    prompt: LengthCounts = field(default_factory=LengthCounts)
+    output: LengthCounts = field(default_factory=LengthCounts)
+
+    def finish(self, prompt_tokens: int, cached_tokens: int, output_tokens: int, sequences: int = 1) -> None:
+        """A request's statistics, over all its sequences."""
+        self.finished += 1
+        self.prompt_tokens += prompt_tokens
+        self.cached_tokens += cached_tokens
+        self.output_tokens += output_tokens
+        self.prompt.add(round(prompt_tokens / sequences))
+        self.output.add(round(output_tokens / sequences))
+
+    def merge(self, other: "TrafficCounts") -> None:
+        """Adds another stretch's."""
+        for name in _NUMBERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.prompt.merge(other.prompt)
+        self.output.merge(other.output)
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return {**numbers, "prompt": self.prompt.record(), "output": self.output.record()}
+
+
+_NUMBERS = ("requests", "finished", "rejected", "prompt_tokens", "cached_tokens", "output_tokens")
+
+
+def counts_from(record: Mapping[str, Any]) -> TrafficCounts:
+    """The counts that `record` tells of. Raises ValueError that names what is wrong."""
+    try:
+        numbers = {name: _count(name, record[name]) for name in _NUMBERS}
+        return TrafficCounts(**numbers, prompt=_lengths("prompt", record), output=_lengths("output", record))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"no counts of traffic: {type(error).__name__}: {error}") from error
+
+
+def _lengths(name: str, record: Mapping[str, Any]) -> LengthCounts:
+    found = record[name]
+    buckets = {int(bucket): _count(f"{name}.buckets", count) for bucket, count in found["buckets"].items()}
+    return LengthCounts(_count(f"{name}.tokens", found["tokens"]), Counter(buckets))
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} = {value!r}: allowed: a whole number that is not negative")
+    return value
+
+
+@dataclass(slots=True)
+class Stretches:
+    """TrafficCounts by period, beginning (unix seconds) and stream; and for how many seconds each stretch was watched.
+
+    Where several gateways watch at once, their seconds add up to more than the stretch has: `watched_s` says so.
+    """
+
+    counts: dict[tuple[Period, int, Stream], TrafficCounts] = field(default_factory=dict)
+    seconds: dict[tuple[Period, int], float] = field(default_factory=dict)
+
+    def of(self, period: Period, unix_s: float, stream: Stream) -> TrafficCounts:
+        """The counts of the stretch in which that time lies; new where nothing was counted yet."""
+        key = (period, begin_of(period, unix_s), stream)
+        found = self.counts.get(key)
+        if found is None:
+            found = self.counts[key] = TrafficCounts()
+        return found
+
+    def watch(self, from_unix_s: float, to_unix_s: float) -> None:
+        """Somebody counted from one time to the other (of the day)."""
+        for period in Period:
+            at_s = from_unix_s
+            while at_s < to_unix_s:
+                begin = begin_of(period, at_s)
+                until_s = min(to_unix_s, begin + period)
+                self.seconds[period, begin] = self.seconds.get((period, begin), 0.0) + until_s - at_s
+                at_s = until_s
+
+    def watched_s(self, period: Period, begin: int) -> float:
+        """For how long at least one gateway counted in that stretch (seconds), if gateways overlap as far as they
+        can."""
+        return min(float(period), self.seconds.get((period, begin), 0.0))
+
+    def merge(self, other: "Stretches") -> None:
+        """Adds what another gateway or node counted."""
+        for (period, begin, stream), counts in other.counts.items():
+            self.of(period, begin, stream).merge(counts)
+        for key, seconds in other.seconds.items():
+            self.seconds[key] = self.seconds.get(key, 0.0) + seconds
+
+    def begins(self, period: Period) -> list[int]:
+        """When its stretches begin, ascending (unix seconds)."""
+        return sorted({begin for one, begin in self.seconds if one is period} | {key[1] for key in self._of(period)})
+
+    def streams(self) -> list[Stream]:
+        """Of all stretches, in the order of their names."""
+        found = {stream for _, _, stream in self.counts}
+        return sorted(found, key=lambda one: (one.model, one.traffic_class, one.region, one.tenant))
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        counts = [
+            [int(period), begin, one.model, one.traffic_class, one.region, one.tenant, found.record()]
+            for (period, begin, one), found in self.counts.items()
+        ]
+        return {"counts": counts, "watched": [[int(period), begin, s] for (period, begin), s in self.seconds.items()]}
+
+    def _of(self, period: Period) -> Iterable[tuple[Period, int, Stream]]:
+        return (key for key in self.counts if key[0] is period)
+
+
+def stretches_from(record: Mapping[str, Any]) -> Stretches:
+    """What `record` tells of. Raises ValueError."""
+    found = Stretches()
+    try:
+        for period, begin, model, traffic_class, region, tenant, counts in record["counts"]:
+            found.of(Period(period), begin, Stream(model, traffic_class, region, tenant)).merge(counts_from(counts))
+        for period, begin, seconds in record["watched"]:
+            found.seconds[Period(period), int(begin)] = float(seconds)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no counts of traffic: {type(error).__name__}: {error}") from error
+    return found
+
+
+def begin_of(period: Period, unix_s: float) -> int:
+    """When the stretch begins in which that time lies (unix seconds)."""
+    return int(unix_s // period) * int(period)
