@@ -14,6 +14,7 @@ from autoscaling.policies.registry import PolicyChoice
 from autoscaling.policies.settings import Value
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
+from autoscaling.scaler.schedule import Schedule, ScheduledBounds
 from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
 from cluster.spec import PolicySpec as SpecPolicy
 from deployments.engine_model.cost_file import CostFile, read_cost_file
@@ -48,7 +49,7 @@ class ScalingSetup:
 
     def autoscaler(self) -> Autoscaler:
         """A new autoscaler. Raises ValueError that names the policy, the setting and what is allowed."""
-        return Autoscaler(self.policy.make(self.replica_profile), self.bounds)
+        return Autoscaler(self.policy.make(self.replica_profile), self.bounds, self.replica_profile.start_up_s)
 
 
 def setup_of(
@@ -160,7 +161,16 @@ def _bounds(scaling: Autoscaling, model: Model, pool: Pool) -> Bounds:
         unresponsive_s=scaling.unresponsive_s,
         unschedulable_s=scaling.unschedulable_s,
         retry_s=scaling.retry_s,
+        schedule=_schedule(model),
     )
+
+
+def _schedule(model: Model) -> Schedule | None:
+    given = model.replicas.schedule
+    if given is None:
+        return None
+    entries = (ScheduledBounds(one.name, one.weekdays, *one.span_min, one.min, one.max) for one in given.entries)
+    return Schedule(given.time_zone, tuple(entries))
 
 
 def _ceiling(scaling: Autoscaling, model: Model, pool: Pool) -> int | None:

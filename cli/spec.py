@@ -54,6 +54,9 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
         for model in cluster.models:
             if model.groups and region in cluster.regions_of(model):
                 console.print(f"  {model.name}: lanes {_lanes(cluster.lane_groups(model, region))} in {region.name}")
+    for view in cluster.views_in():
+        if (schedule := view.replicas.schedule) is not None:
+            console.print(f"  {view.group_key}: replicas by schedule, {escape(schedule.in_words())}")
     console.print(f"[green]{escape(str(file))} is a usable spec[/] (cluster {cluster.name!r})")
 
 

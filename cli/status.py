@@ -122,8 +122,10 @@ def scaling_line(model: dict[str, Any]) -> str:
     alarms = f", [red]{escape(', '.join(state['alarms']))}[/]" if state["alarms"] else ""
     if state["overdue_s"] is not None:
         alarms += f", [red]no decision for {shown_span(state['overdue_s'])}[/]"
+    entry = state.get("scheduled")
+    reason = escape(state["reason"] + (f": {entry}" if entry else ""))
     return (
-        f"[not bold]autoscaler: {state['requested']} requested ({escape(state['reason'])}), {state['applied']} "
+        f"[not bold]autoscaler: {state['requested']} requested ({reason}), {state['applied']} "
         f"applied{starting}{alarms}[/]"
     )
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from autoscaling.explain.moments import DecisionMoment, Lever, levers, unbound
-from autoscaling.scaler.decision import Bounds, ScalingDecision
+from autoscaling.scaler.decision import Bounds, Limit, ScalingDecision
 
 
 def words(decision: ScalingDecision, bounds: Bounds) -> str:
@@ -29,7 +29,9 @@ def _reason(decision: ScalingDecision, bounds: Bounds) -> str:
         if decision.desired is not None
         else "the policy was not asked"
     )
-    return f"{desired}; {decision.limit.sentence.format(decision=decision, bounds=bounds)}"
+    by_schedule = decision.limit in (Limit.SCHEDULED_MIN, Limit.SCHEDULED_MAX)
+    entry = f"; replicas.schedule bounds it ({decision.scheduled})" if decision.scheduled and not by_schedule else ""
+    return f"{desired}{entry}; {decision.limit.sentence.format(decision=decision, bounds=bounds)}"
 
 
 _UP = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)

@@ -126,7 +126,13 @@ def unbound(moment: DecisionMoment) -> ScalingDecision:
         pair.decide(record.signals, record.controls)
     bounds = pair.scaler.bounds
     pair.scaler.bounds = replace(
-        bounds, minimum=0, maximum=1_000_000, ceiling=None, up_per_min=math.inf, down_per_min=math.inf
+        bounds,
+        minimum=0,
+        maximum=1_000_000,
+        ceiling=None,
+        up_per_min=math.inf,
+        down_per_min=math.inf,
+        schedule=None,
     )
     return pair.decide(last.signals)
 
@@ -204,6 +210,7 @@ def _with_ready(moment: DecisionMoment, more: int) -> ScalingDecision | None:
 def _with_start_up(moment: DecisionMoment, factor: float) -> ScalingDecision | None:
     pair, decision = moment.pair(), None
     pair.scaler.policy.assume_start_up(factor)  # type: ignore[attr-defined]
+    pair.scaler.follower.assume_start_up(factor)
     for record in moment.records:
         decision = pair.decide(record.signals, record.controls)
     return decision

@@ -48,7 +48,7 @@ def patched(old: Any, change: Any) -> Any:
     return new
 
 
-SCHEMA = 6
+SCHEMA = 7
 Tree = list[Any]
 
 _COUNTS = ("finished", "finished_work", "counted", "output_tokens")
@@ -144,13 +144,14 @@ def decision_tree(decision: ScalingDecision, with_terms: bool) -> Tree:
         None if decision.limit is None else decision.limit.value,
         decision.error,
         None if decision.concern is None else decision.concern.value,
+        decision.scheduled,
         [[name, value] for name, value in decision.terms.items()] if with_terms else None,
     ]
 
 
 def decision_from(tree: Tree, signals: Signals) -> ScalingDecision:
     """With no terms where none were written. Raises ValueError or TypeError."""
-    requested, desired, policy_reason, limit, error, concern, terms = tree
+    requested, desired, policy_reason, limit, error, concern, scheduled, terms = tree
     return ScalingDecision(
         signals.at_s,
         signals.applied,
@@ -162,6 +163,7 @@ def decision_from(tree: Tree, signals: Signals) -> ScalingDecision:
         {} if terms is None else dict(terms),
         error,
         None if concern is None else Concern(concern),
+        scheduled,
     )
 
 

@@ -2,7 +2,8 @@
 the same class.
 
     desired   = policy(signals)                                      if it fails, the number stays (POLICY_FAILED)
-    bounded   = within [minimum, min(maximum, ceiling)], held or pinned by an operator, no more than can be scheduled
+    bounded   = within [minimum, min(maximum, ceiling)] of that time of the week (`schedule.py`), held or pinned by an
+                operator, no more than can be scheduled
     requested = bounded, with rate limits over 60 s; no step down while a replica is unresponsive, or a forecast failed
 
 Each failure is a named condition with a safe answer: the applied number stays. The platform may apply another number
@@ -16,6 +17,7 @@ from dataclasses import replace
 
 from autoscaling.policies.policy import Concern, DesiredReplicas, PolicyReason, ScalingPolicy
 from autoscaling.scaler.decision import Bounds, Limit, ScalingDecision
+from autoscaling.scaler.schedule import BoundsInForce, ScheduleFollower
 from autoscaling.signals.signals import Signals
 from deployments.cell.control import Control, ControlKind, in_force
 from deployments.scheduling.replica import ReplicaStatus
@@ -55,11 +57,12 @@ _RATE_SPAN_S = 60.0
 
 
 class Autoscaler:
-    """`bounds` may be replaced at any time."""
+    """`bounds` may be replaced at any time. `start_up_s`: how long a start takes, before one was seen."""
 
-    def __init__(self, policy: ScalingPolicy, bounds: Bounds) -> None:
+    def __init__(self, policy: ScalingPolicy, bounds: Bounds, start_up_s: float = 60.0) -> None:
         self.policy = policy
         self.bounds = bounds
+        self.follower = ScheduleFollower(start_up_s)
         self.failures = 0
         self.foreign_writes = 0
         """How often something else changed the number."""
@@ -108,31 +111,41 @@ class Autoscaler:
         elif self._unresponsive_since_s is None:
             self._unresponsive_since_s = signals.at_s
         self._room.look(signals, self.bounds)
+        if self.bounds.schedule is not None:
+            self.follower.look(signals)
 
     def _limited(self, signals: Signals, desired: DesiredReplicas, controls: tuple[Control, ...]) -> ScalingDecision:
-        number, limit = self._bounded(desired.replicas)
+        bounds = self._bounds_now(signals)
+        number, limit, entry = self._bounded(desired.replicas, bounds)
         commanded, command = self._commanded(number, controls)
         if command is not None:
             number, limit = commanded, command
         maximum = self._room.maximum(signals)
         if maximum is not None and number > max(maximum, signals.applied if limit is Limit.PINNED else 0):
-            number, limit = max(maximum, min(self.bounds.minimum, number)), Limit.UNSCHEDULABLE
+            number, limit = max(maximum, min(bounds.minimum, number)), Limit.UNSCHEDULABLE
         number, limit = self._rated(signals, number, limit)
-        return self._answer(signals, desired, (number, limit), None)
+        decision = self._answer(signals, desired, (number, limit), None)
+        return decision if entry is None else replace(decision, scheduled=entry)
 
-    def _bounded(self, number: int) -> tuple[int, Limit | None]:
+    def _bounds_now(self, signals: Signals) -> BoundsInForce:
         bounds = self.bounds
+        if bounds.schedule is None:
+            return BoundsInForce(bounds.minimum, bounds.maximum)
+        given, period_s = (bounds.minimum, bounds.maximum), self.policy.period_s
+        return self.follower.bounds(bounds.schedule, given, bounds.up_per_min, period_s, signals)
+
+    def _bounded(self, number: int, bounds: BoundsInForce) -> tuple[int, Limit | None, str | None]:
+        """The number within the bounds, which one decided, and the entry of the schedule that it comes from."""
+        ceiling = self.bounds.ceiling
         if number < bounds.minimum:
-            return bounds.minimum, Limit.MIN_REPLICAS
-        if (
-            bounds.ceiling is not None
-            and number > max(bounds.minimum, bounds.ceiling)
-            and bounds.ceiling <= bounds.maximum
-        ):
-            return max(bounds.minimum, bounds.ceiling), Limit.COST_CEILING
+            entry = bounds.minimum_by
+            return bounds.minimum, Limit.MIN_REPLICAS if entry is None else Limit.SCHEDULED_MIN, entry
+        if ceiling is not None and number > max(bounds.minimum, ceiling) and ceiling <= bounds.maximum:
+            return max(bounds.minimum, ceiling), Limit.COST_CEILING, None
         if number > bounds.maximum:
-            return bounds.maximum, Limit.MAX_REPLICAS
-        return number, None
+            entry = bounds.maximum_by
+            return bounds.maximum, Limit.MAX_REPLICAS if entry is None else Limit.SCHEDULED_MAX, entry
+        return number, None, None
 
     @staticmethod
     def _commanded(number: int, controls: tuple[Control, ...]) -> tuple[int, Limit | None]:

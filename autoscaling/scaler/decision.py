@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoscaling.policies.policy import Concern, Explained, PolicyReason
+from autoscaling.scaler.schedule import BoundsInForce, Schedule, in_force
 from cluster.spec import Autoscaling
 
 _DEFAULTS = Autoscaling()
@@ -18,7 +19,7 @@ class Bounds:
 
     Facts older than `stale_s` lead to no decision. An unresponsive replica forbids steps down for `unresponsive_s`. A
     replica that could not be scheduled for `unschedulable_s` counts as impossible, and is requested again after
-    `retry_s`.
+    `retry_s`. `schedule`: other bounds than `minimum` and `maximum` at some times of the week.
     """
 
     minimum: int
@@ -30,6 +31,7 @@ class Bounds:
     unresponsive_s: float = _DEFAULTS.unresponsive_s
     unschedulable_s: float = _DEFAULTS.unschedulable_s
     retry_s: float = _DEFAULTS.retry_s
+    schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.minimum <= self.maximum:
@@ -38,6 +40,10 @@ class Bounds:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)}: allowed: above 0")
 
+    def at(self, unix_s: float) -> BoundsInForce:
+        """Those in force at that moment, by the schedule, without what it anticipates."""
+        return in_force(self.schedule, self.minimum, self.maximum, unix_s)
+
 
 class Limit(Explained):
     """Why the number is not the policy's, or why the policy was not asked. The sentences are filled in with a decision
@@ -45,6 +51,8 @@ class Limit(Explained):
 
     MIN_REPLICAS = "min_replicas", "replicas.min is {bounds.minimum}"
     MAX_REPLICAS = "max_replicas", "replicas.max is {bounds.maximum}"
+    SCHEDULED_MIN = "scheduled_min", "replicas.schedule keeps at least {decision.requested} ({decision.scheduled})"
+    SCHEDULED_MAX = "scheduled_max", "replicas.schedule allows at most {decision.requested} ({decision.scheduled})"
     COST_CEILING = "cost_ceiling", "autoscaling.usd_per_hour pays for {bounds.ceiling}"
     UNSCHEDULABLE = "unschedulable", "there is room for {decision.requested}: no GPU, quota or node for more"
     """The next attempt is when something changes, or `retry_s` has passed."""
@@ -64,7 +72,8 @@ class Limit(Explained):
 class ScalingDecision:
     """`desired`: the policy's number, for `policy_reason` (None: it was not asked, or failed); `requested`: after all
     limits; `applied`, `ready`: before the decision. `terms`: the policy's quantities. `error`: of a policy that failed.
-    `concern`: what no number of replicas solves, according to the policy.
+    `concern`: what no number of replicas solves, according to the policy. `scheduled`: the entry of the schedule that
+    changed the policy's number, whatever other limit came after it.
     """
 
     at_s: float
@@ -77,6 +86,7 @@ class ScalingDecision:
     terms: Mapping[str, float]
     error: str | None = None
     concern: Concern | None = None
+    scheduled: str | None = None
 
     @property
     def reason(self) -> str:

@@ -244,6 +244,7 @@ class ModelScaling:
             eta_s,
             alarms,
             self._standing(signals.at_s),
+            decision.scheduled,
         )
 
     def _standing(self, now: float) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ class Shadow:
     """
 
     def __init__(self, policy: ScalingPolicy, bounds: Bounds, replica_profile: ReplicaProfile, active: str) -> None:
-        self.scaler = PacedScaler(Autoscaler(policy, _unhurried(bounds)))
+        self.scaler = PacedScaler(Autoscaler(policy, _unhurried(bounds), replica_profile.start_up_s))
         self._contest = ShadowComparison(active, policy.name, replica_profile)
 
     @property

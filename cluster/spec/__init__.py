@@ -11,6 +11,7 @@ from cluster.spec.kubernetes import KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import DEFAULT_GROUP, EngineSettings, Group, GroupSettings, Health, Model, ReplicasSpec
 from cluster.spec.regions import Deploy, Pool, Region
+from cluster.spec.schedule import BoundsSchedule, ScheduleEntry
 from cluster.spec.starts import Starts, StartSeconds
 from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
 
@@ -21,6 +22,7 @@ __all__ = [
     "AwsDeploy",
     "AwsPool",
     "Backlog",
+    "BoundsSchedule",
     "ClusterSpec",
     "CorsSpec",
     "Deploy",
@@ -43,6 +45,7 @@ __all__ = [
     "ReplicasSpec",
     "RequestLimits",
     "Rollback",
+    "ScheduleEntry",
     "Scheduling",
     "SecretSource",
     "Simulated",

@@ -104,6 +104,11 @@ class ClusterSpec(Section):
                     )
 
     def _check_scaling(self, view: Model) -> None:
+        if self.autoscaling_of(view).policy == "fixed" and view.replicas.schedule is not None:
+            raise ValueError(
+                f"{view.where}.replicas.schedule: bounds for a number that does not change; allowed: with an "
+                "autoscaling.policy other than 'fixed', as `backlog`"
+            )
         if self.autoscaling_of(view).policy != "fixed" and view.replicas.max is None:
             raise ValueError(
                 f"{view.where}.replicas.max: missing; autoscaling.policy = {self.autoscaling_of(view).policy!r} needs "
@@ -187,7 +192,7 @@ class ClusterSpec(Section):
         """With fewer replicas than these a model is not as it should be; 0: it may have none, and is ready all the
         same. Of a model with groups: the sum over them."""
         return sum(
-            view.replicas.count if self.autoscaling_of(view).policy == "fixed" else view.replicas.min
+            view.replicas.count if self.autoscaling_of(view).policy == "fixed" else view.replicas.lowest
             for view in model.views
         )
 

@@ -120,6 +120,13 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def _number(loader: _UniqueKeyLoader, node: yaml.ScalarNode) -> object:
+    """YAML 1.1 reads 18:00 as a number of base 60; here it is a time of day."""
+    return str(node.value) if ":" in node.value else loader.construct_yaml_int(node)
+
+
+_UniqueKeyLoader.add_constructor("tag:yaml.org,2002:int", _number)
+
 _BOUNDS = (
     ("minimum", "at least"),
     ("exclusiveMinimum", "above"),

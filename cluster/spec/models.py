@@ -23,6 +23,7 @@ from cluster.spec.engine import (
     Speculative,
     StepTokens,
 )
+from cluster.spec.schedule import BoundsSchedule
 from cluster.spec.starts import StartSeconds
 
 DEFAULT_GROUP = "default"
@@ -106,17 +107,31 @@ class Health(Section):
 
 class ReplicasSpec(Section):
     """The number of replicas: `count` at the start, and always if the policy is `fixed`. Other policies keep it between
-    `min` (0: none without traffic) and `max`."""
+    `min` (0: none without traffic) and `max`; `schedule`: other bounds at some times of the week, never above `max`."""
 
     count: Annotated[int, Field(ge=0, le=10_000)] = 1
     min: Annotated[int, Field(ge=0, le=10_000)] = 1
     max: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    schedule: BoundsSchedule | None = None
 
     @model_validator(mode="after")
     def _are_in_order(self) -> "ReplicasSpec":
         if self.max is not None and not self.min <= self.count <= self.max:
             raise ValueError(f"count = {self.count}, min = {self.min}, max = {self.max}: allowed: min <= count <= max")
+        for entry in () if self.schedule is None else self.schedule.entries:
+            lowest, highest = self.min if entry.min is None else entry.min, self.max if entry.max is None else entry.max
+            if highest is not None and not lowest <= highest <= (self.max or highest):
+                raise ValueError(
+                    f"schedule.entries.{entry.name}: min = {lowest}, max = {highest} with `replicas.max` = {self.max}: "
+                    "allowed: min <= max <= replicas.max (what an entry does not give is as in `replicas`)"
+                )
         return self
+
+    @property
+    def lowest(self) -> int:
+        """The lowest `min` at any time of the week."""
+        entries = () if self.schedule is None else self.schedule.entries
+        return min([self.min, *(entry.min for entry in entries if entry.min is not None)])
 
 
 class Group(Section):

@@ -20,7 +20,8 @@ class ScalingState:
     asked for before, `ready` how many of them take work, `starting` how many are not there yet, or are on their way out
     by an operator's order; the rest is cordoned or unresponsive. `start_up_eta_s`: in how many seconds, from
     `at_unix_s`, the next replica that starts should be ready; None: none starts, or nobody knows. `alarms`: what is
-    wrong, by kinds of a closed set. `shadow`: what a second policy would have done, in its own words.
+    wrong, by kinds of a closed set. `shadow`: what a second policy would have done, in its own words. `scheduled`: the
+    entry of `replicas.schedule` that bounds the number now.
     """
 
     model: str
@@ -33,6 +34,7 @@ class ScalingState:
     start_up_eta_s: float | None = None
     alarms: tuple[str, ...] = ()
     shadow: Mapping[str, Any] = field(default_factory=dict)
+    scheduled: str | None = None
 
     @property
     def ready_unix_s(self) -> float | None:
@@ -47,7 +49,8 @@ class ScalingState:
         return not same_start or self._reported() != other._reported()
 
     def _reported(self) -> tuple[Any, ...]:
-        return (self.requested, self.applied, self.ready, self.starting, self.reason, self.alarms, dict(self.shadow))
+        counts = (self.requested, self.applied, self.ready, self.starting)
+        return (*counts, self.reason, self.alarms, dict(self.shadow), self.scheduled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,12 @@ from tests.autoscaling.scaler.moments import replicas
 
 
 def spec_of(
-    policy: str = "backlog", count: int = 1, minimum: int = 0, maximum: int | None = 8, **scaling: Any
+    policy: str = "backlog",
+    count: int = 1,
+    minimum: int = 0,
+    maximum: int | None = 8,
+    schedule: dict[str, Any] | None = None,
+    **scaling: Any,
 ) -> ClusterSpec:
     """One model on a pool of ten H100s."""
     return ClusterSpec.model_validate(
@@ -31,7 +36,7 @@ def spec_of(
                     "name": "m",
                     "source": "somewhere",
                     "settings": {"max_model_len": 8192, "max_num_seqs": 32},
-                    "replicas": {"count": count, "min": minimum, "max": maximum},
+                    "replicas": {"count": count, "min": minimum, "max": maximum, "schedule": schedule},
                 }
             ],
             "autoscaling": {"policy": policy, **scaling},

@@ -59,6 +59,14 @@ def test_spec_check(spec: Path) -> None:
     assert "is a usable spec" in result.stdout
 
 
+def test_spec_check_prints_the_schedule(spec: Path) -> None:
+    schedule = "{time_zone: Europe/Berlin, entries: [{name: office, days: [mon, tue, wed], begin: 8:00, min: 2}]}"
+    text = SPEC.replace("max_model_len: 100}", f"max_model_len: 100}}, replicas: {{max: 4, schedule: {schedule}}}")
+    spec.write_text(text + "autoscaling: {policy: backlog}\n")
+    result = run("spec", "check", spec)
+    assert "m: replicas by schedule, Europe/Berlin: office: mon-wed 8:00-24:00, min 2" in result.stdout
+
+
 def test_spec_check_of_what_ships() -> None:
     for path in shipped("specs").glob("*.yaml"):
         assert run("spec", "check", path).exit_code == 0, path

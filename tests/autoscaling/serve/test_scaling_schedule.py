@@ -1,0 +1,28 @@
+"""A schedule in the live turns: it bounds the number, a reason names the entry, the log replays, `explain` shows it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from autoscaling.explain.explanation import explain
+from autoscaling.explain.moments import moments
+from autoscaling.log.reader import DecisionRecord, lines_of, log_files, read_log, replay
+from tests.autoscaling.serve.scaling_harness import ScalingHarness
+
+ALWAYS = {"time_zone": "Asia/Kolkata", "entries": [{"name": "all-day", "min": 3}]}
+LOW = {"time_zone": "UTC", "entries": [{"name": "low", "max": 2}]}
+
+
+def test_a_schedule_decides_live_and_in_the_log(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
+    harness = run(ready=1, schedule=ALWAYS)
+    state = harness.turn()
+    assert (state.requested, state.reason, state.scheduled, harness.target) == (3, "scheduled_min", "all-day", 3)
+    harness.apply(schedule=LOW)
+    state = harness.turn()
+    assert (state.requested, state.reason) == (2, "scheduled_max")
+    logs = log_files(tmp_path, "m")
+    recorded = [one.decision for _, one in read_log(lines_of(logs)) if isinstance(one, DecisionRecord)]
+    assert [one.scheduled for one in recorded] == ["all-day", "low"]
+    assert replay(lines_of(logs)).difference is None
+    explained = [explain(moment) for moment in moments(lines_of(logs))]
+    assert "replicas.schedule keeps at least 3 (all-day)" in explained[0].words
+    assert explained[0].unbound in (0, 1)
