@@ -3,8 +3,10 @@ are written."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 import typer
 from rich.markup import escape
@@ -137,6 +139,37 @@ def past_starts(log: Path | None, model: str) -> list[PastStart]:
         return [] if log is None else recorded_starts(log, model)
     except (OSError, ValueError) as error:
         fail(f"--starts {log}: {error}", code=2)
+
+
+StartAt = Annotated[
+    str | None,
+    typer.Option(
+        "--start-at",
+        metavar="TIME",
+        help="When the traffic begins, for bounds by time of day and forecasts: 2026-11-23T07:00 (in the time zone of "
+        "replicas.schedule, else UTC) or with an offset. Default without a schedule: midnight UTC.",
+    ),
+]
+
+
+def start_unix_s(text: str | None, model: Model) -> float:
+    """The time that `--start-at` names. Ends the command where it is none, or is missing although it matters."""
+    schedule = model.replicas.schedule
+    if text is None:
+        if schedule is None:
+            return 0.0
+        fail(
+            f"--start-at: missing; models.{model.name}.replicas.schedule has bounds by time of day, so when the "
+            "traffic begins matters",
+            hint="--start-at 2026-11-23T07:00",
+            code=2,
+        )
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"--start-at {text!r}: allowed: a time, as 2026-11-23T07:00 or 2026-11-23T07:00+01:00", code=2)
+    zone = UTC if schedule is None else ZoneInfo(schedule.time_zone)
+    return (at if at.tzinfo else at.replace(tzinfo=zone)).timestamp()
 
 
 FitLengths = Annotated[

@@ -24,6 +24,7 @@ from cli.options import (
     Report,
     Seed,
     SpecFile,
+    StartAt,
     StartUp,
     TimeScale,
     ToS,
@@ -36,6 +37,7 @@ from cli.options import (
     length_limits,
     past_starts,
     replica_count,
+    start_unix_s,
 )
 from cli.simulation_output import print_json, show_answer
 from cli.simulation_report import check_report, facts_of, save_report
@@ -84,6 +86,7 @@ def simulate(
     fail_at: FailAt = None,
     start_up_s: StartUp = None,
     starts: RecordedStarts = None,
+    start_at: StartAt = None,
     with_range: WithRange = True,
     neighbours: Neighbours = True,
     as_json: AsJson = False,
@@ -93,7 +96,7 @@ def simulate(
     spec, chosen = chosen_model(spec_file, model)
     traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
     gathered = _gathered(spec, chosen, costs, trace, traffic, fit_lengths)
-    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [], starts)
+    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [], starts, start_at)
     sampler = None if report is None else Sampler()
     pool = spec.pool_of(chosen, spec.regions_of(chosen)[0])
     likely = cost_range(gathered.cost, chosen, pool) if with_range else None
@@ -141,15 +144,19 @@ def _case(
     start_up_s: float | None,
     fail_at: list[float],
     starts: Path | None,
+    start_at: str | None,
 ) -> Simulation:
     """The simulation. Ends the command where the spec's policy cannot be made, or too many replicas fail."""
     scales = not fixed and spec.autoscaling_of(model).policy != FIXED
     count = model.replicas.count if scales and replicas is None else replica_count(model, replicas)
     if len(fail_at) > count:
         fail(f"--fail-at: {len(fail_at)} failures; allowed: at most {count}, one for each replica", code=2)
+    began_s = start_unix_s(start_at, model) if scales else 0.0
     try:
         past = past_starts(starts, model.name)
-        return simulation_of(spec, model, gathered.cost, gathered.work, count, scales, start_up_s, fail_at, past)
+        return simulation_of(
+            spec, model, gathered.cost, gathered.work, count, scales, start_up_s, fail_at, past, began_s
+        )
     except PolicyError as error:
         fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 

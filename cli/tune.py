@@ -30,6 +30,7 @@ from cli.options import (
     RecordedStarts,
     Report,
     SpecFile,
+    StartAt,
     StartUp,
     TimeScale,
     ToS,
@@ -98,6 +99,7 @@ def tune(
     trials: Trials = None,
     start_up_s: StartUp = None,
     starts: RecordedStarts = None,
+    start_at: StartAt = None,
     history: HistoryFile = None,
     from_s: FromS = 0.0,
     to_s: ToS = None,
@@ -119,7 +121,7 @@ def tune(
     trust = trusted(spec_file, model, error, (max_error, max_capacity_error), anyway)
     check_outputs(out=out, report=report)
     traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
-    inputs = gathered(spec_file, model, costs, trace, traffic, start_up_s, history, fit_lengths, starts)
+    inputs = gathered(spec_file, model, costs, trace, traffic, start_up_s, history, fit_lengths, starts, start_at)
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
     runner = TrialRunner(case, time.perf_counter)
@@ -260,6 +262,8 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
         console.print(f"  {card.name}: [bold]{card.value}[/]{f'  ({card.note})' if card.note else ''}")
     if advice.costs is not None:
         console.print(f"  the ranges: {advice.costs}; all of the traffic with the costs at both ends")
+    for part in inputs.held_fixed:
+        console.print(f"[yellow]held fixed:[/] {escape(part)}")
     for note in notes(advice):
         console.print(f"[yellow]note:[/] {escape(note)}")
     console.print(

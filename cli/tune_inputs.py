@@ -14,6 +14,7 @@ from cli.options import (
     length_limits,
     past_starts,
     scaled,
+    start_unix_s,
 )
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
@@ -49,12 +50,19 @@ class Inputs:
     space: Space
     history_changes: tuple[TraceChange, ...] = ()
 
+    @property
+    def held_fixed(self) -> list[str]:
+        """The parts of the model's scaling that are used as they are, and not searched."""
+        schedule = self.model.replicas.schedule
+        return [] if schedule is None else [f"replicas.schedule ({schedule.in_words()})"]
+
     def as_json(self) -> dict[str, object]:
-        """What is not modelled, and what was changed in the traffic."""
+        """What is not modelled, what was changed in the traffic, and what was held fixed."""
         return {
             "not_modelled": [one.as_json() for one in unmodelled(self.model, self.cost)],
             "changes": [change.as_json() for change in self.case.work.changes],
             "history_changes": [change.as_json() for change in self.history_changes],
+            "held_fixed": self.held_fixed,
         }
 
 
@@ -89,16 +97,18 @@ def gathered(
     history: Path | None,
     fit_lengths: bool = False,
     starts: Path | None = None,
+    start_at: str | None = None,
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
     spec, chosen = chosen_model(spec_file, model)
+    began_s = start_unix_s(start_at, chosen)
     try:
         cost_path, cost = engine_costs(spec, chosen, costs)
         limits = length_limits(chosen, cost, fit_lengths)
         work = workload_of(chosen_requests(trace, choice), spec, chosen, limits)
         past = None if history is None else scaled(read_trace(history), choice)
-        before = None if past is None else _ending_at_zero(past, spec.scheduling.decode_weight)
-        case = case_of(spec, chosen, cost, work, start_up_s, before, past_starts(starts, chosen.name))
+        before = None if past is None else _ending_at(began_s, past, spec.scheduling.decode_weight)
+        case = case_of(spec, chosen, cost, work, start_up_s, before, past_starts(starts, chosen.name), began_s)
         own, defaults = own_and_defaults(spec, chosen)
         text = spec_file.read_bytes().decode("utf-8")
         space = space_of(case, own, defaults)
@@ -108,8 +118,8 @@ def gathered(
         fail(str(problem), code=2)
 
 
-def _ending_at_zero(trace: Trace, decode_weight: float) -> History:
+def _ending_at(unix_s: float, trace: Trace, decode_weight: float) -> History:
     """The traffic of the days before: its last request came when the traffic to tune on begins."""
     if not len(trace):
         raise TraceError("--history: no requests are left; allowed: a trace and scales that leave at least one")
-    return history_of_trace(trace, decode_weight, -float(trace.arrived_s[-1]))
+    return history_of_trace(trace, decode_weight, unix_s - float(trace.arrived_s[-1]))

@@ -24,13 +24,14 @@ from planning.simulator.workload import Workload
 from planning.tune.case import load_on, setup_with_starts
 
 
-def scaling_of(setup: ScalingSetup, until_s: float) -> SimulatedScaling:
-    """The spec's policy within its bounds. Second 0 of the traffic is midnight, and a forecast has seen nothing before
-    it. Raises PolicyError."""
+def scaling_of(setup: ScalingSetup, until_s: float, start_unix_s: float = 0.0) -> SimulatedScaling:
+    """The spec's policy within its bounds. Second 0 of the traffic is at `start_unix_s`, and a forecast has seen
+    nothing before it. Raises PolicyError."""
     return SimulatedScaling(
         setup.autoscaler(),
         until_s,
         setup.attainment,
+        start_unix_s,
         start_up_s=(setup.replica_profile.start_up_s,),
         forecaster=make_forecaster(setup.forecast),
     )
@@ -59,7 +60,8 @@ class RunFigures:
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """`replicas`: how many run, or with `scales` how many run at first and the spec's policy decides from then on.
-    `failures_s`: at each of these seconds one replica fails. `starts`: how long starts take by phases, where known."""
+    `failures_s`: at each of these seconds one replica fails. `starts`: how long starts take by phases, where known.
+    `start_unix_s`: when the traffic begins (Unix time), for bounds by time of day and forecasts."""
 
     spec: ClusterSpec
     model: Model
@@ -70,6 +72,7 @@ class Simulation:
     scales: bool
     failures_s: tuple[float, ...] = ()
     starts: StartPlan | None = None
+    start_unix_s: float = 0.0
 
     @property
     def lanes(self) -> list[str]:
@@ -83,15 +86,16 @@ class Simulation:
 
     def scaling(self) -> SimulatedScaling | None:
         """The policy and its bounds, new; None where the number of replicas is fixed. Raises PolicyError."""
-        return scaling_of(self.setup, float(self.work.arrived_s[-1])) if self.scales else None
+        return scaling_of(self.setup, float(self.work.arrived_s[-1]), self.start_unix_s) if self.scales else None
 
     def in_words(self) -> str:
         """How many replicas there are, and who decides it."""
         scaling = self.scaling()
         if scaling is None:
             return f"{self.replicas} replica{'' if self.replicas == 1 else 's'}"
-        bounds = scaling.autoscaler.bounds
-        return f"{bounds.minimum} to {bounds.maximum} replicas, scaled by {scaling.autoscaler.policy.name!r}"
+        bounds, schedule = scaling.autoscaler.bounds, self.model.replicas.schedule
+        by_time = "" if schedule is None else f", bounds by schedule ({schedule.in_words()})"
+        return f"{bounds.minimum} to {bounds.maximum} replicas, scaled by {scaling.autoscaler.policy.name!r}{by_time}"
 
     def at_costs(self, factor: float) -> "Simulation":
         """The same with engines that take so many times as long; policies go on believing the spec's costs."""
@@ -102,9 +106,13 @@ class Simulation:
         what the policy decides. None where that is not possible."""
         count, bounds = self.replicas + replicas, self.setup.bounds
         if self.scales:
-            moved = replace(bounds, minimum=bounds.minimum + replicas, maximum=bounds.maximum + replicas)
-            possible = moved.minimum >= min(1, bounds.minimum) and moved.maximum >= 1
-            return replace(self, replicas=max(0, count), setup=replace(self.setup, bounds=moved)) if possible else None
+            if bounds.minimum + replicas < min(1, bounds.minimum) or bounds.maximum + replicas < 1:
+                return None
+            schedule = None if bounds.schedule is None else bounds.schedule.moved(replicas)
+            moved = replace(
+                bounds, minimum=bounds.minimum + replicas, maximum=bounds.maximum + replicas, schedule=schedule
+            )
+            return replace(self, replicas=max(0, count), setup=replace(self.setup, bounds=moved))
         return replace(self, replicas=count) if count >= max(1, len(self.failures_s)) else None
 
     def run(
@@ -146,8 +154,9 @@ class Simulation:
         }
 
     def _settings(self) -> CellSettings:
+        scheduled = self.setup.bounds.at(self.start_unix_s).minimum if self.setup.bounds.schedule is not None else 0
         return CellSettings(
-            self.replicas,
+            max(self.replicas, scheduled) if self.scales else self.replicas,
             self.setup.replica_profile.limits.with_prefixes(self.work.chunk_tokens),
             policy_of(self.spec),
             binding_of(self.spec),
@@ -171,11 +180,13 @@ def simulation_of(
     start_up_s: float | None = None,
     failures_s: Sequence[float] = (),
     past: Sequence[PastStart] = (),
+    start_unix_s: float = 0.0,
 ) -> Simulation:
-    """The simulation of a model in its first region. `past`: recorded starts, which say how long the phases take.
-    Raises ValueError for settings that make no bounds, and PolicyError."""
+    """The simulation of a model in its first region. `past`: recorded starts, which say how long the phases take;
+    `start_unix_s`: when the traffic begins. Raises ValueError for settings that make no bounds, and PolicyError."""
     setup, starts = setup_with_starts(spec, model, cost, start_up_s, past)
-    found = Simulation(spec, model, cost_of(model, cost), work, setup, replicas, scales, tuple(failures_s), starts)
+    engines, failures = cost_of(model, cost), tuple(failures_s)
+    found = Simulation(spec, model, engines, work, setup, replicas, scales, failures, starts, start_unix_s)
     found.scaling()
     return found
 

@@ -102,7 +102,8 @@ class TuningCase:
     tried differs in its policy's settings and its least replicas. `fixed`: so many replicas run now, always, and
     `setup` is of the policy that is tried instead; None: the policy decides already.
 
-    `history` is what arrived before, as far as it is known, for a forecast.
+    `history` is what arrived before, as far as it is known, for a forecast. Second 0 of the traffic is at
+    `start_unix_s`.
     """
 
     work: Workload
@@ -112,6 +113,7 @@ class TuningCase:
     setup: ScalingSetup
     fixed: int | None = None
     history: History = _NOTHING
+    start_unix_s: float = 0.0
 
     @property
     def span_s(self) -> float:
@@ -158,6 +160,7 @@ def case_of(
     start_up_s: float | None = None,
     history: History | None = None,
     past: Sequence[PastStart] = (),
+    start_unix_s: float = 0.0,
 ) -> TuningCase:
     """The case, in the model's first region. `start_up_s`: how long a replica takes to start, where that is known
     better than the spec says; `past`: recorded starts, which say it by phases. A fixed number of replicas is what there
@@ -198,6 +201,7 @@ def case_of(
         replace(setup, replica_profile=replica_profile),
         model.replicas.count if fixed else None,
         history or History(0, ()),
+        start_unix_s,
     )
 
 
@@ -212,9 +216,13 @@ def own_and_defaults(spec: ClusterSpec, model: Model) -> tuple[Candidate | None,
 
 def space_of(case: TuningCase, own: Candidate | None, defaults: Candidate) -> Space:
     """Where to look. `replicas.min` is looked for up to what the mean load takes; only a spec that allows zero is
-    offered zero. Raises CaseError for a policy of which nobody knows where to look."""
-    minimum = min(case.setup.bounds.minimum, 1)
-    maximum = max(minimum, min(case.setup.bounds.maximum, int(case.load().replicas.mean()) + 1))
+    offered zero. A schedule stays as it is, and no entry's maximum is below what is offered. Raises CaseError for a
+    policy of which nobody knows where to look."""
+    bounds = case.setup.bounds
+    entries = () if bounds.schedule is None else bounds.schedule.entries
+    capped = [one.maximum for one in entries if one.maximum is not None and one.minimum is None]
+    minimum = min([bounds.minimum, 1, *capped])
+    maximum = max(minimum, min([bounds.maximum, int(case.load().replicas.mean()) + 1, *capped]))
     entry = POLICIES[case.setup.policy.name]
     if not entry.search:
         known = ", ".join(name for name, one in POLICIES.items() if one.search)

@@ -178,26 +178,32 @@ class TrialRunner:
         if candidate is None:
             return replace(case.cell, replicas=case.fixed or case.cell.replicas)
         setup = tried(case.setup, candidate, period_s)
-        start_up_s, bounds = setup.replica_profile.start_up_s, setup.bounds
+        start_up_s = setup.replica_profile.start_up_s
         scaling = SimulatedScaling(
-            setup.autoscaler(), span_s, setup.attainment, from_s, (start_up_s,), forecaster=self._forecaster(from_s)
+            setup.autoscaler(),
+            span_s,
+            setup.attainment,
+            case.start_unix_s + from_s,
+            (start_up_s,),
+            forecaster=self._forecaster(from_s),
         )
+        bounds = setup.bounds.at(case.start_unix_s + from_s)
         begin = case.cell.replicas if from_s <= 0 else math.ceil(self.load(from_s) / _FILLED)
         return replace(
             case.cell, replicas=min(bounds.maximum, max(bounds.minimum, begin)), start_up_s=start_up_s, scaling=scaling
         )
 
     def _forecaster(self, from_s: float) -> Forecaster | None:
-        """With what came before, that of the traffic itself too; second 0 of the traffic is second 0 of its clock."""
+        """With what came before, that of the traffic itself too."""
         case = self.case
         if case.setup.forecast == "none":
             return None
         work = case.work
         before = int(np.searchsorted(work.arrived_s, from_s))
         weighed = work.prompt_tokens[:before] + case.setup.replica_profile.decode_weight * work.output_tokens[:before]
-        today = history_of_requests(
-            np.concatenate(([0.0], work.arrived_s[:before])), np.concatenate(([0.0], weighed)), from_s
-        )
+        began_s = case.start_unix_s
+        arrived_s = began_s + np.concatenate(([0.0], work.arrived_s[:before]))
+        today = history_of_requests(arrived_s, np.concatenate(([0.0], weighed)), began_s + from_s)
         return make_forecaster(case.setup.forecast, case.history if not len(today) else _joined(case.history, today))
 
     def _of(self, part: Part) -> _Requests:

@@ -52,6 +52,31 @@ def reported(*arguments: str) -> dict[str, object]:
     return found
 
 
+SCHEDULE = (
+    "      max: 8\n      schedule:\n        time_zone: Europe/Berlin\n"
+    "        entries: [{name: office, begin: 8:00, end: 18:00, min: 5}]\n"
+)
+
+
+def test_bounds_by_time_of_day_need_a_time_of_day(files: tuple[str, str, str]) -> None:
+    spec, trace, costs = files
+    Path(spec).write_text(SCALED.replace("      max: 8\n", SCHEDULE))
+    arguments = (spec, "--trace", trace, "--costs", costs, "--start-up", "20")
+    refused = run(*arguments)
+    assert refused.exit_code == 2
+    assert "--start-at: missing; models.demo.replicas.schedule has bounds" in refused.stderr
+    assert "--start-at 'noon': allowed: a time" in run(*arguments, "--start-at", "noon").stderr
+    shown = run(*arguments, "--start-at", "2026-11-23T07:50")
+    assert shown.exit_code == 0, shown.output
+    assert "bounds by schedule (Europe/Berlin: office: every day 8:00-18:00, min 5)" in shown.output
+    figures = reported(*arguments, "--start-at", "2026-11-23T07:50")["autoscaling"]
+    assert isinstance(figures, dict)
+    assert figures["reasons"]["scheduled_min"] >= 1
+    night = reported(*arguments, "--start-at", "2026-11-22T18:00:00+00:00")["autoscaling"]
+    assert isinstance(night, dict)
+    assert "scheduled_min" not in night["reasons"]
+
+
 def test_replicas_follow_the_load(files: tuple[str, str, str]) -> None:
     spec, trace, costs = files
     arguments = (spec, "--trace", trace, "--costs", costs, "--start-up", "20")

@@ -4,6 +4,7 @@ they can come to nothing."""
 import math
 import time
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from autoscaling.forecast.history import A_DAY, History
 from autoscaling.policies.backlog.policy import BacklogPolicy
 from autoscaling.scaler.autoscaler import Autoscaler
-from planning.tune.case import own_and_defaults
+from planning.tune.case import case_of, own_and_defaults, space_of
 from planning.tune.trial import Candidate, Stopped, TrialResult
 from planning.tune.trial_runner import OutOfTime, TrialRunner
 from tests.planning.tune import cases
@@ -131,6 +132,21 @@ def test_it_is_the_production_autoscaler_that_decides(runner: TrialRunner) -> No
     assert settings.scaling is not None
     assert type(settings.scaling.autoscaler) is Autoscaler
     assert type(settings.scaling.autoscaler.policy) is BacklogPolicy
+
+
+def test_a_schedule_is_followed_and_not_searched() -> None:
+    """The traffic begins half an hour before the hours do."""
+    entries = "[{name: busy, begin: '08:00', end: '08:20', min: 6}, {name: low, begin: '09:00', max: 3}]"
+    replicas = f"{{count: 2, min: 2, max: 8, schedule: {{time_zone: Asia/Kolkata, entries: {entries}}}}}"
+    spec = cases.spec(cases.TEXT.replace("{count: 2, min: 2, max: 8}", replicas))
+    begins_s = datetime.fromisoformat("2026-11-23T07:50+05:30").timestamp()
+    case = case_of(spec, spec.models[0], cases.costs(), cases.work(1_800.0), 60.0, start_unix_s=begins_s)
+    own, defaults = own_and_defaults(spec, spec.models[0])
+    assert space_of(case, own, defaults).minimum[1] <= 3
+    exact = TrialRunner(case, lambda: 0.0).exact(defaults, math.inf, to_the_end=True).exact
+    assert exact is not None
+    assert exact.replicas[2:5].min() >= 5.9
+    assert exact.replicas[0] < 5
 
 
 def test_a_seasonal_forecast_is_made_of_the_days_before(runner: TrialRunner) -> None:
