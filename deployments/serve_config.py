@@ -20,6 +20,8 @@ _GATEWAY_BUILDER = "deployments.deployed:gateway_app"
 _ENGINE_BUILDER = "deployments.deployed:engine_app"
 _OF_A_REPLICA = {"name", "accelerator", "gpus_per_node", "cpus_per_node", "spot", "spot_notice_url"}
 """Keys of a pool on which a replica depends."""
+_OF_THE_CELL = {"replicas", "autoscaling", "regions", "residency"}
+"""Keys of a model on which no replica depends."""
 
 
 def serve_config(spec: ClusterSpec, region: Region) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def deployed_content(spec: ClusterSpec) -> dict[str, Any]:
 
 
 def _engines(spec: ClusterSpec, region: Region, model: Model) -> dict[str, Any]:
-    frozen = model.model_dump(mode="json", exclude_defaults=True, exclude={"replicas", "autoscaling", "regions"})
+    frozen = model.model_dump(mode="json", exclude_defaults=True, exclude=_OF_THE_CELL)
     pool: Pool = spec.pool_of(model, region)
     arguments = {
         "model": frozen,

@@ -10,6 +10,7 @@ from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import DEFAULT_GROUP, EngineSettings, Group, GroupSettings, Health, Model, ReplicasSpec
+from cluster.spec.peering import HandOverSettings, Peering, PeerTls
 from cluster.spec.regions import Deploy, Pool, Region
 from cluster.spec.schedule import BoundsSchedule, ScheduleEntry
 from cluster.spec.starts import Starts, StartSeconds
@@ -31,6 +32,7 @@ __all__ = [
     "GatewayTls",
     "Group",
     "GroupSettings",
+    "HandOverSettings",
     "HeadStore",
     "Health",
     "KubernetesDeploy",
@@ -39,6 +41,8 @@ __all__ = [
     "LocalDeploy",
     "LoraAdapter",
     "Model",
+    "PeerTls",
+    "Peering",
     "PolicySpec",
     "Pool",
     "Region",

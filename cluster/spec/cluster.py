@@ -12,6 +12,7 @@ from cluster.spec.autoscaling import Autoscaling, PolicySpec
 from cluster.spec.base import Name, Section
 from cluster.spec.gateway import GatewaySpec
 from cluster.spec.models import Model
+from cluster.spec.peering import Peering
 from cluster.spec.regions import Pool, Region
 from cluster.spec.starts import Starts
 from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Scheduling, Tenant, TrafficClass
@@ -29,7 +30,7 @@ class ClusterSpec(Section):
     `prefix_sharing`: who may profit from a prompt's beginning in an engine's prefix cache. `tenant` (the default): only
     the tenant that sent it, because the TTFT shows whether it was cached. `cluster`: all tenants, which is faster if
     they trust each other and send the same prompts. `hardware`: GPUs, prices and links between regions that override
-    the shipped tables (`cluster/hardware`).
+    the shipped tables (`cluster/hardware`). `peering`: how its cells help each other (None: they do not).
     """
 
     version: Literal[1] = 1
@@ -45,6 +46,7 @@ class ClusterSpec(Section):
     gateway: GatewaySpec = GatewaySpec()
     artifacts: Artifacts = Artifacts()
     starts: Starts = Starts()
+    peering: Peering | None = None
     hardware: Hardware = Hardware()
 
     @model_validator(mode="after")
@@ -69,6 +71,9 @@ class ClusterSpec(Section):
         keys = (view.group_key for model in self.models for view in model.views)
         _unique("models and their groups, as names of Serve applications", (_NO_APP.sub("-", key) for key in keys))
         self._check_tenants()
+        self._check_residency()
+        if self.peering is not None:
+            self.peering.check_endpoints({region.name: region.endpoint for region in self.regions})
         if any(lane.name == "promoted" for lane in self.lanes):
             raise ValueError(
                 "lanes.name = 'promoted': allowed: any other name; promoted requests have their own lane of this name"
@@ -101,6 +106,26 @@ class ClusterSpec(Section):
                 if name not in known:
                     raise ValueError(
                         f"models.{model.name}.{where}regions = {name!r}: unknown; allowed: {', '.join(known)}"
+                    )
+
+    def _check_residency(self) -> None:
+        known = [region.name for region in self.regions]
+        lists = [
+            *((f"models.{model.name}.residency", model.residency) for model in self.models),
+            *((f"classes.{cls.name}.residency", cls.residency) for cls in self.classes),
+            *((f"tenants.{tenant.name}.residency", tenant.residency) for tenant in self.tenants),
+            *((f"tenants.{tenant.name}.peers", tenant.peers) for tenant in self.tenants),
+        ]
+        for where, names in lists:
+            for name in names or ():
+                if name not in known:
+                    raise ValueError(f"{where} = {name!r}: unknown; allowed: {', '.join(known)}")
+        for model in self.models:
+            for region in self.regions_of(model):
+                if model.residency is not None and region.name not in model.residency:
+                    raise ValueError(
+                        f"models.{model.name}.residency: leaves out {region.name}, where the model runs; needed: that "
+                        "region in it, or `regions` without it"
                     )
 
     def _check_scaling(self, view: Model) -> None:

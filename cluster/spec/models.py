@@ -170,6 +170,8 @@ class Model(Section):
     of its engine: what `raylane calibrate` fits the costs of steps from. `start`: how long each phase of a start takes,
     where that is known before one was seen.
 
+    `residency`: the only regions that may serve it (None: all); it runs in no other.
+
     `groups`: kinds of replicas that serve the model together; without any it has one, named `group`. `lanes`: the
     groups that serve a lane, by the lane's name, in the order in which they are tried; all groups for a lane that is
     not named. A `view` is the model as one group runs it: with the group's settings, and without `groups`.
@@ -186,6 +188,7 @@ class Model(Section):
     replicas: ReplicasSpec = ReplicasSpec()
     autoscaling: Autoscaling | None = None
     regions: tuple[Name, ...] | None = None
+    residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     pool: Name | None = None
     adapters: tuple[LoraAdapter, ...] = ()
     step_log: str | None = None

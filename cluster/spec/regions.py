@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from cluster.spec.base import Name, Section
 from cluster.spec.hosts import AwsDeploy, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy
+from cluster.spec.peering import Endpoint
 
 
 class Pool(Section):
@@ -54,11 +55,12 @@ Deploy = Annotated[
 
 
 class Region(Section):
-    """One region is one cell: one Ray cluster, with one or more pools. `deploy`: where it runs, for `raylane
-    deploy`."""
+    """One region is one cell: one Ray cluster, with one or more pools. `endpoint`: where its gateways are reached by
+    clients and by the gateways of other regions. `deploy`: where it runs, for `raylane deploy`."""
 
     name: Name
     pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
+    endpoint: Endpoint | None = None
     deploy: Deploy | None = None
 
     @model_validator(mode="after")

@@ -20,6 +20,9 @@ class Tenant(Section):
     its share of each lane when several tenants wait. Limits apply to each model separately. `requests_per_minute` and
     `tokens_per_minute` (prompt plus expected output, corrected by the engine's count) allow one minute's worth at once.
     `max_concurrency` counts requests that wait or run.
+
+    `residency`: the only regions that may serve it (None: all). `peers`: the regions whose capacity it may use if its
+    requests arrive elsewhere (None: all; empty: none).
     """
 
     name: Name
@@ -29,13 +32,16 @@ class Tenant(Section):
     requests_per_minute: PerMinute | None = None
     tokens_per_minute: PerMinute | None = None
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    peers: tuple[Name, ...] | None = None
 
 
 class TrafficClass(Section):
     """A traffic class and its SLO: a share of `attainment` of its requests gets the first token within `ttft_ms`.
 
     `patience_s`: the longest wait of a request in its lane, if that is less than `gateway.timeouts.queue_wait_s`. It
-    also limits the wait for a replica to start.
+    also limits the wait for a replica to start. `residency`: the only regions that may serve it (None: all). `prefers`:
+    which of the cells that hold the SLO serves it, the fastest or the cheapest one.
     """
 
     name: Name
@@ -43,6 +49,8 @@ class TrafficClass(Section):
     itl_ms: Annotated[float, Field(gt=0, le=60_000)] | None = None
     attainment: Annotated[float, Field(gt=0, lt=1)] = 0.99
     patience_s: Seconds | None = None
+    residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    prefers: Literal["speed", "price"] = "speed"
 
 
 class LaneSpec(Section):
