@@ -1,0 +1,83 @@
+"""Runs drawn from a sample of requests: random arrivals at a rate, the same requests and gaps for each seed. Pure."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deployments.scheduling.policy import SchedulingPolicy
+from planning.simulator.workload import Workload
+
+FIRST, LAST = 0.2, 0.95
+"""Of a run's arrivals, those between are judged."""
+
+
+def poisson(sample: Workload, rate: float, count: int, seed: int) -> Workload:
+    """`count` requests of the sample at random times in `count / rate` seconds.
+
+    Without prefixes they are drawn evenly over the lengths, in random order, so that every run brings the sample's mean
+    work. With prefixes they are taken in their order from a random place on, and again from the beginning when all were
+    taken; then only what several prompts share is found in a cache.
+    """
+    rng = np.random.default_rng([seed, count])
+    arrived_s = np.cumsum(rng.exponential(1.0, count))
+    arrived_s *= count / rate / arrived_s[-1]
+    if not sample.chunk_tokens:
+        order = np.argsort(sample.prompt_tokens + 4 * sample.output_tokens, kind="stable")
+        evenly = ((rng.random() + np.arange(count)) * (len(sample) / count)).astype(np.int64)
+        return _chosen(sample, order[rng.permutation(evenly)], arrived_s)
+    places = rng.integers(0, len(sample)) + np.arange(count)
+    chosen = _chosen(sample, places % len(sample), arrived_s)
+    rounds = (places // len(sample)).tolist()
+    shared = _shared(sample)
+    prefix = tuple(
+        chosen.prefix[number]
+        if round_ == rounds[0]
+        else tuple(hashed for hashed in chosen.prefix[number] if hashed in shared)
+        for number, round_ in enumerate(rounds)
+    )
+    session = chosen.session
+    if session is not None:
+        session = np.where(session < 0, -1, session + np.array(rounds) * (int(session.max()) + 1))
+    return replace(chosen, prefix=prefix, session=session)
+
+
+def in_lanes(sample: Workload, policy: SchedulingPolicy) -> dict[str, Workload]:
+    """The sample's requests by lane, by their true lengths without what a cache may hold; lanes without any are left
+    out."""
+    tokens = (sample.prompt_tokens + sample.output_tokens).tolist()
+    lanes = np.array([policy.lane_of(count) for count in tokens])
+    found = {lane.name: np.flatnonzero(lanes == number) for number, lane in enumerate(policy.lanes)}
+    return {name: _chosen(sample, own, sample.arrived_s[own]) for name, own in found.items() if len(own)}
+
+
+def judged_part(arrivals: int) -> slice:
+    """The requests of a run that are judged, by their number."""
+    return slice(int(FIRST * arrivals), max(int(LAST * arrivals), int(FIRST * arrivals) + 1))
+
+
+def _chosen(sample: Workload, numbers: NDArray[np.int64], arrived_s: NDArray[np.float64]) -> Workload:
+    """The requests of these numbers, at these times."""
+    listed = numbers.tolist()
+    return replace(
+        sample,
+        arrived_s=arrived_s,
+        prompt_tokens=sample.prompt_tokens[numbers],
+        output_tokens=sample.output_tokens[numbers],
+        max_tokens=sample.max_tokens[numbers],
+        ttft_slo_s=sample.ttft_slo_s[numbers],
+        tenant=tuple(sample.tenant[number] for number in listed),
+        traffic_class=tuple(sample.traffic_class[number] for number in listed),
+        prefix=tuple(sample.prefix[number] for number in listed),
+        changes=(),
+        session=None if sample.session is None else sample.session[numbers],
+    )
+
+
+def _shared(sample: Workload) -> set[int]:
+    """The hashes that several prompts have."""
+    seen: Counter[int] = Counter()
+    for number in range(len(sample)):
+        seen.update(sample.prefix[number])
+    return {hashed for hashed, count in seen.items() if count > 1}
