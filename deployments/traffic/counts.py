@@ -72,7 +72,11 @@ class LengthCounts:
 
     def square_sum(self) -> float:
         """The sum of squares (tokens^2), each length taken as its bucket's middle; within 9 %."""
-        return sum(count * _middle(bucket) ** 2 for bucket, count in self.buckets.items())
+        return sum(count * math.exp(2 * log_middle(bucket)) for bucket, count in self.buckets.items())
+
+    def log_sum(self) -> float:
+        """The sum of the natural logarithms of the lengths (of tokens), each taken as its bucket's middle."""
+        return sum(count * log_middle(bucket) for bucket, count in self.buckets.items())
 
     def above(self, tokens: float) -> float:
         """How many are longer. Within the bucket of `tokens` they are taken as evenly spread."""
@@ -102,9 +106,9 @@ class LengthCounts:
         }
 
 
-def _middle(bucket: int) -> float:
-    low, high = edges_of(bucket)
-    return math.sqrt(low * high) if low else high
+def log_middle(bucket: int) -> float:
+    """The natural logarithm of a bucket's middle (tokens)."""
+    return (bucket - 0.5) / PER_OCTAVE * math.log(2) if bucket > 0 else 0.0
 
 
 @dataclass(slots=True)
@@ -173,7 +177,7 @@ def _count(name: str, value: Any) -> int:
 
 @dataclass(slots=True)
 class Stretches:
-    """TrafficCounts by period, beginning (unix seconds) and stream; and for how many seconds each stretch was watched.
+    """Counts by period, beginning (unix seconds) and stream; and for how many seconds each stretch was watched.
 
     Where several gateways watch at once, their seconds add up to more than the stretch has: `watched_s` says so.
     """

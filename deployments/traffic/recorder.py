@@ -20,11 +20,11 @@ TRAFFIC_FILE = "traffic.sqlite"
 FLUSH_S = 10.0
 """What a killed gateway loses at most."""
 MAX_PENDING = 20_000
-"""TrafficCounts (of one stretch and stream) that may wait for a disk that cannot be written: about 20 MB."""
+"""Counts (of one stretch and stream) that may wait for a disk that cannot be written: about 20 MB."""
 
 
 class TrafficRecorder:
-    """TrafficCounts from the moment at which it is made. `add` takes the complete ledger of a request that ended."""
+    """Counts from the moment at which it is made. `add` takes the complete ledger of a request that ended."""
 
     def __init__(self, path: Path, region: str, health: LogHealth, unix_s: Callable[[], float] = time.time) -> None:
         self.store = TrafficStore(path)

@@ -1,4 +1,4 @@
-"""TrafficCounts of traffic on disk: one SQLite file a node, which all its gateways write to.
+"""Counts of traffic on disk: one SQLite file a node, which all its gateways write to.
 
     counts    period, begin, model, class, region, tenant -> the counts, as JSON
     watched   period, begin -> seconds in which a gateway counted

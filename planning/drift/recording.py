@@ -1,0 +1,237 @@
+"""Recorded traffic: read from the file that gateways write or a copy of their page, or counted from a trace; and as the
+demand that a worksheet states."""
+
+import json
+import zoneinfo
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deployments.traffic.counts import (
+    LengthCounts,
+    Period,
+    Stream,
+    Stretches,
+    TrafficCounts,
+    bucket_of,
+    edges_of,
+    stretches_from,
+)
+from deployments.traffic.store import StoreError, TrafficStore
+from planning.drift.expected import (
+    DAY_HOURS,
+    WEEK_HOURS,
+    Expected,
+    ExpectedLengths,
+    ExpectedStream,
+    FloatArray,
+    IntArray,
+    Tolerance,
+    lengths_of,
+)
+from planning.workload.trace import Labels, Trace
+
+_SQLITE = b"SQLite format 3\0"
+
+
+class RecordingError(ValueError):
+    """A recording that cannot be used; the message names the file."""
+
+
+def read_recording(path: Path, period: Period, from_unix_s: float = 0.0, *, tenants: bool = False) -> Stretches:
+    """The counts in a gateway's file, or in JSON saved from `/raylane/traffic`. Raises RecordingError."""
+    try:
+        with path.open("rb") as file:
+            is_database = file.read(len(_SQLITE)) == _SQLITE
+        if is_database:
+            return TrafficStore(path).read(period, from_unix_s, tenants=tenants)
+        return stretches_of_page(json.loads(path.read_text(encoding="utf-8")), tenants=tenants)
+    except StoreError as error:
+        raise RecordingError(str(error)) from error
+    except OSError as error:
+        raise RecordingError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RecordingError(f"{path}: holds no counts of traffic: {error}") from error
+
+
+def is_recording(path: Path) -> bool:
+    """Whether the file begins as a gateway's file does, or as a copy of its page."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(64)
+    except OSError:
+        return False
+    return begin.startswith(_SQLITE) or begin.lstrip().startswith(b'{"stores"')
+
+
+def stretches_of_page(page: Mapping[str, Any], *, tenants: bool = False) -> Stretches:
+    """All stores of a gateway's page, added up. Raises ValueError."""
+    whole = Stretches()
+    for record in page["stores"].values():
+        found = stretches_from(record)
+        for (period, begin, stream), counts in found.counts.items():
+            of_all = Stream(stream.model, stream.traffic_class, stream.region)
+            whole.of(period, begin, stream if tenants else of_all).merge(counts)
+        found.counts.clear()
+        whole.merge(found)
+    return whole
+
+
+def stretches_of_trace(trace: Trace, stream: Stream, start_unix_s: float = 0.0) -> Stretches:
+    """The requests of a trace as a gateway would have counted them; `stream` names what the trace does not. Prefix hits
+    are unknown to a trace."""
+    found = Stretches()
+    end_s = float(trace.arrived_s[-1]) if len(trace) else 0.0
+    found.watch(start_unix_s, start_unix_s + end_s)
+    columns = (trace.model, stream.model), (trace.traffic_class, stream.traffic_class), (trace.region, stream.region)
+    names = [_named(column, default, len(trace)) for column, default in columns]
+    sizes = [len(column.names) for column in names]
+    codes = np.ravel_multi_index([column.codes for column in names], sizes)
+    for code in np.unique(codes):
+        model, traffic_class, region = (
+            column.names[part] for column, part in zip(names, np.unravel_index(code, sizes), strict=True)
+        )
+        chosen = codes == code
+        for period in Period:
+            begins = (start_unix_s + trace.arrived_s[chosen]) // period
+            stretch = Stream(model, traffic_class, region)
+            _count(found, period, stretch, begins, trace.prompt_tokens[chosen], trace.output_tokens[chosen])
+    return found
+
+
+def _named(column: Labels | None, default: str, count: int) -> Labels:
+    """The column, with a name for each request."""
+    if column is None:
+        return Labels((default,), np.zeros(count, dtype=np.int32))
+    return Labels(tuple(name or default for name in column.names), column.codes)
+
+
+def _count(
+    found: Stretches, period: Period, stream: Stream, begins: FloatArray, prompt: IntArray, output: IntArray
+) -> None:
+    """Requests whose stretches have those numbers."""
+    numbers, index, requests = np.unique(begins, return_inverse=True, return_counts=True)
+    lengths = [_lengths(index, len(numbers), tokens) for tokens in (prompt, output)]
+    for number, count, prompts, outputs in zip(numbers.tolist(), requests.tolist(), *lengths, strict=True):
+        new = TrafficCounts(count, count, 0, prompts.tokens, 0, outputs.tokens, prompts, outputs)
+        found.of(period, number * period, stream).merge(new)
+
+
+def _lengths(index: IntArray, size: int, tokens: IntArray) -> list[LengthCounts]:
+    """The lengths of each stretch; `index` numbers the stretch of each request."""
+    values, inverse = np.unique(tokens, return_inverse=True)
+    buckets = np.array([bucket_of(value) for value in values.tolist()])[inverse]
+    width = int(buckets.max()) + 1
+    pairs, counts = np.unique(index * width + buckets, return_counts=True)
+    found = [LengthCounts(int(total)) for total in np.bincount(index, tokens, size)]
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        found[pair // width].buckets[pair % width] = count
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStream:
+    """One stream as a worksheet states it: mean requests/s by hour, 24 of a day or 168 of a week from Monday; lengths
+    as values with weights; the share of prompt tokens from the prefix cache. `hours`: all counts of each such hour."""
+
+    stream: Stream
+    hourly: tuple[float, ...]
+    prompt: tuple[tuple[int, int], ...]
+    output: tuple[tuple[int, int], ...]
+    prefix_share: float
+    hours: tuple[TrafficCounts, ...]
+
+
+def recorded_streams(
+    recorded: Stretches, period: Period = Period.HOUR, time_zone: str = "UTC"
+) -> tuple[RecordedStream, ...]:
+    """The streams of a recording: by hour of the week where each was watched for half an hour at least, else by hour of
+    the day. An hour of the day that was not watched gets the mean of the others. Raises ValueError for a recording
+    without any request."""
+    zone = zoneinfo.ZoneInfo(time_zone)
+    begins = recorded.begins(period)
+    hours = np.array([_hour_of_week(begin, zone) for begin in begins], dtype=np.int64)
+    watched = np.array([recorded.watched_s(period, begin) for begin in begins])
+    weekly = np.bincount(hours, watched, WEEK_HOURS) if begins else np.zeros(WEEK_HOURS)
+    size = WEEK_HOURS if weekly.min() >= _ENOUGH_S else DAY_HOURS
+    watched_s = weekly.reshape(-1, size).sum(axis=0)
+    found = []
+    for stream in recorded.streams():
+        by_hour = [TrafficCounts() for _ in range(size)]
+        for begin, hour in zip(begins, hours.tolist(), strict=True):
+            if (counts := recorded.counts.get((period, begin, stream))) is not None:
+                by_hour[hour % size].merge(counts)
+        if any(one.finished for one in by_hour):
+            found.append(_stream(stream, by_hour, watched_s))
+    if not found:
+        raise ValueError("the recording holds no request with an engine's statistics; allowed: at least one")
+    return tuple(found)
+
+
+_ENOUGH_S = 1_800
+
+
+def _stream(stream: Stream, hours: list[TrafficCounts], watched_s: FloatArray) -> RecordedStream:
+    requests = np.array([float(one.requests) for one in hours])
+    mean = float(requests.sum() / watched_s.sum())
+    rates = np.where(watched_s > 0, requests / np.maximum(watched_s, 1e-9), mean)
+    whole = TrafficCounts()
+    for one in hours:
+        whole.merge(one)
+    share = whole.cached_tokens / whole.prompt_tokens if whole.prompt_tokens else 0.0
+    lengths = _weighted(whole.prompt), _weighted(whole.output)
+    return RecordedStream(stream, tuple(rates.tolist()), *lengths, share, tuple(hours))
+
+
+def expected_of(recorded: Stretches, time_zone: str = "UTC", tolerance: Tolerance | None = None) -> Expected:
+    """What was recorded is expected to go on, hour by hour. Raises ValueError."""
+    streams = tuple(
+        ExpectedStream(
+            one.stream,
+            one.hourly,
+            _expected_lengths([counts.prompt for counts in one.hours]),
+            _expected_lengths([counts.output for counts in one.hours]),
+            one.prefix_share,
+            time_zone=time_zone,
+        )
+        for one in recorded_streams(recorded, time_zone=time_zone)
+    )
+    return Expected(streams, tolerance or Tolerance())
+
+
+_ENOUGH_LENGTHS = 400
+"""So many tell an hour's mean within 5 to 10 %, at usual spreads."""
+
+
+def _expected_lengths(hours: Sequence[LengthCounts]) -> ExpectedLengths:
+    whole = LengthCounts()
+    for one in hours:
+        whole.merge(one)
+    found = lengths_of(whole)
+    enough = [len(one) >= _ENOUGH_LENGTHS for one in hours]
+    factors = tuple(one.mean / found.mean if known else 1.0 for one, known in zip(hours, enough, strict=True))
+    tokens = found.tail_tokens
+    assert tokens is not None
+    tail = found.above(tokens)
+    tails = tuple(one.above(tokens) / len(one) if known else tail for one, known in zip(hours, enough, strict=True))
+    return replace(found, factors=factors, tails=tails)
+
+
+def _hour_of_week(begin: int, zone: zoneinfo.ZoneInfo) -> int:
+    local = datetime.fromtimestamp(begin, zone)
+    return local.weekday() * DAY_HOURS + local.hour
+
+
+def _weighted(lengths: LengthCounts) -> tuple[tuple[int, int], ...]:
+    """Middles of buckets with their counts (tokens, count). Their mean is within 1 % of the exact one, which scales
+    them."""
+    middles = {bucket: sum(edges_of(bucket)) / 2 if bucket else 1.0 for bucket in lengths.buckets}
+    mean = sum(middles[bucket] * count for bucket, count in lengths.buckets.items()) / max(1, len(lengths))
+    scale = lengths.mean / mean if mean else 1.0
+    return tuple(
+        (max(1, round(middles[bucket] * scale)), lengths.buckets[bucket]) for bucket in sorted(lengths.buckets)
+    )
