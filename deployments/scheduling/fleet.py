@@ -1,5 +1,5 @@
 """The replicas of a model, kept so that the best one is found without looking at all of them; outliers among them; and
-what holds while there is none.
+when the next one is expected.
 
 Two heaps with lazy invalidation (an entry counts only while its replica's `version` is the one it was pushed with):
 open replicas by their load, which the pick defines (`pick.py`); and by free KV, which tells at once when no replica
@@ -7,7 +7,6 @@ has room for a large job. Every change of a replica's bookings goes through `tou
 """
 
 import heapq
-import math
 from statistics import median
 from typing import Any
 
@@ -270,40 +269,3 @@ class Starting:
         """Whether the request would give up before there is a replica."""
         wait_s = self.wait_s(now)
         return wait_s > 0 and now + wait_s > request.expires_s
-
-
-class Outage:
-    """When no replica answers that should: what waits teach meanwhile is no measure of the lanes, and is not learned,
-    or forgotten again.
-
-    An outage begins when the last ready replica is lost or unresponsive, and ends when one is ready. One that hangs is
-    found out only after a while, so the outage reaches back to the last sign of life: a first token, or the end of an
-    answer. A replica that drains, or one that an operator keeps work off, makes no outage: that is somebody's plan.
-    """
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._sign_s = -math.inf
-        self._began_s: float | None = None
-        self._over_s = -math.inf
-
-    def sign(self, now: float) -> None:
-        """A replica has answered."""
-        self._sign_s = now
-
-    def down(self) -> None:
-        """A replica was lost, or is unresponsive."""
-        if self._began_s is None and not self._fleet.any_ready:
-            self._began_s = self._sign_s
-
-    def up(self, now: float) -> float | None:
-        """A replica came, or came back. Returns since when nothing counts that was learned; None where that ends no
-        outage."""
-        if self._began_s is None or not self._fleet.any_ready:
-            return None
-        began_s, self._began_s, self._over_s = self._began_s, None, now
-        return began_s
-
-    def spoils(self, arrived_s: float) -> bool:
-        """Whether an outage has been a part of the wait of a request that arrived then and waits still."""
-        return self._began_s is not None or arrived_s < self._over_s

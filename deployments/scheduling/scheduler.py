@@ -15,8 +15,8 @@ from itertools import chain
 
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
 from deployments.scheduling.contract import Admission, Step
-from deployments.scheduling.fleet import Fleet, Outage, Outliers, Starting
-from deployments.scheduling.forecasts import Forecasts
+from deployments.scheduling.fleet import Fleet, Outliers, Starting
+from deployments.scheduling.forecasts import Forecasts, Outage
 from deployments.scheduling.lanes import Lanes, earlier
 from deployments.scheduling.learned_state import LearnedState, ServiceRate
 from deployments.scheduling.pick import pick_named
