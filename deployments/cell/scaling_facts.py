@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot, WaitReason
-from deployments.scheduling.snapshot import FlowStats
+from deployments.scheduling.snapshot import DemandStats, FlowStats, GroupStats
 
 SCALING_PATH = "/raylane/scaling"
 """GET `SCALING_PATH/MODEL?latency_span_s=...` on a gateway's port for the cell, with the cluster's secret. 404: no such
 model; 409: another gateway owns it, or none does."""
 
-Row = TypeVar("Row", LaneStats, ReplicaStats, FlowStats)
+Row = TypeVar("Row", LaneStats, ReplicaStats, FlowStats, DemandStats, GroupStats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,9 @@ class ScalingFacts:
         plain = {name: getattr(snapshot, name) for name in _PLAIN}
         tables = {"lanes": _table(LaneStats, snapshot.lanes), "replicas": _table(ReplicaStats, snapshot.replicas)}
         tables["flows"] = _table(FlowStats, snapshot.flows)
+        if snapshot.groups:
+            tables["demands"] = _table(DemandStats, snapshot.demands)
+            tables["groups"] = _table(GroupStats, snapshot.groups)
         rejections = [[lane, cause, count] for (lane, cause), count in snapshot.rejections.items()]
         content = {
             "model": self.model,
@@ -93,7 +96,11 @@ def _snapshot(content: dict[str, Any]) -> Snapshot:
         )
         for lane in _rows(LaneStats, content["lanes"])
     )
+    no_table: dict[str, Any] = {"fields": [], "rows": []}
+    demands = _rows(DemandStats, content.get("demands", no_table))
     return Snapshot(
+        demands=tuple(dataclasses.replace(one, groups=tuple(one.groups)) for one in demands),
+        groups=tuple(_rows(GroupStats, content.get("groups", no_table))),
         lanes=tuple(lanes),
         replicas=tuple(_rows(ReplicaStats, content["replicas"])),
         flows=tuple(_rows(FlowStats, content["flows"])),
@@ -122,7 +129,7 @@ def _pair(values: Any) -> tuple[float, float] | None:
     return None if values is None else (values[0], values[1])
 
 
-_TABLES = ("lanes", "replicas", "flows", "endings", "rejections")
+_TABLES = ("lanes", "replicas", "flows", "demands", "groups", "endings", "rejections")
 _NOT_SHOWN = ("suspects", "bans", "aside")
 """They concern no autoscaler."""
 _PLAIN = tuple(field.name for field in dataclasses.fields(Snapshot) if field.name not in (*_TABLES, *_NOT_SHOWN))

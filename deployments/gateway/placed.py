@@ -209,8 +209,8 @@ _OWN_LIMITS = {
 
 
 def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
-    """The error of a request that its lane did not take: 429 for its tenant's own limit, 422 for a query of death, 503
-    for overload."""
+    """The error of a request that its lane did not take: 429 for its tenant's own limit, 400 for one that is too long,
+    422 for a query of death, 503 for overload."""
     retry_after = max(1, round(admission.retry_after_s or 1))
     headers = {"retry-after": str(retry_after), "x-raylane-lane": admission.lane}
     own = _OWN_LIMITS.get(admission.cause) if admission.cause is not None else None
@@ -221,6 +221,9 @@ def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
             f"tenant {tenant!r} is at its limit of {what} for model {model!r}; retry in {retry_after} s",
             headers=headers,
         )
+    if admission.cause is RejectCause.CONTEXT:
+        message = f"the prompt and what it may generate are longer than the context of model {model!r}"
+        return ApiError(ErrorCode.CONTEXT_LENGTH, message)
     if admission.cause is RejectCause.QUERY_OF_DEATH:
         message = (
             f"two replicas of model {model!r} died while this request, or one with the same body, ran; it is not run "

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from deployments.scheduling.contract import Admission, TurnedAway
-from deployments.scheduling.fleet import Starting
 from deployments.scheduling.forecasts import Forecasts
+from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.lanes import Lanes
-from deployments.scheduling.learned_state import ServiceRate
+from deployments.scheduling.outlook import Starting
 from deployments.scheduling.placing import Placing
 from deployments.scheduling.policy import TenantLimits
 from deployments.scheduling.reasons import AdmissionKind, RejectCause
@@ -35,7 +35,7 @@ class Facts:
     lanes: Lanes
     limits: TenantLimits
     placing: Placing
-    rate: ServiceRate
+    rates: GroupRates
     starting: Starting
     suspects: Suspects
 
@@ -83,7 +83,16 @@ def query_of_death(job: Job, admitted: bool, facts: Facts, now: float) -> Reject
 
 def starts_too_late(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
     """There is no replica, and the next will be ready after the request has given up."""
-    return Rejection(RejectCause.STARTING) if facts.starting.is_too_late_for(job.request, now) else None
+    return Rejection(RejectCause.STARTING) if _too_late(job, facts.starting.wait_s(job.groups, now), now) else None
+
+
+def fits_no_context(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+    """No group of the model has a context that it fits."""
+    return Rejection(RejectCause.CONTEXT, MAX_RETRY_S) if job.groups == () else None
+
+
+def _too_late(job: Job, wait_s: float, now: float) -> bool:
+    return wait_s > 0 and now + wait_s > job.request.expires_s
 
 
 def tenant_limits(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
@@ -98,7 +107,7 @@ def model_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection 
     lanes, maximum = facts.lanes, facts.lanes.policy.max_waiting
     if admitted or len(lanes.jobs) + len(lanes.aside) < maximum:
         return None
-    claim = lanes.lanes[job.home].claim(job.request.tenant)
+    claim = lanes.home_of(job).claim(job.request.tenant)
     return Rejection(RejectCause.MODEL_FULL) if claim.count >= claim.share * maximum or claim.share == 1.0 else None
 
 
@@ -109,10 +118,10 @@ def lane_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection |
     Without a ready replica only a rate that was seen under load says how much is too much: what a little traffic needed
     is no measure of a replica.
     """
-    lane = facts.lanes.lanes[job.home]
+    lane = facts.lanes.home_of(job)
     if admitted or not lane.count:
         return None
-    rate = facts.rate.per_s if facts.starting.any_ready else facts.rate.placed.per_s
+    rate = facts.rates.of(lane.groups) if facts.starting.any_ready(lane.groups) else facts.rates.backlogged(lane.groups)
     if rate is None:
         return None
     maximum = facts.lanes.policy.lanes[job.home].cap_s * rate
@@ -125,6 +134,7 @@ def lane_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection |
 REJECTION_RULES: tuple[RejectionRule, ...] = (
     duplicate_id,
     query_of_death,
+    fits_no_context,
     starts_too_late,
     tenant_limits,
     model_full,
@@ -175,7 +185,7 @@ class AdmissionControl:
 
     def reload(self) -> None:
         """The lanes are new."""
-        names = {lane.name for lane in self._facts.lanes.lanes}
+        names = {lane.key for lane in self._facts.lanes.lanes}
         self._retries = {name: retry for name, retry in self._retries.items() if name in names}
 
     def reject(self, job: Job, admitted: bool, rules: Iterable[RejectionRule], now: float) -> Admission | None:
@@ -194,8 +204,9 @@ class AdmissionControl:
         Each is added to `decided` as it leaves its lane.
         """
         starting, lanes = self._facts.starting, self._facts.lanes
-        if starting.wait_s(now):
-            for job in [job for job in lanes.jobs.values() if starting.is_too_late_for(job.request, now)]:
+        waits_s = {lane.groups: starting.wait_s(lane.groups, now) for lane in lanes.all if lane.count}
+        if any(waits_s.values()):
+            for job in [one for one in lanes.jobs.values() if _too_late(one, waits_s[one.groups], now)]:
                 answer = self._answer(job, Rejection(RejectCause.STARTING), now)
                 lanes.leave(job)
                 self._turn_away(job, answer, decided)
@@ -223,12 +234,13 @@ class AdmissionControl:
                 AdmissionKind.REJECT, job.home_name, rejection.cause, retry_after_s=rejection.retry_after_s
             )
         lanes = self._facts.lanes
-        lane, policy, rate = lanes.lanes[job.home], lanes.policy.lanes[job.home], self._facts.rate.per_s
+        lane, policy = lanes.home_of(job), lanes.policy.lanes[job.home]
+        rate = self._facts.rates.of(lane.groups)
         work = lane.work if job.lane is lane else lane.work + job.cost
         excess = max(0.0, work - policy.cap_s * rate) if rate else 0.0
-        retry = self._retries.setdefault(policy.name, RetryQueue())
+        retry = self._retries.setdefault(lane.key, RetryQueue())
         retry_after_s = retry.retry_after_s(
-            job.request.request_id, job.cost, excess, rate, now, self._facts.starting.wait_s(now)
+            job.request.request_id, job.cost, excess, rate, now, self._facts.starting.wait_s(job.groups, now)
         )
         eta_s = self._forecasts.expected(job, now)
         return Admission(

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
@@ -129,9 +130,9 @@ class SchedulerContract(Protocol):
     def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
         """It is gone: its leases end as failed, and are returned."""
 
-    def expect_replica(self, ready_at_s: float | None, now: float) -> None:
-        """The next replica should be ready then; None: nobody knows of one that starts. Counts while there is no
-        other."""
+    def expect_replica(self, ready_at_s: float | None, now: float, group: str = DEFAULT_GROUP) -> None:
+        """The group's next replica should be ready then; None: nobody knows of one that starts. Counts while there is
+        no other."""
 
     def recall(self, reported: Suspicion, now: float) -> None:
         """What an earlier owner knew of a query of death."""

@@ -1,33 +1,33 @@
-"""The replicas of a model, kept so that the best one is found without looking at all of them; outliers among them; and
-when the next one is expected.
+"""The replicas of a model, kept so that the best one is found without looking at all of them; and the outliers among
+them.
 
-Two heaps with lazy invalidation (an entry counts only while its replica's `version` is the one it was pushed with):
-open replicas by their load, which the pick defines (`pick.py`); and by free KV, which tells at once when no replica
-has room for a large job. Every change of a replica's bookings goes through `touch`.
+For each kind, the replicas of one group and context, two heaps with lazy invalidation (an entry counts only while its
+replica's `version` is the one it was pushed with): open replicas by their load, which the pick defines (`pick.py`); and
+by free KV, which tells at once when no replica has room for a large job. Every change of a replica's bookings goes
+through `touch`.
 """
 
 import heapq
+from collections import defaultdict
+from collections.abc import Iterator
 from statistics import median
-from typing import Any
 
 from deployments.scheduling.pick import Pick
 from deployments.scheduling.reasons import WaitReason
-from deployments.scheduling.replica import Capacity, Replica, ReplicaStatus
-from deployments.scheduling.request import Job, Request
+from deployments.scheduling.replica import Capacity, Kind, OrderEntries, Replica, ReplicaStatus
+from deployments.scheduling.request import Groups, Job
 
 PROBES = 4
-"""So many of the least loaded replicas are looked at for each job, and, where it fits on none of them, as many of those
-with the most free KV."""
+"""So many of the least loaded replicas of a kind are looked at for each job, and, where it fits on none of them, as
+many of those with the most free KV."""
 SLOW = 2.5
 PROBATION_S = 30.0
 MIN_REPLICAS = 3
 """Of two replicas nobody can say which is the slow one."""
 CHECK_S = 5.0
-_Heap = list[tuple[Any, str, int, Replica]]
-"""Of (key, replica id, version, replica)."""
 
 
-def _first(heap: _Heap) -> Replica | None:
+def _first(heap: OrderEntries) -> Replica | None:
     """The best replica; what is out of date goes."""
     while heap:
         _, _, version, replica = heap[0]
@@ -37,9 +37,9 @@ def _first(heap: _Heap) -> Replica | None:
     return None
 
 
-def _best(heap: _Heap) -> list[Replica]:
+def _best(heap: OrderEntries) -> list[Replica]:
     """The `PROBES` best, in order. What was looked at goes back into the heap; what is out of date does not."""
-    seen: _Heap = []
+    seen: OrderEntries = []
     while heap and len(seen) < PROBES:
         entry = heapq.heappop(heap)
         if entry[2] == entry[3].version:
@@ -49,14 +49,14 @@ def _best(heap: _Heap) -> list[Replica]:
     return [entry[3] for entry in seen]
 
 
-def _living(heap: _Heap) -> _Heap:
+def _living(heap: OrderEntries) -> OrderEntries:
     living = [entry for entry in heap if entry[2] == entry[3].version]
     heapq.heapify(living)
     return living
 
 
 class Fleet:
-    """Replicas by id, and the two orders over the open ones. The pick says which is loaded least."""
+    """Replicas by id, and those of each kind in two orders, by group. The pick says which is loaded least."""
 
     def __init__(self, pick: Pick) -> None:
         self.by_id: dict[str, Replica] = {}
@@ -66,8 +66,8 @@ class Fleet:
         """The ids that an operator keeps new work off, of replicas known and not."""
         self._versions = 0
         self._pick = pick
-        self._by_load: _Heap = []
-        self._by_kv: _Heap = []
+        self.kinds: list[Kind] = []
+        """One for each group and context."""
 
     def up(self, replica_id: str, capacity: Capacity) -> Replica:
         """A replica is ready; a known one keeps its leases."""
@@ -76,6 +76,7 @@ class Fleet:
             replica = self.by_id[replica_id] = Replica(replica_id, capacity)
         replica.capacity = capacity
         replica.become(ReplicaStatus.READY, replica_id in self.cordoned)
+        self._enter_kind(replica)
         self.touch(replica)
         return replica
 
@@ -104,16 +105,17 @@ class Fleet:
         """The replica is gone."""
         del self.by_id[replica.replica_id]
         self._renumber(replica)
-        self._trim()
+        self._leave_kind(replica)
 
     def touch(self, replica: Replica) -> None:
         """The replica's bookings changed."""
         self._renumber(replica)
+        kind = replica.kind or self._enter_kind(replica)
         if replica.open:
-            heapq.heappush(self._by_load, (self._pick.load(replica), replica.replica_id, replica.version, replica))
+            heapq.heappush(kind.by_load, (self._pick.load(replica), replica.replica_id, replica.version, replica))
             minus_free_kv = replica.kv_tokens - replica.capacity.kv_tokens
-            heapq.heappush(self._by_kv, (minus_free_kv, replica.replica_id, replica.version, replica))
-        self._trim()
+            heapq.heappush(kind.by_kv, (minus_free_kv, replica.replica_id, replica.version, replica))
+        self._trim(kind)
 
     def order_by(self, pick: Pick) -> None:
         """Another pick orders the replicas from now on."""
@@ -121,13 +123,37 @@ class Fleet:
         for replica in self.by_id.values():
             self.touch(replica)
 
-    def _trim(self) -> None:
+    def _enter_kind(self, replica: Replica) -> Kind:
+        """The replica is new, or its capacity was replaced."""
+        capacity = replica.capacity
+        key = (capacity.group, capacity.context_tokens)
+        if replica.kind is not None:
+            if replica.kind.key == key:
+                return replica.kind
+            self._leave_kind(replica)
+        kind = next((one for one in self.kinds if one.key == key), None)
+        if kind is None:
+            kind = Kind(capacity.group, capacity.context_tokens)
+            self.kinds.append(kind)
+        replica.kind = kind
+        kind.replicas[replica.replica_id] = replica
+        return kind
+
+    def _leave_kind(self, replica: Replica) -> None:
+        kind, replica.kind = replica.kind, None
+        if kind is not None:
+            del kind.replicas[replica.replica_id]
+            if not kind.replicas:
+                self.kinds.remove(kind)
+            self._trim(kind)
+
+    def _trim(self, kind: Kind) -> None:
         """Drops the dead entries of both orders where they outnumber the living."""
-        maximum = 4 * len(self.by_id) + 64
-        if len(self._by_load) > maximum:
-            self._by_load = _living(self._by_load)
-        if len(self._by_kv) > maximum:
-            self._by_kv = _living(self._by_kv)
+        maximum = 4 * len(kind.replicas) + 64
+        if len(kind.by_load) > maximum:
+            kind.by_load = _living(kind.by_load)
+        if len(kind.by_kv) > maximum:
+            kind.by_kv = _living(kind.by_kv)
 
     def _renumber(self, replica: Replica) -> None:
         self._versions += 1
@@ -136,57 +162,107 @@ class Fleet:
     @property
     def any_open(self) -> bool:
         """Whether any replica could take anything that no hold reserves."""
-        heap = self._by_load
-        return bool(heap) and (heap[0][2] == heap[0][3].version or _first(heap) is not None)
+        for kind in self.kinds:
+            heap = kind.by_load
+            if heap and (heap[0][2] == heap[0][3].version or _first(heap) is not None):
+                return True
+        return False
 
     @property
     def any_ready(self) -> bool:
         """Whether any replica takes work, now or once it has room."""
         return any(replica.status is ReplicaStatus.READY for replica in self.by_id.values())
 
+    def replicas_of(self, groups: Groups) -> Iterator[Replica]:
+        """The replicas of those groups."""
+        for kind in self.kinds:
+            if groups is None or kind.group in groups:
+                yield from kind.replicas.values()
+
+    def any_ready_of(self, groups: Groups) -> bool:
+        """As `any_ready`, of those groups."""
+        return any(replica.status is ReplicaStatus.READY for replica in self.replicas_of(groups))
+
     def fitting(self, job: Job) -> list[Replica] | WaitReason:
         """Some of the open replicas that `job` fits on, of the least loaded or else of those with the most free KV; or
         what it waits for.
 
-        Looks at a few, however many there are: a job that fits nowhere is asked for at each step.
+        They are of the first of its groups in which it fits. Looks at a few of each kind, however many there are: a job
+        that fits nowhere is asked for at each step.
         """
+        if job.groups is None:
+            return self._fitting_of(self.kinds, job)
+        waits: WaitReason | None = None
+        for name in job.groups:
+            kinds = [kind for kind in self.kinds if kind.group == name and job.context_tokens <= kind.context_tokens]
+            found = self._fitting_of(kinds, job)
+            if isinstance(found, list):
+                return found
+            waits = found if waits is None or waits is WaitReason.NO_READY_REPLICA else waits
+        return waits or WaitReason.NO_READY_REPLICA
+
+    def _fitting_of(self, kinds: list[Kind], job: Job) -> list[Replica] | WaitReason:
+        """...of these kinds. What one kind has no room for, another one may have."""
         found: list[Replica] = []
         waits: WaitReason | None = None
-        for replica in _best(self._by_load):
-            waits = replica.wait_reason(job)
-            if waits is None:
-                found.append(replica)
+        for kind in kinds:
+            for replica in _best(kind.by_load):
+                reason = replica.wait_reason(job)
+                if reason is None:
+                    found.append(replica)
+                else:
+                    waits = reason
         if found:
+            if len(kinds) > 1:
+                found.sort(key=lambda replica: (self._pick.load(replica), replica.replica_id))
             return found
         if waits is None:
-            return self.why_none_is_open()
-        return self._fits_rarely(job, waits)
+            return self._why_closed(kinds)
+        for kind in kinds:
+            if rare := _fitting_rarely(kind, job):
+                found += rare
+        return found or waits
 
-    def likely(self) -> list[Replica]:
-        """The open replicas on which a job may fit soonest: the least loaded, and those with the most free KV."""
-        return list({replica.replica_id: replica for replica in (*_best(self._by_load), *_best(self._by_kv))}.values())
-
-    def _fits_rarely(self, job: Job, waits: WaitReason) -> list[Replica] | WaitReason:
-        """The least loaded have no room for it: does one of those with the most free KV?"""
-        freest = _first(self._by_kv)
-        if freest is None or freest.free_kv_tokens < job.kv_tokens:
-            return waits
-        return [replica for replica in _best(self._by_kv) if replica.wait_reason(job) is None][:1] or waits
+    def likely(self, job: Job) -> list[Replica]:
+        """The open replicas on which the job may fit soonest: the least loaded, and those with the most free KV."""
+        return [
+            replica
+            for kind in self.kinds
+            for replica in {one.replica_id: one for one in (*_best(kind.by_load), *_best(kind.by_kv))}.values()
+            if replica.suits(job)
+        ]
 
     @property
     def is_deserted(self) -> bool:
         """Whether no replica takes work, and none will before another has started."""
-        return not any(replica.may_serve for replica in self.by_id.values())
+        return self.is_deserted_by(None)
 
-    def why_none_is_open(self) -> WaitReason:
-        """What all lanes wait for while `any_open` is false."""
-        ready = [replica for replica in self.by_id.values() if replica.status is ReplicaStatus.READY]
+    def is_deserted_by(self, groups: Groups) -> bool:
+        """...of those groups."""
+        return not any(replica.may_serve for replica in self.replicas_of(groups))
+
+    def why_none_is_open(self, groups: Groups = None) -> WaitReason:
+        """What all lanes that those groups serve wait for while none of their replicas is open."""
+        return self._why_closed([one for one in self.kinds if groups is None or one.group in groups])
+
+    def _why_closed(self, kinds: list[Kind]) -> WaitReason:
+        ready = [
+            replica for kind in kinds for replica in kind.replicas.values() if replica.status is ReplicaStatus.READY
+        ]
         if not ready:
             return WaitReason.NO_READY_REPLICA
-        if self.reserved:
+        if self.reserved and (kinds == self.kinds or any(replica.held_by is not None for replica in ready)):
             return WaitReason.RESERVED
         prefilling = any(replica.prefill_tokens >= replica.capacity.prefill_budget for replica in ready)
         return WaitReason.PREFILL_BUDGET if prefilling else WaitReason.SEQUENCES
+
+
+def _fitting_rarely(kind: Kind, job: Job) -> list[Replica]:
+    """The least loaded have no room for it: one of those with the most free KV may have."""
+    freest = _first(kind.by_kv)
+    if freest is None or freest.free_kv_tokens < job.kv_tokens:
+        return []
+    return [replica for replica in _best(kind.by_kv) if replica.wait_reason(job) is None][:1]
 
 
 class Outliers:
@@ -194,7 +270,7 @@ class Outliers:
     never the last one.
 
     A replica is slow when its time per output token (a decayed mean of the engine's own account) is more than `SLOW`
-    times the fleet's median. It comes back after `PROBATION_S` with a clean slate: what it then shows decides.
+    times the median of its group. It comes back after `PROBATION_S` with a clean slate: what it then shows decides.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -211,16 +287,20 @@ class Outliers:
             if now - since >= PROBATION_S:
                 del self._ejected[replica_id]
                 self._forgive(replica_id)
-        measured = [
-            replica
-            for replica in self._fleet.by_id.values()
-            if replica.status is ReplicaStatus.READY and replica.tpot_s is not None
-        ]
-        if len(measured) < MIN_REPLICAS:
+        measured: defaultdict[str, list[Replica]] = defaultdict(list)
+        for replica in self._fleet.by_id.values():
+            if replica.status is ReplicaStatus.READY and replica.tpot_s is not None:
+                measured[replica.capacity.group].append(replica)
+        for replicas in measured.values():
+            self._judge_group(replicas, now)
+
+    def _judge_group(self, replicas: list[Replica], now: float) -> None:
+        """Groups run on different hardware: a replica is compared with those of its own."""
+        if len(replicas) < MIN_REPLICAS:
             return
-        limit = SLOW * median(replica.tpot_s for replica in measured if replica.tpot_s is not None)
-        slow = [replica for replica in measured if replica.tpot_s is not None and replica.tpot_s > limit]
-        for replica in slow[: len(measured) - 1]:
+        limit = SLOW * median(replica.tpot_s for replica in replicas if replica.tpot_s is not None)
+        slow = [replica for replica in replicas if replica.tpot_s is not None and replica.tpot_s > limit]
+        for replica in slow[: len(replicas) - 1]:
             self._ejected[replica.replica_id] = now
             self._fleet.set_status(replica.replica_id, ReplicaStatus.EJECTED)
 
@@ -229,43 +309,3 @@ class Outliers:
         if replica is not None and replica.reported is ReplicaStatus.EJECTED:
             replica.tpot_s = None
             self._fleet.set_status(replica_id, ReplicaStatus.READY)
-
-
-class Starting:
-    """When the next replica is expected. `doubt`: something changed, so that what waits may wait in vain.
-
-    While there is no replica the lanes are a waiting room: a request waits as long as the start of the next replica
-    fits its patience (`expires_s`). When that will be is a fact from outside. While nobody knows, everybody waits: the
-    first request is what makes a replica start.
-    """
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.ready_at_s: float | None = None
-        self.doubt = False
-        self._fleet = fleet
-
-    def expect(self, ready_at_s: float | None) -> None:
-        """The next replica should be ready then; None: nobody knows of any."""
-        self.ready_at_s = ready_at_s
-        self.doubt = True
-
-    @property
-    def any_ready(self) -> bool:
-        """Whether a replica takes work, now or once it has room: else the lanes are a waiting room."""
-        return self._fleet.any_ready
-
-    @property
-    def any_open(self) -> bool:
-        """Whether whoever comes now would find room somewhere."""
-        return self._fleet.any_open
-
-    def wait_s(self, now: float) -> float:
-        """How long every request must wait for a replica to be there; 0 where one is, and where nobody knows."""
-        if self.ready_at_s is None or self.ready_at_s <= now or not self._fleet.is_deserted:
-            return 0.0
-        return self.ready_at_s - now
-
-    def is_too_late_for(self, request: Request, now: float) -> bool:
-        """Whether the request would give up before there is a replica."""
-        wait_s = self.wait_s(now)
-        return wait_s > 0 and now + wait_s > request.expires_s

@@ -4,66 +4,75 @@ that an outage spoiled."""
 import math
 
 from deployments.scheduling.eta import LaneEta, Way
-from deployments.scheduling.fleet import Fleet, Starting
+from deployments.scheduling.fleet import Fleet
+from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
-from deployments.scheduling.learned_state import ServiceRate
-from deployments.scheduling.outlook import Outlooks
+from deployments.scheduling.outlook import Outlooks, Starting
 from deployments.scheduling.request import Job
 
 
 class Outage:
-    """When no replica answers that should: what waits teach meanwhile is no measure of the lanes, and is not learned,
-    or forgotten again.
+    """When no replica answers that should, by group: what waits for those groups alone teaches meanwhile is no measure
+    of the lanes, and is not learned, or forgotten again.
 
-    An outage begins when the last ready replica is lost or unresponsive, and ends when one is ready. One that hangs is
-    found out only after a while, so the outage reaches back to the last sign of life: a first token, or the end of an
-    answer. A replica that drains, or one that an operator keeps work off, makes no outage: that is somebody's plan.
+    An outage begins when the last ready replica of a group is lost or unresponsive, and ends when one is ready. One
+    that hangs is found out only after a while, so the outage reaches back to the last sign of life: a first token, or
+    the end of an answer. A replica that drains, or one that an operator keeps work off, makes no outage: that is
+    somebody's plan.
     """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._sign_s = -math.inf
-        self._began_s: float | None = None
-        self._over_s = -math.inf
+        self._sign_s: dict[str, float] = {}
+        self._began_s: dict[str, float] = {}
+        self._over_s: dict[str, float] = {}
 
-    def sign(self, now: float) -> None:
-        """A replica has answered."""
-        self._sign_s = now
+    def sign(self, group: str, now: float) -> None:
+        """A replica of the group has answered."""
+        self._sign_s[group] = now
 
-    def down(self) -> None:
-        """A replica was lost, or is unresponsive."""
-        if self._began_s is None and not self._fleet.any_ready:
-            self._began_s = self._sign_s
+    def down(self, group: str) -> None:
+        """A replica of the group was lost, or is unresponsive."""
+        if group not in self._began_s and not self._fleet.any_ready_of((group,)):
+            self._began_s[group] = self._sign_s.get(group, -math.inf)
 
-    def up(self, now: float) -> float | None:
-        """A replica came, or came back. Returns since when nothing counts that was learned; None where that ends no
-        outage."""
-        if self._began_s is None or not self._fleet.any_ready:
+    def up(self, group: str, now: float) -> float | None:
+        """A replica of the group came, or came back. Returns since when nothing counts that was learned; None where
+        that ends no outage."""
+        if group not in self._began_s or not self._fleet.any_ready_of((group,)):
             return None
-        began_s, self._began_s, self._over_s = self._began_s, None, now
-        return began_s
+        self._over_s[group] = now
+        return self._began_s.pop(group)
 
-    def spoils(self, arrived_s: float) -> bool:
-        """Whether an outage has been a part of the wait of a request that arrived then and waits still."""
-        return self._began_s is not None or arrived_s < self._over_s
+    def spoils(self, job: Job) -> bool:
+        """Whether an outage of all that could serve it has been a part of the wait of a job that waits still."""
+        if not self._began_s and not self._over_s:
+            return False
+        groups, arrived_s = job.groups or self._over_s.keys() | self._began_s.keys(), job.request.arrived_s
+        return all(name in self._began_s or arrived_s < self._over_s.get(name, -math.inf) for name in groups)
+
+    def is_of_all(self, groups: tuple[str, ...], group: str) -> bool:
+        """Whether `group`, whose outage ends, was the last of these that was out."""
+        return group in groups and all(name == group or name in self._began_s for name in groups)
 
 
 class Forecasts:
     """Waits, by lane."""
 
-    def __init__(self, lanes: Lanes, rate: ServiceRate, starting: Starting, outage: Outage) -> None:
+    def __init__(self, lanes: Lanes, rates: GroupRates, starting: Starting, outage: Outage) -> None:
         self.etas: dict[str, LaneEta] = {}
+        """By the key of the lane."""
         self._lanes = lanes
-        self._rate = rate
+        self._rates = rates
         self._starting = starting
         self._outage = outage
-        self.outlooks = Outlooks(lanes, rate, starting)
+        self.outlooks = Outlooks(lanes, rates, starting)
 
     def reload(self, now: float) -> None:
         """The lanes are new. Of lanes that are gone only the estimates that they gave are kept: a job knows which lane
         gave its own."""
-        names = {lane.name for lane in self._lanes.lanes}
+        names = {lane.key for lane in self._lanes.lanes}
         self.etas = {name: eta for name, eta in self.etas.items() if name in names}
         self.outlooks.reload(names, now)
 
@@ -84,7 +93,7 @@ class Forecasts:
     def _turned_late(self, lane: Lane, now: float) -> None:
         for job in lane.turned_late:
             self.outlooks.turned_late(job)
-            if job.eta is None or job.wait_estimate is None or self._outage.spoils(job.request.arrived_s):
+            if job.eta is None or job.wait_estimate is None or self._outage.spoils(job):
                 continue
             if job.attempt == 0 and not job.came_late:
                 job.came_late = True
@@ -95,11 +104,11 @@ class Forecasts:
         """A job was placed from `lane`: its estimate is compared with its wait."""
         if was_late:
             self.outlooks.placed_late(lane, job.cost, now)
-        self.outlooks.promotions.left(job)
+        self.outlooks.promotions_of(job.groups).left(job)
         if job.eta is None or job.wait_estimate is None or job.attempt != 1:
             return
         eta, wait_s = job.eta, now - job.request.arrived_s
-        if self._outage.spoils(job.request.arrived_s):
+        if self._outage.spoils(job):
             eta.spoiled()
             return
         if wait_s > job.wait_estimate.outlook.slack_s and not job.came_late:
@@ -108,38 +117,40 @@ class Forecasts:
         way = Way.TIMELY if not job.came_late else Way.LATE if job.promoted_s is None else Way.PROMOTED
         eta.observe(job.wait_estimate, wait_s, way, now)
 
-    def shown(self, home: int, now: float) -> tuple[float, float] | None:
-        """The estimate that a request like the last one would get now in the lane of that index; None before the first
-        estimate."""
+    def shown(self, lane: Lane, now: float) -> tuple[float, float] | None:
+        """The estimate that a request like the last one would get now in that lane; None before the first estimate."""
         if not self._lanes.jobs and self._starting.any_open:
             return 0.0, 0.0
-        eta = self.etas.get(self._lanes.policy.lanes[home].name)
-        if eta is None or self._rate.per_s is None:
+        eta = self.etas.get(lane.key)
+        if eta is None or self._rates.of(lane.groups) is None:
             return None
-        reported = eta.predict(self.outlooks.of_lane(home, eta.slack_s, 0.0, now))
+        reported = eta.predict(self.outlooks.of_lane(lane, eta.slack_s, 0.0, now))
         return reported.p50_s, reported.p95_s
 
     def gave_up(self, job: Job, now: float) -> None:
         """A job leaves its lane unplaced."""
-        self.outlooks.promotions.left(job)
+        self.outlooks.promotions_of(job.groups).left(job)
         if job.eta is None or job.wait_estimate is None or job.attempt:
             return
-        if self._outage.spoils(job.request.arrived_s):
+        if self._outage.spoils(job):
             job.eta.spoiled()
         else:
             job.eta.gave_up(job.wait_estimate, now - job.request.arrived_s)
 
     def withdraw(self, job: Job) -> None:
         """A job waits for something else than its lane from now on: its estimate no longer counts."""
-        self.outlooks.promotions.left(job)
+        self.outlooks.promotions_of(job.groups).left(job)
         if job.eta is not None and job.wait_estimate is not None and job.attempt == 0:
             job.eta.spoiled()
         job.eta = job.wait_estimate = None
 
-    def recovered(self, since_s: float) -> None:
-        """An outage is over that began then: nothing counts that was learned in it."""
-        for eta in self.etas.values():
-            eta.forget(since_s)
+    def recovered(self, since_s: float, group: str) -> None:
+        """An outage of the group is over that began then: nothing counts that was learned in it by lanes that no other
+        group served meanwhile."""
+        for lane in self._lanes.lanes:
+            eta = self.etas.get(lane.key)
+            if eta is not None and (lane.groups is None or self._outage.is_of_all(lane.groups, group)):
+                eta.forget(since_s)
 
     def expected(self, job: Job, now: float) -> tuple[float, float]:
         """The wait that a job might expect that is not let in: p50 and p95, in seconds."""
@@ -147,7 +158,8 @@ class Forecasts:
         return expected.p50_s, expected.p95_s
 
     def _eta(self, job: Job) -> LaneEta:
-        eta = self.etas.get(job.home_name)
+        key = self._lanes.home_of(job).key
+        eta = self.etas.get(key)
         if eta is None:
-            eta = self.etas[job.home_name] = LaneEta()
+            eta = self.etas[key] = LaneEta()
         return eta

@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deployments.scheduling.request import Job
+from deployments.scheduling.request import Groups, Job
 
 
 class FairFlow:
@@ -143,11 +143,27 @@ class Claim:
 
 
 class Lane:
-    """Jobs by tenant. `flow` is the lane's own claim among lanes."""
+    """Jobs by tenant. `flow` is the lane's own claim among lanes.
 
-    def __init__(self, name: str, weight: float, by_deadline: bool) -> None:
+    Of a model with groups each lane is one of several that have its name and its claim, one for each set of `groups`
+    that its jobs fit, so that a job that waits for one group keeps none from another. `home` is the index of the lane
+    by length, `key` names this one alone.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        weight: float,
+        by_deadline: bool,
+        home: int = -1,
+        groups: Groups = None,
+        flow: FairFlow | None = None,
+    ) -> None:
         self.name = name
-        self.flow = FairFlow(weight)
+        self.key = name if groups is None else f"{name}@{'+'.join(groups)}"
+        self.home = home
+        self.groups = groups
+        self.flow = flow or FairFlow(weight)
         self.by_deadline = by_deadline
         self.tenant_weights: Mapping[str, float] = {}
         self.count = 0

@@ -28,20 +28,25 @@ ready and on lanes that are not reloaded (both end a reservation, and it begins 
 are. A property test holds both forms on saturated replicas.
 """
 
-import heapq
 import math
 from collections.abc import Iterator
 
-from deployments.scheduling.lane import FairClock, Lane
+from deployments.scheduling.lane import FairClock, FairFlow, Lane
 from deployments.scheduling.policy import Order, SchedulingPolicy
-from deployments.scheduling.request import Job
+from deployments.scheduling.request import Groups, Job, Wakeups
 
 PROMOTED = "promoted"
+_PROMOTED = -1
+"""In place of the index of a lane by length."""
 
 
 class Lanes:
     """All lanes, the promoted one last. `jobs` holds what waits in them, by request id, `aside` what waits to be let in
-    (`suspects.py`)."""
+    (`suspects.py`).
+
+    `lanes` has one for each lane of the policy; of a model with groups one for each of them and each set of groups that
+    its jobs fit (`Lane`), and as many of the promoted.
+    """
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.jobs: dict[str, Job] = {}
@@ -54,46 +59,98 @@ class Lanes:
         self._expiries = Wakeups()
         self.policy = policy
         self.lanes: list[Lane] = []
-        self.promoted = Lane(PROMOTED, policy.promoted_share, by_deadline=False)
+        self.promoted_lanes: list[Lane] = []
+        self._flows: list[FairFlow] = []
+        self._promoted_flow = FairFlow(policy.promoted_share)
+        self._by_groups: dict[tuple[int, Groups], Lane] = {}
+        self._any_shared = False
         self.configure(policy)
+
+    @property
+    def promoted(self) -> Lane:
+        """The promoted of a model with one group; else those of the first lane's groups."""
+        return self.promoted_lanes[0]
 
     @property
     def all(self) -> list[Lane]:
         """The lanes by length, then the promoted."""
-        return [*self.lanes, self.promoted]
+        return [*self.lanes, *self.promoted_lanes]
 
     @property
     def work(self) -> float:
         """What waits, in prefill tokens."""
-        return self.promoted.work + sum(lane.work for lane in self.lanes)
+        return sum(lane.work for lane in self.promoted_lanes) + sum(lane.work for lane in self.lanes)
 
     def configure(self, policy: SchedulingPolicy) -> None:
         """Changes lanes, weights and order. What waits moves to the lane that is now its own (refused ones to its
         head); the promoted stay so."""
         waiting = sorted(self.jobs.values(), key=lambda job: job.sequence)
         total = sum(lane.weight for lane in policy.lanes)
-        finishes = {lane.name: lane.flow.finish for lane in self.lanes}
+        finishes = {self.policy.lanes[index].name: flow.finish for index, flow in enumerate(self._flows)}
         self.policy = policy
-        self.lanes = [
-            Lane(
-                lane.name,
-                (1.0 - policy.promoted_share) * lane.weight / total,
-                by_deadline=policy.order is Order.DEADLINE,
-            )
-            for lane in policy.lanes
-        ]
-        for lane in self.lanes:
-            lane.flow.finish = finishes.get(lane.name, 0.0)
-        self.promoted.flow.weight = policy.promoted_share
-        for lane in self.all:
-            lane.reweigh({name: tenant.weight for name, tenant in policy.tenants.items()})
+        self.lanes = []
+        self._flows = [FairFlow((1.0 - policy.promoted_share) * lane.weight / total) for lane in policy.lanes]
+        self._by_groups = {(_PROMOTED, lane.groups): lane for lane in self.promoted_lanes}
+        for index, lane in enumerate(policy.lanes):
+            self._flows[index].finish = finishes.get(lane.name, 0.0)
+            self._lane_for(index, lane.groups or None)
+            self._lane_for(_PROMOTED, lane.groups or None)
+        self._promoted_flow.weight = policy.promoted_share
+        for one in self.promoted_lanes:
+            one.reweigh(self._tenant_weights)
         self._promotions.clear()
         self._expiries.clear()
         for job in waiting:
             self.find_home(job)
-            if job.promoted_s is None:
-                self._push(job, self.lanes[job.home])
+            lane_now = self.lane_of(job)
+            if job.lane is not lane_now:
+                if job.promoted_s is not None and job.lane is not None:
+                    job.lane.remove(job)
+                self._push(job, lane_now)
             self._time(job)
+        self._drop_promoted_lanes()
+
+    def _drop_promoted_lanes(self) -> None:
+        """Those of groups that serve no lane any more."""
+        named = {lane.groups or None for lane in self.policy.lanes}
+        self.promoted_lanes = [lane for lane in self.promoted_lanes if lane.count or lane.groups in named]
+        self._by_groups = {(lane.home, lane.groups): lane for lane in self.all}
+        self._note_sharing()
+
+    @property
+    def _tenant_weights(self) -> dict[str, float]:
+        return {name: tenant.weight for name, tenant in self.policy.tenants.items()}
+
+    def lane_of(self, job: Job) -> Lane:
+        """Where the job waits, or would wait."""
+        key = (job.home if job.promoted_s is None else _PROMOTED, job.groups)
+        return self._by_groups.get(key) or self._lane_for(*key)
+
+    def home_of(self, job: Job) -> Lane:
+        """The lane of the job by its length, promoted or not."""
+        return self._by_groups.get((job.home, job.groups)) or self._lane_for(job.home, job.groups)
+
+    def _lane_for(self, home: int, groups: Groups) -> Lane:
+        lane = self._by_groups.get((home, groups))
+        if lane is None:
+            if home == _PROMOTED:
+                lane = Lane(PROMOTED, 0.0, False, _PROMOTED, groups, self._promoted_flow)
+                self.promoted_lanes.append(lane)
+            else:
+                by_deadline = self.policy.order is Order.DEADLINE
+                lane = Lane(self.policy.lanes[home].name, 0.0, by_deadline, home, groups, self._flows[home])
+                self.lanes.append(lane)
+            lane.reweigh(self._tenant_weights)
+            self._by_groups[home, groups] = lane
+            self._note_sharing()
+        return lane
+
+    def _note_sharing(self) -> None:
+        self._any_shared = len(self.lanes) > len(self.policy.lanes) or len(self.promoted_lanes) > 1
+
+    def siblings_of(self, lane: Lane) -> list[Lane]:
+        """The others with the same claim."""
+        return [other for other in self.all if other.flow is lane.flow and other is not lane]
 
     def next_sequence(self) -> int:
         """The next number in order of arrival."""
@@ -105,7 +162,7 @@ class Lanes:
         waits at the head, and so does one that is to be `first`."""
         self.jobs[job.request.request_id] = job
         self.largest_cost = max(self.largest_cost, job.cost)
-        self._push(job, self.lanes[job.home] if job.promoted_s is None else self.promoted, first)
+        self._push(job, self.lane_of(job), first)
         self._time(job)
 
     def enter_again(self, job: Job, first: bool = False) -> None:
@@ -121,14 +178,27 @@ class Lanes:
 
     def due(self, passed_over: list[Lane]) -> Lane | None:
         """The backlogged lane that is served next, of those not passed over already."""
+        if self._any_shared:
+            return self._due_of_groups(passed_over)
         best: Lane | None = None
         for lane in self.lanes:
             if lane.count and lane not in passed_over and (best is None or lane.flow.start < best.flow.start):
                 best = lane
-        promoted = self.promoted
+        promoted = self.promoted_lanes[0]
         if promoted.count and promoted not in passed_over and (best is None or promoted.flow.start <= best.flow.start):
             best = promoted
         return best
+
+    def _due_of_groups(self, passed_over: list[Lane]) -> Lane | None:
+        """...where several lanes have one claim: of those, the one in which a job waits longest."""
+        waiting = [lane for lane in self.all if lane.count and lane not in passed_over]
+        return min(waiting, key=lambda lane: (lane.flow.start, lane.home, _since(lane)), default=None)
+
+    def wait_for(self, group: str) -> bool:
+        """Whether something waits that the group may serve."""
+        if not self.jobs:
+            return False
+        return any(lane.count and (lane.groups is None or group in lane.groups) for lane in self.all)
 
     def serve(self, lane: Lane, job: Job, passed_over: list[Lane]) -> None:
         """The head of `lane` is placed; the lanes passed over for it keep a claim of at most one request."""
@@ -149,7 +219,7 @@ class Lanes:
             job.promoted_s = now
             job.latest_start_s = math.inf
             job.sequence = self.next_sequence()
-            self._push(job, self.promoted)
+            self._push(job, self.lane_of(job))
 
     def is_expired(self, now: float) -> bool:
         """Whether `expire` may find something."""
@@ -169,11 +239,15 @@ class Lanes:
         """The lane of a job by what it is booked with, as the lanes are now."""
         policy = self.policy
         job.home = policy.lane_of(job.prefill_tokens + job.output_tokens * job.request.sequences)
+        if policy.contexts:
+            job.home, job.groups = policy.served(job.home, job.context_tokens)
+        else:
+            job.groups = None
         job.home_name = policy.lanes[job.home].name
         job.latest_start_s = math.inf if policy.order is Order.ARRIVAL or job.promoted_s is not None else job.deadline_s
 
     def _push(self, job: Job, lane: Lane, first: bool = False) -> None:
-        if not lane.count:
+        if not lane.count and not (self._any_shared and any(other.count for other in self.siblings_of(lane))):
             self._clock.activate(lane.flow)
         if job.attempt or first:
             lane.push_front(job)
@@ -194,59 +268,10 @@ class Lanes:
         self._promotions.trim(len(self.jobs))
 
 
-_SLACK = 64
-
-
-class Wakeups:
-    """Times at which something becomes due for waiting jobs (a promotion, the end of a wait), in seconds of the shell's
-    clock.
-
-    A heap with lazy deletion: an entry counts only while its job waits under the wait id with which it was
-    added (a job gets a new one each time it begins to wait, or its lanes change). Dead entries are dropped when they
-    come to the top, or when they outnumber the living.
-    """
-
-    __slots__ = ("_heap",)
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Job]] = []
-
-    def add(self, at_s: float, job: Job) -> None:
-        """The job, which waits, is due then."""
-        heapq.heappush(self._heap, (at_s, job.wait_id, job))
-
-    def clear(self) -> None:
-        """Nothing is due any more."""
-        self._heap.clear()
-
-    def next_s(self) -> float | None:
-        """The first time at which a job that still waits is due."""
-        heap = self._heap
-        while heap and not _waits(heap[0]):
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
-
-    def is_due(self, now: float) -> bool:
-        """Whether the first time has come, be it that of a job that waits no more."""
-        return bool(self._heap) and self._heap[0][0] <= now
-
-    def due(self, now: float) -> Iterator[Job]:
-        """Takes out the jobs that are due, first of all the one whose time came first; what is not asked for stays."""
-        heap = self._heap
-        while heap and heap[0][0] <= now:
-            entry = heapq.heappop(heap)
-            if _waits(entry):
-                yield entry[2]
-
-    def trim(self, waiting: int) -> None:
-        """So many jobs wait in all."""
-        if len(self._heap) > 2 * waiting + _SLACK:
-            self._heap = [entry for entry in self._heap if _waits(entry)]
-            heapq.heapify(self._heap)
-
-
-def _waits(entry: tuple[float, int, Job]) -> bool:
-    return entry[2].wait_id == entry[1] and entry[2].lane is not None
+def _since(lane: Lane) -> int:
+    """When the job that has waited longest came, as its number in the order of arrival."""
+    oldest = lane.oldest()
+    return 0 if oldest is None else oldest.sequence
 
 
 def earlier(one: float | None, other: float | None) -> float | None:

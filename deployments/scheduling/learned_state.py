@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from deployments.scheduling.policy import SchedulingPolicy
-from deployments.scheduling.request import Job, Lease, Usage
+from deployments.scheduling.request import Job, Lease, Request, Usage
 
 _DECAY = 0.999
 
@@ -171,6 +171,22 @@ def _known_chunks(prefix: tuple[int, ...], known: Container[int]) -> int:
     return low + 1
 
 
+def needed_context(request: Request, p90: int, largest: int) -> int:
+    """The context that one sequence of the request needs, where `largest` is the largest that there is (tokens).
+
+    That is its prompt and what it may generate: `max_tokens`, because vLLM refuses a request whose prompt and
+    `max_tokens` exceed the context. A request without `max_tokens` counts with the 90th percentile of the outputs of
+    prompts of its length, as its KV is booked: vLLM ends its output at the context's end, wherever that is.
+
+    An estimated prompt counts with its likely maximum, but no more than `largest`, whose engine knows better.
+    """
+    output = p90 if request.max_tokens is None else request.max_tokens
+    at_least = request.prompt_tokens + (1 if request.max_tokens is None else output)
+    if at_least > largest:
+        return at_least
+    return min(largest, max(request.prompt_tokens, request.max_prompt_tokens) + output)
+
+
 @dataclass
 class LearnedState:
     """The learned state of one model."""
@@ -187,12 +203,17 @@ class LearnedState:
         request = job.request
         chunks, _ = self.prefixes.longest(request.prefix)
         job.credit_tokens = int(chunks * request.chunk_tokens * self.prefixes.trust)
-        mean, p90 = self.outputs.expect(request.prompt_tokens, request.max_tokens)
+        limit = request.max_tokens
+        if policy.contexts and limit is None:
+            limit = max(1, max(policy.contexts.values()) - request.prompt_tokens)
+        mean, p90 = self.outputs.expect(request.prompt_tokens, limit)
         sequences = request.sequences
         job.prefill_tokens = max(1, request.prompt_tokens - job.credit_tokens) * sequences
         job.output_tokens = mean
         job.kv_tokens = (request.prompt_tokens + p90) * sequences
         job.cost = job.prefill_tokens + policy.decode_weight * mean * sequences
+        if policy.contexts:
+            job.context_tokens = needed_context(request, p90, max(policy.contexts.values()))
 
     def settle(self, lease: Lease, usage: Usage, policy: SchedulingPolicy) -> None:
         """Learns from the engine's account of a finished request."""

@@ -22,10 +22,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from deployments.scheduling.eta import Outlook
-from deployments.scheduling.fleet import Starting
+from deployments.scheduling.fleet import Fleet
+from deployments.scheduling.group_rates import GroupRates
+from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
-from deployments.scheduling.learned_state import Meter, ServiceRate
-from deployments.scheduling.request import Job
+from deployments.scheduling.learned_state import Meter
+from deployments.scheduling.request import Groups, Job
 
 
 def work_before(own_ahead: float, own_weight: float, others: Iterable[tuple[float, float]]) -> float:
@@ -137,88 +139,154 @@ class Promotions:
         )
 
 
+class Starting:
+    """When the next replica is expected, by group. `doubt`: something changed, so that what waits may wait in vain.
+
+    While there is no replica the lanes are a waiting room: a request waits as long as the start of the next replica
+    fits its patience (`expires_s`). When that will be is a fact from outside. While nobody knows, everybody waits: the
+    first request is what makes a replica start.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.ready_at_s: dict[str, float] = {}
+        self.doubt = False
+        self._fleet = fleet
+
+    def expect(self, ready_at_s: float | None, group: str) -> None:
+        """The group's next replica should be ready then; None: nobody knows of any."""
+        if ready_at_s is None:
+            self.ready_at_s.pop(group, None)
+        else:
+            self.ready_at_s[group] = ready_at_s
+        self.doubt = True
+
+    @property
+    def any_open(self) -> bool:
+        """Whether whoever comes now would find room somewhere."""
+        return self._fleet.any_open
+
+    def any_ready(self, groups: Groups) -> bool:
+        """Whether a replica of those groups takes work, now or once it has room: else the lanes are a waiting room."""
+        return self._fleet.any_ready if groups is None else self._fleet.any_ready_of(groups)
+
+    def wait_s(self, groups: Groups, now: float) -> float:
+        """How long every request of those groups must wait for a replica to be there; 0 where one is, and where nobody
+        knows."""
+        if not self.ready_at_s:
+            return 0.0
+        due = [at_s for name, at_s in self.ready_at_s.items() if groups is None or name in groups]
+        ready_at_s = min(due, default=0.0)
+        return ready_at_s - now if ready_at_s > now and self._fleet.is_deserted_by(groups) else 0.0
+
+
 class Outlooks:
     """Of all lanes of a model."""
 
-    def __init__(self, lanes: Lanes, rate: ServiceRate, starting: Starting) -> None:
+    def __init__(self, lanes: Lanes, rates: GroupRates, starting: Starting) -> None:
         self._lanes = lanes
-        self._rate = rate
+        self._rates = rates
         self._starting = starting
         self.late_rates: dict[str, Meter] = {}
-        """How fast late ones are placed, by the name of their lane."""
-        self.promotions = self._new_promotions()
+        """How fast late ones are placed, by the key of their lane."""
+        self._promotions: dict[Groups, Promotions] = {}
         self._arrivals: dict[str, Meter] = {}
 
     def of(self, job: Job, now: float) -> Outlook:
         """The job's outlook, before it enters its lane."""
-        return self.of_lane(job.home, max(0.0, job.latest_start_s - now), job.cost, now, ask_only=False)
+        lane = self._lanes.home_of(job)
+        return self.of_lane(lane, max(0.0, job.latest_start_s - now), job.cost, now, ask_only=False)
 
-    def of_lane(self, home: int, slack_s: float, cost: float, now: float, ask_only: bool = True) -> Outlook:
-        """The outlook of a job of that cost in the lane of that index, `slack_s` before its latest start.
+    def of_lane(self, lane: Lane, slack_s: float, cost: float, now: float, ask_only: bool = True) -> Outlook:
+        """The outlook of a job of that cost in that lane, `slack_s` before its latest start.
 
         In time: the lanes drain by their shares, and those of its lane that can still meet their deadline come first.
         Late: behind the late ones of its lane, which are served as fast as late ones were of late (while others keep
         coming in time, hardly at all), but at most until it is promoted. Promoted: behind those that are promoted
         before it. Where there is no replica, all of that begins when there is.
         """
-        rate, start_s = self._rate.per_s, self._starting.wait_s(now)
+        rate, start_s = self._rates.of(lane.groups), self._starting.wait_s(lane.groups, now)
         if rate is None:
             return Outlook(start_s, slack_s, max(start_s, min(slack_s, 1.0)))
-        lanes, lane = self._lanes, self._lanes.lanes[home]
-        others = [(other.work, other.flow.weight) for other in lanes.all if other is not lane]
-        timely_s = start_s + work_before(max(0.0, lane.work - lane.late_work), lane.flow.weight, others) / rate
+        if lane.groups is None:
+            ahead = max(0.0, lane.work - lane.late_work)
+            others = [(other.work, other.flow.weight) for other in self._lanes.all if other is not lane]
+        else:
+            ahead, others = self._ahead(lane)
+        timely_s = start_s + work_before(ahead, lane.flow.weight, others) / rate
         if slack_s == math.inf:
             return Outlook(timely_s, slack_s, timely_s)
-        promotion_s = lanes.policy.lanes[home].max_wait_s
-        late_rate = self._late_rate(lane.name).per_s
+        promotion_s = self._lanes.policy.lanes[lane.home].max_wait_s
+        late_rate = self._late_rate(lane.key).per_s
         late_s = start_s + (
             promotion_s if not late_rate else min(promotion_s, slack_s + (lane.late_work + cost) / late_rate)
         )
-        queue = self.promotions.known(promotion_s, now) or self._promoted_then(promotion_s, rate, now, ask_only)
+        promotions = self.promotions_of(lane.groups)
+        queue = promotions.known(promotion_s, now) or self._promoted_then(lane.groups, promotion_s, rate, now, ask_only)
         promoted_s = (queue.work + cost) / queue.work_per_s
         return Outlook(timely_s, slack_s, max(slack_s, late_s), max(slack_s, start_s, promotion_s), promoted_s)
 
+    def _ahead(self, lane: Lane) -> tuple[float, list[tuple[float, float]]]:
+        """The work that is placed before what comes to that lane now, in its own turn; and of each other lane the work
+        and the weight, as far as they concern the same groups (`group_rates.py`). What waits under the same claim, but
+        for other groups, came before."""
+        ahead, others = max(0.0, lane.work - lane.late_work), []
+        for other in self._lanes.all:
+            if other is lane:
+                continue
+            part = self._rates.shared(lane.groups, other.groups)
+            if other.flow is lane.flow:
+                ahead += other.work * part
+            else:
+                others.append((other.work * part, other.flow.weight * part))
+        return ahead, others
+
     def arrived(self, job: Job, now: float) -> None:
         """A job comes to wait."""
-        self._arrival_rate(self._lanes.policy.lanes[job.home].name, now).add(job.cost, now)
+        self._arrival_rate(self._lanes.home_of(job).key, now).add(job.cost, now)
 
-    def _promoted_then(self, after_s: float, rate: float, now: float, ask_only: bool) -> Queue:
-        lanes, arrivals = self._lanes, self._arrivals
-        offered = []
-        for lane, policy in zip(lanes.lanes, lanes.policy.lanes, strict=True):
-            meter = arrivals.get(lane.name)
-            offered.append(
-                Offered((meter.per_s or 0.0) if meter is not None else 0.0, lane.flow.weight, policy.max_wait_s)
-            )
-        return self.promotions.queue(
-            after_s, rate, offered, Queue(lanes.promoted.work, lanes.promoted.flow.weight), now, ask_only
-        )
+    def _promoted_then(self, groups: Groups, after_s: float, rate: float, now: float, ask_only: bool) -> Queue:
+        lanes, arrivals, offered = self._lanes, self._arrivals, []
+        for lane in lanes.lanes:
+            meter, part = arrivals.get(lane.key), self._rates.shared(groups, lane.groups)
+            if part:
+                work_per_s = (meter.per_s or 0.0) if meter is not None else 0.0
+                max_wait_s = lanes.policy.lanes[lane.home].max_wait_s
+                offered.append(Offered(work_per_s * part, lane.flow.weight * part, max_wait_s))
+        work = sum(one.work * self._rates.shared(groups, one.groups) for one in lanes.promoted_lanes)
+        promoted = Queue(work, lanes.promoted.flow.weight)
+        return self.promotions_of(groups).queue(after_s, rate, offered, promoted, now, ask_only)
+
+    def promotions_of(self, groups: Groups) -> Promotions:
+        """Those that wait for these groups."""
+        promotions = self._promotions.get(groups)
+        if promotions is None:
+            promotions = self._promotions[groups] = self._new_promotions()
+        return promotions
 
     def _new_promotions(self) -> Promotions:
         return Promotions(max(lane.max_wait_s for lane in self._lanes.policy.lanes))
 
     def reload(self, names: set[str], now: float) -> None:
-        """The lanes are new, with these names: no late one is known to wait in any."""
+        """The lanes are new, with these keys: no late one is known to wait in any."""
         self.late_rates = {name: meter for name, meter in self.late_rates.items() if name in names}
         self._arrivals = {name: meter for name, meter in self._arrivals.items() if name in names}
-        self.promotions = self._new_promotions()
+        self._promotions.clear()
         for meter in self.late_rates.values():
             meter.run(False, now)
 
     def tick(self, now: float) -> None:
         """Time in which late ones wait, and a replica is there, counts for their rate."""
-        any_ready = self._starting.any_ready
         for lane in self._lanes.lanes:
-            waits = any_ready and lane.late_work > 0
+            waits = lane.late_work > 0 and self._starting.any_ready(lane.groups)
             if waits is not lane.late_waits:
                 lane.late_waits = waits
-                self._late_rate(lane.name).run(waits, now)
+                self._late_rate(lane.key).run(waits, now)
 
     def turned_late(self, job: Job) -> None:
         """The job was found to be late; it may have left since, or have been promoted."""
         promote_s = job.request.arrived_s + self._lanes.policy.lanes[job.home].max_wait_s
         if job.late and promote_s < job.request.expires_s:
-            self.promotions.add(job, promote_s)
+            self.promotions_of(job.groups).add(job, promote_s)
 
     def placed_late(self, lane: str, cost: float, now: float) -> None:
         """A late one was placed from its own lane."""

@@ -17,13 +17,14 @@ from deployments.scheduling.request import Job
 class Candidates(NamedTuple):
     """The replicas that `job` fits on. `fitting`: some with the least `load`, in that order, at least one. `cached`:
     those with the longest known part of its prompt in their cache. `stickiness_ms`: what a cached prefix may cost, in
-    expected TTFT."""
+    expected TTFT. `unequal`: those that fit are not of one kind, so that their tokens cannot be compared."""
 
     job: Job
     fitting: Sequence[Replica]
     cached: Sequence[Replica]
     prefixes: PrefixIndex
     stickiness_ms: float
+    unequal: bool = False
 
     def ttft_ms(self, replica: Replica) -> float:
         """The time to first token to expect there: what is to be prefilled, the job's uncached prompt included."""
@@ -59,6 +60,9 @@ class MinTtft:
       (then the stickiness breaks);
     - a prompt of more than one step's tokens goes, among the candidates, to the one with the fewest sequences in
       decode, so that long prefills stay off the replicas that decode short requests whenever there is a choice.
+
+    Equal replicas are compared by their tokens to prefill, which are exact; replicas of different kinds by the time
+    to first token that the measured rates let expect.
     """
 
     def load(self, replica: Replica) -> tuple[int, int]:
@@ -67,7 +71,7 @@ class MinTtft:
 
     def choose(self, candidates: Candidates) -> tuple[Replica, PickReason]:
         """The least loaded, or the one with the prefix."""
-        best, reason = _minimum(candidates.job, candidates.fitting)
+        best, reason = _minimum(candidates)
         if not candidates.cached:
             return best, reason
         warm = min(
@@ -83,10 +87,13 @@ class MinTtft:
         )
 
 
-def _minimum(job: Job, fitting: Sequence[Replica]) -> tuple[Replica, PickReason]:
+def _minimum(candidates: Candidates) -> tuple[Replica, PickReason]:
+    job, fitting = candidates.job, candidates.fitting
     first = fitting[0]
     if len(fitting) == 1:
         return first, PickReason.ONLY_FIT
+    if candidates.unequal:
+        return min(fitting, key=lambda replica: _speed(candidates, replica)), PickReason.SHORTEST_TTFT
     if job.prefill_tokens > first.capacity.step_tokens:
         calm = min(fitting, key=lambda replica: (replica.sequences, replica.prefill_tokens, replica.replica_id))
         if calm is not first:
@@ -94,6 +101,13 @@ def _minimum(job: Job, fitting: Sequence[Replica]) -> tuple[Replica, PickReason]
     if first.prefill_tokens != fitting[1].prefill_tokens:
         return first, PickReason.LEAST_PREFILL
     return first, PickReason.LEAST_DECODE
+
+
+def _speed(candidates: Candidates, replica: Replica) -> tuple[float, float, float, str]:
+    """By which replicas of different kinds are compared: the expected time to first token, then the time per output
+    token, then the share of their sequences that is taken."""
+    taken = replica.sequences / replica.capacity.sequences
+    return candidates.ttft_ms(replica), replica.tpot_s or 0.0, taken, replica.replica_id
 
 
 PICKS: Mapping[str, Pick] = {

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from deployments.scheduling.contract import Placement, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
+from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
-from deployments.scheduling.learned_state import LearnedState, ServiceRate
+from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.pick import Candidates, Pick, uncached_tokens
 from deployments.scheduling.reasons import PickReason, WaitReason
 from deployments.scheduling.replica import Replica, ReplicaStatus
@@ -32,7 +33,7 @@ class ReplicaHold:
 
 
 class Holds:
-    """The holds by the name of their lane. A hold keeps a replica free of other work until the head of the promoted
+    """The holds by the key of their lane. A hold keeps a replica free of other work until the head of the promoted
     fits on it, which is what bounds its wait (lanes.py).
 
     A hold names a job, which is *reserved*: it stays at the head of the promoted until it is placed or gone, so that
@@ -48,11 +49,12 @@ class Holds:
 
     def of(self, lane: Lane, job: Job) -> Replica | None:
         """The replica that is held for `job`, the head of `lane`, if it is still good for anything."""
-        hold = self.by_lane.get(lane.name)
+        hold = self.by_lane.get(lane.key)
         if hold is None:
             return None
         if (
             hold.replica.status is not ReplicaStatus.READY
+            or not hold.replica.suits(job)
             or self._fleet.by_id.get(hold.replica.replica_id) is not hold.replica
         ):
             self.end(lane)
@@ -63,12 +65,12 @@ class Holds:
     def begin(self, lane: Lane, job: Job) -> None:
         """The lane's head fits nowhere: if it is the head of the promoted, holds the replica on which it will fit
         soonest."""
-        if lane.name != PROMOTED or lane.name in self.by_lane:
+        if lane.name != PROMOTED or lane.key in self.by_lane:
             return
         replica = self._soonest(job)
         if replica is not None:
             replica.held_by = lane.name
-            self.by_lane[lane.name] = ReplicaHold(lane, job, replica)
+            self.by_lane[lane.key] = ReplicaHold(lane, job, replica)
             lane.reserved = job
             self._fleet.reserved += 1
             self._fleet.touch(replica)
@@ -77,14 +79,14 @@ class Holds:
         """The replica on which the job will fit soonest, of the few that are likely to: it is asked again at each step
         until there is one."""
         return min(
-            self._fleet.likely(),
+            self._fleet.likely(job),
             key=lambda replica: (_missing(replica, job), replica.prefill_tokens, replica.replica_id),
             default=None,
         )
 
     def end(self, lane: Lane) -> None:
         """The lane needs its hold no longer."""
-        hold = self.by_lane.pop(lane.name, None)
+        hold = self.by_lane.pop(lane.key, None)
         if hold is not None:
             replica = hold.replica
             hold.lane.reserved = replica.held_by = None
@@ -133,7 +135,7 @@ class Placing:
         fleet: Fleet,
         holds: Holds,
         learned_state: LearnedState,
-        rate: ServiceRate,
+        rates: GroupRates,
         forecasts: Forecasts,
         decided: Decided,
         pick: Pick,
@@ -143,12 +145,14 @@ class Placing:
         self.placed = 0
         self.promoted = 0
         self.waits: dict[str, WaitReason] = {}
-        """What the heads that were looked at wait for; the others wait for any replica to open."""
+        """What the heads that were looked at wait for, by the key of their lane; the others wait for any replica to
+        open."""
         self._lanes = lanes
         self._fleet = fleet
         self._holds = holds
         self._learned = learned_state
-        self.rate = rate
+        self.rate = rates.whole
+        self.group_rates = rates
         self._forecasts = forecasts
         self._decided = decided
         self._to_learn: deque[_Placed] = deque()
@@ -179,6 +183,8 @@ class Placing:
         self._leased_ids[lease.request.request_id] = lease.lease_id
         self.runs_of[lease.request.key] += 1
         self.rate.finished.run(True, now)
+        if job.groups is not None:
+            self.group_rates.began(replica.capacity.group, now)
 
     def unbind(self, lease: Lease) -> Job:
         """The job of a lease that ends. The replica's own bookings are left to the caller."""
@@ -199,6 +205,24 @@ class Placing:
             self._learn_from_placements(now)
             self._forecasts.stepped(now)
 
+    def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:
+        """What the head of each lane in which something waits waits for. Where a replica is held for it: what keeps it
+        off that one."""
+        found: dict[str, WaitReason] = {}
+        for lane in self._lanes.all:
+            if lane.count and lane.name not in found:
+                hold = self._holds.by_lane.get(lane.key)
+                waits = None if hold is None else hold.waits_for
+                found[lane.name] = waits or self.waits.get(lane.key) or self._fleet.why_none_is_open(lane.groups)
+        return tuple(found.items())
+
+    def has_room_for(self, job: Job) -> bool:
+        """Whether the job can be placed at once, and nothing waits for the room that it takes."""
+        if self._lanes.jobs and job.groups is None:
+            return False
+        fitting = self._fleet.fitting(job)
+        return isinstance(fitting, list) and not self._lanes.wait_for(fitting[0].capacity.group)
+
     def _place_all(self, now: float) -> None:
         passed_over: list[Lane] = []
         while (self._holds.by_lane or self._fleet.any_open) and (lane := self._lanes.due(passed_over)) is not None:
@@ -206,7 +230,7 @@ class Placing:
                 raise AssertionError(f"lane {lane.name} counts {lane.count} jobs and has no head")
             picked = self._find(lane, job)
             if isinstance(picked, WaitReason):
-                self.waits[lane.name] = picked
+                self.waits[lane.key] = picked
                 self._holds.begin(lane, job)
                 passed_over.append(lane)
                 continue
@@ -223,14 +247,24 @@ class Placing:
         fitting = self._fleet.fitting(job)
         if isinstance(fitting, WaitReason):
             return fitting
+        group = fitting[0].capacity.group
         prefixes = self._learned.prefixes
         warm_ids = prefixes.longest(job.request.prefix)[1] if job.request.prefix else ()
         warm = [
             r
             for name in warm_ids
-            if (r := self._fleet.by_id.get(name)) is not None and r.open and r.wait_reason(job) is None
+            if (r := self._fleet.by_id.get(name)) is not None
+            and r.open
+            and r.capacity.group == group
+            and r.suits(job)
+            and r.wait_reason(job) is None
         ]
-        return self.pick.choose(Candidates(job, fitting, warm, prefixes, self._lanes.policy.stickiness_ms))
+        candidates = Candidates(job, fitting, warm, prefixes, self._lanes.policy.stickiness_ms)
+        if job.groups is None:
+            return self.pick.choose(candidates)
+        unequal = len({replica.kind for replica in fitting}) > 1
+        replica, reason = self.pick.choose(candidates._replace(unequal=unequal))
+        return replica, reason if group == job.groups[0] else PickReason.NEXT_GROUP
 
     def _place(
         self, lane: Lane, job: Job, replica: Replica, reason: PickReason, passed_over: list[Lane], now: float
@@ -244,7 +278,7 @@ class Placing:
         )
         reported = None if job.wait_estimate is None else (job.wait_estimate.p50_s, job.wait_estimate.p95_s)
         placement = Placement(request, lease, reason, lane.name, promoted, now - request.arrived_s, reported)
-        learned = _Placed(job, lane.name, job.late)
+        learned = _Placed(job, lane.key, job.late, replica.capacity.group)
         job.attempt += 1
         self._next_lease = lease_id
         self._lanes.serve(lane, job, passed_over)
@@ -263,16 +297,19 @@ class Placing:
         while self._to_learn:
             placed = self._to_learn.popleft()
             self.rate.placed.add(placed.job.cost, now)
+            if placed.job.groups is not None:
+                self.group_rates.placed(placed.group, placed.job.cost, now)
             self._forecasts.placed(placed.job, placed.lane, placed.was_late, now)
 
 
 class _Placed(NamedTuple):
-    """A placement of which rates and forecasts do not know yet: of which job, from which lane, and whether it came too
-    late for its deadline."""
+    """A placement of which rates and forecasts do not know yet: of which job, from which lane (by its key), whether it
+    came too late for its deadline, and in which group."""
 
     job: Job
     lane: str
     was_late: bool
+    group: str
 
 
 def _missing(replica: Replica, job: Job) -> float:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cluster.spec import ClusterSpec, LaneSpec, RequestLimits, Scheduling
+from cluster.spec import DEFAULT_GROUP, ClusterSpec, LaneSpec, Model, Region, RequestLimits, Scheduling
 from deployments.scheduling.reasons import RejectCause
-from deployments.scheduling.replica import Capacity
+from deployments.scheduling.replica import ANY_CONTEXT, Capacity
 from deployments.scheduling.request import Job
 
 _LANE = LaneSpec(name="any")
@@ -32,7 +32,8 @@ class LanePolicy:
     """One lane: requests of up to `up_to_tokens` (uncached prompt plus expected output; None: any), served in
     proportion to `weight`.
 
-    A request that has waited `max_wait_s` is promoted; more than `cap_s` seconds of work may not wait.
+    A request that has waited `max_wait_s` is promoted; more than `cap_s` seconds of work may not wait. `groups` serve
+    it, in the order in which they are tried (none named: the model has only one).
     """
 
     name: str
@@ -40,6 +41,7 @@ class LanePolicy:
     weight: float = _LANE.weight
     max_wait_s: float = _LANE.max_wait_s
     cap_s: float = _LANE.cap_s
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class SchedulingPolicy:
     `promoted_share` (phi) is the share of the promoted. `decode_weight` is what an output token costs, in prefill
     tokens. `stickiness_ms`: a cached prefix is left alone when using it would cost that much more expected TTFT than
     the best replica. `pick` names how replicas are chosen (`pick.py`). A tenant without a policy has weight 1 and
-    no limits.
+    no limits. `contexts`: of a model with several groups, the longest sequence that each takes, in tokens.
     """
 
     lanes: tuple[LanePolicy, ...] = (LanePolicy("all"),)
@@ -70,6 +72,7 @@ class SchedulingPolicy:
     stickiness_ms: float = _SCHEDULING.stickiness_ms
     tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
     pick: str = _SCHEDULING.pick
+    contexts: Mapping[str, int] = field(default_factory=dict)
 
     def lane_of(self, tokens: int) -> int:
         """The index of the lane for a request of that many tokens."""
@@ -77,6 +80,15 @@ class SchedulingPolicy:
             if lane.up_to_tokens is None or tokens <= lane.up_to_tokens:
                 return index
         return len(self.lanes) - 1
+
+    def served(self, home: int, context_tokens: int) -> tuple[int, tuple[str, ...]]:
+        """The lane and the groups of a request that belongs to the lane `home` by its length: that lane, or else the
+        next longer one (then the next shorter one) with a group whose context it fits. No groups: it fits none."""
+        for index in (*range(home, len(self.lanes)), *reversed(range(home))):
+            fitting = tuple(name for name in self.lanes[index].groups if self.contexts[name] >= context_tokens)
+            if fitting:
+                return index, fitting
+        return home, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +98,31 @@ class Binding:
     ahead: float = _SCHEDULING.bind_ahead
     prefill_steps: float = _SCHEDULING.prefill_steps
 
-    def capacity(self, max_num_seqs: int, kv_tokens: int, step_tokens: int) -> Capacity:
+    def capacity(
+        self,
+        max_num_seqs: int,
+        kv_tokens: int,
+        step_tokens: int,
+        group: str = DEFAULT_GROUP,
+        context_tokens: int = ANY_CONTEXT,
+    ) -> Capacity:
         """The budgets of a replica whose engine has these limits."""
-        return Capacity(max_num_seqs, round(max_num_seqs * self.ahead), kv_tokens, step_tokens, self.prefill_steps)
+        ahead = round(max_num_seqs * self.ahead)
+        return Capacity(max_num_seqs, ahead, kv_tokens, step_tokens, self.prefill_steps, group, context_tokens)
 
 
-def policy_of(spec: ClusterSpec) -> SchedulingPolicy:
-    """The scheduler's policy for a cell of that spec."""
+def policy_of(spec: ClusterSpec, model: Model | None = None, region: Region | None = None) -> SchedulingPolicy:
+    """The scheduler's policy for `model` in the cell of `region`; without a model, for any that has only one group
+    there."""
     settings = spec.scheduling
+    views = () if model is None else spec.groups_of(model, region)
+    groups = spec.lane_groups(model, region) if model is not None and len(views) > 1 else {}
     return SchedulingPolicy(
         lanes=tuple(
-            LanePolicy(lane.name, lane.up_to_tokens, lane.weight, lane.max_wait_s, lane.cap_s) for lane in spec.lanes
+            LanePolicy(
+                lane.name, lane.up_to_tokens, lane.weight, lane.max_wait_s, lane.cap_s, groups.get(lane.name, ())
+            )
+            for lane in spec.lanes
         ),
         order=Order(settings.order),
         promoted_share=settings.promoted_share,
@@ -110,6 +136,7 @@ def policy_of(spec: ClusterSpec) -> SchedulingPolicy:
             for tenant in spec.tenants
         },
         pick=settings.pick,
+        contexts={view.group: view.settings.max_model_len for view in views} if groups else {},
     )
 
 

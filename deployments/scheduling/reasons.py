@@ -14,7 +14,8 @@ class AdmissionKind(StrEnum):
 
 class RejectCause(StrEnum):
     """Why a request was turned away: before it waited, or (`STARTING`, `QUERY_OF_DEATH`) once its wait was known to be
-    in vain. The tenant's own limits are answered 429, a query of death 422, the rest 503."""
+    in vain. The tenant's own limits are answered 429, a query of death 422, a request that is too long 400, the rest
+    503."""
 
     LANE_FULL = "lane_full"
     MODEL_FULL = "model_full"
@@ -24,6 +25,8 @@ class RejectCause(StrEnum):
     TENANT_CONCURRENCY = "tenant_concurrency"
     STARTING = "starting"
     """There is no replica, and the next will be ready too late for it."""
+    CONTEXT = "context"
+    """No group that serves the model has a context that it fits."""
     QUERY_OF_DEATH = "query_of_death"
     """Two replicas died while it ran, or one with the same body (`suspects.py`)."""
 
@@ -46,7 +49,11 @@ class PickReason(StrEnum):
     STICKINESS_BROKEN = "stickiness_broken"
     LEAST_PREFILL = "least_prefill"
     LEAST_DECODE = "least_decode"
+    SHORTEST_TTFT = "shortest_ttft"
+    """Of replicas of different kinds, that with the least expected time to first token."""
     APART_FROM_SHORT = "apart_from_short"
+    NEXT_GROUP = "next_group"
+    """The groups that its lane names before this one are gone, or have no room."""
     HELD = "held"
 
 

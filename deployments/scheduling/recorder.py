@@ -21,12 +21,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.contract import Step
 from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.request import Lease
 from deployments.scheduling.scheduler import Scheduler
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 _Given = ParamSpec("_Given")
@@ -99,7 +100,9 @@ class RecordingScheduler(Scheduler):
     replica_cordoned = _input(Scheduler.replica_cordoned, lambda replica_id, now: (now, (replica_id,)))
     replica_uncordoned = _input(Scheduler.replica_uncordoned, lambda replica_id, now: (now, (replica_id,)))
     replica_lost = _input(Scheduler.replica_lost, lambda replica_id, now: (now, (replica_id,)))
-    expect_replica = _input(Scheduler.expect_replica, lambda ready_at_s, now: (now, (ready_at_s,)))
+    expect_replica = _input(
+        Scheduler.expect_replica, lambda ready_at_s, now, group=DEFAULT_GROUP: (now, (ready_at_s, group))
+    )
     step = _input(Scheduler.step, lambda now: (now, ()))
 
     def _record(self, now: float, method: str, arguments: tuple[object, ...], call: Callable[[], _Result]) -> _Result:

@@ -167,8 +167,8 @@ def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -
             [name],
         ):
             given = (name, now)
-        case "expect_replica", [ready_at_s]:
-            given = (ready_at_s, now)
+        case "expect_replica", [ready_at_s, str(group)]:
+            given = (ready_at_s, now, group)
         case "step", []:
             given = (now,)
         case _:
@@ -186,6 +186,6 @@ def _lease(fields: dict[str, Any]) -> Lease:
 
 
 def _policy(fields: dict[str, Any]) -> SchedulingPolicy:
-    lanes = tuple(LanePolicy(**lane) for lane in fields["lanes"])
+    lanes = tuple(LanePolicy(**{**lane, "groups": tuple(lane["groups"])}) for lane in fields["lanes"])
     tenants = {name: TenantPolicy(**tenant) for name, tenant in fields["tenants"].items()}
     return SchedulingPolicy(**{**fields, "lanes": lanes, "order": Order(fields["order"]), "tenants": tenants})

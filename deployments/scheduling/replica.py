@@ -7,12 +7,16 @@ reordered, cancelled, shed and counted.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.reasons import WaitReason
 from deployments.scheduling.request import Job, Lease, Usage
 
 FIRST_PREFILL_TOKENS_PER_S = 10_000.0
 _WEIGHT = 0.05
+ANY_CONTEXT = 1 << 62
+"""The context of a replica that takes whatever is sent to it."""
 
 
 class ReplicaStatus(StrEnum):
@@ -33,7 +37,8 @@ class Capacity:
     `sequences` run at once (vLLM's max_num_seqs), `ahead` more may be bound so that a finished one is replaced at the
     next step, `kv_tokens` fit its KV blocks, and `step_tokens` is the token budget of one step (vLLM's
     max_num_batched_tokens): a prompt is bound while less than `prefill_steps` steps' worth of tokens are to be
-    prefilled.
+    prefilled. `group` is the model's group that it belongs to, `context_tokens` the longest sequence that it takes
+    (vLLM's max_model_len).
     """
 
     sequences: int
@@ -41,11 +46,35 @@ class Capacity:
     kv_tokens: int
     step_tokens: int
     prefill_steps: float
+    group: str = DEFAULT_GROUP
+    context_tokens: int = ANY_CONTEXT
 
     @property
     def prefill_budget(self) -> float:
         """Tokens to prefill from which on a replica gets no other prompt."""
         return self.prefill_steps * self.step_tokens
+
+
+OrderEntries = list[tuple[Any, str, int, "Replica"]]
+"""A heap of (key, replica id, version, replica)."""
+
+
+class Kind:
+    """The replicas of one group with one context, and the open ones among them in two orders (`fleet.py`)."""
+
+    __slots__ = ("by_kv", "by_load", "context_tokens", "group", "replicas")
+
+    def __init__(self, group: str, context_tokens: int) -> None:
+        self.group = group
+        self.context_tokens = context_tokens
+        self.replicas: dict[str, Replica] = {}
+        self.by_load: OrderEntries = []
+        self.by_kv: OrderEntries = []
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """By which it is found."""
+        return self.group, self.context_tokens
 
 
 class Replica:
@@ -60,6 +89,7 @@ class Replica:
         "capacity",
         "cordoned",
         "held_by",
+        "kind",
         "kv_tokens",
         "leases",
         "prefill_tokens",
@@ -75,6 +105,7 @@ class Replica:
     def __init__(self, replica_id: str, capacity: Capacity) -> None:
         self.replica_id = replica_id
         self.capacity = capacity
+        self.kind: Kind | None = None
         self.reported = self.status = ReplicaStatus.READY
         self.cordoned = False
         self.leases: dict[int, Lease] = {}
@@ -131,6 +162,11 @@ class Replica:
         if self.prefill_tokens >= capacity.prefill_budget:
             return WaitReason.PREFILL_BUDGET
         return None
+
+    def suits(self, job: Job) -> bool:
+        """Whether `job` may run here at all: its lane names the group, and its context fits."""
+        capacity = self.capacity
+        return job.groups is None or (capacity.group in job.groups and job.context_tokens <= capacity.context_tokens)
 
     @property
     def free_kv_tokens(self) -> int:

@@ -1,10 +1,15 @@
-"""A request as the scheduler sees it (sizes, times and owner, never text), the job that the scheduler makes of it, the
-lease it runs under, and the record of one that ran when a replica died."""
+"""A request as the scheduler sees it (sizes, times and owner, never text), the job that the scheduler makes of it and
+when something is due for it, the lease it runs under, and the record of one that ran when a replica died."""
 
+import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from deployments.scheduling.eta import LaneEta, WaitEstimate
+
+Groups = tuple[str, ...] | None
+"""The groups that may serve a request, in the order in which they are tried; None: any (the model has only one)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +21,8 @@ class Request:
     `deadline_s` when its first token is due by its class, `expires_s` when its wait is given up, all on the shell's
     monotonic clock. `prefix` holds chained hashes of the prompt's first chunks of `chunk_tokens` tokens each.
     `attempts`: how often it was placed before, under an owner that is gone. `digest`: of its body, keyed
-    (`suspects.py`).
+    (`suspects.py`). `max_prompt_tokens`: the prompt hardly has more, where `prompt_tokens` is an estimate (0: it is
+    exact).
     """
 
     request_id: str
@@ -32,6 +38,7 @@ class Request:
     chunk_tokens: int = 0
     attempts: int = 0
     digest: str = ""
+    max_prompt_tokens: int = 0
 
     @property
     def key(self) -> str:
@@ -52,19 +59,23 @@ class Job:
     `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are
     booked with. `lane` is the lane (or the promoted one) in which it waits; None once it is placed or gone. `home` is
     the index of its lane by length, `home_name` that lane's name; both change only with the lanes, while it waits.
-    `sequence` orders it in its lane; `wait_id` names this time that it waits. `limited`: it counts against its tenant's
-    limits. `late`: it waits behind those that can still meet their deadline; `came_late`: its lane's forecasts know
-    that. `wait_estimate`: the estimate that it got (`eta.py`); `eta`: what gave it, and learns from the outcome,
-    whatever the lanes are called by then.
+    `context_tokens` is the context that a sequence of it needs, `groups` are those of its lane's groups that have
+    it, in order (None: any group may serve it, and the context is not looked at). `sequence` orders it in its lane;
+    `wait_id` names this time that it waits. `limited`: it counts against its tenant's limits. `late`: it waits
+    behind those that can still meet their deadline; `came_late`: its lane's forecasts know that. `wait_estimate`:
+    the estimate that it got (`eta.py`); `eta`: what gave it, and learns from the outcome, whatever the lanes are
+    called by then.
     """
 
     __slots__ = (
         "attempt",
         "came_late",
+        "context_tokens",
         "cost",
         "credit_tokens",
         "deadline_s",
         "eta",
+        "groups",
         "home",
         "home_name",
         "kv_tokens",
@@ -94,6 +105,8 @@ class Job:
         self.prefill_tokens = 0
         self.output_tokens = 0
         self.kv_tokens = 0
+        self.context_tokens = 0
+        self.groups: Groups = None
         self.deadline_s = request.deadline_s
         self.latest_start_s = request.deadline_s
         self.late = False
@@ -102,6 +115,61 @@ class Job:
         self.came_late = False
         self.wait_estimate: WaitEstimate | None = None
         self.eta: LaneEta | None = None
+
+
+_SLACK = 64
+
+
+class Wakeups:
+    """Times at which something becomes due for waiting jobs (a promotion, the end of a wait), in seconds of the shell's
+    clock.
+
+    A heap with lazy deletion: an entry counts only while its job waits under the wait id with which it was
+    added (a job gets a new one each time it begins to wait, or its lanes change). Dead entries are dropped when they
+    come to the top, or when they outnumber the living.
+    """
+
+    __slots__ = ("_heap",)
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Job]] = []
+
+    def add(self, at_s: float, job: Job) -> None:
+        """The job, which waits, is due then."""
+        heapq.heappush(self._heap, (at_s, job.wait_id, job))
+
+    def clear(self) -> None:
+        """Nothing is due any more."""
+        self._heap.clear()
+
+    def next_s(self) -> float | None:
+        """The first time at which a job that still waits is due."""
+        heap = self._heap
+        while heap and not _waits(heap[0]):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def is_due(self, now: float) -> bool:
+        """Whether the first time has come, be it that of a job that waits no more."""
+        return bool(self._heap) and self._heap[0][0] <= now
+
+    def due(self, now: float) -> Iterator[Job]:
+        """Takes out the jobs that are due, first of all the one whose time came first; what is not asked for stays."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            entry = heapq.heappop(heap)
+            if _waits(entry):
+                yield entry[2]
+
+    def trim(self, waiting: int) -> None:
+        """So many jobs wait in all."""
+        if len(self._heap) > 2 * waiting + _SLACK:
+            self._heap = [entry for entry in self._heap if _waits(entry)]
+            heapq.heapify(self._heap)
+
+
+def _waits(entry: tuple[float, int, Job]) -> bool:
+    return entry[2].wait_id == entry[1] and entry[2].lane is not None
 
 
 @dataclass(frozen=True, slots=True)

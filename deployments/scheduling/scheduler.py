@@ -13,12 +13,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import chain
 
+from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
 from deployments.scheduling.contract import Admission, Step
-from deployments.scheduling.fleet import Fleet, Outliers, Starting
+from deployments.scheduling.fleet import Fleet, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
+from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.lanes import Lanes, earlier
 from deployments.scheduling.learned_state import LearnedState, ServiceRate
+from deployments.scheduling.outlook import Starting
 from deployments.scheduling.pick import pick_named
 from deployments.scheduling.placing import Decided, Holds, Placing
 from deployments.scheduling.policy import SchedulingPolicy, TenantLimits
@@ -40,18 +43,26 @@ class Scheduler:
         self.holds = Holds(self.fleet)
         self.learned_state = LearnedState()
         self.rate = ServiceRate()
+        self.group_rates = GroupRates(self.rate)
         self.tally = Tally()
         self.starting = Starting(self.fleet)
         self.outage = Outage(self.fleet)
-        self.forecasts = Forecasts(self.lanes, self.rate, self.starting, self.outage)
+        self.forecasts = Forecasts(self.lanes, self.group_rates, self.starting, self.outage)
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
         self.suspects = Suspects()
         self._decided = Decided()
         self.placing = Placing(
-            self.lanes, self.fleet, self.holds, self.learned_state, self.rate, self.forecasts, self._decided, pick
+            self.lanes,
+            self.fleet,
+            self.holds,
+            self.learned_state,
+            self.group_rates,
+            self.forecasts,
+            self._decided,
+            pick,
         )
-        facts = Facts(self.lanes, self.limits, self.placing, self.rate, self.starting, self.suspects)
+        facts = Facts(self.lanes, self.limits, self.placing, self.group_rates, self.starting, self.suspects)
         self.admission = AdmissionControl(facts, self.forecasts, self.tally)
         self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts)
         self.leases = self.placing.leases
@@ -80,7 +91,7 @@ class Scheduler:
         self.limits.begin(job)
         if self.quarantine.takes(job, now):
             return Admission(AdmissionKind.QUEUE, job.home_name)
-        if not self.lanes.jobs and isinstance(self.fleet.fitting(job), list):
+        if self.placing.has_room_for(job):
             self.lanes.enter(job)
             return Admission(AdmissionKind.ADMIT, job.home_name)
         eta = self.forecasts.wait_estimate(job, now)
@@ -123,8 +134,8 @@ class Scheduler:
 
     def first_token(self, lease: Lease, now: float) -> None:
         if lease.lease_id in self.leases:
-            self.outage.sign(now)
             replica = self.fleet.by_id[lease.replica_id]
+            self.outage.sign(replica.capacity.group, now)
             if replica.first_token(lease):
                 self.fleet.touch(replica)
                 self.tally.first_token(self.leases[lease.lease_id][1], now)
@@ -159,13 +170,15 @@ class Scheduler:
         else:
             self.limits.end(job)
         if ending is Ending.FINISHED:
-            self.outage.sign(now)
+            self.outage.sign(replica.capacity.group, now)
             self.suspects.clear(lease.request.key)
             self.rate.finished.add(job.cost, now)
             self.tally.finished += 1
             self.tally.finished_work += job.cost
         if not self.leases:
             self.rate.finished.run(False, now)
+        if job.groups is not None:
+            self.group_rates.ended(replica.capacity.group, job if ending is Ending.FINISHED else None, now)
         if usage is not None and ending is Ending.FINISHED:
             self.learn(lease, usage, now)
         return True
@@ -179,21 +192,27 @@ class Scheduler:
             self.learned_state.settle(lease, usage, self.lanes.policy)
             self.tally.counted += 1
             self.tally.output_tokens += usage.output_tokens
+            if replica is not None and self.lanes.policy.contexts:
+                self.group_rates.reported(replica.capacity.group, usage.output_tokens)
             booked = (lease.request.prompt_tokens + lease.output_tokens) * lease.sequences
             self.limits.settle(lease.request.tenant, booked, usage.prompt_tokens + usage.output_tokens)
 
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
         if self.lanes.jobs and not self.fleet.any_ready:
             self.rate.forget_idle()
+        if self.lanes.policy.contexts and not self.fleet.any_ready_of((capacity.group,)):
+            self.group_rates.forget_idle(capacity.group)
         self.fleet.up(replica_id, capacity)
         self.suspects.back(replica_id, now)
-        since_s = self.outage.up(now)
+        since_s = self.outage.up(capacity.group, now)
         if since_s is not None:
-            self.forecasts.recovered(since_s)
+            self.forecasts.recovered(since_s, capacity.group)
 
     def replica_unresponsive(self, replica_id: str, now: float) -> None:
         self.fleet.set_status(replica_id, ReplicaStatus.UNRESPONSIVE)
-        self.outage.down()
+        replica = self.fleet.by_id.get(replica_id)
+        if replica is not None:
+            self.outage.down(replica.capacity.group)
 
     def replica_draining(self, replica_id: str, now: float) -> None:
         self.fleet.set_status(replica_id, ReplicaStatus.DRAINING)
@@ -206,8 +225,8 @@ class Scheduler:
     def replica_uncordoned(self, replica_id: str, now: float) -> None:
         self.fleet.cordon(replica_id, False)
 
-    def expect_replica(self, ready_at_s: float | None, now: float) -> None:
-        self.starting.expect(ready_at_s)
+    def expect_replica(self, ready_at_s: float | None, now: float, group: str = DEFAULT_GROUP) -> None:
+        self.starting.expect(ready_at_s, group)
 
     def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
         replica = self.fleet.by_id.get(replica_id)
@@ -221,7 +240,7 @@ class Scheduler:
         self.suspects.gone(replica_id, now)
         self.fleet.remove(replica)
         if replica.reported is not ReplicaStatus.DRAINING:
-            self.outage.down()
+            self.outage.down(replica.capacity.group)
         self.starting.doubt = True
         self.learned_state.prefixes.forget(replica_id)
         return lost
@@ -243,6 +262,8 @@ class Scheduler:
             self.holds.end_stale()
         self.placing.step(now)
         self.rate.placed.run(bool(self.lanes.jobs) and self.fleet.any_ready, now)
+        if self.lanes.policy.contexts:
+            self.group_rates.tick(self.lanes, self.fleet, now)
         return self._decided.hand_over(self.suspects.news())
 
     def next_wakeup(self) -> float | None:
@@ -263,14 +284,7 @@ class Scheduler:
         )
 
     def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:
-        """What the head of each lane in which something waits waits for. Where a replica is held for it: what keeps it
-        off that one."""
-        waiting = [lane for lane in self.lanes.all if lane.count]
-        if not waiting:
-            return ()
-        closed = self.fleet.why_none_is_open()
-        held = {name: hold.waits_for for name, hold in self.holds.by_lane.items()}
-        return tuple((lane.name, held.get(lane.name) or self.placing.waits.get(lane.name, closed)) for lane in waiting)
+        return self.placing.head_waits()
 
     def suspicions(self, now: float) -> tuple[Suspicion, ...]:
         return self.suspects.all(now)

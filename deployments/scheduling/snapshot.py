@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.reasons import WaitReason
 from deployments.scheduling.request import Suspicion
 
@@ -57,6 +58,35 @@ class ReplicaStats:
     max_sequences: int
     max_kv_tokens: int
     tpot_s: float | None
+    group: str = DEFAULT_GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class DemandStats:
+    """Of a model with groups: the requests of one lane that these `groups` can serve, in the order in which they are
+    tried. So many wait, and `work_tokens` of work; `arrived`, `work` and `prompt_tokens` count since the start."""
+
+    lane: str
+    groups: tuple[str, ...]
+    waiting: int
+    work_tokens: float
+    arrived: int
+    work: float
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStats:
+    """One of several groups: its service rate in prefill tokens (None: not known yet); since the start, the requests
+    that finished there and the work that was booked for them, and the output tokens that the engines reported for
+    `counted` of them."""
+
+    group: str
+    tokens_per_s: float | None
+    finished: int
+    finished_work: float
+    output_tokens: int
+    counted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +121,6 @@ class Snapshot:
     lanes for it."""
     bans: int = 0
     aside: int = 0
+    demands: tuple[DemandStats, ...] = ()
+    """Both empty for a model with one group."""
+    groups: tuple[GroupStats, ...] = ()

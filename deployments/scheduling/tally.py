@@ -7,20 +7,22 @@ or that broke its own tenant's limit, is neither. All counts for the lane, by it
 last.
 """
 
+import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
+from deployments.scheduling.group_rates import GroupTally
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
 from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.placing import Placing
 from deployments.scheduling.reasons import Ending, RejectCause, WaitReason
 from deployments.scheduling.replica import Replica
-from deployments.scheduling.request import Job
-from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats, Snapshot
+from deployments.scheduling.request import Groups, Job
+from deployments.scheduling.snapshot import DemandStats, FlowStats, GroupStats, LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.suspects import Suspects
 
 _OWN_FAULT = frozenset(
@@ -53,6 +55,8 @@ class Tally:
     `finished_work`; the engines counted `output_tokens` for the `counted` of them that they reported."""
 
     flows: dict[tuple[str, str], FlowTally] = field(default_factory=dict)
+    demands: dict[tuple[str, tuple[str, ...]], FlowTally] = field(default_factory=dict)
+    """By lane and groups, of a model with groups: what arrived."""
     submitted: int = 0
     adopted: int = 0
     endings: Counter[str] = field(default_factory=lambda: Counter({ending.value: 0 for ending in Ending}))
@@ -69,6 +73,11 @@ class Tally:
         flow.work += job.cost
         flow.prompt_tokens += request.prompt_tokens * request.sequences
         flow.slo_s = request.deadline_s - request.arrived_s
+        if job.groups is not None:
+            demand = self.demands.setdefault((job.home_name, job.groups), FlowTally())
+            demand.arrived += 1
+            demand.work += job.cost
+            demand.prompt_tokens += request.prompt_tokens * request.sequences
 
     def rejected(self, job: Job, cause: RejectCause) -> None:
         """It was turned away."""
@@ -116,11 +125,12 @@ def take_snapshot(
     """Everything that others may know of the scheduler, at `now`. `etas`: with wait estimates, which are most of the
     work."""
     names, rate = {lane.name for lane in lanes.lanes}, placing.rate.per_s
-    closed = fleet.why_none_is_open()
+    by_name: dict[str, list[Lane]] = {}
+    for lane in lanes.all:
+        by_name.setdefault(lane.name, []).append(lane)
+    closed = {lane.groups: fleet.why_none_is_open(lane.groups) for lane in lanes.all}
     return Snapshot(
-        lanes=tuple(
-            _lane(lanes, lane, placing.waits.get(lane.name) or closed, forecasts, rate, now, etas) for lane in lanes.all
-        ),
+        lanes=tuple(_lane(of_name, placing, closed, forecasts, now, etas) for of_name in by_name.values()),
         replicas=tuple(_replica(replica) for replica in fleet.by_id.values()),
         submitted=tally.submitted,
         placed=placing.placed,
@@ -144,29 +154,54 @@ def take_snapshot(
         suspects=suspects.all(now),
         bans=suspects.bans,
         aside=len(lanes.aside),
+        demands=tuple(_demands(lanes, tally)),
+        groups=tuple(
+            GroupStats(name, one.per_s, *dataclasses.astuple(placing.group_rates.tallies.get(name, GroupTally())))
+            for name, one in placing.group_rates.by_group.items()
+        ),
     )
+
+
+def _demands(lanes: Lanes, tally: Tally) -> Iterator[DemandStats]:
+    waiting = {(lane.name, lane.groups): lane for lane in lanes.lanes}
+    for (name, groups), flow in tally.demands.items():
+        lane = waiting.get((name, groups))
+        count, work = (0, 0.0) if lane is None else (lane.count, lane.work)
+        yield DemandStats(name, groups, count, work, flow.arrived, flow.work, flow.prompt_tokens)
 
 
 def _replica(r: Replica) -> ReplicaStats:
     maximum = r.capacity
     learned_state = (len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens, r.prefill_tokens_per_s, r.held_by)
-    return ReplicaStats(r.replica_id, r.status.value, *learned_state, maximum.sequences, maximum.kv_tokens, r.tpot_s)
+    return ReplicaStats(
+        r.replica_id, r.status.value, *learned_state, maximum.sequences, maximum.kv_tokens, r.tpot_s, maximum.group
+    )
 
 
 def _lane(
-    lanes: Lanes, lane: Lane, waits_for: WaitReason, forecasts: Forecasts, rate: float | None, now: float, etas: bool
+    lanes: list[Lane],
+    placing: Placing,
+    closed: Mapping[Groups, WaitReason],
+    forecasts: Forecasts,
+    now: float,
+    etas: bool,
 ) -> LaneStats:
-    oldest = lane.oldest()
-    eta = forecasts.etas.get(lane.name)
+    """The lanes of one name as one: they differ in the groups that may serve their jobs. The estimate is that of the
+    first, which all its groups may serve; the seconds of work are the longest."""
+    first, rates = lanes[0], placing.group_rates
+    waiting = [lane for lane in lanes if lane.count]
+    known = [forecasts.etas[lane.key] for lane in lanes if lane.key in forecasts.etas]
+    oldest = [job.request.arrived_s for lane in waiting if (job := lane.oldest()) is not None]
+    work_s = [lane.work / rate for lane in lanes if (rate := rates.of(lane.groups))]
     return LaneStats(
-        name=lane.name,
-        waiting=lane.count,
-        work_tokens=lane.work,
-        work_s=lane.work / rate if rate else None,
-        oldest_wait_s=now - oldest.request.arrived_s if oldest is not None else 0.0,
-        head_waits_for=waits_for if lane.count else None,
-        eta_s=None if lane.name == PROMOTED or not etas else forecasts.shown(lanes.lanes.index(lane), now),
-        covered=eta.p95.within if eta else 0,
-        estimated=eta.p95.total if eta else 0,
-        censored=eta.p95.censored if eta else 0,
+        name=first.name,
+        waiting=sum(lane.count for lane in lanes),
+        work_tokens=sum(lane.work for lane in lanes),
+        work_s=max(work_s, default=None),
+        oldest_wait_s=now - min(oldest) if oldest else 0.0,
+        head_waits_for=placing.waits.get(waiting[0].key) or closed[waiting[0].groups] if waiting else None,
+        eta_s=None if first.name == PROMOTED or not etas else forecasts.shown(first, now),
+        covered=sum(eta.p95.within for eta in known),
+        estimated=sum(eta.p95.total for eta in known),
+        censored=sum(eta.p95.censored for eta in known),
     )

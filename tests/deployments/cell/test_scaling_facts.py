@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from deployments.cell.scaling_facts import LatencySignals, ScalingFacts, read_scaling_facts
-from deployments.scheduling import Snapshot
+from deployments.scheduling import Ending, Snapshot, Usage
 from deployments.scheduling.recorder import RecordingScheduler
 from deployments.telemetry.metrics import LatencyWindow
+from tests.deployments.scheduling.test_groups import ALL, DEAR, make
 from tests.deployments.scheduling.test_replay import drive
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
@@ -33,6 +34,19 @@ def test_what_is_written_is_read(seed: int) -> None:
 def test_an_empty_scheduler_has_books_too() -> None:
     scaling_facts = ScalingFacts("m", 1, 0.0, make_scheduler(0).snapshot(0.0), {})
     assert read_scaling_facts(scaling_facts.encode()) == scaling_facts
+
+
+def test_the_demand_on_groups_is_read_again() -> None:
+    scheduler = make(ALL, d=DEAR)
+    for number in range(9):
+        scheduler.submit(make_request(f"q{number}", 300 * number + 1), 0.0)
+        scheduler.step(0.0)
+    lease, _ = next(iter(scheduler.leases.values()))
+    scheduler.release(lease, Ending.FINISHED, Usage(1, 0, 50, 0), 3.0)
+    snapshot = scheduler.snapshot(5.0)
+    assert len(snapshot.demands) > 1
+    assert [(one.group, one.finished, one.counted) for one in snapshot.groups] == [("dear", 1, 1)]
+    assert read_scaling_facts(ScalingFacts("m", 1, 0.0, snapshot, {}).encode()).snapshot == snapshot
 
 
 def test_what_waits_says_for_what() -> None:

@@ -164,7 +164,7 @@ async def test_a_start_that_is_near_is_waited_for(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 0, "min": 0, "max": 2}}], classes=PATIENT)
     await until(lambda: rig.dispatcher.own is not None)
     await rig.directory.scaling(state(start_up_eta_s=30.0))
-    await until(lambda: rig.owner.scheduler.starting.ready_at_s is not None)
+    await until(lambda: rig.owner.scheduler.starting.ready_at_s != {})
     hasty = {"x-raylane-class": "hasty"}
     status, error = await rig.error(headers=hasty)
     assert (status, error["code"]) == (503, "no_replica")
@@ -174,7 +174,7 @@ async def test_a_start_that_is_near_is_waited_for(make_rig: MakeRig) -> None:
     assert (await patient)[0] == 200
     assert (await rig.ask(headers=hasty))[0] == 200
     await rig.directory.scaling(state(ready=1, reason="steady", start_up_eta_s=None))
-    await until(lambda: rig.owner.scheduler.starting.ready_at_s is None)
+    await until(lambda: rig.owner.scheduler.starting.ready_at_s == {})
 
 
 async def test_a_model_with_a_floor_is_not_ready_without(make_rig: MakeRig) -> None:

@@ -139,7 +139,10 @@ def test_one_that_finds_room_is_admitted_at_once_and_promised_nothing() -> None:
     admission = scheduler.submit(make_request("q"), 0.0)
     assert dataclasses.astuple(admission) == (AdmissionKind.ADMIT, "short", None, None, None, None)
     queued = scheduler.submit(make_request("z"), 0.0)
-    assert (queued.kind, queued.eta_s) == (AdmissionKind.QUEUE, scheduler.forecasts.shown(0, 0.0) or queued.eta_s)
+    assert (queued.kind, queued.eta_s) == (
+        AdmissionKind.QUEUE,
+        scheduler.forecasts.shown(scheduler.lanes.lanes[0], 0.0) or queued.eta_s,
+    )
     assert [placement.eta_s for placement in scheduler.step(0.0).placements] == [None, queued.eta_s]
 
 
@@ -194,12 +197,12 @@ def test_a_placement_settles_its_promise_with_the_wait() -> None:
 
 def test_what_a_request_like_the_last_one_would_be_told() -> None:
     scheduler = loaded()
-    assert scheduler.forecasts.shown(0, 60.0) is None, "nobody was told anything"
+    assert scheduler.forecasts.shown(scheduler.lanes.lanes[0], 60.0) is None, "nobody was told anything"
     assert ask(scheduler, "q") is None
     eta, outlooks = scheduler.forecasts.etas["short"], scheduler.forecasts.outlooks
-    reported = eta.predict(outlooks.of_lane(0, 5.0, 0.0, 61.0))
-    assert scheduler.forecasts.shown(0, 61.0) == (reported.p50_s, reported.p95_s)
-    assert scheduler.forecasts.shown(1, 61.0) is None
+    reported = eta.predict(outlooks.of_lane(scheduler.lanes.lanes[0], 5.0, 0.0, 61.0))
+    assert scheduler.forecasts.shown(scheduler.lanes.lanes[0], 61.0) == (reported.p50_s, reported.p95_s)
+    assert scheduler.forecasts.shown(scheduler.lanes.lanes[1], 61.0) is None
 
 
 def test_a_job_is_booked_with_what_is_known() -> None:

@@ -149,7 +149,8 @@ def test_dead_entries_are_dropped() -> None:
     world = World(3)
     for _ in range(2_000):
         world.fleet.touch(world.fleet.by_id["r0"])
-    assert len(world.fleet._by_load) <= 4 * 3 + 64
-    assert len(world.fleet._by_kv) <= 4 * 3 + 64
+    (kind,) = world.fleet.kinds
+    assert len(kind.by_load) <= 4 * 3 + 64
+    assert len(kind.by_kv) <= 4 * 3 + 64
     assert world.found(job()) == ["r0", "r1", "r2"]
     assert world.found(job(kv=1_000)) == ["r0", "r1", "r2"]

@@ -98,7 +98,7 @@ def test_an_adopted_lease_that_has_begun_to_answer_has_no_prefill_left() -> None
     assert scheduler.adopt(Lease(0, make_request("q"), "r0", 1.0, 1, 120, 200, 40, 0), True, 5.0) is not None
     assert scheduler.fleet.by_id["r0"].prefill_tokens == 0
     assert scheduler.snapshot(5.0).flows == ()
-    assert [replica.replica_id for replica in _best(scheduler.fleet._by_load)[:2]] == ["r1", "r0"]
+    assert [replica.replica_id for replica in _best(scheduler.fleet.kinds[0].by_load)[:2]] == ["r1", "r0"]
 
 
 def test_a_first_token_counts_once_and_only_while_the_lease_stands() -> None:

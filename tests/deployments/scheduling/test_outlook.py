@@ -6,11 +6,12 @@ import pytest
 
 from deployments.scheduling import LanePolicy, Scheduler, SchedulingPolicy
 from deployments.scheduling.eta import Outlook
+from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.learned_state import ServiceRate
 from deployments.scheduling.outlook import Outlooks
-from deployments.scheduling.request import Job
+from deployments.scheduling.request import Groups, Job
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
 POLICY = SchedulingPolicy(
@@ -31,12 +32,15 @@ class World:
             for tenth in range(1, 1_001):
                 self.rate.placed.add(rate / 10, tenth / 10)
         self.start_s = start_s
-        self.any_ready = True
-        self.outlooks = Outlooks(self.lanes, self.rate, self)  # type: ignore[arg-type]
+        self.outlooks = Outlooks(self.lanes, GroupRates(self.rate), self)  # type: ignore[arg-type]
 
-    def wait_s(self, now: float) -> float:
+    def wait_s(self, groups: Groups, now: float) -> float:
         """What `Starting` would say."""
         return self.start_s
+
+    def any_ready(self, groups: Groups) -> bool:
+        """There is a replica."""
+        return True
 
     def fill(self, short: float = 0.0, long: float = 0.0, promoted: float = 0.0, late: float = 0.0) -> None:
         """Work of the lanes; `late`: of it in the short one, of those that can no longer meet their deadline."""
@@ -51,7 +55,7 @@ class World:
 
     def of(self, slack_s: float, home: int = 0, cost: float = 0.0) -> Outlook:
         """The outlook of a job in the short lane."""
-        return self.outlooks.of_lane(home, slack_s, cost, 100.0)
+        return self.outlooks.of_lane(self.lanes.lanes[home], slack_s, cost, 100.0)
 
 
 def test_without_a_rate_the_start_is_all_that_is_known() -> None:
@@ -179,5 +183,5 @@ def test_a_job_is_forecast_by_its_own_lane_slack_and_cost() -> None:
     scheduler.submit(make_request("q", prompt=1_000, now=2.0, slo=9.0), 2.0)
     job = scheduler.lanes.jobs["q"]
     outlooks = scheduler.forecasts.outlooks
-    assert outlooks.of(job, 5.0) == outlooks.of_lane(1, 6.0, job.cost, 5.0)
+    assert outlooks.of(job, 5.0) == outlooks.of_lane(scheduler.lanes.lanes[1], 6.0, job.cost, 5.0)
     assert outlooks.of(job, 50.0).slack_s == 0.0

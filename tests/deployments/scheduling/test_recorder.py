@@ -26,16 +26,21 @@ from deployments.scheduling.replay import ReplayError, replay
 from tests.deployments.scheduling.world import CAPACITY, make_request
 
 POLICY = SchedulingPolicy(
-    (LanePolicy("short", 200, 4.0, 10.0, 60.0), LanePolicy("long")),
+    (LanePolicy("short", 200, 4.0, 10.0, 60.0, ("default", "b")), LanePolicy("long", groups=("b",))),
     Order.ARRIVAL,
     0.5,
     2.0,
     40,
     20.0,
     {"b": TenantPolicy(2.0, 60.0, 9e3, 6)},
+    contexts={"default": 500, "b": 8_000},
 )
 REQUEST = dataclasses.replace(
-    make_request("q", 70, 30, 1.0, 50.0, 4.0, 2, "b", (7, 8)), traffic_class="batch", attempts=3, digest="d1"
+    make_request("q", 70, 30, 1.0, 50.0, 4.0, 2, "b", (7, 8)),
+    traffic_class="batch",
+    attempts=3,
+    digest="d1",
+    max_prompt_tokens=80,
 )
 LEASE = Lease(9, REQUEST, "r1", 2.0, 4, 140, 300, 30, 0)
 USAGE = Usage(140, 5, 44, 1, 2, 0.25, 0.5)
@@ -53,6 +58,7 @@ REQUEST_LINE = {
     "chunk_tokens": 64,
     "attempts": 3,
     "digest": "d1",
+    "max_prompt_tokens": 80,
 }
 LEASE_LINE = {
     "lease_id": 9,
@@ -76,8 +82,15 @@ USAGE_LINE = {
 }
 POLICY_LINE = {
     "lanes": [
-        {"name": "short", "up_to_tokens": 200, "weight": 4.0, "max_wait_s": 10.0, "cap_s": 60.0},
-        {"name": "long", "up_to_tokens": None, "weight": 1.0, "max_wait_s": 30.0, "cap_s": 600.0},
+        {
+            "name": "short",
+            "up_to_tokens": 200,
+            "weight": 4.0,
+            "max_wait_s": 10.0,
+            "cap_s": 60.0,
+            "groups": ["default", "b"],
+        },
+        {"name": "long", "up_to_tokens": None, "weight": 1.0, "max_wait_s": 30.0, "cap_s": 600.0, "groups": ["b"]},
     ],
     "order": "arrival",
     "promoted_share": 0.5,
@@ -86,8 +99,18 @@ POLICY_LINE = {
     "stickiness_ms": 20.0,
     "tenants": {"b": {"weight": 2.0, "requests_per_minute": 60.0, "tokens_per_minute": 9000.0, "max_concurrency": 6}},
     "pick": "min_ttft",
+    "contexts": {"default": 500, "b": 8000},
 }
-CAPACITY_LINE = {"sequences": 4, "ahead": 1, "kv_tokens": 4000, "step_tokens": 300, "prefill_steps": 3}
+OF_GROUP = Capacity(4, 1, 4_000, 300, 3, "b", 8_000)
+CAPACITY_LINE = {
+    "sequences": 4,
+    "ahead": 1,
+    "kv_tokens": 4000,
+    "step_tokens": 300,
+    "prefill_steps": 3,
+    "group": "b",
+    "context_tokens": 8000,
+}
 ADMITTED = {"kind": "admit", "lane": "short", "cause": None, "eta_s": None, "backlog_s": None, "retry_after_s": None}
 
 Call = Callable[[RecordingScheduler], object]
@@ -101,13 +124,17 @@ INPUTS: dict[str, tuple[Call, list[Any], object]] = {
     "recall": (lambda s: s.recall(Suspicion("d1", 2, True, 2.25), 2.5), ["d1", 2, True, 2.25], None),
     "release": (lambda s: s.release(LEASE, Ending.FINISHED, USAGE, 2.5), [9, "finished", USAGE_LINE], False),
     "learn": (lambda s: s.learn(LEASE, USAGE, 2.5), [LEASE_LINE, USAGE_LINE], None),
-    "replica_up": (lambda s: s.replica_up("r5", Capacity(4, 1, 4_000, 300, 3), 2.5), ["r5", CAPACITY_LINE], None),
+    "replica_up": (
+        lambda s: s.replica_up("r5", OF_GROUP, 2.5),
+        ["r5", CAPACITY_LINE],
+        None,
+    ),
     "replica_unresponsive": (lambda s: s.replica_unresponsive("r1", 2.5), ["r1"], None),
     "replica_draining": (lambda s: s.replica_draining("r1", 2.5), ["r1"], None),
     "replica_cordoned": (lambda s: s.replica_cordoned("r1", 2.5), ["r1"], None),
     "replica_uncordoned": (lambda s: s.replica_uncordoned("r1", 2.5), ["r1"], None),
     "replica_lost": (lambda s: s.replica_lost("r1", 2.5), ["r1"], []),
-    "expect_replica": (lambda s: s.expect_replica(9.5, 2.5), [9.5], None),
+    "expect_replica": (lambda s: s.expect_replica(9.5, 2.5, "b"), [9.5, "b"], None),
     "step": (lambda s: s.step(2.5), [], {"placed": [], "expired": [], "turned_away": []}),
 }
 

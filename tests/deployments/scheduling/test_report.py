@@ -71,7 +71,7 @@ def test_lanes_say_what_waits_since_when_for_what_and_how_long() -> None:
         pytest.approx(cost / rate),
         2.0,
         WaitReason.SEQUENCES,
-        scheduler.forecasts.shown(0, 3.0),
+        scheduler.forecasts.shown(scheduler.lanes.lanes[0], 3.0),
         0,
         0,
         0,

@@ -1,0 +1,309 @@
+"""Groups of replicas: no request is placed where it does not fit or where its lane names no group; what one group has
+no room for, the next one serves; a job that waits for one group keeps none from another."""
+
+import dataclasses
+
+import pytest
+
+from cluster.spec import parse_spec
+from deployments.scheduling import (
+    AdmissionKind,
+    Capacity,
+    Ending,
+    LanePolicy,
+    PickReason,
+    Placement,
+    RejectCause,
+    Scheduler,
+    SchedulingPolicy,
+    Usage,
+    WaitReason,
+)
+from deployments.scheduling.policy import policy_of
+from deployments.scheduling.replica import ReplicaStatus
+from tests.deployments.scheduling.world import make_request
+
+CHEAP, DEAR = (
+    Capacity(2, 0, 2_000, 400, 2.0, "cheap", 1_000),
+    Capacity(4, 0, 16_000, 2_000, 2.0, "dear", 8_000),
+)
+CONTEXTS = {"cheap": 1_000, "dear": 8_000}
+LANES = (
+    LanePolicy("short", 500, 4.0, 20.0, groups=("cheap", "dear")),
+    LanePolicy("long", None, 1.0, 40.0, groups=("dear",)),
+)
+POLICY = SchedulingPolicy(LANES, decode_weight=1.0, contexts=CONTEXTS)
+ALL = dataclasses.replace(
+    POLICY,
+    lanes=(LanePolicy("short", 500, 4.0, 20.0, groups=("cheap", "dear")), LanePolicy("long", groups=("cheap", "dear"))),
+)
+
+
+def make(policy: SchedulingPolicy = POLICY, **replicas: Capacity) -> Scheduler:
+    scheduler = Scheduler(policy)
+    for name, capacity in replicas.items():
+        scheduler.replica_up(name, capacity, 0.0)
+    return scheduler
+
+
+def submit(
+    scheduler: Scheduler, name: str, prompt: int = 100, output: int | None = 50, now: float = 0.0
+) -> AdmissionKind:
+    return scheduler.submit(make_request(name, prompt, output, now), now).kind
+
+
+def placed(scheduler: Scheduler, now: float = 0.0) -> dict[str, str]:
+    """Which request went where."""
+    return {one.request.request_id: one.replica_id for one in step(scheduler, now)}
+
+
+def step(scheduler: Scheduler, now: float) -> tuple[Placement, ...]:
+    return scheduler.step(now).placements
+
+
+def test_the_first_group_with_room_serves_and_then_the_next() -> None:
+    scheduler = make(c=CHEAP, d=DEAR)
+    for number in range(4):
+        submit(scheduler, f"q{number}")
+    found = {one.request.request_id: (one.replica_id, one.reason) for one in step(scheduler, 0.0)}
+    assert found["q0"] == ("c", PickReason.ONLY_FIT)
+    assert found["q1"][0] == "c", "the dear one is empty, but its turn comes when the cheap one is full"
+    assert found["q2"] == found["q3"] == ("d", PickReason.NEXT_GROUP)
+
+
+def test_the_next_group_serves_when_the_first_is_gone() -> None:
+    scheduler = make(c=CHEAP, d=DEAR)
+    scheduler.replica_lost("c", 0.0)
+    assert submit(scheduler, "q") is AdmissionKind.ADMIT
+    assert placed(scheduler) == {"q": "d"}
+
+
+def test_what_does_not_fit_the_context_goes_to_the_group_that_has_it() -> None:
+    scheduler = make(c=CHEAP, d=DEAR)
+    submit(scheduler, "fits", prompt=200, output=800)
+    submit(scheduler, "one too many", prompt=201, output=800)
+    submit(scheduler, "in the long lane", prompt=2_000, output=50)
+    assert placed(scheduler) == {"fits": "c", "one too many": "d", "in the long lane": "d"}
+
+
+def test_a_request_without_a_bound_counts_with_the_outputs_of_its_kind() -> None:
+    scheduler = make(ALL, c=CHEAP, d=DEAR)
+    submit(scheduler, "first", prompt=700, output=None)
+    assert placed(scheduler) == {"first": "c"}, "256 are assumed before any was seen"
+    (lease, _), *_ = scheduler.leases.values()
+    scheduler.release(lease, Ending.FINISHED, Usage(700, 0, 400, 0), 1.0)
+    submit(scheduler, "second", prompt=700, output=None, now=1.0)
+    assert placed(scheduler, 1.0) == {"second": "d"}, "700 and 400 are more than the context"
+
+
+def test_an_estimated_prompt_counts_with_its_likely_maximum() -> None:
+    scheduler = make(c=CHEAP, d=DEAR)
+    request = dataclasses.replace(make_request("q", 900, 50), max_prompt_tokens=960)
+    scheduler.submit(request, 0.0)
+    assert placed(scheduler) == {"q": "d"}
+    beyond = dataclasses.replace(make_request("r", 7_900, 50), max_prompt_tokens=9_000)
+    assert scheduler.submit(beyond, 0.0).accepted, "its engine knows better whether it fits"
+    assert placed(scheduler) == {"r": "d"}
+
+
+def test_what_fits_no_group_is_rejected() -> None:
+    scheduler = make(c=CHEAP, d=DEAR)
+    admission = scheduler.submit(make_request("q", 7_990, 50), 0.0)
+    assert (admission.kind, admission.cause) == (AdmissionKind.REJECT, RejectCause.CONTEXT)
+
+
+def test_a_lane_without_a_group_of_that_context_passes_the_request_on() -> None:
+    lanes = (LanePolicy("short", 5_000, groups=("cheap",)), LanePolicy("long", groups=("dear",)))
+    scheduler = make(SchedulingPolicy(lanes, contexts=CONTEXTS), c=CHEAP, d=DEAR)
+    assert scheduler.submit(make_request("q", 2_000, 50), 0.0).lane == "long"
+    assert placed(scheduler) == {"q": "d"}
+    shorter = (LanePolicy("short", 5_000, groups=("dear",)), LanePolicy("long", groups=("cheap",)))
+    scheduler = make(SchedulingPolicy(shorter, contexts=CONTEXTS), c=CHEAP, d=DEAR)
+    assert scheduler.submit(make_request("q", 6_000, 50), 0.0).lane == "short", "no longer one has it"
+
+
+@pytest.mark.parametrize(("policy", "prompt"), [(POLICY, 300), (ALL, 600)], ids=["two lanes", "one lane"])
+def test_a_head_that_waits_for_one_group_keeps_no_other_one_idle(policy: SchedulingPolicy, prompt: int) -> None:
+    scheduler = make(policy, c=CHEAP, d=dataclasses.replace(DEAR, sequences=1))
+    submit(scheduler, "runs", prompt=2_000)
+    assert placed(scheduler) == {"runs": "d"}
+    submit(scheduler, "waits", prompt=2_000, now=1.0)
+    assert placed(scheduler, 1.0) == {}
+    assert submit(scheduler, "short", prompt=prompt, now=2.0) is AdmissionKind.ADMIT, "there is room for it"
+    assert placed(scheduler, 2.0) == {"short": "c"}
+    assert dict(scheduler.head_waits()) == {"long": WaitReason.SEQUENCES}
+
+
+def test_who_waits_longest_for_a_group_is_served_first_whatever_else_it_may_use() -> None:
+    scheduler = make(ALL, c=dataclasses.replace(CHEAP, sequences=1), d=dataclasses.replace(DEAR, sequences=1))
+    submit(scheduler, "on c", prompt=600)
+    submit(scheduler, "on d", prompt=2_000)
+    assert placed(scheduler) == {"on c": "c", "on d": "d"}
+    submit(scheduler, "first", prompt=2_000, now=1.0)
+    submit(scheduler, "second", prompt=600, now=2.0)
+    assert placed(scheduler, 2.0) == {}
+    lease = next(lease for lease, _ in scheduler.leases.values() if lease.replica_id == "d")
+    scheduler.release(lease, Ending.FINISHED, None, 3.0)
+    assert placed(scheduler, 3.0) == {"first": "d"}
+
+
+def test_a_promoted_head_holds_a_replica_of_its_own_groups() -> None:
+    scheduler = make(POLICY, c=CHEAP, d=dataclasses.replace(DEAR, sequences=1, ahead=1))
+    submit(scheduler, "runs", prompt=3_000)
+    assert placed(scheduler) == {"runs": "d"}
+    scheduler.first_token(scheduler.leases[1][0], 0.5)
+    scheduler.fleet.by_id["d"].kv_tokens = 15_000
+    submit(scheduler, "waits", prompt=3_000, now=1.0)
+    scheduler.step(41.0)
+    (hold,) = scheduler.holds.by_lane.values()
+    assert (hold.replica.replica_id, hold.job.request.request_id) == ("d", "waits")
+    submit(scheduler, "short", now=42.0)
+    assert placed(scheduler, 42.0) == {"short": "c"}
+    assert {replica.replica_id: replica.held_by for replica in scheduler.snapshot(42.0).replicas} == {
+        "c": None,
+        "d": "promoted",
+    }
+
+
+def test_the_replicas_of_a_group_with_two_contexts_are_compared_by_speed() -> None:
+    """As they are while a group's context changes."""
+    scheduler = make(
+        SchedulingPolicy((LanePolicy("all", groups=("g", "h")),), contexts={"g": 8_000, "h": 8_000}),
+        old=Capacity(8, 0, 90_000, 4_000, 2.0, "g", 4_000),
+        new=Capacity(8, 0, 90_000, 4_000, 2.0, "g", 8_000),
+    )
+    scheduler.fleet.by_id["old"].prefill_tokens_per_s = 1_000.0
+    scheduler.fleet.by_id["new"].prefill_tokens_per_s = 20_000.0
+    submit(scheduler, "a", prompt=3_000)
+    (first,) = step(scheduler, 0.0)
+    submit(scheduler, "b", prompt=3_000)
+    (second,) = step(scheduler, 0.0)
+    assert [(one.replica_id, one.reason) for one in (first, second)] == [("new", PickReason.SHORTEST_TTFT)] * 2, (
+        "6,000 tokens there are sooner than 3,000 on the slow one"
+    )
+
+
+def test_a_replica_is_compared_with_its_own_group() -> None:
+    scheduler = Scheduler(POLICY)
+    for number in range(3):
+        scheduler.replica_up(f"c{number}", CHEAP, 0.0)
+        scheduler.replica_up(f"d{number}", DEAR, 0.0)
+        scheduler.fleet.by_id[f"c{number}"].tpot_s = 0.09
+        scheduler.fleet.by_id[f"d{number}"].tpot_s = 0.01
+    scheduler.step(10.0)
+    assert {one.status for one in scheduler.fleet.by_id.values()} == {ReplicaStatus.READY}, "cheap is not broken"
+    scheduler.fleet.by_id["d1"].tpot_s = 0.09
+    scheduler.step(20.0)
+    assert [name for name, one in scheduler.fleet.by_id.items() if one.status is ReplicaStatus.EJECTED] == ["d1"]
+
+
+def drain_at(scheduler: Scheduler, replica_id: str, service_s: float, now: float, until_s: float) -> dict[str, float]:
+    """Runs what waits for a replica of one sequence, `service_s` each, until then: when each request was placed."""
+    at: dict[str, float] = {}
+    while now < until_s:
+        for one in step(scheduler, now):
+            at[one.request.request_id] = now
+        now += service_s
+        for lease, _ in list(scheduler.leases.values()):
+            if lease.replica_id == replica_id:
+                scheduler.first_token(lease, now)
+                scheduler.release(lease, Ending.FINISHED, None, now)
+    return at
+
+
+def test_the_wait_is_estimated_by_what_the_lane_may_use() -> None:
+    """The cheap replica does ten requests a second, and nothing waits for it; the dear one does one in five seconds."""
+    scheduler = make(POLICY, c=dataclasses.replace(CHEAP, sequences=1), d=dataclasses.replace(DEAR, sequences=1))
+    for number in range(10):
+        scheduler.submit(make_request(f"long{number}", 2_000, slo=900.0), 0.0)
+    now = 0.0
+    for turn in range(200):
+        submit(scheduler, f"short{turn}", now=now)
+        scheduler.step(now)
+        now += 0.1
+        for lease, _ in list(scheduler.leases.values()):
+            if lease.replica_id == "c" or now - lease.placed_s >= 4.95:
+                scheduler.first_token(lease, now)
+                scheduler.release(lease, Ending.FINISHED, None, now)
+    waiting = sum(lane.count for lane in scheduler.lanes.all)
+    assert waiting == 6, "four of the long ones are done or run"
+    admission = scheduler.submit(make_request("last", 2_000, 50, now, slo=900.0), now)
+    assert admission.eta_s is not None
+    assert admission.eta_s[0] == pytest.approx(5.0 * waiting, rel=0.4), "not by the rate of both groups together"
+    assert {one.group: one.tokens_per_s for one in scheduler.snapshot(now).groups}["dear"] == pytest.approx(
+        (2_000 + 50) / 5.0, rel=0.25
+    )
+    at = drain_at(scheduler, "d", 5.0, now, now + 60.0)
+    assert at["last"] - now == pytest.approx(admission.eta_s[0], rel=0.4)
+
+
+def test_a_lane_is_full_by_the_rate_of_its_own_groups() -> None:
+    lanes = (LANES[0], dataclasses.replace(LANES[1], cap_s=10.0))
+    scheduler = make(dataclasses.replace(POLICY, lanes=lanes), c=CHEAP, d=dataclasses.replace(DEAR, sequences=1))
+    for number in range(8):
+        submit(scheduler, f"first{number}", prompt=2_000)
+    drain_at(scheduler, "d", 5.0, 0.0, 40.0)
+    kinds = [submit(scheduler, f"q{number}", prompt=2_000, now=40.0) for number in range(8)]
+    scheduler.step(40.0)
+    assert kinds.count(AdmissionKind.REJECT) >= 4, "two requests are ten seconds of the dear one"
+    assert submit(scheduler, "short", now=40.0) is not AdmissionKind.REJECT
+
+
+def test_a_waiting_room_is_one_of_its_own_groups() -> None:
+    scheduler = make(POLICY, c=CHEAP)
+    scheduler.expect_replica(90.0, 0.0, "dear")
+    patient, hasty = make_request("a", 3_000, patience=100.0), make_request("b", 3_000, patience=50.0)
+    assert scheduler.submit(hasty, 0.0).cause is RejectCause.STARTING
+    assert scheduler.submit(patient, 0.0).accepted
+    assert scheduler.submit(make_request("c", 100, patience=5.0), 0.0).kind is AdmissionKind.ADMIT, (
+        "the cheap one is up"
+    )
+    scheduler.expect_replica(200.0, 1.0, "dear")
+    assert [gone.request.request_id for gone in scheduler.step(1.0).turned_away] == ["a"]
+
+
+def test_an_outage_of_one_group_is_none_where_another_one_serves() -> None:
+    scheduler = make(POLICY, c=CHEAP, d=DEAR)
+    scheduler.replica_lost("d", 1.0)
+    short, long = make_request("s", now=1.0), make_request("l", 3_000, now=1.0)
+    for request in (short, long):
+        scheduler.submit(request, 1.0)
+    jobs = scheduler.lanes.jobs
+    assert [scheduler.outage.spoils(jobs[name]) for name in ("s", "l")] == [False, True]
+    scheduler.replica_up("d", DEAR, 2.0)
+    assert [scheduler.outage.spoils(jobs[name]) for name in ("s", "l")] == [False, True], "it was a part of its wait"
+
+
+def test_a_snapshot_shows_lanes_by_name_and_what_each_set_of_groups_is_asked_for() -> None:
+    scheduler = make(ALL, d=dataclasses.replace(DEAR, sequences=1))
+    for number, prompt in enumerate((2_000, 2_000, 600)):
+        submit(scheduler, f"q{number}", prompt=prompt)
+        scheduler.step(0.0)
+    snapshot = scheduler.snapshot(5.0)
+    assert [(lane.name, lane.waiting) for lane in snapshot.lanes] == [("short", 0), ("long", 2), ("promoted", 0)]
+    assert [(one.lane, one.groups, one.waiting, one.arrived) for one in snapshot.demands] == [
+        ("long", ("dear",), 1, 2),
+        ("long", ("cheap", "dear"), 1, 1),
+    ]
+    assert snapshot.lanes[1].work_tokens == sum(one.work_tokens for one in snapshot.demands)
+    assert [(replica.replica_id, replica.group) for replica in snapshot.replicas] == [("d", "dear")]
+
+
+def test_a_policy_has_the_groups_of_its_region() -> None:
+    spec = parse_spec(
+        """
+name: c
+regions: [{name: a, pools: [{name: p}, {name: q}]}, {name: b, pools: [{name: q}]}]
+models:
+- {name: m, source: s, settings: {max_model_len: 800},
+   groups: [{name: x, pool: p, regions: [a], settings: {max_model_len: 100}}, {name: y, pool: q}],
+   lanes: {short: [x, y], medium: [y], long: [y]}}
+- {name: n, source: s, settings: {max_model_len: 800}, pool: q}
+"""
+    )
+    m, n = spec.models
+    a, b = spec.regions
+    policy = policy_of(spec, m, a)
+    assert [lane.groups for lane in policy.lanes] == [("x", "y"), ("y",), ("y",)]
+    assert policy.contexts == {"x": 100, "y": 800}
+    assert policy_of(spec, m, b) == policy_of(spec, n, a) == policy_of(spec), "one group is none"
