@@ -15,6 +15,7 @@ from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 
 HEAD_SCRIPT = "node/start-head"
 WORKER_SCRIPT = "node/start-worker"
+STOP_SCRIPT = "node/stop-worker"
 INSTALL_SCRIPT = "node/install-head-service"
 FETCH_SCRIPT = "node/fetch-secrets"
 UNIT = "node/head.service"
@@ -36,11 +37,12 @@ def node_files(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeplo
     files = {
         HEAD_SCRIPT: _head_script(cell, region, deploy),
         WORKER_SCRIPT: _worker_script(cell, region, deploy),
+        STOP_SCRIPT: _stop_script(cell, deploy),
     }
     if deploy.secrets.kind == "aws":
         files[FETCH_SCRIPT] = _fetch_script(cell, region, deploy)
     if deploy.head_service == "systemd":
-        files |= {UNIT: _unit(cell, deploy), INSTALL_SCRIPT: _install_script(cell)}
+        files |= {UNIT: _unit(cell, deploy), INSTALL_SCRIPT: _install_script(cell, deploy)}
     return files
 
 
@@ -56,11 +58,37 @@ def _head_script(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -> 
         f"# Starts Ray's head of {cell}. It offers no CPU and no GPU, and has no pool's label: neither a gateway nor a",
         "# replica runs here. Options of `ray start` may be added: the systemd unit adds --block.",
         *_prologue(cell, region, deploy),
+        *_autoscaler(deploy),
         *_exports(store),
     ]
     if path := store.get("RAY_gcs_storage_path"):
         lines.append(f"mkdir -p {path}")
     return _script(*lines, f'ray start {" ".join(options)} "$@"')
+
+
+def _autoscaler(deploy: LocalDeploy | AwsDeploy) -> Iterable[str]:
+    """Which of Ray's two autoscalers the head runs.
+
+    The second one asks what the launcher told the head at its first start. On machines that the spec lists, it does not
+    find the head among its nodes, counts it as a worker, and starts one worker less (Ray 2.60; the first one knows this
+    case).
+    """
+    if isinstance(deploy, LocalDeploy):
+        yield "export RAY_enable_autoscaler_v2=0"
+        return
+    yield from _keep_told()
+    yield f'if [ -f "{_TOLD}" ]; then . "{_TOLD}"; fi'
+
+
+_TOLD = "$folder/told-by-launcher"
+
+
+def _keep_told() -> Iterable[str]:
+    """Keeps what Ray's launcher told the head, for a start without it: by systemd, or by hand."""
+    yield 'if [ -n "${RAY_CLOUD_INSTANCE_ID:-}" ]; then'
+    names = "enable_autoscaler_v2|CLOUD_INSTANCE_ID|NODE_TYPE_NAME"
+    yield f"    env | grep -E '^RAY_({names})=' | sed 's/^/export /' > \"{_TOLD}\""
+    yield "fi"
 
 
 def _store(deploy: LocalDeploy | AwsDeploy) -> dict[str, str]:
@@ -77,6 +105,23 @@ def _worker_script(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -
         lines += _own_place(region, deploy)
         options += ['--node-ip-address="$address"', '--labels="$labels"', "$amounts"]
     return _script(*lines, f'ray start {" ".join(options)} "$@"')
+
+
+def _stop_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
+    return _script(
+        f"# Ends Ray on a worker of {cell}, before it starts again: after a head that has lost its state. A raylet",
+        "# that is told to end kills its gateways at once, and their streams break off. A raylet that dies leaves them",
+        "# the time to end each stream with an error event (SIGTERM does not reach them while Ray has no head).",
+        "set -eu",
+        f'export PATH="{deploy.venv}/bin:$PATH"',
+        'running() { grep -lz "$1" /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3; }',
+        "for raylet in $(running '^[^ ]*/raylet/raylet$'); do kill -KILL \"$raylet\" 2>/dev/null || true; done",
+        "tries=25",
+        "while [ $tries -gt 0 ] && [ -n \"$(running '^ray::ServeReplica:gateway:')\" ]; do",
+        "    sleep 0.2; tries=$((tries - 1))",
+        "done",
+        "ray stop",
+    )
 
 
 def _own_place(region: Region, deploy: LocalDeploy) -> Iterable[str]:
@@ -163,13 +208,15 @@ WantedBy=multi-user.target
 """
 
 
-def _install_script(cell: str) -> str:
+def _install_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
     service = f"raylane-head-{cell}.service"
     return _script(
         f"# Installs and restarts the systemd unit of {cell}'s head. Needs root, or sudo without a password.",
         "set -eu",
+        f'folder="$HOME/{cell_folder(cell)}"',
+        *(_keep_told() if isinstance(deploy, AwsDeploy) else ()),
         'as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }',
-        f'as_root install -m 644 "$HOME/{cell_folder(cell)}/{UNIT}" /etc/systemd/system/{service}',
+        f'as_root install -m 644 "$folder/{UNIT}" /etc/systemd/system/{service}',
         "as_root systemctl daemon-reload",
         f"as_root systemctl enable {service}",
         f"as_root systemctl restart {service}",

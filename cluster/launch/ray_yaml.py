@@ -8,7 +8,15 @@ from typing import Any
 
 import yaml
 
-from cluster.launch.nodes import HEAD_SCRIPT, INSTALL_SCRIPT, WORKER_SCRIPT, aws_region, cell_folder, node_files
+from cluster.launch.nodes import (
+    HEAD_SCRIPT,
+    INSTALL_SCRIPT,
+    STOP_SCRIPT,
+    WORKER_SCRIPT,
+    aws_region,
+    cell_folder,
+    node_files,
+)
 from cluster.node_labels import POOL
 from cluster.spec import AwsDeploy, AwsPool, ClusterSpec, LocalDeploy, Pool, Region
 
@@ -44,7 +52,7 @@ def ray_cluster(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDepl
         "file_mounts": mounts,
         "setup_commands": list(deploy.setup),
         "head_start_ray_commands": start_head,
-        "worker_start_ray_commands": [f"{deploy.venv}/bin/ray stop", f"sh {folder}/{WORKER_SCRIPT}"],
+        "worker_start_ray_commands": [f"sh {folder}/{STOP_SCRIPT}", f"sh {folder}/{WORKER_SCRIPT}"],
     }
 
 

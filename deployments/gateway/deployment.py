@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cluster.node_labels import pool_selector
 from cluster.spec import ClusterSpec, Region
 from cluster.versions import content_version
 from deployments.cell.directory import cell_host, find_directory
+from deployments.cell.node_check import check_own_node
 from deployments.garbage import calm_garbage_collector
 from deployments.gateway.flow import SWEEP_S, EndCause
 from deployments.gateway.gateway import Gateway
@@ -49,25 +51,47 @@ class GatewayReplica:
 
     async def _start(self, spec: ClusterSpec, home: Region, run_dir: Path, many_nodes: bool) -> None:
         directory = find_directory()
+        if many_nodes:
+            await check_own_node(directory, cell_host(many_nodes))
         gateway = Gateway(spec, home, await directory.secret.remote(), run_dir, cell_host(many_nodes))
         await gateway.start(directory)
         calm_garbage_collector()
         self._gateway = gateway
-        atexit.register(_end_streams, gateway, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        atexit.register(_end_streams, gateway, loop)
+        _end_streams_with(os.getppid(), gateway, loop)
 
 
 def _end_streams(gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
-    """Ends each stream with an error event, from the main thread of a process that ends. At SIGTERM (`ray stop`, a node
-    that goes) Ray ends its workers without Serve's shutdown hook, and the streams would break off without a word."""
+    """Ends each stream with an error event, from the main thread of a process that ends. At SIGTERM Ray ends its
+    workers without Serve's shutdown hook, and the streams would break off without a word."""
 
     async def end() -> None:
-        gateway.service.leaving = gateway.service.draining = True
-        gateway.service.flows.abort_all(EndCause.SHUTDOWN)
+        _abort_streams(gateway)
         await gateway.service.flows.drained(_GOODBYE_S)
 
     if loop.is_running():
         with contextlib.suppress(Exception):  # whatever it is, the process ends
             asyncio.run_coroutine_threadsafe(end(), loop).result(2 * _GOODBYE_S)
+
+
+def _abort_streams(gateway: Gateway) -> None:
+    gateway.service.leaving = gateway.service.draining = True
+    gateway.service.flows.abort_all(EndCause.SHUTDOWN)
+
+
+def _end_streams_with(parent: int, gateway: Gateway, loop: asyncio.AbstractEventLoop) -> None:
+    """Ends the streams when a process dies: the one that started this one, Ray's raylet. Its workers look after it once
+    a second, and end without a word when it is gone."""
+    with contextlib.suppress(OSError):  # a kernel that cannot watch processes
+        watched = os.pidfd_open(parent)
+
+        def ended() -> None:
+            loop.remove_reader(watched)
+            os.close(watched)
+            _abort_streams(gateway)
+
+        loop.add_reader(watched, ended)
 
 
 GATEWAY_APP = "gateway"

@@ -202,7 +202,7 @@ async def test_the_head_killed_with_its_store_kept_breaks_no_stream(cell: HostCl
 
 
 async def test_a_gateway_that_is_told_to_end_ends_its_streams_with_an_error_event(cell: HostCluster) -> None:
-    """As `ray stop` tells it, which Ray's launcher calls on a worker before it starts Ray there again."""
+    """By a signal: while Ray has a head, its workers look at them."""
     await asyncio.to_thread(cell.until_whole, A, B)
     gateway = next(one for one in cell.report(A)["gateways"] if f"//{A}:" in one["cell_url"])
     async with tenant() as session:
@@ -213,12 +213,22 @@ async def test_a_gateway_that_is_told_to_end_ends_its_streams_with_an_error_even
     await asyncio.to_thread(cell.until_whole, A, B)
 
 
-async def test_the_head_killed_and_its_store_lost_ends_whole_again(cell: HostCluster) -> None:
-    """Ray's launcher on the new head starts Ray on both workers again, and the loop deploys the cell again.
+async def test_a_raylet_that_dies_breaks_no_stream_without_an_error_event(cell: HostCluster) -> None:
+    await asyncio.to_thread(cell.until_whole, A, B)
+    async with tenant() as session:
+        running = [*await streams(session, A, 6), *await streams(session, B, 6)]
+        assert cell.hosts[1].kill("raylet") == 1
+        ended = await asyncio.gather(*running)
+    cell.note(f"raylet killed: its gateway's streams ended {[one.end for one in ended[:6]]}")
+    assert [one.end for one in ended[:6]] == ["error"] * 6, ended
+    assert {one.end for one in ended[6:]} <= {"done", "error"}, ended
+    began = time.monotonic()
+    await asyncio.to_thread(cell.until_whole, A, B)
+    cell.note(f"whole {time.monotonic() - began:.0f} s later")
 
-    How the streams end is only noted: a raylet that meets a head without its state ends at once, and Ray's workers,
-    gateways among them, with it (`docs/joining.md`).
-    """
+
+async def test_the_head_killed_and_its_store_lost_ends_whole_again(cell: HostCluster) -> None:
+    """Ray's launcher on the new head starts Ray on both workers again, and the loop deploys the cell again."""
     await asyncio.to_thread(cell.until_whole, A, B)
     before = set(cell.replicas(A))
     cell.head.keep_running("cell", cell.shell(*cell.up_arguments), 10)
@@ -229,6 +239,7 @@ async def test_the_head_killed_and_its_store_lost_ends_whole_again(cell: HostClu
         cell.head.kill()
         shutil.rmtree(cell.head.home / ".raylane" / "drill-here" / "gcs")
         ended = await asyncio.gather(*running)
+    assert [one for one in ended if one.end not in ("done", "error")] == []
     whole_s = await asyncio.to_thread(_whole_for_good, cell, before)
     cell.note(
         f"head killed, store lost: of {len(ended)} streams {sum(one.end == 'done' for one in ended)} done, "

@@ -3,6 +3,7 @@
 import configparser
 import json
 import os
+import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -157,6 +158,56 @@ def test_a_head_with_redis_names_it(tmp_path: Path) -> None:
     environment = host.called()[1]
     assert environment["RAY_REDIS_ADDRESS"] == "10.0.0.9:6379"
     assert "RAY_gcs_storage" not in environment
+
+
+def test_a_head_of_listed_machines_runs_rays_first_autoscaler_whatever_the_launcher_says(tmp_path: Path) -> None:
+    """Ray's launcher says the second one, which would not start all workers."""
+    host = Host(tmp_path, LOCAL)
+    assert host.run("start-head", RAY_enable_autoscaler_v2="1", RAY_CLOUD_INSTANCE_ID="10.77.0.2").returncode == 0
+    assert host.called()[1]["RAY_enable_autoscaler_v2"] == "0"
+
+
+TOLD = {"RAY_enable_autoscaler_v2": "1", "RAY_CLOUD_INSTANCE_ID": "i-0123", "RAY_NODE_TYPE_NAME": "head"}
+
+
+@pytest.mark.parametrize("script", ["install-head-service", "start-head"])
+def test_a_head_of_aws_keeps_what_the_launcher_told_it(tmp_path: Path, script: str) -> None:
+    """systemd starts it without the launcher; the second autoscaler then needs to know which instance is the head."""
+    host = Host(tmp_path, AWS)
+    as_root = host.folder / "venv" / "bin" / "sudo"
+    as_root.write_text("#!/bin/sh\n")
+    as_root.chmod(0o755)
+    (as_root.parent / "id").symlink_to("/bin/true")  # nobody: what needs root is asked of `sudo`
+    done = host.run(script, PATH=f"{as_root.parent}:{os.environ['PATH']}", **TOLD)
+    assert done.returncode == 0, done.stderr
+    assert host.run("start-head", "--block").returncode == 0
+    environment = host.called()[1]
+    assert TOLD.items() <= environment.items()
+
+
+def test_a_head_that_no_launcher_told_anything_starts(tmp_path: Path) -> None:
+    host = Host(tmp_path, AWS)
+    assert host.run("start-head").returncode == 0
+    assert "RAY_CLOUD_INSTANCE_ID" not in host.called()[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it looks at processes of its own alone")
+def test_a_worker_kills_its_raylet_and_waits_for_its_gateway_before_ray_stops_all(tmp_path: Path) -> None:
+    host = Host(tmp_path, LOCAL)
+    noted, pid = tmp_path / "noted", tmp_path / "pid"
+    (tmp_path / "raylet").mkdir()
+    raylet = tmp_path / "raylet" / "raylet"
+    raylet.symlink_to(shutil.which("sleep") or "sleep")
+    gateway = tmp_path / "gateway.sh"
+    gateway.write_text(f"while kill -0 $(cat {pid}); do sleep 0.1; done; sleep 0.5; echo gateway >> {noted}\n")
+    (host.folder / "venv" / "bin" / "ray").write_text(f'#!/bin/sh\necho "ray $*" >> {noted}\n')
+    inside = (
+        f"{raylet} 60 & echo $! > {pid}; exec -a ray::ServeReplica:gateway:gateway bash {gateway} & sleep 0.3; "
+        f"sh {host.cell}/node/stop-worker; sh {host.cell}/node/stop-worker"
+    )
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", inside]
+    subprocess.run(command, env={"PATH": os.environ["PATH"], "HOME": str(host.home)}, check=True, timeout=30)
+    assert noted.read_text().splitlines() == ["gateway", "ray stop", "ray stop"]
 
 
 def test_a_worker_finds_its_pool_by_its_address(tmp_path: Path) -> None:
