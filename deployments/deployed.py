@@ -21,7 +21,7 @@ from ray import serve
 from cluster.launch import FETCH_SCRIPT, KEYS_FILE, SECRET_FILE
 from cluster.spec import Artifacts, ClusterSpec, Model, Pool, Region, Starts
 from deployments.cell.directory import find_directory, start_directory
-from deployments.cell.node_check import expected_versions, look_at_nodes, node_problems, paths_on_nodes
+from deployments.cell.node_check import NodesDiffer, expected_versions, look_at_nodes, node_problems, paths_on_nodes
 from deployments.engine.deployment import engine_deployment
 from deployments.gateway.deployment import GATEWAY_APP, GatewayReplica
 from deployments.gateway.operators.live_spec import joined
@@ -76,20 +76,16 @@ class DeployedGateway(GatewayReplica):
         async with self._changing:
             await asyncio.to_thread(await_keys, self._secrets, user_config["keys"])
             spec = spec_of(self._frozen, user_config["live"], self._secrets)
-            if self._gateway is None:
-                await asyncio.to_thread(check_nodes, spec, spec.region(self._region))
-            directory = find_directory()
-            await directory.deployed.remote(spec.model_dump_json())
+            region, directory = spec.region(self._region), find_directory()
+            # In a cell that runs, a node that came later is refused alone (`check_own_node`).
+            if self._gateway is None and (await directory.watch.remote(-1, 0.0)).spec_json is None:
+                await asyncio.to_thread(check_nodes, spec, region)
+            models = [model.name for model in spec.models if region in spec.regions_of(model)]
+            await directory.deployed.remote(spec.model_dump_json(), models)
             if self._gateway is None:
                 (self._folder / "logs").mkdir(parents=True, exist_ok=True)
-                self._started = asyncio.create_task(
-                    self._start(spec, spec.region(self._region), self._folder, many_nodes=True)
-                )
+                self._started = asyncio.create_task(self._start(spec, region, self._folder, many_nodes=True))
                 await asyncio.shield(self._started)
-
-
-class NodesDiffer(ValueError):
-    """Nodes that cannot be part of the cell; the message names each of them."""
 
 
 def check_nodes(spec: ClusterSpec, region: Region) -> None:

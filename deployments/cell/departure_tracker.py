@@ -101,6 +101,8 @@ class DepartureTracker:
         known = self._log.read(began_unix_s)
         self.starts_before = [event for event in known if isinstance(event, ReplicaStart)]
         """What an earlier directory of this cell wrote of starts."""
+        self.is_first = not known
+        """Whether the cell had no directory before."""
         for event in known:
             self._history.take(event)
         now = time.time()

@@ -21,6 +21,7 @@ import ray
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
 from cluster.files import write_private
+from cluster.versions import ENGINE, differences, versions_here
 from deployments.cell.act import FILE_NAME, Act, Audit
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.departure_tracker import DepartureTracker, Presence
@@ -78,7 +79,10 @@ class Directory(StartCalls):
         self._cordons_seen = dict.fromkeys(self._history.cordons, time.monotonic())
         self._scaling = ScalingStates()
         self._departure_tracker = DepartureTracker(self._run_dir, began_unix_s, self._publish_soon, self._process_died)
-        StartCalls.__init__(self, self._run_dir, self._departure_tracker.started, self._publish)
+        is_new = began_unix_s > 0 and self._departure_tracker.is_first
+        StartCalls.__init__(
+            self, self._run_dir, began_unix_s if is_new else None, self._departure_tracker.started, self._publish
+        )
         self._starts.recall(self._departure_tracker.starts_before)
         self._missing: dict[str, float] = {}
         self._soon: set[asyncio.Task[None]] = set()
@@ -96,6 +100,14 @@ class Directory(StartCalls):
                 write_private(self._run_dir / SECRET_FILE, secret)
             self._secret = secret
         return self._secret
+
+    async def version_differences(self, found: Mapping[str, str]) -> list[str]:
+        """What a node has in another version than the head has now, or lacks. Where the head or the node has no engine,
+        engines are not compared."""
+        needed = await asyncio.to_thread(versions_here, fresh=True)
+        return differences(
+            {name: version for name, version in needed.items() if name != ENGINE or name in found}, found
+        )
 
     async def register(self, facts: ReplicaFacts, epoch: int = 0) -> None:
         """Lists a replica, or keeps it listed. `epoch` is the highest that it has seen."""
@@ -158,14 +170,15 @@ class Directory(StartCalls):
         self._spec_json = spec_json
         await self._publish()
 
-    async def deployed(self, spec_json: str) -> None:
-        """Somebody deploys the cell with this spec. One that is deployed for the first time is put in force; what an
-        operator has changed since stays."""
+    async def deployed(self, spec_json: str, models: Sequence[str] = ()) -> None:
+        """Somebody deploys the cell with this spec, which has these models in this region. One that is deployed for the
+        first time is put in force; what an operator has changed since stays."""
         digest = hashlib.sha256(spec_json.encode()).hexdigest()
         if digest == self._deployed and self._spec_json is None:
             await asyncio.sleep(RESTORE_S)
         if digest != self._deployed or self._spec_json is None:
             self._deployed = digest
+            self._starts.deployed(models, time.time())
             if self._run_dir is not None:
                 write_private(self._run_dir / _DEPLOYED_FILE, digest)
             await self.apply(spec_json)

@@ -1,9 +1,12 @@
 """What the nodes of a Ray cluster must be like before a cell is deployed on it: one version of everything, a node for
 each pool, the files that the spec names, and neither a gateway nor a replica on the head of several nodes.
 
-`look_at_nodes` asks the nodes; `node_problems` is pure. `raylane up --address` calls both.
+`look_at_nodes` asks the nodes; `node_problems` is pure. `raylane up --address` calls both. A node may also come later:
+each gateway and each replica asks the head whether its node may be part of the cell (`check_own_node`).
 """
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +20,26 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.node_labels import EVERY_POOL, POOL, is_in_pool
 from cluster.spec import ClusterSpec, Model, Region
-from cluster.versions import differences, versions_here
+from cluster.versions import ENGINE, differences, versions_here
 
+_ANSWER_S = 10.0
 _PATIENCE_S = 60.0
 """How long a node may take to start a process that imports raylane (seconds)."""
-_ENGINE = "vLLM"
+
+
+class NodesDiffer(ValueError):
+    """Nodes that cannot be part of the cell; the message names each of them."""
+
+
+async def check_own_node(directory: Any, address: str) -> None:
+    """Raises NodesDiffer where this node, of that address, has other versions than the head now. A directory that does
+    not answer refuses nobody."""
+    problems: list[str] = []
+    with contextlib.suppress(TimeoutError, RayError, AttributeError):  # AttributeError: a directory of an older version
+        async with asyncio.timeout(_ANSWER_S):
+            problems = await directory.version_differences.remote(versions_here())
+    if problems:
+        raise NodesDiffer(f"node {address}: {', '.join(problems)}; needed: what the head has")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +139,9 @@ def _problems_of(
     hosted = [model for model in models if is_in_pool(node.labels, spec.pool_of(model, region).name)]
     needed = dict(expected)
     if not any(model.engine == "vllm" for model in hosted):
-        needed.pop(_ENGINE, None)
-    elif _ENGINE not in node.versions:
-        needed.setdefault(_ENGINE, "any version")
+        needed.pop(ENGINE, None)
+    elif ENGINE not in node.versions:
+        needed.setdefault(ENGINE, "any version")
     problems = [f"node {node.address}: {difference}" for difference in differences(needed, node.versions)]
     for model in models if node.is_head else hosted:
         problems += [
@@ -163,6 +181,6 @@ def gateway_nodes(spec: ClusterSpec, region: Region, nodes: Iterable[CellNode]) 
 def expected_versions(nodes: Iterable[CellNode]) -> dict[str, str]:
     """The versions of this machine; where it has no vLLM, that of the first node that has it."""
     here = versions_here()
-    engines = (node.versions[_ENGINE] for node in nodes if _ENGINE in node.versions)
-    engine = here.get(_ENGINE) or next(engines, None)
-    return here if engine is None else {**here, _ENGINE: engine}
+    engines = (node.versions[ENGINE] for node in nodes if ENGINE in node.versions)
+    engine = here.get(ENGINE) or next(engines, None)
+    return here if engine is None else {**here, ENGINE: engine}

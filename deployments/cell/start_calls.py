@@ -16,12 +16,17 @@ log = logging.getLogger("raylane.directory")
 
 
 class StartCalls:
-    """`ended` is called with each start that has ended, well or not, `publish` at each news."""
+    """`ended` is called with each start that has ended, well or not, `publish` at each news. `began_unix_s` as
+    StartTracker has it."""
 
     def __init__(
-        self, folder: Path | None, ended: Callable[[ReplicaStart], None], publish: Callable[[], Awaitable[None]]
+        self,
+        folder: Path | None,
+        began_unix_s: float | None,
+        ended: Callable[[ReplicaStart], None],
+        publish: Callable[[], Awaitable[None]],
     ) -> None:
-        self._starts = StartTracker()
+        self._starts = StartTracker(began_unix_s)
         self._folder = folder
         self._start_ended = ended
         self._publish_starts = publish

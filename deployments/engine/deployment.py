@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ray.exceptions import RayActorError, RayError
 
 from deployments.cell.directory import REGISTER_EVERY_S, cell_host, find_directory
+from deployments.cell.node_check import check_own_node
 
 if TYPE_CHECKING:
     from deployments.engine.replica import ReplicaServer
@@ -115,6 +116,8 @@ class EngineReplica:
         )
         try:
             async with _reported_start(clock, identity, model.name, directory):
+                if many_nodes:
+                    await check_own_node(directory, identity.host)
                 replica = await self._start(model, artifacts, identity, clock, directory)
         except BaseException:
             _remove(self._temp_dir)  # after the report, which reads there in which phase the engine was

@@ -116,25 +116,33 @@ def _read(folder: Path) -> tuple[list[Span], float]:
     for path in folder.glob(f"{_PREFIX}*.jsonl"):
         begun: defaultdict[Phase, list[float]] = defaultdict(list)
         """Spans that are open; one may be within another of its phase."""
-        with contextlib.suppress(OSError, ValueError):
-            for line in path.read_text().splitlines():
-                name, at_s, begins = json.loads(line)
-                if name == _COMPILED:
-                    compiled_s = max(compiled_s, at_s)
-                elif begins:
-                    begun[Phase(name)].append(at_s)
-                elif begun[Phase(name)]:
-                    spans.append(Span(Phase(name), begun[Phase(name)].pop(), at_s))
+        for name, at_s, begins in _lines(path):
+            if name == _COMPILED:
+                compiled_s = max(compiled_s, at_s)
+            elif begins:
+                begun[Phase(name)].append(at_s)
+            elif begun[Phase(name)]:
+                spans.append(Span(Phase(name), begun[Phase(name)].pop(), at_s))
         spans += [Span(phase, at_s, math.inf) for phase, times_s in begun.items() for at_s in times_s]
     return spans, compiled_s
 
 
+def _lines(path: Path) -> Iterator[tuple[str, float, bool]]:
+    """What was written whole: a disk that fills tears a line."""
+    with contextlib.suppress(OSError):
+        for line in path.read_bytes().splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                name, at_s, begins = json.loads(line)
+                yield (name if name == _COMPILED else Phase(name)), float(at_s), bool(begins)
+
+
 def _write(name: str, value: float, begins: bool) -> None:
-    # A folder that is full or gone must not fail a start.
+    # A folder that is full or gone must not fail a start. The line break comes first, too, so that a line that was torn
+    # takes none with it.
     with contextlib.suppress(OSError):
         path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}.jsonl"
         with path.open("a") as file:
-            file.write(json.dumps([name, value, begins]) + "\n")
+            file.write("\n" + json.dumps([name, value, begins]) + "\n")
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """The directory's part in starts: which replicas start, since when they were asked for, how they ended, and how long
 the next one waits after failures. Pure: reports and the time of day come in.
 
-    asked        each request for a replica waits here for the replica that answers it; both in their order
+    asked        each request for a replica waits here for the replica that answers it; both in their order. The first
+                 replicas of a model that Serve's configuration deploys are asked for when it is deployed
     node phase   from that request until the replica's process began, which the replica says itself
     wait         BACK_OFF_S * 2 ** (failures in a row - 1), at most MAX_BACK_OFF_S
 """
@@ -34,9 +35,13 @@ _NO_WORD = "its process ended without a word (killed, or out of memory?)"
 
 
 class StartTracker:
-    """Times are of the day, on the directory's clock (seconds)."""
+    """Times are of the day, on the directory's clock (seconds). `began_unix_s`: when the cell was brought up, if it is
+    new."""
 
-    def __init__(self) -> None:
+    def __init__(self, began_unix_s: float | None = None) -> None:
+        self._began_s = began_unix_s
+        self._deployed_s: dict[str, float] = {}
+        self._first_ended_s: dict[str, float] = {}
         self._asked: defaultdict[str, deque[float]] = defaultdict(deque)
         self._running: dict[str, ReplicaStart] = {}
         self._heard: dict[str, float] = {}
@@ -57,8 +62,15 @@ class StartTracker:
     def recall(self, ended: Iterable[ReplicaStart]) -> None:
         """What an earlier directory wrote of this cell."""
         for start in ended:
+            self._first_ended_s.setdefault(start.model, start.ended_unix_s)
             if start.outcome is StartOutcome.READY:
                 self._done[start.model].append(start)
+
+    def deployed(self, models: Iterable[str], now: float) -> None:
+        """The cell has these models now: the first replicas of those that it had not before are asked for."""
+        since_s = now if self._began_s is None else self._began_s
+        self._deployed_s = {model: self._deployed_s.get(model, since_s) for model in models}
+        self._began_s = None
 
     def asked(self, model: str, replicas: int, now: float) -> None:
         """So many replicas more are requested."""
@@ -91,6 +103,7 @@ class StartTracker:
         self.report(report, now)
         start = replace(self._forget(report.replica_id), outcome=StartOutcome.READY, ended_unix_s=now)
         self._done[start.model].append(start)
+        self._first_ended_s.setdefault(start.model, now)
         self._failing.pop(start.model, None)
         tally = self._tally(start.model)
         summed = {phase: tally.seconds.get(phase, 0.0) + start.seconds.get(phase, 0.0) for phase in Phase}
@@ -120,13 +133,20 @@ class StartTracker:
         return 0.0 if failing is None else max(0.0, failing.retry_unix_s - now)
 
     def _claim(self, report: StartReport, now: float) -> float:
-        """When it was asked for: with the oldest request before its process began, else with its process."""
+        """When it was asked for: with the oldest request before its process began; with the model, if it is one of the
+        first; else with its process."""
         begun_s, asked = now - report.elapsed_s, self._asked[report.model]
-        return min(asked.popleft(), now) if asked else begun_s
+        if asked:
+            return min(asked.popleft(), now)
+        deployed_s = self._deployed_s.get(report.model, self._began_s)
+        if deployed_s is None or begun_s > self._first_ended_s.get(report.model, now):
+            return begun_s
+        return min(deployed_s, now)
 
     def _failed(self, replica_id: str, cause: str, log: str, now: float) -> ReplicaStart:
         begun = self._forget(replica_id)
         start = replace(begun, outcome=StartOutcome.FAILED, ended_unix_s=now, cause=cause[:MAX_CAUSE_CHARS], log=log)
+        self._first_ended_s.setdefault(start.model, now)
         before, tally = self._failing.get(start.model), self._tally(start.model)
         failures = 1 if before is None else before.failures + 1
         retry_s = now + min(MAX_BACK_OFF_S, BACK_OFF_S * 2.0 ** min(failures - 1, 30))

@@ -138,7 +138,8 @@ class HostCluster:
         print(figure, flush=True)
 
 
-def _spec(folder: Path, store: dict[str, Any]) -> dict[str, Any]:
+def host_spec(folder: Path, store: dict[str, Any]) -> dict[str, Any]:
+    """A simulated model with a replica or two on each worker."""
     content: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
     workers = [{"address": worker, "pool": "cpu"} for worker in WORKERS]
     deploy = {
@@ -166,16 +167,19 @@ def _spec(folder: Path, store: dict[str, Any]) -> dict[str, Any]:
         "replicas": len(workers),
         "timeouts": {"between_bytes_s": 15, "connect_s": 3},
     }
-    digest = hashlib.sha256(KEY.encode()).hexdigest()
-    content["tenants"] = [{"name": "drill", "keys": [f"sha256:{digest}"]}]
+    content["tenants"] = [{"name": "drill", "keys": [digest_of(KEY)]}]
     return content
+
+
+def digest_of(key: str) -> str:
+    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 @contextmanager
 def host_cluster(folder: Path, store: dict[str, Any]) -> Iterator[HostCluster]:
     """Ray's cluster on three hosts, brought up from the rendered YAML. Nothing is left after the block; its end itself
     looks."""
-    (folder / "spec.yaml").write_text(yaml.safe_dump(_spec(folder, store)))
+    (folder / "spec.yaml").write_text(yaml.safe_dump(host_spec(folder, store)))
     (folder / "secrets").mkdir()
     for name in ("secret", "ray_token"):
         (folder / "secrets" / name).write_text(secrets.token_hex(32))

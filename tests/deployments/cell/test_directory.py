@@ -3,18 +3,22 @@
 import asyncio
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from cluster.versions import ENGINE, differences, versions_here
 from deployments.cell import directory as module
 from deployments.cell.act import Act, ActKind
 from deployments.cell.directory import Directory
 from deployments.cell.gateways_file import read_gateways
 from deployments.cell.listing import Listing
+from deployments.cell.node_check import NodesDiffer, check_own_node
 from deployments.cell.scaling_state import ScalingState
 from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
+from tests.deployments.gateway.rig import Handle
 
 
 def facts(name: str = "r1", pid: int = 1) -> ReplicaFacts:
@@ -63,6 +67,38 @@ async def test_a_spec_is_put_in_force_when_it_is_deployed_for_the_first_time(
     assert (await alone.watch(-1, 0.0)).spec_json == "deployed", "nobody lives who has another"
     await again.deployed("deployed anew")
     assert (await again.watch(-1, 0.0)).spec_json == "deployed anew"
+
+
+async def test_the_first_replicas_wait_for_their_node_since_the_cell_began(tmp_path: Path) -> None:
+    began = time.time() - 30
+    one = Directory("secret", run_dir=str(tmp_path), began_unix_s=began)
+    await one.starting(StartReport("r1", "demo", "n", Phase.LOAD, 1.0, {Phase.LOAD: 1.0}))
+    assert (await one.starts()).running[0].asked_unix_s == began
+    await one.deployed("deployed", ["demo"])
+    again = Directory("secret", run_dir=str(tmp_path), began_unix_s=began)
+    await again.starting(StartReport("r2", "other", "n", Phase.LOAD, 1.0, {Phase.LOAD: 1.0}))
+    assert (await again.starts()).running[0].asked_unix_s > began + 20, "it has come in another one's place"
+
+
+async def test_a_node_with_other_versions_than_the_head_is_named() -> None:
+    one, here = Directory("secret"), versions_here()
+    assert await one.version_differences(here) == []
+    assert await one.version_differences({name: of for name, of in here.items() if name != ENGINE}) == []
+    raylane = here["raylane"]
+    assert await one.version_differences({**here, "raylane": "0.0.9"}) == [f"raylane 0.0.9 instead of {raylane}"]
+    assert await one.version_differences({**here, ENGINE: "0.31.0"}) == [f"vLLM 0.31.0 instead of {here[ENGINE]}"]
+    with pytest.raises(
+        NodesDiffer, match=r"node 10\.0\.0\.7: raylane .* instead of 0\.2\.0; needed: what the head has"
+    ):
+        await check_own_node(Handle(cast(Directory, Newer())), "10.0.0.7")
+    await check_own_node(Handle(cast(Directory, object())), "10.0.0.7")  # a directory that knows no such question
+
+
+class Newer:
+    """The directory of a head that has been upgraded."""
+
+    async def version_differences(self, found: dict[str, str]) -> list[str]:
+        return differences({**versions_here(), "raylane": "0.2.0"}, found)
 
 
 async def test_where_the_gateways_are_is_in_a_file(tmp_path: Path) -> None:

@@ -115,6 +115,32 @@ def test_a_file_that_is_being_written_is_read_as_far_as_it_goes(folder: Path) ->
     assert start.measured()[0] is Phase.LOAD
 
 
+def test_a_torn_line_takes_no_other_with_it(folder: Path) -> None:
+    """A disk was full for a moment."""
+    start = StartClock()
+    start.folder = folder
+    with announced(Phase.LOAD):
+        with next(folder.glob("start-*.jsonl")).open("a") as file:
+            file.write('["comp')
+        time.sleep(0.05)
+    with announced(Phase.COMPILE):
+        phase, _, seconds = start.measured()
+        assert phase is Phase.COMPILE
+        assert 0.05 <= seconds[Phase.LOAD] < 0.2
+
+
+@pytest.mark.parametrize(
+    "line", ["", "[]", "7", '["lunch", 1.0, true]', '["load", null, true]', b"\xff".decode("latin-1")]
+)
+def test_what_is_no_line_of_a_start_is_left_out(folder: Path, line: str) -> None:
+    start = StartClock()
+    start.folder = folder
+    now = time.monotonic()
+    text = f'{line}\n["load", {now}, true]\n'
+    (folder / f"start-{os.getpid()}.jsonl").write_text(text, encoding="latin-1")
+    assert start.measured()[0] is Phase.LOAD
+
+
 def test_the_directory_hears_of_each_phase_and_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_clock, "_TELL_EVERY_S", 0.05)
     monkeypatch.setattr(start_clock, "_LOOK_EVERY_S", 0.01)

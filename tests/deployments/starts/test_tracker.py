@@ -59,6 +59,31 @@ def test_what_is_no_longer_requested_is_forgotten() -> None:
     assert [start.asked_unix_s for start in tracker.starts().running] == [100.0, 119.0]
 
 
+def test_the_first_replicas_are_asked_for_with_the_cell_or_with_their_model() -> None:
+    """Serve's configuration deploys them: nobody asks for each."""
+    tracker = StartTracker(began_unix_s=100.0)
+    tracker.report(report("r1", environment=1.0), 110.0)
+    tracker.ready(report("r1", environment=2.0), 111.0)
+    tracker.deployed(["m"], 112.0)
+    tracker.report(report("r2", environment=5.0), 113.0)  # its process began before the first one was ready
+    assert tracker.starts().running[0].seconds[Phase.NODE] == pytest.approx(8.0)
+    assert tracker.starts().done_of("m")[0].seconds[Phase.NODE] == pytest.approx(9.0)
+    tracker.report(report("r3", environment=1.0), 500.0)  # comes in another's place, for which nobody was asked
+    assert tracker.starts().running[1].asked_unix_s == 499.0
+    tracker.deployed(["m", "new"], 600.0)
+    tracker.report(report("n1", "new", environment=1.0), 611.0)
+    assert tracker.starts().running[2].seconds[Phase.NODE] == pytest.approx(10.0)
+
+
+def test_the_directorys_successor_does_not_take_the_cell_for_new() -> None:
+    tracker = StartTracker()
+    tracker.report(report("r1", environment=1.0), 110.0)
+    assert tracker.starts().running[0].asked_unix_s == 109.0
+    tracker.deployed(["m", "new"], 200.0)
+    tracker.report(report("n1", "new", environment=1.0), 205.0)
+    assert tracker.starts().running[1].asked_unix_s == 200.0
+
+
 def test_a_failed_start_says_its_phase_and_the_next_one_waits_longer() -> None:
     tracker = StartTracker()
     assert tracker.wait_s("m", 0.0) == 0.0

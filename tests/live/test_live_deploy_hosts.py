@@ -1,0 +1,136 @@
+"""`raylane deploy` on three test hosts, by SSH, from nothing to a cell that answers: the same spec again changes
+nothing, a new key of a tenant restarts nothing, and after `ray down` nothing is left.
+
+The head is started by Ray's launcher itself (`head_service: none`), which tells it to run Ray's second autoscaler;
+`test_live_hosts.py` has a stand-in for systemd.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from cluster.spec import load_spec
+from tests.live.cluster import ROOT
+from tests.live.host_cluster import HEAD, KEY, MODEL, RAY, REPLICAS, WORKERS, HostCluster, digest_of, host_spec
+from tests.live.hosts import lacking, test_hosts
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(lacking()), reason=f"test hosts need {lacking()}"),
+]
+A, B = WORKERS
+OTHER_KEY = "another key of the tenant"
+
+
+class Operator:
+    """A machine that deploys, with a home and a state folder of its own."""
+
+    def __init__(self, cell: HostCluster) -> None:
+        self.cell = cell
+        self.home = cell.folder / "operator"
+        self.home.mkdir()
+        self._environment = {**os.environ, "HOME": str(self.home), "PYTHONPATH": str(ROOT)}
+
+    def write(self, **changes: Any) -> None:
+        content = host_spec(self.cell.folder, {"kind": "rocksdb"})
+        content["regions"][0]["deploy"]["head_service"] = "none"
+        (self.cell.folder / "spec.yaml").write_text(yaml.safe_dump(content | changes))
+
+    def deploy(self) -> str:
+        """Returns what it said."""
+        command = [sys.executable, "-m", "cli.main", "deploy", str(self.cell.folder / "spec.yaml"), "--yes"]
+        return self._run(command, self.cell.folder)
+
+    def ray_down(self) -> None:
+        self._run([RAY, "down", "-y", "ray-cluster.yaml"], self.home / ".local/state/raylane/deployed/drill-here/files")
+
+    def _run(self, command: list[str], folder: Path) -> str:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    folder = tmp_path_factory.mktemp("d")
+    with test_hosts(folder, 3) as hosts:
+        (folder / "spec.yaml").write_text(yaml.safe_dump(host_spec(folder, {"kind": "rocksdb"})))
+        made = Operator(HostCluster(folder, hosts, load_spec(folder / "spec.yaml")))
+        made.write()
+        yield made
+
+
+def pids(cell: HostCluster) -> set[tuple[str, int]]:
+    report = cell.report(A)
+    replicas = {(one["replica_id"], one["pid"]) for one in report["models"][0]["replicas"]}
+    return replicas | {(one["id"], one["pid"]) for one in report["gateways"]}
+
+
+def status_of(worker: str, key: str) -> int:
+    body = {"model": MODEL, "prompt": "1, 2, 3,", "max_tokens": 4}
+    headers = {"authorization": f"Bearer {key}"}
+    return requests.post(f"http://{worker}:8000/v1/completions", json=body, headers=headers, timeout=30).status_code
+
+
+def test_deploy_brings_all_workers_up(operator: Operator) -> None:
+    cell, began = operator.cell, time.monotonic()
+    assert "region here: ready" in operator.deploy()
+    cell.until_whole(A, B)
+    cell.note(f"raylane deploy, from nothing: {time.monotonic() - began:.0f} s until all is ready")
+    assert [status_of(worker, KEY) for worker in WORKERS] == [200, 200]
+    replicas = cell.replicas(A)
+    assert sorted(replicas.values()) == sorted([A, B] * (REPLICAS // 2)), "spread, and none on the head"
+    assert cell.alive_nodes() == [HEAD, *WORKERS]
+    secret = (cell.folder / "secrets" / "secret").read_text()
+    for host in cell.hosts:
+        assert secret not in host.ssh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
+
+
+def test_the_first_replicas_were_asked_for_when_the_cell_was_deployed(operator: Operator) -> None:
+    for replica in operator.cell.report(A)["models"][0]["replicas"]:
+        start = replica["start"]
+        assert start["seconds"]["node"] > 0, start
+        assert sum(start["seconds"].values()) == pytest.approx(start["wall_s"], rel=0.05)
+
+
+def test_the_same_spec_again_changes_nothing(operator: Operator) -> None:
+    before, began = pids(operator.cell), time.monotonic()
+    assert "nothing to do; the cell has this spec" in operator.deploy()
+    operator.cell.note(f"raylane deploy again: {time.monotonic() - began:.0f} s")
+    assert pids(operator.cell) == before
+
+
+def test_a_new_key_of_a_tenant_is_taken_over_and_restarts_nothing(operator: Operator) -> None:
+    before, began = pids(operator.cell), time.monotonic()
+    operator.write(tenants=[{"name": "drill", "keys": [digest_of(OTHER_KEY)]}])
+    operator.deploy()
+    operator.cell.note(f"a new key: {time.monotonic() - began:.0f} s")
+    assert [status_of(worker, OTHER_KEY) for worker in WORKERS] == [200, 200]
+    assert [status_of(worker, KEY) for worker in WORKERS] == [401, 401]
+    assert pids(operator.cell) == before
+
+
+def test_ray_down_leaves_nothing(operator: Operator) -> None:
+    operator.ray_down()
+    for host in operator.cell.hosts:
+        left = [line for line in host.ssh("ps axo args").stdout.splitlines() if "ray" in line and "sshd" not in line]
+        assert left == [], left
