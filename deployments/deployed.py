@@ -66,8 +66,9 @@ class DeployedGateway(GatewayReplica):
     """A gateway that starts, and changes, by what Serve's `user_config` says."""
 
     def __init__(self, frozen: Mapping[str, Any], region: str, run_dir: str, secrets: str) -> None:
-        self._frozen, self._region, self._folder = frozen, region, Path(run_dir)
-        self._secrets = Path(secrets)
+        self._frozen, self._region = frozen, region
+        # On this node: others may have their home directories elsewhere.
+        self._folder, self._secrets = Path(run_dir).expanduser(), Path(secrets).expanduser()
         self._changing = asyncio.Lock()
 
     async def reconfigure(self, user_config: Mapping[str, Any]) -> None:
@@ -145,7 +146,7 @@ def tenant_keys(secrets: Path) -> dict[str, list[str]]:
 def gateway_app(arguments: GatewayArguments) -> serve.Application:
     """The gateways of a cell, and their directory. Serve's configuration says how many, and on which nodes. Raises
     SecretsError."""
-    secrets, run_dir = Path(arguments.secrets).expanduser(), Path(arguments.run_dir).expanduser()
+    secrets = Path(arguments.secrets).expanduser()
     try:
         secret = (secrets / SECRET_FILE).read_text(encoding="utf-8").strip()
     except OSError as error:
@@ -153,9 +154,9 @@ def gateway_app(arguments: GatewayArguments) -> serve.Application:
     if len(secret) < _SHORTEST_SECRET:
         raise SecretsError(f"{secrets / SECRET_FILE}: allowed: at least {_SHORTEST_SECRET} characters")
     frozen = arguments.spec
-    start_directory(secret, arguments.gateways, run_dir)
+    start_directory(secret, arguments.gateways, Path(arguments.run_dir))
     deployment = serve.deployment(DeployedGateway).options(name=GATEWAY_APP)
-    return deployment.bind(frozen, arguments.region, str(run_dir), str(secrets))
+    return deployment.bind(frozen, arguments.region, arguments.run_dir, arguments.secrets)
 
 
 def engine_app(arguments: EngineArguments) -> serve.Application:

@@ -1,6 +1,8 @@
 """`raylane deploy`: the command. It renders each region, says what would change, asks, and applies."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +14,9 @@ from cli.console import complain, console, fail
 from cli.deploy.changes import DeployPlan, plan_of
 from cli.deploy.kubectl import Kubernetes
 from cli.deploy.rendering import rendering_of
+from cli.deploy.serve_api import DeployError
 from cli.deploy.state import DeployState, StateError, write_files
-from cli.deploy.steps import DeployError, Hosts
+from cli.deploy.steps import Hosts
 from cluster.launch import aws_region, default_secret, deploy_problems
 from cluster.secrets import AwsSecret, SecretsFolder, SecretsUnavailable
 from cluster.spec import ClusterSpec, KubernetesDeploy, Region, SpecError, load_spec, parse_spec
@@ -26,9 +29,13 @@ def deploy(
     render: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Only write the files, to FOLDER/REGION/. Reads no secret.")
     ] = None,
+    down: Annotated[bool, typer.Option("--down", help="End the cells, and Ray on their machines.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Apply without asking.")] = False,
 ) -> None:
-    """Bring a spec's cells up on your machines, EC2 or Kubernetes, or change them. Repeating it changes nothing."""
+    """Bring a spec's cells up on your machines, EC2 or Kubernetes, change them, or end them. Repeating it changes
+    nothing."""
+    if sum((diff, down, render is not None)) > 1:
+        fail("--diff, --render, --down: allowed: one of them", code=2)
     cluster, unplaced = _load(spec)
     regions = _chosen(cluster, region)
     if problems := [line for one in regions for line in deploy_problems(unplaced, unplaced.region(one.name))]:
@@ -41,9 +48,12 @@ def deploy(
     failed = False
     for one in regions:
         try:
-            _deploy_region(cluster, unplaced, one, only_diff=diff, asks=not yes)
+            if down:
+                _end_region(cluster, one, asks=not yes)
+            else:
+                _deploy_region(cluster, unplaced, one, only_diff=diff, asks=not yes)
         except (DeployError, SecretsUnavailable, StateError, OSError) as error:
-            complain(f"region {one.name}: {error}", hint="repeat `raylane deploy`: it goes on where it stopped")
+            complain(f"region {one.name}: {error}", hint="repeat the command: it goes on where it stopped")
             failed = True
     if failed:
         raise typer.Exit(1)
@@ -77,11 +87,8 @@ def _deploy_region(spec: ClusterSpec, unplaced: ClusterSpec, region: Region, *, 
     """Raises DeployError, SecretsUnavailable, StateError, OSError."""
     from deployments.deployed import keys_digest  # imports Ray, which takes seconds
 
-    state = DeployState(spec.cell_name(region))
     keys = {tenant.name: tenant.keys for tenant in spec.tenants}
-    with state.lock() as is_ours:
-        if not is_ours:
-            raise DeployError(f"another `raylane deploy` of {spec.cell_name(region)!r} is running")
+    with _locked(spec, region) as state:
         plan = plan_of(rendering_of(spec, unplaced, region), keys_digest(keys), state.applied())
         _show(plan)
         if only_diff:
@@ -99,6 +106,29 @@ def _deploy_region(spec: ClusterSpec, unplaced: ClusterSpec, region: Region, *, 
     console.print(f"[bold green]region {region.name}: ready[/]")
 
 
+def _end_region(spec: ClusterSpec, region: Region, *, asks: bool) -> None:
+    """Raises DeployError, SecretsUnavailable, StateError, OSError."""
+    with _locked(spec, region) as state:
+        if not state.files.is_dir():
+            console.print(f"region {region.name}: nothing has been deployed from this machine.")
+            return
+        if asks and not _confirmed(region, "End the cell of region"):
+            console.print("Nothing was changed.")
+            return
+        _target(spec, region, state).down()
+    console.print(f"region {region.name}: down")
+
+
+@contextmanager
+def _locked(spec: ClusterSpec, region: Region) -> Iterator[DeployState]:
+    """The state of the region's cell, for one command at a time. Raises DeployError."""
+    state = DeployState(spec.cell_name(region))
+    with state.lock() as is_ours:
+        if not is_ours:
+            raise DeployError(f"another `raylane deploy` of {spec.cell_name(region)!r} is running")
+        yield state
+
+
 def _show(plan: DeployPlan) -> None:
     for line in plan.touched:
         console.print(f"  {escape(line)}")
@@ -107,10 +137,10 @@ def _show(plan: DeployPlan) -> None:
         console.print(escape(line), style=style)
 
 
-def _confirmed(region: Region) -> bool:
+def _confirmed(region: Region, question: str = "Apply this to region") -> bool:
     if not sys.stdin.isatty():
         fail(f"region {region.name}: not applied; standard input is no terminal to ask at", hint="--yes", code=2)
-    return typer.confirm(f"Apply this to region {region.name}?")
+    return typer.confirm(f"{question} {region.name}?")
 
 
 def _target(spec: ClusterSpec, region: Region, state: DeployState) -> Hosts | Kubernetes:

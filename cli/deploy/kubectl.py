@@ -8,8 +8,9 @@ from typing import Any
 
 from cli.console import console
 from cli.deploy.changes import DeployPlan
-from cli.deploy.state import DeployState
-from cli.deploy.steps import DeployError, finished
+from cli.deploy.serve_api import DeployError
+from cli.deploy.state import Applied, DeployState
+from cli.deploy.steps import finished
 from cluster.launch import KEYS_FILE, MANIFESTS, SECRET_FILE, TOKEN_KEY, secret_name
 from cluster.secrets import CellSecrets, kept
 from cluster.spec import ClusterSpec, KubernetesDeploy, Region
@@ -85,6 +86,14 @@ class Kubernetes:
         console.print(f"waiting for rayservice/{self._cell} ...")
         self._ask("wait", f"rayservice/{self._cell}", "--for=condition=Ready", f"--timeout={self._patience_s:.0f}s")
         self._state.record(finished(plan))
+
+    def down(self) -> None:
+        """Raises DeployError."""
+        console.print(self._ask("delete", f"rayservice/{self._cell}", "--ignore-not-found", "--wait").strip())
+        console.print(
+            f"left: the Secret {self._secret!r} and the volume claims of namespace {self._deploy.namespace!r}"
+        )
+        self._state.record(Applied())
 
     def _secret_object(self, content: CellSecrets) -> Mapping[str, Any]:
         keys = json.dumps({name: list(of) for name, of in content.tenant_keys.items()}, sort_keys=True)

@@ -8,29 +8,32 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import requests
-
-from cli.console import console
+from cli.console import complain, console
 from cli.deploy.changes import DeployPlan
+from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import Applied, DeployState
-from cluster.launch import DASHBOARD_PORT, RAY_YAML, SECRETS, cell_folder
+from cluster.launch import DASHBOARD_PORT, RAY_YAML, SECRETS, STOP_HEAD_SCRIPT, STOP_SCRIPT, cell_folder
 from cluster.secrets import SecretStore, kept
 from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 
-_ANSWER_S = 30.0
 _TUNNEL_S = 30.0
+_WORKERS_S = 300.0
+"""How long a deployment waits for the workers of a cluster that it has started; it goes on without those that are still
+missing (seconds)."""
 _POLL_S = 1.0
-_APPLICATIONS = "/api/serve/applications/"
-
-
-class DeployError(RuntimeError):
-    """A step failed; the message says which and why. The next deployment goes on from here."""
+_WORDS_CHARS = 500
+_AT_ONCE = 16
+"""Machines that are stopped at once."""
+_GONE_S = 60.0
+"""How long Serve may take to end applications that have drained (seconds)."""
 
 
 class Hosts:
@@ -40,6 +43,7 @@ class Hosts:
         self, spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeploy, state: DeployState, store: SecretStore
     ) -> None:
         self._spec = spec
+        self._region = region
         self._cell = spec.cell_name(region)
         self._deploy = deploy
         self._state = state
@@ -67,7 +71,8 @@ class Hosts:
         state.write_files(plan.rendering.files)
         self._token = kept(self._store, {tenant.name: tenant.keys for tenant in self._spec.tenants}).ray_token
         digest = plan.rendering.cluster_digest
-        if applied.cluster != digest or not self._head_answers():
+        starts = applied.cluster != digest or not self._head_answers()
+        if starts:
             console.print(f"starting the Ray cluster {self._cell!r} (ray up) ...")
             state.record(began.model_copy(update={"cluster": None}))
             _run([_tool("ray"), "up", "-y", "--no-config-cache", RAY_YAML], state.files)
@@ -76,9 +81,44 @@ class Hosts:
         # The files are those of the step that has been done; the spec is that of a deployment that has ended.
         state.record(began.model_copy(update={"cluster": digest, "files": dict(plan.rendering.cluster)}))
         with self._api() as api:
+            if starts:
+                self._await_workers(api)
             api.put(plan.rendering.applications)
             api.wait_running({str(one["name"]) for one in self._applications()}, self._patience_s)
         state.record(finished(plan))
+
+    def down(self) -> None:
+        """Ends the cell: running requests may finish, then Ray ends on every machine, and the secrets there go. Those
+        of this machine stay. Raises DeployError, SecretsUnavailable."""
+        known = self._store.read()
+        if known is not None:
+            self._token = known.ray_token
+            with contextlib.suppress(DeployError), self._api() as api:  # where nothing answers, nothing is to finish
+                api.put({"proxy_location": "Disabled", "applications": []})
+                api.wait_gone(self._spec.gateway.drain_s + _GONE_S)
+        if isinstance(self._deploy, LocalDeploy):
+            self._stop_machines(self._deploy)
+        else:
+            _run([_tool("ray"), "down", "-y", RAY_YAML], self._state.files)
+        self._state.record(Applied())
+
+    def _stop_machines(self, deploy: LocalDeploy) -> None:
+        folder = f"~/{cell_folder(self._cell)}"
+
+        def stop(address: object, script: str) -> str:
+            """Why it failed; empty: it did not."""
+            command = f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {folder}/secrets {folder}/node"
+            arguments = ["ssh", *self._ssh_options(), f"{deploy.ssh_user}@{address}", command]
+            done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            said = " ".join((done.stderr or done.stdout).split())[-_WORDS_CHARS:]
+            return f"{address}: {said}" if done.returncode else ""
+
+        # The head first: it would start workers again.
+        problems = [stop(deploy.head, STOP_HEAD_SCRIPT)]
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            problems += pool.map(lambda worker: stop(worker.address, STOP_SCRIPT), deploy.workers)
+        if found := [problem for problem in problems if problem]:
+            raise DeployError("Ray may still run on " + "; ".join(found))
 
     def _applications(self) -> Sequence[Mapping[str, Any]]:
         content = json.loads((self._state.files / "serve-config.json").read_text(encoding="utf-8"))
@@ -95,6 +135,28 @@ class Hosts:
                 return True
         except DeployError:
             return False
+
+    def _await_workers(self, api: ServeApi) -> None:
+        """Serve would put all replicas on the workers that are there first."""
+        deadline, shown, deploy = time.monotonic() + _WORKERS_S, -1, self._deploy
+        if isinstance(deploy, LocalDeploy):
+            named = {str(worker.address) for worker in deploy.workers}
+            count = len(named)
+        else:
+            pools, named = {pool.name: pool.nodes for pool in self._region.pools}, set()
+            count = sum(one.bounds(pools[one.pool])[0] for one in deploy.pools)
+        while len(there := api.workers()) < count:
+            if len(there) != shown:
+                console.print(f"  workers: {len(there)} of {count}")
+                shown = len(there)
+            if time.monotonic() > deadline:
+                which = ", ".join(sorted(named - there)) or f"{count - len(there)} of {count}"
+                complain(
+                    f"workers have not joined after {_WORKERS_S:.0f} s: {which}; going on without them",
+                    hint="on the head: tail /tmp/ray/session_latest/logs/monitor.*",
+                )
+                return
+            time.sleep(_POLL_S)
 
     def _send_secrets(self) -> None:
         """To the nodes that run: Ray's launcher would restart them."""
@@ -115,7 +177,7 @@ class Hosts:
         return [*key, "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
 
     @contextmanager
-    def _api(self) -> Iterator["ServeApi"]:
+    def _api(self) -> Iterator[ServeApi]:
         """Serve's REST API, through a tunnel to the head. Raises DeployError."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -128,73 +190,16 @@ class Hosts:
             command += ["--no-config-cache", RAY_YAML]
         if not self._state.files.is_dir():
             raise DeployError("nothing has been deployed yet")
-        with _background(command, self._state.files) as ended:
+        with _background(command, self._state.files) as tunnel:
             api = ServeApi(f"http://127.0.0.1:{port}", self._token)
             deadline = time.monotonic() + _TUNNEL_S
             while not api.answers():
-                if ended() or time.monotonic() > deadline:
-                    raise DeployError(f"Serve's REST API on the head of {self._cell!r} does not answer")
+                if tunnel.ended() or time.monotonic() > deadline:
+                    said = tunnel.said()
+                    why = f"; {command[0]} says: {said}" if said else ""
+                    raise DeployError(f"Serve's REST API on the head of {self._cell!r} does not answer{why}")
                 time.sleep(_POLL_S / 4)
             yield api
-
-
-class ServeApi:
-    """Serve's REST API at a URL. Every method but `answers` raises DeployError."""
-
-    def __init__(self, url: str, token: str) -> None:
-        self._url = url
-        self._session = requests.Session()
-        self._session.headers["authorization"] = f"Bearer {token}"
-
-    def answers(self) -> bool:
-        try:
-            return self._session.get(f"{self._url}/api/version", timeout=5).status_code == 200
-        except requests.RequestException:
-            return False
-
-    def names(self) -> set[str]:
-        return set(self.applications())
-
-    def applications(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask("GET").json()["applications"]
-        return found
-
-    def put(self, config: Mapping[str, Any]) -> None:
-        """Serve keeps what is as it was, and removes the applications that are not in the configuration."""
-        self._ask("PUT", config)
-
-    def wait_running(self, names: set[str], patience_s: float) -> None:
-        """Until all of them run."""
-        deadline, shown = time.monotonic() + patience_s, ""
-        while True:
-            found = self.applications()
-            states = {name: str(found.get(name, {}).get("status", "missing")) for name in sorted(names)}
-            if failed := [name for name, status in states.items() if status in ("DEPLOY_FAILED", "UNHEALTHY")]:
-                raise DeployError(f"application {failed[0]!r} cannot run: {_why(found[failed[0]])}")
-            if set(states.values()) == {"RUNNING"}:
-                return
-            line = ", ".join(f"{name}: {status.lower()}" for name, status in states.items())
-            if line != shown:
-                console.print(f"  {line}")
-                shown = line
-            if time.monotonic() > deadline:
-                raise DeployError(f"not ready after {patience_s:.0f} s: {line}")
-            time.sleep(_POLL_S)
-
-    def _ask(self, method: str, body: Mapping[str, Any] | None = None) -> requests.Response:
-        try:
-            answer = self._session.request(method, self._url + _APPLICATIONS, json=body, timeout=_ANSWER_S)
-        except requests.RequestException as error:
-            raise DeployError(f"Serve's REST API: {error}") from error
-        if answer.status_code != 200:
-            raise DeployError(f"Serve's REST API answered {answer.status_code}: {answer.text[:500]}")
-        return answer
-
-
-def _why(application: Mapping[str, Any]) -> str:
-    messages = [application["message"], *(one["message"] for one in application["deployments"].values())]
-    lines = [line.strip() for message in messages for line in str(message).splitlines() if line.strip()]
-    return lines[-1] if lines else "no reason given"
 
 
 def finished(plan: DeployPlan) -> Applied:
@@ -224,23 +229,39 @@ def _run(command: Sequence[str], folder: Path) -> None:
         raise DeployError(f"{' '.join(command[:2])} ended with status {status}; what it printed is above")
 
 
+class _Background:
+    """A command that runs, and a file of what it says of errors."""
+
+    def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+        self._process, self._errors = process, errors
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def said(self) -> str:
+        """Its last words; empty: none."""
+        self._errors.seek(0)
+        return " ".join(self._errors.read().decode(errors="replace").split())[-_WORDS_CHARS:]
+
+
 @contextmanager
-def _background(command: Sequence[str], folder: Path) -> Iterator[Callable[[], bool]]:
-    """Runs a command with all that it starts as long as the block; yields whether it has ended."""
-    try:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise DeployError(f"{command[0]}: cannot be run: {error.strerror}") from error
-    try:
-        yield lambda: process.poll() is not None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
+def _background(command: Sequence[str], folder: Path) -> Iterator[_Background]:
+    """Runs a command with all that it starts as long as the block."""
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DeployError(f"{command[0]}: cannot be run: {error.strerror}") from error
+        try:
+            yield _Background(process, errors)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()

@@ -16,6 +16,7 @@ from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 HEAD_SCRIPT = "node/start-head"
 WORKER_SCRIPT = "node/start-worker"
 STOP_SCRIPT = "node/stop-worker"
+STOP_HEAD_SCRIPT = "node/stop-head"
 INSTALL_SCRIPT = "node/install-head-service"
 FETCH_SCRIPT = "node/fetch-secrets"
 UNIT = "node/head.service"
@@ -38,6 +39,7 @@ def node_files(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeplo
         HEAD_SCRIPT: _head_script(cell, region, deploy),
         WORKER_SCRIPT: _worker_script(cell, region, deploy),
         STOP_SCRIPT: _stop_script(cell, deploy),
+        STOP_HEAD_SCRIPT: _stop_head_script(cell, deploy),
     }
     if deploy.secrets.kind == "aws":
         files[FETCH_SCRIPT] = _fetch_script(cell, region, deploy)
@@ -122,6 +124,30 @@ def _stop_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
         "done",
         "ray stop",
     )
+
+
+def _stop_head_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
+    service = f"raylane-head-{cell}.service"
+    unit = [
+        _AS_ROOT,
+        f"as_root systemctl disable {service}",
+        f"as_root systemctl stop {service}",
+        f"as_root rm -f /etc/systemd/system/{service}",
+        "as_root systemctl daemon-reload",
+    ]
+    own_store = deploy.head_store.kind == "rocksdb" and deploy.head_store.path is None
+    return _script(
+        f"# Ends Ray's head of {cell} for good, with the state that it kept: a cell that is deployed again is new.",
+        "set -eu",
+        f'folder="$HOME/{cell_folder(cell)}"',
+        f'export PATH="{deploy.venv}/bin:$PATH"',
+        *(unit if deploy.head_service == "systemd" else ()),
+        "ray stop",
+        *(['rm -rf "$folder/gcs"'] if own_store else ()),
+    )
+
+
+_AS_ROOT = 'as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }'
 
 
 def _own_place(region: Region, deploy: LocalDeploy) -> Iterable[str]:
@@ -215,7 +241,7 @@ def _install_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
         "set -eu",
         f'folder="$HOME/{cell_folder(cell)}"',
         *(_keep_told() if isinstance(deploy, AwsDeploy) else ()),
-        'as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }',
+        _AS_ROOT,
         f'as_root install -m 644 "$folder/{UNIT}" /etc/systemd/system/{service}',
         "as_root systemctl daemon-reload",
         f"as_root systemctl enable {service}",

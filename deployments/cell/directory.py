@@ -63,7 +63,7 @@ class Directory(StartCalls):
     def __init__(
         self, secret: str = "", gateways: int = 1, run_dir: str | None = None, began_unix_s: float = 0.0
     ) -> None:
-        self._run_dir = None if run_dir is None else Path(run_dir)
+        self._run_dir = None if run_dir is None else Path(run_dir).expanduser()
         self._secret = secret or _kept(self._run_dir, SECRET_FILE)
         self._gateways_written: dict[str, str] = {}
         self._epoch_file = EpochFile(None if self._run_dir is None else self._run_dir / EPOCH_FILE_NAME)
@@ -74,7 +74,7 @@ class Directory(StartCalls):
         self._spec_json: str | None = None
         self._deployed = _kept(self._run_dir, _DEPLOYED_FILE)
         self._changed = asyncio.Condition()
-        self._audit = Audit(None if run_dir is None else Path(run_dir) / FILE_NAME)
+        self._audit = Audit(None if self._run_dir is None else self._run_dir / FILE_NAME)
         self._history = OperatorOrders(self._audit.read())
         self._cordons_seen = dict.fromkeys(self._history.cordons, time.monotonic())
         self._scaling = ScalingStates()
@@ -303,7 +303,7 @@ def _kept(run_dir: Path | None, name: str) -> str:
 
 def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None) -> Any:
     """Starts the cell's directory, which expects so many gateways, or returns the handle of the running one. It runs on
-    Ray's head, like Serve's controller, and there is `run_dir`.
+    Ray's head, like Serve's controller, and there is `run_dir` (`~`: the home directory there).
 
     Raises ValueError when the running one has another secret.
     """

@@ -76,6 +76,11 @@ class HostCluster:
         done = self.head.ssh(f'{variables} timeout 30 {sys.executable} -c "{code}"')
         return done.stdout.split() if done.returncode == 0 else []
 
+    def serve_says(self) -> str:
+        """What Serve reports of its applications, by its REST API on the head."""
+        header = f"authorization: Bearer {self.token.read_text()}"
+        return self.head.ssh(f"curl -s -H '{header}' http://127.0.0.1:8265/api/serve/applications/").stdout
+
     def shell(self, *arguments: str) -> str:
         """The line of a shell on the head that runs `raylane`."""
         variables = f"PYTHONPATH={ROOT} RAYLANE_HOME={self.folder}/state RAY_AUTH_TOKEN_PATH={self.token} COLUMNS=200"

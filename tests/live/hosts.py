@@ -74,6 +74,10 @@ class TestHost:
     def namespace(self) -> str:
         return f"raylane{self.number}"
 
+    @property
+    def _link(self) -> str:
+        return f"rlv{self.number}"
+
     def ssh(self, command: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         """Runs a command as somebody who has logged in."""
         options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
@@ -121,7 +125,7 @@ class TestHost:
         _ip("-n", self.namespace, "link", "set", "e0", "up")
 
     def start(self) -> None:
-        ns, link = self.namespace, f"rlv{self.number}"
+        ns, link = self.namespace, self._link
         _ip("netns", "add", ns)
         _ip("link", "add", link, "type", "veth", "peer", "name", "e0", "netns", ns)
         _ip("link", "set", link, "master", _BRIDGE, "up")
@@ -161,6 +165,8 @@ class TestHost:
             except psutil.NoSuchProcess:
                 continue
         psutil.wait_procs(self.processes(), timeout=5)
+        # The kernel takes a namespace down later, with its link: the next run needs the link's name now.
+        subprocess.run(["ip", "link", "del", self._link], capture_output=True, check=False)
         subprocess.run(["ip", "netns", "del", self.namespace], capture_output=True, check=False)
         if started := _started.pop(self.namespace, None):
             started.wait(10)
@@ -198,6 +204,8 @@ test_hosts.__test__ = False  # type: ignore[attr-defined]
 def _remove(hosts: list[TestHost]) -> None:
     for host in hosts:
         host.end()
+        # Who deploys remembers the keys of its hosts; the next ones have others.
+        subprocess.run(["ssh-keygen", "-R", host.address], capture_output=True, check=False)
     subprocess.run(["ip", "link", "del", _BRIDGE], capture_output=True, check=False)
 
 

@@ -1,5 +1,5 @@
 """`raylane deploy` on three test hosts, by SSH, from nothing to a cell that answers: the same spec again changes
-nothing, a new key of a tenant restarts nothing, and after `ray down` nothing is left.
+nothing, a new key of a tenant restarts nothing, and `--down` leaves nothing.
 
 The head is started by Ray's launcher itself (`head_service: none`), which tells it to run Ray's second autoscaler;
 `test_live_hosts.py` has a stand-in for systemd.
@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ import yaml
 
 from cluster.spec import load_spec
 from tests.live.cluster import ROOT
-from tests.live.host_cluster import HEAD, KEY, MODEL, RAY, REPLICAS, WORKERS, HostCluster, digest_of, host_spec
+from tests.live.host_cluster import HEAD, KEY, MODEL, REPLICAS, WORKERS, HostCluster, digest_of, host_spec
 from tests.live.hosts import lacking, test_hosts
 
 pytestmark = [
@@ -46,18 +45,12 @@ class Operator:
         content["regions"][0]["deploy"]["head_service"] = "none"
         (self.cell.folder / "spec.yaml").write_text(yaml.safe_dump(content | changes))
 
-    def deploy(self) -> str:
+    def deploy(self, *options: str) -> str:
         """Returns what it said."""
-        command = [sys.executable, "-m", "cli.main", "deploy", str(self.cell.folder / "spec.yaml"), "--yes"]
-        return self._run(command, self.cell.folder)
-
-    def ray_down(self) -> None:
-        self._run([RAY, "down", "-y", "ray-cluster.yaml"], self.home / ".local/state/raylane/deployed/drill-here/files")
-
-    def _run(self, command: list[str], folder: Path) -> str:
+        spec = str(self.cell.folder / "spec.yaml")
         done = subprocess.run(
-            command,
-            cwd=folder,
+            [sys.executable, "-m", "cli.main", "deploy", spec, "--yes", *options],
+            cwd=self.cell.folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -100,15 +93,18 @@ def test_deploy_brings_all_workers_up(operator: Operator) -> None:
     replicas = cell.replicas(A)
     assert sorted(replicas.values()) == sorted([A, B] * (REPLICAS // 2)), "spread, and none on the head"
     assert cell.alive_nodes() == [HEAD, *WORKERS]
+    assert (cell.head.home / ".raylane/drill-here/run/logs/lifecycle.jsonl").exists(), "the directory is on the head"
     secret = (cell.folder / "secrets" / "secret").read_text()
     for host in cell.hosts:
         assert secret not in host.ssh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
 
 
 def test_the_first_replicas_were_asked_for_when_the_cell_was_deployed(operator: Operator) -> None:
-    for replica in operator.cell.report(A)["models"][0]["replicas"]:
-        start = replica["start"]
-        assert start["seconds"]["node"] > 0, start
+    """All at once, whenever their processes began; the first ones may be older, since Ray keeps some ready."""
+    starts = [replica["start"] for replica in operator.cell.report(A)["models"][0]["replicas"]]
+    assert len({start["asked_unix_s"] for start in starts}) == 1, starts
+    assert max(start["seconds"]["node"] for start in starts) > 0.1
+    for start in starts:
         assert sum(start["seconds"].values()) == pytest.approx(start["wall_s"], rel=0.05)
 
 
@@ -129,8 +125,17 @@ def test_a_new_key_of_a_tenant_is_taken_over_and_restarts_nothing(operator: Oper
     assert pids(operator.cell) == before
 
 
-def test_ray_down_leaves_nothing(operator: Operator) -> None:
-    operator.ray_down()
-    for host in operator.cell.hosts:
+def test_down_leaves_nothing_and_a_cell_that_is_deployed_again_is_new(operator: Operator) -> None:
+    cell, began = operator.cell, time.monotonic()
+    assert "region here: down" in operator.deploy("--down")
+    cell.note(f"raylane deploy --down: {time.monotonic() - began:.0f} s")
+    for host in cell.hosts:
         left = [line for line in host.ssh("ps axo args").stdout.splitlines() if "ray" in line and "sshd" not in line]
         assert left == [], left
+        assert host.ssh("ls ~/.raylane/drill-here").stdout.split() == ["run"]
+    began = time.monotonic()
+    operator.deploy()
+    cell.until_whole(A, B)
+    cell.note(f"raylane deploy once more: {time.monotonic() - began:.0f} s")
+    assert [status_of(worker, OTHER_KEY) for worker in WORKERS] == [200, 200]
+    operator.deploy("--down")

@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import requests
 from tests.live.clients import Answer, ask
 from tests.live.cluster import eventually
 from tests.live.host_cluster import HEAD, KEY, MODEL, REPLICAS, WORKERS, HostCluster, host_cluster
-from tests.live.hosts import lacking
+from tests.live.hosts import TestHost, lacking
 
 pytestmark = [
     pytest.mark.live,
@@ -80,19 +80,27 @@ async def streams(
     return tasks
 
 
-def test_other_versions_are_refused_before_anything_is_deployed(cell: HostCluster) -> None:
-    other = cell.hosts[2]
+@contextmanager
+def other_sources(host: TestHost, folder: Path) -> Iterator[None]:
+    """The host has other sources than the others for the block."""
     source = Path(__file__).parents[2] / "deployments" / "garbage.py"
-    changed = cell.folder / "garbage.py"
+    changed = folder / "garbage.py"
     changed.write_text(source.read_text() + "# another version\n")
-    assert other.ssh(f"mount --bind {changed} {source}").returncode == 0
-    refused = cell.up()
-    assert refused.returncode == 2, refused.stdout + refused.stderr
-    assert f"node {B}: raylane 0.1.0 (sources" in refused.stderr
-    assert "instead of 0.1.0 (sources" in refused.stderr
-    assert f"node {A}" not in refused.stderr
-    assert "nothing was deployed" in refused.stderr
-    assert other.ssh(f"umount {source}").returncode == 0
+    assert host.ssh(f"mount --bind {changed} {source}").returncode == 0
+    try:
+        yield
+    finally:
+        assert host.ssh(f"umount {source}").returncode == 0
+
+
+def test_other_versions_are_refused_before_anything_is_deployed(cell: HostCluster) -> None:
+    with other_sources(cell.hosts[2], cell.folder):
+        refused = cell.up()
+        assert refused.returncode == 2, refused.stdout + refused.stderr
+        assert f"node {B}: raylane 0.1.0 (sources" in refused.stderr
+        assert "instead of 0.1.0 (sources" in refused.stderr
+        assert f"node {A}" not in refused.stderr
+        assert "nothing was deployed" in refused.stderr
     assert "raylane-directory" not in cell.head.ssh("ps ax").stdout
 
 
@@ -167,6 +175,22 @@ async def test_a_worker_lost_is_replaced_and_fails_nothing_that_was_not_on_it(
     assert {one.end for one in broken} <= {"error"}, "no stream breaks without an error event"
     await asyncio.to_thread(cell.until_whole, A, B)
     cell.note(f"the worker back and whole after {time.monotonic() - began:.1f} s")
+
+
+def test_a_worker_that_comes_later_with_other_sources_is_refused_by_name(cell: HostCluster) -> None:
+    """It has no replica (the second loss took them): Serve starts a gateway there, again and again."""
+    cell.until_whole(A, B)
+    worker, began = cell.hosts[1], time.monotonic()
+    with other_sources(worker, cell.folder):
+        worker.kill()
+        eventually(lambda: A not in cell.alive_nodes(), 120)
+        eventually(lambda: f"node {A}: raylane 0.1.0 (sources" in cell.serve_says(), 240)
+        cell.note(f"other sources: refused {time.monotonic() - began:.0f} s after its worker was killed")
+        assert A in cell.alive_nodes()
+        with pytest.raises(requests.ConnectionError):
+            requests.get(f"http://{A}:8000/health", timeout=2)
+        assert cell.whole(B)
+    cell.until_whole(A, B)
 
 
 async def test_the_head_killed_with_its_store_kept_breaks_no_stream(cell: HostCluster) -> None:

@@ -15,6 +15,7 @@ from cli.deploy import state as state_module
 from cli.deploy import steps
 from cli.deploy.changes import plan_of
 from cli.deploy.rendering import rendering_of
+from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import DeployState
 from cluster import secrets as secrets_module
 from cluster.secrets import CellSecrets, SecretsFolder
@@ -32,6 +33,9 @@ SPECS = {
 }
 
 
+WORKERS = {str(one["address"]) for one in LOCAL["deploy"]["workers"]}
+
+
 class BrokenOff(BaseException):
     """The process was killed here."""
 
@@ -46,6 +50,8 @@ class Machines:
         self.config: Mapping[str, Any] | None = None
         self.log: list[str] = []
         self.left: int | None = None
+        self.workers: list[set[str]] = [WORKERS]
+        """What the head answers one after the other; the last one again and again."""
         self._folder = folder
 
     def counted(self, operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +92,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     monkeypatch.setattr(state_module, "write_json", made.counted(state_module.write_json))
     monkeypatch.setattr(secrets_module, "_write_private", made.counted(secrets_module._write_private))
 
-    class Api(steps.ServeApi):
+    class Api(ServeApi):
         def __init__(self) -> None:
             """Without a connection."""
 
@@ -94,13 +100,17 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
             assert made.config is not None
             return {one["name"]: {"status": "RUNNING"} for one in made.config["applications"]}
 
+        def workers(self) -> set[str]:
+            made.log.append("look")
+            return set(made.workers.pop(0) if len(made.workers) > 1 else made.workers[0])
+
         def put(self, config: Mapping[str, Any]) -> None:
             made.counted(made.put)(config)
 
     @contextmanager
-    def api(hosts: steps.Hosts) -> Iterator[steps.ServeApi]:
+    def api(hosts: steps.Hosts) -> Iterator[ServeApi]:
         if made.files is None:
-            raise steps.DeployError("no head")
+            raise DeployError("no head")
         assert made.secrets is not None
         assert hosts._token == made.secrets.ray_token, "the head refuses any other token"
         yield Api()
@@ -185,7 +195,7 @@ def test_every_operation_can_be_the_last(machines: Machines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "log"), [("model", ["put"]), ("keys", ["send"] * 4 + ["put"]), ("nodes", ["up", "put"])]
+    ("name", "log"), [("model", ["put"]), ("keys", ["send"] * 4 + ["put"]), ("nodes", ["up", "look", "put"])]
 )
 def test_a_change_does_what_it_needs_and_no_more(machines: Machines, name: str, log: list[str]) -> None:
     assert not deploy(SPECS["first"], machines)
@@ -201,7 +211,28 @@ def test_a_cell_that_does_not_answer_is_applied_again(machines: Machines) -> Non
     machines.files, token = None, machines.secrets
     machines.log.clear()
     assert not deploy(SPECS["first"], machines)
-    assert machines.log == ["up", "put"]
+    assert machines.log == ["up", "look", "put"]
     assert machines.secrets is not None
     assert token is not None
     assert machines.secrets.to_json() == token.to_json()
+
+
+def test_the_applications_wait_for_the_workers(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first one gets all replicas."""
+    monkeypatch.setattr(steps, "_POLL_S", 0.0)
+    machines.workers = [set(), {min(WORKERS)}, {min(WORKERS)}, WORKERS]
+    deploy(SPECS["first"], machines)
+    assert machines.log == ["up", *["look"] * 4, "put"]
+
+
+def test_a_worker_that_does_not_join_is_named_and_keeps_nobody_waiting_for_ever(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(steps, "_WORKERS_S", 0.0)
+    missing = max(WORKERS)
+    machines.workers = [WORKERS - {missing}]
+    deploy(SPECS["first"], machines)
+    is_as_the_spec_says(SPECS["first"], machines)
+    said = capsys.readouterr()
+    assert f"workers: {len(WORKERS) - 1} of {len(WORKERS)}" in said.out
+    assert f"workers have not joined after 0 s: {missing}; going on without them" in said.err

@@ -1,4 +1,5 @@
-"""`raylane deploy` to a Serve at a URL of this machine, without SSH: `ray up` has nothing to do there.
+"""`raylane deploy` to a Serve at a URL of this machine, without SSH: `ray up` has nothing to do there, and the head is
+all there is.
 
 usage: python -m tests.live.programs.deploy_to URL SPEC
 """
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cli.deploy import steps
+from cli.deploy.serve_api import DeployError, ServeApi
 from cli.main import app
 from cluster.launch import cell_folder
 
@@ -22,13 +24,14 @@ def ray_up(command: Sequence[str], folder: Path) -> None:
 
 
 @contextmanager
-def straight(hosts: steps.Hosts) -> Iterator[steps.ServeApi]:
-    api = steps.ServeApi(URL, hosts._token)
+def straight(hosts: steps.Hosts) -> Iterator[ServeApi]:
+    api = ServeApi(URL, hosts._token)
     if not api.answers():
-        raise steps.DeployError("no answer")
+        raise DeployError("no answer")
     yield api
 
 
 steps._run = ray_up
+steps._WORKERS_S = 0.0
 steps.Hosts._api = straight  # type: ignore[method-assign,assignment]
 app(["deploy", SPEC, "--yes"])

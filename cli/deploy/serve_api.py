@@ -1,0 +1,87 @@
+"""The REST API of Ray's head: Serve's applications, and the cluster's nodes."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import requests
+
+from cli.console import console
+
+_ANSWER_S = 30.0
+_POLL_S = 1.0
+_APPLICATIONS = "/api/serve/applications/"
+
+
+class DeployError(RuntimeError):
+    """A step failed; the message says which and why. The next deployment goes on from here."""
+
+
+class ServeApi:
+    """Serve's REST API at a URL. Every method but `answers` raises DeployError."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url
+        self._session = requests.Session()
+        self._session.headers["authorization"] = f"Bearer {token}"
+
+    def answers(self) -> bool:
+        try:
+            return self._session.get(f"{self._url}/api/version", timeout=5).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def names(self) -> set[str]:
+        return set(self.applications())
+
+    def applications(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("GET").json()["applications"]
+        return found
+
+    def workers(self) -> set[str]:
+        """The addresses of Ray's living nodes but the head, by its state API."""
+        found = self._ask("GET", path="/api/v0/nodes?limit=10000").json()["data"]["result"]["result"]
+        return {str(one["node_ip"]) for one in found if one["state"] == "ALIVE" and not one["is_head_node"]}
+
+    def put(self, config: Mapping[str, Any]) -> None:
+        """Serve keeps what is as it was, and removes the applications that are not in the configuration."""
+        self._ask("PUT", config)
+
+    def wait_running(self, names: set[str], patience_s: float) -> None:
+        """Until all of them run."""
+        deadline, shown = time.monotonic() + patience_s, ""
+        while True:
+            found = self.applications()
+            states = {name: str(found.get(name, {}).get("status", "missing")) for name in sorted(names)}
+            if failed := [name for name, status in states.items() if status in ("DEPLOY_FAILED", "UNHEALTHY")]:
+                raise DeployError(f"application {failed[0]!r} cannot run: {_why(found[failed[0]])}")
+            if set(states.values()) == {"RUNNING"}:
+                return
+            line = ", ".join(f"{name}: {status.lower()}" for name, status in states.items())
+            if line != shown:
+                console.print(f"  {line}")
+                shown = line
+            if time.monotonic() > deadline:
+                raise DeployError(f"not ready after {patience_s:.0f} s: {line}")
+            time.sleep(_POLL_S)
+
+    def wait_gone(self, patience_s: float) -> None:
+        """Until there are no applications, or for so long."""
+        deadline = time.monotonic() + patience_s
+        while self.applications() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _ask(self, method: str, body: Mapping[str, Any] | None = None, path: str = _APPLICATIONS) -> requests.Response:
+        try:
+            answer = self._session.request(method, self._url + path, json=body, timeout=_ANSWER_S)
+        except requests.RequestException as error:
+            raise DeployError(f"the REST API of Ray's head: {error}") from error
+        if answer.status_code != 200:
+            raise DeployError(f"the REST API of Ray's head answered {answer.status_code}: {answer.text[:500]}")
+        return answer
+
+
+def _why(application: Mapping[str, Any]) -> str:
+    messages = [application["message"], *(one["message"] for one in application["deployments"].values())]
+    lines = [line.strip() for message in messages for line in str(message).splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
