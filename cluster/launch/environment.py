@@ -29,9 +29,9 @@ JOINED_ENVIRONMENT = {
     "RAY_gcs_server_port_wait_time_s": "120",
     # The head gives a node up when five checks in a row, 3 s apart, had no answer in this time: after 40 s, by Ray's
     # default after 65 s. A node that is given up loses its replicas even if it comes back, so this is not shorter than
-    # what gateways wait for a silent replica (LOST_AFTER_S of `gateway/feeds.py`): a pause of half a minute (a machine
-    # that moves, a network that looks for another way, a busy head) costs nothing, and one answer in time starts the
-    # count again. Threads of gRPC answer, no Python: no garbage collection delays them.
+    # what gateways wait for an unresponsive replica (LOST_AFTER_S of `gateway/feeds.py`). A pause of half a minute (a
+    # machine that moves, a network that looks for another way, a busy head) costs nothing, and one answer in time
+    # starts the count again. Threads of gRPC answer, no Python: no garbage collection delays them.
     "RAY_health_check_timeout_ms": "5000",
 }
 """What the nodes of a cluster of several also have."""

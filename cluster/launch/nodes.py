@@ -71,25 +71,25 @@ def _head_script(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -> 
 def _autoscaler(deploy: LocalDeploy | AwsDeploy) -> Iterable[str]:
     """Which of Ray's two autoscalers the head runs.
 
-    The second one asks what the launcher told the head at its first start. On machines that the spec lists, it does not
-    find the head among its nodes, counts it as a worker, and starts one worker less (Ray 2.60; the first one knows this
-    case).
+    The second one needs the variables that the launcher gives the head at its first start. On machines that the spec
+    lists, it does not find the head among its nodes, counts it as a worker, and starts one worker less (Ray 2.60; the
+    first one knows this case).
     """
     if isinstance(deploy, LocalDeploy):
         yield "export RAY_enable_autoscaler_v2=0"
         return
-    yield from _keep_told()
-    yield f'if [ -f "{_TOLD}" ]; then . "{_TOLD}"; fi'
+    yield from _keep_variables()
+    yield f'if [ -f "{_FROM_LAUNCHER}" ]; then . "{_FROM_LAUNCHER}"; fi'
 
 
-_TOLD = "$folder/told-by-launcher"
+_FROM_LAUNCHER = "$folder/from-launcher"
 
 
-def _keep_told() -> Iterable[str]:
-    """Keeps what Ray's launcher told the head, for a start without it: by systemd, or by hand."""
+def _keep_variables() -> Iterable[str]:
+    """Keeps the variables of Ray's launcher, for a start without it: by systemd, or by hand."""
     yield 'if [ -n "${RAY_CLOUD_INSTANCE_ID:-}" ]; then'
     names = "enable_autoscaler_v2|CLOUD_INSTANCE_ID|NODE_TYPE_NAME"
-    yield f"    env | grep -E '^RAY_({names})=' | sed 's/^/export /' > \"{_TOLD}\""
+    yield f"    env | grep -E '^RAY_({names})=' | sed 's/^/export /' > \"{_FROM_LAUNCHER}\""
     yield "fi"
 
 
@@ -112,7 +112,7 @@ def _worker_script(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -
 def _stop_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
     return _script(
         f"# Ends Ray on a worker of {cell}, before it starts again: after a head that has lost its state. A raylet",
-        "# that is told to end kills its gateways at once, and their streams break off. A raylet that dies leaves them",
+        "# that gets SIGTERM kills its gateways at once, and their streams break off. A raylet that dies leaves them",
         "# the time to end each stream with an error event (SIGTERM does not reach them while Ray has no head).",
         "set -eu",
         f'export PATH="{deploy.venv}/bin:$PATH"',
@@ -240,7 +240,7 @@ def _install_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
         f"# Installs and restarts the systemd unit of {cell}'s head. Needs root, or sudo without a password.",
         "set -eu",
         f'folder="$HOME/{cell_folder(cell)}"',
-        *(_keep_told() if isinstance(deploy, AwsDeploy) else ()),
+        *(_keep_variables() if isinstance(deploy, AwsDeploy) else ()),
         _AS_ROOT,
         f'as_root install -m 644 "$folder/{UNIT}" /etc/systemd/system/{service}',
         "as_root systemctl daemon-reload",

@@ -1,6 +1,6 @@
 """A cell on several machines: `ray up` with the rendered YAML on three test hosts, `raylane up --address` on its head,
 and what happens when a worker is cut off or killed, when the head is killed with and without its store, and when
-`raylane down` and `ray down` end it all.
+`raylane down` and the rendered scripts end it all.
 
 The engines are simulated: what is tested is everything around them. The tests run in their order, on one cluster. The
 stand-in for systemd is `hosts.py`'s; the one for `raylane-cell@.timer` is a loop on the head that calls `raylane up`.
@@ -294,7 +294,7 @@ def _whole_for_good(cell: HostCluster, before: set[str]) -> float:
     return since[0]
 
 
-def test_down_leaves_ray_and_ray_down_leaves_nothing(cell: HostCluster) -> None:
+def test_down_leaves_ray_and_the_rendered_scripts_leave_nothing(cell: HostCluster) -> None:
     cell.head.stop_running("cell")
     done = cell.raylane("down", str(cell.folder / "spec.yaml"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -305,8 +305,11 @@ def test_down_leaves_ray_and_ray_down_leaves_nothing(cell: HostCluster) -> None:
     actors = [host.ssh("ps ax").stdout for host in cell.hosts]
     assert not any("ServeReplica" in one or "Directory" in one or "ServeController" in one for one in actors), actors
     assert "no cluster" in cell.raylane("status", "--once").stderr
-    assert cell.head.ssh("systemctl stop raylane-head-drill-here.service").returncode == 0  # it would start Ray again
-    cell.ray("down")
+    folder = ".raylane/drill-here"
+    for host, script in zip(cell.hosts, ["stop-head", "stop-worker", "stop-worker"], strict=True):
+        done = host.ssh(f"sh ~/{folder}/node/{script}")
+        assert done.returncode == 0, done.stdout + done.stderr
     for host in cell.hosts:
         left = [line for line in host.ssh("ps axo args").stdout.splitlines() if "ray" in line and "sshd" not in line]
         assert left == [], left
+    assert not (cell.head.home / folder / "gcs").exists()

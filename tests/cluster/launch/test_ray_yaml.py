@@ -167,25 +167,25 @@ def test_a_head_of_listed_machines_runs_rays_first_autoscaler_whatever_the_launc
     assert host.called()[1]["RAY_enable_autoscaler_v2"] == "0"
 
 
-TOLD = {"RAY_enable_autoscaler_v2": "1", "RAY_CLOUD_INSTANCE_ID": "i-0123", "RAY_NODE_TYPE_NAME": "head"}
+FROM_LAUNCHER = {"RAY_enable_autoscaler_v2": "1", "RAY_CLOUD_INSTANCE_ID": "i-0123", "RAY_NODE_TYPE_NAME": "head"}
 
 
 @pytest.mark.parametrize("script", ["install-head-service", "start-head"])
-def test_a_head_of_aws_keeps_what_the_launcher_told_it(tmp_path: Path, script: str) -> None:
+def test_a_head_of_aws_keeps_the_variables_of_the_launcher(tmp_path: Path, script: str) -> None:
     """systemd starts it without the launcher; the second autoscaler then needs to know which instance is the head."""
     host = Host(tmp_path, AWS)
     as_root = host.folder / "venv" / "bin" / "sudo"
     as_root.write_text("#!/bin/sh\n")
     as_root.chmod(0o755)
     (as_root.parent / "id").symlink_to("/bin/true")  # nobody: what needs root is asked of `sudo`
-    done = host.run(script, PATH=f"{as_root.parent}:{os.environ['PATH']}", **TOLD)
+    done = host.run(script, PATH=f"{as_root.parent}:{os.environ['PATH']}", **FROM_LAUNCHER)
     assert done.returncode == 0, done.stderr
     assert host.run("start-head", "--block").returncode == 0
     environment = host.called()[1]
-    assert TOLD.items() <= environment.items()
+    assert FROM_LAUNCHER.items() <= environment.items()
 
 
-def test_a_head_that_no_launcher_told_anything_starts(tmp_path: Path) -> None:
+def test_a_head_that_no_launcher_has_started_starts(tmp_path: Path) -> None:
     host = Host(tmp_path, AWS)
     assert host.run("start-head").returncode == 0
     assert "RAY_CLOUD_INSTANCE_ID" not in host.called()[1]
