@@ -55,7 +55,7 @@ class ScalingFacts:
         plain = {name: getattr(snapshot, name) for name in _PLAIN}
         tables = {"lanes": _table(LaneStats, snapshot.lanes), "replicas": _table(ReplicaStats, snapshot.replicas)}
         tables["flows"] = _table(FlowStats, snapshot.flows)
-        if snapshot.groups:
+        if snapshot.demands or snapshot.groups:
             tables["demands"] = _table(DemandStats, snapshot.demands)
             tables["groups"] = _table(GroupStats, snapshot.groups)
         rejections = [[lane, cause, count] for (lane, cause), count in snapshot.rejections.items()]
@@ -99,7 +99,10 @@ def _snapshot(content: dict[str, Any]) -> Snapshot:
     no_table: dict[str, Any] = {"fields": [], "rows": []}
     demands = _rows(DemandStats, content.get("demands", no_table))
     return Snapshot(
-        demands=tuple(dataclasses.replace(one, groups=tuple(one.groups)) for one in demands),
+        demands=tuple(
+            dataclasses.replace(one, groups=tuple(one.groups), running=tuple((group, n) for group, n in one.running))
+            for one in demands
+        ),
         groups=tuple(_rows(GroupStats, content.get("groups", no_table))),
         lanes=tuple(lanes),
         replicas=tuple(_rows(ReplicaStats, content["replicas"])),

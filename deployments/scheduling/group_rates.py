@@ -9,6 +9,7 @@ So the work that goes before a job of lane g is that of its own lane, and of eac
 The rates are measured (`learned_state.ServiceRate`). Groups whose rate is not known yet count as equal.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 from deployments.scheduling.fleet import Fleet
@@ -34,6 +35,8 @@ class GroupRates:
         self.whole = whole
         self.by_group: dict[str, ServiceRate] = {}
         self.tallies: dict[str, GroupTally] = {}
+        self.sequences: dict[tuple[str, Groups], Counter[str]] = {}
+        """That run, by the lane and the groups of their jobs, and the group in which they run."""
         self._running: dict[str, int] = {}
 
     def of(self, groups: Groups) -> float | None:
@@ -64,19 +67,21 @@ class GroupRates:
         part = sum(assumed if (rate := rates[name]) is None else rate for name in both)
         return part / whole if whole else 0.0
 
-    def began(self, group: str, now: float) -> None:
-        """A lease of a job begins there."""
+    def began(self, group: str, job: Job, now: float) -> None:
+        """A lease of the job begins there."""
+        self.sequences.setdefault((job.home_name, job.groups), Counter())[group] += job.request.sequences
         self._running[group] = self._running.get(group, 0) + 1
         self._of(group).finished.run(True, now)
 
-    def ended(self, group: str, finished: Job | None, now: float) -> None:
-        """A lease ends there; `finished`: its job, where it was done."""
+    def ended(self, group: str, job: Job, is_done: bool, now: float) -> None:
+        """The job's lease ends there."""
         rate = self._of(group)
-        if finished is not None:
-            rate.finished.add(finished.cost, now)
+        self.sequences.setdefault((job.home_name, job.groups), Counter())[group] -= job.request.sequences
+        if is_done:
+            rate.finished.add(job.cost, now)
             tally = self.tallies.setdefault(group, GroupTally())
             tally.finished += 1
-            tally.finished_work += finished.cost
+            tally.finished_work += job.cost
         self._running[group] = max(0, self._running.get(group, 0) - 1)
         if not self._running[group]:
             rate.finished.run(False, now)

@@ -184,7 +184,7 @@ class Placing:
         self.runs_of[lease.request.key] += 1
         self.rate.finished.run(True, now)
         if job.groups is not None:
-            self.group_rates.began(replica.capacity.group, now)
+            self.group_rates.began(replica.capacity.group, job, now)
 
     def unbind(self, lease: Lease) -> Job:
         """The job of a lease that ends. The replica's own bookings are left to the caller."""

@@ -178,7 +178,7 @@ class Scheduler:
         if not self.leases:
             self.rate.finished.run(False, now)
         if job.groups is not None:
-            self.group_rates.ended(replica.capacity.group, job if ending is Ending.FINISHED else None, now)
+            self.group_rates.ended(replica.capacity.group, job, ending is Ending.FINISHED, now)
         if usage is not None and ending is Ending.FINISHED:
             self.learn(lease, usage, now)
         return True

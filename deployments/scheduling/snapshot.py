@@ -64,7 +64,8 @@ class ReplicaStats:
 @dataclass(frozen=True, slots=True)
 class DemandStats:
     """Of a model with groups: the requests of one lane that these `groups` can serve, in the order in which they are
-    tried. So many wait, and `work_tokens` of work; `arrived`, `work` and `prompt_tokens` count since the start."""
+    tried. So many wait, and `work_tokens` of work; `arrived`, `work` and `prompt_tokens` count since the start.
+    `running`: how many sequences of them run in each group, by name."""
 
     lane: str
     groups: tuple[str, ...]
@@ -73,6 +74,7 @@ class DemandStats:
     arrived: int
     work: float
     prompt_tokens: int
+    running: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ def take_snapshot(
         suspects=suspects.all(now),
         bans=suspects.bans,
         aside=len(lanes.aside),
-        demands=tuple(_demands(lanes, tally)),
+        demands=tuple(_demands(lanes, tally, placing)),
         groups=tuple(
             GroupStats(name, one.per_s, *dataclasses.astuple(placing.group_rates.tallies.get(name, GroupTally())))
             for name, one in placing.group_rates.by_group.items()
@@ -162,12 +162,20 @@ def take_snapshot(
     )
 
 
-def _demands(lanes: Lanes, tally: Tally) -> Iterator[DemandStats]:
+def _demands(lanes: Lanes, tally: Tally, placing: Placing) -> Iterator[DemandStats]:
+    """By lane, and of the promoted: these came to the lanes of their lengths."""
     waiting = {(lane.name, lane.groups): lane for lane in lanes.lanes}
     for (name, groups), flow in tally.demands.items():
         lane = waiting.get((name, groups))
         count, work = (0, 0.0) if lane is None else (lane.count, lane.work)
-        yield DemandStats(name, groups, count, work, flow.arrived, flow.work, flow.prompt_tokens)
+        running: Mapping[str, int] = placing.group_rates.sequences.get((name, groups), {})
+        came = (flow.arrived, flow.work, flow.prompt_tokens)
+        yield DemandStats(
+            name, groups, count, work, *came, tuple((group, n) for group, n in sorted(running.items()) if n)
+        )
+    for promoted in lanes.promoted_lanes:
+        if promoted.groups is not None and promoted.count:
+            yield DemandStats(PROMOTED, promoted.groups, promoted.count, promoted.work, 0, 0.0, 0)
 
 
 def _replica(r: Replica) -> ReplicaStats:

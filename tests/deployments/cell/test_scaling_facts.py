@@ -45,7 +45,16 @@ def test_the_demand_on_groups_is_read_again() -> None:
     scheduler.release(lease, Ending.FINISHED, Usage(1, 0, 50, 0), 3.0)
     snapshot = scheduler.snapshot(5.0)
     assert len(snapshot.demands) > 1
+    assert any(one.running for one in snapshot.demands)
     assert [(one.group, one.finished, one.counted) for one in snapshot.groups] == [("dear", 1, 1)]
+    assert read_scaling_facts(ScalingFacts("m", 1, 0.0, snapshot, {}).encode()).snapshot == snapshot
+
+
+def test_the_demand_on_groups_without_replicas_is_read_again() -> None:
+    scheduler = make(ALL)
+    scheduler.submit(make_request("q"), 0.0)
+    snapshot = scheduler.snapshot(1.0)
+    assert (snapshot.groups, [one.waiting for one in snapshot.demands]) == ((), [1])
     assert read_scaling_facts(ScalingFacts("m", 1, 0.0, snapshot, {}).encode()).snapshot == snapshot
 
 

@@ -289,6 +289,32 @@ def test_a_snapshot_shows_lanes_by_name_and_what_each_set_of_groups_is_asked_for
     assert [(replica.replica_id, replica.group) for replica in snapshot.replicas] == [("d", "dear")]
 
 
+def test_a_snapshot_shows_where_the_requests_of_each_lane_run_and_the_promoted_that_wait() -> None:
+    scheduler = make(c=CHEAP, d=DEAR)
+    for number in range(4):
+        submit(scheduler, f"q{number}")
+    submit(scheduler, "long", prompt=600)
+    placements = {one.request.request_id: one for one in step(scheduler, 0.0)}
+    rows = scheduler.snapshot(0.0).demands
+    assert {one.lane: one.running for one in rows} == {
+        "short": (("cheap", 2), ("dear", 2)),
+        "long": (("dear", 1),),
+    }
+    for name in ("q0", "long"):
+        scheduler.release(placements[name].lease, Ending.FINISHED, None, 1.0)
+    assert {one.lane: one.running for one in scheduler.snapshot(1.0).demands} == {
+        "short": (("cheap", 1), ("dear", 2)),
+        "long": (),
+    }
+    waiting = make(d=dataclasses.replace(DEAR, sequences=1))
+    for number in range(2):
+        submit(waiting, f"q{number}")
+    step(waiting, 0.0)
+    step(waiting, 30.0)
+    found = [(one.lane, one.waiting, one.arrived) for one in waiting.snapshot(30.0).demands]
+    assert found == [("short", 0, 2), ("promoted", 1, 0)]
+
+
 def test_a_policy_has_the_groups_of_its_region() -> None:
     spec = parse_spec(
         """
