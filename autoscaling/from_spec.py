@@ -14,6 +14,7 @@ from autoscaling.policies.registry import PolicyChoice
 from autoscaling.policies.settings import Value
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
+from autoscaling.scaler.groups import GroupOverflow
 from autoscaling.scaler.schedule import Schedule, ScheduledBounds
 from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
 from cluster.spec import PolicySpec as SpecPolicy
@@ -32,9 +33,9 @@ _START_UP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
-    """How one model of one cell scales. `replica_profile`: from the cost file `costs`. `attainment`: of each class.
-    `period_s`: how often the policy is asked if nothing is new. `forecast`: the forecast that policies get.
-    `start_seconds`: how long the phases of a start take, where the spec says so."""
+    """How one model, or one group of it, scales in one cell. `replica_profile`: from the cost file `costs`.
+    `attainment`: of each class. `period_s`: how often the policy is asked if nothing is new. `forecast`: the forecast
+    that policies get. `start_seconds`: how long the phases of a start take, where the spec says so."""
 
     policy: PolicyChoice
     shadow: PolicyChoice | None
@@ -51,6 +52,11 @@ class ScalingSetup:
         """A new autoscaler. Raises ValueError that names the policy, the setting and what is allowed."""
         return Autoscaler(self.policy.make(self.replica_profile), self.bounds, self.replica_profile.start_up_s)
 
+    def overflow(self) -> GroupOverflow:
+        """What finds out how much of its demand the group cannot carry, new."""
+        estimator = PolicyChoice(BACKLOG, {}).make(self.replica_profile) if self.policy.name == FIXED else None
+        return GroupOverflow(self.replica_profile.start_up_s, estimator)
+
 
 def setup_of(
     spec: ClusterSpec,
@@ -60,20 +66,21 @@ def setup_of(
     read_costs: bool = True,
     start_up_s: float | None = None,
 ) -> ScalingSetup:
-    """The scaling of the model in that region. `cost`: the engine's costs, instead of the file that the spec names;
-    without `read_costs` no file is read, and policies know only what they see. `start_up_s`: a better known start-up
-    time.
+    """The scaling of the model (a view, if it has groups) in that region. `cost`: the engine's costs, instead of the
+    file that the spec names; without `read_costs` no file is read, and policies know only what they see. `start_up_s`:
+    a better known start-up time.
 
     Raises CostFileError, and ValueError for invalid bounds.
     """
     scaling = spec.autoscaling_of(model)
     named = spec.costs_of(model) if read_costs and cost is None else None
-    replica_profile = _replica_profile(spec, model, cost if named is None else read_cost_file(Path(named)))
+    pool = spec.pool_of(model, region)
+    replica_profile = _replica_profile(spec, model, pool, cost if named is None else read_cost_file(Path(named)))
     policy, shadow = choices_of(spec, model)
     return ScalingSetup(
         policy=policy,
         shadow=shadow,
-        bounds=_bounds(scaling, model, spec.pool_of(model, region)),
+        bounds=_bounds(scaling, model, pool),
         replica_profile=replica_profile if start_up_s is None else replace(replica_profile, start_up_s=start_up_s),
         costs=named,
         attainment={one.name: one.attainment for one in spec.classes},
@@ -98,9 +105,9 @@ def scaling_problems(spec: ClusterSpec, read_costs: bool = True) -> list[str]:
     """What this machine cannot follow in a spec's scaling: an unknown policy or setting, an unreadable cost file.
     Without `read_costs`: what no machine can follow."""
     return [
-        f"models.{model.name}: autoscaling: {problem}"
-        for model in spec.models
-        if (problem := _problem(spec, model, read_costs))
+        f"{view.where}: autoscaling: {problem}"
+        for view in spec.views_in()
+        if (problem := _problem(spec, view, read_costs))
     ]
 
 
@@ -188,12 +195,12 @@ def usd_per_replica_hour(model: Model, pool: Pool) -> float:
     return pool.price_usd_per_hour * share
 
 
-def _replica_profile(spec: ClusterSpec, model: Model, file: CostFile | None) -> ReplicaProfile:
+def _replica_profile(spec: ClusterSpec, model: Model, pool: Pool, file: CostFile | None) -> ReplicaProfile:
     settings, simulated = model.settings, model.simulated
     start_up_s = _START_UP_S if simulated is None else simulated.start_up_s + _PROCESS_S
     if (phases := _start_seconds(model)) is not None:
         start_up_s = sum(phases.values())
-    weight, pool = spec.scheduling.decode_weight, spec.pool_of(model, spec.regions_of(model)[0])
+    weight = spec.scheduling.decode_weight
     if file is None:
         step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
         return ReplicaProfile(

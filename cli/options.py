@@ -1,7 +1,7 @@
 """What several planning commands share: the spec's model, the cost file, the traffic that is chosen, and where results
 are written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,13 +58,27 @@ Costs = Annotated[
 ]
 
 
+def group_costs(spec: ClusterSpec, model: Model, file: Path | None) -> dict[str, tuple[Path, CostFile]]:
+    """The cost file of each group of the model in its first region, and its content. Ends the command where one is
+    missing, or one is given for several groups. Raises CostFileError."""
+    views = spec.groups_of(model, spec.regions_of(model)[0])
+    if len(views) > 1 and file is not None:
+        named = ", ".join(view.group for view in views)
+        fail(
+            f"--costs {file}: the groups of model {model.name!r} ({named}) have different engines; needed: the cost "
+            "file of each in the spec (groups.autoscaling.costs or groups.simulated.costs)",
+            code=2,
+        )
+    return {view.group: engine_costs(spec, view, file) for view in views}
+
+
 def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Path, CostFile]:
     """The cost file that the option or the spec names, and its content. Ends the command if neither does. Raises
     CostFileError."""
     named = spec.costs_of(model)
     if file is None and named is None:
         fail(
-            f"--costs: missing, and the spec names none (autoscaling.costs) for model {model.name!r}",
+            f"--costs: missing, and the spec names none (autoscaling.costs) for model {model.group_key!r}",
             hint="raylane calibrate",
             code=2,
         )
@@ -154,7 +168,7 @@ StartAt = Annotated[
 
 def start_unix_s(text: str | None, model: Model) -> float:
     """The time that `--start-at` names. Ends the command where it is none, or is missing although it matters."""
-    schedule = model.replicas.schedule
+    schedule = next((view.replicas.schedule for view in model.views if view.replicas.schedule is not None), None)
     if text is None:
         if schedule is None:
             return 0.0
@@ -223,10 +237,12 @@ def chosen_requests(path: Path, choice: TrafficOptions) -> Trace:
     return trace
 
 
-def length_limits(model: Model, costs: CostFile, fit_lengths: bool) -> LengthLimits:
-    """What requests must fit on the engine of the cost file."""
-    engine = costs.engine
-    return LengthLimits(model.settings.max_model_len, engine.kv_tokens, engine.block_tokens, fit_lengths)
+def length_limits(spec: ClusterSpec, model: Model, costs: Mapping[str, CostFile], fit_lengths: bool) -> LengthLimits:
+    """What requests must fit on the engines of the cost files, by group: on that with the longest context."""
+    views = [view for view in model.views if view.group in costs]
+    longest = max(views, key=lambda view: view.settings.max_model_len)
+    engine = costs[longest.group].engine
+    return LengthLimits(longest.settings.max_model_len, engine.kv_tokens, engine.block_tokens, fit_lengths)
 
 
 def show_unmodelled(found: Sequence[Unmodelled]) -> None:

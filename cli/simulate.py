@@ -1,6 +1,7 @@
 """`raylane simulate`: what a spec would do with recorded traffic, by the scheduler that runs in production and a
 calibrated cost of engine steps."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -33,7 +34,7 @@ from cli.options import (
     WithRange,
     chosen_model,
     chosen_requests,
-    engine_costs,
+    group_costs,
     length_limits,
     past_starts,
     replica_count,
@@ -98,12 +99,11 @@ def simulate(
     gathered = _gathered(spec, chosen, costs, trace, traffic, fit_lengths)
     case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [], starts, start_at)
     sampler = None if report is None else Sampler()
-    pool = spec.pool_of(chosen, spec.regions_of(chosen)[0])
-    likely = cost_range(gathered.cost, chosen, pool) if with_range else None
+    likely = _likely(spec, chosen, gathered) if with_range else None
     out, answer = _run(case, likely, neighbours, sampler)
     if report is not None and sampler is not None:
         files, prices = (trace, gathered.cost_path), (price_per_gpu_hour, published_error)
-        facts = facts_of(case, gathered.cost, files, load_scale, *prices, answer)
+        facts = facts_of(case, gathered.cost, files, load_scale, *prices, answer, out)
         save_report(report, facts, out, case.work, case.lanes, sampler.samples())
     tell = print_json if as_json else show_answer
     tell(case, gathered.cost, out, answer)
@@ -111,11 +111,30 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class _Gathered:
-    """What the files hold."""
+    """What the files hold. `costs`: by group, with their paths."""
 
-    cost_path: Path
-    cost: CostFile
+    costs: Mapping[str, tuple[Path, CostFile]]
     work: Workload
+
+    @property
+    def cost_path(self) -> Path:
+        """The cost file of the only group, or of the first one."""
+        return next(iter(self.costs.values()))[0]
+
+    @property
+    def cost(self) -> CostFile:
+        """The costs of the only group, or of the first one."""
+        return next(iter(self.costs.values()))[1]
+
+
+def _likely(spec: ClusterSpec, model: Model, gathered: _Gathered) -> CostRange:
+    """How far the costs may be off; of several groups the widest range, since one factor moves them all."""
+    region = spec.regions_of(model)[0]
+    found = [
+        cost_range(gathered.costs[view.group][1], view, spec.pool_of(view, region))
+        for view in spec.groups_of(model, region)
+    ]
+    return max(found, key=lambda one: one.high - one.low)
 
 
 def _gathered(
@@ -123,13 +142,13 @@ def _gathered(
 ) -> _Gathered:
     """Reads it all. Ends the command where something cannot be used."""
     try:
-        cost_path, cost = engine_costs(spec, model, costs)
+        found = group_costs(spec, model, costs)
         requests = chosen_requests(trace, traffic)
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
     try:
-        limits = length_limits(model, cost, fit_lengths)
-        return _Gathered(cost_path, cost, workload_of(requests, spec, model, limits))
+        limits = length_limits(spec, model, {group: cost for group, (_, cost) in found.items()}, fit_lengths)
+        return _Gathered(found, workload_of(requests, spec, model, limits))
     except WorkloadError as error:
         fail(f"{trace}: {error}", code=2)
 
@@ -147,16 +166,20 @@ def _case(
     start_at: str | None,
 ) -> Simulation:
     """The simulation. Ends the command where the spec's policy cannot be made, or too many replicas fail."""
-    scales = not fixed and spec.autoscaling_of(model).policy != FIXED
-    count = model.replicas.count if scales and replicas is None else replica_count(model, replicas)
+    views = spec.groups_of(model, spec.regions_of(model)[0])
+    if len(views) > 1 and replicas is not None:
+        fail(f"--replicas {replicas}: allowed: for a model with one group; the spec says how many each has", code=2)
+    scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in views)
+    count = sum(view.replicas.count if scales else replica_count(view, replicas) for view in views)
+    if replicas is not None:
+        count = replicas
     if len(fail_at) > count:
         fail(f"--fail-at: {len(fail_at)} failures; allowed: at most {count}, one for each replica", code=2)
     began_s = start_unix_s(start_at, model) if scales else 0.0
     try:
         past = past_starts(starts, model.name)
-        return simulation_of(
-            spec, model, gathered.cost, gathered.work, count, scales, start_up_s, fail_at, past, began_s
-        )
+        costs = {group: cost for group, (_, cost) in gathered.costs.items()}
+        return simulation_of(spec, model, costs, gathered.work, replicas, scales, start_up_s, fail_at, past, began_s)
     except PolicyError as error:
         fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 

@@ -2,7 +2,7 @@
 with one replica fewer and one more; as text, or as JSON."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from cli.options import show_changes, show_unmodelled
 from deployments.engine_model.cost_file import CostFile
 from planning.answer import NEIGHBOUR_COLUMNS, Answer, Variant, neighbour_rows, with_range
 from planning.report.words import duration
-from planning.simulation import Simulation
+from planning.simulation import GroupFigures, Simulation
 from planning.simulator.outcome import SimulationOutcome, rejections_of
 from planning.unmodelled import unmodelled
 from planning.workload.changes import rejections
@@ -35,7 +35,9 @@ def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer
     show_unmodelled(unmodelled(case.model, cost))
     show_changes(case.work.changes)
     _show_lines(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", cost, out, answer)
-    if case.scales:
+    if len(case.views) > 1:
+        console.print(_groups_table(case.group_figures(out)))
+    elif case.scales:
         _show_scaling(case.scaled_figures(out))
     rows = neighbour_rows(answer)
     if rows:
@@ -44,7 +46,11 @@ def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer
 
 def print_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
     """As JSON."""
-    scaled = {"autoscaling": case.scaled_figures(out)} if case.scales else {}
+    scaled: dict[str, Any] = {}
+    if len(case.views) > 1:
+        scaled["groups"] = [one.as_json() for one in case.group_figures(out)]
+    elif case.scales:
+        scaled["autoscaling"] = case.scaled_figures(out)
     console.print_json(json.dumps(_as_json(case, cost, out, answer) | scaled))
 
 
@@ -66,6 +72,19 @@ def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: A
         "replica_hours": {"value": out.replica_s / 3600, "range": None if answer.hours is None else list(answer.hours)},
         "neighbours": answer.neighbours_as_json(),
     }
+
+
+def _groups_table(groups: Sequence[GroupFigures]) -> Table:
+    columns = ("group", "replica-hours", "USD", "mean", "at most", "requests", "in time", "changes")
+    rows: list[tuple[str, ...]] = []
+    for one in groups:
+        changes = ", ".join(f"{reason} {count}" for reason, count in one.changes.items())
+        in_time = "-" if np.isnan(one.in_time) else f"{one.in_time:.2%}"
+        figures = (f"{one.replica_hours:.2f}", f"{one.usd:.2f}" if one.usd else "-", f"{one.mean_replicas:.2f}")
+        rows.append((one.group, *figures, str(one.max_replicas), f"{one.requests:,}", in_time, changes or "-"))
+    hours, usd = sum(one.replica_hours for one in groups), sum(one.usd for one in groups)
+    rows.append(("all", f"{hours:.2f}", f"{usd:.2f}" if usd else "-", "", "", "", "", ""))
+    return _table("replicas by group", columns, rows)
 
 
 def _show_scaling(reported: Mapping[str, Any]) -> None:

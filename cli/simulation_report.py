@@ -44,6 +44,7 @@ def facts_of(
     usd_per_hour: float | None,
     published_error: Path | None,
     answer: Answer,
+    out: SimulationOutcome,
 ) -> RunFacts:
     """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool."""
     trace, costs = files
@@ -58,12 +59,12 @@ def facts_of(
         targets=tuple(Target(one.name, one.ttft_ms / 1e3, one.attainment, one.itl_ms) for one in spec.classes),
         sequences=cost.engine.max_num_seqs,
         kv_tokens=cost.engine.kv_tokens,
-        price=price_of(spec, model, usd_per_hour),
+        price=price_of(spec, model, usd_per_hour) if len(case.views) == 1 else _mean_price(case, out),
         version=f"{version('raylane')}, scheduler {code_hash()}",
         command=shlex.join(["raylane", *sys.argv[1:]]),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         published=None if published_error is None else read_published(published_error),
-        scaling=case.in_words() if case.scales else None,
+        scaling=case.in_words() if case.scales or len(case.views) > 1 else None,
         changes=case.work.changes,
         unmodelled=unmodelled(model, cost),
         answer=answer,
@@ -78,6 +79,13 @@ def price_of(spec: ClusterSpec, model: Model, usd_per_hour: float | None) -> Pri
     if pool.accelerator == "cpu" and usd_per_hour is None:
         return Price("replica", 1, None)
     return Price("GPU", per_replica, usd_per_hour if usd_per_hour is not None else pool.price_usd_per_hour or None)
+
+
+def _mean_price(case: Simulation, out: SimulationOutcome) -> Price:
+    """Of a replica-hour of several groups, as they were used in this run."""
+    hours = out.replica_s_of
+    usd = sum(view.usd_per_hour * hours.get(view.model.group, 0.0) for view in case.views)
+    return Price("replica", 1, usd / sum(hours.values()) if usd else None)
 
 
 def save_report(

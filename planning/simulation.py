@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import isnan
+from dataclasses import asdict, dataclass, replace
+from math import isnan, nan
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autoscaling.forecast.forecaster import make_forecaster
-from autoscaling.from_spec import ScalingSetup, cost_of
+from autoscaling.from_spec import FIXED, ScalingSetup, cost_of, usd_per_replica_hour
 from autoscaling.signals.signals import PastStart
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
@@ -16,10 +19,12 @@ from deployments.scheduling.policy import binding_of, policy_of
 from planning.scoring import Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import FleetEvent, FleetEventKind
+from planning.simulator.groups import SimulatedGroup
 from planning.simulator.outcome import ClassShare, Figures, SimulationOutcome, class_shares, figures_of
 from planning.simulator.sampler import Sampler
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.starts import StartPlan
+from planning.simulator.timeline import counts_of
 from planning.simulator.workload import Workload
 from planning.tune.case import load_on, setup_with_starts
 
@@ -34,6 +39,7 @@ def scaling_of(setup: ScalingSetup, until_s: float, start_unix_s: float = 0.0) -
         start_unix_s,
         start_up_s=(setup.replica_profile.start_up_s,),
         forecaster=make_forecaster(setup.forecast),
+        own_overflow=setup.overflow(),
     )
 
 
@@ -58,21 +64,78 @@ class RunFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class SimulatedView:
+    """A group of the model, or the model without groups (`model` is the view), in a region. `replicas`: how many run,
+    or run at first. `starts`: how long starts take by phases, where known; `usd_per_hour`: the price of a replica."""
+
+    model: Model
+    cost: CostModel
+    setup: ScalingSetup
+    replicas: int
+    starts: StartPlan | None = None
+    usd_per_hour: float = 0.0
+
+    def replicas_at(self, unix_s: float) -> int:
+        """How many run at first, where the policy decides from that moment on: at least what the schedule has then."""
+        bounds = self.setup.bounds
+        return self.replicas if bounds.schedule is None else max(self.replicas, bounds.at(unix_s).minimum)
+
+    def in_words(self, scales: bool) -> str:
+        """How many replicas there are, and who decides it."""
+        if not scales or self.setup.policy.name == FIXED:
+            return f"{self.replicas} replica{'' if self.replicas == 1 else 's'}"
+        bounds, schedule = self.setup.bounds, self.model.replicas.schedule
+        by_time = "" if schedule is None else f", bounds by schedule ({schedule.in_words()})"
+        return f"{bounds.minimum} to {bounds.maximum} replicas, scaled by {self.setup.policy.name!r}{by_time}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """A group of a run: its replica-hours and their cost, the replicas on average and at most, the changes of their
+    number by reason, the requests that ran there, and the share of those in time (NaN: none ran)."""
+
+    group: str
+    replica_hours: float
+    usd: float
+    mean_replicas: float
+    max_replicas: int
+    changes: Mapping[str, int]
+    requests: int
+    in_time: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; what does not exist is None."""
+        return asdict(self) | {"in_time": None if isnan(self.in_time) else self.in_time}
+
+
+@dataclass(frozen=True, slots=True)
 class Simulation:
-    """`replicas`: how many run, or with `scales` how many run at first and the spec's policy decides from then on.
-    `failures_s`: at each of these seconds one replica fails. `starts`: how long starts take by phases, where known.
-    `start_unix_s`: when the traffic begins (Unix time), for bounds by time of day and forecasts."""
+    """With `scales` the spec's policy decides on replicas, else their number stays. `views`: one for each group of the
+    model. `failures_s`: at each of these seconds one replica fails. `start_unix_s`: when the traffic begins (Unix
+    time), for bounds by time of day and forecasts."""
 
     spec: ClusterSpec
     model: Model
-    cost: CostModel
+    views: tuple[SimulatedView, ...]
     work: Workload
-    setup: ScalingSetup
-    replicas: int
     scales: bool
     failures_s: tuple[float, ...] = ()
-    starts: StartPlan | None = None
     start_unix_s: float = 0.0
+
+    @property
+    def cost(self) -> CostModel:
+        """Of the only group, or of the first one."""
+        return self.views[0].cost
+
+    @property
+    def setup(self) -> ScalingSetup:
+        """Of the only group, or of the first one."""
+        return self.views[0].setup
+
+    @property
+    def replicas(self) -> int:
+        """Of all groups, at first."""
+        return sum(view.replicas for view in self.views)
 
     @property
     def lanes(self) -> list[str]:
@@ -84,26 +147,25 @@ class Simulation:
         """The time between tokens that classes of the spec aim at, by name."""
         return {one.name: one.itl_ms / 1e3 for one in self.spec.classes if one.itl_ms is not None}
 
-    def scaling(self) -> SimulatedScaling | None:
-        """The policy and its bounds, new; None where the number of replicas is fixed. Raises PolicyError."""
-        return scaling_of(self.setup, float(self.work.arrived_s[-1]), self.start_unix_s) if self.scales else None
+    def scaling(self, view: SimulatedView) -> SimulatedScaling | None:
+        """The group's policy and its bounds, new; None where the number of replicas is fixed. Raises PolicyError."""
+        return scaling_of(view.setup, float(self.work.arrived_s[-1]), self.start_unix_s) if self.scales else None
 
     def in_words(self) -> str:
         """How many replicas there are, and who decides it."""
-        scaling = self.scaling()
-        if scaling is None:
-            return f"{self.replicas} replica{'' if self.replicas == 1 else 's'}"
-        bounds, schedule = scaling.autoscaler.bounds, self.model.replicas.schedule
-        by_time = "" if schedule is None else f", bounds by schedule ({schedule.in_words()})"
-        return f"{bounds.minimum} to {bounds.maximum} replicas, scaled by {scaling.autoscaler.policy.name!r}{by_time}"
+        if len(self.views) == 1:
+            return self.views[0].in_words(self.scales)
+        return "; ".join(f"{view.model.group}: {view.in_words(self.scales)}" for view in self.views)
 
     def at_costs(self, factor: float) -> "Simulation":
         """The same with engines that take so many times as long; policies go on believing the spec's costs."""
-        return replace(self, cost=slowed(self.cost, factor))
+        return replace(self, views=tuple(replace(view, cost=slowed(view.cost, factor)) for view in self.views))
 
     def with_more(self, replicas: int) -> "Simulation | None":
         """The same with so many replicas more (fewer, where negative): the number that always runs, or both bounds of
-        what the policy decides. None where that is not possible."""
+        what the policy decides. None where that is not possible, or the model has several groups."""
+        if len(self.views) > 1:
+            return None
         count, bounds = self.replicas + replicas, self.setup.bounds
         if self.scales:
             if bounds.minimum + replicas < min(1, bounds.minimum) or bounds.maximum + replicas < 1:
@@ -112,8 +174,11 @@ class Simulation:
             moved = replace(
                 bounds, minimum=bounds.minimum + replicas, maximum=bounds.maximum + replicas, schedule=schedule
             )
-            return replace(self, replicas=max(0, count), setup=replace(self.setup, bounds=moved))
-        return replace(self, replicas=count) if count >= max(1, len(self.failures_s)) else None
+            return self._with_view(replicas=max(0, count), setup=replace(self.setup, bounds=moved))
+        return self._with_view(replicas=count) if count >= max(1, len(self.failures_s)) else None
+
+    def _with_view(self, **changes: Any) -> "Simulation":
+        return replace(self, views=(replace(self.views[0], **changes),))
 
     def run(
         self, progress: Callable[[float], None] = lambda share: None, sampler: Sampler | None = None
@@ -153,41 +218,97 @@ class Simulation:
             "reasons": dict(Counter(one.reason for one in out.scalings if one.changes).most_common()),
         }
 
+    def group_figures(self, out: SimulationOutcome) -> tuple[GroupFigures, ...]:
+        """A run by group, to the last arrival; empty for a model with one group."""
+        if len(self.views) == 1:
+            return ()
+        until_s = float(self.work.arrived_s[-1])
+        in_time = np.nan_to_num(out.ttft_s, nan=np.inf) <= self.work.ttft_slo_s
+        groups = np.array([life.group for life in out.lifetimes])
+        return tuple(self._group_figures(view, out, until_s, in_time, groups) for view in self.views)
+
+    def _group_figures(
+        self,
+        view: SimulatedView,
+        out: SimulationOutcome,
+        until_s: float,
+        in_time: NDArray[np.bool_],
+        groups: NDArray[np.str_],
+    ) -> GroupFigures:
+        group = view.model.group
+        lives = [one for one in out.lifetimes if one.group == group]
+        hours = sum(max(0.0, min(one.ended_s, until_s) - min(one.started_s, until_s)) for one in lives) / 3600
+        ran = np.isin(out.replica, np.flatnonzero(groups == group))
+        changed = Counter(one.reason for one in out.scalings_of.get(group, ()) if one.changes)
+        counts = counts_of([one for one in lives if one.started_s <= until_s])
+        return GroupFigures(
+            group,
+            hours,
+            hours * view.usd_per_hour,
+            3600 * hours / until_s if until_s else 0.0,
+            max((one.ready + one.warming for one in counts), default=0),
+            dict(changed.most_common()),
+            int(ran.sum()),
+            float(in_time[ran].mean()) if ran.any() else nan,
+        )
+
     def _settings(self) -> CellSettings:
-        scheduled = self.setup.bounds.at(self.start_unix_s).minimum if self.setup.bounds.schedule is not None else 0
+        groups = tuple(self._group(view) for view in self.views)
+        first = groups[0]
         return CellSettings(
-            max(self.replicas, scheduled) if self.scales else self.replicas,
-            self.setup.replica_profile.limits.with_prefixes(self.work.chunk_tokens),
-            policy_of(self.spec),
+            first.replicas,
+            first.limits,
+            policy_of(self.spec, self.model, self.spec.regions_of(self.model)[0]),
             binding_of(self.spec),
-            self.model.settings.max_model_len,
+            first.max_model_len,
             self.spec.gateway.timeouts.queue_wait_s,
-            self.setup.replica_profile.start_up_s,
+            first.start_up_s,
             _failures(self.failures_s),
             patience_s={one.name: self.spec.patience_s(one) for one in self.spec.classes},
-            scaling=self.scaling(),
-            starts=self.starts,
+            scaling=first.scaling,
+            starts=first.starts,
+            groups=groups if len(groups) > 1 else (),
+        )
+
+    def _group(self, view: SimulatedView) -> SimulatedGroup:
+        return SimulatedGroup(
+            view.replicas_at(self.start_unix_s) if self.scales else view.replicas,
+            view.setup.replica_profile.limits.with_prefixes(self.work.chunk_tokens),
+            view.cost,
+            view.model.settings.max_model_len,
+            view.setup.replica_profile.start_up_s,
+            self.scaling(view),
+            view.starts,
+            view.model.group,
         )
 
 
 def simulation_of(
     spec: ClusterSpec,
     model: Model,
-    cost: CostFile,
+    costs: Mapping[str, CostFile],
     work: Workload,
-    replicas: int,
+    replicas: int | None,
     scales: bool,
     start_up_s: float | None = None,
     failures_s: Sequence[float] = (),
     past: Sequence[PastStart] = (),
     start_unix_s: float = 0.0,
 ) -> Simulation:
-    """The simulation of a model in its first region. `past`: recorded starts, which say how long the phases take;
-    `start_unix_s`: when the traffic begins. Raises ValueError for settings that make no bounds, and PolicyError."""
-    setup, starts = setup_with_starts(spec, model, cost, start_up_s, past)
-    engines, failures = cost_of(model, cost), tuple(failures_s)
-    found = Simulation(spec, model, engines, work, setup, replicas, scales, failures, starts, start_unix_s)
-    found.scaling()
+    """The simulation of a model in its first region. `costs`: by group. `replicas`: instead of the spec's count, of a
+    model with one group. `past`: recorded starts, which say how long the phases take; `start_unix_s`: when the traffic
+    begins. Raises ValueError for settings that make no bounds, and PolicyError."""
+    region = spec.regions_of(model)[0]
+    views = []
+    for view in spec.groups_of(model, region):
+        file = costs[view.group]
+        setup, starts = setup_with_starts(spec, view, file, start_up_s, past, region)
+        count = view.replicas.count if replicas is None else replicas
+        price = usd_per_replica_hour(view, spec.pool_of(view, region))
+        views.append(SimulatedView(view, cost_of(view, file), setup, count, starts, price))
+    found = Simulation(spec, model, tuple(views), work, scales, tuple(failures_s), start_unix_s)
+    for one in found.views:
+        found.scaling(one)
     return found
 
 

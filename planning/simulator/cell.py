@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import Boundary, EngineModel
 from deployments.engine_model.limits import EngineModelLimits
-from deployments.engine_model.sequence import ItlHistogram
 from deployments.engine_model.sequence import Sequence as EngineSequence
 from deployments.scheduling import (
     Binding,
@@ -29,9 +28,10 @@ from deployments.scheduling import (
     Usage,
 )
 from planning.simulator.fleet import FleetEvent, SimulatedCell, SimulatedFleet, SimulatedReplica
-from planning.simulator.outcome import CAUSES, Life, SimulationOutcome
-from planning.simulator.scaling import ScalingLoop, SimulatedScaling
-from planning.simulator.starts import SimulatedStarts, StartPlan
+from planning.simulator.groups import SimulatedGroup, check_lengths, kinds_of
+from planning.simulator.outcome import CAUSES, SimulationOutcome
+from planning.simulator.scaling import SimulatedScaling, scaling_loops
+from planning.simulator.starts import StartPlan
 from planning.simulator.workload import Workload
 
 _DEFAULT_BINDING = Binding()
@@ -46,6 +46,9 @@ class CellSettings:
     scheduler knows of starts, as it does live. A request waits at most `queue_wait_s` in its lane, one of a class in
     `patience_s` at most so long. With `clients`, requests come in a closed loop instead of at their times: so many at
     first, and the next whenever one has ended. `starts`: how long starts take, instead of `start_up_s`.
+
+    `groups`: of a model with several, instead of `replicas`, `limits`, `max_model_len`, `start_up_s`, `scaling` and
+    `starts`; `policy` then names the groups of each lane, and their contexts.
     """
 
     replicas: int
@@ -61,6 +64,13 @@ class CellSettings:
     patience_s: Mapping[str, float] = field(default_factory=dict)
     starts_reported: bool = False
     starts: StartPlan | None = None
+    groups: tuple[SimulatedGroup, ...] = ()
+
+    def all_groups(self, cost: CostModel) -> tuple[SimulatedGroup, ...]:
+        """The groups; `cost`: of the engines where there is only the one that these settings describe."""
+        start_up_s, scaling, starts = self.start_up_s, self.scaling, self.starts
+        only = SimulatedGroup(self.replicas, self.limits, cost, self.max_model_len, start_up_s, scaling, starts)
+        return self.groups or (only,)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,20 +95,15 @@ class CellSimulator:
         sample: Callable[[SimulatedCell, float], float] | None = None,
     ) -> None:
         self.scheduler: SchedulerContract = Scheduler(settings.policy)
-        self._settings = settings
-        self._cost = cost
-        self._workload = workload
+        self._settings, self._workload = settings, workload
+        groups = settings.all_groups(cost)
+        check_lengths(groups, workload)
+        self._context, self._several = max(group.max_model_len for group in groups), len(groups) > 1
         # Lists: a NumPy scalar takes longer to read than all that is done with it.
         self._prompts, self._outputs = workload.prompt_tokens.tolist(), workload.output_tokens.tolist()
         self._maxima, self._ttft_slos_s = workload.max_tokens.tolist(), workload.ttft_slo_s.tolist()
         self._next_turns = workload.next_turns()
         self._progress = progress
-        longest = int((workload.prompt_tokens + workload.output_tokens).max()) if len(workload) else 0
-        if longest > settings.limits.kv_tokens:
-            raise ValueError(
-                f"a request of {longest} tokens in the workload; allowed: the {settings.limits.kv_tokens} that the KV "
-                "cache holds"
-            )
         self._sample = sample
         self._lanes = {lane.name: index for index, lane in enumerate(settings.policy.lanes)}
         self.outcome = SimulationOutcome.empty(
@@ -109,18 +114,17 @@ class CellSimulator:
         self._made = 0
         self._next_index = 0
         self._wakeup_s = math.inf
-        limits, reported = settings.limits, settings.starts_reported or settings.scaling is not None
-        capacity = settings.binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens)
-        starts = None if settings.starts is None else SimulatedStarts(settings.starts)
-        start_s, make = settings.start_up_s, lambda: EngineModel(limits, cost)
-        self.fleet = SimulatedFleet(self, capacity, start_s, make, reported, starts)
+        reported = settings.starts_reported or any(group.scaling is not None for group in groups)
+        self.fleet = SimulatedFleet(self, kinds_of(groups, settings.binding), reported)
         self.replicas = self.fleet.replicas
-        for _ in range(settings.replicas):
-            self.fleet.start(0.0, 0.0)
+        for group in groups:
+            for _ in range(group.replicas):
+                self.fleet.start(self.fleet.kinds[group.name], 0.0, 0.0)
         for _ in range(min(settings.clients, len(workload))):
             self.at(0.0, self._next_client)
-        self.scaling = None if settings.scaling is None else ScalingLoop(settings.scaling, self)
-        self._watch = None if self.scaling is None else self.scaling.watch
+        self.scalings = scaling_loops({group.name: group.scaling for group in groups}, self)
+        self.scaling = next(iter(self.scalings.values()), None)
+        self._watches = [loop.watch for loop in self.scalings.values() if loop.watch is not None]
         for event in settings.fleet:
             self.at(event.at_s, lambda now, event=event: self.fleet.befall(event, now))  # type: ignore[misc]
 
@@ -185,12 +189,13 @@ class CellSimulator:
     def _arrive(self, index: int, now: float) -> None:
         work = self._workload
         prompt, maximum = self._prompts[index], self._maxima[index]
-        context = self._settings.max_model_len - prompt
+        context = self._context - prompt
+        whole = None if self._several else min(context, 1 << 29)
         traffic_class = work.traffic_class[index]
         request = Request(
             str(index),
             prompt,
-            min(maximum, context) if maximum else min(context, 1 << 29),
+            min(maximum, context) if maximum else whole,
             now,
             now + self._ttft_slos_s[index],
             now + self._settings.patience_s.get(traffic_class, self._settings.queue_wait_s),
@@ -233,12 +238,14 @@ class CellSimulator:
         work = self._workload
         running = _Running(index, replica, lease)
         output, maximum = self._outputs[index], self._maxima[index]
+        if self._several:  # the engine ends an answer at the end of its context
+            output = max(1, min(output, replica.kind.capacity.context_tokens - self._prompts[index]))
         following = -1 if self._next_turns is None else int(self._next_turns[index])
         prefix = work.prefix[index] if following < 0 else work.with_answer(index, following)
         open_ended = not 0 < maximum <= output
         sequence = EngineSequence(running, self._prompts[index], 0, output, prefix, lease.home, open_ended)
         replica.leases += 1
-        front_s = self._cost.front(replica.leases - 1)
+        front_s = replica.kind.cost.front(replica.leases - 1)
         if front_s:
             self.at(now + front_s, lambda then: self._reach(sequence, replica, then))
         else:
@@ -256,7 +263,7 @@ class CellSimulator:
         if engine.next_s < math.inf:
             heapq.heappush(self._boundaries, (engine.next_s, replica.number))
         if boundary.first or boundary.finished:
-            back_s = self._cost.back_s
+            back_s = replica.kind.cost.back_s
             if back_s:
                 self.at(now + back_s, lambda then: self._answer(boundary, then))
             else:
@@ -271,8 +278,8 @@ class CellSimulator:
                 out.first_s[running.index] = now
                 out.engine_queued_s[running.index] = sequence.queued_s
                 out.cached_tokens[running.index] = sequence.cached
-                if self._watch is not None:
-                    self._watch.first_token(now, now - out.arrived_s[running.index])
+                for watch in self._watches:
+                    watch.first_token(now, now - out.arrived_s[running.index])
                 scheduler.first_token(running.lease, now)
                 self.step(now)
         for sequence in boundary.finished:
@@ -284,8 +291,9 @@ class CellSimulator:
             self.step(now)
             first_s = sequence.first_s
             assert first_s is not None
-            if self._watch is not None and sequence.output > 1:
-                self._watch.finished(now, (now - out.first_s[running.index]) / (sequence.output - 1))
+            if sequence.output > 1:
+                for watch in self._watches:
+                    watch.finished(now, (now - out.first_s[running.index]) / (sequence.output - 1))
             assert sequence.begun_s is not None
             usage = Usage(
                 sequence.prompt,
@@ -294,7 +302,7 @@ class CellSimulator:
                 0,
                 1,
                 first_s - sequence.begun_s,
-                now - self._cost.back_s - first_s,
+                now - running.replica.kind.cost.back_s - first_s,
             )
             scheduler.learn(running.lease, usage, now)
             running.replica.leases -= 1
@@ -307,14 +315,6 @@ class CellSimulator:
         self._over(now)
 
     def _summed_up(self, now: float) -> SimulationOutcome:
-        out, itl = self.outcome, ItlHistogram()
-        for engine in self.engines:
-            itl.merge(engine.itl)
-        out.itl_s = {share: itl.quantile(share) for share in (0.5, 0.9, 0.99)} if itl.counts else {}
-        out.ended_s = now
-        out.preemptions = sum(engine.preemptions for engine in self.engines)
-        out.scalings = () if self.scaling is None else tuple(self.scaling.decisions)
-        out.lifetimes = tuple(
-            Life(one.started_s, min(one.ready_s, now), min(one.ended_s, now), one.drained_s) for one in self.replicas
-        )
-        return out
+        self.fleet.sum_up(self.outcome, now)
+        self.outcome.scalings_of = {group: tuple(loop.decisions) for group, loop in self.scalings.items()}
+        return self.outcome

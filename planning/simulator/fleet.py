@@ -1,4 +1,4 @@
-"""The replicas of a simulated cell: how each comes, serves and goes.
+"""The replicas of a simulated cell, of one group or several: how each comes, serves and goes.
 
 A replica starts (`WARMING` for its start-up time), is `READY`, and leaves in one of two ways: it drains (what runs
 ends, nothing new comes) or it fails (what runs is lost, and a successor starts). While it is cordoned nothing new
@@ -6,15 +6,19 @@ comes, and it stays.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from cluster.spec import DEFAULT_GROUP
+from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import EngineModel
+from deployments.engine_model.limits import EngineModelLimits
+from deployments.engine_model.sequence import ItlHistogram
 from deployments.scheduling import Lease, SchedulerContract
 from deployments.scheduling.replica import Capacity
-from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.outcome import Life, SimulationOutcome
 from planning.simulator.starts import SimulatedStarts
 
 
@@ -30,12 +34,13 @@ class FleetEventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetEvent:
-    """At `at_s`, a replica starts; or that befalls the one of that number. Numbers go by the order of starting, from
-    0."""
+    """At `at_s`, a replica of `group` starts; or that befalls the one of that number. Numbers go by the order of
+    starting, from 0, over all groups."""
 
     at_s: float
     kind: FleetEventKind
     replica: int = -1
+    group: str = DEFAULT_GROUP
 
     def __post_init__(self) -> None:
         if not 0 <= self.at_s < math.inf:
@@ -44,11 +49,29 @@ class FleetEvent:
             raise ValueError(f"replica={self.replica}: the number of the replica that is to {self.kind}, from 0")
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaKind:
+    """What the replicas of a group have in common: the scheduler's `capacity`, the engine's `limits` and `cost`. One
+    that starts takes `start_up_s`; `starts`: where it depends on nodes how long a start takes."""
+
+    capacity: Capacity
+    limits: EngineModelLimits
+    cost: CostModel
+    start_up_s: float
+    starts: SimulatedStarts | None = None
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+        return self.capacity.group
+
+
 @dataclass(slots=True, eq=False)
 class SimulatedReplica:
     """One replica. Times are seconds from the start; infinite while they have not come."""
 
     number: int
+    kind: ReplicaKind
     engine: EngineModel
     started_s: float
     ready_s: float
@@ -57,6 +80,11 @@ class SimulatedReplica:
     due_s: float = math.inf
     """When it is to be ready."""
     leases: int = 0
+
+    def life(self, now: float) -> Life:
+        """Its life until now."""
+        ready_s, ended_s = min(self.ready_s, now), min(self.ended_s, now)
+        return Life(self.started_s, ready_s, ended_s, self.drained_s, self.kind.group)
 
     @property
     def name(self) -> str:
@@ -104,42 +132,45 @@ class SimulatedCell(Protocol):
 
 
 class SimulatedFleet:
-    """The replicas that there ever were, by number and by name. One that starts takes `start_up_s`, those at the
-    beginning none.
+    """The replicas that there ever were, by number and by name. `kinds`: one for each group, the first one's for events
+    that name no group. Replicas at the beginning take no time to start.
 
     `starts_reported`: the scheduler knows when the next replica will be ready, as it does live where something scales
-    (`scheduling/fleet.py`). `starts`: where it depends on nodes how long a start takes; then only a `start_up_s` of 0
-    counts.
+    (`scheduling/outlook.py`).
     """
 
-    def __init__(
-        self,
-        cell: SimulatedCell,
-        capacity: Capacity,
-        start_up_s: float,
-        make_engine: Callable[[], EngineModel],
-        starts_reported: bool = False,
-        starts: SimulatedStarts | None = None,
-    ) -> None:
-        self.starts = starts
+    def __init__(self, cell: SimulatedCell, kinds: Sequence[ReplicaKind], starts_reported: bool = False) -> None:
+        self.kinds = {kind.group: kind for kind in kinds}
         self.replicas: list[SimulatedReplica] = []
         self.by_name: dict[str, SimulatedReplica] = {}
         self._cell = cell
         self._scheduler = cell.scheduler
-        self._capacity = capacity
-        self._start_up_s = start_up_s
-        self._make_engine = make_engine
+        self._first = kinds[0]
         self._starts_reported = starts_reported
 
-    @property
-    def staying(self) -> list[SimulatedReplica]:
-        """Those that start or serve and do not drain, the oldest first."""
-        return [replica for replica in self.replicas if replica.ended_s == math.inf and replica.drained_s == math.inf]
+    def sum_up(self, out: SimulationOutcome, now: float) -> None:
+        """Writes into the outcome what the engines and lives of all replicas come to."""
+        itl = ItlHistogram()
+        for replica in self.replicas:
+            itl.merge(replica.engine.itl)
+        out.itl_s = {share: itl.quantile(share) for share in (0.5, 0.9, 0.99)} if itl.counts else {}
+        out.ended_s = now
+        out.preemptions = sum(replica.engine.preemptions for replica in self.replicas)
+        out.lifetimes = tuple(replica.life(now) for replica in self.replicas)
+
+    def staying(self, group: str) -> list[SimulatedReplica]:
+        """Those of a group that start or serve and do not drain, the oldest first."""
+        return [
+            replica
+            for replica in self.replicas
+            if replica.ended_s == math.inf and replica.drained_s == math.inf and replica.kind.group == group
+        ]
 
     def befall(self, event: FleetEvent, now: float) -> None:
         """An event comes to pass. Raises ValueError for a replica that there is not."""
         if event.kind is FleetEventKind.START:
-            self.start(now, self._start_up_s)
+            kind = self.kinds.get(event.group, self._first)
+            self.start(kind, now, kind.start_up_s)
             return
         if event.replica >= len(self.replicas):
             raise ValueError(
@@ -160,22 +191,23 @@ class SimulatedFleet:
                 self._scheduler.replica_uncordoned(replica.name, now)
                 self._cell.step(now)
 
-    def start(self, now: float, start_up_s: float) -> None:
-        """A replica starts, and is ready after so many seconds."""
-        replica = SimulatedReplica(len(self.replicas), self._make_engine(), now, math.inf)
+    def start(self, kind: ReplicaKind, now: float, start_up_s: float) -> None:
+        """A replica starts, and is ready after so many seconds; where starts depend on nodes, only a 0 counts."""
+        engine = EngineModel(kind.limits, kind.cost)
+        replica = SimulatedReplica(len(self.replicas), kind, engine, now, math.inf)
         self.replicas.append(replica)
         self.by_name[replica.name] = replica
-        if self.starts is not None:
+        if kind.starts is not None:
             if start_up_s > 0:
-                start_up_s = self.starts.begin(replica.number, now)
+                start_up_s = kind.starts.begin(replica.number, now)
             else:
-                self.starts.there(replica.number)
+                kind.starts.there(replica.number)
         if start_up_s <= 0:
             self._ready(replica, now)
         else:
             replica.due_s = now + start_up_s
             self._cell.at(replica.due_s, lambda then: self._ready(replica, then))
-            self._tell_starts(now)
+            self._tell_starts(kind, now)
 
     def drain(self, replica: SimulatedReplica, now: float) -> None:
         """It takes no new work, and goes when what it has is done. One that has not become ready goes at once."""
@@ -187,46 +219,45 @@ class SimulatedFleet:
     def heard(self, replica: SimulatedReplica, now: float) -> None:
         """One that was unresponsive reports again, and takes work unless it drains."""
         if replica.serves and not replica.draining:
-            self._scheduler.replica_up(replica.name, self._capacity, now)
+            self._scheduler.replica_up(replica.name, replica.kind.capacity, now)
             self._cell.step(now)
 
     def gone_if_done(self, replica: SimulatedReplica, now: float) -> None:
         """Ends one that drains and has nothing left."""
         if replica.draining and not replica.leases:
             replica.ended_s = now
-            if self.starts is not None:
-                self.starts.ended(replica.number)
+            if replica.kind.starts is not None:
+                replica.kind.starts.ended(replica.number)
             if replica.ready_s < math.inf:
                 self._scheduler.replica_lost(replica.name, now)
             else:
-                self._tell_starts(now)
+                self._tell_starts(replica.kind, now)
 
-    def _tell_starts(self, now: float) -> None:
-        """The scheduler learns when the next replica will be ready."""
+    def _tell_starts(self, kind: ReplicaKind, now: float) -> None:
+        """The scheduler learns when the group's next replica will be ready."""
         if self._starts_reported:
-            due_s = min(
-                (one.due_s for one in self.replicas if one.ready_s == one.ended_s == math.inf), default=math.inf
-            )
-            self._scheduler.expect_replica(due_s if due_s < math.inf else None, now)
+            starting = (one for one in self.replicas if one.ready_s == one.ended_s == math.inf and one.kind is kind)
+            due_s = min((one.due_s for one in starting), default=math.inf)
+            self._scheduler.expect_replica(due_s if due_s < math.inf else None, now, kind.group)
 
     def _ready(self, replica: SimulatedReplica, now: float) -> None:
         if replica.ended_s == math.inf:
             replica.ready_s = now
-            if self.starts is not None:
-                self.starts.ready(replica.number)
-            self._tell_starts(now)
-            self._scheduler.replica_up(replica.name, self._capacity, now)
+            if replica.kind.starts is not None:
+                replica.kind.starts.ready(replica.number)
+            self._tell_starts(replica.kind, now)
+            self._scheduler.replica_up(replica.name, replica.kind.capacity, now)
             self._cell.step(now)
 
     def _fail(self, replica: SimulatedReplica, now: float) -> None:
         """Its requests are lost, and their clients get an error; Serve starts a successor."""
         replica.ended_s = now
-        if self.starts is not None:
-            self.starts.ended(replica.number)
+        if replica.kind.starts is not None:
+            replica.kind.starts.ended(replica.number)
         replica.engine.next_s = math.inf
         if replica.ready_s < math.inf:
             for lease in self._scheduler.replica_lost(replica.name, now):
                 self._cell.lost(lease, now)
         if not replica.draining:
-            self.start(now, self._start_up_s)
+            self.start(replica.kind, now, replica.kind.start_up_s)
         self._cell.step(now)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.scaler.decision import ScalingDecision
+from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling import RejectCause
 from planning.simulator.workload import WorkloadColumn
 
@@ -26,6 +27,7 @@ class Life:
     ended_s: float
     drained_s: float = math.inf
     """When it began to drain."""
+    group: str = DEFAULT_GROUP
 
 
 @dataclass(slots=True)
@@ -57,8 +59,9 @@ class SimulationOutcome:
     preemptions: int = 0
     lifetimes: tuple[Life, ...] = ()
     """Of the replicas, in the order in which they started."""
-    scalings: tuple[ScalingDecision, ...] = ()
-    """What the autoscaler decided: what changed the number of replicas, its reason or the policy's concern."""
+    scalings_of: Mapping[str, tuple[ScalingDecision, ...]] = field(default_factory=dict)
+    """What the autoscaler of each group decided: what changed the number of replicas, its reason or the policy's
+    concern."""
     cached_tokens: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Of each prompt, those that its engine's prefix cache held."""
 
@@ -92,6 +95,12 @@ class SimulationOutcome:
         return cls(arrived_s, prompt_tokens, output_tokens, *columns, cached_tokens=np.zeros(count, dtype=np.int64))
 
     @property
+    def scalings(self) -> tuple[ScalingDecision, ...]:
+        """The decisions on all groups, in the order of time."""
+        found = [one for decisions in self.scalings_of.values() for one in decisions]
+        return tuple(found if len(self.scalings_of) == 1 else sorted(found, key=lambda one: one.at_s))
+
+    @property
     def rejected(self) -> NDArray[np.bool_]:
         """Turned away: on arrival, or when its wait for a replica was known to be in vain."""
         return self.cause >= 0
@@ -105,6 +114,14 @@ class SimulationOutcome:
     def replica_s(self) -> float:
         """Replica-seconds that are paid for: from each one's start, its start-up with it, to its end."""
         return sum(life.ended_s - life.started_s for life in self.lifetimes)
+
+    @property
+    def replica_s_of(self) -> dict[str, float]:
+        """The same for each group that had replicas."""
+        found: dict[str, float] = {}
+        for life in self.lifetimes:
+            found[life.group] = found.get(life.group, 0.0) + life.ended_s - life.started_s
+        return found
 
     @property
     def ttft_s(self) -> Column:

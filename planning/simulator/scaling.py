@@ -14,6 +14,7 @@ import numpy as np
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import ScalingDecision
+from autoscaling.scaler.groups import GroupDemand, GroupOverflow
 from autoscaling.signals.signals import Signals, signals_of
 from deployments.cell.control import Control
 from deployments.cell.scaling_facts import LatencySignals
@@ -63,7 +64,8 @@ class SimulatedScaling:
 
     `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all
     further. `keep_all`: every decision is kept, not only those that change the number, its reason or the concern.
-    `faults`: what goes wrong around the autoscaler.
+    `faults`: what goes wrong around the autoscaler. `own_overflow`, of a group beside others: what finds out how much
+    of its demand it cannot carry.
     """
 
     autoscaler: Autoscaler
@@ -75,16 +77,29 @@ class SimulatedScaling:
     forecaster: Forecaster | None = None
     keep_all: bool = False
     faults: Faults = NO_FAULTS
+    own_overflow: GroupOverflow | None = None
 
 
 class ScalingLoop:
-    """Of one cell. `decisions`: what was decided; `reasons`: how often for which reason."""
+    """Of one group of a cell. `decisions`: what was decided; `reasons`: how often for which reason. `demand`, where
+    there are several groups: what this one is to carry, by the `overflow` of all of them."""
 
-    def __init__(self, scaling: SimulatedScaling, cell: SimulatedCell) -> None:
+    def __init__(
+        self,
+        scaling: SimulatedScaling,
+        cell: SimulatedCell,
+        group: str,
+        demand: GroupDemand | None = None,
+        overflow: dict[str, float] | None = None,
+    ) -> None:
         self.decisions: list[ScalingDecision] = []
         self.reasons: Counter[str] = Counter()
         self._scaling = scaling
         self._cell = cell
+        self._kind = cell.fleet.kinds[group]
+        self._demand = demand
+        self._overflow = {} if overflow is None else overflow
+        self._own_overflow = scaling.own_overflow or GroupOverflow(scaling.start_up_s[0])
         self._started = 0
         span_s = scaling.autoscaler.policy.latency_span_s
         self.watch = LatencyWatch(span_s) if span_s > 0 else None
@@ -97,6 +112,8 @@ class ScalingLoop:
         scaling, cell = self._scaling, self._cell
         signals = self._signals(now)
         decision = scaling.autoscaler.decide(signals, scaling.controls)
+        if self._demand is not None:
+            self._overflow[self._kind.group] = self._own_overflow.decided(signals, decision)
         self.reasons[decision.reason] += 1
         if scaling.keep_all or decision.changes or not self.decisions or _why(decision) != _why(self.decisions[-1]):
             self.decisions.append(decision)
@@ -111,31 +128,36 @@ class ScalingLoop:
         latencies = None if self.watch is None else self.watch.latencies(now)
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
+        snapshot, epoch = cell.scheduler.snapshot(now, etas=False), 1
+        if self._demand is not None:
+            snapshot, epoch = self._demand.of(snapshot, epoch, self._overflow)
+        starts = self._kind.starts
         signals = signals_of(
-            cell.scheduler.snapshot(now, etas=False),
+            snapshot,
             now,
             unix_s,
-            len(cell.fleet.staying),
+            len(cell.fleet.staying(self._kind.group)),
             scaling.attainment,
+            epoch=epoch,
             latencies=latencies,
             forecast=forecast,
             forecast_failed=failed,
-            next_start=None if cell.fleet.starts is None else cell.fleet.starts.next_start(),
+            next_start=None if starts is None else starts.next_start(),
         )
         if forecaster is not None:
             forecaster.look(signals)
         return self._faulty.shown(signals)
 
     def _written(self, write: Write, now: float) -> None:
-        self._apply(write.replicas - len(self._cell.fleet.staying), now)
+        self._apply(write.replicas - len(self._cell.fleet.staying(self._kind.group)), now)
 
     def _apply(self, more: int, now: float) -> None:
         fleet, times_s = self._cell.fleet, self._scaling.start_up_s
         for _ in range(more):
-            fleet.start(now, times_s[min(self._started, len(times_s) - 1)])
+            fleet.start(self._kind, now, times_s[min(self._started, len(times_s) - 1)])
             self._started += 1
         if more < 0:
-            staying = fleet.staying
+            staying = fleet.staying(self._kind.group)
             leaving = [
                 *(r for r in reversed(staying) if r.ready_s > now),
                 *(r for r in reversed(staying) if r.ready_s <= now),
@@ -143,6 +165,17 @@ class ScalingLoop:
             for replica in leaving[:-more]:
                 fleet.drain(replica, now)
             self._cell.step(now)
+
+
+def scaling_loops(scalings: Mapping[str, SimulatedScaling | None], cell: SimulatedCell) -> dict[str, ScalingLoop]:
+    """The loops of the groups that scale, by name, in the order given. A group that does not scale carries all that it
+    is offered, as far as the others know."""
+    overflow: dict[str, float] = {}
+    return {
+        group: ScalingLoop(scaling, cell, group, GroupDemand(group) if len(scalings) > 1 else None, overflow)
+        for group, scaling in scalings.items()
+        if scaling is not None
+    }
 
 
 def _why(decision: ScalingDecision) -> tuple[str, str | None]:

@@ -15,7 +15,7 @@ from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.policies.registry import POLICIES
 from autoscaling.policies.settings import PolicyError, Value, defaults_in
 from autoscaling.signals.signals import PastStart
-from cluster.spec import ClusterSpec, Model
+from cluster.spec import ClusterSpec, Model, Region
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.replica_rate import rate_at
@@ -140,11 +140,17 @@ class CaseError(ValueError):
 
 
 def setup_with_starts(
-    spec: ClusterSpec, model: Model, cost: CostFile, start_up_s: float | None, past: Sequence[PastStart]
+    spec: ClusterSpec,
+    model: Model,
+    cost: CostFile,
+    start_up_s: float | None,
+    past: Sequence[PastStart],
+    region: Region | None = None,
 ) -> tuple[ScalingSetup, StartPlan | None]:
-    """How the model scales in its first region, and how long its replicas take to start: `start_up_s` where given, else
-    by phases, which come from `past` starts or from the spec. None: nothing is known of phases. Raises ValueError."""
-    region = spec.regions_of(model)[0]
+    """How the model (a view, if it has groups) scales in `region`, or else in its first one, and how long its replicas
+    take to start: `start_up_s` where given, else by phases, which come from `past` starts or from the spec. None:
+    nothing is known of phases. Raises ValueError."""
+    region = region or spec.regions_of(model)[0]
     setup = setup_of(spec, model, region, cost, start_up_s=start_up_s)
     plan = None if start_up_s is not None else start_plan(spec, model, region, setup.start_seconds, past)
     if plan is None:

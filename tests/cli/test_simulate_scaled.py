@@ -161,3 +161,30 @@ def test_a_policy_that_there_is_not_is_named(files: tuple[str, str, str]) -> Non
         refused = run(spec, "--trace", trace, "--costs", costs)
         assert refused.exit_code == 2
         assert said in refused.output + refused.stderr
+
+
+GROUPS = """\
+    groups:
+      - {name: small, settings: {max_model_len: 600}, replicas: {max: 4}, autoscaling: {policy: backlog, costs: COSTS}}
+      - {name: large, replicas: {max: 4}, autoscaling: {policy: backlog, costs: COSTS}}
+    lanes: {short: [small, large], medium: [large], long: [large]}
+"""
+
+
+def test_groups_have_rows_of_their_own(files: tuple[str, str, str]) -> None:
+    spec, trace, costs = files
+    name = "  - name: demo\n"
+    Path(spec).write_text(SCALED.replace(name, name + GROUPS.replace("COSTS", costs), 1))
+    refused = run(spec, "--trace", trace, "--costs", costs)
+    assert refused.exit_code == 2
+    assert "the groups of model 'demo' (small, large) have different engines" in refused.stderr
+    arguments = (spec, "--trace", trace, "--start-up", "20")
+    assert "--replicas 3: allowed: for a model with one group" in run(*arguments, "--replicas", "3").stderr
+    shown = run(*arguments)
+    assert shown.exit_code == 0, shown.output
+    assert "small: 1 to 4 replicas, scaled by 'backlog'; large: 1 to 4" in shown.output
+    assert "replicas by group" in shown.output
+    report = json.loads(run(*arguments, "--json").stdout)
+    assert [one["group"] for one in report["groups"]] == ["small", "large"]
+    assert sum(one["requests"] for one in report["groups"]) == report["lanes"][-1]["requests"]
+    assert report["replica_hours"]["value"] >= sum(one["replica_hours"] for one in report["groups"]) > 0

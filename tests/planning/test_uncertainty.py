@@ -80,7 +80,7 @@ def work(rate: float, count: int = 200) -> Workload:
 
 def simulation(rate: float, scales: bool, replicas: int = 2) -> Simulation:
     spec = cases.spec()
-    return simulation_of(spec, spec.models[0], cases.costs(), work(rate), replicas, scales)
+    return simulation_of(spec, spec.models[0], {"default": cases.costs()}, work(rate), replicas, scales)
 
 
 def answer(case: Simulation) -> Answer:

@@ -1,0 +1,149 @@
+"""A simulated cell with several groups: each scales by what it is to carry, nothing runs where it does not fit, and
+Serve's pair decides the same with the same signals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from autoscaling.from_spec import setup_of
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.scaler.decision import ScalingDecision
+from autoscaling.scaler.groups import GroupDemand
+from autoscaling.shadow.pair import Pair
+from autoscaling.signals.signals import Signals
+from deployments.cell.control import Control
+from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.limits import EngineModelLimits
+from deployments.scheduling import LanePolicy, SchedulingPolicy
+from planning.simulator.cell import CellSettings, CellSimulator
+from planning.simulator.fleet import FleetEvent, FleetEventKind
+from planning.simulator.groups import SimulatedGroup
+from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.scaling import SimulatedScaling
+from planning.simulator.workload import Workload, plain_workload
+from tests.autoscaling.setups import spec_of
+
+pytestmark = pytest.mark.whole
+
+COST = CostModel(line(0.03, 2e-4), line(0.0, 3e-5), plain_attention(3e-8, 1e-10))
+LIMITS = EngineModelLimits(16, 2_048, 60_000)
+CONTEXTS = {"small": 4_096, "large": 16_384}
+POLICY = SchedulingPolicy(
+    (LanePolicy("short", 2_048, 8, 10, 600, ("small", "large")), LanePolicy("long", None, 1, 60, 600, ("large",))),
+    contexts=CONTEXTS,
+)
+SPAN_S, STEP_S = 900.0, 300.0
+
+
+class Watched(Autoscaler):
+    """Keeps what it was shown and what it decided."""
+
+    seen: list[tuple[Signals, ScalingDecision]]
+
+    def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> ScalingDecision:
+        decision = super().decide(signals, controls)
+        self.seen.append((signals, decision))
+        return decision
+
+
+def scaling(minimum: int, maximum: int) -> tuple[SimulatedScaling, Watched]:
+    spec = spec_of(minimum=minimum, maximum=maximum, backlog={"down_after_s": 60})
+    made = setup_of(spec, spec.models[0], spec.regions[0], start_up_s=30.0)
+    made = replace(made, replica_profile=replace(made.replica_profile, cost=COST, limits=LIMITS))
+    watched = Watched(made.policy.make(made.replica_profile), made.bounds, 30.0)
+    watched.seen = []
+    return SimulatedScaling(watched, SPAN_S, {}, start_up_s=(30.0,), own_overflow=made.overflow()), watched
+
+
+def work(short_per_s: float, long_per_s: float) -> Workload:
+    """Short requests from second 300 on, long ones all the time."""
+    short, long = np.arange(STEP_S, SPAN_S, 1 / short_per_s), np.arange(5.0, SPAN_S, 1 / long_per_s)
+    arrived = np.concatenate([short, long])
+    prompts = np.concatenate([np.full(len(short), 500), np.full(len(long), 6_000)])
+    order = np.argsort(arrived, kind="stable")
+    answers = np.full(len(arrived), 100)
+    return plain_workload(arrived[order], prompts[order], answers, 2.0)
+
+
+def run(
+    small_maximum: int, traffic: Workload, *events: FleetEvent, small_minimum: int = 1
+) -> tuple[SimulationOutcome, dict[str, Watched]]:
+    small, watched_small = scaling(small_minimum, small_maximum)
+    large, watched_large = scaling(1, 8)
+    groups = (
+        SimulatedGroup(max(1, small_minimum), LIMITS, COST, CONTEXTS["small"], 30.0, small, name="small"),
+        SimulatedGroup(1, LIMITS, COST, CONTEXTS["large"], 30.0, large, name="large"),
+    )
+    settings = CellSettings(0, LIMITS, POLICY, groups=groups, fleet=events)
+    out = CellSimulator(settings, COST, traffic).run()
+    return out, {"small": watched_small, "large": watched_large}
+
+
+def largest(watched: Watched) -> int:
+    return max(decision.requested for _, decision in watched.seen)
+
+
+@pytest.fixture(scope="module")
+def free() -> tuple[SimulationOutcome, dict[str, Watched]]:
+    """The small group may grow as it needs."""
+    return run(8, work(9.0, 0.2))
+
+
+@pytest.fixture(scope="module")
+def bounded() -> tuple[SimulationOutcome, dict[str, Watched]]:
+    """The small group may not grow at all."""
+    return run(1, work(9.0, 0.2))
+
+
+def test_only_the_group_that_is_first_grows(free: tuple[SimulationOutcome, dict[str, Watched]]) -> None:
+    _, watched = free
+    assert largest(watched["small"]) >= 3
+    assert largest(watched["large"]) == 1
+
+
+def test_the_next_group_grows_by_what_the_first_may_not_carry(
+    free: tuple[SimulationOutcome, dict[str, Watched]], bounded: tuple[SimulationOutcome, dict[str, Watched]]
+) -> None:
+    _, watched = bounded
+    assert largest(watched["small"]) == 1
+    needed = largest(free[1]["small"])
+    assert needed - 2 <= largest(watched["large"]) <= needed + 1
+
+
+def test_nothing_runs_where_it_does_not_fit(bounded: tuple[SimulationOutcome, dict[str, Watched]]) -> None:
+    out, _ = bounded
+    groups = np.array([life.group for life in out.lifetimes])
+    ran = groups[out.replica[out.replica >= 0]]
+    assert {str(name) for name in ran[out.prompt_tokens[out.replica >= 0] > CONTEXTS["small"]]} == {"large"}
+    assert set(out.replica_s_of) == {"small", "large"}
+    assert sum(out.replica_s_of.values()) == pytest.approx(out.replica_s)
+
+
+def test_the_next_group_serves_when_the_first_is_gone() -> None:
+    """The small group's only replica drains, and its successors do not start in time."""
+    out, _ = run(1, work(2.0, 0.2), FleetEvent(400.0, FleetEventKind.DRAIN, 0))
+    groups = np.array([life.group for life in out.lifetimes])
+    short = out.prompt_tokens == 500
+    soon = short & (out.arrived_s > 401.0) & (out.arrived_s < 425.0)
+    assert not np.isnan(out.first_s[soon]).any()
+    assert set(groups[out.replica[soon]]) == {"large"}
+
+
+def test_serves_pair_decides_the_same_by_group(bounded: tuple[SimulationOutcome, dict[str, Watched]]) -> None:
+    for watched in bounded[1].values():
+        spec = spec_of(minimum=1, maximum=watched.bounds.maximum, backlog={"down_after_s": 60})
+        made = setup_of(spec, spec.models[0], spec.regions[0], start_up_s=30.0)
+        pair = Pair(replace(made, replica_profile=replace(made.replica_profile, cost=COST, limits=LIMITS)))
+        assert any(decision.changes for _, decision in watched.seen) == (watched.bounds.maximum > 1)
+        for signals, decision in watched.seen:
+            assert pair.decide(signals) == decision
+
+
+def test_one_group_alone_sees_everything() -> None:
+    """What a group of all lanes is offered is the whole."""
+    demand = GroupDemand("small")
+    _, watched = run(8, work(3.0, 0.2))
+    signals = watched["small"].seen[-1][0]
+    again, _ = demand.of(signals.snapshot, 1, {})
+    assert again.replicas == signals.snapshot.replicas
