@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import FrameType, MappingProxyType
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ from cli.gateway import get
 from cli.run_dir import RunDir
 from cli.starts import sentence_of
 from cluster.launch import RAY_ENVIRONMENT
-from cluster.spec import ClusterSpec, Model, Region
+from cluster.spec import ClusterSpec, Model, Region, model_of
 from deployments.engine.fate_share import signal_when_parent_dies
 from deployments.starts.start import GIVEN_UP_AFTER, CellStarts, FailingModel
 
@@ -89,7 +89,7 @@ class Boot:
                 live.update(Group(*(Spinner("dots", Text.from_markup(line)) for line in self._lines.values())))
                 if self._ready(secret, is_late=time.monotonic() > deadline):
                     return True
-                if len(self.failing) == len(self._models):
+                if len(self.failing) == len(self._views):
                     raise BootError("\n".join(map(sentence_of, self.failing)))
                 if time.monotonic() > deadline:
                     raise BootError("not ready in time: " + "; ".join(self._lines.values()))
@@ -115,7 +115,8 @@ class Boot:
         earlier = our_apps(serve.status())
         apps = cell_apps(self._spec, self._region, self._run_dir.path, self._url is None)
         self._apps = {app.name for app in apps}
-        new = {one.name: one.replicas.count for one in self._models if app_name(one.name) not in earlier}
+        keys = {view.group_key: view.replicas.count for view in self._views}
+        new = {key: count for key, count in keys.items() if app_name(key) not in earlier}
         ray.get(self._directory.asked.remote(new), timeout=_DEPLOYED_S)
         targets = [serve.RunTarget(target=app.target, name=app.name, route_prefix=None) for app in apps]
         serve.run_many(targets, wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
@@ -161,13 +162,14 @@ class Boot:
             return CellStarts()
 
     @property
-    def _models(self) -> list[Model]:
-        return [model for model in self._spec.models if self._region in self._spec.regions_of(model)]
+    def _views(self) -> tuple[Model, ...]:
+        """What has replicas of its own: each model, or each group of it."""
+        return self._spec.views_in(self._region)
 
     def _note(self, applications: Mapping[str, Any], starts: CellStarts) -> None:
         from deployments.app import app_name
 
-        names = {app_name(model.name): model.name for model in self._models}
+        names = {app_name(view.group_key): view.group_key for view in self._views}
         for name, app in applications.items():
             for deployment in app.deployments.values():
                 states = ", ".join(
@@ -203,7 +205,7 @@ class Boot:
             report = get(url + "/raylane/status", 1, secret).json()
         except requests.RequestException:
             return False
-        failing = {one.model for one in self.failing}
+        failing = {model_of(one.model) for one in self.failing}
         missing = {
             model["name"]: f"{len(model['replicas'])} of {model['desired_replicas']} replicas"
             for model in report["models"]
@@ -231,6 +233,12 @@ class Boot:
         listing = ray.get(self._directory.watch.remote(-1, 0.0), timeout=_ANSWER_S)
         urls = [url for _, url in listing.gateways]
         return urls[0] if len(urls) >= self._gateways else None
+
+
+def unserved(spec: ClusterSpec, failing: Collection[FailingModel]) -> set[str]:
+    """The models that no group serves."""
+    keys = {one.model for one in failing}
+    return {model.name for model in spec.models if all(view.group_key in keys for view in model.views)}
 
 
 def tell_missing(boot: Boot) -> None:

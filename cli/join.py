@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cli.boot import Boot, BootError, tell_missing
+from cli.boot import Boot, BootError, tell_missing, unserved
 from cli.console import console, errors, fail
 from cli.run_dir import RunDir, State
 from cluster.files import write_private
@@ -167,7 +167,7 @@ def _check_nodes(spec: ClusterSpec, region: Region) -> int:
 
 
 def _greet(spec: ClusterSpec, run_dir: RunDir, took_s: float, boot: Boot) -> None:
-    failing = {one.model for one in boot.failing}
+    failing = unserved(spec, boot.failing)
     served = ", ".join(model.name for model in spec.models if model.name not in failing)
     console.print(
         f"\n[bold green]Ready[/] in {took_s:.0f} s: models {served}; gateways "

@@ -20,7 +20,7 @@ import psutil
 import typer
 
 from autoscaling.from_spec import scaling_problems
-from cli.boot import Boot, BootError, hold_apart, tell_missing
+from cli.boot import Boot, BootError, hold_apart, tell_missing, unserved
 from cli.console import complain, console, fail
 from cli.departed import LossReporter
 from cli.down import clean
@@ -206,7 +206,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
 
 
 def _greet(spec: ClusterSpec, url: str, took_s: float, boot: Boot) -> None:
-    names = {one.model for one in boot.failing}
+    names = unserved(spec, boot.failing)
     served = [one for one in spec.models if one.name not in names]
     model = served[0]
     console.print(

@@ -1,6 +1,6 @@
-"""From a cluster spec to Ray Serve applications: one for the gateway, one for each model of a cell.
+"""From a cluster spec to Ray Serve applications: one for the gateway, one for each model of a cell or group of it.
 
-Applications are apart so that a change to one model leaves the others, and the gateway, running.
+Applications are apart so that a change to one model or group leaves the others, and the gateway, running.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,12 @@ _MAX = 10_000
 
 
 def scaling_config(spec: ClusterSpec, model: Model, region: Region, run_dir: Path) -> AutoscalingConfig:
-    """Serve's autoscaling of `model` in the cell of `region`. `run_dir` is on the node of Serve's controller."""
+    """Serve's autoscaling of `model`, a view, in the cell of `region`. `run_dir` is on the node of Serve's
+    controller."""
     reported = spec.model_copy(update={"models": _scaled(spec, model, region), "tenants": (), "gateway": GatewaySpec()})
     arguments = {
         "spec": reported.model_dump_json(),
-        "model": model.name,
+        "model": model.group_key,
         "region": region.name,
         "run_dir": str(run_dir),
     }
@@ -50,7 +51,8 @@ def scaling_options(initial: int, arguments: Mapping[str, str]) -> dict[str, Any
 
 def _scaled(spec: ClusterSpec, model: Model, region: Region) -> tuple[Model, ...]:
     """The model, and those that share its region's nodes: what they take is not there for it."""
-    return (model, *(one for one in spec.models if one is not model and region in spec.regions_of(one)))
+    own = next(one for one in spec.models if one.name == model.name)
+    return (own, *(one for one in spec.models if one is not own and region in spec.regions_of(one)))
 
 
 _OURS = ("gateway", "engine-")
@@ -83,15 +85,14 @@ def cell_apps(spec: ClusterSpec, region: Region, run_dir: Path, many_nodes: bool
     """
     gateways = gateway_deployment(spec, region, run_dir, many_nodes)
     apps = [CellApp(GATEWAY_APP, gateways, spec.gateway.replicas)]
-    for model in spec.models:
-        if region in spec.regions_of(model):
-            scaling = scaling_config(spec, model, region, run_dir)
-            pool, total_s = spec.pool_of(model, region), spec.gateway.timeouts.total_s
-            target = engine_deployment(model, pool, total_s, spec.artifacts, spec.starts, scaling, many_nodes)
-            apps.append(CellApp(app_name(model.name), target, model.replicas.count))
+    for view in spec.views_in(region):
+        scaling = scaling_config(spec, view, region, run_dir)
+        pool, total_s = spec.pool_of(view, region), spec.gateway.timeouts.total_s
+        target = engine_deployment(view, pool, total_s, spec.artifacts, spec.starts, scaling, many_nodes)
+        apps.append(CellApp(app_name(view.group_key), target, view.replicas.count))
     return apps
 
 
-def app_name(model: str) -> str:
-    """The Serve application of a model (Serve's names know no slash)."""
-    return _MODEL_APP + "".join(char if char.isalnum() or char in "-_." else "-" for char in model)
+def app_name(group_key: str) -> str:
+    """The Serve application of a model or one of its groups, by `Model.group_key` (Serve's names know no slash)."""
+    return _MODEL_APP + "".join(char if char.isalnum() or char in "-_." else "-" for char in group_key)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
+from cluster.spec import DEFAULT_GROUP
+
 REQUEST_ID_HEADER = "x-request-id"
 """Carries the gateway's own id of the request (never a client's): unique, so that the engine's statistics can be joined
 by it."""
@@ -93,8 +95,8 @@ class EngineFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """What does not change while a replica lives: who it is, where it listens, and what its engine can hold (in tokens
-    and sequences)."""
+    """What does not change while a replica lives: who it is, of which group of its model, where it listens, and what
+    its engine can hold (in tokens and sequences)."""
 
     replica_id: str
     model: str
@@ -106,6 +108,7 @@ class ReplicaFacts:
     max_num_seqs: int
     max_num_batched_tokens: int
     kv_tokens: int
+    group: str = DEFAULT_GROUP
 
 
 @dataclass(frozen=True, slots=True)

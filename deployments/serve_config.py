@@ -26,10 +26,9 @@ _OF_THE_CELL = {"replicas", "autoscaling", "regions", "residency"}
 
 def serve_config(spec: ClusterSpec, region: Region) -> dict[str, Any]:
     """The content, JSON alone, valid by Serve's own schema. Defaults of the spec are left out."""
-    models = [model for model in spec.models if region in spec.regions_of(model)]
     return {
         "proxy_location": "Disabled",
-        "applications": [_gateways(spec, region), *(_engines(spec, region, model) for model in models)],
+        "applications": [_gateways(spec, region), *(_engines(spec, region, view) for view in spec.views_in(region))],
     }
 
 
@@ -71,13 +70,13 @@ def _engines(spec: ClusterSpec, region: Region, model: Model) -> dict[str, Any]:
     }
     run_dir = f"~/{cell_folder(spec.cell_name(region))}/run"
     # The policy gets its spec from the directory, so that these arguments never change.
-    policy = {"spec": "", "model": model.name, "region": region.name, "run_dir": run_dir}
+    policy = {"spec": "", "model": model.group_key, "region": region.name, "run_dir": run_dir}
     deployment = {
-        "name": deployment_name(model.name),
+        "name": deployment_name(model.group_key),
         "autoscaling_config": scaling_options(model.replicas.count, policy),
         "graceful_shutdown_timeout_s": shutdown_s(spec.gateway.timeouts.total_s),
     }
-    return _application(app_name(model.name), _ENGINE_BUILDER, arguments, deployment)
+    return _application(app_name(model.group_key), _ENGINE_BUILDER, arguments, deployment)
 
 
 def _application(

@@ -16,6 +16,7 @@ import ray
 
 from autoscaling.serve.room import Node
 from cluster.node_labels import POOL
+from cluster.spec import model_of
 from deployments.cell.departure_tracker import own_presence
 from deployments.cell.directory import find_directory
 from deployments.cell.listing import Listing
@@ -95,7 +96,7 @@ class CellClient:
         self.scaling_facts: ScalingFacts | None = None
         self.nodes: tuple[Node, ...] = ()
         self._trouble = ""
-        self._model = model
+        self._model = model_of(model)
         self._directory: Any = None
         self._secret = ""
         self._watch: Any = None

@@ -37,7 +37,7 @@ class ModelFacts:
     def _read(self, spec_json: str) -> tuple[ClusterSpec, Model, Region, ScalingSetup]:
         spec = ClusterSpec.model_validate(json.loads(spec_json))
         name, region_name = self._names
-        model, region = spec.model(name), spec.region(region_name)
+        model, region = spec.view(name), spec.region(region_name)
         setup = self._setup(spec, model, region)
         for choice in (setup.policy, setup.shadow):
             if choice is not None:

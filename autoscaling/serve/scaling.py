@@ -118,7 +118,7 @@ class ModelScaling:
         self._handover = handover
         self._forecaster = forecaster
         self._clock = ScalingClock()
-        model, region = facts.model.name, facts.region.name
+        model, region = facts.model.group_key, facts.region.name
         known = remembered(folder, model, self._clock.now()[1])
         self._pair = Pair(facts.setup) if known is None else known.pair
         self._restored = known is not None
@@ -197,7 +197,7 @@ class ModelScaling:
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
         age_s, start = round(self._cell.age_s, 2), self._next_start()
-        begun = 0 if listing is None else sum(one.model == facts.model.name for one in listing.starts.running)
+        begun = 0 if listing is None else sum(one.model == facts.model.group_key for one in listing.starts.running)
         signals = signals_from(scaling_facts, at_s, unix_s, applied, age_s, room, forecast, failed, start, begun)
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)
@@ -208,7 +208,7 @@ class ModelScaling:
         listing, facts = self._cell.listing, self._facts
         if listing is None:
             return None
-        starts, name = listing.starts, facts.model.name
+        starts, name = listing.starts, facts.model.group_key
         room = nodes_with_room(
             facts.spec, facts.model, facts.region, self._cell.nodes, listing.replicas, starts.running
         )
@@ -234,7 +234,7 @@ class ModelScaling:
         due_s = self._starts.due_in_s(signals.at_s)
         eta_s = due_s[0] if due_s else self._starts.expected_s if decision.requested > signals.applied else None
         return ScalingState(
-            self._facts.model.name,
+            self._facts.model.group_key,
             decision.requested,
             signals.applied,
             signals.ready,

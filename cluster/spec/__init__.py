@@ -9,7 +9,16 @@ from cluster.spec.gateway import CorsSpec, GatewaySpec, GatewayTls, RequestLimit
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
-from cluster.spec.models import DEFAULT_GROUP, EngineSettings, Group, GroupSettings, Health, Model, ReplicasSpec
+from cluster.spec.models import (
+    DEFAULT_GROUP,
+    EngineSettings,
+    Group,
+    GroupSettings,
+    Health,
+    Model,
+    ReplicasSpec,
+    model_of,
+)
 from cluster.spec.peering import HandOverSettings, Peering, PeerTls
 from cluster.spec.regions import Deploy, Pool, Region
 from cluster.spec.schedule import BoundsSchedule, ScheduleEntry
@@ -63,6 +72,7 @@ __all__ = [
     "TrafficClass",
     "exchanged",
     "load_spec",
+    "model_of",
     "parse_section",
     "parse_spec",
     "problem_lines",

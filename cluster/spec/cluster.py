@@ -233,6 +233,13 @@ class ClusterSpec(Section):
                 return model
         raise ValueError(f"model {name!r} is unknown; allowed: {', '.join(model.name for model in self.models)}")
 
+    def view(self, group_key: str) -> Model:
+        """The view of that `Model.group_key`. Raises ValueError that lists the known ones."""
+        views = {view.group_key: view for view in self.views_in()}
+        if group_key not in views:
+            raise ValueError(f"model {group_key!r} is unknown; allowed: {', '.join(views)}")
+        return views[group_key]
+
     def region(self, name: str) -> Region:
         """The region of that name. Raises ValueError that lists the known ones."""
         for region in self.regions:

@@ -304,3 +304,8 @@ def _check_engine(model: Model) -> None:
                 f"{key}: not supported with engine = 'simulated', which generates text without adapters or drafts; "
                 "remove it"
             )
+
+
+def model_of(group_key: str) -> str:
+    """The model's name in a `Model.group_key`."""
+    return group_key.partition("@")[0]

@@ -115,7 +115,7 @@ class EngineReplica:
             cell_host(many_nodes),
         )
         try:
-            async with _reported_start(clock, identity, model.name, directory):
+            async with _reported_start(clock, identity, model.group_key, directory):
                 if many_nodes:
                     await check_own_node(directory, identity.host)
                 replica = await self._start(model, artifacts, identity, clock, directory)
@@ -235,9 +235,9 @@ def _backend_of(model: Model) -> "StartBackend":
     return start_vllm
 
 
-def deployment_name(model: str) -> str:
-    """The Serve deployment of a model."""
-    return "engine-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", model)
+def deployment_name(group_key: str) -> str:
+    """The Serve deployment of a model or one of its groups, by `Model.group_key`."""
+    return "engine-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", group_key)
 
 
 def engine_deployment(
@@ -249,15 +249,15 @@ def engine_deployment(
     scaling: AutoscalingConfig | None = None,
     many_nodes: bool = False,
 ) -> serve.Application:
-    """The Serve application of `model` on `pool`, whose replicas are counted by `scaling` (`app.py`); without it,
-    always the spec's count.
+    """The Serve application of `model` (a view, if it has groups) on `pool`, whose replicas are counted by
+    `scaling` (`app.py`); without it, always the spec's count.
 
     A stopping replica waits for its requests, none of which takes longer than `total_timeout_s`. Replicas listen on
     loopback. With `many_nodes` gateways run on other nodes; replicas then listen on their node's address. Every path
     asks for the cluster's secret.
     """
     options: dict[str, Any] = {
-        "name": deployment_name(model.name),
+        "name": deployment_name(model.group_key),
         **({"num_replicas": model.replicas.count} if scaling is None else {"autoscaling_config": scaling}),
         "health_check_period_s": model.health.period_s,
         "health_check_timeout_s": model.health.timeout_s,

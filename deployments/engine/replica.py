@@ -242,5 +242,6 @@ def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> Rep
         pid=os.getpid(),
         node_id=identity.node_id,
         task=model.task,
+        group=model.group,
         **dataclasses.asdict(backend.capacity),
     )

@@ -49,20 +49,24 @@ class ReplicaRefused(Exception):
     """The replica took no work: it drains or is unhealthy (`state`), or cannot be reached (None). The request may be
     placed elsewhere.
 
-    Or its owner was overtaken by another, and `highest` is the highest epoch that the replica knows.
+    Or its owner was overtaken by another, and `highest` is the highest epoch that the replica knows. Or the request is
+    `too_long` for the context of the replica's group, and another group has a longer one.
     """
 
     verdict = RequestVerdict.REFUSED
 
-    def __init__(self, state: ReplicaState | None, highest: int | None = None) -> None:
+    def __init__(self, state: ReplicaState | None, highest: int | None = None, too_long: bool = False) -> None:
         super().__init__(state)
         self.state = state
         self.highest = highest
+        self.too_long = too_long
 
     @property
     def reason(self) -> str:
         if self.highest is not None:
             return "overtaken"
+        if self.too_long:
+            return "too_long"
         return self.state.value if self.state else "unreachable"
 
 

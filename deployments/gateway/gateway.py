@@ -53,8 +53,7 @@ from deployments.gateway.service import Service
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
 from deployments.ownership.owner_tracker import OwnerTracker
-from deployments.scheduling import Binding, SchedulingPolicy, Snapshot
-from deployments.scheduling.policy import binding_of, policy_of
+from deployments.scheduling import Snapshot
 from deployments.telemetry.journal import Later, Recent, journal_of
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import LoopLag, RecentTtfts, RequestMetrics
@@ -88,7 +87,7 @@ class Gateway:
         self._traffic = TrafficRecorder(run_dir / TRAFFIC_FILE, home.name, self._logs.named("traffic"))
         self._recent = Recent()
         self._closed = Later(metrics.observe, ttfts.observe, self._journal.write, self._traffic.add, self._recent.add)
-        self.service = Service(spec, models, self.gateway_id, self._session, self._closed.add, secret)
+        self.service = Service(spec, home, models, self.gateway_id, self._session, self._closed.add, secret)
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
         self.feeds = Feeds(
             self.service.dispatchers,
@@ -176,8 +175,9 @@ class Gateway:
         self._membership = Membership(directory, member, self._epochs, self._presence)
         for name, dispatcher in self.service.dispatchers.items():
             health = self._logs.named(f"decisions of {name}") if self._decision_logs else None
+            settings = partial(self.service.settings_of, name)
             self._owner_trackers[name] = OwnerTracker(
-                dispatcher, self.gateway_id, self._session, self._membership, self._policy, self._decision_logs, health
+                dispatcher, self.gateway_id, self._session, self._membership, settings, self._decision_logs, health
             )
         await self._server.start()
         self._joining = asyncio.create_task(self._membership.run())
@@ -268,7 +268,8 @@ class Gateway:
     def _follow_orders(self) -> None:
         for name, dispatcher in self.service.dispatchers.items():
             dispatcher.cordon(self._announced.orders.cordoned(name))
-            dispatcher.expect_replica(self._announced.ready_at_s(name))
+            for view in self.service.views_of(name):
+                dispatcher.expect_replica(self._announced.ready_at_s(view.group_key), view.group)
 
     async def _tell_again(self, spec_json: str) -> None:
         try:
@@ -285,10 +286,6 @@ class Gateway:
         return own_presence(
             reduce(Lost.plus, (dispatcher.held for dispatcher in self.service.dispatchers.values()), Lost())
         )
-
-    def _policy(self) -> tuple[SchedulingPolicy, Binding]:
-        spec = self.service.spec
-        return policy_of(spec), binding_of(spec)
 
     def _snapshots(self) -> dict[str, Snapshot]:
         return {

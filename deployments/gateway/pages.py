@@ -115,7 +115,7 @@ class OwnPages:
             common = {
                 "object": "model",
                 "created": self._started_unix_s,
-                "max_model_len": model.settings.max_model_len,
+                "max_model_len": self._service.context_of(model.name),
                 **_maker(model),
             }
             cards.append({"id": model.name, **common, "root": model.source, "parent": None})

@@ -74,7 +74,9 @@ class Relay:
                 response.close()  # the engine sees the disconnect and aborts the request
                 raise
         except ReplicaRefused as refused:
-            if refused.highest is None:
+            if refused.too_long:
+                self._dispatcher.too_long(self._lease)
+            elif refused.highest is None:
                 self._dispatcher.refused(self._lease, refused.state)
             else:
                 self._dispatcher.overtaken(self._lease, refused.highest)
@@ -143,6 +145,8 @@ class Relay:
         refused = refusal(response.status, payload)
         if refused is not None:
             raise refused
+        if response.status == 400 and self._is_too_long(payload, body):
+            raise ReplicaRefused(None, too_long=True)
         ledger, kind = self._ledger, content_type(response)
         ledger.last_byte_s = self._first_byte()
         self._end(Ending.FINISHED if response.status < 500 else Ending.FAILED)
@@ -161,6 +165,13 @@ class Relay:
             await self._client.finish(payload)
         finally:
             ledger.last_stall_s = time.monotonic() - ledger.last_byte_s
+
+    def _is_too_long(self, payload: bytes, body: bytes) -> bool:
+        """Whether another group of the model has a context for what this replica found too long."""
+        here, dispatcher = self._lease.replica_id, self._dispatcher
+        if not self._may_go_again or dispatcher.context_tokens <= dispatcher.replicas.context_of(here):
+            return False
+        return engine_error(400, payload, self._endpoint.body, body).error is ErrorCode.CONTEXT_LENGTH
 
     async def _stream(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic

@@ -14,7 +14,7 @@ from functools import partial
 import aiohttp
 from starlette.types import Receive, Scope, Send
 
-from cluster.spec import ClusterSpec, Model, TrafficClass
+from cluster.spec import ClusterSpec, Model, Region, TrafficClass
 from deployments.gateway.connection import Connection, Digests, Reader
 from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, CorsRules, KeyRing, class_of
 from deployments.gateway.exchange import BrokenExchanges, run_direct
@@ -29,7 +29,8 @@ from deployments.openai.prefix import CHUNK_CHARS, CHUNK_IDS, Salts
 from deployments.openai.prompt import TokenRatio
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import Finished, FirstTokens
-from deployments.scheduling import Request
+from deployments.scheduling import Binding, Request, SchedulingPolicy
+from deployments.scheduling.policy import binding_of, policy_of
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 
@@ -45,6 +46,7 @@ class Service:
     def __init__(
         self,
         spec: ClusterSpec,
+        home: Region,
         models: tuple[Model, ...],
         gateway_id: str,
         session: aiohttp.ClientSession,
@@ -61,7 +63,11 @@ class Service:
         """Takes no more requests."""
         self.dispatchers = {model.name: Dispatcher(model, gateway_id) for model in models}
         self._secret = secret
+        self._home = home
         self.configure(spec)
+        for model in models:
+            if len(self.views_of(model.name)) > 1:
+                self.dispatchers[model.name].context_tokens = spec.context_of(model, home)
         self._served = {name: self.dispatchers[model.name] for model in models for name in model.served_names}
         self._ratios = {model.name: TokenRatio() for model in models}
         self._on_closed = on_closed
@@ -192,6 +198,18 @@ class Service:
             return run_leased(self, dispatcher, request, flow, client, endpoint, body)
         return run_direct(self.session, dispatcher, flow, client, endpoint, body)
 
+    def views_of(self, model: str) -> tuple[Model, ...]:
+        """The groups of the model that run here, as the spec in force has them."""
+        return self._spec.groups_of(self._spec.model(model), self._home)
+
+    def settings_of(self, model: str) -> tuple[SchedulingPolicy, Binding]:
+        """The settings of the model's scheduler, by the spec in force."""
+        return policy_of(self._spec, self._spec.model(model), self._home), binding_of(self._spec)
+
+    def context_of(self, model: str) -> int:
+        """The longest context of a model's groups here, in tokens."""
+        return self.dispatchers[model].context_tokens or self.dispatchers[model].model.settings.max_model_len
+
     def dispatcher_of(self, name: str) -> Dispatcher:
         """The dispatcher of the model or adapter that a client names; of the only model where it names none. Raises
         ApiError."""
@@ -206,7 +224,7 @@ class Service:
         return dispatcher
 
     def _request(self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass) -> Request:
-        context = model.settings.max_model_len
+        context = self.context_of(model.name)
         if inquiry.max_tokens is not None and inquiry.max_tokens > context:
             message = (
                 f"{inquiry.max_tokens_field} = {shown(inquiry.max_tokens)}: allowed: 1 to {context}, the model's "
@@ -225,7 +243,9 @@ class Service:
                 f"{maximum} in one request"
             )
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.prompt_field)
-        prompt = min(context, self._ratios[model.name].tokens(inquiry.prompt_chars, inquiry.prompt_ids))
+        ratio = self._ratios[model.name]
+        prompt = min(context, ratio.tokens(inquiry.prompt_chars, inquiry.prompt_ids))
+        open_ended = inquiry.max_tokens is None and self.dispatchers[model.name].context_tokens > 0
         ledger.prompt_chars, ledger.expected_prompt_tokens, ledger.max_tokens = (
             inquiry.prompt_chars,
             prompt,
@@ -235,7 +255,9 @@ class Service:
         return Request(
             request_id=ledger.attempt_id,
             prompt_tokens=prompt,
-            max_tokens=min(context - prompt, context if inquiry.max_tokens is None else inquiry.max_tokens),
+            max_tokens=None
+            if open_ended
+            else min(context - prompt, context if inquiry.max_tokens is None else inquiry.max_tokens),
             arrived_s=now,
             deadline_s=now + traffic_class.ttft_ms / 1e3,
             expires_s=now + self._patience_s[traffic_class.name],
@@ -244,9 +266,8 @@ class Service:
             tenant=ledger.tenant,
             prefix=inquiry.prefix,
             digest=ledger.digest,
-            chunk_tokens=CHUNK_IDS
-            if inquiry.prompt_ids
-            else max(1, round(CHUNK_CHARS / self._ratios[model.name].chars_per_token)),
+            chunk_tokens=CHUNK_IDS if inquiry.prompt_ids else max(1, round(CHUNK_CHARS / ratio.chars_per_token)),
+            max_prompt_tokens=ratio.max_tokens(inquiry.prompt_chars, inquiry.prompt_ids),
         )
 
     async def _fail(self, client: Connection, endpoint: Endpoint, error: ApiError | None) -> None:

@@ -230,22 +230,36 @@ def _add_content(text: Text, content: Raw, of_message: bool = True) -> int:
 
 _FIRST_GUESS = 3.0
 _WEIGHT = 0.05
+_FIRST_DEVIATION = 0.15
+"""The mean deviation that is assumed before any was seen, of tokens in proportion to their estimate."""
+_DEVIATIONS = 4.0
+"""So many mean deviations above the estimate hardly any prompt lies: three standard deviations of a normal error."""
+_LONG_TOKENS = 256
+"""Of shorter prompts the chat template is too large a part; and no context is so short that theirs matters."""
 
 
 class TokenRatio:
     """Characters per token of one model, an exponentially weighted mean that starts at a cautious guess (more tokens
-    than English has)."""
+    than English has). `deviation`: by what share prompts differ from their estimates, a mean of the same kind."""
 
     def __init__(self) -> None:
         self.chars_per_token = _FIRST_GUESS
+        self.deviation = _FIRST_DEVIATION
 
     def tokens(self, chars: int, ids: int) -> int:
         """The estimate for a prompt of `chars` characters, or of exactly `ids` token ids; at least 1."""
         return max(1, ids or round(chars / self.chars_per_token))
+
+    def max_tokens(self, chars: int, ids: int) -> int:
+        """The prompt hardly has more tokens; 0: it has exactly `ids`."""
+        return 0 if ids else round(self.tokens(chars, 0) * (1.0 + _DEVIATIONS * self.deviation))
 
     def chars_of(self, tokens: int) -> int:
         return max(1, round(tokens * self.chars_per_token))
 
     def observe(self, chars: int, tokens: int) -> None:
         if chars >= 16 and tokens > 0:
+            if tokens >= _LONG_TOKENS:
+                expected = chars / self.chars_per_token
+                self.deviation += _WEIGHT * (abs(tokens - expected) / expected - self.deviation)
             self.chars_per_token += _WEIGHT * (chars / tokens - self.chars_per_token)

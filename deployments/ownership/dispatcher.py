@@ -9,19 +9,18 @@ requests wait here, no longer than they may.
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
-from cluster.spec import Model
+from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
 from deployments.ownership.handover import Known, Losses, booking_of
 from deployments.ownership.lane_owner import LaneOwner, now_s
 from deployments.ownership.pending_request import PendingRequest, QueueTimeout, Rejected, lost_with
-from deployments.ownership.replicas import Replicas
+from deployments.ownership.replicas import ExpectedStarts, Replicas
 from deployments.ownership.roles import Owner
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
 
-SAME_TIME_S = 0.5
-"""A smaller change of the time of a start is not reported to an owner again."""
 RESUBMIT_S = 0.5
 """A request whose lease was refused as overtaken goes to the new owner as soon as there is one, and to the same one
 after so long."""
@@ -33,6 +32,8 @@ class Dispatcher:
     def __init__(self, model: Model, gateway_id: str = "here") -> None:
         self.model = model
         self.replicas = Replicas()
+        self.context_tokens = 0
+        """The longest context of the model's groups here, in tokens; 0: it has only one group."""
         self.handed_on = 0
         """Requests that were handed to another owner while they waited."""
         self.on_ready: Callable[[ReplicaFacts], None] = lambda facts: None
@@ -41,7 +42,7 @@ class Dispatcher:
         self.suspicions = Known()
         self._gateway_id = gateway_id
         self._owner: Owner | None = None
-        self._ready_at_s: float | None = None
+        self._starts = ExpectedStarts()
         self._pending_requests: dict[str, PendingRequest] = {}
 
     @property
@@ -71,8 +72,8 @@ class Dispatcher:
         if isinstance(owner, LaneOwner):
             owner.telling.begin(self.suspicions, now_s())
             owner.cordon(self.replicas.cordoned)
-            if self._ready_at_s is not None:
-                owner.expect_replica(self._ready_at_s)
+            for group, ready_at_s in self._starts.ready_at_s.items():
+                owner.expect_replica(ready_at_s, group)
         for pending in list(self._pending_requests.values()):
             if pending.lease is not None and owner is not None:
                 owner.hold(self, pending.lease.attempt_id)
@@ -87,17 +88,11 @@ class Dispatcher:
             if self.own is not None:
                 self.own.cordon(replica_ids)
 
-    def expect_replica(self, ready_at_s: float | None) -> None:
-        """An autoscaler says when the next replica should be ready, or that it knows of none; a moment more or less is
-        no news."""
-        before = self._ready_at_s
-        if ready_at_s == before or (
-            ready_at_s is not None and before is not None and abs(ready_at_s - before) < SAME_TIME_S
-        ):
-            return
-        self._ready_at_s = ready_at_s
-        if self.own is not None:
-            self.own.expect_replica(ready_at_s)
+    def expect_replica(self, ready_at_s: float | None, group: str = DEFAULT_GROUP) -> None:
+        """An autoscaler says when the group's next replica should be ready, or that it knows of none; a moment more or
+        less is no news."""
+        if self._starts.take(ready_at_s, group) and self.own is not None:
+            self.own.expect_replica(ready_at_s, group)
 
     async def submit(self, request: Request) -> Admission:
         """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
@@ -193,6 +188,15 @@ class Dispatcher:
         pending.again_s = time.monotonic() + RESUBMIT_S
         if self.own is not None:
             self.on_overtaken(highest)
+
+    def too_long(self, lease: Lease) -> None:
+        """The request is longer than was estimated, and than its replica's context: it waits for a longer one."""
+        pending, longest = self._wait_again(lease), self.replicas.context_of(lease.replica_id)
+        pending.request = replace(pending.request, max_prompt_tokens=longest + 1)
+        if self._owner is not None:
+            self._owner.release(lease.attempt_id, Ending.FAILED)
+        pending.again_s = 0.0
+        self.hand_on(time.monotonic())
 
     def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
         """`tell` is called if the lease's replica is lost while the lease stands."""

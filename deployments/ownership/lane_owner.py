@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+from cluster.spec import DEFAULT_GROUP
 from deployments.cell.scaling_facts import LatencySignals
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, Adoption, Entries, EntryState, OwnedRequest, split
@@ -219,9 +220,9 @@ class LaneOwner:
         if cordon(self.scheduler, replica_ids, now_s()):
             self._step()
 
-    def expect_replica(self, ready_at_s: float | None) -> None:
-        """The next replica should be ready then (on this process's clock); None: nobody knows of one that starts."""
-        self.scheduler.expect_replica(ready_at_s, now_s())
+    def expect_replica(self, ready_at_s: float | None, group: str = DEFAULT_GROUP) -> None:
+        """The group's next replica should be ready then (on this process's clock); None: nobody knows of one."""
+        self.scheduler.expect_replica(ready_at_s, now_s(), group)
         self._step()
 
     def snapshot(self, etas: bool = True) -> Snapshot:
@@ -286,7 +287,8 @@ class LaneOwner:
         self.entries.move(entry, state)
 
     def _capacity(self, facts: ReplicaFacts) -> Capacity:
-        return self._binding.capacity(facts.max_num_seqs, facts.kv_tokens, facts.max_num_batched_tokens)
+        limits = (facts.max_num_seqs, facts.kv_tokens, facts.max_num_batched_tokens)
+        return self._binding.capacity(*limits, facts.group, facts.max_model_len)
 
     def _step(self) -> None:
         if self._closed:

@@ -50,6 +50,7 @@ class Waiting:
     chunk_tokens: int
     attempts: int
     digest: str = ""
+    max_prompt_tokens: int = 0
 
     def request(self, now: float) -> Request:
         """The request on this process's clock."""
@@ -67,6 +68,7 @@ class Waiting:
             self.chunk_tokens,
             self.attempts,
             self.digest,
+            self.max_prompt_tokens,
         )
 
 
@@ -235,6 +237,7 @@ def waiting_of(request: Request, now: float) -> Waiting:
         request.chunk_tokens,
         request.attempts,
         request.digest,
+        request.max_prompt_tokens,
     )
 
 

@@ -33,6 +33,11 @@ class Replicas:
         facts = self._facts.get(replica_id)
         return None if facts is None else facts.url
 
+    def context_of(self, replica_id: str) -> int:
+        """The longest sequence that it takes, in tokens; 0 when it is unknown here or was lost."""
+        facts = self._facts.get(replica_id)
+        return 0 if facts is None else facts.max_model_len
+
     def ready_in_turn(self) -> list[ReplicaFacts]:
         """The open ones for work that needs no lease (tokenising), each time another one first."""
         found = self.open
@@ -53,6 +58,25 @@ class Replicas:
         """Its process is gone."""
         self._ready.discard(replica_id)
         self._facts.pop(replica_id, None)
+
+
+SAME_TIME_S = 0.5
+"""A smaller change of the time of a start is not reported to an owner again."""
+
+
+class ExpectedStarts:
+    """When the next replica of each group should be ready, on this process's clock, as far as somebody knows."""
+
+    def __init__(self) -> None:
+        self.ready_at_s: dict[str, float] = {}
+
+    def take(self, ready_at_s: float | None, group: str) -> bool:
+        """Whether that is news."""
+        before = self.ready_at_s.get(group)
+        if ready_at_s is None:
+            return self.ready_at_s.pop(group, None) is not None
+        self.ready_at_s[group] = ready_at_s if before is None or abs(ready_at_s - before) >= SAME_TIME_S else before
+        return self.ready_at_s[group] != before
 
 
 def cordon(scheduler: SchedulerContract, replica_ids: frozenset[str], now: float) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from cluster.files import shipped
-from cluster.spec import ClusterSpec, load_spec
+from cluster.spec import ClusterSpec, Model, load_spec
 
 with warnings.catch_warnings():  # of Ray Serve, as it is imported
     warnings.simplefilter("ignore")
@@ -121,6 +121,40 @@ def test_a_change_of_keys_alone_is_a_change() -> None:
 
 
 SECOND = {**MODEL, "name": "second"}
+CHEAP, DEAR = {"name": "default", "settings": {"max_model_len": 512}}, {"name": "dear"}
+GROUPS = {**MODEL, "groups": [CHEAP, DEAR]}
+
+
+def test_each_group_is_an_application() -> None:
+    spec = spec_with(LOCAL, models=[GROUPS])
+    content = serve_config(spec, spec.regions[0])["applications"]
+    assert [one["name"] for one in content] == ["gateway", "model-demo", "model-demo-dear"]
+    assert [one["deployments"][0]["name"] for one in content[1:]] == ["engine-demo", "engine-demo-dear"]
+    cheap, dear = (Model.model_validate(one["args"]["model"]) for one in content[1:])
+    assert [(view.group, view.settings.max_model_len) for view in (cheap, dear)] == [("default", 512), ("dear", 1024)]
+    policies = [one["deployments"][0]["autoscaling_config"]["policy"]["policy_kwargs"]["model"] for one in content[1:]]
+    assert policies == ["demo", "demo@dear"]
+
+
+@pytest.mark.parametrize(
+    ("model", "apps"),
+    [
+        ({"groups": [CHEAP, {**DEAR, "settings": {"max_num_seqs": 7}}]}, ["gateway", "model-demo-dear"]),
+        ({"groups": [CHEAP, {**DEAR, "replicas": {"count": 3}}]}, []),
+        ({"groups": [CHEAP, DEAR], "lanes": {"short": ["default", "dear"], "long": ["dear"]}}, []),
+        ({"groups": [CHEAP, DEAR, {"name": "third"}]}, ["gateway"]),
+        ({"groups": [CHEAP]}, ["gateway"]),
+    ],
+)
+def test_a_change_restarts_the_group_that_it_concerns(model: dict[str, Any], apps: list[str]) -> None:
+    old, new = (spec_with(LOCAL, models=[{**MODEL, **groups}]) for groups in (GROUPS, model))
+    assert serve_config(old, old.regions[0]) != serve_config(new, new.regions[0])
+    assert restarts(old, new) == apps
+
+
+def test_a_second_group_leaves_the_first_as_it_is_where_it_is_called_default() -> None:
+    old, new = (spec_with(LOCAL, models=[one]) for one in (MODEL, {**MODEL, "groups": [{"name": "default"}, DEAR]}))
+    assert restarts(old, new) == ["gateway"]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ _FIRST_ON_NODE = (Phase.FETCH, Phase.COMPILE)
 async def _imitate_start(model: Model, start_up_s: float, clock: StartClock) -> None:
     """Takes as long as the spec says in each phase that a real engine would take."""
     given = model.start.model_dump() if model.start is not None else {}
-    left = Path(tempfile.gettempdir()) / f"started-{model.name.replace('/', '+')}"
+    left = Path(tempfile.gettempdir()) / f"started-{model.group_key.replace('/', '+')}"
     is_first = not left.exists()
     for phase in (Phase.FETCH, Phase.LOAD, Phase.COMPILE, Phase.GRAPHS, Phase.WARM_UP):
         takes_s = given.get(phase.value, 0.0) + (start_up_s if phase is Phase.LOAD else 0.0)

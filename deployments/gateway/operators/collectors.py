@@ -11,6 +11,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistr
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cluster.spec import model_of
 from deployments.cell.departure import DepartureTally
 from deployments.cell.listing import Announced
 from deployments.ownership.owner_tracker import OwnerTracker
@@ -212,13 +213,13 @@ class ScalingMetrics(Collector):
             "raylane_scaling_alarms", "What was wrong when it decided, by kind.", labels=("model", "kind")
         )
         for state in scaling.states:
-            if state.model in owned:
+            if model_of(state.model) in owned:
                 decided.add_metric((state.model,), state.at_unix_s)
                 for name in ("requested", "applied", "ready", "starting"):
                     replicas.add_metric((state.model, name), getattr(state, name))
         for family, counts in ((decisions, scaling.decisions), (alarms, scaling.alarms)):
             for model, word, count in counts:
-                if model in owned:
+                if model_of(model) in owned:
                     family.add_metric((model, word), count)
         return replicas, decided, decisions, alarms
 

@@ -16,7 +16,8 @@ class LaneGauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         snapshots = self._snapshots()
-        return (*_of_lanes(snapshots), *_of_rates(snapshots), *_of_leases(snapshots), *_of_suspects(snapshots))
+        parts = (_of_lanes, _of_rates, _of_leases, _of_groups, _of_suspects)
+        return [metric for part in parts for metric in part(snapshots)]
 
 
 def _of_lanes(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
@@ -99,6 +100,33 @@ def _of_leases(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
         for (lane_name, cause), count in snapshot.rejections.items():
             rejected.add_metric((model, lane_name, cause), count)
     return leases, kv, ended, rejected
+
+
+def _of_groups(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:
+    """Of models with groups alone: which replica belongs to which, and what each group does."""
+    labels = ("model", "group")
+    info = GaugeMetricFamily("raylane_replica_group", "1 for each replica of a group.", labels=(*labels, "replica"))
+    rate = GaugeMetricFamily(
+        "raylane_group_tokens_per_second", "The measured service rate of a group, in booked tokens.", labels=labels
+    )
+    finished = CounterMetricFamily(
+        "raylane_group_finished_requests", "Requests that finished on a group.", labels=labels
+    )
+    waiting = GaugeMetricFamily(
+        "raylane_group_waiting_requests",
+        "Requests that wait, by their lane and the groups that may serve them, in order.",
+        labels=("model", "lane", "groups"),
+    )
+    for model, snapshot in snapshots.items():
+        for replica in snapshot.replicas if snapshot.groups else ():
+            info.add_metric((model, replica.group, replica.replica_id), 1)
+        for group in snapshot.groups:
+            finished.add_metric((model, group.group), group.finished)
+            if group.tokens_per_s is not None:
+                rate.add_metric((model, group.group), group.tokens_per_s)
+        for demand in snapshot.demands:
+            waiting.add_metric((model, demand.lane, ",".join(demand.groups)), demand.waiting)
+    return info, rate, finished, waiting
 
 
 def _of_suspects(snapshots: Mapping[str, Snapshot]) -> Iterable[Metric]:

@@ -21,6 +21,10 @@ LIVE = (
     "models.*.replicas",
     "models.*.autoscaling",
     "models.*.start",
+    "models.*.lanes",
+    "models.*.groups.*.replicas",
+    "models.*.groups.*.autoscaling",
+    "models.*.groups.*.start",
 )
 """The sections that are taken over at once, by the gateways or by what scales the models (`*`: any name); all else
 needs a restart."""

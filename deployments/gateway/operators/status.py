@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from cluster.spec import ClusterSpec
+from cluster.spec import ClusterSpec, Model
 from deployments.cell.control import Control
 from deployments.cell.listing import Announced
 from deployments.cell.orders import Cordon, Orders
@@ -67,7 +67,11 @@ class Status:
         """Models whose starts have failed so often in a row that they are not waited for, and that no replica
         serves."""
         failing = {one.model for one in self._announced.starts.failing if one.failures >= GIVEN_UP_AFTER}
-        return [name for name, one in self._service.dispatchers.items() if name in failing and not one.is_ready]
+        return [
+            name
+            for name, one in self._service.dispatchers.items()
+            if not one.is_ready and all(view.group_key in failing for view in self._service.views_of(name))
+        ]
 
     def departures_of(self, replica_ids: Collection[str]) -> list[dict[str, Any]]:
         """Records of the ends of those replicas, as far as they ended and are remembered."""
@@ -124,7 +128,7 @@ class Status:
         return {
             "name": name,
             "engine": dispatcher.model.engine,
-            "desired_replicas": dispatcher.model.replicas.count if scaling is None else scaling.applied,
+            "desired_replicas": sum(self._desired(view) for view in self._service.views_of(name)),
             "scaling": None if scaling is None else shown_scaling(scaling, self._overdue_s(name)),
             **self._starts(name),
             "controls": [shown_control(control) for control in self._announced.controls_of(name)],
@@ -136,11 +140,15 @@ class Status:
             **(self._model_state(dispatcher, snapshot) if snapshot is not None else {"owner": None}),
         }
 
+    def _desired(self, view: Model) -> int:
+        scaling = self._announced.scaling_of(view.group_key)
+        return view.replicas.count if scaling is None else scaling.applied
+
     def _starts(self, name: str) -> dict[str, Any]:
-        starts = self._announced.starts
-        failing = starts.failing_of(name)
+        starts, keys = self._announced.starts, [view.group_key for view in self._service.views_of(name)]
+        failing = next((one for key in keys if (one := starts.failing_of(key)) is not None), None)
         return {
-            "starting": [start.record() for start in starts.running_of(name)],
+            "starting": [start.record() for key in keys for start in starts.running_of(key)],
             "failing_start": None if failing is None else failing.record(),
         }
 
@@ -191,6 +199,7 @@ class Status:
         start = self._announced.starts.of_replica(replica_id)
         return {
             "replica_id": replica_id,
+            "group": stats.group,
             "state": stats.status,
             "cordon": None if cordon is None else shown_cordon(cordon),
             "drains_for": load.drains_for if load else None,

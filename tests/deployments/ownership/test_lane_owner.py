@@ -200,11 +200,11 @@ async def test_cordons_are_set_and_lifted(owner: LaneOwner, submitter: Submitter
 async def test_new_settings_reach_lanes_and_replicas(owner: LaneOwner, submitter: Submitter) -> None:
     owner.replicas.up(facts("unclaimed"))
     owner.configure(SchedulingPolicy(lanes=(LanePolicy("only"),)), Binding(1.0, 5))
-    assert owner.scheduler.fleet.by_id["r1"].capacity == Capacity(8, 8, 65_536, 2_048, 5)
+    assert owner.scheduler.fleet.by_id["r1"].capacity == Capacity(8, 8, 65_536, 2_048, 5, context_tokens=1_024)
     assert set(owner.scheduler.fleet.by_id) == {"r1"}, "a replica that has not seen the epoch is not used"
     assert [lane.name for lane in owner.snapshot().lanes] == ["only", "promoted"]
     owner.replica_up(facts("r2", 4))
-    assert owner.scheduler.fleet.by_id["r2"].capacity == Capacity(4, 4, 65_536, 2_048, 5)
+    assert owner.scheduler.fleet.by_id["r2"].capacity == Capacity(4, 4, 65_536, 2_048, 5, context_tokens=1_024)
 
 
 async def test_a_closed_owner_decides_nothing_more(owner: LaneOwner, submitter: Submitter) -> None:
