@@ -62,6 +62,18 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
+def kept_text(folder: Path | None, name: str) -> str:
+    """The content of a file in a folder, which is made where it is missing; empty where there is none. Raises
+    OSError."""
+    if folder is None:
+        return ""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        return (folder / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
 def _umask() -> int:
     current = os.umask(0o022)
     os.umask(current)

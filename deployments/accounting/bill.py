@@ -1,0 +1,302 @@
+"""A bill: lines that add up to replica-seconds times price, exactly. Pure.
+
+A line's time is in whole nanoseconds and its price a fraction, so that its amount is one, too. Amounts are rounded for
+display alone, all of a table together (`rounded`): what is shown adds up as well.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from deployments.accounting.facts import NS
+
+HOUR_NS = 3_600 * NS
+DIGITS = 4
+"""Digits of a dollar that are shown: hundredths of a cent."""
+
+
+class TimeShare(StrEnum):
+    """What a replica's time was spent on. `UNATTRIBUTED`: on requests that were cut by the end of a replica or gateway,
+    or unknown, since no gateway was there to see."""
+
+    WORK = "work"
+    STARTING = "starting"
+    IDLE = "idle"
+    UNATTRIBUTED = "unattributed"
+
+
+class Dimension(StrEnum):
+    """By what lines are summed up."""
+
+    TENANT = "tenant"
+    CLASS = "class"
+    MODEL = "model"
+    GROUP = "group"
+    REGION = "region"
+    HOUR = "hour"
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Nanoseconds of replicas, and of these, for work, those of prompts and of outputs; tokens as the engines counted
+    them (of requests that ended in the line's hour).
+
+    `estimated` requests have no count by the engine, but the gateway's estimate of their tokens; `cut` ones neither,
+    and `estimated_*` are what they had by then.
+    """
+
+    ns: int = 0
+    prefill_ns: int = 0
+    decode_ns: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    estimated: int = 0
+    cut: int = 0
+    estimated_prompt_tokens: int = 0
+    estimated_output_tokens: int = 0
+
+    def plus(self, other: "Amounts") -> "Amounts":
+        return Amounts(*(getattr(self, name) + getattr(other, name) for name in AMOUNTS))
+
+    def values(self) -> list[int]:
+        return [getattr(self, name) for name in AMOUNTS]
+
+
+AMOUNTS = tuple(one.name for one in fields(Amounts))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LineKey:
+    """Whose a line is. `hour_ns`: the hour's begin. Tenant and class are empty where the time is nobody's."""
+
+    hour_ns: int
+    region: str
+    model: str
+    group: str
+    share: TimeShare
+    tenant: str
+    traffic_class: str
+    usd_per_hour: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class BillLine:
+    key: LineKey
+    amounts: Amounts
+
+    @property
+    def usd(self) -> Fraction:
+        return usd_of(self.amounts.ns, self.key.usd_per_hour)
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """`basis`: by model and group, how work was priced. `unread`: lines of the files that are no facts."""
+
+    lines: tuple[BillLine, ...] = ()
+    basis: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    unread: int = 0
+
+    def plus(self, other: "Bill") -> "Bill":
+        return Bill((*self.lines, *other.lines), {**self.basis, **other.basis}, self.unread + other.unread)
+
+
+def usd_of(nanoseconds: int, usd_per_hour: Fraction) -> Fraction:
+    """What that time of a replica costs."""
+    return Fraction(nanoseconds, HOUR_NS) * usd_per_hour
+
+
+@dataclass(frozen=True, slots=True)
+class BillRow:
+    """Lines summed up. `labels`: by the dimensions asked for. `shown`: `usd`, rounded so that rows add up."""
+
+    labels: tuple[str, ...]
+    share: TimeShare
+    amounts: Amounts
+    usd: Fraction
+    prefill_usd: Fraction
+    decode_usd: Fraction
+    shown: Decimal = Decimal(0)
+
+    @property
+    def usd_per_mtok_in(self) -> float | None:
+        """Of the work alone; by all prompt tokens, the cached ones among them."""
+        return _per_million(self.prefill_usd, self.amounts.prompt_tokens)
+
+    @property
+    def usd_per_mtok_out(self) -> float | None:
+        return _per_million(self.decode_usd, self.amounts.output_tokens)
+
+
+def _per_million(usd: Fraction, tokens: int) -> float | None:
+    return float(usd * 1_000_000 / tokens) if tokens else None
+
+
+@dataclass(slots=True)
+class _Sum:
+    amounts: Amounts = Amounts()
+    usd: Fraction = Fraction(0)
+    prefill_usd: Fraction = Fraction(0)
+    decode_usd: Fraction = Fraction(0)
+
+    def row(self, labels: tuple[str, ...], share: TimeShare, shown: Decimal) -> BillRow:
+        return BillRow(labels, share, self.amounts, self.usd, self.prefill_usd, self.decode_usd, shown)
+
+
+def rows_by(lines: Iterable[BillLine], by: Sequence[Dimension]) -> list[BillRow]:
+    """The lines summed up by those dimensions and by share, work first, the largest amounts first (by hour: the oldest
+    first)."""
+    sums: defaultdict[tuple[tuple[str, ...], TimeShare], _Sum] = defaultdict(_Sum)
+    for line in lines:
+        found = sums[tuple(label_of(line.key, one) for one in by), line.key.share]
+        price, amounts = line.key.usd_per_hour, line.amounts
+        found.amounts = found.amounts.plus(amounts)
+        found.usd += line.usd
+        found.prefill_usd += usd_of(amounts.prefill_ns, price)
+        found.decode_usd += usd_of(amounts.decode_ns, price)
+    shown = rounded([found.usd for found in sums.values()])
+    rows = [found.row(*key, amount) for (key, found), amount in zip(sums.items(), shown, strict=True)]
+    order = list(TimeShare)
+    hour = list(by).index(Dimension.HOUR) if Dimension.HOUR in by else None
+
+    def place(row: BillRow) -> tuple[str, int, Fraction, tuple[str, ...]]:
+        return "" if hour is None else row.labels[hour], order.index(row.share), -row.usd, row.labels
+
+    return sorted(rows, key=place)
+
+
+def total_of(rows: Iterable[BillRow]) -> BillRow:
+    """All rows as one; its rounded amount is the sum of theirs."""
+    found, shown = _Sum(), Decimal(0)
+    for row in rows:
+        found.amounts, shown = found.amounts.plus(row.amounts), shown + row.shown
+        found.usd += row.usd
+        found.prefill_usd += row.prefill_usd
+        found.decode_usd += row.decode_usd
+    return found.row((), TimeShare.WORK, shown)
+
+
+def label_of(key: LineKey, dimension: Dimension) -> str:
+    match dimension:
+        case Dimension.TENANT:
+            return key.tenant
+        case Dimension.CLASS:
+            return key.traffic_class
+        case Dimension.MODEL:
+            return key.model
+        case Dimension.GROUP:
+            return key.group
+        case Dimension.REGION:
+            return key.region
+        case Dimension.HOUR:
+            return hour_name(key.hour_ns)
+
+
+def hour_name(hour_ns: int) -> str:
+    """An hour by its begin, in UTC: `2026-11-23T00`."""
+    return datetime.fromtimestamp(hour_ns // NS, UTC).strftime("%Y-%m-%dT%H")
+
+
+def hour_named(name: str) -> int:
+    """The begin of the hour of that name. Raises ValueError."""
+    return int(datetime.strptime(name, "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp()) * NS
+
+
+def hour_of(at_ns: int) -> int:
+    """The begin of the hour of that moment."""
+    return at_ns - at_ns % HOUR_NS
+
+
+def rounded(amounts: Sequence[Fraction], digits: int = DIGITS) -> list[Decimal]:
+    """The amounts with so many digits, none off by a whole unit of the last one, and their sum the rounded sum: the
+    largest remainders are rounded up (Hamilton's method)."""
+    unit = 10**digits
+    total = round(sum(amounts, Fraction(0)) * unit)
+    wholes = [amount * unit // 1 for amount in amounts]
+    by_rest = sorted(range(len(amounts)), key=lambda i: (wholes[i] - amounts[i] * unit, i))
+    for i in by_rest[: total - sum(wholes)]:
+        wholes[i] += 1
+    return [Decimal(whole).scaleb(-digits) for whole in wholes]
+
+
+KeyT = TypeVar("KeyT")
+
+
+def divided(whole: int, weights: Mapping[KeyT, int]) -> dict[KeyT, int]:
+    """A whole number in proportion to weights of at least 0, of which one is above; the parts add up to it. The largest
+    remainders are rounded up, the first one of equals."""
+    total = sum(weights.values())
+    parts = {key: whole * weight // total for key, weight in weights.items()}
+    rest = whole - sum(parts.values())
+    for key in sorted(weights, key=lambda key: -(whole * weights[key] % total))[:rest]:
+        parts[key] += 1
+    return parts
+
+
+def summed(pairs: Iterable[tuple[LineKey, Amounts]]) -> tuple[BillLine, ...]:
+    """One line a key, those of nothing left out, in the order of the keys."""
+    sums: defaultdict[LineKey, Amounts] = defaultdict(Amounts)
+    for key, amounts in pairs:
+        sums[key] = sums[key].plus(amounts)
+    return tuple(BillLine(key, amounts) for key, amounts in sorted(sums.items()) if any(amounts.values()))
+
+
+def bill_record(bill: Bill) -> dict[str, Any]:
+    """Plain values: exact, and read back by `bill_from`."""
+    return {
+        "version": 1,
+        "fields": ["hour", "region", "model", "group", "share", "tenant", "class", "usd_per_hour", *AMOUNTS],
+        "basis": [[*key, basis] for key, basis in sorted(bill.basis.items())],
+        "unread": bill.unread,
+        "lines": [
+            [
+                hour_name(line.key.hour_ns),
+                line.key.region,
+                line.key.model,
+                line.key.group,
+                line.key.share.value,
+                line.key.tenant,
+                line.key.traffic_class,
+                str(line.key.usd_per_hour),
+                *line.amounts.values(),
+            ]
+            for line in bill.lines
+        ],
+    }
+
+
+def bill_from(record: Any) -> Bill:
+    """The bill of a record. Raises ValueError when it is none."""
+    try:
+        lines = []
+        for hour, region, model, group, share, tenant, traffic_class, price, *amounts in record["lines"]:
+            _check(all(type(one) is str for one in (region, model, group, tenant, traffic_class)))
+            _check(all(type(one) is int and one >= 0 for one in amounts))
+            key = LineKey(
+                hour_named(hour), region, model, group, TimeShare(share), tenant, traffic_class, Fraction(str(price))
+            )
+            lines.append(BillLine(key, Amounts(*amounts)))
+        basis = {(str(model), str(group)): str(text) for model, group, text in record["basis"]}
+        return Bill(tuple(lines), basis, int(record["unread"]))
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"not a bill: {str(record)[:200]}") from error
+
+
+def _check(holds: bool) -> None:
+    if not holds:
+        raise ValueError("of another type")
+
+
+Keep = Callable[[LineKey], bool]
+
+
+def lines_where(bill: Bill, keep: Keep) -> Bill:
+    """The bill with those lines alone."""
+    return Bill(tuple(line for line in bill.lines if keep(line.key)), bill.basis, bill.unread)

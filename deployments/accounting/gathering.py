@@ -1,0 +1,134 @@
+"""Puts the facts of a bill in order: each once, by replica. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deployments.accounting.bill import hour_of
+from deployments.accounting.facts import (
+    NS,
+    AttemptUsage,
+    Count,
+    Fact,
+    ReplicaBegun,
+    ReplicaGone,
+    ReplicaReady,
+    ReplicasAlive,
+    Settled,
+    Tariff,
+    Watched,
+)
+from deployments.accounting.spans import Span, union
+
+LAG_NS = 30 * NS
+"""Gateways tell every few seconds: of the last so many before the directory's word nothing may be known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLife:
+    """A replica had its GPUs from `begin_ns` to `end_ns`, and served from `ready_ns` on (None: it never did)."""
+
+    replica_id: str
+    model: str
+    group: str
+    begin_ns: int
+    end_ns: int
+    ready_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Replicas, tariffs (oldest first), attempts by replica, and by replica when it was watched, and when a gateway had
+    requests there. `late`: attempts that were reported after their hour was settled, by the hour of the report."""
+
+    lives: Mapping[str, ReplicaLife]
+    tariffs: Mapping[tuple[str, str], Sequence[Tariff]]
+    attempts: Mapping[str, Sequence[AttemptUsage]]
+    watched: Mapping[str, Sequence[Span]]
+    held: Mapping[str, Sequence[Span]]
+    late: Mapping[str, int]
+
+
+def gathered(reported: Iterable[tuple[int, Fact]]) -> Gathered:
+    """What facts tell, each with the hour of its file."""
+    replicas = _Replicas()
+    tariffs: defaultdict[tuple[str, str], dict[int, Tariff]] = defaultdict(dict)
+    attempts: dict[str, AttemptUsage] = {}
+    watched: defaultdict[str, list[Span]] = defaultdict(list)
+    held: defaultdict[str, list[Span]] = defaultdict(list)
+    late: dict[str, int] = {}
+    settled_ns = -1
+    for file_hour_ns, fact in reported:
+        match fact:
+            case AttemptUsage(attempt_id=attempt_id):
+                known = attempts.get(attempt_id)
+                if known is None or _RANK[fact.count] < _RANK[known.count]:
+                    attempts[attempt_id] = fact
+                if known is None and hour_of(fact.to_ns) <= settled_ns:
+                    late[attempt_id] = file_hour_ns
+            case Watched(to_ns=to_ns):
+                for spans, since in ((watched, fact.since_ns), (held, fact.held_ns)):
+                    for replica_id, since_ns in since.items():
+                        spans[replica_id].append((since_ns, to_ns))
+            case Tariff():
+                tariffs[fact.model, fact.group][fact.at_ns] = fact
+            case Settled(hour_ns=hour_ns):
+                settled_ns = max(settled_ns, hour_ns)
+            case _:
+                replicas.take(fact)
+    by_replica: defaultdict[str, list[AttemptUsage]] = defaultdict(list)
+    for one in attempts.values():
+        by_replica[one.replica_id].append(one)
+    ordered = {key: [by_time[at] for at in sorted(by_time)] for key, by_time in tariffs.items()}
+    normal = [{key: union(spans) for key, spans in known.items()} for known in (watched, held)]
+    lives = replicas.lives({key: spans[-1][1] for key, spans in normal[0].items() if spans})
+    return Gathered(lives, ordered, by_replica, normal[0], normal[1], late)
+
+
+_RANK = {Count.ENGINE: 0, Count.ESTIMATE: 1, Count.CUT: 2}
+"""Of several words on an attempt, the one of the gateway that had it counts: it knows more."""
+
+
+@dataclass(slots=True)
+class _Replicas:
+    """Of each replica, by its id, the first of its beginnings and the last of its ends."""
+
+    occupied: dict[str, ReplicaBegun] = field(default_factory=dict)
+    serving: dict[str, int] = field(default_factory=dict)
+    vacated: dict[str, int] = field(default_factory=dict)
+    alive: dict[str, int] = field(default_factory=dict)
+
+    def take(self, fact: Fact) -> None:
+        match fact:
+            case ReplicasAlive(at_ns=at_ns):
+                for replica_id in fact.replica_ids:
+                    self.alive[replica_id] = max(at_ns, self.alive.get(replica_id, 0))
+            case ReplicaBegun(replica_id=replica_id):
+                before = self.occupied.get(replica_id)
+                self.occupied[replica_id] = fact if before is None or fact.at_ns < before.at_ns else before
+            case ReplicaReady(at_ns=at_ns, replica_id=replica_id):
+                self.serving[replica_id] = min(at_ns, self.serving.get(replica_id, at_ns))
+            case ReplicaGone(at_ns=at_ns, replica_id=replica_id):
+                self.vacated[replica_id] = max(at_ns, self.vacated.get(replica_id, 0))
+
+    def lives(self, watched_until: Mapping[str, int]) -> dict[str, ReplicaLife]:
+        """`watched_until`: by replica, up to when a gateway heard from it."""
+        return {
+            replica_id: ReplicaLife(
+                replica_id,
+                one.model,
+                one.group,
+                one.at_ns,
+                max(one.at_ns, self._end(replica_id, watched_until.get(replica_id))),
+                self.serving.get(replica_id),
+            )
+            for replica_id, one in self.occupied.items()
+        }
+
+    def _end(self, replica_id: str, watched_ns: int | None) -> int:
+        """The end of a replica, or how far its time is known. Where gateways live, the directory's last word is a
+        little ahead of theirs: that little is left for later."""
+        vacated_ns, alive_ns = self.vacated.get(replica_id), self.alive.get(replica_id, 0)
+        if vacated_ns is not None and alive_ns <= vacated_ns:
+            return vacated_ns
+        return watched_ns if watched_ns is not None and alive_ns - LAG_NS < watched_ns < alive_ns else alive_ns
