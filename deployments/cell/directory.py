@@ -20,9 +20,9 @@ from typing import Any
 import ray
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
-from cluster.files import write_private
-from cluster.versions import ENGINE, differences, versions_here
+from cluster.files import kept_text, write_private
 from deployments.cell.act import FILE_NAME, Act, Audit
+from deployments.cell.cost_calls import CostCalls
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.departure_tracker import DepartureTracker, Presence
 from deployments.cell.epoch_file import FILE_NAME as EPOCH_FILE_NAME
@@ -32,7 +32,6 @@ from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders, Orders
 from deployments.cell.owners import Owners, Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingStates
-from deployments.cell.start_calls import StartCalls
 from deployments.protocol import ReplicaFacts
 
 NAME = "raylane-directory"
@@ -52,7 +51,7 @@ GIVE_UP_AFTER_S = 60.0
 """...and after so long it has ended, though no gateway was there to say so."""
 
 
-class Directory(StartCalls):
+class Directory(CostCalls):
     """The actor's class. `run_dir` holds the operators' orders, the epochs, the departures and the secret; without one
     they end with the actor.
 
@@ -64,7 +63,7 @@ class Directory(StartCalls):
         self, secret: str = "", gateways: int = 1, run_dir: str | None = None, began_unix_s: float = 0.0
     ) -> None:
         self._run_dir = None if run_dir is None else Path(run_dir).expanduser()
-        self._secret = secret or _kept(self._run_dir, SECRET_FILE)
+        self._secret = secret or kept_text(self._run_dir, SECRET_FILE)
         self._gateways_written: dict[str, str] = {}
         self._epoch_file = EpochFile(None if self._run_dir is None else self._run_dir / EPOCH_FILE_NAME)
         self._owners = Owners(time.monotonic(), gateways, self._epoch_file.read())
@@ -72,7 +71,7 @@ class Directory(StartCalls):
         self._seen: dict[str, float] = {}
         self._version = 0
         self._spec_json: str | None = None
-        self._deployed = _kept(self._run_dir, _DEPLOYED_FILE)
+        self._deployed = kept_text(self._run_dir, _DEPLOYED_FILE)
         self._changed = asyncio.Condition()
         self._audit = Audit(None if self._run_dir is None else self._run_dir / FILE_NAME)
         self._history = OperatorOrders(self._audit.read())
@@ -80,9 +79,8 @@ class Directory(StartCalls):
         self._scaling = ScalingStates()
         self._departure_tracker = DepartureTracker(self._run_dir, began_unix_s, self._publish_soon, self._process_died)
         is_new = began_unix_s > 0 and self._departure_tracker.is_first
-        StartCalls.__init__(
-            self, self._run_dir, began_unix_s if is_new else None, self._departure_tracker.started, self._publish
-        )
+        ended, replicas = self._departure_tracker.started, self._replicas.values
+        CostCalls.__init__(self, self._run_dir, began_unix_s if is_new else None, ended, self._publish, replicas)
         self._starts.recall(self._departure_tracker.starts_before)
         self._missing: dict[str, float] = {}
         self._soon: set[asyncio.Task[None]] = set()
@@ -100,14 +98,6 @@ class Directory(StartCalls):
                 write_private(self._run_dir / SECRET_FILE, secret)
             self._secret = secret
         return self._secret
-
-    async def version_differences(self, found: Mapping[str, str]) -> list[str]:
-        """What a node has in another version than the head has now, or lacks. Where the head or the node has no engine,
-        engines are not compared."""
-        needed = await asyncio.to_thread(versions_here, fresh=True)
-        return differences(
-            {name: version for name, version in needed.items() if name != ENGINE or name in found}, found
-        )
 
     async def register(self, facts: ReplicaFacts, epoch: int = 0) -> None:
         """Lists a replica, or keeps it listed. `epoch` is the highest that it has seen."""
@@ -133,6 +123,7 @@ class Directory(StartCalls):
         if event.kind is MemberKind.REPLICA and event.cause is not DepartureCause.STOPPED:
             self._starts.asked(event.model, 1, time.time())  # Serve starts another one
         self._departure_tracker.ended(event)
+        self._vacate(event.who, event.at_unix_s)
 
     async def closing(self) -> None:
         """The cell is taken down: what ends from now on is no loss."""
@@ -242,6 +233,7 @@ class Directory(StartCalls):
         for replica_id in [key for key, seen in self._missing.items() if seen < time.monotonic() - GIVE_UP_AFTER_S]:
             del self._missing[replica_id]
             self._departure_tracker.given_up(MemberKind.REPLICA, replica_id)
+            self._vacate(replica_id, time.time())
         limit = time.monotonic() - FORGET_AFTER_S
         for replica_id in [key for key, seen in self._seen.items() if seen < limit]:
             self._missing[replica_id] = self._seen.pop(replica_id)
@@ -288,17 +280,6 @@ class Directory(StartCalls):
         async with self._changed:
             self._version += 1
             self._changed.notify_all()
-
-
-def _kept(run_dir: Path | None, name: str) -> str:
-    """The content of a file in a run directory, which is made where it is missing; empty where there is none."""
-    if run_dir is None:
-        return ""
-    run_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        return (run_dir / name).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
 
 
 def start_directory(secret: str, gateways: int = 1, run_dir: Path | None = None) -> Any:

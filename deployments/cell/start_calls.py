@@ -3,11 +3,13 @@
 `StartCalls` is a part of the directory's actor (`directory.py`): its methods are called through Ray.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from cluster.versions import ENGINE, differences, versions_here
 from deployments.cell.lifecycle_log import write_story
 from deployments.starts.start import CellStarts, ReplicaStart, StartReport
 from deployments.starts.tracker import StartTracker
@@ -30,6 +32,14 @@ class StartCalls:
         self._folder = folder
         self._start_ended = ended
         self._publish_starts = publish
+
+    async def version_differences(self, found: Mapping[str, str]) -> list[str]:
+        """What a node has in another version than the head has now, or lacks. Where the head or the node has no engine,
+        engines are not compared."""
+        needed = await asyncio.to_thread(versions_here, fresh=True)
+        return differences(
+            {name: version for name, version in needed.items() if name != ENGINE or name in found}, found
+        )
 
     async def asked(self, replicas: Mapping[str, int]) -> None:
         """So many replicas of these models are requested from Serve."""

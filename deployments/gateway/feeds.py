@@ -8,6 +8,7 @@ milliseconds, its silence how a stopped one is.
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -43,6 +44,8 @@ WATCH_S = 5.0
 
 OnAccount = Callable[[FirstTokens | Finished], None]
 """Called with an engine's statistics of any gateway's requests."""
+OnFinished = Callable[[tuple[ReplicaFacts, Finished, int]], object]
+"""Called with each end of an exchange, of any gateway's requests, and the time of day (ns)."""
 OnEnded = Callable[[ReplicaFacts, DepartureCause, str], None]
 """Called when a replica has ended, with the cause and, where the replica sent one, its own text."""
 
@@ -51,16 +54,29 @@ def _nobody(facts: ReplicaFacts, cause: DepartureCause, detail: str) -> None:
     """Nobody wants to know of the end."""
 
 
+def _nothing(ended: tuple[ReplicaFacts, Finished, int]) -> None:
+    """Nobody wants to know of the ends of exchanges."""
+
+
 class ReplicaFeed:
-    """The feed of one replica, until it is lost. `load` is what it last said of itself, `failed` why it ends by
-    itself."""
+    """The feed of one replica, until it is lost. `load` is what it last said of itself, `failed` why it ends by itself,
+    `heard_since_s` since when nothing was missed of it (None: it says nothing now), `heard_s` such times that are
+    over."""
 
     def __init__(
-        self, facts: ReplicaFacts, dispatcher: Dispatcher, on_account: OnAccount, on_ended: OnEnded = _nobody
+        self,
+        facts: ReplicaFacts,
+        dispatcher: Dispatcher,
+        on_account: OnAccount,
+        on_ended: OnEnded = _nobody,
+        on_finished: OnFinished = _nothing,
     ) -> None:
         self.facts = facts
         self.load: Load | None = None
         self.failed: Failed | None = None
+        self.heard_since_s: float | None = None
+        self.heard_s: deque[tuple[float, float]] = deque(maxlen=1_000)
+        self._on_finished = on_finished
         self._dispatcher = dispatcher
         self._on_account = on_account
         self._on_ended = on_ended
@@ -140,10 +156,17 @@ class ReplicaFeed:
             case Finished() as finished:
                 self._dispatcher.finished(finished)
                 self._on_account(finished)
+                self._on_finished((self.facts, finished, time.time_ns()))
 
     def _become(self, state: ReplicaState | None) -> None:
         """Follows the replica's state; None: unresponsive. A ready replica that the owner set aside (no connection)
         comes back with its next message."""
+        now = time.monotonic()
+        if state is None and self.heard_since_s is not None:
+            self.heard_s.append((self.heard_since_s, now))
+            self.heard_since_s = None
+        elif state is not None and self.heard_since_s is None:
+            self.heard_since_s = now
         if state is ReplicaState.READY:
             if state is not self._state or not self._dispatcher.replicas.is_ready(self.facts.replica_id):
                 self._dispatcher.replica_up(self.facts)
@@ -162,6 +185,7 @@ class Feeds:
         on_account: OnAccount,
         on_listing: Callable[[Listing], None],
         on_ended: OnEnded = _nobody,
+        on_finished: OnFinished = _nothing,
     ) -> None:
         self.by_replica: dict[str, ReplicaFeed] = {}
         self._dispatchers = dispatchers
@@ -169,6 +193,7 @@ class Feeds:
         self._on_account = on_account
         self._on_listing = on_listing
         self._on_ended = on_ended
+        self._on_finished = on_finished
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(self, directory: Any) -> None:
@@ -196,7 +221,7 @@ class Feeds:
         dispatcher = self._dispatchers.get(facts.model)
         if facts.replica_id in self.by_replica or dispatcher is None:
             return
-        feed = ReplicaFeed(facts, dispatcher, self._on_account, self._on_ended)
+        feed = ReplicaFeed(facts, dispatcher, self._on_account, self._on_ended, self._on_finished)
         self.by_replica[facts.replica_id] = feed
         task = asyncio.create_task(self._run(feed), name=f"feed-{facts.replica_id}")
         self._tasks.add(task)

@@ -39,6 +39,8 @@ from deployments.gateway.operators.collectors import (
     new_registry,
     standing_of,
 )
+from deployments.gateway.operators.cost_page import CostMetrics, CostPages
+from deployments.gateway.operators.cost_reporter import CostReporter
 from deployments.gateway.operators.lane_gauges import LaneGauges
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.pages import OperatorPages
@@ -86,33 +88,23 @@ class Gateway:
         self._journal = journal_of(settings, run_dir, self._logs)
         self._traffic = TrafficRecorder(run_dir / TRAFFIC_FILE, home.name, self._logs.named("traffic"))
         self._recent = Recent()
-        self._closed = Later(metrics.observe, ttfts.observe, self._journal.write, self._traffic.add, self._recent.add)
+        self._costs = CostReporter(self.gateway_id, home, self._logs.named("cost"))
+        kept = (self._journal.write, self._traffic.add, self._recent.add, self._costs.add)
+        self._closed = Later(metrics.observe, ttfts.observe, *kept)
         self.service = Service(spec, home, models, self.gateway_id, self._session, self._closed.add, secret)
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
-        self.feeds = Feeds(
-            self.service.dispatchers,
-            self._session,
-            self.service.account,
-            self._reported,
-            self._departure_reporter.ended,
-        )
+        ended, finished = self._costs.ended_with(self._departure_reporter.ended), self._costs.finished
+        reported = self._reported
+        self.feeds = Feeds(self.service.dispatchers, self._session, self.service.account, reported, ended, finished)
+        self._costs.service, self._costs.feeds = self.service, self.feeds.by_replica
         everywhere = ipaddress.ip_address(settings.host).is_unspecified
         scheme = "http" if settings.tls is None else "https"
         self.url = http_url(cell_host if everywhere else settings.host, settings.port, scheme)
         self.peers = Peers(self.gateway_id, self._session)
         self._announced = Announced()
-        self._status = Status(
-            spec,
-            self.service,
-            self.feeds,
-            self.peers,
-            self._announced,
-            self.url,
-            str(run_dir),
-            self._open_ledgers,
-            self._logs,
-            ttfts,
-        )
+        parts = (spec, self.service, self.feeds, self.peers, self._announced)
+        self._status = Status(*parts, self.url, str(run_dir), self._open_ledgers, self._logs, ttfts)
+        self._cost_metrics = CostMetrics(self.peers.everyone)
         self._register_collectors(registry)
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._lag = LoopLag(registry)
@@ -156,7 +148,8 @@ class Gateway:
         owned = partial(filter, lambda name: models[name].own is not None, models)
         registry.register(ScalingMetrics(self._announced, owned))
         for collector in (DepartureMetrics, StartMetrics):
-            registry.register(collector(self._announced, lambda: [self.gateway_id, *self.peers.urls]))
+            registry.register(collector(self._announced, self.peers.everyone))
+        registry.register(self._cost_metrics)
         registry.register(self._logs)
 
     def _pages(self, registry: CollectorRegistry) -> list[Route]:
@@ -164,8 +157,10 @@ class Gateway:
         operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, self._apply)
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
         shadow = ShadowPage(self.service, self._announced, self._exchange).route()
+        costs = CostPages(self.service, lambda: self._directory).routes()
         traffic = TrafficPage(self._traffic.store, self.service, self.peers).route()
-        return [*OwnPages(self.service, self._status).routes(), *operators.routes(), *orders.routes(), shadow, traffic]
+        own = OwnPages(self.service, self._status).routes()
+        return [*own, *operators.routes(), *orders.routes(), shadow, traffic, *costs]
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""
@@ -186,6 +181,7 @@ class Gateway:
             asyncio.create_task(work)
             for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run(), count)
         ]
+        self._tasks += [asyncio.create_task(one.run(directory)) for one in (self._costs, self._cost_metrics)]
 
     async def stop(self) -> None:
         """Not ready from now on; hands its models over; lets running requests end for gateway.drain_s, then ends them;
@@ -219,6 +215,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.service.closing.flush()
         self._closed.flush()
+        await self._costs.close()
         self._journal.close()
         await asyncio.to_thread(self._traffic.flush)
         await self._session.close()
@@ -304,6 +301,7 @@ class Gateway:
         for name, owner_tracker in self._owner_trackers.items():
             owner_tracker.reported(owners.get(name))
             owner_tracker.dispatcher.losses.died(listing.lost, now)
+        self._costs.died(listing.lost)
 
     def _take_over(self, spec_json: str | None) -> None:
         """Applies the spec that the directory has. A directory that restarted has lost it, and gets it again."""

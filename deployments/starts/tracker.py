@@ -85,6 +85,11 @@ class StartTracker:
         while len(self._asked[model]) > awaited:
             self._asked[model].pop()
 
+    def asked_unix_s(self, replica_id: str) -> float:
+        """When a replica that starts was asked for; 0 where it does not start."""
+        running = self._running.get(replica_id)
+        return 0.0 if running is None else running.asked_unix_s
+
     def report(self, report: StartReport, now: float) -> bool:
         """A replica starts. Whether that is news: it is in another phase than before, or has fetched on for a while."""
         before = self._running.get(report.replica_id)

@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -59,6 +59,10 @@ class Closing:
             self._close(ledger.attempt_id)
         else:
             self._ended[ledger.attempt_id] = time.monotonic()
+
+    def running(self) -> Iterable[Ledger]:
+        """Those whose answer has not ended."""
+        return (ledger for key, ledger in self._open.items() if key not in self._ended)
 
     def sweep(self, now: float) -> None:
         """Hands on those that have waited long enough. Called a few times a second."""
@@ -139,6 +143,7 @@ class Recent:
     def add(self, ledger: Ledger) -> None:
         """Keeps a ledger whose metrics are counted (its gaps between tokens are dropped). Of an id used twice the last
         use is kept."""
+        ledger.pieces = 0 if ledger.first_byte_s is None else 1 + len(ledger.itl)
         ledger.itl.clear()
         self._ledgers.pop(ledger.request_id, None)
         self._ledgers[ledger.request_id] = ledger

@@ -29,6 +29,10 @@ class Peers:
         own = urlsplit(self.own_url).hostname
         return any(urlsplit(url).hostname == own for url in self.urls.values())
 
+    def everyone(self) -> list[str]:
+        """The ids of all gateways, this one's first."""
+        return [self.gateway_id, *self.urls]
+
     def reported(self, gateways: Iterable[tuple[str, str]]) -> None:
         self.urls = {gateway_id: url for gateway_id, url in gateways if gateway_id != self.gateway_id}
 

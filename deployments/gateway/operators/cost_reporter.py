@@ -1,0 +1,268 @@
+"""What a gateway tells of costs: what each attempt of its requests took, which replicas it hears from, and where its
+requests run now. The directory gets all of it until it has answered (`cell/cost_calls.py`).
+
+Nothing of it is on a request's path but an append of its closed ledger; the rest is done once a second.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cluster.spec import Region
+from deployments.accounting.facts import AttemptUsage, Count, Watched, line_of, ns
+from deployments.accounting.tariffs import tariffs_of
+from deployments.cell.departure import DepartureCause
+from deployments.gateway.feeds import OnEnded, ReplicaFeed
+from deployments.gateway.service import Service
+from deployments.ownership.handover import read_booking
+from deployments.protocol import Finished, ReplicaFacts
+from deployments.telemetry.ledger import Ledger, RequestOutcome, RequestVerdict
+from deployments.telemetry.line_log import LogHealth
+
+log = logging.getLogger("raylane.cost")
+
+TURN_S = 1.0
+WATCH_TURNS = 5
+"""In each so many turns it is reported who is watched."""
+MAX_BYTES = 32 << 20
+"""What may wait for the directory: some 150,000 requests. Beyond it the oldest facts are lost and counted, and what was
+watched by then is not reported either, so that their time is unattributed."""
+KEPT_S = 30.0
+"""A gateway that dies is given up within so long, by all the others."""
+_BATCH_BYTES = 1 << 20
+_ANSWER_S = 5.0
+_OWN_END = ("deadline", "total", "client_gone", "first_byte_timeout", "between_bytes_timeout", "total_timeout")
+"""Errors of requests that ran until their time was up: their tenants pay for what they had."""
+
+
+class CostReporter:
+    """`home`: the gateway's region. `add` takes each ledger as it is closed, `finished` each end of an exchange that a
+    feed tells of. `service` and `feeds` (of all replicas, by
+    id) are set before the first turn."""
+
+    service: Service
+    feeds: Mapping[str, ReplicaFeed]
+
+    def __init__(self, gateway_id: str, home: Region, health: LogHealth) -> None:
+        self.directory: Any = None
+        self._gateway_id = gateway_id
+        self._closed: deque[Ledger] = deque()
+        self.add = self._closed.append
+        self._home = home
+        self._health = health
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._since_ns = time.time_ns()
+        self._finished: deque[tuple[ReplicaFacts, Finished, int]] = deque(maxlen=100_000)
+        self.finished = self._finished.append
+        self._unclaimed: deque[tuple[int, AttemptUsage]] = deque(maxlen=100_000)
+        self._dead: frozenset[str] = frozenset()
+        self._delivering = asyncio.Lock()
+
+    async def run(self, directory: Any) -> None:
+        """Delivers for ever."""
+        self.directory = directory
+        turn = 0
+        while True:
+            await asyncio.sleep(TURN_S)
+            turn += 1
+            await self._turn(watch=turn % WATCH_TURNS == 0)
+
+    async def close(self) -> None:
+        """Delivers what there is."""
+        if self.directory is not None:
+            await self._turn(watch=True)
+
+    def ended_with(self, then: OnEnded) -> OnEnded:
+        """What feeds call when a replica has ended: up to now it was watched."""
+
+        def ended(facts: ReplicaFacts, cause: DepartureCause, detail: str) -> None:
+            self._watch([facts.replica_id])
+            then(facts, cause, detail)
+
+        return ended
+
+    def died(self, gateway_ids: Iterable[str]) -> None:
+        """Those gateways were given up. What engines counted of late, of any gateway's requests, is reported: of those
+        that lived long enough to do it themselves, their own report counts."""
+        dead = frozenset(gateway_ids)
+        if dead - self._dead:
+            self._sort()
+            self._unclaimed, lines = deque(), [line_of(usage) for _, usage in self._unclaimed]
+            for line in lines:
+                self._add(line)
+        self._dead = dead
+
+    def _sort(self) -> None:
+        """Exchanges that ended: one that an engine dropped is reported if another gateway had it, since that one may be
+        gone; the others are kept for a while."""
+        while self._finished:
+            facts, message, now_ns = self._finished.popleft()
+            tokens = (message.prompt_tokens, message.cached_tokens, message.output_tokens, message.sequences)
+            tenant = ""
+            if not message.sequences:
+                try:
+                    booking = read_booking(message.booking)
+                except ValueError:
+                    continue
+                if booking.gateway_id == self._gateway_id:
+                    continue
+                tenant, sequences = booking.tenant, max(1, booking.sequences)
+                tokens = booking.prompt_tokens * sequences, 0, 0, sequences
+            times = now_ns - ns(message.wall_s), now_ns
+            usage = AttemptUsage(
+                message.request_id, facts.replica_id, facts.model, tenant, "", *times, Count.CUT, *tokens
+            )
+            if message.sequences:
+                self._unclaimed.append((now_ns, usage))
+            else:
+                self._add(line_of(usage))
+        while self._unclaimed and self._unclaimed[0][0] < time.time_ns() - ns(KEPT_S):
+            self._unclaimed.popleft()
+
+    async def _turn(self, watch: bool) -> None:
+        self._sort()
+        while self._closed:
+            for usage in usages_of(self._closed.popleft()):
+                self._add(line_of(usage))
+        if watch:
+            self._watch(self.feeds)
+        async with self._delivering:
+            while await self._deliver():
+                pass
+
+    def _watch(self, replica_ids: Iterable[str]) -> None:
+        """Tells who was heard, and where requests run, up to now."""
+        now_ns, now = time.time_ns(), time.monotonic()
+        since: dict[str, int] = {}
+        for replica_id in replica_ids:
+            feed = self.feeds.get(replica_id)
+            while feed is not None and feed.heard_s:
+                from_s, to_s = feed.heard_s.popleft()
+                self._watched(now_ns - ns(now - to_s), {replica_id: now_ns - ns(now - from_s)})
+            if feed is not None and feed.heard_since_s is not None:
+                since[replica_id] = now_ns - ns(now - feed.heard_since_s)
+        oldest: dict[str, float] = {}
+        for ledger in self.service.closing.running():
+            if ledger.replica_id is not None and ledger.placed_s is not None and ledger.last_byte_s is None:
+                oldest[ledger.replica_id] = min(ledger.placed_s, oldest.get(ledger.replica_id, ledger.placed_s))
+        held = {one: now_ns - ns(now - placed_s) for one, placed_s in oldest.items() if placed_s < now}
+        self._watched(now_ns, since, held)
+
+    def _watched(self, to_ns: int, since: Mapping[str, int], held: Mapping[str, int] | None = None) -> None:
+        since = {one: max(from_ns, self._since_ns) for one, from_ns in since.items() if to_ns > self._since_ns}
+        if since or held:
+            self._add(line_of(Watched(to_ns, self._gateway_id, since, held or {})))
+
+    def _add(self, line: bytes) -> None:
+        self._waiting.append(line)
+        self._bytes += len(line)
+        lost = 0
+        while self._bytes > MAX_BYTES:
+            self._bytes -= len(self._waiting.popleft())
+            lost += 1
+        if lost:
+            self._health.lost(lost, OSError("the directory has taken no facts for too long"))
+            self._since_ns = time.time_ns()
+
+    async def _deliver(self) -> bool:
+        """Delivers one batch, maybe an empty one. Whether there are more."""
+        batch: list[bytes] = []
+        size = 0
+        for line in self._waiting:
+            if batch and size + len(line) > _BATCH_BYTES:
+                break
+            batch.append(line)
+            size += len(line)
+        if not batch:
+            return False
+        tariffs = tariffs_of(self.service.spec, self._home, time.time_ns())
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                written = await self.directory.cost_facts.remote(b"".join(batch), tariffs)
+        except Exception as error:  # any failure of Ray: they are delivered again
+            log.info("the directory did not take the facts of costs: %r", error)
+            return False
+        if not written:
+            return False
+        for line in batch:
+            if self._waiting and self._waiting[0] is line:  # else it was given up meanwhile
+                self._waiting.popleft()
+                self._bytes -= len(line)
+        self._health.well()
+        return bool(self._waiting)
+
+
+def usages_of(ledger: Ledger) -> Iterator[AttemptUsage]:
+    """What the attempts of a request took: those that broke with their replica, then the one that ended it."""
+    yield from _broken(ledger)
+    to_s = ledger.ended_s if ledger.last_byte_s is None else ledger.last_byte_s
+    if ledger.replica_id is None or ledger.placed_s is None or to_s is None:
+        return
+    done, count = ledger.finished, _count_of(ledger)
+    if count is None:
+        return
+    if count is Count.ENGINE and done is not None:
+        tokens = (done.prompt_tokens, done.cached_tokens, done.output_tokens, done.sequences)
+    else:
+        tokens = _estimate(ledger)
+    times = _unix_ns(ledger, ledger.placed_s), _unix_ns(ledger, to_s)
+    yield _usage(ledger, ledger.attempt_id, ledger.replica_id, times, count, tokens)
+
+
+def _count_of(ledger: Ledger) -> Count | None:
+    """Whose tokens count; None: the engine refused the request, and did nothing for it."""
+    if ledger.finished is not None and ledger.finished.sequences > 0:
+        return Count.ENGINE
+    if ledger.outcome is RequestOutcome.REFUSED:
+        return None
+    if ledger.outcome is RequestOutcome.FAILED and ledger.error not in _OWN_END:
+        return Count.CUT
+    return Count.ESTIMATE
+
+
+def _broken(ledger: Ledger) -> Iterator[AttemptUsage]:
+    """Each attempt whose replica died at it, by the decisions on the request."""
+    begun: tuple[float, str, int] | None = None
+    prompt, _, _, sequences = _estimate(ledger)
+    for decision in ledger.decisions:
+        if decision.verdict is RequestVerdict.PLACED:
+            begun = decision.at_s, str(decision.facts["replica"]), int(str(decision.facts["attempt"]))
+        elif decision.verdict is RequestVerdict.RESUBMITTED and begun is not None:
+            from_s, replica_id, attempt = begun
+            times = _unix_ns(ledger, ledger.arrived_s + from_s), _unix_ns(ledger, ledger.arrived_s + decision.at_s)
+            attempt_id = f"{ledger.attempt_id.rpartition('-')[0]}-{attempt}"
+            yield _usage(ledger, attempt_id, replica_id, times, Count.CUT, (prompt, 0, 0, sequences))
+            begun = None
+
+
+def _estimate(ledger: Ledger) -> tuple[int, int, int, int]:
+    """What the gateway knows of tokens without the engine: the prompt as it was expected, and a token for each piece of
+    a streamed answer (of one that is not streamed, none)."""
+    placed = (one.facts.get("sequences") for one in ledger.decisions if "sequences" in one.facts)
+    sequences = max(1, int(str(next(placed, 1))))
+    output = ledger.pieces if ledger.stream and ledger.status == 200 else 0
+    return ledger.expected_prompt_tokens * sequences, 0, output, sequences
+
+
+def _usage(
+    ledger: Ledger,
+    attempt_id: str,
+    replica_id: str,
+    times: tuple[int, int],
+    count: Count,
+    tokens: tuple[int, int, int, int],
+) -> AttemptUsage:
+    whose = (ledger.model, ledger.tenant, ledger.traffic_class)
+    prompt, cached, output, sequences = tokens
+    return AttemptUsage(
+        attempt_id, replica_id, *whose, times[0], max(times), count, prompt, cached, output, max(1, sequences)
+    )
+
+
+def _unix_ns(ledger: Ledger, at_s: float) -> int:
+    """A moment of the gateway's clock as a time of day."""
+    return ns(ledger.arrived_unix_s + (at_s - ledger.arrived_s))
