@@ -29,6 +29,7 @@ GROUPS = {
         "top": "cli.top:top",
         "why": "cli.why:why",
         "explain": "cli.explain:explain",
+        "cost": "cli.cost:cost",
         "replay": "cli.replay:replay_log",
     },
     "Operate": {

@@ -1,0 +1,117 @@
+"""`raylane cost` on a run directory: what it prints, and how it refuses."""
+
+import csv
+import io
+import json
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from deployments.accounting.bill import HOUR_NS, hour_name
+from deployments.accounting.facts import lines_of
+from deployments.accounting.store import FOLDER, CostFileStore, settled_line
+from tests.deployments.accounting.replicas import BEGIN, ImaginedCell, imagined
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImaginedCell]:
+    """The run directory of a cell that is down: one hour is settled, the others are not."""
+    run_dir, cell = tmp_path_factory.mktemp("cell"), imagined(5, 400)
+    store = CostFileStore(run_dir / FOLDER)
+    for hour_ns in cell.hours:
+        facts = [one for one in cell.facts if hour_ns == BEGIN]
+        store.append(lines_of(facts) or settled_line(BEGIN), hour_ns + 1)
+    store.settle(BEGIN)
+    return run_dir, cell
+
+
+def run(cell: tuple[Path, ImaginedCell], *arguments: str) -> str:
+    result = CliRunner().invoke(app, ["cost", "--run-dir", str(cell[0]), *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["cost", *arguments])
+    assert result.exit_code == 2, result.output
+    return " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("by", ["", "tenant", "hour,class", "tenant,class,model,group,region,hour"])
+def test_json_and_csv_add_up_and_say_the_same(cell: tuple[Path, ImaginedCell], by: str) -> None:
+    record = json.loads(run(cell, "--json", "--by", by))
+    rows = list(csv.DictReader(io.StringIO(run(cell, "--csv", "--by", by))))
+    assert sum(Fraction(row["usd"]) for row in record["rows"]) == Fraction(record["total"]["usd"])
+    assert sum(Decimal(row["usd"]) for row in rows) == Decimal(record["total"]["usd_shown"])
+    assert [row["usd"] for row in rows] == [row["usd_shown"] for row in record["rows"]]
+    assert [row["share"] for row in rows] == [row["share"] for row in record["rows"]]
+    assert sum(int(row["ns"]) for row in rows) == record["total"]["ns"]
+
+
+def test_the_bill_is_that_of_the_replicas(cell: tuple[Path, ImaginedCell]) -> None:
+    """Those of whom the settled hour's facts told."""
+    settled = json.loads(run(cell, "--json", "--until", hour_name(BEGIN + HOUR_NS)))
+    lived = {one.at_ns for one in cell[1].facts if hasattr(one, "group") and hasattr(one, "replica_id")}
+    assert 0 < settled["total"]["ns"] <= HOUR_NS * len(lived)
+    assert settled["basis"]["m@default"].startswith("the scheduler's cost")
+
+
+def test_the_table_has_a_total_and_says_how_work_was_shared(cell: tuple[Path, ImaginedCell]) -> None:
+    text = run(cell)
+    assert "total" in text
+    assert "idle" in text
+    assert "the scheduler's cost" in text
+    assert "$/M in" in text
+
+
+def test_a_time_without_replicas_says_so(cell: tuple[Path, ImaginedCell]) -> None:
+    assert "nothing is known" in run(cell, "--since", "2001-01-01", "--until", "2001-01-02")
+
+
+def test_the_page_stands_alone(cell: tuple[Path, ImaginedCell], tmp_path: Path) -> None:
+    out = tmp_path / "cost.html"
+    run(cell, "--out", str(out))
+    page = out.read_text(encoding="utf-8")
+    assert "default-src 'none'" in page
+    assert "replica-hours" in page
+    assert "nothing is loaded" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--by", "tennant"), "--by 'tennant': unknown; allowed: tenant, class, model, group, region, hour"),
+        (("--by", "tenant,tenant"), "--by 'tenant': appears twice"),
+        (("--since", "yesterday"), "--since 'yesterday': allowed: an hour as 2026-11-23T00"),
+        (("--since", "-3h"), "--since '-3h': allowed"),
+        (("--until", "2026-13-01"), "--until '2026-13-01': allowed"),
+        (("--since", "1h", "--until", "2h"), "allowed: a beginning before the end"),
+        (("--since", "2999-01-01"), "allowed: a beginning before the end, and before now"),
+        (("--csv", "--json"), "--csv, --json: allowed: one of them"),
+        (("--run-dir", "/nowhere"), "--run-dir /nowhere: has no folder 'cost'"),
+        (("--out", "/nowhere/page.html"), "--out /nowhere/page.html"),
+    ],
+)
+def test_other_input_is_refused_by_name(arguments: tuple[str, ...], says: str) -> None:
+    assert says in refused(*arguments)
+
+
+def test_a_machine_without_any_cell_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path))
+    result = CliRunner().invoke(app, ["cost"])
+    assert result.exit_code == 1
+    assert "no cluster is up on this machine, and none has left a bill" in " ".join(result.output.split())
+
+
+def test_the_only_cell_that_was_up_is_read_where_several_are_named(
+    cell: tuple[Path, ImaginedCell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path))
+    (tmp_path / "one").symlink_to(cell[0])
+    assert CliRunner().invoke(app, ["cost", "--json"]).exit_code == 0
+    (tmp_path / "other").symlink_to(cell[0])
+    assert "name one with --run-dir" in refused()
