@@ -3,7 +3,6 @@ time, new facts come out."""
 
 from collections.abc import Collection, Iterable
 
-from cluster.spec.models import DEFAULT_GROUP
 from deployments.accounting.facts import Fact, ReplicaBegun, ReplicaGone, ReplicaReady, ReplicasAlive, Tariff
 
 
@@ -29,16 +28,16 @@ class ReplicaLives:
         """What each hour's file begins with, so that no earlier one is needed."""
         return [*self._tariffs.values(), *self._begun.values(), *self._ready.values()]
 
-    def starting(self, replica_id: str, model: str, at_ns: int, group: str = DEFAULT_GROUP) -> list[Fact]:
+    def starting(self, replica_id: str, model: str, group: str, at_ns: int) -> list[Fact]:
         """It has had its GPUs since `at_ns`."""
         if replica_id in self._begun:
             return []
         fact = self._begun[replica_id] = ReplicaBegun(at_ns, replica_id, model, group)
         return [fact]
 
-    def serving(self, replica_id: str, model: str, at_ns: int, group: str = DEFAULT_GROUP) -> list[Fact]:
+    def serving(self, replica_id: str, model: str, group: str, at_ns: int) -> list[Fact]:
         """It serves. Of one that is not known, nothing before is."""
-        facts = self.starting(replica_id, model, at_ns, group)
+        facts = self.starting(replica_id, model, group, at_ns)
         if replica_id in self._ready:
             return facts
         fact = self._ready[replica_id] = ReplicaReady(at_ns, replica_id)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
+from cluster.spec.models import DEFAULT_GROUP, model_of
 from deployments.accounting.bill import Bill
 from deployments.accounting.facts import Fact, Tariff, line_of, lines_of, ns
 from deployments.accounting.lives import ReplicaLives
@@ -55,7 +56,7 @@ class CostCalls(StartCalls):
 
     async def started(self, report: StartReport) -> None:
         self._began(report)
-        self._write(self._lives.serving(report.replica_id, report.model, time.time_ns()))
+        self._write(self._lives.serving(report.replica_id, *_model_and_group(report), time.time_ns()))
         await super().started(report)
 
     async def cost_facts(self, lines: bytes, tariffs: Collection[Tariff]) -> bool:
@@ -90,7 +91,7 @@ class CostCalls(StartCalls):
         """It has its GPUs since its process began, or since it was asked for: Ray keeps processes ready, so that one
         may be older."""
         since_s = max(self._starts.asked_unix_s(report.replica_id), time.time() - report.elapsed_s)
-        self._write(self._lives.starting(report.replica_id, report.model, ns(since_s)))
+        self._write(self._lives.starting(report.replica_id, *_model_and_group(report), ns(since_s)))
 
     def _vacate(self, replica_id: str, at_unix_s: float) -> None:
         """It has ended, if it is a replica."""
@@ -101,7 +102,7 @@ class CostCalls(StartCalls):
         assert self._cost_files is not None
         now_ns = time.time_ns()
         for facts in self._registered():
-            self._write(self._lives.serving(facts.replica_id, facts.model, now_ns))
+            self._write(self._lives.serving(facts.replica_id, facts.model, facts.group, now_ns))
         running = {start.replica_id for start in self._starts.starts().running}
         self._write(self._lives.stopped(running, now_ns))
         self._cost_files.append(line_of(self._lives.alive(now_ns)), now_ns, self._carried)
@@ -128,3 +129,8 @@ class CostCalls(StartCalls):
 
     def _carried(self) -> bytes:
         return lines_of(self._lives.carried())
+
+
+def _model_and_group(report: StartReport) -> tuple[str, str]:
+    """A start is that of a model's group (`Model.group_key`)."""
+    return model_of(report.model), report.model.partition("@")[2] or DEFAULT_GROUP

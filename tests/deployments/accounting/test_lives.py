@@ -19,10 +19,10 @@ TARIFF = Tariff(1, "m", "default", "here", "h100", 1, Fraction(3), "", 2_048, 4.
 
 def test_a_life_from_start_to_end() -> None:
     lives = ReplicaLives()
-    assert lives.starting("r", "m", 5) == [ReplicaBegun(5, "r", "m")]
-    assert lives.starting("r", "m", 7) == []
-    assert lives.serving("r", "m", 9) == [ReplicaReady(9, "r")]
-    assert lives.serving("r", "m", 11) == []
+    assert lives.starting("r", "m", "default", 5) == [ReplicaBegun(5, "r", "m")]
+    assert lives.starting("r", "m", "default", 7) == []
+    assert lives.serving("r", "m", "default", 9) == [ReplicaReady(9, "r")]
+    assert lives.serving("r", "m", "default", 11) == []
     assert lives.alive(12) == ReplicasAlive(12, ("r",))
     assert lives.gone("r", 13) == [ReplicaGone(13, "r")]
     assert lives.gone("r", 14) == []
@@ -30,26 +30,26 @@ def test_a_life_from_start_to_end() -> None:
 
 
 def test_one_that_serves_and_was_not_known_begins_then() -> None:
-    assert ReplicaLives().serving("r", "m", 9) == [ReplicaBegun(9, "r", "m"), ReplicaReady(9, "r")]
+    assert ReplicaLives().serving("r", "m", "default", 9) == [ReplicaBegun(9, "r", "m"), ReplicaReady(9, "r")]
 
 
 def test_starts_that_were_stopped_have_ended() -> None:
     lives = ReplicaLives()
     for name in ("a", "b", "c"):
-        lives.starting(name, "m", 5)
-    lives.serving("c", "m", 6)
+        lives.starting(name, "m", "default", 5)
+    lives.serving("c", "m", "default", 6)
     assert lives.stopped({"a"}, 9) == [ReplicaGone(9, "b")]
 
 
 def test_another_directory_goes_on_with_what_the_last_one_knew() -> None:
     lives = ReplicaLives()
     lives.priced([TARIFF])
-    lives.starting("a", "m", 5)
-    lives.serving("b", "m", 6)
+    lives.starting("a", "m", "default", 5)
+    lives.serving("b", "m", "default", 6)
     lines = lines_of(lives.carried()).splitlines()
     again = ReplicaLives(map(fact_in, lines))
     assert again.carried() == lives.carried()
-    assert again.serving("a", "m", 9) == [ReplicaReady(9, "a")]
+    assert again.serving("a", "m", "default", 9) == [ReplicaReady(9, "a")]
 
 
 def test_the_same_price_again_is_no_news() -> None:
