@@ -1,0 +1,297 @@
+"""What a cell knows of its peers: their last digests, how old these are by its own clock, what it has handed over that
+no digest counts yet, and how far each peer is believed.
+
+A digest is the answer to a question of this cell. Its age counts from the question, so that a digest that was delayed
+on the way is as old as it is, whatever any clock says. A question names this cell's epoch, which is never issued twice:
+what was recorded before a restart answers no open question.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deployments.peering.digest import Digest, ModelDigest, Question, Received
+from deployments.peering.reasons import DigestRefusal, HopRefusal, StayReason
+from deployments.peering.rules import PeeringPolicy
+from deployments.peering.trust import PeerTrust
+from deployments.scheduling.learned_state import PrefixIndex
+
+_QUESTIONS = 16
+"""Open questions of a peer that are remembered: at one a second, a peer that takes longer is of no use."""
+_HOPS = 4_096
+"""Numbers of hand-overs from a peer that are remembered, to find a replayed one. What is older counts as replayed."""
+_CHUNKS = 65_536
+"""Hashes of prompts that are remembered of each peer: some 4 million tokens, and 25 MB."""
+_RTT_WEIGHT = 0.2
+_FIRST_RTT_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a request takes of a replica: tokens to prefill, KV blocks (in tokens), sequences."""
+
+    prefill_tokens: int
+    kv_tokens: int
+    sequences: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PeerView:
+    """A peer at one moment, for requests of one model in one lane.
+
+    `barred`: why nothing goes there, whatever the request; where it is `NO_DIGEST`, `SPEC` or `NO_REPLICA_THERE`,
+    most of the rest is not known. `weight` (0 to 1) is how fresh and how trusted its word is. `wait_s` is the 95th
+    percentile of the wait there, with what was sent and is not seen yet and what its word has been wrong by. `room` is
+    what this cell may still send: its part of what is free below `max_load`, and what it sent that has ended since,
+    without what it sent that is not seen yet. `marks` are those of its spec.
+    """
+
+    cell: str
+    barred: StayReason | None = None
+    age_s: float = math.inf
+    weight: float = 0.0
+    rtt_s: float = _FIRST_RTT_S
+    wait_s: float = math.inf
+    room_sequences: float = 0.0
+    room_kv_tokens: float = 0.0
+    prefill_tokens_per_s: float = 0.0
+    usd_per_mtok: float | None = None
+    cached_tokens: int = 0
+    marks: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    request_id: str
+    model: str
+    load: Footprint
+    expected_s: float
+    sent_s: float
+
+
+class Peer:
+    """One peer."""
+
+    def __init__(self) -> None:
+        self.digest: Digest | None = None
+        self.asked_s = -math.inf
+        """When the question was asked that the digest answers."""
+        self.rtt_s: float | None = None
+        self.rejected_s = -math.inf
+        self.hops_epoch = 0
+        self.hops_max = 0
+        self.trust: dict[str, PeerTrust] = {}
+        self.unseen: dict[int, _Sent] = {}
+        """Hand-overs that no digest counts yet, by number."""
+        self.seen: dict[int, _Sent] = {}
+        """Those that the last digest counts, and that have not ended."""
+        self.freed: dict[int, _Sent] = {}
+        """Those that the last digest counts, and that have ended since."""
+        self.received_s: dict[str, float] = {}
+        """When it last handed over a request of a model to this cell."""
+        self._asked: deque[tuple[int, float]] = deque(maxlen=_QUESTIONS)
+        self._hops: set[int] = set()
+
+    def ask(self, number: int, now: float) -> None:
+        self._asked.append((number, now))
+
+    def answered(self, number: int) -> float | None:
+        """When that question was asked. What was asked before it is not waited for any more."""
+        if not any(asked == number for asked, _ in self._asked):
+            return None
+        while True:
+            asked, asked_s = self._asked.popleft()
+            if asked == number:
+                return asked_s
+
+    def take_hop(self, epoch: int, number: int) -> bool:
+        """A hand-over of that number came. False for one that came before."""
+        if epoch < self.hops_epoch:
+            return False
+        if epoch > self.hops_epoch:
+            self.hops_epoch, self.hops_max = epoch, 0
+            self._hops.clear()
+        if number in self._hops or number <= self.hops_max - _HOPS:
+            return False
+        self._hops.add(number)
+        self.hops_max = max(self.hops_max, number)
+        if len(self._hops) > 2 * _HOPS:
+            self._hops = {one for one in self._hops if one > self.hops_max - _HOPS}
+        return True
+
+    def trust_in(self, model: str) -> PeerTrust:
+        trust = self.trust.get(model)
+        if trust is None:
+            trust = self.trust[model] = PeerTrust()
+        return trust
+
+
+class KnownPeers:
+    """Of one cell under one epoch. `now` is the cell's own monotonic clock, in seconds."""
+
+    def __init__(self, cell: str, epoch: int, others: frozenset[str], policy: PeeringPolicy) -> None:
+        self.cell = cell
+        self.epoch = epoch
+        self.policy = policy
+        self.by_cell = {name: Peer() for name in sorted(others - {cell})}
+        self._prefixes = PrefixIndex()
+        self._number = 0
+
+    def ask(self, cell: str, now: float) -> Question:
+        """A question to a peer goes out."""
+        self._number += 1
+        self.by_cell[cell].ask(self._number, now)
+        return Question(self.epoch, self._number)
+
+    def heard(self, digest: Digest, now: float) -> DigestRefusal | None:
+        """A digest came in. None: it is taken over."""
+        peer = self.by_cell.get(digest.cell)
+        if peer is None:
+            return DigestRefusal.UNKNOWN_CELL
+        known = peer.digest
+        if known is not None and digest.epoch < known.epoch:
+            return DigestRefusal.OLD_EPOCH
+        if known is not None and digest.epoch == known.epoch and digest.sequence <= known.sequence:
+            return DigestRefusal.OLD_SEQUENCE
+        if not digest.is_possible:
+            return DigestRefusal.BAD_VALUE
+        asked_s = peer.answered(digest.answers.number) if digest.answers.epoch == self.epoch else None
+        if asked_s is None:
+            return DigestRefusal.NO_ANSWER
+        if known is not None and digest.epoch > known.epoch:
+            peer.unseen.clear()  # the peer has restarted, and knows of none of them
+            peer.seen.clear()
+            self._prefixes.forget(digest.cell)
+        peer.digest, peer.asked_s = digest, asked_s
+        rtt_s = now - asked_s
+        peer.rtt_s = rtt_s if peer.rtt_s is None else peer.rtt_s + _RTT_WEIGHT * (rtt_s - peer.rtt_s)
+        seen = max((one.number for one in digest.received if one[:2] == (self.cell, self.epoch)), default=0)
+        peer.freed.clear()
+        for number in [number for number in peer.unseen if number <= seen]:
+            peer.seen[number] = peer.unseen.pop(number)
+        return None
+
+    def unreachable(self, cell: str) -> None:
+        """The connection to a peer broke: nothing more goes there before it has answered a question again."""
+        self.by_cell[cell].asked_s = -math.inf
+
+    def sent(self, cell: str, request_id: str, model: str, load: Footprint, expected_s: float, now: float) -> int:
+        """A request is handed over; its first token is expected within `expected_s`. Returns the hand-over's number."""
+        self._number += 1
+        self.by_cell[cell].unseen[self._number] = _Sent(request_id, model, load, expected_s, now)
+        return self._number
+
+    def kept_prefix(self, cell: str, prefix: tuple[int, ...]) -> None:
+        """The peer runs a prompt with that prefix, and will have it cached."""
+        self._prefixes.add(prefix, cell, _CHUNKS)
+
+    def ended(self, cell: str, number: int) -> None:
+        """A hand-over ended, or never arrived: it takes no room of the peer any more."""
+        peer = self.by_cell[cell]
+        peer.unseen.pop(number, None)
+        if number in peer.seen:
+            peer.freed[number] = peer.seen.pop(number)
+
+    def first_token(self, cell: str, model: str, expected_s: float, waited_s: float, now: float) -> None:
+        """The first token of a request that was handed over came `waited_s` after it had been sent."""
+        self.by_cell[cell].trust_in(model).observe(expected_s, waited_s, now)
+
+    def rejected(self, cell: str, model: str, number: int, refusal: HopRefusal, now: float) -> None:
+        """The peer did not take a request. If it has no room, nothing more goes there before its next digest."""
+        self.ended(cell, number)
+        if refusal in (HopRefusal.LATE, HopRefusal.LOADED, HopRefusal.REJECTED):
+            peer = self.by_cell[cell]
+            peer.rejected_s = now
+            peer.trust_in(model).rejected(now)
+
+    def took(self, cell: str, model: str, epoch: int, number: int, now: float) -> bool:
+        """A peer hands a request over to this cell. False: a hand-over of that number has come before."""
+        peer = self.by_cell.get(cell)
+        if peer is None or not peer.take_hop(epoch, number):
+            return False
+        peer.received_s[model] = now
+        return True
+
+    @property
+    def received(self) -> tuple[Received, ...]:
+        """What has come from each peer, for this cell's own digest."""
+        return tuple(
+            Received(cell, peer.hops_epoch, peer.hops_max) for cell, peer in self.by_cell.items() if peer.hops_max
+        )
+
+    def views(
+        self, model: str, lane: str, now: float, prefix: tuple[int, ...] = (), chunk_tokens: int = 0
+    ) -> tuple[PeerView, ...]:
+        """All peers at this moment, for a request of that model and lane."""
+        return tuple(self._view(cell, model, lane, now, prefix, chunk_tokens) for cell in self.by_cell)
+
+    def _spare(self, maximum: int, free: int) -> float:
+        """What is free below `max_load`: the rest is for the peer's own clients."""
+        return max(0.0, free - (1.0 - self.policy.max_load) * maximum)
+
+    def _rivals(self, cell: str, model: str, now: float) -> int:
+        """Peers that see the same room of a cell at the same moment, and may use it: those that hand over at present,
+        and those of which nothing is known."""
+        rivals = 0
+        for other, peer in self.by_cell.items():
+            if other != cell and peer.digest is not None:
+                stated = peer.digest.model(model)
+                fresh = now - peer.asked_s <= self.policy.max_age_s
+                rivals += not fresh or (stated is not None and stated.hands_over)
+            elif other != cell:
+                rivals += 1
+        return rivals
+
+    def _view(
+        self, cell: str, model: str, lane: str, now: float, prefix: tuple[int, ...], chunk_tokens: int
+    ) -> PeerView:
+        peer, policy = self.by_cell[cell], self.policy
+        age_s = now - peer.asked_s
+        if peer.digest is None or age_s > policy.max_age_s:
+            return PeerView(cell, StayReason.NO_DIGEST)
+        stated = peer.digest.model(model)
+        if stated is None:
+            return PeerView(cell, StayReason.SPEC)
+        wait = stated.lane(lane)
+        if stated.replicas == 0 or stated.prefill_tokens_per_s == 0:
+            return PeerView(cell, StayReason.NO_REPLICA_THERE, marks=peer.digest.marks)
+        if wait is None:
+            return PeerView(cell, StayReason.NO_DIGEST)
+        barred = None
+        if stated.hands_over or now - peer.received_s.get(model, -math.inf) < policy.quiet_s:
+            barred = StayReason.QUIET
+        elif peer.asked_s <= peer.rejected_s:
+            barred = StayReason.LOADED
+        trust, unseen, freed = peer.trust_in(model), _sum(peer.unseen, model), _sum(peer.freed, model)
+        trusted = trust.at(now)
+        fresh = 0.5 ** (max(0.0, age_s - policy.digest_period_s) / policy.half_life_s)
+        share = 1.0 / (1 + self._rivals(cell, model, now))
+        return PeerView(
+            cell,
+            barred,
+            age_s,
+            fresh * trusted,
+            _FIRST_RTT_S if peer.rtt_s is None else peer.rtt_s,
+            wait.p95_s + unseen.prefill_tokens / stated.prefill_tokens_per_s + (1.0 - trusted) * trust.excess_s,
+            share * self._spare(stated.max_sequences, stated.free_sequences) + freed.sequences - unseen.sequences,
+            share * self._spare(stated.max_kv_tokens, stated.free_kv_tokens) + freed.kv_tokens - unseen.kv_tokens,
+            _prefill_rate(stated),
+            stated.usd_per_mtok,
+            self._prefixes.known(prefix, cell) * chunk_tokens,
+            peer.digest.marks,
+        )
+
+
+def _sum(hand_overs: Mapping[int, _Sent], model: str) -> Footprint:
+    loads = [sent.load for sent in hand_overs.values() if sent.model == model]
+    return Footprint(
+        sum(load.prefill_tokens for load in loads),
+        sum(load.kv_tokens for load in loads),
+        sum(load.sequences for load in loads),
+    )
+
+
+def _prefill_rate(stated: ModelDigest) -> float:
+    """Of one replica: a prompt is prefilled by one."""
+    return stated.prefill_tokens_per_s / stated.replicas

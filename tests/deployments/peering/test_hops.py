@@ -1,0 +1,102 @@
+"""Who has a request that is handed over: each way ends it once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.peering import HandedOver, HopAct, Hops, HopState
+
+
+def make_hops() -> Hops:
+    hops = Hops()
+    hops.offer("r", HandedOver("us", 1, 1.0, 0.0))
+    return hops
+
+
+def test_the_peer_takes_answers_and_ends_it() -> None:
+    hops = make_hops()
+    assert hops.taken("r", 1) is HopAct.LEAVE_LANE
+    assert hops.taken("r", 1) is HopAct.NOTHING
+    assert hops.left_home("r") is HopAct.NOTHING
+    assert hops.first_byte("r", 1) is HopAct.NOTHING
+    assert hops.finished("r", 1) is HopAct.END
+    assert hops.finished("r", 1) is HopAct.NOTHING
+    assert hops.spent("r")
+
+
+def test_a_byte_before_the_yes_is_a_yes() -> None:
+    hops = make_hops()
+    assert hops.first_byte("r", 1) is HopAct.LEAVE_LANE
+    hop = hops.get("r")
+    assert hop is not None
+    assert hop.state is HopState.ANSWERING
+    assert hops.taken("r", 1) is HopAct.NOTHING
+
+
+def test_home_is_first() -> None:
+    hops = make_hops()
+    assert hops.left_home("r") is HopAct.CANCEL_THERE
+    assert hops.taken("r", 1) is HopAct.CANCEL_THERE
+    assert hops.first_byte("r", 1) is HopAct.CANCEL_THERE
+    assert hops.finished("r", 1) is HopAct.NOTHING
+
+
+def test_a_rejection_leaves_it_at_home_and_is_not_asked_for_again() -> None:
+    hops = make_hops()
+    assert hops.rejected("r", 1) is HopAct.NOTHING
+    assert hops.get("r") is None
+    assert hops.tried("r") == {"us"}
+    hops.offer("r", HandedOver("ap", 2, 1.0, 0.0))
+    assert hops.rejected("r", 1) is HopAct.NOTHING, "late, of the first offer"
+    assert hops.taken("r", 2) is HopAct.LEAVE_LANE
+
+
+def test_a_broken_link() -> None:
+    hops = make_hops()
+    assert hops.broke("r", 1) is HopAct.CANCEL_THERE, "it waits at home"
+    hops = make_hops()
+    hops.taken("r", 1)
+    assert hops.broke("r", 1) is HopAct.SUBMIT_AGAIN
+    with pytest.raises(ValueError, match="one hop, and one offer at a time"):
+        hops.offer("r", HandedOver("ap", 2, 1.0, 0.0))
+    hops = make_hops()
+    hops.first_byte("r", 1)
+    assert hops.broke("r", 1) is HopAct.END_WITH_ERROR
+    assert hops.broke("r", 1) is HopAct.NOTHING
+
+
+def test_a_client_that_leaves() -> None:
+    hops = make_hops()
+    assert hops.client_left("r") is HopAct.CANCEL_THERE
+    assert hops.client_left("r") is HopAct.NOTHING
+    hops.forget("r")
+    assert not hops.spent("r")
+    assert len(hops) == 0
+
+
+EVENTS = ("taken", "rejected", "first_byte", "finished", "broke", "left_home", "client_left")
+
+
+@given(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from((1, 2)))))
+def test_any_order_of_words_ends_it_once(events: list[tuple[str, int]]) -> None:
+    """Home has it, or the peer, or it is over: an act never says two of them."""
+    hops = make_hops()
+    has = {"home", "offered"}
+    for event, number in events:
+        by_number = event not in ("left_home", "client_left")
+        act = getattr(hops, event)("r", number) if by_number else getattr(hops, event)("r")
+        if act is HopAct.LEAVE_LANE:
+            assert has == {"home", "offered"}
+            has = {"peer"}
+        elif act is HopAct.SUBMIT_AGAIN:
+            assert has == {"peer"}
+            has = {"home"}
+        elif act in (HopAct.END, HopAct.END_WITH_ERROR):
+            assert has in ({"peer"}, {"home", "offered"})
+            has = set()
+        elif hops.get("r") is None and has == {"home", "offered"}:
+            has = {"home"}
+        elif hops.get("r") is None and has == {"peer"}:
+            assert event == "client_left"
+            has = set()
+    assert (hops.get("r") is not None) is (has & {"peer", "offered"} != set())
