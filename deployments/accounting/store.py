@@ -162,8 +162,13 @@ class CostFileStore:
         if self._file is None or self._hour_ns != hour_ns or not self._file.is_at(path):
             self._leave()
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._file, self._hour_ns = WholeLines(path), hour_ns
-            self._file.add(carried())
+            file = WholeLines(path)
+            try:
+                file.add(carried())
+            except OSError:
+                file.close()
+                raise
+            self._file, self._hour_ns = file, hour_ns
         return self._file
 
     def _leave(self) -> None:

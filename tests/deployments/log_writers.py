@@ -12,6 +12,18 @@ from autoscaling.forecast.history import read_history
 from autoscaling.log.reader import log_files
 from autoscaling.log.reader import replay as replay_scaling
 from autoscaling.serve.live_forecaster import LiveForecaster
+from deployments.accounting.bill import HOUR_NS
+from deployments.accounting.facts import (
+    NS,
+    AttemptUsage,
+    Count,
+    Fact,
+    ReplicaBegun,
+    ReplicaReady,
+    Tariff,
+    lines_of,
+)
+from deployments.accounting.store import CostFileStore
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import MemberKind, Ready
 from deployments.cell.epoch_file import EpochFile
@@ -28,6 +40,7 @@ from deployments.telemetry.line_log import LogHealth, Logs
 from deployments.traffic.counts import Period
 from deployments.traffic.recorder import TrafficRecorder
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.deployments.accounting.replicas import BEGIN, PRICE
 from tests.deployments.scheduling.world import POLICY, make_request
 
 LINES = 12
@@ -302,6 +315,46 @@ class Traffic:
         pass
 
 
+class Costs:
+    """The directory's facts of bills; gateways deliver again what could not be written."""
+
+    raises = False
+
+    def __init__(self, folder: Path) -> None:
+        self.store = CostFileStore(folder / "cost")
+        self.carried: list[Fact] = [
+            Tariff(BEGIN, "m", "default", "here", "h100", 1, PRICE, "", 512, 4.0),
+            ReplicaBegun(BEGIN, "r", "m"),
+            ReplicaReady(BEGIN, "r"),
+        ]
+        self.waiting: list[AttemptUsage] = []
+        self.written = 0
+
+    def write(self) -> None:
+        times = BEGIN + self.written * NS, BEGIN + (self.written + 1) * NS
+        for part in range(20):
+            name = f"{self.written}-{part}"
+            self.waiting.append(AttemptUsage(name, "r", "m", "a", "chat", *times, Count.ENGINE, 100, 0, 10))
+        self.written += 1
+        if self.store.append(lines_of(self.waiting), times[1], lambda: lines_of(self.carried)):
+            self.waiting.clear()
+        self.store.keep_lives(lines_of(self.carried))
+
+    def failing(self) -> bool:
+        return self.store.health.error is not None
+
+    def check(self, gaps: bool) -> None:
+        bill = CostFileStore(self.store.folder).bill(until_ns=BEGIN + HOUR_NS)
+        assert (bill.unread, self.store.health.lost_lines) == (0, 0)
+        assert sum(line.amounts.requests for line in bill.lines) == 20 * (self.written - self.removed)
+        assert self.store.lives() == self.carried
+
+    removed = 0
+
+    def close(self) -> None:
+        pass
+
+
 WRITERS: dict[str, Callable[[Path], Writer]] = {
     "decisions": Decisions,
     "scaling": Scaling,
@@ -314,5 +367,6 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "gateways": Gateways,  # type: ignore[dict-item]
     "departure_tracker": DeparturesOnDisk,
     "traffic": Traffic,
+    "costs": Costs,
 }
 """Every file that a gateway, a replica, the directory or the controller goes on writing to."""

@@ -15,7 +15,7 @@ import pytest
 from deployments.engine.start_clock import announced
 from deployments.ownership import decision_log
 from deployments.starts.phases import Phase
-from tests.deployments.log_writers import LINES, WRITERS, Arrivals, Controls, Epochs, Traffic, Writer
+from tests.deployments.log_writers import LINES, WRITERS, Arrivals, Controls, Costs, Epochs, Traffic, Writer
 from tests.small_disk import SmallDisk, small_disk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +44,7 @@ USERS = {
     "deployments/cell/gateways_file.py": ("gateways",),
     "deployments/cell/lifecycle_log.py": ("departure_tracker",),
     "deployments/traffic/store.py": ("traffic",),
+    "deployments/accounting/store.py": ("costs",),
 }
 """Where they are written."""
 BY_COMMANDS = {"deployments/telemetry/published_error.py", "deployments/engine_model/cost_file.py"}
@@ -106,6 +107,8 @@ def test_a_folder_that_is_removed_is_made_again(name: str, tmp_path: Path) -> No
         writer.write()
     if isinstance(writer, Traffic):
         writer.removed = 60
+    if isinstance(writer, Costs):
+        writer.removed = 3
     writer.close()
     writer.check(gaps=name == "scaling")  # of the others' files it is the first that there is
 

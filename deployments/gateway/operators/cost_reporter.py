@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 from cluster.spec import Region
@@ -32,6 +32,7 @@ MAX_BYTES = 32 << 20
 watched by then is not reported either, so that their time is unattributed."""
 KEPT_S = 30.0
 """A gateway that dies is given up within so long, by all the others."""
+_SLICE, _PAUSE_S = 20, 0.002
 _BATCH_BYTES = 1 << 20
 _ANSWER_S = 5.0
 _OWN_END = ("deadline", "total", "client_gone", "first_byte_timeout", "between_bytes_timeout", "total_timeout")
@@ -58,7 +59,8 @@ class CostReporter:
         self._since_ns = time.time_ns()
         self._finished: deque[tuple[ReplicaFacts, Finished, int]] = deque(maxlen=100_000)
         self.finished = self._finished.append
-        self._unclaimed: deque[tuple[int, AttemptUsage]] = deque(maxlen=100_000)
+        self._unclaimed: deque[tuple[ReplicaFacts, Finished, int]] = deque(maxlen=100_000)
+        self._orphans: deque[tuple[ReplicaFacts, Finished, int]] = deque(maxlen=100_000)
         self._dead: frozenset[str] = frozenset()
         self._delivering = asyncio.Lock()
 
@@ -90,49 +92,47 @@ class CostReporter:
         that lived long enough to do it themselves, their own report counts."""
         dead = frozenset(gateway_ids)
         if dead - self._dead:
-            self._sort()
-            self._unclaimed, lines = deque(), [line_of(usage) for _, usage in self._unclaimed]
-            for line in lines:
-                self._add(line)
+            self._orphans.extend(self._unclaimed)
+            self._unclaimed.clear()
         self._dead = dead
 
-    def _sort(self) -> None:
-        """Exchanges that ended: one that an engine dropped is reported if another gateway had it, since that one may be
-        gone; the others are kept for a while."""
-        while self._finished:
-            facts, message, now_ns = self._finished.popleft()
-            tokens = (message.prompt_tokens, message.cached_tokens, message.output_tokens, message.sequences)
-            tenant = ""
-            if not message.sequences:
-                try:
-                    booking = read_booking(message.booking)
-                except ValueError:
-                    continue
-                if booking.gateway_id == self._gateway_id:
-                    continue
-                tenant, sequences = booking.tenant, max(1, booking.sequences)
-                tokens = booking.prompt_tokens * sequences, 0, 0, sequences
-            times = now_ns - ns(message.wall_s), now_ns
-            usage = AttemptUsage(
-                message.request_id, facts.replica_id, facts.model, tenant, "", *times, Count.CUT, *tokens
-            )
-            if message.sequences:
-                self._unclaimed.append((now_ns, usage))
-            else:
-                self._add(line_of(usage))
-        while self._unclaimed and self._unclaimed[0][0] < time.time_ns() - ns(KEPT_S):
-            self._unclaimed.popleft()
-
     async def _turn(self, watch: bool) -> None:
-        self._sort()
-        while self._closed:
-            for usage in usages_of(self._closed.popleft()):
-                self._add(line_of(usage))
+        async for usage in _in_slices(self._usages()):
+            self._add(line_of(usage))
         if watch:
             self._watch(self.feeds)
         async with self._delivering:
             while await self._deliver():
                 pass
+
+    def _usages(self) -> Iterator[AttemptUsage]:
+        """What has ended: own requests; those of other gateways that engines dropped, which may be gone; and those of
+        dead ones. What engines have counted is kept for a while."""
+        while self._closed:
+            yield from usages_of(self._closed.popleft())
+        while self._finished:
+            ended = self._finished.popleft()
+            if ended[1].sequences:
+                self._unclaimed.append(ended)
+            elif (usage := self._dropped(*ended)) is not None:
+                yield usage
+        while self._unclaimed and self._unclaimed[0][2] < time.time_ns() - ns(KEPT_S):
+            self._unclaimed.popleft()
+        while self._orphans:
+            facts, message, now_ns = self._orphans.popleft()
+            tokens = (message.prompt_tokens, message.cached_tokens, message.output_tokens, message.sequences)
+            yield _cut(facts, message, now_ns, "", tokens)
+
+    def _dropped(self, facts: ReplicaFacts, message: Finished, now_ns: int) -> AttemptUsage | None:
+        """A request of another gateway that an engine ended without statistics."""
+        try:
+            booking = read_booking(message.booking)
+        except ValueError:
+            return None
+        if booking.gateway_id == self._gateway_id:
+            return None
+        sequences = max(1, booking.sequences)
+        return _cut(facts, message, now_ns, booking.tenant, (booking.prompt_tokens * sequences, 0, 0, sequences))
 
     def _watch(self, replica_ids: Iterable[str]) -> None:
         """Tells who was heard, and where requests run, up to now."""
@@ -194,6 +194,21 @@ class CostReporter:
                 self._bytes -= len(line)
         self._health.well()
         return bool(self._waiting)
+
+
+async def _in_slices(usages: Iterator[AttemptUsage]) -> AsyncIterator[AttemptUsage]:
+    """A few at a time: a second's requests at once would hold up those that run."""
+    for number, usage in enumerate(usages, 1):
+        yield usage
+        if number % _SLICE == 0:
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _cut(
+    facts: ReplicaFacts, message: Finished, now_ns: int, tenant: str, tokens: tuple[int, int, int, int]
+) -> AttemptUsage:
+    times = now_ns - ns(message.wall_s), now_ns
+    return AttemptUsage(message.request_id, facts.replica_id, facts.model, tenant, "", *times, Count.CUT, *tokens)
 
 
 def usages_of(ledger: Ledger) -> Iterator[AttemptUsage]:
