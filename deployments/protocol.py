@@ -110,6 +110,11 @@ class ReplicaFacts:
     kv_tokens: int
     group: str = DEFAULT_GROUP
 
+    @property
+    def group_key(self) -> str:
+        """As `Model.group_key`."""
+        return self.model if self.group == DEFAULT_GROUP else f"{self.model}@{self.group}"
+
 
 @dataclass(frozen=True, slots=True)
 class Hello:

@@ -12,7 +12,8 @@ log = logging.getLogger("raylane.scaling")
 
 
 class ModelFacts:
-    """Raises ValueError if the first spec has no such model or region, or no usable settings."""
+    """`model`: by its `Model.group_key`; `groups`: all groups of the model in the region, this one among them. Raises
+    ValueError if the first spec has no such model or region, or no usable settings."""
 
     def __init__(self, spec_json: str, model: str, region: str) -> None:
         self.bad = False
@@ -20,6 +21,7 @@ class ModelFacts:
         self._names = (model, region)
         self._json: str | None = spec_json
         self.spec, self.model, self.region, self.setup = self._read(spec_json)
+        self.groups = self._groups()
 
     def follow(self, spec_json: str | None) -> bool:
         """Takes the directory's spec (None: none was applied) and returns whether anything has changed."""
@@ -28,11 +30,15 @@ class ModelFacts:
         self._json = spec_json
         try:
             self.spec, self.model, self.region, self.setup = self._read(spec_json)
+            self.groups = self._groups()
         except ValueError as error:  # of pydantic, or of a policy's settings
             log.error("the spec in force cannot be followed for model %s: %s", self._names[0], error)
             self.bad = True
             return False
         return True
+
+    def _groups(self) -> tuple[Model, ...]:
+        return self.spec.groups_of(self.spec.model(self.model.name), self.region)
 
     def _read(self, spec_json: str) -> tuple[ClusterSpec, Model, Region, ScalingSetup]:
         spec = ClusterSpec.model_validate(json.loads(spec_json))
@@ -49,6 +55,6 @@ class ModelFacts:
         try:
             return setup_of(spec, model, region)
         except CostFileError as error:  # a policy can do without
-            log.error("model %s is scaled without its costs: %s", model.name, error)
+            log.error("model %s is scaled without its costs: %s", model.group_key, error)
             self.bad = True
             return setup_of(spec, model, region, read_costs=False)

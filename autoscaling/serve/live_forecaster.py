@@ -20,7 +20,7 @@ log = logging.getLogger("raylane.scaling")
 
 def forecaster_of(facts: ModelFacts, folder: Path) -> Forecaster:
     """Follows the spec in force; `folder` is that of the logs."""
-    return LiveForecaster(facts, folder / f"{log_name(facts.model.name)}.arrivals.json")
+    return LiveForecaster(facts, folder / f"{log_name(facts.model.group_key)}.arrivals.json")
 
 
 class LiveForecaster:
@@ -61,7 +61,7 @@ class LiveForecaster:
             self._reported = seasonal.failures
             log.error(
                 "the forecast of model %s failed (%d failures so far): %s",
-                self._facts.model.name,
+                self._facts.model.group_key,
                 seasonal.failures,
                 seasonal.error,
             )
@@ -81,7 +81,7 @@ class LiveForecaster:
                 self._kept_until = until
             except OSError as error:
                 log.warning(
-                    "arrivals at model %s cannot be written to %s: %s", self._facts.model.name, self._path, error
+                    "arrivals at model %s cannot be written to %s: %s", self._facts.model.group_key, self._path, error
                 )
 
 

@@ -19,8 +19,8 @@ from autoscaling.serve.worker import ScalingTask, start_worker
 
 
 class ServePolicy:
-    """The policy of one model. `spec`: JSON with at least that model and its region; `run_dir`: for the decision
-    log."""
+    """The policy of one model or one group of it, by its `Model.group_key`. `spec`: JSON with at least that model and
+    its region; `run_dir`: for the decision log."""
 
     def __init__(self, spec: str, model: str, region: str, run_dir: str) -> None:
         self._handover = Handover()

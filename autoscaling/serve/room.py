@@ -29,8 +29,8 @@ class Node:
 def schedulable(
     spec: ClusterSpec, model: Model, region: Region, nodes: Iterable[Node], replicas: Iterable[ReplicaFacts]
 ) -> int | None:
-    """The maximum number of replicas of `model` that can run beside those of other models; None if neither the pool nor
-    Ray limits it."""
+    """The maximum number of replicas of `model` (a view, if it has groups) that can run beside those of other models
+    and groups; None if neither the pool nor Ray limits it."""
     pool = spec.pool_of(model, region)
     known = [
         number
@@ -53,8 +53,8 @@ def nodes_with_room(
     free = {node.node_id: dict(node.total) for node in nodes}
     if not free:
         return None
-    models = {one.name: one for one in spec.models}
-    there = {one.replica_id: (one.model, one.node_id) for one in replicas}
+    models = {view.group_key: view for view in spec.views_in(region)}
+    there = {one.replica_id: (one.group_key, one.node_id) for one in replicas}
     there |= {one.replica_id: (one.model, one.node_id) for one in starting}
     for name, node_id in there.values():
         if name in models and node_id in free:
@@ -81,10 +81,10 @@ def _by_nodes(
     }
     if len(able) < pool.nodes:
         return None
-    models = {one.name: one for one in spec.models}
+    models = {view.group_key: view for view in spec.views_in(region)}
     for facts in replicas:
-        other, free = models.get(facts.model), able.get(facts.node_id)
-        if facts.model != model.name and other is not None and free is not None:
+        other, free = models.get(facts.group_key), able.get(facts.node_id)
+        if facts.group_key != model.group_key and other is not None and free is not None:
             for name, amount in needs(other, spec.pool_of(other, region)).items():
                 free[name] = free.get(name, 0.0) - amount
     return sum(_fits(need, free) for free in able.values())

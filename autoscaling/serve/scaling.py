@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from autoscaling.log.writer import ScalingLog
 from autoscaling.policies.backlog.replicas import StartUps
 from autoscaling.scaler.autoscaler import Pace
 from autoscaling.scaler.decision import Limit, ScalingDecision
+from autoscaling.scaler.groups import GroupDemand
 from autoscaling.serve.cell import CellClient
 from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
@@ -28,7 +29,8 @@ from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import NextStart, PastStart, Signals, next_start, signals_from, unseen
 from cluster.spec import ClusterSpec
 from deployments.cell.control import Control
-from deployments.cell.scaling_state import ScalingState
+from deployments.cell.scaling_facts import ScalingFacts
+from deployments.cell.scaling_state import ScalingState, ScalingSummary
 from deployments.scheduling.replica import ReplicaStatus
 
 
@@ -103,7 +105,9 @@ _STANDING_S = 30.0
 
 
 class ModelScaling:
-    """After a restart of the controller, decisions up to ten minutes old are continued from the log."""
+    """Of one model, or of one of its groups, which then sees only what it is to carry (`scaler/groups.py`).
+
+    After a restart of the controller, decisions up to ten minutes old are continued from the log."""
 
     def __init__(
         self,
@@ -124,6 +128,8 @@ class ModelScaling:
         self._restored = known is not None
         if known is not None:
             self._clock = ScalingClock(known.ns, known.unix_ns)
+        self._demand = GroupDemand(facts.model.group, int(time.time()))
+        self._overflow = facts.setup.overflow()
         self._log = ScalingLog(folder, model, region)
         self._starts = StartUps(facts.setup.replica_profile.start_up_s)
         self._foreign = self._pair.scaler.foreign_writes
@@ -160,7 +166,12 @@ class ModelScaling:
         seen = signals.age_s <= self._pair.scaler.bounds.stale_s
         self._pace.decided(ns / 1e9, self._facts.setup.period_s if seen else 0.0, decision.requested, controls)
         self._write(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
-        self._cell.publish(self._state(signals, decision))
+        overflow = self._overflow.decided(signals, decision) if self._is_group else 0.0
+        self._cell.publish(replace(self._state(signals, decision), overflow=overflow))
+
+    @property
+    def _is_group(self) -> bool:
+        return len(self._facts.groups) > 1
 
     def close(self) -> None:
         self._log.close()
@@ -180,8 +191,9 @@ class ModelScaling:
         if listing is not None and (self._facts.follow(listing.spec_json) or self._restored):
             self._restored = False
             self._pair.configure(self._facts.setup, ns / 1e9)
+            self._overflow = self._facts.setup.overflow()
             self._log.configured()
-            log.info("model %s now scales by %s", self._facts.model.name, self._pair.choice.name)
+            log.info("model %s now scales by %s", self._facts.model.group_key, self._pair.choice.name)
             return True
         return self._facts.bad is not bad
 
@@ -189,6 +201,8 @@ class ModelScaling:
         scaling_facts, facts, listing = self._cell.scaling_facts, self._facts, self._cell.listing
         if scaling_facts is None:
             return unseen(ns / 1e9, unix_ns / 1e9, applied)
+        if self._is_group:
+            scaling_facts = self._own_part(scaling_facts)
         replicas = () if listing is None else listing.replicas
         room = schedulable(facts.spec, facts.model, facts.region, self._cell.nodes, replicas)
         if room is not None:  # what runs can run, whatever the sums say
@@ -202,6 +216,14 @@ class ModelScaling:
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)
         return signals
+
+    def _own_part(self, scaling_facts: ScalingFacts) -> ScalingFacts:
+        """What the group is to carry of it, as the other groups have reported."""
+        summary = ScalingSummary() if self._cell.listing is None else self._cell.listing.scaling
+        states = {view.group: summary.of(view.group_key) for view in self._facts.groups}
+        overflow = {group: state.overflow for group, state in states.items() if state is not None}
+        snapshot, epoch = self._demand.of(scaling_facts.snapshot, scaling_facts.epoch, overflow)
+        return replace(scaling_facts, snapshot=snapshot, epoch=epoch)
 
     def _next_start(self) -> NextStart | None:
         """What the start of the next replica should take, by those before it and by where there is room."""
@@ -217,7 +239,7 @@ class ModelScaling:
 
     def _controls(self, unix_ns: int) -> tuple[Control, ...]:
         listing = self._cell.listing
-        return () if listing is None else listing.orders.of(self._facts.model.name, unix_ns / 1e9)
+        return () if listing is None else listing.orders.of(self._facts.model.group_key, unix_ns / 1e9)
 
     def _state(self, signals: Signals, decision: ScalingDecision) -> ScalingState:
         if signals.age_s <= self._pair.scaler.bounds.stale_s:
@@ -267,10 +289,10 @@ class ModelScaling:
     def _revert(self) -> None:
         """Makes the spec say what is already done: the promoted policy is the shadow again."""
         assert self._pair.reverted is not None
-        reverted, name = self._pair.reverted, self._facts.model.name
+        reverted, name = self._pair.reverted, self._facts.model.group_key
         try:
             spec = ClusterSpec.model_validate_json(self._cell.spec())
-            if choices_of(spec, spec.model(name))[0] == reverted.policy:  # else somebody has changed it already
+            if choices_of(spec, spec.view(name))[0] == reverted.policy:  # else somebody has changed it already
                 self._cell.roll_back(f"SLOs were missed {reverted.burn:.1f} times as fast as the SLO allows")
                 log.warning("model %s: the promotion of policy %s is rolled back", name, reverted.policy.name)
         except (OSError, ValueError) as error:

@@ -22,7 +22,8 @@ _RETRY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ScalingTask:
-    """`spec_json`: empty in a deployed cell, whose gateways tell the directory the spec."""
+    """`spec_json`: empty in a deployed cell, whose gateways tell the directory the spec. `model`: a
+    `Model.group_key`."""
 
     spec_json: str
     model: str

@@ -14,14 +14,15 @@ _PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """One decision on one model's replicas, at `at_unix_s` (time of day).
+    """One decision on the replicas of one model or group (`model`: a `Model.group_key`), at `at_unix_s` (time of day).
 
     `requested` were asked for after all limits, for `reason` (`scaler/decision.py`); `applied` is what the platform was
     asked for before, `ready` how many of them take work, `starting` how many are not there yet, or are on their way out
     by an operator's order; the rest is cordoned or unresponsive. `start_up_eta_s`: in how many seconds, from
     `at_unix_s`, the next replica that starts should be ready; None: none starts, or nobody knows. `alarms`: what is
     wrong, by kinds of a closed set. `shadow`: what a second policy would have done, in its own words. `scheduled`: the
-    entry of `replicas.schedule` that bounds the number now.
+    entry of `replicas.schedule` that bounds the number now. `overflow`: of a group, the share of its demand that it
+    cannot carry, which the next group of its lanes is to carry.
     """
 
     model: str
@@ -35,6 +36,7 @@ class ScalingState:
     alarms: tuple[str, ...] = ()
     shadow: Mapping[str, Any] = field(default_factory=dict)
     scheduled: str | None = None
+    overflow: float = 0.0
 
     @property
     def ready_unix_s(self) -> float | None:
@@ -50,7 +52,7 @@ class ScalingState:
 
     def _reported(self) -> tuple[Any, ...]:
         counts = (self.requested, self.applied, self.ready, self.starting)
-        return (*counts, self.reason, self.alarms, dict(self.shadow), self.scheduled)
+        return (*counts, self.reason, self.alarms, dict(self.shadow), self.scheduled, self.overflow)
 
 
 @dataclass(frozen=True, slots=True)
