@@ -15,7 +15,7 @@ from cli.console import console, errors, fail, seconds_of, shown_span
 from cli.gateway import AsJson, Url, Why, ask, base_url, order, send_spec
 from cluster.spec import SpecError, load_spec
 
-Model = Annotated[str, typer.Argument(help="The model's name, as in the spec.")]
+Model = Annotated[str, typer.Argument(help="The model's name, as in the spec; of a group: MODEL@GROUP.")]
 Replicas = Annotated[int, typer.Argument(min=0, help="The number of replicas.")]
 Span = Annotated[str, typer.Option("--for", help="How long: 90s, 30m, 2h, 1d; at most 7d.")]
 _KEY_BYTES = 32

@@ -15,16 +15,17 @@ from cli.gateway import AsJson, Url, Why, ask, base_url, order
 shadow = typer.Typer(
     help="Compare a second scaling policy with the active one; promote it, or roll back.", no_args_is_help=True
 )
-Model = Annotated[str, typer.Argument(help="The model's name, as in the spec.")]
+Model = Annotated[str, typer.Argument(help="The model's name, as in the spec; of a group: MODEL@GROUP.")]
 
 
 @shadow.command()
 def report(model: Model, url: Url = None, as_json: AsJson = False) -> None:
     """Compare the active policy with its shadow on the traffic since both have been running."""
     answer = ask(base_url(url), "/raylane/status")
-    found = next((one for one in answer["models"] if one["name"] == model), None)
+    views = {key: one for part in answer["models"] for key, one in _views(part)}
+    found = views.get(model)
     if found is None:
-        fail(f"model {model!r}: not served here; allowed: {', '.join(one['name'] for one in answer['models'])}", code=2)
+        fail(f"model {model!r}: not served here; allowed: {', '.join(views)}", code=2)
     standing = (found["scaling"] or {}).get("shadow")
     if not standing:
         fail(
@@ -58,6 +59,11 @@ def _exchange(model: str, kind: str, why: str, url: str | None) -> None:
     )
     console.print("This lasts until the next `raylane apply`. To keep it, add this to the model in the spec:")
     console.print(escape(yaml.safe_dump({"autoscaling": answer["autoscaling"]}, sort_keys=False)))
+
+
+def _views(model: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """What scales by itself: the model, or each of its groups."""
+    return [(one["model"], one) for one in model.get("groups", ())] or [(model["name"], model)]
 
 
 def _show(model: str, standing: dict[str, Any]) -> None:

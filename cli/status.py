@@ -146,14 +146,24 @@ def _model(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableTy
     owner = (
         f"owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else "owned by no gateway now"
     )
-    lines = [
-        f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}",
-        owner,
-        scaling_line(model),
-        controls_line(model),
-    ]
+    lines = [f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}", owner]
+    for group in model.get("groups", ()):
+        lines += [_group_line(group), scaling_line(group), controls_line(group)]
+    if not model.get("groups"):
+        lines += [scaling_line(model), controls_line(model)]
     lines += [*failing_lines(model), *starting_lines(model, names), *query_of_death_lines(model)]
     return [*(line for line in lines if line), _waiting_table(model), _endings_table(model), *_replicas(model, names)]
+
+
+def _group_line(group: dict[str, Any]) -> str:
+    """What a group of several does, and what it leaves to the next one."""
+    speed = "" if group["tokens_per_s"] is None else f", {group['tokens_per_s']:.0f} booked tokens/s"
+    overflow = (group["scaling"] or {}).get("overflow") or 0.0
+    left = f", [yellow]{overflow:.0%} of its demand is left to the next group[/]" if overflow else ""
+    return (
+        f"[bold]group {escape(group['name'])}[/]: {group['ready']}/{group['desired_replicas']} replicas, "
+        f"{group['leases']} leases, {group['finished']} finished{speed}{left}"
+    )
 
 
 def query_of_death_lines(model: dict[str, Any]) -> list[str]:
@@ -197,7 +207,9 @@ def _endings_table(model: dict[str, Any]) -> Table:
 
 
 def _replicas(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableType]:
-    table = plain_table("replica", "state", "leases", "in engine", "queued there", "KV used", "booked", left=2)
+    several = bool(model.get("groups"))
+    columns = ("leases", "in engine", "queued there", "KV used", "booked")
+    table = plain_table("replica", *(["group"] if several else []), "state", *columns, left=2 + several)
     notes = []
     for replica in model["replicas"]:
         colour = {"ready": "green", "draining": "yellow", "cordoned": "yellow"}.get(replica["state"], "red")
@@ -205,6 +217,7 @@ def _replicas(model: dict[str, Any], names: Mapping[str, str]) -> list[Renderabl
         name = escape(names[replica["replica_id"]])
         table.add_row(
             name,
+            *([escape(replica["group"])] if several else []),
             f"[{colour}]{replica['state']}[/]",
             str(replica["leases"]),
             _shown(replica["engine_running"]),

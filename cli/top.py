@@ -55,7 +55,17 @@ def _model(model: dict[str, Any], before: float | None) -> list[RenderableType]:
         rates += f", {(model['placed'] - before) / _REFRESH_S:.0f} placed/s"
     if model["tokens_per_s"]:
         rates += f", {model['tokens_per_s']:.0f} booked tokens/s"
-    return [f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}", rates, _waits(model), *_refusals(model)]
+    groups = [_group_line(group) for group in model.get("groups", ())]
+    head = f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}"
+    return [head, rates, *groups, _waits(model), *_refusals(model)]
+
+
+def _group_line(group: dict[str, Any]) -> str:
+    speed = "" if group["tokens_per_s"] is None else f", {group['tokens_per_s']:.0f} booked tokens/s"
+    return (
+        f"group {escape(group['name'])}: {group['ready']}/{group['desired_replicas']} replicas, {group['leases']} "
+        f"leases{speed}"
+    )
 
 
 def _waits(model: dict[str, Any]) -> Table:

@@ -295,21 +295,24 @@ def _unique(where: str, names: Iterable[str]) -> None:
 _POLICY = tuple(PolicySpec.model_fields)
 
 
-def exchanged(spec: ClusterSpec, model: str) -> ClusterSpec:
-    """The spec with both policies of that model in each other's place. Raises ValueError where it is unknown, or has no
-    shadow.
-
-    A model that follows the cluster's section gets one of its own by this, since the other models were not asked.
-    """
-    found = spec.model(model)
+def exchanged(spec: ClusterSpec, group_key: str) -> ClusterSpec:
+    """The spec with both policies of that model or group in each other's place. Raises ValueError where it is unknown,
+    or has no shadow. One that follows a wider section gets one of its own by this: the others were not asked."""
+    found = spec.view(group_key)
     section = spec.autoscaling_of(found)
     if section.shadow is None:
         raise ValueError(
-            f"model {model!r} has no shadow; needed: autoscaling.shadow, a second policy that runs beside the active "
-            "one"
+            f"model {group_key!r} has no shadow; needed: autoscaling.shadow, a second policy that runs beside the "
+            "active one"
         )
     fields: dict[str, Any] = section.model_dump()
     active = {name: fields[name] for name in _POLICY}
     changed = Autoscaling.model_validate({**fields, **fields["shadow"], "shadow": active})
-    models = tuple(one.model_copy(update={"autoscaling": changed}) if one is found else one for one in spec.models)
+    models = tuple(_scaled_by(one, found, changed) if one.name == found.name else one for one in spec.models)
     return ClusterSpec.model_validate(spec.model_copy(update={"models": models}).model_dump())
+
+
+def _scaled_by(model: Model, view: Model, section: Autoscaling) -> Model:
+    own = {"autoscaling": section}
+    groups = tuple(one.model_copy(update=own) if one.name == view.group else one for one in model.groups)
+    return model.model_copy(update={"groups": groups} if groups else own)

@@ -34,9 +34,9 @@ class Promotion:
         return Promotion(self.over, self.policy)
 
 
-def standing(spec: ClusterSpec, model: str) -> Promotion | None:
-    """As the spec has it; None for a model without a shadow. Raises ValueError where the model is unknown."""
-    section = spec.autoscaling_of(spec.model(model))
+def standing(spec: ClusterSpec, group_key: str) -> Promotion | None:
+    """As the spec has it; None for a model or group without a shadow. Raises ValueError where it is unknown."""
+    section = spec.autoscaling_of(spec.view(group_key))
     return None if section.shadow is None else Promotion(_words(section), _words(section.shadow))
 
 

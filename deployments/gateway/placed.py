@@ -117,7 +117,7 @@ async def run_leased(
         placement = await _placement(dispatcher, request, flow)
         ledger.attempts, ledger.attempt_id = placement.lease.attempt, placement.lease.attempt_id
         ledger.replica_id, ledger.pick = placement.replica_id, placement.reason.value
-        note_placement(ledger, placement)
+        note_placement(ledger, placement, dispatcher.replicas.group_of(placement.replica_id))
         shared.closing.open(ledger)
         try:
             with shared.broken_exchanges.watching(placement.lease, flow):
@@ -183,7 +183,8 @@ def note_admission(ledger: Ledger, request: Request, admission: Admission) -> No
     )
 
 
-def note_placement(ledger: Ledger, placement: Placement) -> None:
+def note_placement(ledger: Ledger, placement: Placement, group: str | None) -> None:
+    """`group`: of the replica; None: its model has only one."""
     now, lease = time.monotonic(), placement.lease
     if placement.promoted and not ledger.promoted:
         ledger.promoted = True
@@ -193,6 +194,7 @@ def note_placement(ledger: Ledger, placement: Placement) -> None:
         placement.reason.value,
         now,
         replica=placement.replica_id,
+        **({} if group is None else {"group": group}),
         attempt=lease.attempt,
         waited_s=round(placement.waited_s, 6),
         booked_prefill_tokens=lease.prefill_tokens,

@@ -1,6 +1,7 @@
 """The replicas of one model as this gateway sees them, by its own feeds: which there are, and which take requests
 now."""
 
+from cluster.spec import DEFAULT_GROUP
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import SchedulerContract
 
@@ -37,6 +38,11 @@ class Replicas:
         """The longest sequence that it takes, in tokens; 0 when it is unknown here or was lost."""
         facts = self._facts.get(replica_id)
         return 0 if facts is None else facts.max_model_len
+
+    def group_of(self, replica_id: str) -> str | None:
+        """Its group; None where its model has only one, or it is unknown here."""
+        facts = self._facts.get(replica_id)
+        return None if facts is None or facts.group == DEFAULT_GROUP else facts.group
 
     def ready_in_turn(self) -> list[ReplicaFacts]:
         """The open ones for work that needs no lease (tokenising), each time another one first."""

@@ -190,11 +190,12 @@ class ScalingMetrics(Collector):
         )
         for model in sorted(owned):
             cordoned.add_metric((model,), len(orders.cordoned(model)))
-            for control in self._announced.controls_of(model):
-                number.add_metric((model, control.kind.value), control.replicas)
-                until.add_metric((model, control.kind.value), control.until_unix_s)
+        for key in sorted({key for key, _ in orders.controls if model_of(key) in owned}):
+            for control in self._announced.controls_of(key):
+                number.add_metric((key, control.kind.value), control.replicas)
+                until.add_metric((key, control.kind.value), control.until_unix_s)
         for model, kind, count in orders.acts:
-            if model in owned:
+            if model_of(model) in owned:
                 acts.add_metric((model, kind.value), count)
         return number, until, cordoned, acts
 

@@ -44,7 +44,8 @@ class OrderForm(Section):
 
 
 class ControlForm(OrderForm):
-    """A hold (no fewer than so many `replicas`) or a pin (exactly so many) of a model, for so many seconds."""
+    """A hold (no fewer than so many `replicas`) or a pin (exactly so many) of a model, or of a group (`MODEL@GROUP`),
+    for so many seconds."""
 
     model: Named
     kind: Literal["hold", "pin"]
@@ -252,12 +253,13 @@ class OrderPages:
                 ErrorCode.NO_DIRECTORY, f"the directory did not accept the command, so it has no effect: {error!r}"
             ) from error
 
-    def _model(self, name: str) -> Model:
-        dispatcher = self._service.dispatchers.get(name)
-        if dispatcher is None:
-            message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._service.dispatchers)}"
+    def _model(self, group_key: str) -> Model:
+        """The view that an order names: a model, or where it has several groups, one of these."""
+        views = {view.group_key: view for name in self._service.dispatchers for view in self._service.views_of(name)}
+        if group_key not in views:
+            message = f"model = {shown(group_key)}: not served here; allowed: {', '.join(views)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
-        return self._service.spec.model(name)
+        return views[group_key]
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("POST",)) -> Route:
         return Route(path, OwnPage(handler, self._service, methods))

@@ -74,7 +74,7 @@ class ShadowPage:
                 ErrorCode.SPEC_CHANGED, "the spec was changed at the same time, so nothing was done; try again"
             )
         spec = done.spec
-        section = spec.autoscaling_of(spec.model(form.model))
+        section = spec.autoscaling_of(spec.view(form.model))
         assert section.shadow is not None
         reported = {"policy": section.policy, **section.model_dump(exclude_defaults=True)}
         return JSONResponse(

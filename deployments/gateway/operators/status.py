@@ -16,6 +16,7 @@ from deployments.gateway.operators.peers import Peers, merged
 from deployments.gateway.service import Service
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.scheduling import ReplicaStats, Snapshot, Suspicion
+from deployments.scheduling.replica import ReplicaStatus
 from deployments.starts.start import GIVEN_UP_AFTER
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import RecentTtfts
@@ -123,13 +124,14 @@ class Status:
 
     def _model(self, name: str, dispatcher: Dispatcher) -> dict[str, Any]:
         snapshot = dispatcher.snapshot()
-        scaling = self._announced.scaling_of(name)
+        scaling, views = self._announced.scaling_of(name), self._service.views_of(name)
         requests, percentiles = self._ttfts.quantiles(name, _PERCENTILES)
         return {
             "name": name,
             "engine": dispatcher.model.engine,
-            "desired_replicas": sum(self._desired(view) for view in self._service.views_of(name)),
-            "scaling": None if scaling is None else shown_scaling(scaling, self._overdue_s(name)),
+            "desired_replicas": sum(self._desired(view) for view in views),
+            "scaling": None if scaling is None else shown_scaling(scaling, self._overdue_s(views[0])),
+            **({"groups": [self._group(view, snapshot) for view in views]} if len(views) > 1 else {}),
             **self._starts(name),
             "controls": [shown_control(control) for control in self._announced.controls_of(name)],
             "ttft": {"requests": requests, "percentiles_s": percentiles},
@@ -138,6 +140,24 @@ class Status:
             "lost_requests": dispatcher.losses.requests,
             "lost_tokens": dispatcher.losses.tokens,
             **(self._model_state(dispatcher, snapshot) if snapshot is not None else {"owner": None}),
+        }
+
+    def _group(self, view: Model, snapshot: Snapshot | None) -> dict[str, Any]:
+        """Of a model with several: its scaling, and what it does. `overflow` (in `scaling`): the share of its demand
+        that the next group is to carry."""
+        key, scaling = view.group_key, self._announced.scaling_of(view.group_key)
+        replicas = () if snapshot is None else tuple(one for one in snapshot.replicas if one.group == view.group)
+        stats = None if snapshot is None else next((one for one in snapshot.groups if one.group == view.group), None)
+        return {
+            "name": view.group,
+            "model": key,
+            "desired_replicas": self._desired(view),
+            "ready": sum(one.status == ReplicaStatus.READY for one in replicas),
+            "leases": sum(one.leases for one in replicas),
+            "tokens_per_s": None if stats is None else stats.tokens_per_s,
+            "finished": 0 if stats is None else stats.finished,
+            "scaling": None if scaling is None else shown_scaling(scaling, self._overdue_s(view)),
+            "controls": [shown_control(control) for control in self._announced.controls_of(key)],
         }
 
     def _desired(self, view: Model) -> int:
@@ -152,9 +172,9 @@ class Status:
             "failing_start": None if failing is None else failing.record(),
         }
 
-    def _overdue_s(self, name: str) -> float | None:
-        spec = self._service.spec
-        return self._announced.scaling.overdue_s(name, spec.autoscaling_of(spec.model(name)).period_s, time.time())
+    def _overdue_s(self, view: Model) -> float | None:
+        period_s = self._service.spec.autoscaling_of(view).period_s
+        return self._announced.scaling.overdue_s(view.group_key, period_s, time.time())
 
     def _model_state(self, dispatcher: Dispatcher, snapshot: Snapshot) -> dict[str, Any]:
         own = dispatcher.own

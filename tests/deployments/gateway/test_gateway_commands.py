@@ -1,6 +1,7 @@
 """The operator's commands as they are typed, against a running gateway."""
 
 import asyncio
+import dataclasses
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ from cli.console import console
 from cli.gateway import operator
 from cli.main import app
 from deployments.cell.scaling_state import ScalingState
+from tests.deployments.gateway.fake_engine import FakeEngine
 from tests.deployments.gateway.rig import SECRET, Rig, until
 from tests.deployments.gateway.test_gateway_orders import SCALED
 
@@ -89,6 +91,49 @@ async def test_cordon_and_drain(make_rig: MakeRig) -> None:
     assert rig.engines[1].drained == ["operator"]
     assert f"{first} drains" in await run(rig, "drain", "node", "--spot")
     assert rig.engines[0].drained == ["spot_notice"]
+
+
+GROUPED = {
+    "name": "demo",
+    "source": "/nowhere",
+    "settings": {"max_model_len": 4_096},
+    "autoscaling": {"policy": "backlog", "shadow": {"policy": "hpa"}},
+    "groups": [
+        {"name": "cheap", "settings": {"max_model_len": 1_024}, "replicas": {"max": 3}},
+        {"name": "dear", "replicas": {"max": 2}},
+    ],
+}
+
+
+async def test_groups_are_shown_and_ordered_by_name(make_rig: MakeRig) -> None:
+    rig = await make_rig(0, models=[GROUPED])
+    for group, context in (("cheap", 1_024), ("dear", 4_096)):
+        engine = FakeEngine()
+        engine.facts = dataclasses.replace(engine.facts, group=group, max_model_len=context)
+        await rig.add(engine)
+    await rig.directory.scaling(ScalingState("demo@cheap", 3, 3, 1, 2, "max_replicas", time.time(), 42.0, overflow=0.4))
+    await until(lambda: rig.gateway._announced.scaling.states)
+    shown = await run(rig, "status", "--once")
+    assert "group cheap: 1/3 replicas, 0 leases, 0 finished, 40% of its demand is left to the next group" in shown
+    assert "autoscaler: 3 requested (max_replicas), 3 applied, 2 starting" in shown
+    assert "group dear: 1/1 replicas" in shown
+    assert "group cheap: 1/3 replicas, 0 leases" in await run(rig, "top", "--once")
+    assert "Model 'demo@dear' has exactly 2 replicas" in await run(rig, "pin", "demo@dear", 2, "--for", "1h")
+    await until(lambda: rig.gateway._announced.orders.controls)
+    assert "pinned at 2 for another" in await run(rig, "status", "--once")
+    assert rig.gateway._announced.orders.of("demo@cheap", time.time()) == ()
+    refused = await run(rig, "pin", "demo", 1, "--for", "1h", code=1)
+    assert "model = 'demo': not served here; allowed: demo@cheap, demo@dear" in refused
+    assert "replicas = 3: allowed: at most 2" in await run(rig, "pin", "demo@dear", 3, "--for", "1h", code=1)
+    assert "now scales by policy hpa" in await run(rig, "shadow", "promote", "demo@cheap")
+    await until(lambda: rig.service.spec.models[0].groups[0].autoscaling is not None)
+    spec = rig.service.spec
+    assert [spec.autoscaling_of(view).policy for view in spec.views_in()] == ["hpa", "backlog"]
+    async with rig.post("/v1/completions", {"model": "demo", "prompt": [1] * 2_000, "max_tokens": 5}) as response:
+        await response.read()
+        request_id = response.headers["x-request-id"]
+    await rig.settled()
+    assert "group dear" in await run(rig, "why", request_id)
 
 
 async def test_status_shows_the_autoscaler(make_rig: MakeRig) -> None:
