@@ -4,10 +4,8 @@ allowed."""
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from cluster.spec import ClusterSpec, EngineSettings, SpecError, load_spec, parse_section, problem_lines
-from planning.worksheet.sheet import GroupCandidate, Worksheet
+from cluster.spec import ClusterSpec, SpecError, load_spec, parse_section
+from planning.worksheet.sheet import Worksheet
 
 
 class WorksheetError(ValueError):
@@ -60,8 +58,6 @@ def disagreements(sheet: Worksheet, spec: ClusterSpec) -> Iterator[str]:
         yield from _known(f"{where}.regions", candidate.regions or (), regions)
         yield from _known(f"{where}.lanes", candidate.lanes or (), lanes)
         yield from _gpu(f"{where}.gpu", candidate.gpu, spec)
-        if candidate.model in models:
-            yield from _settings(where, candidate, spec)
     for key in ("gpu_prices", "quotas"):
         for number, one in enumerate(getattr(sheet, key)):
             yield from _known(f"{key}.{number}.region", [one.region], regions)
@@ -71,12 +67,6 @@ def disagreements(sheet: Worksheet, spec: ClusterSpec) -> Iterator[str]:
             yield from _known(f"{key}.{number}.model", [one.model], models)
 
 
-def settings_of(candidate: GroupCandidate, spec: ClusterSpec) -> EngineSettings:
-    """The engine settings of a candidate: the model's own, with its replacements. Raises ValidationError."""
-    own = spec.model(candidate.model).settings.model_dump(exclude_unset=True)
-    return EngineSettings.model_validate(own | candidate.settings)
-
-
 def _known(key: str, names: Iterable[str], known: list[str]) -> Iterator[str]:
     for name in names:
         if name not in known:
@@ -84,14 +74,9 @@ def _known(key: str, names: Iterable[str], known: list[str]) -> Iterator[str]:
 
 
 def _gpu(key: str, name: str, spec: ClusterSpec) -> Iterator[str]:
+    if name == "cpu":
+        return
     try:
         spec.hardware.gpu_named(name)
     except ValueError as error:
         yield f"{key} = {name!r}: {error}"
-
-
-def _settings(where: str, candidate: GroupCandidate, spec: ClusterSpec) -> Iterator[str]:
-    try:
-        settings_of(candidate, spec)
-    except ValidationError as error:
-        yield from (f"{where}.settings.{line}" for line in problem_lines(error, EngineSettings))

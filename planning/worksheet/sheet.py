@@ -4,13 +4,14 @@ import zoneinfo
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from cluster.spec import GroupSettings
 from cluster.spec.base import Name, Section, beside_the_spec
 from planning.worksheet.demand import DemandStream, Fraction
 
-GpuName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9-]{1,30}$")]
-"""As in a pool's `accelerator` (`L4`, `H100`)."""
+GpuName = Annotated[str, Field(pattern=r"^(cpu|[A-Z][A-Z0-9-]{1,30})$")]
+"""As in a pool's `accelerator` (`L4`, `H100`, `cpu`)."""
 UsdPerHour = Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)]
 UsdPerMtok = Annotated[float, Field(ge=0.001, le=10_000, allow_inf_nan=False)]
 Source = Annotated[str, Field(max_length=300)]
@@ -54,8 +55,8 @@ class PriceKinds(Section):
 
 
 class GpuPrice(Section):
-    """US dollars a GPU-hour in a region, instead of the shipped tables' and the spec's; `source` says where it comes
-    from, with its date."""
+    """US dollars a GPU-hour (on a CPU: a replica-hour) in a region, instead of the shipped tables' and the spec's;
+    `source` says where it comes from, with its date."""
 
     gpu: GpuName
     region: Name
@@ -82,14 +83,14 @@ class GpuQuota(Section):
 
 
 class GroupCandidate(Section):
-    """A group that might serve a model: a GPU type and engine settings that replace the model's own. `lanes`: the
-    spec's lanes that it may serve (None: all that fit its context). `costs`: its cost file (None: the spec's where that
-    is of the same GPU, else an estimate from data sheets)."""
+    """A group that might serve a model: a GPU type, and those engine settings that are not the model's own. `lanes`:
+    the spec's lanes that it may serve (None: all that fit its context). `costs`: its cost file (None: the spec's where
+    that is of the same GPU, else an estimate from data sheets)."""
 
     name: Name
     model: ModelText
     gpu: GpuName
-    settings: dict[str, JsonValue] = Field(default_factory=dict)
+    settings: GroupSettings = GroupSettings()
     lanes: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     regions: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     costs: str | None = None

@@ -1,0 +1,153 @@
+"""From a worksheet to a checked plan: finds rates, places, simulates, and lowers the rates of groups that miss an SLO
+in the simulation until none does."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from cluster.spec import ClusterSpec
+from planning.capacity.clash import clash, savings
+from planning.capacity.placement import Outcome, place
+from planning.plans.answer import WorksheetPlan, planned_groups
+from planning.plans.check import GroupCheck, checks_of
+from planning.plans.offers import offers_of
+from planning.plans.question import Case, Rates, case_of, question_of, rate_jobs
+from planning.plans.rates import GroupRate, RateOf, estimated_rate, rates_in
+from planning.plans.traffic import streams_of
+from planning.worksheet import Worksheet
+
+_ROUNDS = 4
+_LOWERED = 0.92
+"""What the rates of a group are multiplied by where the simulation of its mix misses an SLO."""
+
+
+class PlanError(ValueError):
+    """A worksheet that nothing can be planned for; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """`gap`: how far from the optimum a placement may be, as a share; `limit_s`: seconds to search for it. `ranged`:
+    simulate with the costs at both ends of their range, too. `explained`: find what limits cost. `shared`: find rates
+    of up to so many replicas that share the requests, which is more exact and takes longer. `workers`: processes."""
+
+    gap: float = 0.02
+    limit_s: float = 60.0
+    ranged: bool = True
+    explained: bool = True
+    shared: int = 1
+    workers: int = 1
+
+
+def case_from(sheet: Worksheet, spec: ClusterSpec) -> Case:
+    """What is asked, read and cut into bands. Raises PlanError, and TraceError for a trace."""
+    offers, rejected = offers_of(sheet, spec)
+    case = case_of(sheet, spec, streams_of(sheet, spec), offers, rejected)
+    for stream in case.streams:
+        if not any(one.model == stream.model for one in offers):
+            reasons = "; ".join(f"{one.group} on {one.gpu}: {one.reason}" for one in rejected)
+            raise PlanError(f"no group can serve {stream.model}: {reasons or 'the spec has none'}")
+    for band in case.bands:
+        if not case.serving(band):
+            raise PlanError(
+                f"{band.name}: no group serves lane {band.lane!r} with {band.longest:,} tokens; needed: a candidate "
+                "whose lanes and max_model_len allow it"
+            )
+    return case
+
+
+def shared_replicas(case: Case, maximum: int) -> dict[tuple[str, str], int]:
+    """By model and group, how many replicas would share the requests of the busiest region and hour, by the equation;
+    at most `maximum`."""
+    found = {}
+    for offer in case.offers:
+        load = 0.0
+        for band in case.bands:
+            if offer not in case.serving(band):
+                continue
+            rate = estimated_rate(offer, band)
+            peak = max(max(rates) for rates in band.demand().values())
+            load += peak / rate if rate else 0.0
+        found[offer.model, offer.group] = max(1, min(maximum, int(load)))
+    return found
+
+
+def planned(
+    case: Case, rates: Rates, utilisation: float, limits: PlanLimits, report: Callable[[str], None]
+) -> WorksheetPlan:
+    """The cheapest placement at those rates; where there is none, with what clashes. Raises PlanError where no price is
+    known."""
+    question = question_of(case, rates, utilisation)
+    if not question.problem.sites:
+        raise PlanError(
+            f"no price is known of {', '.join(question.unpriced) or 'any group'}; needed: gpu_prices in the worksheet, "
+            "or a price in the spec's pools"
+        )
+    report(f"placing {len(question.problem.lanes)} lanes on {len(question.problem.sites)} sites")
+    placement = place(question.problem, gap=limits.gap, limit_s=limits.limit_s)
+    notes = tuple(f"no price is known of {one}: left out" for one in question.unpriced)
+    if placement.outcome in (Outcome.PROVED, Outcome.TIME_LIMIT):
+        groups = planned_groups(case, question, placement, rates)
+        return WorksheetPlan(case, question, placement, rates, utilisation, groups, notes=notes)
+    clashes = clash(question.problem) if placement.outcome is Outcome.INFEASIBLE else ()
+    return WorksheetPlan(case, question, placement, rates, utilisation, (), clashes, notes=notes)
+
+
+def checked_plan(
+    case: Case, rate: RateOf, limits: PlanLimits, report: Callable[[str], None]
+) -> tuple[WorksheetPlan, tuple[GroupCheck, ...]]:
+    """The plan, and what its simulation showed. Raises PlanError."""
+    utilisation = 1 - case.sheet.headroom.spare_share
+    jobs = rate_jobs(case, shared_replicas(case, limits.shared))
+    found = rates_in(list(jobs.values()), rate, limits.workers, report)
+    rates: Rates = dict(zip(jobs, found, strict=True))
+    lowered: dict[tuple[str, str], float] = {}
+    plan = planned(case, rates, utilisation, limits, report)
+    checks: tuple[GroupCheck, ...] = ()
+    for left in reversed(range(_ROUNDS)):
+        if not plan.feasible:
+            break
+        checks = checks_of(plan, limits.ranged, report)
+        missed = {(one.group.offer.model, one.group.offer.group) for one in checks if one.missed}
+        if not missed or not left:
+            break
+        for key in missed:
+            lowered[key] = lowered.get(key, 1.0) * _LOWERED
+        plan = planned(case, _at(rates, lowered), utilisation, limits, report)
+    if plan.feasible and limits.explained:
+        report("what each limit costs")
+        plan = replace(plan, savings=savings(plan.question.problem))
+    notes = (
+        f"{group} of {model}: its rates were lowered by {1 - factor:.0%}, because its mix of requests missed an SLO in "
+        "the simulation"
+        for (model, group), factor in lowered.items()
+    )
+    return replace(plan, notes=(*plan.notes, *notes, *_notes(case))), checks
+
+
+def _at(rates: Rates, lowered: Mapping[tuple[str, str], float]) -> dict[tuple[str, str, str, bool], GroupRate]:
+    found = {}
+    for (model, group, band, far), rate in rates.items():
+        factor = lowered.get((model, group), 1.0)
+        found[model, group, band, far] = replace(
+            rate, per_replica=factor * rate.per_replica, low=factor * rate.low, high=factor * rate.high
+        )
+    return found
+
+
+def _notes(case: Case) -> list[str]:
+    notes = [note for stream in case.streams for note in stream.notes]
+    notes += [
+        f"{name}: {share:.2%} of the requests are longer than any group's context, and are left out"
+        for name, share in case.too_long.items()
+    ]
+    notes += [f"{offer}: {offer.memory}" for offer in case.offers if offer.memory]
+    for stream in case.streams:
+        regions = dict.fromkeys(name for offer in case.offers for name in offer.regions)
+        for origin in stream.rates:
+            unknown = [name for name in regions if case.rtt_s(origin, name) is None]
+            if unknown:
+                notes.append(
+                    f"{origin} to {', '.join(unknown)}: no round trip is known, so that none serves the other's "
+                    "requests; give hardware.links in the spec"
+                )
+    return list(dict.fromkeys(notes))

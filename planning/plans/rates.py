@@ -1,0 +1,159 @@
+"""The highest rate of a group for a band of requests: by the simulator, or by an equation where only a first estimate
+is needed; and how the cost of a request is shared by its prompt and its answer."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from deployments.engine_model.cost_model import Chunk
+from deployments.engine_model.replica_rate import WorkingPoint, best_point
+from planning.capacity.judging import RateBound, RateSlo
+from planning.capacity.rates import RateSearch, cell_of, highest_rate
+from planning.gauntlet.memo import Memo
+from planning.plans.offers import GroupOffer
+from planning.plans.traffic import Band, Lengths2D, workload_of_bands
+
+QUICK = RateSearch(requests=500, max_requests=1_500, seeds=(0, 1), tolerance=0.04)
+"""Rates to about 5 %: the plan is simulated afterwards, and corrected."""
+THOROUGH = RateSearch()
+_SAMPLE = 2_048
+"""Requests of a band's sample that rates are found with."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRate:
+    """Requests/s of one replica, among `replicas` that share the requests. `low` and `high`: with the costs of steps at
+    their ends, where that was looked at. `bound`: what a higher rate breaks. `ttft_s`: the TTFT of the SLO's share of
+    the requests."""
+
+    per_replica: float
+    low: float
+    high: float
+    bound: RateBound
+    ttft_s: float
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RateJob:
+    """The rate of a band on so many replicas of a group, with so many seconds of the TTFT for the network."""
+
+    offer: GroupOffer
+    band: Band
+    replicas: int = 1
+    network_s: float = 0.0
+
+    def __str__(self) -> str:
+        return f"the highest rate of {self.offer} for {self.band.name}{' from other regions' if self.network_s else ''}"
+
+
+RateOf = Callable[[RateJob], GroupRate]
+
+
+def rates_in(jobs: Sequence[RateJob], rate: RateOf, workers: int, report: Callable[[str], None]) -> list[GroupRate]:
+    """The rates of all jobs, on so many processes. `report` gets the job that begins, or that has ended."""
+    if workers <= 1 or len(jobs) <= 1:
+        found = []
+        for job in jobs:
+            report(str(job))
+            found.append(rate(job))
+        return found
+    found = []
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        for job, one in zip(jobs, pool.map(rate, jobs), strict=True):
+            report(str(job))
+            found.append(one)
+    return found
+
+
+class RateSource:
+    """Finds rates with the simulator. `ranged`: with the range that the costs leave. `memo`: a file of earlier
+    results."""
+
+    def __init__(self, search: RateSearch = QUICK, ranged: bool = False, memo: Path | None = None) -> None:
+        self._search, self._ranged, self._path = search, ranged, memo
+        self._memo = Memo(memo)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RateSource, (self._search, self._ranged, self._path)
+
+    def __call__(self, job: RateJob) -> GroupRate:
+        """Raises ValueError for requests that do not fit the KV cache."""
+        offer, band, replicas, network_s = job.offer, job.band, job.replicas, job.network_s
+        stream = band.stream
+        sample, _ = workload_of_bands([(_thinned(band), 1.0, network_s)], float(_SAMPLE), 0)
+        slo = RateSlo(stream.ttft_s - network_s, stream.attainment, stream.itl_s)
+        held = highest_rate(
+            cell_of(offer.spec, offer.view, offer.cost, replicas),
+            offer.step_costs,
+            sample,
+            {stream.traffic_class: slo},
+            search=self._search,
+            costs=offer.cost_range if self._ranged else None,
+            memo=self._memo,
+        )
+        each = (held.per_s / replicas, held.low / replicas, held.high / replicas)
+        return GroupRate(*each, held.bound, held.ttft_s[stream.traffic_class], replicas)
+
+
+def _thinned(band: Band) -> Band:
+    """The same with at most `_SAMPLE` lengths."""
+
+    if len(band.lengths) <= _SAMPLE:
+        return band
+    chosen = np.linspace(0, len(band.lengths) - 1, _SAMPLE).astype(np.int64)
+    lengths = band.lengths
+    return replace(band, lengths=Lengths2D(lengths.prompts[chosen], lengths.cached[chosen], lengths.outputs[chosen]))
+
+
+def working_point_of(offer: GroupOffer, band: Band) -> WorkingPoint | None:
+    """The engine at the highest rate by the equation of `engine_model/replica_rate.py`, within the SLOs but without
+    waits; None where a lone request misses."""
+    outputs = band.lengths.outputs
+    spread = float(outputs.std() / outputs.mean())
+    return best_point(
+        offer.limits,
+        offer.step_costs,
+        band.uncached_tokens,
+        band.output_tokens,
+        band.stream.itl_s,
+        band.stream.ttft_s,
+        spread,
+    )
+
+
+def estimated_rate(offer: GroupOffer, band: Band) -> float:
+    """Requests/s of a replica by the equation; 0: none."""
+    point = working_point_of(offer, band)
+    return 0.0 if point is None else point.requests_per_s
+
+
+def input_share(offer: GroupOffer, band: Band) -> float:
+    """Of the work of a mean request, the share of its prompt. By the step model, as `raylane cost` shares it: a prompt
+    pays for what its chunks add to steps that run anyway, an answer for its equal share of steps of decodes and for
+    the KV cache that it reads."""
+    point, cost = working_point_of(offer, band), offer.step_costs
+    decodes = 0 if point is None else point.decodes
+    prompt, output = max(1, round(band.input_tokens)), band.output_tokens
+    cached = min(prompt - 1, round(band.input_tokens - band.uncached_tokens))
+    kv_tokens = decodes * round(prompt + output / 2)
+    alone_s = cost.step_s((), decodes, kv_tokens, 0) if decodes else 0.0
+    prefill_s = sum(
+        max(0.0, cost.step_s((chunk,), decodes, kv_tokens, last) - alone_s)
+        for chunk, last in _chunks(prompt, cached, max(1, offer.limits.step_tokens - decodes))
+    )
+    batch = max(1, decodes)
+    decode_s = max(0.0, output - 1) * (cost.base_s(batch) / batch + cost.attention.kv_read_s * (prompt + output / 2))
+    return prefill_s / (prefill_s + decode_s) if prefill_s + decode_s else 1.0
+
+
+def _chunks(prompt: int, cached: int, room: int) -> Iterator[tuple[Chunk, int]]:
+    at = cached
+    while at < prompt:
+        tokens = min(room, prompt - at)
+        yield Chunk(tokens, at), int(at + tokens == prompt)
+        at += tokens

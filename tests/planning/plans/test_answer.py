@@ -1,0 +1,198 @@
+"""Plans without a simulator: what they serve, what they cost, and what else could be bought."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.spec import parse_spec
+from planning.capacity.placement import Outcome
+from planning.capacity.problem import PriceKind
+from planning.plans.answer import token_prices
+from planning.plans.as_json import as_json
+from planning.plans.compare import break_even, elsewhere
+from planning.plans.question import question_of
+from planning.plans.rates import input_share
+from planning.plans.result import PlanResult
+from planning.plans.tables import cards, tables
+from planning.plans.write_spec import written_spec
+from tests.planning.plans import small
+
+pytestmark = pytest.mark.whole
+
+
+def test_a_plan_serves_all_demand_within_its_limits(tmp_path: Path) -> None:
+    plan = small.plan(tmp_path)
+    assert plan.placement.outcome in (Outcome.PROVED, Outcome.TIME_LIMIT)
+    for hour in plan.hours:
+        served = sum(rates[hour] for group in plan.groups for rates in group.served.values())
+        assert served == pytest.approx(sum(rates[hour] for rates in plan.case.streams[0].rates.values()))
+        for group in plan.groups:
+            assert group.load(hour) <= 0.9 * group.count(hour) + 1e-6
+            assert 0 <= group.warm(hour, plan.utilisation) <= group.count(hour)
+    for group in plan.groups:
+        longest = {band.name: band.longest for band in plan.case.bands}
+        assert all(longest[band] <= group.offer.context for band, _ in group.served)
+
+
+def test_what_it_costs_adds_up(tmp_path: Path) -> None:
+    plan = small.plan(tmp_path)
+    assert sum(map(plan.usd, plan.hours)) == pytest.approx(plan.placement.cost_usd, rel=1e-4), (
+        "transfers: of the mean request"
+    )
+    (tokens,) = token_prices(plan)
+    inputs = tokens.usd_per_input_mtok * tokens.input_mtok_per_day
+    outputs = tokens.usd_per_output_mtok * tokens.output_mtok_per_day
+    assert inputs + outputs == pytest.approx(tokens.usd_per_day)
+    assert tokens.usd_per_day == pytest.approx(24 * plan.usd_per_hour)
+    requests = 3600 * sum(sum(rates) for rates in plan.case.streams[0].rates.values())
+    assert tokens.output_mtok_per_day == pytest.approx(20 * requests / 1e6)
+    assert plan.gpu_hours_per_day == sum(plan.count(hour) for hour in plan.hours)
+
+
+def test_long_prompts_cost_more_of_their_work(tmp_path: Path) -> None:
+    case = small.case(tmp_path)
+    short, long = sorted(case.bands, key=lambda band: band.input_tokens)
+    for offer in case.serving(long):
+        assert 0 < input_share(offer, short) < input_share(offer, long) < 1
+
+
+def test_residency_keeps_requests_at_home(tmp_path: Path) -> None:
+    stream = small.SHEET["demand"][0] | {"residency": ["eu-central-1"]}
+    plan = small.plan(tmp_path, {"demand": [stream]})
+    assert {group.region for group in plan.groups} == {"eu-central-1"}
+    us = [key for group in plan.groups for key in group.served if key[1] == "us-east-1"]
+    assert us
+    assert all(plan.transfer_usd(hour) > 0 for hour in plan.hours)
+
+
+def test_a_region_that_is_too_far_serves_nothing_of_another(tmp_path: Path) -> None:
+    stream = small.SHEET["demand"][0] | {"slo": {"ttft_ms": 150}}
+    plan = small.plan(tmp_path, {"demand": [stream]})
+    assert all(origin == group.region for group in plan.groups for _, origin in group.served)
+
+
+def test_spot_is_bought_up_to_its_share(tmp_path: Path) -> None:
+    plan = small.plan(tmp_path, {"prices": {"spot": {"max_share": 0.5}}})
+    assert 0 < plan.spot_share <= 0.5
+    for hour in plan.hours:
+        spot = sum(group.replicas.get(PriceKind.SPOT, (0,) * 24)[hour] for group in plan.groups)
+        assert spot <= 0.5 * plan.count(hour)
+
+
+def test_any_region_may_be_lost_at_the_peak(tmp_path: Path) -> None:
+    plan = small.plan(tmp_path, {"survive": {"any_one_region": True}})
+    peak = max(plan.hours, key=lambda hour: sum(r[hour] for r in plan.case.streams[0].rates.values()))
+    for lost in ("us-east-1", "eu-central-1"):
+        left = [group for group in plan.groups if group.region != lost]
+        assert sum(group.count(peak) for group in left) > 0
+    assert plan.usd_per_hour > small.plan(tmp_path).usd_per_hour
+
+
+def test_what_cannot_be_placed_names_what_clashes(tmp_path: Path) -> None:
+    quotas = [
+        {"gpu": gpu, "region": region, "gpus": 0} for gpu in ("L4", "H100") for region in ("us-east-1", "eu-central-1")
+    ]
+    plan = small.plan(tmp_path, {"quotas": quotas})
+    assert not plan.feasible
+    assert plan.groups == ()
+    assert any("quota of 0" in clash for clash in plan.clashes)
+    result = PlanResult(plan)
+    assert not result.good
+    assert result.headline == "There is no placement that meets all requirements"
+    assert as_json(result)["totals"] is None
+
+
+def test_more_demand_costs_more(tmp_path: Path) -> None:
+    plan = small.plan(tmp_path)
+    question = question_of(plan.case, plan.rates, 0.9, {"demo": 3.0})
+    before, after = (
+        sum(map(sum, lane.demand.values())) for lane in (plan.question.problem.lanes[0], question.problem.lanes[0])
+    )
+    assert after == pytest.approx(3 * before)
+
+
+@given(st.floats(0.1, 1e4), st.floats(0.01, 1e4), st.floats(0.01, 1e4))
+def test_the_break_even_is_where_both_cost_the_same(fixed: float, each: float, bought: float) -> None:
+    """Own costs of a fixed part, and so much for the whole volume."""
+    found = break_even(lambda scale: fixed + each * scale, bought)
+    exact = fixed / (bought - each) if bought > each else math.inf
+    if found == 0:
+        assert exact <= 1 / 256
+    elif math.isinf(found):
+        assert exact >= 16
+    else:
+        assert found == pytest.approx(exact, rel=0.05)
+
+
+def test_buying_elsewhere_is_compared_at_the_same_volume(tmp_path: Path) -> None:
+    offer = {"model": "demo", "usd_per_input_mtok": 0.5, "usd_per_output_mtok": 1.0}
+    plan = small.plan(tmp_path, {"elsewhere": [offer]})
+    (one,) = elsewhere(plan, lambda text: None)
+    (tokens,) = token_prices(plan)
+    assert one.bought_usd_per_day == pytest.approx(0.5 * tokens.input_mtok_per_day + tokens.output_mtok_per_day)
+    assert one.own_usd_per_day == pytest.approx(tokens.usd_per_day, rel=0.05)
+    assert one.mtok_per_day == pytest.approx(tokens.input_mtok_per_day + tokens.output_mtok_per_day)
+
+
+WEEK = {"region": "us-east-1", "hourly_requests_per_s": [1.0] * 84 + [5.0] * 84}
+SHEETS: list[dict[str, Any]] = [
+    {},
+    {"prices": {"spot": {"max_share": 0.5}}},
+    {"survive": {"any_one_region": True, "replica_failures": 1}},
+    {"demand": [small.SHEET["demand"][0] | {"residency": ["eu-central-1"]}]},
+    {"candidates": small.SHEET["candidates"][1:]},
+    {
+        "demand": [
+            small.SHEET["demand"][0]
+            | {"rates": [{"region": "us-east-1", "hourly_requests_per_s": [1.0] * 84 + [5.0] * 84}]}
+        ]
+    },
+]
+
+
+@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: ", ".join(sheet) or "plain")
+def test_the_written_spec_follows_the_plan(tmp_path: Path, sheet: dict[str, Any]) -> None:
+    plan = small.plan(tmp_path, sheet)
+    text = written_spec(plan, tmp_path / "spec.yaml", tmp_path / "planned.yaml")
+    spec = parse_spec(text, folder=tmp_path)
+    (model,) = spec.models
+    for region in spec.regions:
+        planned = [group for group in plan.groups if group.region == region.name]
+        views = spec.groups_of(model, region)
+        assert sum(view.replicas.max or 0 for view in views) >= max(
+            (sum(group.count(hour) for group in planned) for hour in plan.hours), default=0
+        )
+        for view in views:
+            pool = spec.pool_of(view, region)
+            own = [group for group in planned if view.group.startswith(group.offer.group)]
+            assert {pool.accelerator} == {group.offer.gpu for group in own}
+            assert view.settings.max_model_len == own[0].offer.view.settings.max_model_len
+            kinds = [kind for kind in own[0].replicas if (kind is PriceKind.SPOT) is pool.spot]
+            counts = [sum(own[0].replicas[kind][hour] for kind in kinds) for hour in plan.hours]
+            assert (view.replicas.min, view.replicas.max) == (min(counts), max(1, *counts))
+            schedule = view.replicas.schedule
+            lowest = dict.fromkeys(plan.hours, view.replicas.min)
+            for entry in () if schedule is None else schedule.entries:
+                begin, end = (minutes // 60 for minutes in entry.span_min)
+                for day in entry.weekdays if len(counts) > 24 else (0,):
+                    lowest |= {24 * day + hour: entry.min or 0 for hour in range(begin, end)}
+            assert [lowest[hour] for hour in plan.hours] == counts
+        used = {view.group for view in views}
+        for lane, named in spec.lane_groups(model, region).items() if views else ():
+            assert named, lane
+            assert set(named) <= used
+
+
+def test_tables_cards_and_json_say_the_same(tmp_path: Path) -> None:
+    result = PlanResult(small.plan(tmp_path))
+    for table in tables(result):
+        assert all(len(row) == len(table.columns) for row in table.rows), table.title
+    values = as_json(result)
+    assert values["totals"]["usd_per_hour"] == pytest.approx(result.plan.usd_per_hour)
+    assert f"${result.plan.usd_per_hour:,.2f} an hour" in {card.value for card in cards(result)}
+    assert values["slos"] is None
+    assert not result.good, "nothing was simulated: no SLO is said to be met"

@@ -1,0 +1,118 @@
+"""What could serve and at which price: candidates, the spec's own groups, sources, and what would not start."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.files import shipped
+from cluster.spec import ClusterSpec
+from planning.capacity.problem import PriceKind
+from planning.plans.offers import RejectedOffer, offers_of
+from planning.plans.planner import PlanError, case_from
+from planning.plans.prices import prices_of
+from planning.worksheet import Worksheet, load_worksheet
+from tests.planning.plans import small
+
+KINDS = {"prices": {"spot": {"max_share": 0.5}, "reserved": True}}
+
+
+def prices(folder: Path, gpu: str, spec: dict[str, Any] | None = None, **sheet: Any) -> dict[PriceKind, Any]:
+    path = small.write(folder, KINDS | {"gpu_prices": []} | sheet, spec)
+    found, loaded = load_worksheet(path)
+    return prices_of(gpu, loaded.models[0], loaded.regions[0], found, loaded)
+
+
+def test_the_worksheets_price_comes_first(tmp_path: Path) -> None:
+    own = {"gpu": "L4", "region": "us-east-1", "reserved_usd_per_gpu_hour": 0.4, "source": "a contract, 2026-10"}
+    found = prices(tmp_path, "L4", gpu_prices=[own])
+    assert (found[PriceKind.RESERVED].usd_per_replica_hour, found[PriceKind.RESERVED].source) == (
+        0.4,
+        "a contract, 2026-10",
+    )
+    assert "g6.xlarge: aws/karpenter-provider-aws 1d927085, 2026-07-20" in found[PriceKind.ON_DEMAND].source
+
+
+def test_the_specs_pool_comes_before_the_tables(tmp_path: Path) -> None:
+    pool = {"name": "l4", "accelerator": "L4", "nodes": 1, "gpus_per_node": 2, "price_usd_per_hour": 0.7}
+    regions = [{"name": "us-east-1", "pools": [pool]}, small.SPEC["regions"][1]]
+    found = prices(tmp_path, "L4", {"regions": regions})
+    assert found[PriceKind.ON_DEMAND].usd_per_replica_hour == 0.7
+    assert found[PriceKind.ON_DEMAND].source == "the spec's pool l4 in us-east-1"
+
+
+def test_the_tables_give_a_share_of_an_instance_that_is_large_enough(tmp_path: Path) -> None:
+    model = small.SPEC["models"][0]
+    two = {**model, "settings": {**model["settings"], "tensor_parallel_size": 2}}
+    wide = [
+        {"name": region["name"], "pools": [{**region["pools"][0], "gpus_per_node": 2}]}
+        for region in small.SPEC["regions"]
+    ]
+    one = prices(tmp_path, "L4")[PriceKind.ON_DEMAND]
+    both = prices(tmp_path, "L4", {"models": [two], "regions": wide})[PriceKind.ON_DEMAND]
+    assert one.node_gpus == 1
+    assert both.node_gpus is not None
+    assert both.node_gpus >= 2
+    assert both.usd_per_replica_hour > one.usd_per_replica_hour
+
+
+def test_kinds_that_may_not_be_bought_have_no_price(tmp_path: Path) -> None:
+    assert set(prices(tmp_path, "L4", prices={})) == {PriceKind.ON_DEMAND}
+    assert PriceKind.SPOT in prices(tmp_path, "L4")
+
+
+def test_no_price_is_an_error_that_says_what_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"no price is known of .*needed: gpu_prices"):
+        small.plan(tmp_path, {"gpu_prices": [], "candidates": [{**small.SHEET["candidates"][1], "gpu": "A30"}]})
+
+
+def test_candidates_have_their_own_settings_and_context(tmp_path: Path) -> None:
+    offers, rejected = offers_of(*small.loaded(tmp_path))
+    assert [(one.group, one.gpu, one.context) for one in offers] == [("cheap", "L4", 2048), ("large", "H100", 8192)]
+    assert rejected == ()
+    assert offers[0].view.settings.max_num_seqs == 16
+
+
+def test_a_group_that_would_not_start_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    sheet, spec = load_worksheet(shipped("plans/one-region.yaml"))
+    tiny = sheet.candidates[0].model_copy(update={"name": "tiny", "gpu": "T4"})
+    offers, rejected = offers_of(sheet.model_copy(update={"candidates": (*sheet.candidates, tiny)}), spec)
+    assert [one.group for one in offers] == ["l40s", "h100"]
+    (refused,) = rejected
+    assert isinstance(refused, RejectedOffer)
+    assert refused.group == "tiny"
+    assert "GiB" in refused.reason
+
+
+def test_a_model_that_nothing_serves_is_an_error_with_all_reasons(tmp_path: Path) -> None:
+    sheet, spec = load_worksheet(shipped("plans/one-region.yaml"))
+    tiny = sheet.candidates[0].model_copy(update={"name": "tiny", "gpu": "T4"})
+    with pytest.raises(PlanError, match=r"no group can serve llama-3\.1-8b: tiny on T4: "):
+        case_from(sheet.model_copy(update={"candidates": (tiny,)}), spec)
+
+
+def test_the_specs_own_groups_are_offered_without_candidates(tmp_path: Path) -> None:
+    text = small.SPEC["models"][0] | {
+        "groups": [
+            {"name": "small", "regions": ["us-east-1"], "settings": {"max_model_len": 1024}},
+            {"name": "whole"},
+        ],
+        "lanes": {"short": ["small", "whole"], "medium": ["whole"], "long": ["whole"]},
+        "autoscaling": {"policy": "backlog", "costs": "cheap.json"},
+    }
+    path = small.write(tmp_path, {"candidates": []}, {"models": [text]})
+    offers, rejected = offers_of(*load_worksheet(path))
+    assert rejected == ()
+    assert [(one.group, one.regions, one.lanes) for one in offers] == [
+        ("small", ("us-east-1",), ("short",)),
+        ("whole", ("us-east-1", "eu-central-1"), ("short", "medium", "long")),
+    ]
+    assert {one.costs_file for one in offers} == {"cheap.json"}
+
+
+def test_the_specs_of_offers_are_usable(tmp_path: Path) -> None:
+    sheet, spec = small.loaded(tmp_path)
+    assert isinstance(sheet, Worksheet)
+    for offer in offers_of(sheet, spec)[0]:
+        again = ClusterSpec.model_validate(offer.spec.model_dump())
+        assert again.pool_of(again.models[0], again.regions[0]).accelerator == offer.gpu

@@ -1,0 +1,124 @@
+"""Streams and bands: nothing is lost, nothing is counted twice, and what is drawn is what the worksheet says."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.spec import ClusterSpec
+from planning.plans.traffic import CHUNK_TOKENS, bands_of, streams_of, workload_of_bands
+from planning.workload.trace import Labels, Trace
+from planning.workload.traces import write_trace
+from planning.worksheet import DemandStream, Worksheet
+from tests.planning.plans import small
+
+
+def sheet_of(**stream: object) -> Worksheet:
+    return Worksheet.model_validate(small.SHEET | {"demand": [small.SHEET["demand"][0] | stream]})
+
+
+SPEC = ClusterSpec.model_validate(small.SPEC)
+
+
+@given(
+    st.floats(50, 3_000),
+    st.floats(1, 3.5),
+    st.floats(0, 0.9),
+    st.lists(st.integers(64, 9_000), min_size=1, max_size=3, unique=True),
+)
+@settings(max_examples=25)
+def test_bands_part_a_stream(mean: float, wide: float, share: float, contexts: list[int]) -> None:
+    (stream,) = streams_of(sheet_of(input_tokens={"mean": mean, "p95": mean * wide}, prefix_share=share), SPEC)
+    bands, left = bands_of(stream, SPEC, contexts)
+    assert sum(band.share for band in bands) + left == pytest.approx(1.0)
+    assert len({band.name for band in bands}) == len(bands)
+    bounds = {lane.name: lane.up_to_tokens or 1 << 40 for lane in SPEC.lanes}
+    for band in bands:
+        total = band.lengths.prompts + band.lengths.outputs
+        assert total.max() <= band.longest
+        assert (total - band.lengths.cached).max() <= bounds[band.lane]
+        assert (band.lengths.cached < band.lengths.prompts).all()
+        assert (band.lengths.cached % CHUNK_TOKENS == 0).all()
+    whole = sum(sum(rates) for band in bands for rates in band.demand().values())
+    assert whole == pytest.approx((1 - left) * sum(map(sum, stream.rates.values())))
+
+
+def test_lengths_are_those_of_the_worksheet() -> None:
+    (stream,) = streams_of(sheet_of(input_tokens={"mean": 900, "p95": 2500}, prefix_share=0.4), SPEC)
+    prompts = stream.lengths.prompts
+    assert prompts.mean() == pytest.approx(900, rel=0.01)
+    assert np.quantile(prompts, 0.95) == pytest.approx(2500, rel=0.01)
+    assert stream.lengths.cached.sum() / prompts.sum() == pytest.approx(0.4, abs=0.02)
+    (stream,) = streams_of(sheet_of(), SPEC)
+    assert {int(each) for each in stream.lengths.prompts} == {100, 3000}
+    assert (stream.lengths.prompts == 100).mean() == pytest.approx(0.9, abs=0.001)
+
+
+def test_growth_and_weeks() -> None:
+    grown = sheet_of(
+        growth={"percent_per_month": 10, "months": 2},
+        rates=[
+            {"region": "us-east-1", "requests_per_s": 1.0},
+            {"region": "eu-central-1", "hourly_requests_per_s": [1.0] * 168},
+        ],
+    )
+    (stream,) = streams_of(grown, SPEC)
+    assert {len(rates) for rates in stream.rates.values()} == {168}
+    assert stream.rates["us-east-1"][100] == pytest.approx(1.21)
+
+
+def test_the_slo_is_the_classs_unless_the_stream_has_its_own() -> None:
+    (stream,) = streams_of(sheet_of(), SPEC)
+    assert (stream.ttft_s, stream.attainment, stream.itl_s) == (2.0, 0.9, None)
+    (stream,) = streams_of(sheet_of(slo={"ttft_ms": 500, "itl_ms": 40}), SPEC)
+    assert (stream.ttft_s, stream.attainment, stream.itl_s) == (0.5, 0.9, 0.04)
+
+
+def test_requests_come_at_their_rates_and_share_what_is_cached() -> None:
+    (stream,) = streams_of(sheet_of(prefix_share=0.5), SPEC)
+    bands, _ = bands_of(stream, SPEC, [8192])
+    work, part_of = workload_of_bands([(bands[0], 3.0, 0.0), (bands[1], 1.0, 0.5)], 2_000.0, 3)
+    assert (part_of == 0).sum() == pytest.approx(6_000, rel=0.05)
+    assert (part_of == 1).sum() == pytest.approx(2_000, rel=0.08)
+    assert set(work.ttft_slo_s[part_of == 1].tolist()) == {1.5}
+    assert work.chunk_tokens == CHUNK_TOKENS
+    first, second = (work.prefix[index] for index in np.flatnonzero(part_of == 1)[:2].tolist())
+    assert first == second, "one text begins all prompts of a stream"
+    again, _ = workload_of_bands([(bands[0], 3.0, 0.0), (bands[1], 1.0, 0.5)], 2_000.0, 3)
+    assert (again.arrived_s == work.arrived_s).all()
+    assert again.prefix[0] == work.prefix[0]
+
+
+def recorded(tmp_path: Path, hours: float, **source: object) -> DemandStream:
+    arrived = np.sort(np.random.default_rng(0).uniform(0, 3600 * hours, 4_000))
+    tokens = np.full(4_000, 50, dtype=np.int64)
+    regions = Labels(("us-east-1", "mars"), (np.arange(4_000) % 2).astype(np.int32))
+    write_trace(tmp_path / "day.jsonl", Trace(arrived, tokens, tokens, region=regions))
+    return DemandStream.model_validate(
+        {
+            "name": "chat",
+            "model": "demo",
+            "class": "interactive",
+            "trace": {"file": str(tmp_path / "day.jsonl"), **source},
+        }
+    )
+
+
+def test_a_trace_gives_rates_by_region_and_hour(tmp_path: Path) -> None:
+    stream = recorded(tmp_path, 24, region="eu-central-1", scale=2.0)
+    (found,) = streams_of(sheet_of().model_copy(update={"demand": (stream,)}), SPEC)
+    assert set(found.rates) == {"us-east-1", "eu-central-1"}
+    for rates in found.rates.values():
+        assert len(rates) == 24
+        assert sum(rates) * 3600 == pytest.approx(2 * 2_000, rel=0.01)
+    assert any("requests from 'mars' count for eu-central-1" in note for note in found.notes)
+    assert set(found.lengths.prompts.tolist()) == {50}
+
+
+def test_a_short_trace_gives_its_mean_rate_to_all_hours(tmp_path: Path) -> None:
+    stream = recorded(tmp_path, 2)
+    (found,) = streams_of(sheet_of().model_copy(update={"demand": (stream,)}), SPEC)
+    assert found.rates["us-east-1"] == pytest.approx((4_000 / 7_200,) * 24, rel=0.01)
+    assert any("less than a day: all hours have its mean rate" in note for note in found.notes)
