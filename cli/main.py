@@ -46,6 +46,7 @@ GROUPS = {
     "Plan": {
         "bench": "cli.bench:bench",
         "traffic": "cli.traffic:traffic",
+        "plan": "cli.plan:plan",
         "simulate": "cli.simulate:simulate",
         "costs": "cli.costs:costs",
         "calibrate": "cli.calibrate:calibrate",
@@ -56,9 +57,9 @@ GROUPS = {
 }
 """The subcommands as `raylane --help` groups them, and where each is: a function, or a Typer of further ones."""
 COMMANDS = {name: place for commands in GROUPS.values() for name, place in commands.items()}
-NEED_PLANNING = ("gauntlet", "tune", "calibrate")
+NEED_PLANNING = ("gauntlet", "tune", "calibrate", "plan")
 """Importing these fails without the extra `planning`."""
-COMPILED = ("simulate", "tune", "gauntlet")
+COMPILED = ("simulate", "tune", "gauntlet", "plan")
 """They use the compiled core where `make install FAST=1` has built it (`planning/compiled.py`)."""
 _PANELS = {name: group for group, commands in GROUPS.items() for name in commands}
 

@@ -1,0 +1,5 @@
+"""`raylane plan`: which GPUs, how many, where, and for how much."""
+
+from cli.plan.command import plan
+
+__all__ = ["plan"]

@@ -1,0 +1,216 @@
+"""`raylane plan`: from a worksheet to replicas by region, group and hour, their costs, and a page that shows them."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from cli.console import console, errors, fail
+from cli.options import AsJson, check_outputs
+from cluster.artifacts import ArtifactError
+from cluster.files import write_whole
+from cluster.spec import ClusterSpec, SpecError
+from deployments.engine_model.cost_file import CostFileError
+from deployments.telemetry.published_error import PublishedError, read_published
+from planning.plans.as_json import as_json
+from planning.plans.compare import elsewhere, side_by_side
+from planning.plans.planner import PlanError, PlanLimits, case_from, checked_plan
+from planning.plans.question import Case
+from planning.plans.rates import QUICK, THOROUGH, RateSource
+from planning.plans.result import PlanResult
+from planning.plans.tables import TextTable, basis_lines, cards, tables
+from planning.plans.write_spec import written_spec
+from planning.report.file import ReportFileError, write_report
+from planning.tune.advice import judge
+from planning.tune.spec_edit import EditError
+from planning.workload.trace import TraceError
+from planning.worksheet import Worksheet, WorksheetError, load_worksheet
+
+MISSED = 1
+"""The exit code where there is no placement, or an SLO is missed in the simulation."""
+_SHARED = 4
+"""Replicas that share the requests when a rate is found thoroughly."""
+_MANY = 20
+"""A table of more columns is printed as lines."""
+_FIGURE = set("0123456789-")
+"""What a cell with a figure begins with; columns of figures are set to the right."""
+_WORKERS = min(4, os.cpu_count() or 1)
+
+SheetFile = Annotated[Path, typer.Argument(metavar="WORKSHEET", help="The worksheet (docs/planning.md).")]
+Out = Annotated[Path | None, typer.Option(help="Write an HTML page (one file, readable offline).")]
+WriteSpec = Annotated[
+    Path | None, typer.Option(help="Write the worksheet's spec with the plan's groups and replicas in it.")
+]
+Gap = Annotated[
+    float, typer.Option(min=0, max=0.5, help="Stop searching when the placement is within this share of the optimum.")
+]
+TimeLimit = Annotated[float, typer.Option(min=1, help="Seconds to search for a placement; then the best found.")]
+Thorough = Annotated[
+    bool,
+    typer.Option(
+        "--thorough", help="Find rates with more requests, with replicas that share them, and with the costs' range."
+    ),
+]
+ErrorFile = Annotated[
+    Path | None,
+    typer.Option("--error", help="The simulator's measured error (`raylane rehearse`). Default: the spec's."),
+]
+MemoFile = Annotated[
+    Path | None, typer.Option("--memo", help="Keep the rates that were found in this file, for the next time.")
+]
+Workers = Annotated[int, typer.Option(min=1, help="Processes that find rates.")]
+
+
+def plan(
+    worksheet: SheetFile,
+    out: Out = None,
+    write_spec: WriteSpec = None,
+    gap: Gap = 0.02,
+    time_limit: TimeLimit = 60.0,
+    thorough: Thorough = False,
+    error: ErrorFile = None,
+    memo: MemoFile = None,
+    workers: Workers = _WORKERS,
+    as_json: AsJson = False,
+) -> None:
+    """Plan a worksheet: which GPUs, how many by region and hour, what they cost, and whether the SLOs are met."""
+    check_outputs(out=out, write_spec=write_spec, memo=memo)
+    sheet, spec, case = _read(worksheet)
+    known = _errors(spec, case, error)
+    search = THOROUGH if thorough else QUICK
+    limits = PlanLimits(gap, time_limit, shared=_SHARED if thorough else 1, workers=workers)
+    with _progress() as report:
+        try:
+            found, checks = checked_plan(case, RateSource(search, thorough, memo), limits, report)
+            bought, beside = elsewhere(found, report), side_by_side(found, search, report)
+        except (PlanError, ValueError) as problem:
+            fail(f"{worksheet}: {problem}", code=2)
+    result = PlanResult(found, checks, bought, beside, known)
+    (_print_json if as_json else _show)(result)
+    problems = [*_save_page(out, result, worksheet), *_save_spec(write_spec, result, sheet)]
+    if problems:
+        fail("; ".join(problems), code=2)
+    raise typer.Exit(0 if result.good else MISSED)
+
+
+def _read(worksheet: Path) -> tuple[Worksheet, ClusterSpec, Case]:
+    """Ends the command where something cannot be used."""
+    try:
+        sheet, spec = load_worksheet(worksheet)
+        return sheet, spec, case_from(sheet, spec)
+    except WorksheetError as problem:
+        fail(str(problem), code=2)
+    except SpecError as problem:
+        fail(f"{problem.source} is not a usable spec:\n  " + "\n  ".join(problem.problems), code=2)
+    except (PlanError, TraceError, CostFileError, ArtifactError, ValueError) as problem:
+        fail(f"{worksheet}: {problem}", code=2)
+
+
+def _errors(spec: ClusterSpec, case: Case, file: Path | None) -> dict[str, str]:
+    """What is known of the simulator's error, by model."""
+    place = file or (None if spec.gateway.simulator_error is None else Path(spec.gateway.simulator_error))
+    try:
+        published = None if place is None else read_published(place)
+    except PublishedError as problem:
+        fail(str(problem), code=2)
+    found = {}
+    for model in dict.fromkeys(stream.model for stream in case.streams):
+        trust = judge(published if published is not None and published.model == model else None, model)
+        found[model] = "; ".join((trust.error, *trust.doubts)) if trust.doubts else trust.error
+    return found
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A line that says what is done; on stderr where the output is for a machine, or no terminal."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True) as progress:
+        task = progress.add_task("reading", total=None)
+
+        def report(text: str) -> None:
+            progress.update(task, description=escape(text))
+
+        yield report
+
+
+def _print_json(result: PlanResult) -> None:
+    console.print_json(json.dumps(as_json(result)))
+
+
+def _show(result: PlanResult) -> None:
+    console.print(f"[bold {'green' if result.good else 'red'}]{escape(result.headline)}[/]")
+    for clash in result.plan.clashes:
+        console.print(f"  [red]clashes:[/] {escape(clash)}")
+    for lane, origin in result.plan.placement.unserved:
+        console.print(f"  [red]no site serves[/] {escape(lane)} from {escape(origin)}")
+    for card in cards(result):
+        console.print(f"  {card.name}: [bold]{escape(card.value)}[/]{f'  ({escape(card.note)})' if card.note else ''}")
+    for one in tables(result):
+        console.print()
+        if len(one.columns) > _MANY:
+            _show_lines(one)
+        else:
+            console.print(_table(one))
+        if one.note:
+            console.print(escape(one.note), style="dim")
+    console.print()
+    for line in basis_lines(result):
+        console.print(escape(line))
+
+
+def _table(of: TextTable) -> Table:
+    table = Table(title=of.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(of.columns):
+        figures = number and all(row[number][:1] in _FIGURE for row in of.rows)
+        table.add_column(column, justify="right" if figures else "left", overflow="fold")
+    for row in of.rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _show_lines(of: TextTable) -> None:
+    """A table of many narrow columns, a line a row: figures keep their places, and are searched and cut easily."""
+    names = max(len(row[0]) for row in (of.columns, *of.rows))
+    width = max(len(cell) for row in (of.columns, *of.rows) for cell in row[1:])
+    console.print(f"[bold]{escape(of.title)}[/]")
+    for row in (of.columns, *of.rows):
+        console.print(escape(f"{row[0]:<{names}} {' '.join(f'{cell:>{width}}' for cell in row[1:])}"))
+
+
+def _save_page(path: Path | None, result: PlanResult, worksheet: Path) -> list[str]:
+    """What is wrong, if anything."""
+    if path is None:
+        return []
+    from planning.report.plan import render  # plotly takes a second to import, which only pages need
+
+    try:
+        write_report(path, render(result, worksheet.name))
+    except ReportFileError as problem:
+        return [str(problem)]
+    errors.print(f"page: {path}")
+    return []
+
+
+def _save_spec(path: Path | None, result: PlanResult, sheet: Worksheet) -> list[str]:
+    """What is wrong, if anything."""
+    if path is None:
+        return []
+    if not result.plan.feasible:
+        errors.print(f"--write-spec {path}: not written, since there is no placement")
+        return []
+    try:
+        write_whole(path, written_spec(result.plan, Path(sheet.spec), path))
+    except (EditError, SpecError) as problem:
+        return [f"--write-spec {path}: {problem}"]
+    except OSError as problem:
+        return [f"--write-spec {path}: cannot be written: {problem.strerror}"]
+    errors.print(f"spec: {path}")
+    return []

@@ -1,0 +1,285 @@
+"""The page of `raylane plan`: one HTML file that stands alone, with replicas and costs by hour, the simulated SLOs, and
+what else one could buy."""
+
+import math
+import shlex
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from deployments.scheduling.recorder import code_hash
+from planning.plans.answer import WorksheetPlan
+from planning.plans.check import SloVerdict
+from planning.plans.compare import Elsewhere
+from planning.plans.result import PlanResult
+from planning.plans.tables import basis_lines, cards, tables
+from planning.report.figures import (
+    BLUE,
+    GREEN,
+    GRID,
+    HEIGHT_PX,
+    INK,
+    ORANGE,
+    RED,
+    SLATE,
+    Look,
+    Panel,
+    Tone,
+    empty_figure,
+    lane_tone,
+    line_of,
+    plain_layout,
+)
+from planning.report.layout import in_script, laid_out
+
+_ROW_PX, _TOP_PX, _BOTTOM_PX, _GAP_PX = 190, 64, 48, 40
+NOT_MODELLED = (
+    "Changes of the rate within an hour, beyond a Poisson process: the headroom is for them.",
+    "The time that replicas take to start: plan the number of the next hour if starts take long, or write the spec "
+    "with its schedule, which starts replicas early.",
+    "Help between groups: each group is simulated with the requests that the plan gives it, without the next group in "
+    "the lane's order.",
+    "GPUs that are not to be had, and spot capacity that is taken away, beyond the failures that the worksheet names.",
+    "Whole nodes: GPUs are counted one by one. Disks, gateways and traffic to clients are not in the price.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What a page says of its making."""
+
+    file: str
+    spec: str
+    hours: int
+    command: str
+    version: str
+    made: str
+
+
+def render(result: PlanResult, file: str) -> str:
+    """The whole file; `file`: the worksheet's name."""
+    plan = result.plan
+    panels = _panels(result)
+    facts = PlanFacts(
+        file,
+        plan.case.spec.name,
+        plan.case.hours,
+        shlex.join(["raylane", *sys.argv[1:]]),
+        f"{version('raylane')}, scheduler {code_hash()}",
+        datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+    unserved = [f"no site serves {lane} from {origin}" for lane, origin in plan.placement.unserved]
+    return laid_out(
+        "plan.html",
+        sheet=plan.case.sheet,
+        facts=facts,
+        good=result.good,
+        headline=result.headline,
+        clashes=[*plan.clashes, *unserved],
+        notes=plan.notes,
+        errors=list(result.errors.items()),
+        cards=cards(result),
+        panels=panels,
+        figures=[(panel.key, in_script(panel.as_json())) for panel in panels],
+        tables=tables(result),
+        basis=basis_lines(result),
+        not_modelled=NOT_MODELLED,
+    )
+
+
+def _panels(result: PlanResult) -> list[Panel]:
+    found = []
+    if result.plan.groups:
+        found += [replicas_panel(result.plan), cost_panel(result.plan)]
+    if result.checks:
+        found.append(slo_panel(result))
+    if result.side_by_side:
+        found.append(side_panel(result))
+    return found + [elsewhere_panel(one, number) for number, one in enumerate(result.elsewhere) if len(one.curve) > 1]
+
+
+def _group_tones(plan: WorksheetPlan) -> dict[str, Tone]:
+    names = dict.fromkeys(f"{group.offer.model}, {group.offer}" for group in plan.groups)
+    return {name: lane_tone(number) for number, name in enumerate(names)}
+
+
+def replicas_panel(plan: WorksheetPlan) -> Panel:
+    """Replicas by hour, a row a region: bars by group, and the load as a line."""
+    regions, tones = list(dict.fromkeys(group.region for group in plan.groups)), _group_tones(plan)
+    figure, height_px = _rows([f"{region}: replicas" for region in regions])
+    hours = np.array(plan.hours)
+    for row, region in enumerate(regions, start=1):
+        own = [group for group in plan.groups if group.region == region]
+        for group in own:
+            name = f"{group.offer.model}, {group.offer}"
+            bar = go.Bar(
+                name=name,
+                x=hours,
+                y=[group.count(hour) for hour in plan.hours],
+                marker={"color": tones[name].line},
+                legendgroup=name,
+                showlegend=group is next(one for one in plan.groups if f"{one.offer.model}, {one.offer}" == name),
+                hovertemplate="%{y} replicas",
+            )
+            figure.add_trace(bar, row=row, col=1)
+        load = np.array([sum(group.load(hour) for group in own) for hour in plan.hours])
+        look = Look(width=2.2, named=row == 1)
+        figure.add_trace(line_of("load, in replicas' worth", hours, load, INK, ".1f replicas", look), row=row, col=1)
+    figure.update_layout(barmode="stack", bargap=0.15)
+    _hour_axis(figure, plan, len(regions))
+    caption = (
+        "What stands above the line is headroom, spares for failures and lost regions, and the rest of the last "
+        "replica. A replica's worth of load is what one replica holds within the SLOs."
+    )
+    return Panel("replicas", "Replicas by region, group and hour", caption, figure, height_px)
+
+
+def cost_panel(plan: WorksheetPlan) -> Panel:
+    """US dollars by hour, by price kind; and requests."""
+    figure, height_px = _rows(["US dollars an hour", "Requests a second"])
+    hours = np.array(plan.hours)
+    kinds = list(dict.fromkeys(kind for group in plan.groups for kind in group.replicas))
+    for number, kind in enumerate(kinds):
+        usd = [
+            sum(
+                group.replicas[kind][hour] * group.prices[kind].usd_per_replica_hour
+                for group in plan.groups
+                if kind in group.replicas
+            )
+            for hour in plan.hours
+        ]
+        bar = go.Bar(
+            name=kind.replace("_", " "),
+            x=hours,
+            y=usd,
+            marker={"color": (BLUE, ORANGE, GREEN)[number].line},
+            hovertemplate="$%{y:.2f}",
+        )
+        figure.add_trace(bar, row=1, col=1)
+    for number, stream in enumerate(plan.case.streams):
+        rate = np.array([sum(rates[hour] for rates in stream.rates.values()) for hour in plan.hours])
+        figure.add_trace(line_of(stream.name, hours, rate, lane_tone(number + 3), ".2f /s"), row=2, col=1)
+    figure.update_layout(barmode="stack", bargap=0.15)
+    _hour_axis(figure, plan, 2)
+    return Panel("cost", "Cost and demand by hour", "The sum of all regions.", figure, height_px)
+
+
+def slo_panel(result: PlanResult) -> Panel:
+    """The share in time of each stream at each group, beside its SLO."""
+    rows = [(check, one) for check in result.checks for one in check.streams]
+    names = [f"{one.stream}, {check.group.offer} in {check.group.region}, hour {check.hour}" for check, one in rows]
+    height_px = 90 + 44 * len(rows)
+    figure = empty_figure("requests whose first token is in time, per cent", "")
+    tones = {SloVerdict.MET: GREEN, SloVerdict.UNSURE: ORANGE, SloVerdict.MISSED: RED}
+    low = min(min(one.in_time_range[0], one.slo) for _, one in rows)
+    figure.add_trace(
+        go.Scatter(
+            name="simulated",
+            x=[100 * one.in_time for _, one in rows],
+            y=names,
+            mode="markers",
+            marker={"size": 11, "color": [tones[one.verdict].line for _, one in rows]},
+            error_x={
+                "type": "data",
+                "symmetric": False,
+                "array": [100 * (one.in_time_range[1] - one.in_time) for _, one in rows],
+                "arrayminus": [100 * (one.in_time - one.in_time_range[0]) for _, one in rows],
+                "color": SLATE.line,
+            },
+            hovertemplate="%{x:.2f} %<extra></extra>",
+        )
+    )
+    figure.add_trace(
+        go.Scatter(
+            name="SLO",
+            x=[100 * one.slo for _, one in rows],
+            y=names,
+            mode="markers",
+            marker={"size": 20, "symbol": "line-ns-open", "color": INK.line, "line": {"width": 2, "color": INK.line}},
+            hovertemplate="SLO %{x:.1f} %<extra></extra>",
+        )
+    )
+    figure.update_layout(height=height_px, showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+    figure.update_xaxes(range=[100 * low - 2, 100.8])
+    figure.update_yaxes(automargin=True, autorange="reversed")
+    caption = (
+        "Each group in its busiest hour. The line through a point is the range with the costs of steps at both ends; "
+        "the upright line is the SLO."
+    )
+    return Panel("slos", "SLOs, simulated", caption, figure, height_px)
+
+
+def side_panel(result: PlanResult) -> Panel:
+    """US dollars a million tokens of each GPU type, at the same load and at its best."""
+    figure = empty_figure("", "US dollars a million tokens")
+    names = [f"{one.offer.model}, {one.offer}" for one in result.side_by_side]
+    for title, tone, values in (
+        ("at the same load", SLATE, [one.same.usd_per_mtok for one in result.side_by_side]),
+        ("at its best", BLUE, [one.best.usd_per_mtok for one in result.side_by_side]),
+    ):
+        bar = go.Bar(
+            name=title,
+            x=names,
+            y=values,
+            marker={"color": tone.line},
+            text=[f"{value:.3f}" for value in values],
+            hovertemplate="$%{y:.3f}",
+        )
+        figure.add_trace(bar)
+    figure.update_layout(barmode="group", showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+    figure.update_yaxes(rangemode="tozero")
+    caption = (
+        "One replica of each, with the same mix of requests. The same load is what all of them hold; at its best, each "
+        "serves as much as it holds within the SLOs."
+    )
+    return Panel("side", "GPU types side by side", caption, figure, HEIGHT_PX)
+
+
+def elsewhere_panel(one: Elsewhere, number: int) -> Panel:
+    """What a day costs by volume: by the plan, and bought."""
+    figure = empty_figure("million tokens a day", "US dollars a day")
+    volume, usd = (np.array(column) for column in zip(*one.curve, strict=True))
+    per_mtok = one.bought_usd_per_day / one.mtok_per_day
+    look = Look(points=True)
+    figure.add_trace(line_of("served by the plan", volume, usd, BLUE, ",.0f USD", look))
+    figure.add_trace(line_of("bought elsewhere", volume, per_mtok * volume, ORANGE, ",.0f USD"))
+    if 0 < one.break_even_mtok_per_day < math.inf:
+        figure.add_vline(x=one.break_even_mtok_per_day, line={"color": RED.line, "dash": "dash", "width": 1.4})
+    figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(type="log")
+    caption = "Other volumes have the same mix of requests and hours; both axes are logarithmic."
+    return Panel(f"elsewhere-{number}", f"Buying {one.offer.model}'s tokens elsewhere", caption, figure, HEIGHT_PX)
+
+
+def _rows(titles: list[str]) -> tuple[go.Figure, int]:
+    inner = _ROW_PX * len(titles) + _GAP_PX * (len(titles) - 1)
+    figure = make_subplots(
+        rows=len(titles),
+        cols=1,
+        shared_xaxes=True,
+        subplot_titles=[f"<b>{title}</b>" for title in titles],
+        vertical_spacing=_GAP_PX / inner if len(titles) > 1 else 0,
+    )
+    height_px = inner + _TOP_PX + _BOTTOM_PX
+    figure.update_layout(
+        height=height_px,
+        margin={"l": 56, "r": 14, "t": _TOP_PX, "b": _BOTTOM_PX},
+        hovermode="x unified",
+        **plain_layout(inner),
+    )
+    figure.update_annotations(x=0, xanchor="left", font={"size": 12, "color": INK.line})
+    figure.update_xaxes(gridcolor=GRID.line, zeroline=False, ticks="outside", tickcolor=GRID.line)
+    figure.update_yaxes(gridcolor=GRID.line, zeroline=False, rangemode="tozero", fixedrange=True, nticks=5)
+    return figure, height_px
+
+
+def _hour_axis(figure: go.Figure, plan: WorksheetPlan, rows: int) -> None:
+    zone = plan.case.sheet.time_zone
+    what = "hour of the day" if plan.case.hours == 24 else "hour of the week, from Monday"
+    figure.update_xaxes(title={"text": f"{what}, {zone}", "standoff": 4}, row=rows, col=1)

@@ -1,0 +1,72 @@
+"""`raylane plan` as a user types it: from a worksheet to a bill, a page and a spec; and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+from cluster.spec import load_spec
+from tests.planning.plans import small
+
+
+def run(*arguments: object) -> Result:
+    command = ["plan", *map(str, arguments)]
+    return CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+
+
+@pytest.mark.whole
+def test_a_worksheet_becomes_a_bill_a_page_and_a_spec(tmp_path: Path) -> None:
+    sheet = small.write(tmp_path, {"elsewhere": [{"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}]})
+    page, spec, memo = (tmp_path / name for name in ("plan.html", "planned.yaml", "rates.jsonl"))
+    places = ("--out", page, "--write-spec", spec, "--memo", memo, "--workers", "1")
+    result = run(sheet, *places, "--json")
+    assert result.exit_code == 0, result.output
+    values: dict[str, Any] = json.loads(result.stdout)
+    assert values["feasible"]
+    assert values["slos"] in ("met", "unsure")
+    assert values["totals"]["usd_per_hour"] == pytest.approx(sum(values["totals"]["usd_by_hour"]) / 24)
+    assert {check["group"] for check in values["checks"]} == {group["group"] for group in values["groups"]}
+    assert len(values["side_by_side"]) == 2
+    assert "Content-Security-Policy" in page.read_text(encoding="utf-8")
+    views = load_spec(spec).models[0].views
+    assert {view.group.split("-")[0] for view in views} == {group["group"] for group in values["groups"]}
+    checked = CliRunner().invoke(app, ["spec", "check", str(spec)], env={"COLUMNS": "160"})
+    assert checked.exit_code == 0, checked.output
+
+    shown = run(sheet, "--memo", memo, "--workers", "1")
+    assert shown.exit_code == 0, shown.output
+    for words in (
+        values["headline"],
+        "Replicas by hour (UTC)",
+        "$/Mtok in",
+        "GPU types side by side",
+        "never rehearsed",
+    ):
+        assert words in shown.output
+
+
+@pytest.mark.parametrize(
+    ("sheet", "reported"),
+    [
+        ({"demand": [small.SHEET["demand"][0] | {"prefix_share": 30}]}, "demand.0.prefix_share = 30: allowed"),
+        ({"demand": [small.SHEET["demand"][0] | {"model": "other"}]}, "demand.0.model = 'other': the spec has none"),
+        ({"spec": "missing.yaml"}, "missing.yaml is not a usable spec"),
+        ({"candidates": [small.SHEET["candidates"][1] | {"lanes": ["short"]}]}, "no group serves lane 'medium'"),
+        ({"candidates": [small.SHEET["candidates"][0] | {"costs": "none.json"}]}, "no costs of its steps"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_before_anything_runs(
+    tmp_path: Path, sheet: dict[str, Any], reported: str
+) -> None:
+    result = run(small.write(tmp_path, sheet))
+    assert result.exit_code == 2
+    assert reported in result.stderr
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    result = run(small.write(tmp_path), "--out", tmp_path / "no" / "page.html")
+    assert result.exit_code == 2
+    assert "does not exist" in result.stderr
