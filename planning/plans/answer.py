@@ -9,7 +9,7 @@ from planning.capacity.placement import CapacityPlan, Outcome
 from planning.capacity.problem import PriceKind
 from planning.plans.offers import GroupOffer
 from planning.plans.prices import Priced
-from planning.plans.question import Case, Question, Rates, rate_for, transfer_usd
+from planning.plans.question import Case, PlacementQuestion, Rates, rate_for, transfer_usd
 from planning.plans.rates import GroupRate, input_share
 from planning.plans.traffic import Band
 
@@ -90,7 +90,7 @@ class WorksheetPlan:
     was assumed or corrected."""
 
     case: Case
-    question: Question
+    question: PlacementQuestion
     placement: CapacityPlan
     rates: Rates
     utilisation: float
@@ -159,7 +159,9 @@ class WorksheetPlan:
         return tuple(dict.fromkeys(stream.model for stream in self.case.streams))
 
 
-def planned_groups(case: Case, question: Question, placement: CapacityPlan, rates: Rates) -> tuple[PlannedGroup, ...]:
+def planned_groups(
+    case: Case, question: PlacementQuestion, placement: CapacityPlan, rates: Rates
+) -> tuple[PlannedGroup, ...]:
     """The groups and regions that have replicas in some hour."""
     hours, lanes = range(case.hours), question.problem.lanes
     found = []

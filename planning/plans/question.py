@@ -97,7 +97,7 @@ def case_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlacementQuestion:
     """The problem, and what its sites stand for: the group and the prices of each. `unpriced`: groups and regions
     without a price."""
 
@@ -107,7 +107,9 @@ class Question:
     unpriced: tuple[str, ...] = ()
 
 
-def question_of(case: Case, rates: Rates, utilisation: float, scale: Mapping[str, float] | None = None) -> Question:
+def question_of(
+    case: Case, rates: Rates, utilisation: float, scale: Mapping[str, float] | None = None
+) -> PlacementQuestion:
     """The problem with replicas that are used to that share at most. `scale`: by model, a factor on its demand."""
     scale = scale or {}
     lanes = tuple(_lane(case, band, scale.get(band.stream.model, 1.0)) for band in case.bands)
@@ -139,7 +141,7 @@ def question_of(case: Case, rates: Rates, utilisation: float, scale: Mapping[str
         {pair: trip for pair in _pairs(case) if (trip := case.rtt_s(*pair)) is not None},
         transfer_usd(case, case.bands),
     )
-    return Question(problem, tuple(offers), tuple(prices), tuple(unpriced))
+    return PlacementQuestion(problem, tuple(offers), tuple(prices), tuple(unpriced))
 
 
 def _held(case: Case, rates: Rates, offer: GroupOffer, far: bool) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """The highest rate of a group for a band of requests: by the simulator, or by an equation where only a first estimate
 is needed; and how the cost of a request is shared by its prompt and its answer."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from deployments.engine_model.cost_model import Chunk
+from deployments.accounting.facts import AttemptUsage, Count
+from deployments.accounting.pricing import StepPricing
 from deployments.engine_model.replica_rate import WorkingPoint, best_point
 from planning.capacity.judging import RateBound, RateSlo
 from planning.capacity.rates import RateSearch, cell_of, highest_rate
@@ -133,27 +134,13 @@ def estimated_rate(offer: GroupOffer, band: Band) -> float:
 
 
 def input_share(offer: GroupOffer, band: Band) -> float:
-    """Of the work of a mean request, the share of its prompt. By the step model, as `raylane cost` shares it: a prompt
-    pays for what its chunks add to steps that run anyway, an answer for its equal share of steps of decodes and for
-    the KV cache that it reads."""
-    point, cost = working_point_of(offer, band), offer.step_costs
-    decodes = 0 if point is None else point.decodes
-    prompt, output = max(1, round(band.input_tokens)), band.output_tokens
+    """Of the work of a mean request, the share of its prompt: as a bill shares it by the step model
+    (`deployments/accounting/pricing.py`), beside as many requests as run at the highest rate."""
+    point = working_point_of(offer, band)
+    batch = 1 if point is None else max(1, point.decodes)
+    prompt, output = max(1, round(band.input_tokens)), max(1, round(band.output_tokens))
     cached = min(prompt - 1, round(band.input_tokens - band.uncached_tokens))
-    kv_tokens = decodes * round(prompt + output / 2)
-    alone_s = cost.step_s((), decodes, kv_tokens, 0) if decodes else 0.0
-    prefill_s = sum(
-        max(0.0, cost.step_s((chunk,), decodes, kv_tokens, last) - alone_s)
-        for chunk, last in _chunks(prompt, cached, max(1, offer.limits.step_tokens - decodes))
-    )
-    batch = max(1, decodes)
-    decode_s = max(0.0, output - 1) * (cost.base_s(batch) / batch + cost.attention.kv_read_s * (prompt + output / 2))
-    return prefill_s / (prefill_s + decode_s) if prefill_s + decode_s else 1.0
-
-
-def _chunks(prompt: int, cached: int, room: int) -> Iterator[tuple[Chunk, int]]:
-    at = cached
-    while at < prompt:
-        tokens = min(room, prompt - at)
-        yield Chunk(tokens, at), int(at + tokens == prompt)
-        at += tokens
+    usage = AttemptUsage("", "", offer.model, "", "", 0, 0, Count.ENGINE, prompt, cached, output)
+    pricing = StepPricing(offer.step_costs, offer.limits.step_tokens, offer.costs_file)
+    work = pricing.work(usage, batch, prompt + output / 2)
+    return work.prefill / (work.prefill + work.decode) if work.prefill + work.decode else 1.0
