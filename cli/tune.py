@@ -86,6 +86,9 @@ MaxCapacityError = Annotated[
     float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's capacity.")
 ]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")]
+GroupName = Annotated[
+    str | None, typer.Option("--group", help="The group to tune; required if the model has several. Others stay.")
+]
 Out = Annotated[Path | None, typer.Option(help="Write the changed spec to this file.")]
 
 
@@ -95,6 +98,7 @@ def tune(
     costs: Costs = None,
     error: PublishedErrorFile = None,
     model: ModelName = None,
+    group: GroupName = None,
     minutes: Minutes = 10.0,
     trials: Trials = None,
     start_up_s: StartUp = None,
@@ -121,14 +125,16 @@ def tune(
     trust = trusted(spec_file, model, error, (max_error, max_capacity_error), anyway)
     check_outputs(out=out, report=report)
     traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
-    inputs = gathered(spec_file, model, costs, trace, traffic, start_up_s, history, fit_lengths, starts, start_at)
+    inputs = gathered(
+        spec_file, model, costs, trace, traffic, start_up_s, history, fit_lengths, starts, start_at, group
+    )
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
     runner = TrialRunner(case, time.perf_counter)
     tried = _searched(inputs, runner, Budget(60 * minutes, trials), seed)
     price, seconds = price_of(inputs.spec, inputs.model, price_per_gpu_hour), time.perf_counter() - began_s
     advice = advise(
-        inputs.model.name, case.setup.policy.name, case.setup.attainment, case.span_s, tried, price, trust, seconds
+        inputs.model.group_key, case.setup.policy.name, case.setup.attainment, case.span_s, tried, price, trust, seconds
     )
     suggestion = _suggestion(inputs, advice)
     diff = None if suggestion is None else suggestion.diff

@@ -53,8 +53,17 @@ class Inputs:
     @property
     def held_fixed(self) -> list[str]:
         """The parts of the model's scaling that are used as they are, and not searched."""
-        schedule = self.model.replicas.schedule
-        return [] if schedule is None else [f"replicas.schedule ({schedule.in_words()})"]
+        schedule, region = self.model.replicas.schedule, self.spec.regions_of(self.model)[0]
+        found = [] if schedule is None else [f"replicas.schedule ({schedule.in_words()})"]
+        others = [view.group for view in self.spec.groups_of(self.spec.model(self.model.name), region)]
+        others = [name for name in others if name != self.model.group]
+        if others:
+            named = ", ".join(others)
+            found.append(
+                f"the other groups ({named}), their replicas and settings; no request runs on a group that is not "
+                "tried first for it"
+            )
+        return found
 
     def as_json(self) -> dict[str, object]:
         """What is not modelled, what was changed in the traffic, and what was held fixed."""
@@ -64,6 +73,17 @@ class Inputs:
             "history_changes": [change.as_json() for change in self.history_changes],
             "held_fixed": self.held_fixed,
         }
+
+
+def chosen_group(spec: ClusterSpec, model: Model, group: str | None) -> Model:
+    """The view to tune. Ends the command where the model has several groups and none of them is named."""
+    views = {view.group: view for view in spec.groups_of(model, spec.regions_of(model)[0])}
+    if group is None and len(views) == 1:
+        return next(iter(views.values()))
+    if group is None or group not in views:
+        missing = "missing" if group is None else f"{group!r} is unknown"
+        fail(f"--group: {missing}; model {model.name!r} is tuned by group, allowed: {', '.join(views)}", code=2)
+    return views[group]
 
 
 def trusted(
@@ -98,9 +118,11 @@ def gathered(
     fit_lengths: bool = False,
     starts: Path | None = None,
     start_at: str | None = None,
+    group: str | None = None,
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
-    spec, chosen = chosen_model(spec_file, model)
+    spec, whole = chosen_model(spec_file, model)
+    chosen = chosen_group(spec, whole, group)
     began_s = start_unix_s(start_at, chosen)
     try:
         cost_path, cost = engine_costs(spec, chosen, costs)

@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.spec import ClusterSpec, Model
+from cluster.spec import DEFAULT_GROUP, ClusterSpec, Model
+from deployments.scheduling.policy import policy_of
 from planning.workload.changes import ChangeKind, TraceChange, rejections
 from planning.workload.scaling import LengthLimits, blockwise, within
 from planning.workload.trace import Labels, Trace, no_labels
@@ -145,7 +146,7 @@ class WorkloadError(ValueError):
 
 
 def workload_of(trace: Trace, spec: ClusterSpec, model: Model, limits: LengthLimits | None = None) -> Workload:
-    """The model's requests of the trace. Raises WorkloadError.
+    """The model's requests of the trace; of a view, those that its group is tried first for. Raises WorkloadError.
 
     A class must be the spec's; a request without one is of the first class that its tenant may claim, as at the
     gateway. A tenant that the spec does not name is the nameless one. Where the trace names models of the spec, only
@@ -154,7 +155,7 @@ def workload_of(trace: Trace, spec: ClusterSpec, model: Model, limits: LengthLim
     `changes`. `limits` default to the model's context alone.
     """
     limits = limits or LengthLimits(model.settings.max_model_len)
-    own = _of_model(trace, spec, model)
+    own = _of_group(_of_model(trace, spec, model), spec, model)
     mine = within(own, limits)
     if not len(mine):
         raise WorkloadError(
@@ -201,6 +202,24 @@ def _of_model(trace: Trace, spec: ClusterSpec, model: Model) -> Trace:
     names = _some(name or "(none)" for name in named.used() if name not in model.served_names)
     what = f"left out: for other models ({names})"
     return mine.changed(TraceChange(ChangeKind.OTHER_MODEL, len(trace) - len(mine), len(trace), what))
+
+
+def _of_group(trace: Trace, spec: ClusterSpec, view: Model) -> Trace:
+    """By lane and context, as the scheduler does it with what it expects of the outputs; here they are known."""
+    if view.group == DEFAULT_GROUP:
+        return trace
+    policy = policy_of(spec, spec.model(view.name), spec.regions_of(view)[0])
+    if not policy.contexts:
+        return trace
+    maximum = np.zeros(len(trace), dtype=np.int64) if trace.max_tokens is None else trace.max_tokens
+    tokens = trace.prompt_tokens + trace.output_tokens
+    contexts = trace.prompt_tokens + np.where(maximum > 0, maximum, trace.output_tokens)
+    groups = (policy.served(policy.lane_of(one), context)[1] for one, context in zip(tokens, contexts, strict=True))
+    mine = trace.take(np.flatnonzero([one[:1] == (view.group,) for one in groups]))
+    if not len(mine):
+        raise WorkloadError(f"no request of the trace is for group {view.group!r} first; needed: some that are")
+    what = f"left out: other groups are tried first for them; {view.group!r} is not"
+    return mine.changed(TraceChange(ChangeKind.OTHER_GROUP, len(trace) - len(mine), len(trace), what))
 
 
 def _prefixed(trace: Trace, model: Model, block_tokens: int) -> Trace:

@@ -33,6 +33,8 @@ class ChangeKind(StrEnum):
     """`--load-scale` above 1: requests that were added."""
     OTHER_MODEL = "other_model"
     """Requests for another model of the spec."""
+    OTHER_GROUP = "other_group"
+    """Requests that another group of the model is tried first for."""
     MODEL_NAMES_IGNORED = "model_names_ignored"
     """The trace names models that the spec does not have: all requests go to the simulated one."""
     REGIONS_MERGED = "regions_merged"

@@ -58,6 +58,27 @@ def test_a_proposal_with_its_effect_its_report_and_the_spec(files: tuple[str, ..
     assert "Tuned:" in report.read_text(encoding="utf-8")
 
 
+def test_one_group_of_several_is_tuned_on_the_requests_that_are_its_first(
+    files: tuple[str, ...], tmp_path: Path
+) -> None:
+    groups = (
+        "    groups:\n      - {name: small, settings: {max_model_len: 512}}\n      - {name: large}\n"
+        "    lanes: {short: [small, large]}\n    replicas:"
+    )
+    Path(files[0]).write_text(cases.TEXT.replace("    replicas:", groups))
+    refused = run(*files, "--trials", "2")
+    assert refused.exit_code == 2
+    assert "--group: missing; model 'demo' is tuned by group, allowed: small, large" in refused.stderr
+    assert "--group: 'other' is unknown" in run(*files, "--group", "other").stderr
+    result = run(*files, "--trials", "2", "--group", "small", "--no-range", "--json")
+    assert result.exit_code in (0, 1), result.output
+    answer = json.loads(result.stdout)
+    assert answer["model"] == "demo@small"
+    (left_out,) = (one for one in answer["changes"] if one["change"] == "other_group")
+    assert 0 < left_out["requests"] < left_out["of"]
+    assert "the other groups (large)" in answer["held_fixed"][0]
+
+
 def test_the_json_has_the_front_and_the_diff(files: tuple[str, ...]) -> None:
     result = run(*files, "--trials", "3", "--json")
     assert result.exit_code == 0, result.output

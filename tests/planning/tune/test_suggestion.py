@@ -33,6 +33,34 @@ def changed(suggestion: Suggestion) -> list[str]:
     return [line for line in suggestion.diff.splitlines()[2:] if line[0] in "+-"]
 
 
+GROUPED = TEXT.replace(
+    "    replicas:",
+    """    groups:
+      - {name: small, settings: {max_model_len: 2048}, replicas: {count: 2, min: 1, max: 4}}
+      - name: large
+    lanes: {short: [small, large]}
+    replicas:""",
+)
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_a_group_gets_a_section_of_its_own_and_the_other_one_stays(group: int) -> None:
+    found = spec(GROUPED)
+    view = found.models[0].views[group]
+    own, _ = own_and_defaults(found, view)
+    assert own is not None
+    candidate = Candidate({**own.settings, "utilisation": 0.9}, 3)
+    suggestion = suggest(GROUPED, PLACE, found, view, candidate)
+    after = parse_spec(suggestion.text, "small.yaml")
+    changed_view, other = after.models[0].views[group], after.models[0].views[1 - group]
+    assert after.autoscaling_of(changed_view).backlog.utilisation == 0.9
+    assert after.autoscaling_of(changed_view).backlog.down_after_s == 900
+    assert changed_view.replicas == view.replicas.model_copy(update={"min": 3, "count": 3})
+    assert (after.autoscaling, other) == (found.autoscaling, found.models[0].views[1 - group])
+    again = suggest(suggestion.text, PLACE, after, changed_view, Candidate({**own.settings, "utilisation": 0.8}, 3))
+    assert len(changed(again)) == 2, "one line out, one in"
+
+
 def test_only_what_differs_is_in_the_diff() -> None:
     found = suggested(TEXT, 2, utilisation=0.9, margin=0.1)
     assert changed(found) == [
