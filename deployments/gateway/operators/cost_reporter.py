@@ -32,6 +32,8 @@ MAX_BYTES = 32 << 20
 watched by then is not reported either, so that their time is unattributed."""
 KEPT_S = 30.0
 """A gateway that dies is given up within so long, by all the others."""
+ORPHANS_S = 5.0
+"""For so long after, engines may still end what it had there."""
 _SLICE, _PAUSE_S = 20, 0.002
 _BATCH_BYTES = 1 << 20
 _ANSWER_S = 5.0
@@ -41,8 +43,7 @@ _OWN_END = ("deadline", "total", "client_gone", "first_byte_timeout", "between_b
 
 class CostReporter:
     """`home`: the gateway's region. `add` takes each ledger as it is closed, `finished` each end of an exchange that a
-    feed tells of. `service` and `feeds` (of all replicas, by
-    id) are set before the first turn."""
+    feed tells of. `service` and `feeds` (of all replicas, by id) are set before the first turn."""
 
     service: Service
     feeds: Mapping[str, ReplicaFeed]
@@ -62,6 +63,7 @@ class CostReporter:
         self._unclaimed: deque[tuple[ReplicaFacts, Finished, int]] = deque(maxlen=100_000)
         self._orphans: deque[tuple[ReplicaFacts, Finished, int]] = deque(maxlen=100_000)
         self._dead: frozenset[str] = frozenset()
+        self._orphaned_until_s = 0.0
         self._delivering = asyncio.Lock()
 
     async def run(self, directory: Any) -> None:
@@ -94,6 +96,7 @@ class CostReporter:
         if dead - self._dead:
             self._orphans.extend(self._unclaimed)
             self._unclaimed.clear()
+            self._orphaned_until_s = time.monotonic() + ORPHANS_S
         self._dead = dead
 
     async def _turn(self, watch: bool) -> None:
@@ -113,7 +116,8 @@ class CostReporter:
         while self._finished:
             ended = self._finished.popleft()
             if ended[1].sequences:
-                self._unclaimed.append(ended)
+                kept = self._orphans if time.monotonic() < self._orphaned_until_s else self._unclaimed
+                kept.append(ended)
             elif (usage := self._dropped(*ended)) is not None:
                 yield usage
         while self._unclaimed and self._unclaimed[0][2] < time.time_ns() - ns(KEPT_S):

@@ -188,6 +188,10 @@ async def test_what_a_dead_gateway_did_not_report_is_listed_apart(make_rig: Make
     rig.gateway._costs.died(["other"])
     await deliver(rig)
     assert sum(line.amounts.cut for line in store.bill().lines) == 1
+    after = Finished("id-2", 200, 1, 70, 30, 20, 0, 0.0, 0.1, 0.4, 0.1, 0.5)
+    rig.gateway._costs.finished((rig.engines[0].facts, after, time.time_ns()))
+    await deliver(rig)
+    assert sum(line.amounts.cut for line in store.bill().lines) == 2, "the engine ended it a moment later"
 
 
 async def test_a_tenant_pays_for_its_own(make_rig: MakeRig, tmp_path: Path) -> None:
