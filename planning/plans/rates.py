@@ -16,7 +16,8 @@ from planning.capacity.judging import RateBound, RateSlo
 from planning.capacity.rates import RateSearch, cell_of, highest_rate
 from planning.gauntlet.memo import Memo
 from planning.plans.offers import GroupOffer
-from planning.plans.traffic import Band, Lengths2D, workload_of_bands
+from planning.plans.samples import Lengths2D
+from planning.plans.traffic import Band, workload_of_bands
 
 QUICK = RateSearch(requests=500, max_requests=1_500, seeds=(0, 1), tolerance=0.04)
 """Rates to about 5 %: the plan is simulated afterwards, and corrected."""

@@ -3,39 +3,17 @@ bands of alike lengths."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 
 from cluster.spec import ClusterSpec
+from planning.plans.samples import CHUNK_TOKENS, Lengths2D, cached_of, recorded, sampled
 from planning.simulator.workload import Workload
-from planning.workload.arrivals import HOUR_S, FloatArray
+from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
-from planning.workload.trace import LARGEST_HASH, Trace, TraceError, no_prefixes
-from planning.workload.traces import read_requests
-from planning.worksheet import DemandStream, TokenLengths, TraceSource, Worksheet
-from planning.worksheet.demand import DAY_HOURS, WEEK_HOURS
-
-SAMPLE = 8_192
-"""Requests that stand for a stream's lengths."""
-HourlyRates = dict[str, tuple[float, ...]]
-"""Requests/s by region of origin, an hour each."""
-CHUNK_TOKENS = 16
-"""Of a shared prefix: vLLM's default block."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths2D:
-    """Requests that are equally likely: tokens of the prompt, of them those that a prefix cache holds, and of the
-    answer."""
-
-    prompts: IntArray
-    cached: IntArray
-    outputs: IntArray
-
-    def __len__(self) -> int:
-        return len(self.prompts)
+from planning.workload.trace import LARGEST_HASH
+from planning.worksheet import DemandStream, Worksheet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,10 +31,6 @@ class RequestStream:
     attainment: float
     residency: frozenset[str] | None = None
     notes: tuple[str, ...] = ()
-
-    def mean_tokens(self) -> tuple[float, float]:
-        """Of a prompt, and of an answer."""
-        return float(self.lengths.prompts.mean()), float(self.lengths.outputs.mean())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +67,7 @@ class Band:
 
 def streams_of(sheet: Worksheet, spec: ClusterSpec) -> tuple[RequestStream, ...]:
     """The worksheet's streams, all of one number of hours: a week where one of them has a week. Raises TraceError."""
-    found = [_stream(one, spec, number) for number, one in enumerate(sheet.demand)]
+    found = [_stream(one, spec, sheet.time_zone, number) for number, one in enumerate(sheet.demand)]
     hours = max(len(rates) for stream in found for rates in stream.rates.values())
     return tuple(_of_hours(stream, hours) for stream in found)
 
@@ -175,21 +149,21 @@ def _text(name: str, chunks: int) -> tuple[int, ...]:
     return tuple((salt + number) & LARGEST_HASH for number in range(chunks))
 
 
-def _stream(one: DemandStream, spec: ClusterSpec, number: int) -> RequestStream:
+def _stream(one: DemandStream, spec: ClusterSpec, zone: str, number: int) -> RequestStream:
     of_class = next(cls for cls in spec.classes if cls.name == one.traffic_class)
     ttft_ms = of_class.ttft_ms if one.slo.ttft_ms is None else one.slo.ttft_ms
     itl_ms = of_class.itl_ms if one.slo.itl_ms is None else one.slo.itl_ms
     notes: tuple[str, ...] = ()
     if one.trace is not None:
-        rates, lengths, notes = _recorded(one, one.trace, spec)
+        rates, lengths, notes = recorded(one, one.trace, spec, zone)
     else:
         assert one.rates is not None
         assert one.input_tokens is not None
         assert one.output_tokens is not None
         rates = {rate.region: rate.hourly() for rate in one.rates}
         rng = np.random.default_rng(number)
-        prompts, outputs = (_sampled(tokens, rng) for tokens in (one.input_tokens, one.output_tokens))
-        lengths = Lengths2D(prompts, _cached(prompts, one.prefix_share), outputs)
+        prompts, outputs = (sampled(tokens, rng) for tokens in (one.input_tokens, one.output_tokens))
+        lengths = Lengths2D(prompts, cached_of(prompts, one.prefix_share), outputs)
     return RequestStream(
         one.name,
         one.model,
@@ -201,96 +175,6 @@ def _stream(one: DemandStream, spec: ClusterSpec, number: int) -> RequestStream:
         of_class.attainment if one.slo.attainment is None else one.slo.attainment,
         None if one.residency is None else frozenset(one.residency),
         notes,
-    )
-
-
-def _cached(prompts: IntArray, share: float) -> IntArray:
-    """Of each prompt the whole chunks that a cache holds: at least one token is always computed."""
-    held = np.minimum((share * prompts).astype(np.int64), prompts - 1)
-    return held // CHUNK_TOKENS * CHUNK_TOKENS
-
-
-def _sampled(tokens: TokenLengths, rng: np.random.Generator) -> IntArray:
-    """`SAMPLE` lengths at evenly spaced quantiles, in random order."""
-    at = (np.arange(SAMPLE) + 0.5) / SAMPLE
-    if tokens.values is not None:
-        weights = np.array(tokens.weights or (1.0,) * len(tokens.values))
-        order = np.argsort(tokens.values)
-        edges = np.cumsum(weights[order]) / weights.sum()
-        drawn = np.array(tokens.values)[order][np.minimum(np.searchsorted(edges, at), len(edges) - 1)]
-    else:
-        assert tokens.mean is not None
-        normal = _normal_quantiles(at)
-        drawn = np.exp(np.log(tokens.mean) - tokens.sigma**2 / 2 + tokens.sigma * normal)
-    found: IntArray = rng.permutation(np.maximum(np.rint(drawn), 1).astype(np.int64))
-    return found
-
-
-def _normal_quantiles(at: FloatArray) -> FloatArray:
-    from scipy.special import ndtri  # half a second to import
-
-    found: FloatArray = ndtri(at)
-    return found
-
-
-def _recorded(
-    one: DemandStream, source: TraceSource, spec: ClusterSpec
-) -> tuple[HourlyRates, Lengths2D, tuple[str, ...]]:
-    trace = read_requests(Path(source.file))
-    if trace.model is not None and one.model in trace.model.used():
-        named = np.array([name == one.model for name in trace.model.names])
-        trace = trace.take(np.flatnonzero(named[trace.model.codes]))
-    if trace.traffic_class is not None and one.traffic_class in trace.traffic_class.used():
-        named = np.array([name == one.traffic_class for name in trace.traffic_class.names])
-        trace = trace.take(np.flatnonzero(named[trace.traffic_class.codes]))
-    if len(trace) < 2:
-        raise TraceError(f"{source.file}: {len(trace)} requests of {one.model}; allowed: two and more")
-    rates, notes = _rates(trace, source, spec)
-    chosen = np.random.default_rng(0).permutation(len(trace))[:SAMPLE]
-    prompts, outputs = trace.prompt_tokens[chosen], trace.output_tokens[chosen]
-    prefixes = trace.prefixes or no_prefixes(len(trace), CHUNK_TOKENS)
-    if one.prefix_share == 0 and len(prefixes.hashes):
-        notes = (*notes, f"{one.name}: the trace's prefixes are not used; give prefix_share")
-    return rates, Lengths2D(prompts, _cached(prompts, one.prefix_share), outputs), notes
-
-
-def _rates(
-    trace: Trace, source: TraceSource, spec: ClusterSpec
-) -> tuple[dict[str, tuple[float, ...]], tuple[str, ...]]:
-    span_s = trace.span_s
-    hours = WEEK_HOURS if span_s >= (WEEK_HOURS - 1) * HOUR_S else DAY_HOURS
-    home = source.region or spec.regions[0].name
-    known = [region.name for region in spec.regions]
-    names = ("",) if trace.region is None else trace.region.names
-    codes = np.zeros(len(trace), dtype=np.int32) if trace.region is None else trace.region.codes
-    found: dict[str, tuple[float, ...]] = {}
-    notes = []
-    for code, name in enumerate(names):
-        if not (codes == code).any():
-            continue
-        region = name if name in known else home
-        if name not in known:
-            notes.append(f"{source.file}: requests {f'from {name!r}' if name else 'without a region'} count for {home}")
-        hourly = _hourly(trace.arrived_s[codes == code], span_s, hours, source)
-        before = found.get(region, (0.0,) * hours)
-        found[region] = tuple(a + b for a, b in zip(before, hourly, strict=True))
-    if span_s < (DAY_HOURS - 1) * HOUR_S:
-        notes.append(f"{source.file}: covers {span_s / HOUR_S:.1f} h, less than a day: all hours have its mean rate")
-    return found, tuple(dict.fromkeys(notes))
-
-
-def _hourly(arrived_s: FloatArray, span_s: float, hours: int, source: TraceSource) -> tuple[float, ...]:
-    if span_s < (DAY_HOURS - 1) * HOUR_S:
-        return (source.scale * len(arrived_s) / span_s,) * hours
-    whole = max(1, round(span_s / HOUR_S))
-    slot = np.minimum((arrived_s / HOUR_S).astype(np.int64), whole - 1)
-    counts = np.bincount(slot, minlength=whole).astype(np.float64)
-    of_day = (np.arange(whole) + source.start_hour) % hours
-    seen = np.bincount(of_day, minlength=hours)
-    sums = np.bincount(of_day, weights=counts, minlength=hours)
-    mean = counts.mean()
-    return tuple(
-        float(source.scale * (sums[hour] / seen[hour] if seen[hour] else mean) / HOUR_S) for hour in range(hours)
     )
 
 

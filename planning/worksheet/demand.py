@@ -112,10 +112,10 @@ class TokenLengths(Section):
 
 
 class TraceSource(Section):
-    """Recorded traffic: a trace or a traffic file (docs/traffic.md) whose second 0 is at `start_hour` of the
-    worksheet's day (or week). Rates are means by hour of day, or of the week where it covers seven days; a trace
-    shorter than a day gives all hours its mean rate. `region`: where requests come from that name none. `scale`
-    multiplies the rates."""
+    """Recorded traffic: a gateway's recording, or a trace or a traffic file (docs/traffic.md) whose second 0 is at
+    `start_hour` of the worksheet's day (or week). Rates are means by hour of day, or of the week where it covers seven
+    days; a trace shorter than a day gives all hours its mean rate. `region`: where requests come from that name none.
+    `scale` multiplies the rates."""
 
     file: Annotated[str, Field(min_length=1)]
     region: Name | None = None

@@ -8,8 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.spec import ClusterSpec
-from planning.plans.traffic import CHUNK_TOKENS, bands_of, streams_of, workload_of_bands
-from planning.workload.trace import Labels, Trace
+from deployments.traffic.counts import Stream as Recorded
+from deployments.traffic.store import TrafficStore
+from planning.drift.recording import stretches_of_trace
+from planning.plans.samples import CHUNK_TOKENS
+from planning.plans.traffic import bands_of, streams_of, workload_of_bands
+from planning.workload.trace import Labels, Trace, TraceError
 from planning.workload.traces import write_trace
 from planning.worksheet import DemandStream, Worksheet
 from tests.planning.plans import small
@@ -121,4 +125,26 @@ def test_a_short_trace_gives_its_mean_rate_to_all_hours(tmp_path: Path) -> None:
     stream = recorded(tmp_path, 2)
     (found,) = streams_of(sheet_of().model_copy(update={"demand": (stream,)}), SPEC)
     assert found.rates["us-east-1"] == pytest.approx((4_000 / 7_200,) * 24, rel=0.01)
-    assert any("less than a day: all hours have its mean rate" in note for note in found.notes)
+    assert any("all hours have its mean rate" in note for note in found.notes)
+
+
+def test_a_gateways_recording_gives_rates_lengths_and_prefix_hits(tmp_path: Path) -> None:
+    monday_s = 1_767_571_200.0  # 2026-01-05, 00:00 UTC
+    arrived = np.sort(np.random.default_rng(0).uniform(0, 24 * 3600, 4_000))
+    prompts, outputs = (np.full(4_000, tokens, dtype=np.int64) for tokens in (500, 60))
+    here = Recorded("demo", "interactive", "us-east-1")
+    store = TrafficStore(tmp_path / "traffic.sqlite")
+    store.add(stretches_of_trace(Trace(arrived, prompts, outputs), here, monday_s))
+    stream = recorded(tmp_path, 1).model_dump(by_alias=True)
+    stream["trace"] = {"file": str(store.path), "scale": 2.0}
+    (found,) = streams_of(sheet_of().model_copy(update={"demand": (DemandStream.model_validate(stream),)}), SPEC)
+    assert set(found.rates) == {"us-east-1"}
+    assert sum(found.rates["us-east-1"]) * 3600 == pytest.approx(8_000, rel=0.02)
+    assert found.lengths.prompts.mean() == pytest.approx(500, rel=0.02)
+    assert found.lengths.outputs.mean() == pytest.approx(60, rel=0.02)
+    stream["class"] = "batch"
+    with pytest.raises(TraceError, match="no request of demo and class batch"):
+        streams_of(
+            sheet_of().model_copy(update={"demand": (DemandStream.model_validate(stream),)}),
+            ClusterSpec.model_validate(small.SPEC | {"classes": [{"name": "batch", "ttft_ms": 9_000}]}),
+        )

@@ -1,0 +1,183 @@
+"""Requests that stand for a stream: lengths at evenly spaced quantiles of what a worksheet says, or drawn from a trace
+or from what a gateway recorded; with recorded rates by region and hour."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cluster.spec import ClusterSpec
+from deployments.traffic.counts import Period
+from planning.drift.recording import RecordingError, is_recording, read_recording, recorded_streams
+from planning.workload.arrivals import HOUR_S, FloatArray
+from planning.workload.lengths import IntArray
+from planning.workload.trace import Trace, TraceError, no_prefixes
+from planning.workload.traces import read_requests
+from planning.worksheet import DemandStream, TokenLengths, TraceSource
+from planning.worksheet.demand import DAY_HOURS, WEEK_HOURS
+
+SAMPLE = 8_192
+"""Requests that stand for a stream's lengths."""
+HourlyRates = dict[str, tuple[float, ...]]
+"""Requests/s by region of origin, an hour each."""
+CHUNK_TOKENS = 16
+"""Of a shared prefix: vLLM's default block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths2D:
+    """Requests that are equally likely: tokens of the prompt, of them those that a prefix cache holds, and of the
+    answer."""
+
+    prompts: IntArray
+    cached: IntArray
+    outputs: IntArray
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+def cached_of(prompts: IntArray, share: float) -> IntArray:
+    """Of each prompt the whole chunks that a cache holds: at least one token is always computed."""
+    held = np.minimum((share * prompts).astype(np.int64), prompts - 1)
+    return held // CHUNK_TOKENS * CHUNK_TOKENS
+
+
+def sampled(tokens: TokenLengths, rng: np.random.Generator) -> IntArray:
+    """`SAMPLE` lengths at evenly spaced quantiles, in random order."""
+    at = (np.arange(SAMPLE) + 0.5) / SAMPLE
+    if tokens.values is not None:
+        weights = np.array(tokens.weights or (1.0,) * len(tokens.values))
+        order = np.argsort(tokens.values)
+        edges = np.cumsum(weights[order]) / weights.sum()
+        drawn = np.array(tokens.values)[order][np.minimum(np.searchsorted(edges, at), len(edges) - 1)]
+    else:
+        assert tokens.mean is not None
+        normal = _normal_quantiles(at)
+        drawn = np.exp(np.log(tokens.mean) - tokens.sigma**2 / 2 + tokens.sigma * normal)
+    found: IntArray = rng.permutation(np.maximum(np.rint(drawn), 1).astype(np.int64))
+    return found
+
+
+def _normal_quantiles(at: FloatArray) -> FloatArray:
+    from scipy.special import ndtri  # half a second to import
+
+    found: FloatArray = ndtri(at)
+    return found
+
+
+def recorded(
+    one: DemandStream, source: TraceSource, spec: ClusterSpec, time_zone: str
+) -> tuple[HourlyRates, Lengths2D, tuple[str, ...]]:
+    """Rates and lengths of the stream in a trace, a traffic file, or a gateway's recording of its traffic, and what was
+    assumed. Raises TraceError."""
+    if is_recording(Path(source.file)):
+        return _of_recording(one, source, spec, time_zone)
+    return _of_trace(one, source, spec)
+
+
+def _of_recording(
+    one: DemandStream, source: TraceSource, spec: ClusterSpec, time_zone: str
+) -> tuple[HourlyRates, Lengths2D, tuple[str, ...]]:
+    try:
+        streams = recorded_streams(read_recording(Path(source.file), Period.HOUR), time_zone=time_zone)
+    except (RecordingError, ValueError) as error:
+        raise TraceError(f"{source.file}: {error}") from error
+    own = [each for each in streams if (each.stream.model, each.stream.traffic_class) == (one.model, one.traffic_class)]
+    if not own:
+        raise TraceError(
+            f"{source.file}: no request of {one.model} and class {one.traffic_class}; allowed: one and more"
+        )
+    home = _Home(source, spec)
+    rates: HourlyRates = {}
+    for each in own:
+        _add(rates, home.region(each.stream.region), [source.scale * rate for rate in each.hourly])
+    rng = np.random.default_rng(0)
+    prompts, outputs = (
+        sampled(_weighted(pair for each in own for pair in getattr(each, which)), rng) for which in ("prompt", "output")
+    )
+    weights = [sum(count for _, count in each.prompt) for each in own]
+    share = one.prefix_share or float(np.average([each.prefix_share for each in own], weights=weights))
+    return rates, Lengths2D(prompts, cached_of(prompts, share), outputs), home.notes
+
+
+def _weighted(pairs: Iterable[tuple[int, int]]) -> TokenLengths:
+    listed = sorted(pairs)
+    values, weights = zip(*listed, strict=True)
+    return TokenLengths(values=values, weights=weights)
+
+
+class _Home:
+    """Which region requests count for; `notes` says it of those that name none of the spec's."""
+
+    def __init__(self, source: TraceSource, spec: ClusterSpec) -> None:
+        self._file = source.file
+        self._home = source.region or spec.regions[0].name
+        self._known = [region.name for region in spec.regions]
+        self.notes: tuple[str, ...] = ()
+
+    def region(self, name: str) -> str:
+        if name in self._known:
+            return name
+        where = f"from {name!r}" if name else "without a region"
+        self.notes = (*self.notes, f"{self._file}: requests {where} count for {self._home}")
+        return self._home
+
+
+def _add(rates: HourlyRates, region: str, hourly: Iterable[float]) -> None:
+    figures = tuple(hourly)
+    before = rates.get(region, (0.0,) * len(figures))
+    rates[region] = tuple(a + b for a, b in zip(before, figures, strict=True))
+
+
+def _of_trace(
+    one: DemandStream, source: TraceSource, spec: ClusterSpec
+) -> tuple[HourlyRates, Lengths2D, tuple[str, ...]]:
+    trace = read_requests(Path(source.file))
+    if trace.model is not None and one.model in trace.model.used():
+        named = np.array([name == one.model for name in trace.model.names])
+        trace = trace.take(np.flatnonzero(named[trace.model.codes]))
+    if trace.traffic_class is not None and one.traffic_class in trace.traffic_class.used():
+        named = np.array([name == one.traffic_class for name in trace.traffic_class.names])
+        trace = trace.take(np.flatnonzero(named[trace.traffic_class.codes]))
+    if len(trace) < 2:
+        raise TraceError(f"{source.file}: {len(trace)} requests of {one.model}; allowed: two and more")
+    rates, notes = _rates(trace, source, spec)
+    chosen = np.random.default_rng(0).permutation(len(trace))[:SAMPLE]
+    prompts, outputs = trace.prompt_tokens[chosen], trace.output_tokens[chosen]
+    prefixes = trace.prefixes or no_prefixes(len(trace), CHUNK_TOKENS)
+    if one.prefix_share == 0 and len(prefixes.hashes):
+        notes = (*notes, f"{one.name}: the trace's prefixes are not used; give prefix_share")
+    return rates, Lengths2D(prompts, cached_of(prompts, one.prefix_share), outputs), notes
+
+
+def _rates(trace: Trace, source: TraceSource, spec: ClusterSpec) -> tuple[HourlyRates, tuple[str, ...]]:
+    span_s = trace.span_s
+    hours = WEEK_HOURS if span_s >= (WEEK_HOURS - 1) * HOUR_S else DAY_HOURS
+    home = _Home(source, spec)
+    names = ("",) if trace.region is None else trace.region.names
+    codes = np.zeros(len(trace), dtype=np.int32) if trace.region is None else trace.region.codes
+    found: HourlyRates = {}
+    for code, name in enumerate(names):
+        if (codes == code).any():
+            _add(found, home.region(name), _hourly(trace.arrived_s[codes == code], span_s, hours, source))
+    notes = home.notes
+    if span_s < (DAY_HOURS - 1) * HOUR_S:
+        notes = (*notes, f"{source.file}: covers {span_s / HOUR_S:.1f} h: all hours have its mean rate")
+    return found, notes
+
+
+def _hourly(arrived_s: FloatArray, span_s: float, hours: int, source: TraceSource) -> tuple[float, ...]:
+    if span_s < (DAY_HOURS - 1) * HOUR_S:
+        return (source.scale * len(arrived_s) / span_s,) * hours
+    whole = max(1, round(span_s / HOUR_S))
+    slot = np.minimum((arrived_s / HOUR_S).astype(np.int64), whole - 1)
+    counts = np.bincount(slot, minlength=whole).astype(np.float64)
+    of_day = (np.arange(whole) + source.start_hour) % hours
+    seen = np.bincount(of_day, minlength=hours)
+    sums = np.bincount(of_day, weights=counts, minlength=hours)
+    mean = counts.mean()
+    return tuple(
+        float(source.scale * (sums[hour] / seen[hour] if seen[hour] else mean) / HOUR_S) for hour in range(hours)
+    )
