@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -236,3 +237,33 @@ def test_a_worker_that_does_not_join_is_named_and_keeps_nobody_waiting_for_ever(
     said = capsys.readouterr()
     assert f"workers: {len(WORKERS) - 1} of {len(WORKERS)}" in said.out
     assert f"workers have not joined after 0 s: {missing}; going on without them" in said.err
+
+
+def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
+    machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted, spec = tmp_path / "ssh.log", SPECS["first"]
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(
+        f'#!/bin/sh\nfor one in "$@"; do case $one in root@*) echo "$one" >> {noted}; host=$one ;; esac; done\n'
+        'if [ "$host" = root@10.77.0.4 ]; then echo "no route to host" >&2; exit 255; fi\n'
+    )
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    deploy(spec, machines)
+    region = spec.regions[0]
+    assert isinstance(region.deploy, LocalDeploy)
+    state = DeployState(spec.cell_name(region))
+    hosts = steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets))
+    with pytest.raises(DeployError, match=r"Ray may still run on 10\.77\.0\.4: no route to host"):
+        hosts.down()
+    assert machines.config is not None
+    assert machines.config["applications"] == [], "requests may finish first"
+    reached = noted.read_text().splitlines()
+    assert reached[0] == "root@10.77.0.2"
+    assert set(reached) == {f"root@{address}" for address in ("10.77.0.2", *WORKERS)}
+    assert state.applied().cluster is not None, "the next `--down` goes on"
+    ssh.write_text("#!/bin/sh\n")
+    hosts.down()
+    assert state.applied().cluster is None

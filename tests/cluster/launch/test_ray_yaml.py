@@ -192,6 +192,24 @@ def test_a_head_that_no_launcher_has_started_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it looks at processes of its own alone")
+@pytest.mark.parametrize("service", ["systemd", "none"])
+def test_a_head_that_is_stopped_leaves_no_unit_and_no_state(tmp_path: Path, service: str) -> None:
+    host = Host(tmp_path, changed(LOCAL, head_service=service))
+    noted = tmp_path / "noted"
+    tools = host.folder / "venv" / "bin"
+    for name in ("sudo", "ray"):
+        (tools / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {noted}\n')
+        (tools / name).chmod(0o755)
+    (tools / "id").symlink_to("/bin/true")
+    (host.cell / "gcs").mkdir()
+    done = host.run("stop-head")
+    assert done.returncode == 0, done.stderr
+    lines = noted.read_text().splitlines()
+    assert lines[-1] == "ray stop", "after its unit, which would start it again"
+    assert ("sudo -n systemctl stop raylane-head-team-here.service" in lines) == (service == "systemd")
+    assert not (host.cell / "gcs").exists()
+
+
 def test_a_worker_kills_its_raylet_and_waits_for_its_gateway_before_ray_stops_all(tmp_path: Path) -> None:
     host = Host(tmp_path, LOCAL)
     noted, pid = tmp_path / "noted", tmp_path / "pid"
