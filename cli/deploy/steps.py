@@ -30,6 +30,9 @@ _WORKERS_S = 300.0
 missing (seconds)."""
 _POLL_S = 1.0
 _WORDS_CHARS = 500
+_LINES = 15
+_UP_LOG = "ray-up.log"
+"""In the cell's state folder: Ray's launcher prints some hundred lines, and hints that do not fit here."""
 _AT_ONCE = 16
 """Machines that are stopped at once."""
 _GONE_S = 60.0
@@ -73,9 +76,12 @@ class Hosts:
         digest = plan.rendering.cluster_digest
         starts = applied.cluster != digest or not self._head_answers()
         if starts:
-            console.print(f"starting the Ray cluster {self._cell!r} (ray up) ...")
+            log = state.folder / _UP_LOG
+            console.print(
+                f"starting the Ray cluster {self._cell!r} (ray up; its output is in {log}) ...", soft_wrap=True
+            )
             state.record(began.model_copy(update={"cluster": None}))
-            _run([_tool("ray"), "up", "-y", "--no-config-cache", RAY_YAML], state.files)
+            _run([_tool("ray"), "up", "-y", "--no-config-cache", RAY_YAML], state.files, log)
         elif plan.secrets:
             self._send_secrets()
         # The files are those of the step that has been done; the spec is that of a deployment that has ended.
@@ -219,14 +225,26 @@ def _tool(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def _run(command: Sequence[str], folder: Path) -> None:
-    """Shows what the command prints. Raises DeployError."""
+def _run(command: Sequence[str], folder: Path, log: Path | None = None) -> None:
+    """Shows what the command prints, or writes it to a file. Raises DeployError."""
     try:
-        status = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, check=False).returncode
+        with contextlib.nullcontext() if log is None else log.open("wb") as output:
+            environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+            status = subprocess.run(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                check=False,
+            ).returncode
     except OSError as error:
         raise DeployError(f"{command[0]}: cannot be run: {error.strerror}") from error
     if status:
-        raise DeployError(f"{' '.join(command[:2])} ended with status {status}; what it printed is above")
+        lines = [] if log is None else log.read_text(errors="replace").splitlines()[-_LINES:]
+        where = "what it printed is above" if log is None else f"the end of {log}:\n  " + "\n  ".join(lines)
+        raise DeployError(f"{' '.join(command[:2])} ended with status {status}; {where}")
 
 
 class _Background:

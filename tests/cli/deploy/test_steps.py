@@ -70,7 +70,7 @@ class Machines:
             if self.left <= 0:
                 raise BrokenOff
 
-    def run(self, command: list[str], folder: Path) -> None:
+    def run(self, command: list[str], folder: Path, log: Path | None = None) -> None:
         """`ray up`, or rsync of the secrets to one machine."""
         self.log.append("up" if "up" in command else "send")
         self.secrets = SecretsFolder(folder / "secrets").read()
@@ -267,3 +267,13 @@ def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
     ssh.write_text("#!/bin/sh\n")
     hosts.down()
     assert state.applied().cluster is None
+
+
+def test_what_the_launcher_prints_is_in_a_file_and_its_end_in_the_error(tmp_path: Path) -> None:
+    log = tmp_path / "up.log"
+    steps._run(["sh", "-c", "echo good; echo $RAY_USAGE_STATS_ENABLED >&2"], tmp_path, log)
+    assert log.read_text() == "good\n0\n"
+    with pytest.raises(DeployError, match=rf"sh -c ended with status 3; the end of {log}:\n  no key"):
+        steps._run(["sh", "-c", "echo no key >&2; exit 3"], tmp_path, log)
+    with pytest.raises(DeployError, match="no-such-tool: cannot be run"):
+        steps._run(["no-such-tool"], tmp_path, log)

@@ -18,7 +18,7 @@ from cluster.launch import cell_folder
 URL, SPEC = sys.argv[1:]
 
 
-def ray_up(command: Sequence[str], folder: Path) -> None:
+def ray_up(command: Sequence[str], folder: Path, log: Path | None = None) -> None:
     """The secrets come to the node, as `ray up` and rsync bring them."""
     shutil.copytree(folder / "secrets", Path.home() / cell_folder("deployed-here") / "secrets", dirs_exist_ok=True)
 
