@@ -54,8 +54,8 @@ def gathered(reported: Iterable[tuple[int, Fact]]) -> Gathered:
     replicas = _Replicas()
     tariffs: defaultdict[tuple[str, str], dict[int, Tariff]] = defaultdict(dict)
     attempts: dict[str, AttemptUsage] = {}
-    watched: defaultdict[str, list[Span]] = defaultdict(list)
-    held: defaultdict[str, list[Span]] = defaultdict(list)
+    watched: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    held: defaultdict[str, dict[int, int]] = defaultdict(dict)
     late: dict[str, int] = {}
     settled_ns = -1
     for file_hour_ns, fact in reported:
@@ -69,7 +69,8 @@ def gathered(reported: Iterable[tuple[int, Fact]]) -> Gathered:
             case Watched(to_ns=to_ns):
                 for spans, since in ((watched, fact.since_ns), (held, fact.held_ns)):
                     for replica_id, since_ns in since.items():
-                        spans[replica_id].append((since_ns, to_ns))
+                        known_ns = spans[replica_id].get(since_ns, to_ns)
+                        spans[replica_id][since_ns] = max(to_ns, known_ns)
             case Tariff():
                 tariffs[fact.model, fact.group][fact.at_ns] = fact
             case Settled(hour_ns=hour_ns):
@@ -80,7 +81,7 @@ def gathered(reported: Iterable[tuple[int, Fact]]) -> Gathered:
     for one in attempts.values():
         by_replica[one.replica_id].append(one)
     ordered = {key: [by_time[at] for at in sorted(by_time)] for key, by_time in tariffs.items()}
-    normal = [{key: union(spans) for key, spans in known.items()} for known in (watched, held)]
+    normal = [{key: union(spans.items()) for key, spans in known.items()} for known in (watched, held)]
     lives = replicas.lives({key: spans[-1][1] for key, spans in normal[0].items() if spans})
     return Gathered(lives, ordered, by_replica, normal[0], normal[1], late)
 

@@ -24,7 +24,7 @@ from deployments.accounting.store import SETTLE_S, CostFileStore, settled_line
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
-from tests.deployments.accounting.replicas import BEGIN, PRICE
+from tests.deployments.accounting.replicas import BEGIN, PRICE, imagined
 
 TARIFF = Tariff(BEGIN, "m", "default", "here", "h100", 1, PRICE, "", 2_048, 4.0)
 FIRST: list[Fact] = [TARIFF, ReplicaBegun(BEGIN, "r", "m"), ReplicaReady(BEGIN, "r")]
@@ -157,6 +157,16 @@ def test_a_disk_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     assert store.health.error is not None
     assert store.bill(until_ns=BEGIN) == Bill()
     assert store.files() == []
+
+
+def test_many_facts_are_billed_in_parts_to_the_same_bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = imagined(11, 300, replicas=7)
+    store = CostFileStore(tmp_path)
+    store.append(lines_of(cell.facts) + b'["usage","torn', BEGIN + 1)
+    whole = store.bill(until_ns=cell.last_ns)
+    monkeypatch.setattr("deployments.accounting.store.PART_BYTES", 5_000)
+    assert store.bill(until_ns=cell.last_ns) == whole
+    assert (usd(whole), whole.unread) == (cell.usd, 1)
 
 
 def test_a_bill_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
