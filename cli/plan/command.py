@@ -14,12 +14,16 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cli.console import console, errors, fail
+from cli.gateway import Url
 from cli.options import AsJson, check_outputs
+from cli.plan.against import Planner
+from cli.plan.against import against as compared
 from cluster.artifacts import ArtifactError
 from cluster.files import write_whole
 from cluster.spec import ClusterSpec, SpecError
 from deployments.engine_model.cost_file import CostFileError
 from deployments.telemetry.published_error import PublishedError, read_published
+from planning.plans.answer import WorksheetPlan
 from planning.plans.as_json import as_json
 from planning.plans.compare import elsewhere, side_by_side
 from planning.plans.planner import PlanError, PlanLimits, case_from, checked_plan
@@ -68,6 +72,14 @@ MemoFile = Annotated[
 ]
 Workers = Annotated[int, typer.Option(min=1, help="Processes that find rates.")]
 
+Against = Annotated[
+    str | None,
+    typer.Option(
+        metavar="live|FILE",
+        help="Compare the worksheet with the last day of the live cluster, a gateway's traffic.sqlite, or a trace.",
+    ),
+]
+
 
 def plan(
     worksheet: SheetFile,
@@ -79,11 +91,15 @@ def plan(
     error: ErrorFile = None,
     memo: MemoFile = None,
     workers: Workers = _WORKERS,
+    against: Against = None,
+    url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan a worksheet: which GPUs, how many by region and hour, what they cost, and whether the SLOs are met."""
     check_outputs(out=out, write_spec=write_spec, memo=memo)
     sheet, spec, case = _read(worksheet)
+    if against is not None:
+        raise typer.Exit(compared(against, url, case, _planner(memo, workers), as_json))
     known = _errors(spec, case, error)
     search = THOROUGH if thorough else QUICK
     limits = PlanLimits(gap, time_limit, shared=_SHARED if thorough else 1, workers=workers)
@@ -99,6 +115,17 @@ def plan(
     if problems:
         fail("; ".join(problems), code=2)
     raise typer.Exit(0 if result.good else MISSED)
+
+
+def _planner(memo: Path | None, workers: int) -> Planner:
+    """Plans as soon as possible: without ranges, and without what limits cost."""
+
+    def planner(case: Case) -> WorksheetPlan:
+        limits = PlanLimits(ranged=False, explained=False, workers=workers)
+        with _progress() as report:
+            return checked_plan(case, RateSource(QUICK, memo=memo), limits, report)[0]
+
+    return planner
 
 
 def _read(worksheet: Path) -> tuple[Worksheet, ClusterSpec, Case]:

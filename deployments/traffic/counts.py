@@ -74,6 +74,14 @@ class LengthCounts:
         """The sum of squares (tokens^2), each length taken as its bucket's middle; within 9 %."""
         return sum(count * math.exp(2 * log_middle(bucket)) for bucket, count in self.buckets.items())
 
+    def weighted(self) -> tuple[tuple[int, int], ...]:
+        """A length for each bucket, and how many there are (tokens, count), ascending. The lengths are the middles of
+        the buckets, moved by the one factor that makes the mean right."""
+        middles = {bucket: sum(edges_of(bucket)) / 2 if bucket else 1.0 for bucket in sorted(self.buckets)}
+        tokens = sum(middles[bucket] * count for bucket, count in self.buckets.items())
+        scale = self.tokens / tokens if tokens else 1.0
+        return tuple((max(1, round(middle * scale)), self.buckets[bucket]) for bucket, middle in middles.items())
+
     def log_sum(self) -> float:
         """The sum of the natural logarithms of the lengths (of tokens), each taken as its bucket's middle."""
         return sum(count * log_middle(bucket) for bucket, count in self.buckets.items())

@@ -35,9 +35,20 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedFigure:
+    """One figure over all that was compared: requests/s, tokens, or a share."""
+
+    stream: Stream
+    quantity: DriftQuantity
+    expected: float
+    observed: float
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """`drifts` in the order of their alarms. `unplanned`: streams with traffic that the worksheet does not have, with
-    their requests/s. `unseen`: streams of the worksheet without any request."""
+    """`drifts` in the order of their alarms; `figures` of all streams. `unplanned`: streams that the worksheet does not
+    have, with their requests/s, where they are more than `MINOR` of all requests. `unseen`: streams of the worksheet
+    without any request."""
 
     from_unix_s: int
     to_unix_s: int
@@ -45,11 +56,20 @@ class Comparison:
     drifts: tuple[Drift, ...] = ()
     unplanned: tuple[tuple[Stream, float], ...] = ()
     unseen: tuple[Stream, ...] = ()
+    figures: tuple[ComparedFigure, ...] = ()
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the traffic is not what the worksheet says, now."""
+        return bool(self.open or self.unplanned)
 
     @property
     def open(self) -> tuple[Drift, ...]:
         """What is off now."""
         return tuple(drift for drift in self.drifts if drift.ended_unix_s is None)
+
+
+MINOR = 0.01
 
 
 def compare(expected: Expected, recorded: Stretches) -> Comparison:
@@ -80,9 +100,21 @@ def compare(expected: Expected, recorded: Stretches) -> Comparison:
         int(minutes[-1]) + 60,
         watched_s,
         tuple(_once(sorted(found, key=lambda drift: drift.raised_unix_s))),
-        tuple((one, requests[one] / watched_s) for one in recorded.streams() if requests[one] and one not in planned),
+        tuple(
+            (one, requests[one] / watched_s)
+            for one in recorded.streams()
+            if one not in planned and requests[one] > MINOR * requests.total()
+        ),
         tuple(one for one in sorted(planned, key=str) if not requests[one]),
+        tuple(_figures(measures)),
     )
+
+
+def _figures(measures: Iterable[Measure]) -> Iterator[ComparedFigure]:
+    for measure in measures:
+        figures = measure.figures(0, len(measure.observed))
+        if measure.plain is None and figures is not None:
+            yield ComparedFigure(measure.stream, measure.quantity, figures[1], figures[0])
 
 
 def _once(drifts: Iterable[Drift]) -> Iterator[Drift]:

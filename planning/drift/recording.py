@@ -18,7 +18,6 @@ from deployments.traffic.counts import (
     Stretches,
     TrafficCounts,
     bucket_of,
-    edges_of,
     stretches_from,
 )
 from deployments.traffic.store import StoreError, TrafficStore
@@ -183,7 +182,7 @@ def _stream(stream: Stream, hours: list[TrafficCounts], watched_s: FloatArray) -
     for one in hours:
         whole.merge(one)
     share = whole.cached_tokens / whole.prompt_tokens if whole.prompt_tokens else 0.0
-    lengths = _weighted(whole.prompt), _weighted(whole.output)
+    lengths = whole.prompt.weighted(), whole.output.weighted()
     return RecordedStream(stream, tuple(rates.tolist()), *lengths, share, tuple(hours))
 
 
@@ -224,14 +223,3 @@ def _expected_lengths(hours: Sequence[LengthCounts]) -> ExpectedLengths:
 def _hour_of_week(begin: int, zone: zoneinfo.ZoneInfo) -> int:
     local = datetime.fromtimestamp(begin, zone)
     return local.weekday() * DAY_HOURS + local.hour
-
-
-def _weighted(lengths: LengthCounts) -> tuple[tuple[int, int], ...]:
-    """Middles of buckets with their counts (tokens, count). Their mean is within 1 % of the exact one, which scales
-    them."""
-    middles = {bucket: sum(edges_of(bucket)) / 2 if bucket else 1.0 for bucket in lengths.buckets}
-    mean = sum(middles[bucket] * count for bucket, count in lengths.buckets.items()) / max(1, len(lengths))
-    scale = lengths.mean / mean if mean else 1.0
-    return tuple(
-        (max(1, round(middles[bucket] * scale)), lengths.buckets[bucket]) for bucket in sorted(lengths.buckets)
-    )

@@ -1,0 +1,120 @@
+"""`raylane plan WORKSHEET --against` as a user types it: recordings, traces, and a gateway's page."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+from deployments.traffic.counts import Stream, Stretches
+from deployments.traffic.store import TrafficStore
+from planning.drift.recording import stretches_of_trace
+from planning.workload.trace import Trace
+from planning.workload.traces import write_trace
+from tests.planning.drift.drawn import MONDAY_S
+from tests.planning.plans import small
+
+pytestmark = pytest.mark.whole
+RATES = [{"region": "us-east-1", "requests_per_s": 2.0}]
+SHEET: dict[str, Any] = {"demand": [small.SHEET["demand"][0] | {"rates": RATES}]}
+STREAM = Stream("demo", "interactive", "us-east-1")
+
+
+def run(sheet: Path, *arguments: object) -> Result:
+    command = ["plan", str(sheet), "--workers", "1", "--against", *map(str, arguments)]
+    return CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+
+
+def drawn(factor: float = 1.0) -> Trace:
+    """An hour of the worksheet's traffic; then twenty minutes of it with longer prompts."""
+    rng = np.random.default_rng(1)
+    arrived_s = np.sort(rng.random(2 * 4_800)) * 4_800
+    prompt = np.where(rng.random(len(arrived_s)) < 0.9, 100, 3_000) * np.where(arrived_s < 3_600, 1, factor)
+    return Trace(arrived_s, prompt.astype(np.int64), rng.geometric(1 / 20, len(arrived_s)).astype(np.int64))
+
+
+def recorded(factor: float = 1.0) -> Stretches:
+    return stretches_of_trace(drawn(factor), STREAM, MONDAY_S)
+
+
+def test_a_recording_as_the_worksheet_says(tmp_path: Path) -> None:
+    store = TrafficStore(tmp_path / "traffic.sqlite")
+    store.add(recorded())
+    result = run(small.write(tmp_path, SHEET), store.path)
+    assert result.exit_code == 0, result.output
+    assert "as the worksheet says" in result.output
+    assert "demo, interactive in us-east-1" in result.output
+    assert "of traffic, Mon 00:00 to Mon 01:20 (UTC)" in result.output
+
+
+@pytest.mark.long
+def test_prompts_that_double_are_named_with_what_they_do_to_the_plan(tmp_path: Path) -> None:
+    write_trace(tmp_path / "trace.jsonl", drawn(2.0))
+    sheet, memo = small.write(tmp_path, SHEET), ("--memo", tmp_path / "rates.jsonl")
+    shown = run(sheet, tmp_path / "trace.jsonl", *memo)
+    assert shown.exit_code == 3, shown.output
+    assert "off the worksheet: prompt tokens of demo, interactive in us-east-1" in shown.output
+    assert "cost: $" in shown.output
+    result = run(sheet, tmp_path / "trace.jsonl", *memo, "--json")  # with the rates of the memo
+    values = json.loads(result.stdout)
+    (drift,) = [one for one in values["drifts"] if one["quantity"] == "prompt_tokens"]
+    assert values["off"]
+    assert drift["observed"] / drift["expected"] == pytest.approx(2, rel=0.1)
+    assert 0 < drift["raised_unix_s"] - MONDAY_S - 3_600 <= 600
+    plan = values["plan"]
+    assert plan["needed_usd_per_hour"] >= plan["expected_usd_per_hour"] > 0
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[str]:
+    """Serves the pages that a gateway serves, as the last requests left them."""
+    small.write(tmp_path, SHEET)
+    pages = {
+        "/raylane/traffic": json.dumps({"stores": {"a": recorded().record()}, "missing": 1}),
+        "/raylane/spec": small.loaded(tmp_path, SHEET)[1].model_dump_json(),
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = pages[self.path.partition("?")[0]].encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_live_cluster(tmp_path: Path, gateway: str) -> None:
+    result = run(small.write(tmp_path, SHEET), "live", "--url", gateway)
+    assert result.exit_code == 0, result.output
+    assert "1 gateways did not answer" in result.output
+    assert "as the worksheet says" in result.output
+
+
+def test_what_can_not_be_compared(tmp_path: Path) -> None:
+    sheet = small.write(tmp_path)
+    result = run(sheet, tmp_path / "missing")
+    assert result.exit_code == 2
+    assert "missing: cannot be read" in result.output
+    write_trace(tmp_path / "trace.jsonl", drawn())
+    result = run(sheet, tmp_path / "trace.jsonl")
+    assert result.exit_code == 2
+    assert "names no region; the worksheet has eu-central-1, us-east-1" in result.output
+    TrafficStore(tmp_path / "empty.sqlite").add(Stretches())
+    result = run(sheet, tmp_path / "empty.sqlite")
+    assert result.exit_code == 2
+    assert "no minute was recorded" in result.output

@@ -1,0 +1,134 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cluster.spec import ClusterSpec
+from deployments.traffic.counts import Stream
+from planning.capacity.problem import PriceKind
+from planning.drift.comparison import Drift
+from planning.drift.measures import Direction, DriftQuantity
+from planning.drift.sheet import as_recorded, case_as_recorded, expected_from, plan_change, price_drifts
+from planning.plans.planner import PlanLimits, planned
+from planning.plans.question import Case
+from tests.planning.plans import small
+
+US, EU = (Stream("demo", "interactive", region) for region in ("us-east-1", "eu-central-1"))
+CHAT: dict[str, Any] = small.SHEET["demand"][0]
+
+
+def drift(stream: Stream, quantity: DriftQuantity, expected: float, observed: float) -> Drift:
+    return Drift(stream, quantity, Direction.ABOVE, 0, 60, None, expected, observed)
+
+
+def plan_of(case: Case) -> Any:
+    return planned(case, small.rates(case), 0.9, PlanLimits(gap=0.001, limit_s=20), lambda text: None)
+
+
+def test_a_worksheet_expects_its_streams(tmp_path: Path) -> None:
+    case = small.case(tmp_path, {"demand": [CHAT | {"prefix_share": 0.25}], "time_zone": "Europe/Berlin"})
+    expected = {one.stream: one for one in expected_from(case.sheet, case.streams).streams}
+    us, eu = expected[US], expected[EU]
+    assert (us.hourly, us.time_zone) == ((0.5,) * 8 + (4.0,) * 10 + (0.5,) * 6, "Europe/Berlin")
+    assert eu.hourly == (1.0,) * 24
+    assert us.prompt.mean == pytest.approx(0.9 * 100 + 0.1 * 3_000, rel=0.01)
+    assert us.prompt.spread == pytest.approx((0.9 * 100**2 + 0.1 * 3_000**2) / 390**2 - 1, rel=0.05)
+    assert us.prefix_share == pytest.approx((0.9 * 16 + 0.1 * 736) / 390, rel=0.01), "whole blocks of 16 tokens"
+    assert us.growth == 1
+
+
+def test_a_mean_alone_says_nothing_of_the_spread(tmp_path: Path) -> None:
+    case = small.case(tmp_path)
+    expected = expected_from(case.sheet, case.streams).streams[0]
+    assert (expected.output.mean, expected.output.shares, expected.output.spread) == (20, None, 1.0)
+    assert expected.prefix_share is None, "none is stated"
+
+
+def test_rates_between_now_and_after_the_growth_are_expected(tmp_path: Path) -> None:
+    case = small.case(tmp_path, {"demand": [CHAT | {"growth": {"percent_per_month": 10, "months": 12}}]})
+    expected = expected_from(case.sheet, case.streams).streams[0]
+    assert expected.hourly[0] == pytest.approx(0.5)
+    assert expected.growth == pytest.approx(1.1**12)
+
+
+def test_streams_of_one_class_are_expected_together(tmp_path: Path) -> None:
+    night = {"region": "us-east-1", "hourly_requests_per_s": [2.0] * 8 + [0.0] * 16}
+    digests = CHAT | {"name": "digests", "rates": [night], "input_tokens": {"mean": 1_500}}
+    case = small.case(tmp_path, {"demand": [CHAT, digests]})
+    expected = next(one for one in expected_from(case.sheet, case.streams).streams if one.stream == US)
+    assert expected.hourly == pytest.approx((2.5,) * 8 + (4.0,) * 10 + (0.5,) * 6)
+    chat, hours = 390.0, np.array(expected.hourly)
+    means = expected.prompt.mean * np.array(expected.prompt.factors)
+    assert means[12] == pytest.approx(chat, rel=0.02)
+    assert means[2] == pytest.approx((0.5 * chat + 2 * 1_500) / 2.5, rel=0.02)
+    assert expected.prompt.mean == pytest.approx(float((means * hours).sum() / hours.sum()), rel=0.02)
+
+
+def test_streams_as_recorded(tmp_path: Path) -> None:
+    case = small.case(tmp_path, {"demand": [CHAT | {"prefix_share": 0.5}]})
+    drifts = [
+        drift(US, DriftQuantity.RATE, 1, 3),
+        drift(US, DriftQuantity.PROMPT_TOKENS, 390, 780),
+        drift(EU, DriftQuantity.PROMPT_TOKENS, 390, 780),
+        drift(US, DriftQuantity.PREFIX_SHARE, 0.5, 0.0),
+        drift(EU, DriftQuantity.PREFIX_SHARE, 0.5, 0.0),
+    ]
+    (before,), (after,) = case.streams, as_recorded(case.streams, drifts)
+    assert after.rates["us-east-1"] == tuple(3 * rate for rate in before.rates["us-east-1"])
+    assert after.rates["eu-central-1"] == before.rates["eu-central-1"]
+    assert after.lengths.prompts.mean() == pytest.approx(2 * before.lengths.prompts.mean(), rel=0.01)
+    assert (after.lengths.outputs == before.lengths.outputs).all()
+    assert not after.lengths.cached.any()
+    assert as_recorded(case.streams, [])[0].rates == before.rates
+
+
+@pytest.mark.whole
+def test_a_rate_that_triples_needs_more_replicas(tmp_path: Path) -> None:
+    case = small.case(tmp_path)
+    before = plan_of(case)
+    after = plan_of(case_as_recorded(case, [drift(US, DriftQuantity.RATE, 1, 3)], ()))
+    change = plan_change(before, after)
+    assert change.expected_usd_per_hour is not None
+    assert change.needed_usd_per_hour is not None
+    assert change.needed_usd_per_hour > 1.5 * change.expected_usd_per_hour
+    assert sum(one.needed[1] for one in change.groups) > sum(one.expected[1] for one in change.groups)
+
+
+def with_price(spec: ClusterSpec, usd: float | None) -> ClusterSpec:
+    pools = tuple(
+        region.model_copy(
+            update={"pools": tuple(pool.model_copy(update={"price_usd_per_hour": usd}) for pool in region.pools)}
+        )
+        for region in spec.regions[:1]
+    )
+    return spec.model_copy(update={"regions": (*pools, *spec.regions[1:])})
+
+
+@pytest.mark.whole
+def test_prices_of_the_cluster_beside_the_worksheets(tmp_path: Path) -> None:
+    case = small.case(tmp_path)
+    assert price_drifts(case.sheet, case.spec, case.spec) == ()
+    assert price_drifts(case.sheet, case.spec, with_price(case.spec, 1.0)) == ()
+    (found,) = price_drifts(case.sheet, case.spec, with_price(case.spec, 3.0))
+    assert (found.gpu, found.region, found.kind) == ("L4", "us-east-1", PriceKind.ON_DEMAND)
+    assert (found.expected_usd, found.observed_usd) == (1.0, 3.0)
+    without = case.sheet.model_copy(update={"gpu_prices": ()})
+    assert price_drifts(without, with_price(case.spec, 2.0), with_price(case.spec, 3.0))[0].expected_usd == 2.0
+    dearer = case_as_recorded(case, [], [found])
+    stated = {
+        (one.gpu, one.region): (one.on_demand_usd_per_gpu_hour, one.spot_usd_per_gpu_hour)
+        for one in dearer.sheet.gpu_prices
+        if one.on_demand_usd_per_gpu_hour is not None
+    }
+    assert stated["L4", "us-east-1"][0] == 3.0
+    assert stated["L4", "eu-central-1"] == (1.0, 0.5)
+    kept = [one for one in dearer.sheet.gpu_prices if (one.gpu, one.region) == ("L4", "us-east-1")]
+    assert [one.spot_usd_per_gpu_hour for one in kept] == [None, 0.5]
+    question = plan_of(dearer).question
+    prices = [
+        priced[PriceKind.ON_DEMAND].usd_per_replica_hour
+        for site, priced in zip(question.problem.sites, question.prices, strict=True)
+        if (site.gpu, site.region) == ("L4", "us-east-1")
+    ]
+    assert prices == [3.0]
