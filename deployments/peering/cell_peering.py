@@ -214,7 +214,7 @@ class CellPeering:
         hop = self.hops.get(request_id)
         if hop is not None and hop.number == number and hop.state is not HopState.ANSWERING:
             model = self._model_of.get(request_id, "")
-            self.peers.first_token(hop.peer, model, hop.expected_s, now - hop.sent_s, now)
+            self.peers.first_token(hop.peer, model, number, hop.expected_s, now - hop.sent_s, now)
         return self.hops.first_byte(request_id, number)
 
     def finished(self, request_id: str, number: int) -> HopAct:
@@ -229,11 +229,17 @@ class CellPeering:
 
     def left_home(self, request_id: str) -> HopAct:
         """At home, the request was placed, or its wait ended."""
-        return self.hops.left_home(request_id)
+        hop, act = self.hops.get(request_id), self.hops.left_home(request_id)
+        if act is HopAct.CANCEL_THERE and hop is not None:
+            self.peers.ended(hop.peer, hop.number)
+        return act
 
     def client_left(self, request_id: str) -> HopAct:
         """The client is gone."""
-        return self.hops.client_left(request_id)
+        hop, act = self.hops.get(request_id), self.hops.client_left(request_id)
+        if hop is not None:
+            self.peers.ended(hop.peer, hop.number)
+        return act
 
     def over(self, request_id: str) -> None:
         """The request is over, wherever it was served."""

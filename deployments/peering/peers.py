@@ -42,9 +42,9 @@ class PeerView:
 
     `barred`: why nothing goes there, whatever the request; where it is `NO_DIGEST`, `SPEC` or `NO_REPLICA_THERE`,
     most of the rest is not known. `weight` (0 to 1) is how fresh and how trusted its word is. `wait_s` is the 95th
-    percentile of the wait there, with what was sent and is not seen yet and what its word has been wrong by. `room` is
-    what this cell may still send: its part of what is free below `max_load`, and what it sent that has ended since,
-    without what it sent that is not seen yet. `marks` are those of its spec.
+    percentile of the wait there, with the prefill of what was sent and has no first token yet, and what its word has
+    been wrong by. `room` is what this cell may still send: its part of what is free below `max_load`, and what it sent
+    that has ended since, without what it sent that is not seen yet. `marks` are those of its spec.
     """
 
     cell: str
@@ -86,6 +86,8 @@ class Peer:
         """Hand-overs that no digest counts yet, by number."""
         self.seen: dict[int, _Sent] = {}
         """Those that the last digest counts, and that have not ended."""
+        self.on_its_way: dict[int, _Sent] = {}
+        """Those without a first token."""
         self.freed: dict[int, _Sent] = {}
         """Those that the last digest counts, and that have ended since."""
         self.received_s: dict[str, float] = {}
@@ -161,6 +163,7 @@ class KnownPeers:
             return DigestRefusal.NO_ANSWER
         if known is not None and digest.epoch > known.epoch:
             peer.unseen.clear()  # the peer has restarted, and knows of none of them
+            peer.on_its_way.clear()
             peer.seen.clear()
             self._prefixes.forget(digest.cell)
         peer.digest, peer.asked_s = digest, asked_s
@@ -179,7 +182,8 @@ class KnownPeers:
     def sent(self, cell: str, request_id: str, model: str, load: Footprint, expected_s: float, now: float) -> int:
         """A request is handed over; its first token is expected within `expected_s`. Returns the hand-over's number."""
         self._number += 1
-        self.by_cell[cell].unseen[self._number] = _Sent(request_id, model, load, expected_s, now)
+        sent = _Sent(request_id, model, load, expected_s, now)
+        self.by_cell[cell].unseen[self._number] = self.by_cell[cell].on_its_way[self._number] = sent
         return self._number
 
     def kept_prefix(self, cell: str, prefix: tuple[int, ...]) -> None:
@@ -190,11 +194,13 @@ class KnownPeers:
         """A hand-over ended, or never arrived: it takes no room of the peer any more."""
         peer = self.by_cell[cell]
         peer.unseen.pop(number, None)
+        peer.on_its_way.pop(number, None)
         if number in peer.seen:
             peer.freed[number] = peer.seen.pop(number)
 
-    def first_token(self, cell: str, model: str, expected_s: float, waited_s: float, now: float) -> None:
-        """The first token of a request that was handed over came `waited_s` after it had been sent."""
+    def first_token(self, cell: str, model: str, number: int, expected_s: float, waited_s: float, now: float) -> None:
+        """The first token of a hand-over came `waited_s` after it had been sent."""
+        self.by_cell[cell].on_its_way.pop(number, None)
         self.by_cell[cell].trust_in(model).observe(expected_s, waited_s, now)
 
     def rejected(self, cell: str, model: str, number: int, refusal: HopRefusal, now: float) -> None:
@@ -264,6 +270,7 @@ class KnownPeers:
         elif peer.asked_s <= peer.rejected_s:
             barred = StayReason.LOADED
         trust, unseen, freed = peer.trust_in(model), _sum(peer.unseen, model), _sum(peer.freed, model)
+        on_its_way_s = _sum(peer.on_its_way, model).prefill_tokens / stated.prefill_tokens_per_s
         trusted = trust.at(now)
         fresh = 0.5 ** (max(0.0, age_s - policy.digest_period_s) / policy.half_life_s)
         share = 1.0 / (1 + self._rivals(cell, model, now))
@@ -273,7 +280,7 @@ class KnownPeers:
             age_s,
             fresh * trusted,
             _FIRST_RTT_S if peer.rtt_s is None else peer.rtt_s,
-            wait.p95_s + unseen.prefill_tokens / stated.prefill_tokens_per_s + (1.0 - trusted) * trust.excess_s,
+            wait.p95_s + on_its_way_s + (1.0 - trusted) * trust.excess_s,
             share * self._spare(stated.max_sequences, stated.free_sequences) + freed.sequences - unseen.sequences,
             share * self._spare(stated.max_kv_tokens, stated.free_kv_tokens) + freed.kv_tokens - unseen.kv_tokens,
             _prefill_rate(stated),

@@ -110,6 +110,18 @@ def test_what_was_sent_takes_room_until_a_digest_counts_it_or_it_ends() -> None:
     assert view(peers, 2.0).room_sequences == pytest.approx((79 - 20) / 2 - 1 + 1)
 
 
+def test_a_first_token_takes_the_prefill_off_the_wait() -> None:
+    peers = make_peers()
+    hear(peers, 1.0)
+    number = peers.sent("us", "r", MODEL, LOAD, 1.0, 1.0)
+    assert view(peers, 1.0).wait_s == pytest.approx(500 / 10_000)
+    peers.first_token("us", MODEL, number, 1.0, 0.3, 1.3)
+    assert view(peers, 1.3).wait_s == 0
+    assert view(peers, 1.3).room_sequences == pytest.approx(30 - 1)
+    peers.ended("us", number)
+    assert view(peers, 1.3).room_sequences == pytest.approx(30)
+
+
 def test_the_count_of_another_cell_or_epoch_says_nothing() -> None:
     peers = make_peers()
     hear(peers, 1.0)
@@ -213,7 +225,7 @@ def test_a_peer_that_lies_about_its_wait_is_not_believed_any_more() -> None:
     peers = make_peers()
     for number in range(10):
         hear(peers, 10.0, sequence=number + 1)
-        peers.first_token("us", MODEL, 0.3, 20.0, 10.0)
+        peers.first_token("us", MODEL, 1, 0.3, 20.0, 10.0)
     seen = view(peers, 10.0)
     assert seen.weight < 0.03
     assert seen.wait_s > 15

@@ -123,6 +123,8 @@ def check(world: World) -> None:
     for cell in world.cells.values():
         assert cell.scheduler.is_idle
         assert (len(cell.peering.hops), cell.guests, cell.asks, cell.leases) == (0, {}, {}, {})
+        for peer in cell.peering.peers.by_cell.values():
+            assert (peer.unseen, peer.seen, peer.on_its_way) == ({}, {}, {}), "what has ended takes no room"
 
 
 def run(world: World, totals: Totals) -> None:
