@@ -1,7 +1,7 @@
-"""The cluster of simulated engines: two gateways, and two models that differ in how many replicas there are.
+"""The cluster of simulated engines: two gateways, and three models that differ in their replicas.
 
 `BIG` is the shipped spec's, with two replicas in a spot pool. `SMALL` follows the load: eight requests fill a replica,
-one to four may run.
+one to four may run. `GROUPED` has two groups of one replica each, with contexts of 8k and 32k tokens.
 """
 
 import json
@@ -19,7 +19,7 @@ from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from tests.live.cluster import ROOT, LiveCluster, eventually, held
 
-BIG, SMALL = "llama-3.1-8b-simulated", "small-simulated"
+BIG, SMALL, GROUPED = "llama-3.1-8b-simulated", "small-simulated", "grouped-simulated"
 REPLICAS, SEATS = 2, 32
 """Of `BIG`, and how many requests each takes."""
 MAX = 4
@@ -98,7 +98,7 @@ def spec_in(folder: Path, metadata_url: str) -> dict[str, Any]:
     pools = spec["regions"][0]["pools"]
     pools[0] |= {"spot": True, "spot_notice_url": metadata_url}
     pools.append({"name": "cpu"})  # the small ones get no notices
-    spec["models"].append(small_in(folder))
+    spec["models"] += [small_in(folder), grouped_in(folder)]
     spec["classes"] = [{"name": "interactive", "ttft_ms": 2_000}]
     spec["gateway"]["replicas"] = 2
     del spec["lanes"]  # the usual ones: the shipped spec's give up on waits that this test needs
@@ -122,6 +122,28 @@ def small_in(folder: Path) -> dict[str, Any]:
         "replicas": {"count": 1, "min": 1, "max": MAX},
         "autoscaling": {"policy": "backlog", "period_s": PERIOD_S, "backlog": quick, "shadow": {"policy": "fixed"}},
     }
+
+
+def grouped_in(folder: Path) -> dict[str, Any]:
+    """Two groups, on engines of the same speed as those of `SMALL`."""
+    return {
+        **small_in(folder),
+        "name": GROUPED,
+        "settings": {"max_model_len": 32_768, "max_num_seqs": SEQUENCES, "max_num_batched_tokens": 512},
+        "health": {"period_s": 1, "timeout_s": 60, "stall_s": 60},
+        "replicas": {"count": 1},
+        "autoscaling": {"policy": "fixed"},
+        "groups": [{"name": "cheap", "settings": {"max_model_len": 8_192}}, {"name": "dear"}],
+    }
+
+
+@pytest.fixture
+def grouped(held_simulated: LiveCluster) -> LiveCluster:
+    """`GROUPED`: a replica of each group is there, and nothing runs."""
+    cluster = held_simulated.of(GROUPED)
+    eventually(cluster.is_whole)
+    cluster.settle()
+    return cluster
 
 
 @pytest.fixture
