@@ -16,6 +16,7 @@ with warnings.catch_warnings():  # of Ray Serve, as it is imported
     warnings.simplefilter("ignore")
     import ray.serve  # noqa: F401
 
+from deployments.app import app_name
 from deployments.deployed import EngineArguments, GatewayArguments, SecretsError, spec_of
 from deployments.serve_config import deployed_content, serve_config
 from tests.cluster.launch.specs import LOCAL, MODEL
@@ -92,8 +93,8 @@ def test_the_arguments_make_the_whole_spec_again(path: Path, tmp_path: Path) -> 
     regions = tuple(region.model_copy(update={"deploy": None}) for region in spec.regions)
     whole = spec_of(arguments.spec, deployment["user_config"]["live"], tmp_path)
     assert whole == spec.model_copy(update={"regions": regions}), "all but where the regions run"
-    for model in spec.models:
-        EngineArguments.model_validate(app(spec, f"model-{model.name}")["args"])
+    for view in spec.views_in(spec.regions[0]):
+        assert EngineArguments.model_validate(app(spec, app_name(view.group_key))["args"]).model.group == view.group
 
 
 def test_keys_come_from_the_file_alone(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import requests
 
 from tests.live.cluster import LiveCluster, eventually
 from tests.smoke.simulated.conftest import BIG as MODEL
-from tests.smoke.simulated.conftest import REPLICAS, SMALL
+from tests.smoke.simulated.conftest import GROUPED, REPLICAS, SMALL
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("vllm_meanwhile")]
 
@@ -63,6 +63,7 @@ def test_models_and_status_say_so(client: openai.OpenAI, simulated: LiveCluster)
     assert [(card.id, card.owned_by) for card in client.models.list()] == [
         (MODEL, "raylane-simulated"),
         (SMALL, "raylane-simulated"),
+        (GROUPED, "raylane-simulated"),
     ]
     assert simulated.model()["engine"] == "simulated"
     for command in ("status", "top"):
