@@ -3,7 +3,7 @@ time, new facts come out."""
 
 from collections.abc import Collection, Iterable
 
-from deployments.accounting.facts import Fact, ReplicaBegun, ReplicaGone, ReplicaReady, ReplicasAlive, Tariff
+from deployments.accounting.facts import NS, Fact, ReplicaBegun, ReplicaGone, ReplicaReady, ReplicasAlive, Tariff
 
 
 class ReplicaLives:
@@ -29,8 +29,9 @@ class ReplicaLives:
         return [*self._tariffs.values(), *self._begun.values(), *self._ready.values()]
 
     def starting(self, replica_id: str, model: str, group: str, at_ns: int) -> list[Fact]:
-        """It has had its GPUs since `at_ns`."""
-        if replica_id in self._begun:
+        """It has had its GPUs since `at_ns`. Of one that is known, only an earlier beginning is news."""
+        known = self._begun.get(replica_id)
+        if known is not None and at_ns > known.at_ns - NS:
             return []
         fact = self._begun[replica_id] = ReplicaBegun(at_ns, replica_id, model, group)
         return [fact]

@@ -28,7 +28,7 @@ PART_BYTES = 4 << 20
 
 
 class CostCalls(StartCalls):
-    """`folder` is the run directory; without one nothing is kept. `replicas`: those that are registered."""
+    """`folder` is the run directory; without one nothing is kept."""
 
     def __init__(
         self,
@@ -36,7 +36,6 @@ class CostCalls(StartCalls):
         began_unix_s: float | None,
         ended: Callable[[ReplicaStart], None],
         publish: Callable[[], Awaitable[None]],
-        replicas: Callable[[], Collection[ReplicaFacts]],
     ) -> None:
         def start_ended(start: ReplicaStart) -> None:
             ended(start)
@@ -46,7 +45,6 @@ class CostCalls(StartCalls):
         super().__init__(folder, began_unix_s, start_ended, publish)
         self._cost_files = None if folder is None else CostFileStore(folder / FOLDER)
         self._lives = ReplicaLives() if self._cost_files is None else ReplicaLives(self._cost_files.lives())
-        self._registered = replicas
         self._turned_s = time.monotonic()
         self._settling: asyncio.Task[None] | None = None
 
@@ -87,6 +85,11 @@ class CostCalls(StartCalls):
         """All hours that are settled, summed up."""
         return Bill() if self._cost_files is None else self._cost_files.totals()
 
+    def _serves(self, facts: ReplicaFacts) -> None:
+        """It registers, again and again: it may have become ready while there was no directory, or have been given up
+        too soon."""
+        self._write(self._lives.serving(facts.replica_id, facts.model, facts.group, time.time_ns()))
+
     def _began(self, report: StartReport) -> None:
         """It has its GPUs since its process began, or since it was asked for: Ray keeps processes ready, so that one
         may be older."""
@@ -101,8 +104,6 @@ class CostCalls(StartCalls):
         """Writes who is alive; then settles what is due."""
         assert self._cost_files is not None
         now_ns = time.time_ns()
-        for facts in self._registered():
-            self._write(self._lives.serving(facts.replica_id, facts.model, facts.group, now_ns))
         running = {start.replica_id for start in self._starts.starts().running}
         self._write(self._lives.stopped(running, now_ns))
         self._cost_files.append(line_of(self._lives.alive(now_ns)), now_ns, self._carried)

@@ -79,8 +79,8 @@ class Directory(CostCalls):
         self._scaling = ScalingStates()
         self._departure_tracker = DepartureTracker(self._run_dir, began_unix_s, self._publish_soon, self._process_died)
         is_new = began_unix_s > 0 and self._departure_tracker.is_first
-        ended, replicas = self._departure_tracker.started, self._replicas.values
-        CostCalls.__init__(self, self._run_dir, began_unix_s if is_new else None, ended, self._publish, replicas)
+        ended = self._departure_tracker.started
+        CostCalls.__init__(self, self._run_dir, began_unix_s if is_new else None, ended, self._publish)
         self._starts.recall(self._departure_tracker.starts_before)
         self._missing: dict[str, float] = {}
         self._soon: set[asyncio.Task[None]] = set()
@@ -105,6 +105,7 @@ class Directory(CostCalls):
         self._seen[facts.replica_id] = time.monotonic()
         self._missing.pop(facts.replica_id, None)
         self._departure_tracker.replica(facts.replica_id, facts.model, facts.pid)
+        self._serves(facts)
         if facts.replica_id in self._history.cordons:
             self._cordons_seen[facts.replica_id] = time.monotonic()
         if self._replicas.get(facts.replica_id) != facts:

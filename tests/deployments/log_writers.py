@@ -199,7 +199,9 @@ class Arrivals:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "arrivals.json"
         self.live_forecaster = LiveForecaster(
-            SimpleNamespace(facts=None, model=SimpleNamespace(name="m"), setup=SimpleNamespace(forecast="none")),
+            SimpleNamespace(
+                facts=None, model=SimpleNamespace(name="m", group_key="m"), setup=SimpleNamespace(forecast="none")
+            ),
             self.path,
         )  # type: ignore[arg-type]
         self.unix_s = 1e9

@@ -4,6 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from deployments.accounting.facts import (
+    NS,
     ReplicaBegun,
     ReplicaGone,
     ReplicaReady,
@@ -31,6 +32,14 @@ def test_a_life_from_start_to_end() -> None:
 
 def test_one_that_serves_and_was_not_known_begins_then() -> None:
     assert ReplicaLives().serving("r", "m", "default", 9) == [ReplicaBegun(9, "r", "m"), ReplicaReady(9, "r")]
+
+
+def test_only_an_earlier_beginning_is_news() -> None:
+    lives = ReplicaLives()
+    lives.serving("r", "m", "default", 90 * NS)
+    assert lives.starting("r", "m", "default", 89 * NS + 1) == []
+    assert lives.starting("r", "m", "default", 60 * NS) == [ReplicaBegun(60 * NS, "r", "m")]
+    assert lives.serving("r", "m", "default", 95 * NS) == []
 
 
 def test_starts_that_were_stopped_have_ended() -> None:

@@ -77,11 +77,22 @@ async def test_lives_of_replicas_by_their_groups(tmp_path: Path) -> None:
 async def test_an_end_ends_the_bill(tmp_path: Path) -> None:
     directory = Directory("secret", run_dir=str(tmp_path))
     await directory.started(report("a", "m", 30.0))
+    await directory.register(facts("a"))
     await directory.ended(Ended(MemberKind.REPLICA, "a", time.time() - 20.0, DepartureCause.PROCESS_DIED, "m"))
     await directory.ended(Ended(MemberKind.GATEWAY, "a", time.time(), DepartureCause.PROCESS_DIED))
+    await deliver(directory)  # it is still listed: the directory forgets it a little later
     await deliver(directory)
     total_s = sum(seconds(bill(tmp_path), "default").values())
     assert 9.5 < total_s < 10.5
+
+
+async def test_one_that_registers_again_had_not_ended(tmp_path: Path) -> None:
+    directory = Directory("secret", run_dir=str(tmp_path))
+    await directory.started(report("a", "m", 30.0))
+    await directory.ended(Ended(MemberKind.REPLICA, "a", time.time() - 20.0, DepartureCause.UNRESPONSIVE, "m"))
+    await directory.register(facts("a"))
+    await deliver(directory)
+    assert 29.9 < sum(seconds(bill(tmp_path), "default").values()) < 31
 
 
 async def test_another_directory_goes_on_where_the_last_one_was(tmp_path: Path) -> None:

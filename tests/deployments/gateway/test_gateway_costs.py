@@ -31,8 +31,11 @@ async def billed_rig(make_rig: MakeRig, tmp_path: Path, engines: int = 1) -> tup
     store = CostFileStore(tmp_path / "cost")
     rig.directory._cost_files = store
     for _ in range(engines):
-        engine = await rig.add(FakeEngine())
+        engine = await FakeEngine().start()
+        rig.engines.append(engine)
         await rig.directory.started(report(engine.facts.replica_id, engine.facts.model))
+        await rig.directory.register(engine.facts)
+        await until(lambda one=engine: rig.uses(one))
     return rig, store
 
 
