@@ -9,12 +9,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from planning.capacity.parts import ModelPart, largest_first
+from planning.capacity.parts import ModelPart, at_hour, largest_first
 from planning.capacity.problem import PriceKind, Problem, Quota
 from planning.capacity.program import Counts, Program, Shares, build, counts_of, shares_of
 from planning.capacity.solver import relax, round_up, solve
 
-_HOUR_GAP = 0.5
+_HOUR_GAP = 0.2
 """Of the gap that is asked for, what an hour may use."""
 _HOUR_LIMIT_S = 2.0
 _ROUNDS = 3
@@ -80,13 +80,12 @@ def _solve_hours(problem: Problem, reserved: Mapping[int, int], gap: float, unti
         own = {site: count for site, count in reserved.items() if site in part.sites}
         for quota, hours in taken.items():  # the model's program counts them itself
             taken[quota] = [n - m for n, m in zip(hours, _reserved_gpus(problem, quota, own), strict=True)]
-        binding = problem.binding_hours(model) if problem.limits.survive_region else ()
         for hour in range(problem.hours):
             left_s = until - time.monotonic()
             if left_s <= 0:
                 return None
             to_do -= 1
-            mine = _one_hour(part.problem, hour, hour in binding, taken)
+            mine = _one_hour(problem, part, hour, taken)
             program = build(mine)
             program.reserve({number: reserved.get(site, 0) for number, site in enumerate(part.sites)})
             solved = solve(program, gap=gap, limit_s=min(_HOUR_LIMIT_S, left_s / (to_do + 1)))
@@ -128,23 +127,16 @@ def _reserved_gpus(problem: Problem, quota: Quota, reserved: Mapping[int, int]) 
     return [used] * problem.hours
 
 
-def _one_hour(problem: Problem, hour: int, binding: bool, taken: Mapping[Quota, list[int]]) -> Problem:
+def _one_hour(problem: Problem, part: ModelPart, hour: int, taken: Mapping[Quota, list[int]]) -> Problem:
     """A model's problem in one hour; what is reserved costs nothing there, since it is paid for."""
+    own = at_hour(problem, part, hour)
     return replace(
-        problem,
-        lanes=tuple(
-            replace(lane, demand={origin: (rates[hour],) for origin, rates in lane.demand.items()})
-            for lane in problem.lanes
-        ),
+        own,
         sites=tuple(
             replace(site, prices={k: 0.0 if k is PriceKind.RESERVED else p for k, p in site.prices.items()})
-            for site in problem.sites
+            for site in own.sites
         ),
-        weights=(problem.weights[hour],),
-        quotas=tuple(
-            replace(quota, taken=(quota.gpus - quota.free(hour) + used[hour],)) for quota, used in taken.items()
-        ),
-        limits=replace(problem.limits, survive_region=binding),
+        quotas=tuple(replace(quota, gpus=quota.free(hour) - used[hour], taken=()) for quota, used in taken.items()),
     )
 
 

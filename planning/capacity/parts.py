@@ -35,3 +35,19 @@ def largest_first(problem: Problem) -> list[str]:
     for lane in problem.lanes:
         demand[lane.model] = demand.get(lane.model, 0.0) + sum(sum(rates) for rates in lane.demand.values())
     return sorted(demand, key=lambda model: -demand[model])
+
+
+def at_hour(problem: Problem, part: ModelPart, hour: int) -> Problem:
+    """The part in one hour. The loss of a region is to be survived if the hour binds the model."""
+    own = part.problem
+    binds = problem.limits.survive_region and hour in own.binding_hours(own.lanes[0].model)
+    return replace(
+        own,
+        lanes=tuple(
+            replace(lane, demand={origin: (rates[hour],) for origin, rates in lane.demand.items()})
+            for lane in own.lanes
+        ),
+        weights=(own.weights[hour],),
+        quotas=tuple(replace(quota, gpus=quota.free(hour), taken=()) for quota in own.quotas),
+        limits=replace(own.limits, survive_region=binds),
+    )

@@ -37,9 +37,10 @@ class Route:
 class Program:
     """Columns and rows, and what each column means.
 
-    `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`: columns of shares by
-    (route, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `unserved`: (lane's title, origin)
-    that no site may serve. `unprotected`: (lane's title, origin, region) that cannot survive the loss of the region.
+    `hours`: of each row. `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`:
+    columns of shares by (route, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `unserved`:
+    (lane's title, origin) that no site may serve. `unprotected`: (lane's title, origin, region) that cannot survive
+    the loss of the region.
     """
 
     counts: dict[tuple[int, PriceKind, int], int] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Program:
     integer: list[bool] = field(default_factory=list)
     row_lower: list[float] = field(default_factory=list)
     row_upper: list[float] = field(default_factory=list)
+    hours: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
     value: list[float] = field(default_factory=list)
@@ -65,8 +67,9 @@ class Program:
         self.integer.append(integer)
         return len(self.cost) - 1
 
-    def row(self, lower: float, upper: float, terms: Iterable[tuple[int, float]]) -> int:
+    def row(self, hour: int, lower: float, upper: float, terms: Iterable[tuple[int, float]]) -> int:
         """Adds a row of (column, coefficient); its number."""
+        self.hours.append(hour)
         self.starts.append(len(self.index))
         for column, coefficient in terms:
             self.index.append(column)
@@ -140,7 +143,7 @@ def build(problem: Problem) -> Program:
     _count_columns(program, problem)
     for hour in range(problem.hours):
         shares = _share_columns(program, problem, ways, hour)
-        _capacity_rows(program, problem, shares, hour, problem.limits.utilisation)
+        _capacity_rows(program, problem, shares, hour, problem.limits.utilisation, problem.limits.failures)
         for route, (column, unit) in shares.items():
             program.flows[route, hour] = (column, unit)
         _limit_rows(program, problem, hour)
@@ -183,7 +186,7 @@ def _share_columns(
                 cost = 0.0 if lost else crossing * rates[hour] * HOUR_S * problem.weights[hour] / parts
                 column = program.column(cost, parts, integer=lane.slices is not None)
                 shares[route] = (column, 1 / parts)
-            program.row(parts, parts, ((shares[route][0], 1.0) for route in found))
+            program.row(hour, parts, parts, ((shares[route][0], 1.0) for route in found))
     return shares
 
 
@@ -196,7 +199,12 @@ def _note_stranded(program: Program, lane: LaneDemand, origin: str, lost: str | 
 
 
 def _capacity_rows(
-    program: Program, problem: Problem, shares: dict[Route, tuple[int, float]], hour: int, utilisation: float
+    program: Program,
+    problem: Problem,
+    shares: dict[Route, tuple[int, float]],
+    hour: int,
+    utilisation: float,
+    failures: int = 0,
 ) -> None:
     loads: dict[int, list[tuple[int, float]]] = {}
     for route, (column, unit) in shares.items():
@@ -205,15 +213,12 @@ def _capacity_rows(
         loads.setdefault(route.site, []).append((column, load))
     for site, terms in loads.items():
         replicas = program.replicas(site, hour)
-        program.row(-math.inf, 0.0, [*terms, *((column, -utilisation) for column in replicas)])
-        if problem.limits.failures and utilisation == problem.limits.utilisation:
-            used = program.column(0.0, 1.0, integer=True)
-            program.row(
-                -math.inf,
-                0.0,
-                [*terms, (used, float(problem.limits.failures)), *((column, -1.0) for column in replicas)],
-            )
-            program.row(-math.inf, 0.0, [(used, -float(_MAX_REPLICAS)), *((column, 1.0) for column in replicas)])
+        program.row(hour, -math.inf, 0.0, [*terms, *((column, -utilisation) for column in replicas)])
+        if failures:
+            used, whole = program.column(0.0, 1.0, integer=True), sum(program.upper[c] * load for c, load in terms)
+            spare = [(used, float(failures)), *((column, -1.0) for column in replicas)]
+            program.row(hour, -math.inf, 0.0, [*terms, *spare])
+            program.row(hour, -math.inf, 0.0, [*terms, (used, -whole)])
 
 
 def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
@@ -224,7 +229,7 @@ def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
             if (site.region, site.gpu) == (quota.region, quota.gpu)
             for column in _of_kind(program, number, hour, quota.kind)
         ]
-        program.quotas[quota, hour] = program.row(-math.inf, float(quota.free(hour)), terms)
+        program.quotas[quota, hour] = program.row(hour, -math.inf, float(quota.free(hour)), terms)
     share = problem.limits.spot_share
     if share >= 1:
         return
@@ -232,7 +237,7 @@ def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
         sites = [number for number, site in enumerate(problem.sites) if site.model == model]
         spot = {column for number in sites for column in _of_kind(program, number, hour, PriceKind.SPOT)}
         every = [column for number in sites for column in program.replicas(number, hour)]
-        program.row(-math.inf, 0.0, [(column, (1.0 if column in spot else 0.0) - share) for column in every])
+        program.row(hour, -math.inf, 0.0, [(column, (1.0 if column in spot else 0.0) - share) for column in every])
 
 
 def _of_kind(program: Program, site: int, hour: int, kind: PriceKind | None) -> list[int]:

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planning.capacity.bound import lower_bound
 from planning.capacity.clash import clash, savings
 from planning.capacity.placement import Outcome, place
 from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
+from planning.capacity.program import build
+from planning.capacity.solver import relax
 
 HOURLY = PriceKind.ON_DEMAND
 NO_LIMITS = Limits()
@@ -64,12 +67,22 @@ def _small(draw: st.DrawFn) -> Problem:
             prices[PriceKind.RESERVED] = draw(st.sampled_from([0.5, 0.7])) * prices[HOURLY]
         sites.append(Site(gpu, "m", region, gpu, 1, rates, prices, {"short": 0.1, "long": 0.4}))
     quotas = draw(st.sampled_from([(), (Quota("a", "large", 2),)]))
-    return Problem(lanes, tuple(sites), (1.0, 1.0), quotas, Limits(), {("a", "b"): 0.3, ("b", "a"): 0.3})
+    limits = Limits(
+        utilisation=draw(st.sampled_from([1.0, 0.8])),
+        failures=draw(st.sampled_from([0, 1, 2])),
+        survive_region=draw(st.booleans()),
+        binding=draw(st.sampled_from([1.0, 0.6])),
+    )
+    return Problem(lanes, tuple(sites), (1.0, 1.0), quotas, limits, {("a", "b"): 0.3, ("b", "a"): 0.3})
+
+
+Vectors = set[tuple[int, ...]]
 
 
 def _brute_force(problem: Problem) -> float:
-    """Every way to give each lane's demand of an origin and hour to one site; inf where none is allowed."""
-    by_hour = [_loads(problem, hour) for hour in range(problem.hours)]
+    """Every way to give each lane's demand of an origin and hour to one site, also while a region is lost; inf where
+    none is allowed."""
+    by_hour = [_enough(problem, hour) for hour in range(problem.hours)]
     best = math.inf
     for chosen in itertools.product(*by_hour):
         cost = 0.0
@@ -85,31 +98,54 @@ def _brute_force(problem: Problem) -> float:
     return best
 
 
-def _loads(problem: Problem, hour: int) -> set[tuple[int, ...]]:
-    """The replicas by site of every allowed assignment of an hour."""
-    pieces = [
-        (lane, origin, rates[hour])
-        for lane in problem.lanes
-        for origin, rates in lane.demand.items()
-        if rates[hour] > 0
-    ]
-    ways = [
-        [number for number, site in enumerate(problem.sites) if problem.serves(lane, origin, site)]
-        for lane, origin, _ in pieces
-    ]
-    found = set()
-    for chosen in itertools.product(*ways):
-        load = [0.0] * len(problem.sites)
-        for (lane, _, rate), number in zip(pieces, chosen, strict=True):
-            load[number] += rate / problem.sites[number].rates[lane.name]
-        counts = tuple(math.ceil(one - 1e-9) for one in load)
-        fits = all(
+def _enough(problem: Problem, hour: int) -> Vectors:
+    """The smallest replicas by site that serve an hour, and the loss of each region in it, if it binds."""
+    limits = problem.limits
+    found = _loads(problem, hour, None, limits.utilisation, limits.failures)
+    if limits.survive_region and hour in problem.binding_hours("m"):
+        for lost in problem.regions:
+            other = _loads(problem, hour, lost, 1.0, 0)
+            found = {tuple(map(max, one, two)) for one in found for two in other}
+    fits = {
+        counts
+        for counts in found
+        if all(
             sum(n for n, site in zip(counts, problem.sites, strict=True) if quota.covers(site, HOURLY)) <= quota.gpus
             for quota in problem.quotas
         )
-        if fits:
-            found.add(counts)
-    return found
+    }
+    return _smallest(fits)
+
+
+def _smallest(vectors: Vectors) -> Vectors:
+    return {
+        one
+        for one in vectors
+        if not any(two != one and all(a <= b for a, b in zip(two, one, strict=True)) for two in vectors)
+    }
+
+
+def _loads(problem: Problem, hour: int, lost: str | None, utilisation: float, failures: int) -> Vectors:
+    """The replicas by site of every allowed assignment of an hour. While a region is lost, what nothing else may serve
+    is left out."""
+    pieces, ways = [], []
+    for lane in problem.lanes:
+        for origin, rates in lane.demand.items():
+            own = [
+                number
+                for number, site in enumerate(problem.sites)
+                if problem.serves(lane, origin, site) and site.region != lost
+            ]
+            if rates[hour] > 0 and (own or lost is None):
+                pieces.append((lane, rates[hour]))
+                ways.append(own)
+    found = set()
+    for chosen in itertools.product(*ways):
+        load = [0.0] * len(problem.sites)
+        for (lane, rate), number in zip(pieces, chosen, strict=True):
+            load[number] += rate / problem.sites[number].rates[lane.name]
+        found.add(tuple(math.ceil(max(one / utilisation, one + failures if one else 0.0) - 1e-9) for one in load))
+    return _smallest(found)
 
 
 @pytest.mark.whole
@@ -122,6 +158,16 @@ def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
     else:
         assert found.outcome is Outcome.PROVED
         assert found.cost_usd == pytest.approx(best)
+        assert lower_bound(problem, build(problem), 0.0, 20.0) <= best + 1e-6
+
+
+def test_whole_replicas_by_hour_raise_the_bound_of_fractions() -> None:
+    lane = LaneDemand("chat", "m", {"a": (3.0, 1.0, 2.5)})
+    prices = {HOURLY: 1.0, PriceKind.RESERVED: 0.9}
+    problem = Problem((lane,), (Site("g", "m", "a", "gpu", 1, {"chat": 2.0}, prices),), (1.0, 1.0, 2.0))
+    program = build(problem)
+    fractions = relax(program, limit_s=10.0)[0].cost
+    assert fractions < lower_bound(problem, program, 0.0, 20.0) <= place(problem, gap=0.0).cost_usd
 
 
 def _two_regions(limits: Limits = NO_LIMITS, quotas: tuple[Quota, ...] = ()) -> Problem:
