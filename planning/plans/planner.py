@@ -92,14 +92,31 @@ def planned(
     return WorksheetPlan(case, question, placement, rates, utilisation, (), clashes, notes=notes)
 
 
+def found_rates(case: Case, rate: RateOf, limits: PlanLimits, report: Callable[[str], None]) -> Rates:
+    """The rates of all bands on all groups that may serve them. A rate at which the network's part of the TTFT is left
+    holds for other regions' requests, too, and is not looked for again."""
+    jobs = rate_jobs(case, shared_replicas(case, limits.shared))
+    near = {key: job for key, job in jobs.items() if not job.network_s}
+    found = dict(zip(near, rates_in(list(near.values()), rate, limits.workers, report), strict=True))
+    far = {}
+    for key, job in jobs.items():
+        if key in near:
+            continue
+        own = found[*key[:3], False]
+        if not own.per_replica or own.ttft_s + job.network_s <= job.band.stream.ttft_s:
+            found[key] = own
+        else:
+            far[key] = job
+    found |= zip(far, rates_in(list(far.values()), rate, limits.workers, report), strict=True)
+    return {key: found[key] for key in jobs}
+
+
 def checked_plan(
     case: Case, rate: RateOf, limits: PlanLimits, report: Callable[[str], None]
 ) -> tuple[WorksheetPlan, tuple[GroupCheck, ...]]:
     """The plan, and what its simulation showed. Raises PlanError."""
     utilisation = 1 - case.sheet.headroom.spare_share
-    jobs = rate_jobs(case, shared_replicas(case, limits.shared))
-    found = rates_in(list(jobs.values()), rate, limits.workers, report)
-    rates: Rates = dict(zip(jobs, found, strict=True))
+    rates = found_rates(case, rate, limits, report)
     lowered: dict[tuple[str, str], float] = {}
     plan = planned(case, rates, utilisation, limits, report)
     checks: tuple[GroupCheck, ...] = ()

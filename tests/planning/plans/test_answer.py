@@ -1,6 +1,7 @@
 """Plans without a simulator: what they serve, what they cost, and what else could be bought."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from planning.capacity.problem import PriceKind
 from planning.plans.answer import token_prices
 from planning.plans.as_json import as_json
 from planning.plans.compare import break_even, elsewhere
+from planning.plans.planner import PlanLimits, found_rates
 from planning.plans.question import question_of
-from planning.plans.rates import input_share
+from planning.plans.rates import GroupRate, RateJob, input_share
 from planning.plans.result import PlanResult
 from planning.plans.tables import cards, tables
 from planning.plans.write_spec import written_spec
@@ -136,6 +138,23 @@ def test_buying_elsewhere_is_compared_at_the_same_volume(tmp_path: Path) -> None
     assert one.bought_usd_per_day == pytest.approx(0.5 * tokens.input_mtok_per_day + tokens.output_mtok_per_day)
     assert one.own_usd_per_day == pytest.approx(tokens.usd_per_day, rel=0.05)
     assert one.mtok_per_day == pytest.approx(tokens.input_mtok_per_day + tokens.output_mtok_per_day)
+
+
+@pytest.mark.parametrize(("ttft_s", "looked_for"), [(1.0, False), (1.95, True)])
+def test_a_rate_that_leaves_time_for_the_network_is_not_looked_for_again(
+    tmp_path: Path, ttft_s: float, looked_for: bool
+) -> None:
+    asked = []
+
+    def rate(job: RateJob) -> GroupRate:
+        asked.append(job)
+        return replace(small.rate(job), ttft_s=ttft_s)
+
+    found = found_rates(small.case(tmp_path), rate, PlanLimits(), lambda text: None)
+    assert any(job.network_s for job in asked) is looked_for
+    for (model, group, band, far), one in found.items():
+        if far:
+            assert one.per_replica <= found[model, group, band, False].per_replica
 
 
 WEEK = {"region": "us-east-1", "hourly_requests_per_s": [1.0] * 84 + [5.0] * 84}
