@@ -122,7 +122,9 @@ class Directory(CostCalls):
 
     async def ended(self, event: Ended) -> None:
         if event.kind is MemberKind.REPLICA and event.cause is not DepartureCause.STOPPED:
-            self._starts.asked(event.model, 1, time.time())  # Serve starts another one
+            facts = self._replicas.get(event.who)
+            key = event.model if facts is None else facts.group_key
+            self._starts.asked(key, 1, time.time())  # Serve starts another one
         self._departure_tracker.ended(event)
         self._vacate(event.who, event.at_unix_s)
 

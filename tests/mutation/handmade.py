@@ -51,8 +51,8 @@ FAULTS: Faults = {
         ("a refused job goes to the back", "if job.attempt or first:", "if first:"),
         (
             "after a reload nobody is promoted or given up",
-            "self._push(job, self.lanes[job.home])\n            self._time(job)",
-            "self._push(job, self.lanes[job.home])",
+            "self._push(job, lane_now)\n            self._time(job)",
+            "self._push(job, lane_now)",
         ),
         ("a refused job is charged twice", "if job.attempt == 1:", "if job.attempt:"),
         ("lanes passed over keep no claim", "self._clock.passed_over(other.flow, self.largest_cost)", "pass"),
@@ -61,7 +61,18 @@ FAULTS: Faults = {
             "lane.flow.start < best.flow.start",
             "lane.flow.start > best.flow.start",
         ),
-        ("work that waits forgets the promoted", "self.promoted.work + sum(", "sum("),
+        (
+            "work that waits forgets the promoted",
+            "sum(lane.work for lane in self.promoted_lanes) + sum(",
+            "sum(",
+        ),
+        (
+            "of two with one claim, the one that waits less is served",
+            "(lane.flow.start, lane.home, _since(lane))",
+            "(lane.flow.start, lane.home, -_since(lane))",
+        ),
+    ),
+    "deployments/scheduling/request.py": (
         (
             "a time of an earlier wait counts in a later one",
             "entry[2].wait_id == entry[1] and entry[2].lane is not None",
@@ -153,9 +164,20 @@ FAULTS: Faults = {
     "deployments/scheduling/policy.py": (
         ("a minute's worth grows without end", "min(self._per_minute, self._level + (now", "(self._level + (now"),
         ("what was booked too much is taken again", "use.tokens.take(used - booked)", "use.tokens.take(booked - used)"),
+        (
+            "a lane keeps a request that none of its groups fits",
+            "(*range(home, len(self.lanes)), *reversed(range(home)))",
+            "(home,)",
+        ),
     ),
     "deployments/scheduling/fleet.py": (
         ("a replica that comes back is cordoned no more", "replica_id in self.cordoned)", "False)"),
+        (
+            "a request is placed where its context does not fit",
+            "kind.group == name and job.context_tokens <= kind.context_tokens]",
+            "kind.group == name]",
+        ),
+        ("groups are tried from the last to the first", "for name in job.groups:", "for name in reversed(job.groups):"),
         ("a forgiven replica keeps its old figures", "replica.tpot_s = None", "pass"),
     ),
     "deployments/scheduling/tally.py": (

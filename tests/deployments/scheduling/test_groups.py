@@ -165,6 +165,16 @@ def test_a_promoted_head_holds_a_replica_of_its_own_groups() -> None:
     }
 
 
+def test_a_promoted_head_holds_no_replica_of_a_group_that_its_lane_does_not_name() -> None:
+    lanes = (LanePolicy("all", max_wait_s=10.0, groups=("dear",)), LanePolicy("spare", groups=("cheap",)))
+    scheduler = make(SchedulingPolicy(lanes, contexts=CONTEXTS), c=CHEAP, d=dataclasses.replace(DEAR, sequences=1))
+    submit(scheduler, "runs")
+    assert placed(scheduler) == {"runs": "d"}
+    scheduler.submit(dataclasses.replace(make_request("waits", now=1.0), sequences=2), 1.0)
+    scheduler.step(12.0)
+    assert {replica.held_by for replica in scheduler.fleet.by_id.values() if replica.replica_id == "c"} == {None}
+
+
 def test_the_replicas_of_a_group_with_two_contexts_are_compared_by_speed() -> None:
     """As they are while a group's context changes."""
     scheduler = make(

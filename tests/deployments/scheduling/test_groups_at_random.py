@@ -120,6 +120,8 @@ class GroupMachine(RuleBasedStateMachine):
             assert job.lane.groups == job.groups
         for lane in scheduler.lanes.all:
             assert lane.count == sum(job.lane is lane for job in scheduler.lanes.jobs.values())
+        for hold in scheduler.holds.by_lane.values():
+            assert hold.replica.capacity.group in (hold.job.groups or ())
 
     @rule(passed=st.floats(0, 1))
     def a_step_leaves_no_head_that_fits(self, passed: float) -> None:
