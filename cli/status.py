@@ -66,7 +66,7 @@ def _view(report: dict[str, Any], departures: int = _SHOWN_DEPARTURES) -> Render
     )
     names = short_names([*_ids(report), *ids_in(report.get("departures", ()))])
     models = (part for model in report["models"] for part in _model(model, names))
-    return Group(head, *log_lines(report), *_departures(report, names, departures), *models)
+    return Group(head, *log_lines(report), *drift_lines(report), *_departures(report, names, departures), *models)
 
 
 def _start_view(report: dict[str, Any]) -> RenderableType:
@@ -94,6 +94,17 @@ def in_gateways(report: dict[str, Any]) -> str:
     where = "the gateway" if len(gateways) == 1 else f"{len(gateways)} gateways"
     lost = sum(model["lost_requests"] for model in report["models"])
     return f"{flows} requests in {where}" + (f", [red]{lost} lost with gateways that died[/]" if lost else "")
+
+
+def drift_lines(report: dict[str, Any]) -> list[str]:
+    """A line for each figure that is off the worksheet, as far as that was published."""
+    drift: dict[str, Any] = report.get("drift", {"worksheet": "", "alarms": ()})
+    return [
+        f"[yellow]off the worksheet {escape(drift['worksheet'])}[/]: {escape(alarm['quantity'])} "
+        f"{escape(' '.join(part for part in (alarm['model'], alarm['traffic_class'], alarm['region']) if part))} "
+        f"{alarm['observed']:.3g} instead of {alarm['expected']:.3g}"
+        for alarm in drift["alarms"]
+    ]
 
 
 def log_lines(report: dict[str, Any]) -> list[str]:

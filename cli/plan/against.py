@@ -16,6 +16,7 @@ from cli.console import console, fail, shown_span
 from cli.gateway import ask, base_url
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Period, Stream, Stretches
+from deployments.traffic.published_drift import DriftAlarm, PublishedDrift, write_drift
 from planning.drift.comparison import ComparedFigure, Comparison, Drift, compare
 from planning.drift.expected import Expected
 from planning.drift.measures import DriftQuantity
@@ -42,7 +43,7 @@ HOURS = 24
 Planner = Callable[[Case], WorksheetPlan]
 
 
-def against(source: str, url: str | None, case: Case, planner: Planner, as_json: bool) -> int:
+def against(source: str, url: str | None, case: Case, planner: Planner, publish: Path | None, as_json: bool) -> int:
     """Compares the worksheet with `live`, a recording or a trace, and prints it. Returns the exit code."""
     expected = expected_from(case.sheet, case.streams)
     recorded = _recorded(source, url, expected, case.sheet.time_zone)
@@ -57,7 +58,48 @@ def against(source: str, url: str | None, case: Case, planner: Planner, as_json:
         console.print_json(json.dumps(_record(found, prices, change)))
     else:
         _show(found, prices, change, case.sheet.time_zone)
+    if publish is not None:
+        try:
+            write_drift(publish, published(found, prices, case.sheet.name))
+        except OSError as problem:
+            fail(f"--publish {publish}: cannot be written: {problem.strerror}", code=2)
     return OFF if found.is_off or prices else 0
+
+
+def published(found: Comparison, prices: tuple[PriceDrift, ...], worksheet: str) -> PublishedDrift:
+    """What is off now. Traffic that the worksheet does not have is a rate where 0 is expected."""
+    alarms = [
+        DriftAlarm(
+            **_names(drift.stream),
+            quantity=drift.quantity.value,
+            direction=drift.direction.value,
+            expected=drift.expected,
+            observed=drift.observed,
+            since_unix_s=drift.since_unix_s,
+        )
+        for drift in found.open
+    ]
+    rate: dict[str, Any] = {"quantity": DriftQuantity.RATE.value, "direction": "above", "expected": 0.0}
+    since: dict[str, Any] = {"since_unix_s": found.from_unix_s}
+    alarms += [DriftAlarm(**_names(stream), **rate, **since, observed=observed) for stream, observed in found.unplanned]
+    alarms += [
+        DriftAlarm(
+            model="",
+            traffic_class="",
+            region=one.region,
+            quantity=f"price of {one.gpu}, {one.kind.value}",
+            direction="above" if one.observed_usd > one.expected_usd else "below",
+            expected=one.expected_usd,
+            observed=one.observed_usd,
+            **since,
+        )
+        for one in prices
+    ]
+    return PublishedDrift(worksheet=worksheet, compared_unix_s=found.to_unix_s, alarms=tuple(alarms))
+
+
+def _names(stream: Stream) -> dict[str, Any]:
+    return {"model": stream.model, "traffic_class": stream.traffic_class, "region": stream.region}
 
 
 def _recorded(source: str, url: str | None, expected: Expected, time_zone: str) -> Stretches:

@@ -80,6 +80,10 @@ Against = Annotated[
     ),
 ]
 
+Publish = Annotated[
+    Path | None, typer.Option(help="With --against: write what is off to this file, for the spec's gateway.drift.")
+]
+
 
 def plan(
     worksheet: SheetFile,
@@ -92,14 +96,17 @@ def plan(
     memo: MemoFile = None,
     workers: Workers = _WORKERS,
     against: Against = None,
+    publish: Publish = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan a worksheet: which GPUs, how many by region and hour, what they cost, and whether the SLOs are met."""
-    check_outputs(out=out, write_spec=write_spec, memo=memo)
+    check_outputs(out=out, write_spec=write_spec, memo=memo, publish=publish)
+    if publish is not None and against is None:
+        fail("--publish: needs --against", code=2)
     sheet, spec, case = _read(worksheet)
     if against is not None:
-        raise typer.Exit(compared(against, url, case, _planner(memo, workers), as_json))
+        raise typer.Exit(compared(against, url, case, _planner(memo, workers), publish, as_json))
     known = _errors(spec, case, error)
     search = THOROUGH if thorough else QUICK
     limits = PlanLimits(gap, time_limit, shared=_SHARED if thorough else 1, workers=workers)

@@ -65,6 +65,7 @@ def _paths(spec: ClusterSpec, region: Region) -> Iterator[str]:
         "gateway.tls.key": None if spec.gateway.tls is None else spec.gateway.tls.key,
         "gateway.decision_log": spec.gateway.decision_log,
         "gateway.simulator_error": spec.gateway.simulator_error,
+        "gateway.drift": spec.gateway.drift,
         "autoscaling.costs": spec.autoscaling.costs,
     }
     for view in spec.views_in(region):

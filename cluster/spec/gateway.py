@@ -81,8 +81,8 @@ class GatewaySpec(Section):
     """The HTTP front. An address beyond loopback needs `allow_public: true`.
 
     `trace_file` gets one line for each request, `decision_log` (a folder) every input and decision of the schedulers,
-    for replay. `simulator_error` is a file written by `raylane rehearse`; `/metrics` shows it. Relative paths start
-    from the folder of the spec's file.
+    for replay. `simulator_error` is a file written by `raylane rehearse`, `drift` one of `raylane plan --publish`;
+    `/metrics` shows them. Relative paths start from the folder of the spec's file.
 
     `replicas` gateways share the port on one machine. In a cluster of several nodes there is at most one a node, on the
     nodes of `pool` (None: of any pool). A gateway that stops lets running requests end for `drain_s` (seconds). If
@@ -108,6 +108,7 @@ class GatewaySpec(Section):
     trace_file: str | None = None
     decision_log: str | None = None
     simulator_error: str | None = None
+    drift: str | None = None
     replicas: Annotated[int, Field(ge=1, le=64)] = 1
     pool: Name | None = None
     drain_s: Seconds = 10.0
@@ -117,7 +118,7 @@ class GatewaySpec(Section):
     tls: GatewayTls | None = None
     root_path: Annotated[str, Field(pattern=r"^((/[A-Za-z0-9._~-]+)+)?$", max_length=256)] = ""
 
-    @field_validator("trace_file", "decision_log", "simulator_error")
+    @field_validator("trace_file", "decision_log", "simulator_error", "drift")
     @classmethod
     def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
         return beside_the_spec(path, info) if path else None

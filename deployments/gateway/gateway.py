@@ -41,6 +41,7 @@ from deployments.gateway.operators.collectors import (
 )
 from deployments.gateway.operators.cost_page import CostMetrics, CostPages
 from deployments.gateway.operators.cost_reporter import CostReporter
+from deployments.gateway.operators.drift_metrics import DriftMetrics
 from deployments.gateway.operators.lane_gauges import LaneGauges
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.pages import OperatorPages
@@ -141,6 +142,8 @@ class Gateway:
         registry.register(LaneGauges(self._snapshots))
         if self._settings.simulator_error is not None:
             registry.register(SimulatorErrorMetrics(Path(self._settings.simulator_error)))
+        if self._settings.drift is not None:
+            registry.register(DriftMetrics(Path(self._settings.drift)))
         registry.register(
             OwnershipMetrics(lambda: {name: standing_of(one) for name, one in self._owner_trackers.items()})
         )

@@ -47,7 +47,11 @@ USERS = {
     "deployments/accounting/store.py": ("costs",),
 }
 """Where they are written."""
-BY_COMMANDS = {"deployments/telemetry/published_error.py", "deployments/engine_model/cost_file.py"}
+BY_COMMANDS = {
+    "deployments/telemetry/published_error.py",
+    "deployments/traffic/published_drift.py",
+    "deployments/engine_model/cost_file.py",
+}
 """These are written by commands, which end with what is wrong; what serves reads them."""
 OF_A_START = {"deployments/engine/start_clock.py"}
 """Written while a replica starts, and not after: a line that is lost costs a measurement."""

@@ -12,6 +12,7 @@ from deployments.cell.listing import Announced
 from deployments.cell.orders import Cordon, Orders
 from deployments.cell.scaling_state import ScalingState
 from deployments.gateway.feeds import Feeds
+from deployments.gateway.operators.drift_metrics import shown_drift
 from deployments.gateway.operators.peers import Peers, merged
 from deployments.gateway.service import Service
 from deployments.ownership.dispatcher import Dispatcher
@@ -118,6 +119,7 @@ class Status:
                 ],
             },
             "run_dir": self._run_dir,
+            **shown_drift(self._spec.gateway.drift),
             "models": [self._model(name, dispatcher) for name, dispatcher in self._service.dispatchers.items()],
             "departures": [departure.record() for departure in self._announced.departures.last],
         }

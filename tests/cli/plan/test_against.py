@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from deployments.traffic.counts import Stream, Stretches
+from deployments.traffic.published_drift import read_drift
 from deployments.traffic.store import TrafficStore
 from planning.drift.recording import stretches_of_trace
 from planning.workload.trace import Trace
@@ -61,7 +62,9 @@ def test_prompts_that_double_are_named_with_what_they_do_to_the_plan(tmp_path: P
     assert shown.exit_code == 3, shown.output
     assert "off the worksheet: prompt tokens of demo, interactive in us-east-1" in shown.output
     assert "cost: $" in shown.output
-    result = run(sheet, tmp_path / "trace.jsonl", *memo, "--json")  # with the rates of the memo
+    file = tmp_path / "drift.json"
+    result = run(sheet, tmp_path / "trace.jsonl", *memo, "--json", "--publish", file)  # with the rates of the memo
+    assert "prompt_tokens" in {alarm.quantity for alarm in read_drift(file).alarms}
     values = json.loads(result.stdout)
     (drift,) = [one for one in values["drifts"] if one["quantity"] == "prompt_tokens"]
     assert values["off"]
@@ -99,7 +102,9 @@ def gateway(tmp_path: Path) -> Iterator[str]:
 
 
 def test_the_live_cluster(tmp_path: Path, gateway: str) -> None:
-    result = run(small.write(tmp_path, SHEET), "live", "--url", gateway)
+    file = tmp_path / "drift.json"
+    result = run(small.write(tmp_path, SHEET), "live", "--url", gateway, "--publish", file)
+    assert read_drift(file).alarms == ()
     assert result.exit_code == 0, result.output
     assert "1 gateways did not answer" in result.output
     assert "as the worksheet says" in result.output

@@ -1,0 +1,62 @@
+"""The drift that `raylane plan --against live --publish` found: a file that gateways show on `/metrics` and in `raylane
+status`. JSON, version 1."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cluster.files import read_json, write_json
+
+FiniteFigure = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class PublishedDriftError(ValueError):
+    """A file that cannot be used; the message names file, key and value."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DriftAlarm(_Section):
+    """A figure that is off now: requests/s, tokens or a share, or US dollars a GPU-hour of a pool. `model` and
+    `traffic_class` of a price are empty. Times are of the day."""
+
+    model: str
+    traffic_class: str
+    region: str
+    quantity: str
+    direction: Literal["above", "below"]
+    expected: FiniteFigure
+    observed: FiniteFigure
+    since_unix_s: int
+
+    @property
+    def ratio(self) -> float:
+        """Observed over expected; NaN where nothing was expected."""
+        return self.observed / self.expected if self.expected else math.nan
+
+
+class PublishedDrift(_Section):
+    """The whole file. `compared_unix_s`: until when traffic was compared."""
+
+    version: Literal[1] = 1
+    worksheet: str
+    compared_unix_s: int
+    alarms: tuple[DriftAlarm, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for a status page."""
+        return self.model_dump(mode="json")
+
+
+def read_drift(path: Path) -> PublishedDrift:
+    """Raises PublishedDriftError."""
+    return read_json(path, PublishedDrift, PublishedDriftError)
+
+
+def write_drift(path: Path, content: PublishedDrift) -> None:
+    """Raises OSError."""
+    write_json(path, content)
