@@ -1,6 +1,6 @@
 """Every setting of the spec reaches the scheduler's policy."""
 
-from cluster.spec import ClusterSpec
+from cluster.spec import ClusterSpec, parse_spec
 from deployments.scheduling import Capacity, LanePolicy, Order, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.policy import Binding, binding_of, policy_of
 
@@ -56,3 +56,23 @@ def test_the_budgets_of_a_replica() -> None:
     assert Binding(0.5, 3).capacity(10, 5_000, 512) == Capacity(10, 5, 5_000, 512, 3)
     assert Binding(0.25, 2).capacity(10, 1, 1).ahead == 2, "2.5 is rounded to even"
     assert Binding(0.0).capacity(8, 1, 1).ahead == 0, "nobody waits inside the engine for another to end"
+
+
+def test_a_policy_has_the_groups_of_its_region() -> None:
+    spec = parse_spec(
+        """
+name: c
+regions: [{name: a, pools: [{name: p}, {name: q}]}, {name: b, pools: [{name: q}]}]
+models:
+- {name: m, source: s, settings: {max_model_len: 800},
+   groups: [{name: x, pool: p, regions: [a], settings: {max_model_len: 100}}, {name: y, pool: q}],
+   lanes: {short: [x, y], medium: [y], long: [y]}}
+- {name: n, source: s, settings: {max_model_len: 800}, pool: q}
+"""
+    )
+    m, n = spec.models
+    a, b = spec.regions
+    policy = policy_of(spec, m, a)
+    assert [lane.groups for lane in policy.lanes] == [("x", "y"), ("y",), ("y",)]
+    assert policy.contexts == {"x": 100, "y": 800}
+    assert policy_of(spec, m, b) == policy_of(spec, n, a) == policy_of(spec), "one group is none"

@@ -5,7 +5,6 @@ import dataclasses
 
 import pytest
 
-from cluster.spec import parse_spec
 from deployments.scheduling import (
     AdmissionKind,
     Capacity,
@@ -19,14 +18,11 @@ from deployments.scheduling import (
     Usage,
     WaitReason,
 )
-from deployments.scheduling.policy import policy_of
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import make_request
 
-CHEAP, DEAR = (
-    Capacity(2, 0, 2_000, 400, 2.0, "cheap", 1_000),
-    Capacity(4, 0, 16_000, 2_000, 2.0, "dear", 8_000),
-)
+CHEAP = Capacity(2, 0, 2_000, 400, 2.0, "cheap", 1_000)
+DEAR = Capacity(4, 0, 16_000, 2_000, 2.0, "dear", 8_000)
 CONTEXTS = {"cheap": 1_000, "dear": 8_000}
 LANES = (
     LanePolicy("short", 500, 4.0, 20.0, groups=("cheap", "dear")),
@@ -107,8 +103,7 @@ def test_an_estimated_prompt_counts_with_its_likely_maximum() -> None:
 
 
 def test_what_fits_no_group_is_rejected() -> None:
-    scheduler = make(c=CHEAP, d=DEAR)
-    admission = scheduler.submit(make_request("q", 7_990, 50), 0.0)
+    admission = make(c=CHEAP, d=DEAR).submit(make_request("q", 7_990, 50), 0.0)
     assert (admission.kind, admission.cause) == (AdmissionKind.REJECT, RejectCause.CONTEXT)
 
 
@@ -323,23 +318,3 @@ def test_a_snapshot_shows_where_the_requests_of_each_lane_run_and_the_promoted_t
     step(waiting, 30.0)
     found = [(one.lane, one.waiting, one.arrived) for one in waiting.snapshot(30.0).demands]
     assert found == [("short", 0, 2), ("promoted", 1, 0)]
-
-
-def test_a_policy_has_the_groups_of_its_region() -> None:
-    spec = parse_spec(
-        """
-name: c
-regions: [{name: a, pools: [{name: p}, {name: q}]}, {name: b, pools: [{name: q}]}]
-models:
-- {name: m, source: s, settings: {max_model_len: 800},
-   groups: [{name: x, pool: p, regions: [a], settings: {max_model_len: 100}}, {name: y, pool: q}],
-   lanes: {short: [x, y], medium: [y], long: [y]}}
-- {name: n, source: s, settings: {max_model_len: 800}, pool: q}
-"""
-    )
-    m, n = spec.models
-    a, b = spec.regions
-    policy = policy_of(spec, m, a)
-    assert [lane.groups for lane in policy.lanes] == [("x", "y"), ("y",), ("y",)]
-    assert policy.contexts == {"x": 100, "y": 800}
-    assert policy_of(spec, m, b) == policy_of(spec, n, a) == policy_of(spec), "one group is none"
