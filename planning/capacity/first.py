@@ -5,6 +5,7 @@ program, and each model and hour is solved by itself, with what the models befor
 site's reserved count is chosen anew for the counts by hour that came out, and the hours are solved again.
 """
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ _HOUR_GAP = 0.2
 """Of the gap that is asked for, what an hour may use."""
 _HOUR_LIMIT_S = 2.0
 _ROUNDS = 3
+_ROUND = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def first_placement(problem: Problem, program: Program, gap: float, limit_s: flo
         found = replace(found, bound_usd=relaxed.bound)
         if best is None or found.cost_usd < best.cost_usd:
             best = found
-        again = {site: _reserve(problem, site, found.replicas) for site in kinds}
+        again = {site: _reserve(problem, site, found) for site in kinds}
         if again == kinds or best.gap <= gap:
             break
         kinds = again
@@ -140,20 +142,32 @@ def _one_hour(problem: Problem, part: ModelPart, hour: int, taken: Mapping[Quota
     )
 
 
-def _reserve(problem: Problem, site: int, counts: Counts) -> int:
-    """How many reserved replicas are worth their price where a site runs so many by the hour: one more is, while the
-    hours that it would save cost more."""
-    prices = problem.sites[site].prices
-    hourly = min((price for kind, price in prices.items() if kind is not PriceKind.RESERVED), default=None)
+def _reserve(problem: Problem, site: int, found: First) -> int:
+    """How many reserved replicas are worth their price, given what a site is used for: one more is, while the hours in
+    which it saves one on demand cost more. Spot is not replaced: it is cheaper, and its share is limited."""
+    prices, counts, limits = problem.sites[site].prices, found.replicas, problem.limits
+    on_demand = prices.get(PriceKind.ON_DEMAND)
     kept = counts.get((site, PriceKind.RESERVED, -1), 0)
-    if hourly is None:
+    if on_demand is None:
         return kept
-    needed = [
-        kept + sum(counts.get((site, kind, hour), 0) for kind in (PriceKind.ON_DEMAND, PriceKind.SPOT))
-        for hour in range(problem.hours)
-    ]
+    binds = problem.binding_hours(problem.sites[site].model) if limits.survive_region else ()
+    needed = []
+    for hour in range(problem.hours):
+        hourly, spot = (counts.get((site, kind, hour), 0) for kind in (PriceKind.ON_DEMAND, PriceKind.SPOT))
+        used = math.ceil(_load(problem, site, hour, found) / limits.utilisation - _ROUND) - spot
+        needed.append(kept + hourly if hourly or hour in binds else min(kept, max(0, used)))
     whole = prices[PriceKind.RESERVED] * sum(problem.weights)
     count = 0
-    while hourly * sum(w for w, n in zip(problem.weights, needed, strict=True) if n > count) > whole:
+    while on_demand * sum(w for w, n in zip(problem.weights, needed, strict=True) if n > count) > whole:
         count += 1
     return count
+
+
+def _load(problem: Problem, site: int, hour: int, found: First) -> float:
+    """Replicas that the shares of a site keep busy."""
+    load = 0.0
+    for (route, when), share in found.shares.items():
+        if route.site == site and when == hour:
+            lane = problem.lanes[route.lane]
+            load += share * lane.demand[route.origin][hour] / problem.sites[site].rate(lane.name, route.origin)
+    return load
