@@ -17,6 +17,7 @@ from cluster.spec.models import (
     Health,
     Model,
     ReplicasSpec,
+    group_of,
     model_of,
 )
 from cluster.spec.peering import HandOverSettings, Peering, PeerTls
@@ -71,6 +72,7 @@ __all__ = [
     "Toleration",
     "TrafficClass",
     "exchanged",
+    "group_of",
     "load_spec",
     "model_of",
     "parse_section",

@@ -309,3 +309,8 @@ def _check_engine(model: Model) -> None:
 def model_of(group_key: str) -> str:
     """The model's name in a `Model.group_key`."""
     return group_key.partition("@")[0]
+
+
+def group_of(group_key: str) -> str | None:
+    """The group's name in a `Model.group_key`; None: the model has only one."""
+    return group_key.partition("@")[2] or None

@@ -11,7 +11,7 @@ from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistr
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cluster.spec import model_of
+from cluster.spec import group_of, model_of
 from deployments.cell.departure import DepartureTally
 from deployments.cell.listing import Announced
 from deployments.ownership.owner_tracker import OwnerTracker
@@ -213,8 +213,15 @@ class ScalingMetrics(Collector):
         alarms = CounterMetricFamily(
             "raylane_scaling_alarms", "What was wrong when it decided, by kind.", labels=("model", "kind")
         )
+        overflow = GaugeMetricFamily(
+            "raylane_scaling_overflow",
+            "The share of a group's demand that it cannot carry, which the next group is to carry.",
+            labels=("model", "group"),
+        )
         for state in scaling.states:
             if model_of(state.model) in owned:
+                if (group := group_of(state.model)) is not None:
+                    overflow.add_metric((model_of(state.model), group), state.overflow)
                 decided.add_metric((state.model,), state.at_unix_s)
                 for name in ("requested", "applied", "ready", "starting"):
                     replicas.add_metric((state.model, name), getattr(state, name))
@@ -222,7 +229,7 @@ class ScalingMetrics(Collector):
             for model, word, count in counts:
                 if model_of(model) in owned:
                     family.add_metric((model, word), count)
-        return replicas, decided, decisions, alarms
+        return replicas, decided, decisions, alarms, overflow
 
 
 logger = logging.getLogger(__name__)

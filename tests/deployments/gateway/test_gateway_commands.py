@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import requests
 from typer.testing import CliRunner
 
 from cli.console import console
@@ -15,7 +16,7 @@ from cli.gateway import operator
 from cli.main import app
 from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import FakeEngine
-from tests.deployments.gateway.rig import SECRET, Rig, until
+from tests.deployments.gateway.rig import CREDENTIALS, SECRET, Rig, until
 from tests.deployments.gateway.test_gateway_orders import SCALED
 
 MakeRig = Callable[..., Awaitable[Rig]]
@@ -113,6 +114,9 @@ async def test_groups_are_shown_and_ordered_by_name(make_rig: MakeRig) -> None:
         await rig.add(engine)
     await rig.directory.scaling(ScalingState("demo@cheap", 3, 3, 1, 2, "max_replicas", time.time(), 42.0, overflow=0.4))
     await until(lambda: rig.gateway._announced.scaling.states)
+    metrics = (await asyncio.to_thread(requests.get, rig.url + "/metrics", headers=CREDENTIALS, timeout=5)).text
+    assert 'raylane_scaling_overflow{group="cheap",model="demo"} 0.4' in metrics
+    assert 'raylane_replicas{model="demo@cheap",state="requested"} 3.0' in metrics
     shown = await run(rig, "status", "--once")
     assert "group cheap: 1/3 replicas, 0 leases, 0 finished, 40% of its demand is left to the next group" in shown
     assert "autoscaler: 3 requested (max_replicas), 3 applied, 2 starting" in shown
