@@ -26,8 +26,8 @@ from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 
 _TUNNEL_S = 30.0
 _WORKERS_S = 300.0
-"""How long a deployment waits for the workers of a cluster that it has started; it goes on without those that are still
-missing (seconds)."""
+"""How long a deployment waits for the workers of a new cluster; it goes on without those that are still missing
+(seconds)."""
 _POLL_S = 1.0
 _WORDS_CHARS = 500
 _LINES = 15
@@ -87,7 +87,7 @@ class Hosts:
         # The files are those of the step that has been done; the spec is that of a deployment that has ended.
         state.record(began.model_copy(update={"cluster": digest, "files": dict(plan.rendering.cluster)}))
         with self._api() as api:
-            if starts:
+            if starts or not api.names():  # a head that has lost its state starts the workers again, too
                 self._await_workers(api)
             api.put(plan.rendering.applications)
             api.wait_running({str(one["name"]) for one in self._applications()}, self._patience_s)

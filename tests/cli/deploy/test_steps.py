@@ -98,8 +98,8 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
             """Without a connection."""
 
         def applications(self) -> dict[str, Any]:
-            assert made.config is not None
-            return {one["name"]: {"status": "RUNNING"} for one in made.config["applications"]}
+            config = made.config or {"applications": []}
+            return {one["name"]: {"status": "RUNNING"} for one in config["applications"]}
 
         def workers(self) -> set[str]:
             made.log.append("look")
