@@ -12,7 +12,7 @@ from planning.capacity.placement import Outcome, place
 from planning.capacity.problem import PriceKind, Problem
 from planning.capacity.rates import RateSearch, cell_of, highest_rate
 from planning.capacity.sampling import judged_part
-from planning.plans.answer import MILLION, WorksheetPlan, volume_mtok
+from planning.plans.answer import MILLION, WorksheetPlan, token_prices, volume_mtok
 from planning.plans.offers import GroupOffer
 from planning.plans.prices import prices_of
 from planning.plans.question import Case, question_of
@@ -20,7 +20,9 @@ from planning.plans.traffic import Band, workload_of_bands
 from planning.simulator.cell import CellSimulator
 from planning.worksheet import TokenOffer
 
-_GAP, _LIMIT_S = 0.03, 5.0
+_GAP, _LIMIT_S = 0.03, 20.0
+_TRUSTED_GAP = 0.1
+"""A placement that may be further from the optimum says nothing about what a volume costs."""
 _SMALLEST, _LARGEST = 1 / 256, 16.0
 """Of the worksheet's volume, what is looked at."""
 _STEPS = 8
@@ -31,7 +33,8 @@ HOUR_S = 3_600.0
 class Elsewhere:
     """Buying a model's tokens instead of serving it: US dollars a day for the worksheet's volume (millions of tokens a
     day, input and output), by the plan and bought. `break_even_mtok_per_day`: below this volume, of the same mix,
-    bought tokens are cheaper; 0: at no volume that was looked at, infinite: at each. `curve`: volumes a day that were
+    bought tokens are cheaper; 0: at no volume that was looked at, infinite: at each, NaN: placements were not found in
+    time. `curve`: volumes a day that were
     looked at, and what serving them costs."""
 
     offer: TokenOffer
@@ -66,7 +69,12 @@ def _elsewhere(plan: WorksheetPlan, offer: TokenOffer) -> Elsewhere:
             curve[scale] = _usd(ModelPart.of(question.problem, offer.model).problem) / days
         return curve[scale]
 
-    even, now = break_even(own, bought), own(1.0)
+    now = next(one.usd_per_day for one in token_prices(plan) if one.model == offer.model)
+    curve[1.0] = now
+    try:
+        even = break_even(own, bought)
+    except _NotFoundError:
+        even = math.nan
     points = tuple((volume * scale, usd) for scale, usd in sorted(curve.items()) if math.isfinite(usd))
     return Elsewhere(offer, volume, now, bought, volume * even, points)
 
@@ -88,9 +96,18 @@ def break_even(own: Callable[[float], float], bought: float) -> float:
     return high
 
 
+class _NotFoundError(Exception):
+    """No placement near the optimum was found in time."""
+
+
 def _usd(problem: Problem) -> float:
+    """US dollars of the period; infinite: it cannot be placed. Raises _NotFoundError."""
     found = place(problem, gap=_GAP, limit_s=_LIMIT_S)
-    return found.cost_usd if found.outcome in (Outcome.PROVED, Outcome.TIME_LIMIT) else math.inf
+    if found.outcome is Outcome.INFEASIBLE:
+        return math.inf
+    if found.outcome is Outcome.NOTHING_FOUND or found.gap > _TRUSTED_GAP:
+        raise _NotFoundError
+    return found.cost_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +125,8 @@ class LoadFigures:
 @dataclass(frozen=True, slots=True)
 class SideBySide:
     """A group of a GPU type: one replica at the load that all of a model's groups hold (`same`), at the highest that it
-    holds itself (`best`), and the whole worksheet on this GPU type alone (`fleet_usd_per_hour`; None: it cannot)."""
+    holds itself (`best`), and the whole worksheet on this GPU type alone (`fleet_usd_per_hour`; None: it cannot, NaN:
+    no placement was found in time)."""
 
     offer: GroupOffer
     region: str
@@ -201,5 +219,8 @@ def _alone(plan: WorksheetPlan, offer: GroupOffer) -> float | None:
     """US dollars an hour of the model's whole demand on groups of that GPU type."""
     question = question_of(plan.case, plan.rates, plan.utilisation)
     part = ModelPart.of(question.problem, offer.model).problem
-    usd = _usd(replace(part, sites=tuple(site for site in part.sites if site.gpu == offer.gpu)))
+    try:
+        usd = _usd(replace(part, sites=tuple(site for site in part.sites if site.gpu == offer.gpu)))
+    except _NotFoundError:
+        return math.nan
     return usd / plan.case.hours if math.isfinite(usd) else None

@@ -164,6 +164,8 @@ def elsewhere_table(result: PlanResult) -> TextTable:
 
 
 def break_even_words(one: Elsewhere) -> str:
+    if math.isnan(one.break_even_mtok_per_day):
+        return "placements of other volumes were not found in time"
     if one.break_even_mtok_per_day == 0:
         return "at no volume looked at"
     if math.isinf(one.break_even_mtok_per_day):
@@ -189,7 +191,8 @@ def limits_table(plan: WorksheetPlan) -> TextTable:
 def side_table(result: PlanResult) -> TextTable:
     rows: list[Row] = []
     for one in result.side_by_side:
-        fleet = "cannot" if one.fleet_usd_per_hour is None else f"{one.fleet_usd_per_hour:,.2f}"
+        usd = one.fleet_usd_per_hour
+        fleet = "cannot" if usd is None else "not found" if math.isnan(usd) else f"{usd:,.2f}"
         name = _name(result.plan, one.offer)
         rows.append((name, "at the same load", f"{one.usd_per_replica_hour:,.2f}", *_figures(one.same), ""))
         rows.append((name, "at its best", f"{one.usd_per_replica_hour:,.2f}", *_figures(one.best), fleet))

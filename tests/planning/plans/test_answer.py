@@ -136,7 +136,7 @@ def test_buying_elsewhere_is_compared_at_the_same_volume(tmp_path: Path) -> None
     (one,) = elsewhere(plan, lambda text: None)
     (tokens,) = token_prices(plan)
     assert one.bought_usd_per_day == pytest.approx(0.5 * tokens.input_mtok_per_day + tokens.output_mtok_per_day)
-    assert one.own_usd_per_day == pytest.approx(tokens.usd_per_day, rel=0.05)
+    assert one.own_usd_per_day == tokens.usd_per_day
     assert one.mtok_per_day == pytest.approx(tokens.input_mtok_per_day + tokens.output_mtok_per_day)
 
 
