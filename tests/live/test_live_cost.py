@@ -177,7 +177,7 @@ def works(record: dict[str, Any]) -> None:
     for row in record["rows"]:
         shares[row["share"]] = shares.get(row["share"], 0) + row["ns"]
     assert set(shares) == {"work", "starting", "idle", "unattributed"}
-    assert shares["unattributed"] < 0.1 * sum(shares.values())
+    assert shares["unattributed"] < 0.03 * sum(shares.values())
 
 
 def summary(record: dict[str, Any]) -> str:
