@@ -230,3 +230,10 @@ def test_a_minute_of_every_day_of_a_year_is_quick_and_right(zone: str) -> None:
         assert minimum_at(schedule, day.timestamp()) == (3, "nine")
         assert minimum_at(schedule, day.timestamp() + 60)[0] == 1
         day += timedelta(days=1)
+
+
+def test_a_moved_schedule_has_all_its_bounds_higher_or_lower() -> None:
+    """As `raylane simulate` asks with one replica more and one fewer."""
+    more, fewer = BERLIN.moved(1), BERLIN.moved(-5)
+    assert [(one.minimum, one.maximum) for one in more.entries] == [(5, None), (None, 3)]
+    assert [(one.minimum, one.maximum) for one in fewer.entries] == [(0, None), (None, 1)]
