@@ -166,7 +166,9 @@ async def measured(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -
     await asyncio.to_thread(folder.mkdir)
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
     url, (model,) = f"http://{spec.gateway.host}:{spec.gateway.port}", spec.models
-    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {"RAYLANE_HOME": str(folder)}
+    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {
+        "RAYLANE_HOME": str(folder / "home")
+    }
     count = sum(view.replicas.count for view in model.views)
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
 
