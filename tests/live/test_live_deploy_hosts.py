@@ -6,6 +6,7 @@ The head is started by Ray's launcher itself (`head_service: none`), which tells
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -123,6 +124,22 @@ def test_a_new_key_of_a_tenant_is_taken_over_and_restarts_nothing(operator: Oper
     assert [status_of(worker, OTHER_KEY) for worker in WORKERS] == [200, 200]
     assert [status_of(worker, KEY) for worker in WORKERS] == [401, 401]
     assert pids(operator.cell) == before
+
+
+def test_a_head_that_lost_its_state_gets_the_cell_back_from_the_same_command(operator: Operator) -> None:
+    """Somebody starts the head again, as `head_service: none` asks."""
+    cell, began = operator.cell, time.monotonic()
+    before = pids(cell)
+    assert cell.head.kill() > 3
+    shutil.rmtree(cell.head.home / ".raylane/drill-here/gcs")
+    started = cell.head.ssh("sh ~/.raylane/drill-here/node/start-head </dev/null >/tmp/ray/start-head.log 2>&1")
+    assert started.returncode == 0, cell.head.ssh("cat /tmp/ray/start-head.log").stdout
+    assert "the cell does not answer: applying it again" in operator.deploy()
+    cell.until_whole(A, B)
+    cell.note(f"the head killed, its store lost, started again, deployed again: {time.monotonic() - began:.0f} s")
+    assert not pids(cell) & before
+    assert sorted(cell.replicas(A).values()) == sorted([A, B] * (REPLICAS // 2))
+    assert [status_of(worker, OTHER_KEY) for worker in WORKERS] == [200, 200]
 
 
 def test_down_leaves_nothing_and_a_cell_that_is_deployed_again_is_new(operator: Operator) -> None:
