@@ -144,6 +144,8 @@ def _stop_head_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
         *(unit if deploy.head_service == "systemd" else ()),
         "ray stop",
         *(['rm -rf "$folder/gcs"'] if own_store else ()),
+        "# What Ray's launcher knows of the workers: it would take their files for up to date.",
+        f"rm -f /tmp/ray/cluster-{cell}.state",
     )
 
 
