@@ -3,24 +3,31 @@ the next deployment."""
 
 import contextlib
 import json
-import os
-import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from cli.console import complain, console
 from cli.deploy.changes import DeployPlan
+from cli.deploy.programs import background, run, tool
+from cli.deploy.rendering import SERVE_CONFIG
 from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import Applied, DeployState
-from cluster.launch import DASHBOARD_PORT, RAY_YAML, SECRETS, STOP_HEAD_SCRIPT, STOP_SCRIPT, cell_folder
+from cluster.launch import (
+    DASHBOARD_PORT,
+    KEPT_APPLICATIONS,
+    RAY_YAML,
+    SECRETS,
+    STOP_HEAD_SCRIPT,
+    STOP_SCRIPT,
+    cell_folder,
+    expected_workers,
+)
 from cluster.secrets import SecretStore, kept
 from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 
@@ -30,7 +37,6 @@ _WORKERS_S = 300.0
 (seconds)."""
 _POLL_S = 1.0
 _WORDS_CHARS = 500
-_LINES = 15
 _UP_LOG = "ray-up.log"
 """In the cell's state folder: Ray's launcher prints some hundred lines, and hints that do not fit here."""
 _AT_ONCE = 16
@@ -76,12 +82,14 @@ class Hosts:
         digest = plan.rendering.cluster_digest
         starts = applied.cluster != digest or not self._head_answers()
         if starts:
+            if applied.files:
+                self._forget_applications()
             log = state.folder / _UP_LOG
             console.print(
                 f"starting the Ray cluster {self._cell!r} (ray up; its output is in {log}) ...", soft_wrap=True
             )
             state.record(began.model_copy(update={"cluster": None}))
-            _run([_tool("ray"), "up", "-y", "--no-config-cache", RAY_YAML], state.files, log)
+            run([tool("ray"), "up", "-y", "--no-config-cache", RAY_YAML], state.files, log)
         elif plan.secrets:
             self._send_secrets()
         # The files are those of the step that has been done; the spec is that of a deployment that has ended.
@@ -91,6 +99,7 @@ class Hosts:
                 self._await_workers(api)
             api.put(plan.rendering.applications)
             api.wait_running({str(one["name"]) for one in self._applications()}, self._patience_s)
+        self._keep_applications()
         state.record(finished(plan))
 
     def down(self) -> None:
@@ -105,7 +114,7 @@ class Hosts:
         if isinstance(self._deploy, LocalDeploy):
             self._stop_machines(self._deploy)
         else:
-            _run([_tool("ray"), "down", "-y", RAY_YAML], self._state.files)
+            run([tool("ray"), "down", "-y", RAY_YAML], self._state.files)
         self._state.record(Applied())
 
     def _stop_machines(self, deploy: LocalDeploy) -> None:
@@ -113,7 +122,8 @@ class Hosts:
 
         def stop(address: object, script: str) -> str:
             """Why it failed; empty: it did not."""
-            command = f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {folder}/secrets {folder}/node"
+            ours = " ".join(f"{folder}/{name}" for name in ("secrets", "node", "serve"))
+            command = f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {ours}"
             arguments = ["ssh", *self._ssh_options(), f"{deploy.ssh_user}@{address}", command]
             done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
             said = " ".join((done.stderr or done.stdout).split())[-_WORDS_CHARS:]
@@ -147,10 +157,9 @@ class Hosts:
         deadline, shown, deploy = time.monotonic() + _WORKERS_S, -1, self._deploy
         if isinstance(deploy, LocalDeploy):
             named = {str(worker.address) for worker in deploy.workers}
-            count = len(named)
         else:
-            pools, named = {pool.name: pool.nodes for pool in self._region.pools}, set()
-            count = sum(one.bounds(pools[one.pool])[0] for one in deploy.pools)
+            named = set()
+        count = expected_workers(self._region, deploy)
         while len(there := api.workers()) < count:
             if len(there) != shown:
                 console.print(f"  workers: {len(there)} of {count}")
@@ -172,11 +181,34 @@ class Hosts:
         target = f"~/{cell_folder(self._cell)}/secrets/"
         if isinstance(self._deploy, LocalDeploy):
             for address in (self._deploy.head, *(worker.address for worker in self._deploy.workers)):
-                shell = " ".join(["ssh", *self._ssh_options()])
-                place = f"{self._deploy.ssh_user}@{address}:{target}"
-                _run(["rsync", "-az", "-e", shell, source, place], self._state.files)
+                self._copy(source, f"{self._deploy.ssh_user}@{address}:{target}")
         else:
-            _run([_tool("ray"), "rsync-up", "-A", RAY_YAML, source, target], self._state.files)
+            run([tool("ray"), "rsync-up", "-A", RAY_YAML, source, target], self._state.files)
+
+    def _keep_applications(self) -> None:
+        """On the head, which hands them to Serve again when it has lost its state (`restore.py`)."""
+        target = f"~/{cell_folder(self._cell)}/{KEPT_APPLICATIONS}"
+        self._on_head(f"mkdir -p {target.rpartition('/')[0]}")
+        if isinstance(self._deploy, LocalDeploy):
+            self._copy(SERVE_CONFIG, f"{self._deploy.ssh_user}@{self._deploy.head}:{target}")
+        else:
+            run([tool("ray"), "rsync-up", RAY_YAML, SERVE_CONFIG, target], self._state.files)
+
+    def _forget_applications(self) -> None:
+        """A head that starts for this deployment must not get those of the one before. One that is not reached has
+        none to get, or starts without this deployment."""
+        with contextlib.suppress(DeployError):
+            self._on_head(f"rm -f ~/{cell_folder(self._cell)}/{KEPT_APPLICATIONS}")
+
+    def _on_head(self, command: str) -> None:
+        if isinstance(self._deploy, LocalDeploy):
+            prefix = ["ssh", *self._ssh_options(), f"{self._deploy.ssh_user}@{self._deploy.head}"]
+        else:
+            prefix = [tool("ray"), "exec", RAY_YAML]
+        run([*prefix, command], self._state.files)
+
+    def _copy(self, source: str, target: str) -> None:
+        run(["rsync", "-az", "-e", " ".join(["ssh", *self._ssh_options()]), source, target], self._state.files)
 
     def _ssh_options(self) -> list[str]:
         key = [] if self._deploy.ssh_key is None else ["-i", str(Path(self._deploy.ssh_key).expanduser())]
@@ -192,11 +224,11 @@ class Hosts:
             command = ["ssh", "-N", "-L", f"127.0.0.1:{port}:127.0.0.1:{DASHBOARD_PORT}", *self._ssh_options()]
             command += ["-o", "ExitOnForwardFailure=yes", f"{self._deploy.ssh_user}@{self._deploy.head}"]
         else:
-            command = [_tool("ray"), "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT)]
+            command = [tool("ray"), "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT)]
             command += ["--no-config-cache", RAY_YAML]
         if not self._state.files.is_dir():
             raise DeployError("nothing has been deployed yet")
-        with _background(command, self._state.files) as tunnel:
+        with background(command, self._state.files) as tunnel:
             api = ServeApi(f"http://127.0.0.1:{port}", self._token)
             deadline = time.monotonic() + _TUNNEL_S
             while not api.answers():
@@ -218,68 +250,3 @@ def finished(plan: DeployPlan) -> Applied:
         files=rendering.files,
         content=dict(rendering.content),
     )
-
-
-def _tool(name: str) -> str:
-    """A program of this virtual environment."""
-    return str(Path(sys.executable).parent / name)
-
-
-def _run(command: Sequence[str], folder: Path, log: Path | None = None) -> None:
-    """Shows what the command prints, or writes it to a file. Raises DeployError."""
-    try:
-        with contextlib.nullcontext() if log is None else log.open("wb") as output:
-            environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
-            status = subprocess.run(
-                command,
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                check=False,
-            ).returncode
-    except OSError as error:
-        raise DeployError(f"{command[0]}: cannot be run: {error.strerror}") from error
-    if status:
-        lines = [] if log is None else log.read_text(errors="replace").splitlines()[-_LINES:]
-        where = "what it printed is above" if log is None else f"the end of {log}:\n  " + "\n  ".join(lines)
-        raise DeployError(f"{' '.join(command[:2])} ended with status {status}; {where}")
-
-
-class _Background:
-    """A command that runs, and a file of what it says of errors."""
-
-    def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
-        self._process, self._errors = process, errors
-
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def said(self) -> str:
-        """Its last words; empty: none."""
-        self._errors.seek(0)
-        return " ".join(self._errors.read().decode(errors="replace").split())[-_WORDS_CHARS:]
-
-
-@contextmanager
-def _background(command: Sequence[str], folder: Path) -> Iterator[_Background]:
-    """Runs a command with all that it starts as long as the block."""
-    with tempfile.TemporaryFile() as errors:
-        try:
-            process = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise DeployError(f"{command[0]}: cannot be run: {error.strerror}") from error
-        try:
-            yield _Background(process, errors)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            process.wait()

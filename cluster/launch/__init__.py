@@ -5,6 +5,7 @@ from cluster.launch.kuberay import MANIFESTS, TOKEN_KEY, kubernetes_files, secre
 from cluster.launch.nodes import (
     DASHBOARD_PORT,
     FETCH_SCRIPT,
+    KEPT_APPLICATIONS,
     KEYS_FILE,
     SECRET_FILE,
     STOP_HEAD_SCRIPT,
@@ -13,6 +14,7 @@ from cluster.launch.nodes import (
     aws_region,
     cell_folder,
     default_secret,
+    expected_workers,
 )
 from cluster.launch.problems import deploy_problems
 from cluster.launch.ray_yaml import RAY_YAML, SECRETS, launcher_files
@@ -20,6 +22,7 @@ from cluster.launch.ray_yaml import RAY_YAML, SECRETS, launcher_files
 __all__ = [
     "DASHBOARD_PORT",
     "FETCH_SCRIPT",
+    "KEPT_APPLICATIONS",
     "KEYS_FILE",
     "MANIFESTS",
     "RAY_ENVIRONMENT",
@@ -34,6 +37,7 @@ __all__ = [
     "cell_folder",
     "default_secret",
     "deploy_problems",
+    "expected_workers",
     "kubernetes_files",
     "launcher_files",
     "secret_name",

@@ -23,6 +23,8 @@ UNIT = "node/head.service"
 GCS_PORT = 6379
 DASHBOARD_PORT = 8265
 """Serve's REST API listens here, on the head's loopback address."""
+KEPT_APPLICATIONS = "serve/applications.json"
+"""On the head, relative to the cell's folder: Serve's configuration of the last deployment, for `restore.py`."""
 SECRET_FILE, TOKEN_FILE, KEYS_FILE = "secret", "ray_token", "tenant_keys.json"
 """Each in the folder of secrets, on every node."""
 
@@ -30,6 +32,14 @@ SECRET_FILE, TOKEN_FILE, KEYS_FILE = "secret", "ray_token", "tenant_keys.json"
 def cell_folder(cell: str) -> str:
     """Where a node keeps what raylane needs there, relative to the home directory of the user that runs Ray."""
     return f".raylane/{cell}"
+
+
+def expected_workers(region: Region, deploy: LocalDeploy | AwsDeploy) -> int:
+    """How many workers the cell has as soon as all have joined, before Ray's autoscaler adds any."""
+    if isinstance(deploy, LocalDeploy):
+        return len(deploy.workers)
+    nodes = {pool.name: pool.nodes for pool in region.pools}
+    return sum(one.bounds(nodes[one.pool])[0] for one in deploy.pools)
 
 
 def node_files(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeploy) -> dict[str, str]:
@@ -65,6 +75,13 @@ def _head_script(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -> 
     ]
     if path := store.get("RAY_gcs_storage_path"):
         lines.append(f"mkdir -p {path}")
+    restore = f'python -m cli.deploy.restore "$folder/{KEPT_APPLICATIONS}" {expected_workers(region, deploy)}'
+    lines += [
+        "# A head that has lost its state gets the applications of the last deployment again.",
+        f'if [ -f "$folder/{KEPT_APPLICATIONS}" ]; then',
+        f'    setsid nohup {restore} </dev/null >>"$folder/run/logs/restore.log" 2>&1 &',
+        "fi",
+    ]
     return _script(*lines, f'ray start {" ".join(options)} "$@"')
 
 

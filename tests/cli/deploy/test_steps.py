@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cli.deploy import programs, steps
 from cli.deploy import state as state_module
-from cli.deploy import steps
 from cli.deploy.changes import plan_of
 from cli.deploy.rendering import rendering_of
 from cli.deploy.serve_api import DeployError, ServeApi
@@ -49,6 +49,7 @@ class Machines:
         self.files: dict[str, str] | None = None
         self.secrets: CellSecrets | None = None
         self.config: Mapping[str, Any] | None = None
+        self.kept: Mapping[str, Any] | None = None
         self.log: list[str] = []
         self.left: int | None = None
         self.workers: list[set[str]] = [WORKERS]
@@ -71,7 +72,16 @@ class Machines:
                 raise BrokenOff
 
     def run(self, command: list[str], folder: Path, log: Path | None = None) -> None:
-        """`ray up`, or rsync of the secrets to one machine."""
+        """`ray up`, rsync of the secrets to one machine, or what the head keeps of the applications."""
+        if command[0] == "ssh":
+            if command[-1].startswith("rm "):
+                self.log.append("forget")
+                self.kept = None
+            return
+        if "serve-config.json" in command:
+            self.log.append("keep")
+            self.kept = json.loads((folder / "serve-config.json").read_text())
+            return
         self.log.append("up" if "up" in command else "send")
         self.secrets = SecretsFolder(folder / "secrets").read()
         assert self.secrets is not None, "no node starts without secrets"
@@ -88,7 +98,7 @@ class Machines:
 def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     made = Machines(tmp_path)
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(steps, "_run", made.counted(made.run))
+    monkeypatch.setattr(steps, "run", made.counted(made.run))
     monkeypatch.setattr(state_module, "write_whole", made.counted(state_module.write_whole))
     monkeypatch.setattr(state_module, "write_json", made.counted(state_module.write_json))
     monkeypatch.setattr(secrets_module, "_write_private", made.counted(secrets_module._write_private))
@@ -142,6 +152,7 @@ def is_as_the_spec_says(spec: ClusterSpec, machines: Machines) -> None:
     rendering = rendering_of(spec, spec, region)
     state = DeployState(spec.cell_name(region))
     assert machines.config == json.loads(json.dumps(rendering.applications))
+    assert machines.kept == machines.config, "the head can restore what runs"
     assert machines.files is not None
     assert machines.files["yaml"] == rendering.cluster["ray-cluster.yaml"]
     assert all(machines.files[name] == text for name, text in rendering.cluster.items() if name in machines.files)
@@ -170,7 +181,7 @@ def test_broken_off_and_run_again_it_ends_right(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAYLANE_HOME", str(tmp_path_factory.mktemp("home")))
-        machines.files = machines.secrets = machines.config = None
+        machines.files = machines.secrets = machines.config = machines.kept = None
         for name, breaks in rounds:
             for other, after in breaks:  # of the same spec, or of one that somebody thought better of
                 try:
@@ -196,7 +207,12 @@ def test_every_operation_can_be_the_last(machines: Machines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "log"), [("model", ["put"]), ("keys", ["send"] * 4 + ["put"]), ("nodes", ["up", "look", "put"])]
+    ("name", "log"),
+    [
+        ("model", ["put", "keep"]),
+        ("keys", ["send"] * 4 + ["put", "keep"]),
+        ("nodes", ["forget", "up", "look", "put", "keep"]),
+    ],
 )
 def test_a_change_does_what_it_needs_and_no_more(machines: Machines, name: str, log: list[str]) -> None:
     assert not deploy(SPECS["first"], machines)
@@ -212,7 +228,7 @@ def test_a_cell_that_does_not_answer_is_applied_again(machines: Machines) -> Non
     machines.files, token = None, machines.secrets
     machines.log.clear()
     assert not deploy(SPECS["first"], machines)
-    assert machines.log == ["up", "look", "put"]
+    assert machines.log == ["forget", "up", "look", "put", "keep"]
     assert machines.secrets is not None
     assert token is not None
     assert machines.secrets.to_json() == token.to_json()
@@ -223,7 +239,7 @@ def test_the_applications_wait_for_the_workers(machines: Machines, monkeypatch: 
     monkeypatch.setattr(steps, "_POLL_S", 0.0)
     machines.workers = [set(), {min(WORKERS)}, {min(WORKERS)}, WORKERS]
     deploy(SPECS["first"], machines)
-    assert machines.log == ["up", *["look"] * 4, "put"]
+    assert machines.log == ["up", *["look"] * 4, "put", "keep"]
 
 
 def test_a_worker_that_does_not_join_is_named_and_keeps_nobody_waiting_for_ever(
@@ -271,9 +287,9 @@ def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
 
 def test_what_the_launcher_prints_is_in_a_file_and_its_end_in_the_error(tmp_path: Path) -> None:
     log = tmp_path / "up.log"
-    steps._run(["sh", "-c", "echo good; echo $RAY_USAGE_STATS_ENABLED >&2"], tmp_path, log)
+    programs.run(["sh", "-c", "echo good; echo $RAY_USAGE_STATS_ENABLED >&2"], tmp_path, log)
     assert log.read_text() == "good\n0\n"
     with pytest.raises(DeployError, match=rf"sh -c ended with status 3; the end of {log}:\n  no key"):
-        steps._run(["sh", "-c", "echo no key >&2; exit 3"], tmp_path, log)
+        programs.run(["sh", "-c", "echo no key >&2; exit 3"], tmp_path, log)
     with pytest.raises(DeployError, match="no-such-tool: cannot be run"):
-        steps._run(["no-such-tool"], tmp_path, log)
+        programs.run(["no-such-tool"], tmp_path, log)

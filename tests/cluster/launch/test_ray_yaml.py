@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,27 @@ def test_the_head_starts_with_its_store_and_without_resources(tmp_path: Path) ->
     assert environment["RAY_AUTH_TOKEN_PATH"] == str(host.cell / "secrets" / "ray_token")
     assert environment["HF_HOME"] == "/srv/it's here"
     assert (host.cell / "run").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_head_restores_what_a_deployment_has_left_there_and_nothing_else(tmp_path: Path) -> None:
+    host = Host(tmp_path, LOCAL)
+    python = tmp_path / "venv" / "bin" / "python"
+    python.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > "{tmp_path}/part"; mv "{tmp_path}/part" "{tmp_path}/python.argv"\n'
+    )
+    python.chmod(0o755)
+    assert host.run("start-head").returncode == 0
+    kept = host.cell / "serve" / "applications.json"
+    kept.parent.mkdir()
+    kept.write_text("{}")
+    assert not (tmp_path / "python.argv").exists(), "nothing has been deployed"
+    assert host.run("start-head").returncode == 0
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "python.argv").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)  # it runs beside the script
+    assert host.called("ray")[0][:2] == ["start", "--head"]
+    workers = len(LOCAL["deploy"]["workers"])
+    assert (tmp_path / "python.argv").read_text().split() == ["-m", "cli.deploy.restore", str(kept), str(workers)]
 
 
 def test_a_head_with_redis_names_it(tmp_path: Path) -> None:

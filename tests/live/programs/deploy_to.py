@@ -31,7 +31,7 @@ def straight(hosts: steps.Hosts) -> Iterator[ServeApi]:
     yield api
 
 
-steps._run = ray_up
+steps.run = ray_up
 steps._WORKERS_S = 0.0
 steps.Hosts._api = straight  # type: ignore[method-assign,assignment]
 app(["deploy", SPEC, "--yes"])
