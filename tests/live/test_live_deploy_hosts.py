@@ -19,7 +19,7 @@ import requests
 import yaml
 
 from cluster.spec import load_spec
-from tests.live.cluster import ROOT
+from tests.live.cluster import ROOT, eventually
 from tests.live.host_cluster import HEAD, KEY, MODEL, REPLICAS, WORKERS, HostCluster, digest_of, host_spec
 from tests.live.hosts import lacking, test_hosts
 
@@ -135,6 +135,9 @@ def test_a_head_that_lost_its_state_gets_the_cell_back_by_itself(operator: Opera
     shutil.rmtree(cell.head.home / ".raylane/drill-here/gcs")
     started = cell.head.ssh("sh ~/.raylane/drill-here/node/start-head </dev/null >/tmp/ray/start-head.log 2>&1")
     assert started.returncode == 0, cell.head.ssh("cat /tmp/ray/start-head.log").stdout
+    # Until the new head starts them again, the workers answer as if nothing had happened.
+    log = cell.head.home / ".raylane/drill-here/run/logs/restore.log"
+    eventually(lambda: "Serve got its applications again; workers: 2 of 2" in log.read_text(), limit_s=300)
     cell.until_whole(A, B)
     cell.note(f"the head killed, its store lost, started again: whole after {time.monotonic() - began:.0f} s")
     assert "nothing to do; the cell has this spec" in operator.deploy()
