@@ -3,12 +3,15 @@
 import asyncio
 import time
 
+import pytest
+
 from deployments.gateway import deployment
 from tests.deployments.gateway.fake_engine import event, pieces
 from tests.deployments.gateway.rig import ASK, Rig
 from tests.deployments.gateway.test_gateway_timeouts import last_events
 
 
+@pytest.mark.whole
 async def test_its_streams_end_with_an_error_event_when_its_parent_dies(rig: Rig) -> None:
     rig.engines[0].behave = pieces(asyncio.Event(), event("a"))
     parent = await asyncio.create_subprocess_exec("sleep", "60")
