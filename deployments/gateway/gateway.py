@@ -34,18 +34,17 @@ from deployments.gateway.operators.collectors import (
     DepartureMetrics,
     OwnershipMetrics,
     ScalingMetrics,
-    SimulatorErrorMetrics,
     StartMetrics,
     new_registry,
     standing_of,
 )
 from deployments.gateway.operators.cost_page import CostMetrics, CostPages
 from deployments.gateway.operators.cost_reporter import CostReporter
-from deployments.gateway.operators.drift_metrics import DriftMetrics
 from deployments.gateway.operators.lane_gauges import LaneGauges
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.peers import Peers
+from deployments.gateway.operators.published_metrics import DriftMetrics, SimulatorErrorMetrics
 from deployments.gateway.operators.shadow_page import ShadowExchange, ShadowPage
 from deployments.gateway.operators.status import Status
 from deployments.gateway.operators.traffic_page import TrafficPage

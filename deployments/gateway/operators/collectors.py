@@ -1,11 +1,8 @@
-"""Metrics that are read when Prometheus asks: departures, ownership, scaling, and the published error of the
-simulator."""
+"""Metrics that are read when Prometheus asks: departures, ownership and scaling."""
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,7 +12,6 @@ from cluster.spec import group_of, model_of
 from deployments.cell.departure import DepartureTally
 from deployments.cell.listing import Announced
 from deployments.ownership.owner_tracker import OwnerTracker
-from deployments.telemetry.published_error import Published, PublishedError, read_published
 
 _WORDS = ("kind", "model", "cause")
 
@@ -230,53 +226,3 @@ class ScalingMetrics(Collector):
                 if model_of(model) in owned:
                     family.add_metric((model, word), count)
         return replicas, decided, decisions, alarms, overflow
-
-
-logger = logging.getLogger(__name__)
-
-
-class SimulatorErrorMetrics(Collector):
-    """Gauges of one file. While it cannot be read there is `raylane_simulator_error_known` 0 and nothing else."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._reported = ""
-
-    def collect(self) -> Iterator[Metric]:
-        published = self._read()
-        yield GaugeMetricFamily(
-            "raylane_simulator_error_known",
-            "1: a rehearsal has published its error.",
-            value=float(published is not None),
-        )
-        if published is None:
-            return
-        capacity = GaugeMetricFamily(
-            "raylane_simulator_capacity_error_ratio", "Simulated / live capacity - 1.", labels=("model",)
-        )
-        capacity.add_metric((published.model,), published.capacity_error)
-        yield capacity
-        errors = GaugeMetricFamily(
-            "raylane_simulator_error_ratio",
-            "Simulated / live - 1, by load and figure.",
-            labels=("model", "load", "figure"),
-        )
-        spreads = GaugeMetricFamily(
-            "raylane_simulator_live_spread_ratio", "How far live runs were apart.", labels=("model", "load", "figure")
-        )
-        for at in published.loads:
-            for figure in at.figures:
-                labels = (published.model, f"{at.load:g}", figure.name)
-                errors.add_metric(labels, figure.error)
-                spreads.add_metric(labels, figure.spread)
-        yield errors
-        yield spreads
-
-    def _read(self) -> Published | None:
-        try:
-            return read_published(self._path)
-        except PublishedError as error:
-            if str(error) != self._reported:  # once, not at each scrape
-                self._reported = str(error)
-                logger.warning("gateway.simulator_error: %s", error)
-            return None

@@ -12,8 +12,8 @@ from deployments.cell.listing import Announced
 from deployments.cell.orders import Cordon, Orders
 from deployments.cell.scaling_state import ScalingState
 from deployments.gateway.feeds import Feeds
-from deployments.gateway.operators.drift_metrics import shown_drift
 from deployments.gateway.operators.peers import Peers, merged
+from deployments.gateway.operators.published_metrics import shown_drift
 from deployments.gateway.service import Service
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.scheduling import ReplicaStats, Snapshot, Suspicion
