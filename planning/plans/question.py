@@ -115,21 +115,13 @@ def question_of(
     lanes = tuple(_lane(case, band, scale.get(band.stream.model, 1.0)) for band in case.bands)
     sites, offers, prices, unpriced = [], [], [], []
     for offer in case.offers:
-        near, far = (_held(case, rates, offer, other) for other in (False, True))
-        served = near | far
-        for name in offer.regions if served else ():
+        for name in offer.regions if serves(case, rates, offer) else ():
             priced = prices_of(offer.gpu, offer.view, case.spec.region(name), case.sheet, case.spec)
             if not priced:
                 unpriced.append(f"{offer} in {name}")
                 continue
             costs = {kind: one.usd_per_replica_hour for kind, one in priced.items()}
-            others = {
-                (band.name, origin): far.get(band.name, 0.0) if name in case.regions_for(band, origin) else 0.0
-                for band in case.bands
-                for origin in band.stream.rates
-                if origin != name
-            }
-            sites.append(Site(offer.group, offer.model, name, offer.gpu, offer.gpus, near, costs, rates_from=others))
+            sites.append(site_of(case, rates, offer, name, costs))
             offers.append(offer)
             prices.append(priced)
     problem = Problem(
@@ -142,6 +134,23 @@ def question_of(
         transfer_usd(case, case.bands),
     )
     return PlacementQuestion(problem, tuple(offers), tuple(prices), tuple(unpriced))
+
+
+def serves(case: Case, rates: Rates, offer: GroupOffer) -> bool:
+    """Whether a group serves any band at all."""
+    return any(_held(case, rates, offer, far) for far in (False, True))
+
+
+def site_of(case: Case, rates: Rates, offer: GroupOffer, region: str, usd: Mapping[PriceKind, float]) -> Site:
+    """A group in a region, at those prices a replica-hour."""
+    near, far = (_held(case, rates, offer, other) for other in (False, True))
+    others = {
+        (band.name, origin): far.get(band.name, 0.0) if region in case.regions_for(band, origin) else 0.0
+        for band in case.bands
+        for origin in band.stream.rates
+        if origin != region
+    }
+    return Site(offer.group, offer.model, region, offer.gpu, offer.gpus, near, usd, rates_from=others)
 
 
 def _held(case: Case, rates: Rates, offer: GroupOffer, far: bool) -> dict[str, float]:
