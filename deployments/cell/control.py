@@ -1,5 +1,5 @@
-"""An operator's word on the number of replicas: it goes over the policy's, and ends by itself. The autoscaler applies
-it, the directory keeps it."""
+"""What an operator, or the re-planner, has ordered about the number of replicas: it goes over the policy's, and ends by
+itself. The autoscaler applies it, the directory keeps it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,10 +12,14 @@ LONGEST_S = 7 * 86_400.0
 
 
 class ControlKind(StrEnum):
-    """`HOLD`: no fewer than so many, the policy may want more. `PIN`: exactly so many."""
+    """`HOLD`: no fewer than so many, the policy may want more. `PIN`: exactly so many. Both are operators'. `FLOOR` and
+    `CEILING` are the re-planner's (`planning/replan`): no fewer and no more than so many, within the spec's bounds and
+    below operators' orders."""
 
     HOLD = "hold"
     PIN = "pin"
+    FLOOR = "floor"
+    CEILING = "ceiling"
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,13 +196,15 @@ class Directory(CostCalls):
         await self.apply(spec_json)
         return await self.orders()
 
-    async def order(self, act: Act) -> Orders:
-        """An operator's act: written down, put in force in the whole cell. Returns what is in force then. Raises
-        OSError if it cannot be written."""
-        self._audit.write(act)
-        self._history.take(act)
-        if act.replica_id in self._history.cordons:
-            self._cordons_seen[act.replica_id] = time.monotonic()
+    async def order(self, *acts: Act) -> Orders:
+        """Acts of an operator or of the re-planner: written down, put in force in the whole cell. Returns what is in
+        force then. Raises OSError if one cannot be written; then neither it nor a later one is in force."""
+        for act in acts:
+            if not self._history.repeats(act):
+                self._audit.write(act)
+            self._history.take(act)
+            if act.replica_id in self._history.cordons:
+                self._cordons_seen[act.replica_id] = time.monotonic()
         await self._publish()
         return await self.orders()
 

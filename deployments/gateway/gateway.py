@@ -30,6 +30,7 @@ from deployments.gateway.entrance import ClientApp
 from deployments.gateway.exchange import engine_session
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
+from deployments.gateway.operators.bounds_page import BoundsPage
 from deployments.gateway.operators.collectors import (
     DepartureMetrics,
     OwnershipMetrics,
@@ -81,6 +82,7 @@ class Gateway:
         registry = new_registry()
         self.gateway_id = uuid.uuid4().hex[:8]
         self._settings = settings
+        self._region = home.name
         self._session = engine_session(secret, settings.timeouts.connect_s)
         metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         ttfts = RecentTtfts(model.name for model in models)
@@ -158,11 +160,12 @@ class Gateway:
         """The gateway's own pages, at both its addresses."""
         operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, self._apply)
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
+        bounds = BoundsPage(self.service, self._announced, self.peers, self._region, self._order).route()
         shadow = ShadowPage(self.service, self._announced, self._exchange).route()
         costs = CostPages(self.service, lambda: self._directory).routes()
         traffic = TrafficPage(self._traffic.store, self.service, self.peers).route()
         own = OwnPages(self.service, self._status).routes()
-        return [*own, *operators.routes(), *orders.routes(), shadow, traffic, *costs]
+        return [*own, *operators.routes(), *orders.routes(), bounds, shadow, traffic, *costs]
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""
@@ -257,9 +260,9 @@ class Gateway:
             self._follow_orders()
             return done
 
-    async def _order(self, act: Act) -> Orders:
-        """Has the directory put an operator's act in force; here it is at once. Raises whatever Ray does."""
-        orders: Orders = await self._directory.order.remote(act)
+    async def _order(self, *acts: Act) -> Orders:
+        """Has the directory put acts in force; here they are at once. Raises whatever Ray does."""
+        orders: Orders = await self._directory.order.remote(*acts)
         self._announced.orders = orders
         self._follow_orders()
         return orders

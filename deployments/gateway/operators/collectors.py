@@ -173,7 +173,9 @@ class ScalingMetrics(Collector):
     def _orders(self, owned: frozenset[str]) -> Iterable[Metric]:
         orders = self._announced.orders
         number = GaugeMetricFamily(
-            "raylane_control", "Replicas that an operator holds (at least) or pins (exactly).", labels=("model", "kind")
+            "raylane_control",
+            "Replicas that an operator holds (at least) or pins (exactly), and a re-plan's floor and ceiling.",
+            labels=("model", "kind"),
         )
         until = GaugeMetricFamily(
             "raylane_control_until_seconds", "When that ends, as a Unix time.", labels=("model", "kind")

@@ -300,3 +300,43 @@ def test_old_books_and_another_hand_do_not_wait_for_the_policies_turn() -> None:
     assert (stale.reason, stale.requested) == ("stale", 3)
     assert scaler.decide(moment(2.0, ready=3)).reason == "demand"
     assert scaler.decide(moment(3.0, ready=9)).requested == 4
+
+
+def replanned(floor: int, ceiling: int, until_s: float = 2e9) -> tuple[Control, ...]:
+    """What a re-plan orders for a model."""
+    kinds = ((ControlKind.FLOOR, floor), (ControlKind.CEILING, ceiling))
+    return tuple(Control(kind, number, until_s, "replan") for kind, number in kinds)
+
+
+@pytest.mark.parametrize(
+    ("desired", "bounds", "floor", "ceiling", "requested", "limit"),
+    [
+        (3, {}, 2, 5, 3, None),
+        (1, {}, 4, 6, 4, Limit.REPLAN_FLOOR),
+        (9, {}, 4, 6, 6, Limit.REPLAN_CEILING),
+        (1, {"maximum": 3}, 4, 6, 3, Limit.REPLAN_FLOOR),
+        (9, {"minimum": 7}, 4, 6, 7, Limit.REPLAN_CEILING),
+        (1, {"ceiling": 2}, 4, 6, 2, Limit.REPLAN_FLOOR),
+        (9, {"ceiling": 5}, 4, 6, 5, Limit.COST_CEILING),
+        (9, {"up_per_min": 1.0}, 4, 6, 3, Limit.UP_RATE),
+    ],
+)
+def test_a_replan_bounds_the_number_within_what_the_spec_allows(
+    desired: int, bounds: dict[str, object], floor: int, ceiling: int, requested: int, limit: Limit | None
+) -> None:
+    decision = scaler(desired, **bounds).decide(moment(), replanned(floor, ceiling))
+    assert (decision.requested, decision.limit) == (requested, limit)
+
+
+def test_operators_orders_come_before_a_replan_and_its_bounds_end_by_themselves() -> None:
+    pin = Control(ControlKind.PIN, 9, 2e9, "me")
+    hold = Control(ControlKind.HOLD, 8, 2e9, "me")
+    assert scaler(1).decide(moment(), (*replanned(2, 4), pin)).requested == 9
+    assert scaler(1).decide(moment(), (*replanned(2, 4), hold)).requested == 8
+    ended = replanned(4, 6, until_s=1e9)
+    assert scaler(1).decide(moment(), ended).requested == 1
+
+
+def test_a_replans_floor_does_not_ask_for_more_than_there_is_room_for() -> None:
+    decision = scaler(1).decide(replace(moment(), schedulable=3), replanned(5, 6))
+    assert (decision.requested, decision.limit) == (3, Limit.UNSCHEDULABLE)
