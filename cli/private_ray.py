@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from cluster.launch import RAY_ENVIRONMENT
-from cluster.node_labels import EVERY_POOL, POOL
+from cluster.node_labels import EVERY_POOL, EVERY_ZONE, POOL, ZONE
 
 _OBJECT_STORE_BYTES = 100 << 20
 _END_PATIENCE_S = 10.0
@@ -62,7 +62,7 @@ def private_ray(num_cpus: int, token_file: Path) -> Iterator[PrivateRay]:
             logging_level="ERROR",
             object_store_memory=_OBJECT_STORE_BYTES,
             namespace="raylane",
-            labels={POOL: EVERY_POOL},
+            labels={POOL: EVERY_POOL, ZONE: EVERY_ZONE},
             _node_ip_address="127.0.0.1",
             _temp_dir=temp_dir,
         )

@@ -142,8 +142,13 @@ def scaling_line(model: dict[str, Any]) -> str:
 
 
 def controls_line(model: dict[str, Any]) -> str:
-    """What operators hold or pin."""
-    words = {"hold": "held at no fewer than", "pin": "pinned at"}
+    """What operators hold or pin, and what a re-plan allows."""
+    words = {
+        "hold": "held at no fewer than",
+        "pin": "pinned at",
+        "floor": "re-planned to no fewer than",
+        "ceiling": "re-planned to no more than",
+    }
     reported = [
         f"{words[one['kind']]} {one['replicas']} for another {shown_span(one['until_unix_s'] - time.time())} by "
         f"{escape(one['by'])}" + (f" ({escape(one['why'])})" if one["why"] else "")
@@ -162,7 +167,7 @@ def _model(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableTy
         lines += [_group_line(group), scaling_line(group), controls_line(group)]
     if not model.get("groups"):
         lines += [scaling_line(model), controls_line(model)]
-    lines += [*failing_lines(model), *starting_lines(model, names), *query_of_death_lines(model)]
+    lines += [zones_line(model), *failing_lines(model), *starting_lines(model, names), *query_of_death_lines(model)]
     return [*(line for line in lines if line), _waiting_table(model), _endings_table(model), *_replicas(model, names)]
 
 
@@ -175,6 +180,13 @@ def _group_line(group: dict[str, Any]) -> str:
         f"[bold]group {escape(group['name'])}[/]: {group['ready']}/{group['desired_replicas']} replicas, "
         f"{group['leases']} leases, {group['finished']} finished{speed}{left}"
     )
+
+
+def zones_line(model: dict[str, Any]) -> str:
+    """The ready replicas of each zone, where zones are told apart."""
+    zones = sorted({replica["zone"] for replica in model["replicas"] if replica.get("zone")})
+    ready = [replica.get("zone") for replica in model["replicas"] if replica["state"] == "ready"]
+    return f"zones: {', '.join(f'{escape(zone)} {ready.count(zone)} ready' for zone in zones)}" if zones else ""
 
 
 def query_of_death_lines(model: dict[str, Any]) -> list[str]:

@@ -96,7 +96,7 @@ class EngineFault(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
     """What does not change while a replica lives: who it is, of which group of its model, where it listens, and what
-    its engine can hold (in tokens and sequences)."""
+    its engine can hold (in tokens and sequences). `zone`: that of its node's label, where it has one."""
 
     replica_id: str
     model: str
@@ -109,6 +109,7 @@ class ReplicaFacts:
     max_num_batched_tokens: int
     kv_tokens: int
     group: str = DEFAULT_GROUP
+    zone: str = ""
 
     @property
     def group_key(self) -> str:

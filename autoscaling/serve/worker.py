@@ -13,6 +13,7 @@ from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.live_forecaster import forecaster_of
 from autoscaling.serve.scaling import ModelScaling
+from deployments.engine.zones import spread_over_zones
 
 log = logging.getLogger("raylane.scaling")
 
@@ -32,7 +33,8 @@ class ScalingTask:
 
 
 def start_worker(task: ScalingTask, handover: Handover, stop: threading.Event) -> threading.Thread:
-    """A daemon thread, running until `stop`."""
+    """A daemon thread, running until `stop`. Serve spreads over zones from then on, before it starts a replica."""
+    spread_over_zones()
     thread = threading.Thread(
         target=_work, args=(task, handover, stop), name=f"raylane-{log_name(task.model)}", daemon=True
     )

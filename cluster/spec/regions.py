@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from cluster.spec.base import Name, Section
 from cluster.spec.hosts import AwsDeploy, LocalDeploy
@@ -17,7 +17,8 @@ class Pool(Section):
     `accelerator` is `cpu` or a GPU's name as in Ray's accelerator types (`L40S`, `H100`). Prices are US dollars per
     GPU-hour (per node-hour for `cpu`), before any discount; plans and explanations use them. `spot`: nodes may be
     reclaimed. Each replica then polls `spot_notice_url` (404: no notice; 200 with a JSON object that has an `action`: a
-    notice), and drains itself after a notice.
+    notice), and drains itself after a notice. `zones`: those in which its nodes are (None: they are not told apart);
+    replicas are spread over them (`deployments/engine/zones.py`), and each node's label names its own.
     """
 
     name: Name
@@ -27,9 +28,18 @@ class Pool(Section):
     cpus_per_node: Annotated[int, Field(ge=1, le=1_024)] | None = None
     price_usd_per_hour: Annotated[float, Field(ge=0, le=1_000)] = 0.0
     spot: bool = False
+    zones: Annotated[tuple[Name, ...], Field(min_length=1, max_length=16)] | None = None
     spot_notice_url: Annotated[str, Field(pattern=r"^https?://[^/]+/")] = (
         "http://169.254.169.254/latest/meta-data/spot/instance-action"
     )
+
+    @field_validator("zones")
+    @classmethod
+    def _are_told_apart(cls, zones: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in zones or ():
+            if zones is not None and zones.count(name) > 1:
+                raise ValueError(f"{name!r} appears twice; allowed: each zone once")
+        return zones
 
     @property
     def gpus(self) -> int:
@@ -67,6 +77,11 @@ class Region(Section):
     def _deploys_its_pools(self) -> "Region":
         if self.deploy is None:
             return self
+        if zoned := next((pool for pool in self.pools if pool.zones is not None), None):
+            raise ValueError(
+                f"pools.{zoned.name}.zones: `raylane deploy` does not label nodes by zone; allowed: without `deploy`, "
+                "on a Ray cluster whose nodes have the labels"
+            )
         sizes = {pool.name: pool.nodes for pool in self.pools}
         given = [one.pool for one in self.deploy.pools]
         for name in given:

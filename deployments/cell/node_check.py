@@ -18,7 +18,7 @@ from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.node_labels import EVERY_POOL, POOL, is_in_pool
+from cluster.node_labels import EVERY_POOL, POOL, ZONE, is_in_pool
 from cluster.spec import ClusterSpec, Model, Region
 from cluster.versions import ENGINE, differences, versions_here
 
@@ -128,7 +128,17 @@ def node_problems(
             for node in used
             if not node.is_head and node.labels.get(POOL) == EVERY_POOL
         ]
+    problems += [problem for node in used for problem in _zone_problems(region, node)]
     return problems + _pools_without_nodes(spec, region, models, nodes)
+
+
+def _zone_problems(region: Region, node: CellNode) -> list[str]:
+    """A node of a pool with zones must be in one of them, or it would get no replica."""
+    pool = next((pool for pool in region.pools if pool.name == node.labels.get(POOL)), None)
+    if pool is None or pool.zones is None or node.labels.get(ZONE) in pool.zones:
+        return []
+    label = f"the label {ZONE}={node.labels[ZONE]}" if ZONE in node.labels else f"no label {ZONE}"
+    return [f"node {node.address}: has {label}; needed, as a node of pool {pool.name}: {' or '.join(pool.zones)}"]
 
 
 def _problems_of(

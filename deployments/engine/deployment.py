@@ -28,6 +28,7 @@ import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
+from cluster.node_labels import ZONE
 from cluster.spec import Artifacts, Model, Pool, Starts
 from cluster.versions import content_version
 from deployments.engine.environment import (
@@ -113,6 +114,7 @@ class EngineReplica:
             f"{context.deployment_id.name}#{context.unique_id}",
             ray.get_runtime_context().get_node_id(),
             cell_host(many_nodes),
+            str(ray.get_runtime_context().get_node_labels().get(ZONE, "")),
         )
         try:
             async with _reported_start(clock, identity, model.group_key, directory):

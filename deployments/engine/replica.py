@@ -39,11 +39,12 @@ _TELL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a replica is and where it listens: given by whoever runs it."""
+    """Who a replica is and where it listens: given by whoever runs it. `zone`: its node's, where that has a label."""
 
     replica_id: str
     node_id: str
     host: str
+    zone: str = ""
 
 
 class ReplicaServer:
@@ -243,5 +244,6 @@ def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> Rep
         node_id=identity.node_id,
         task=model.task,
         group=model.group,
+        zone=identity.zone,
         **dataclasses.asdict(backend.capacity),
     )

@@ -226,6 +226,7 @@ class Status:
             "cordon": None if cordon is None else shown_cordon(cordon),
             "drains_for": load.drains_for if load else None,
             "node_id": feed.facts.node_id if feed else None,
+            "zone": feed.facts.zone or None if feed else None,
             "url": feed.facts.url if feed else None,
             "pid": feed.facts.pid if feed else None,
             "max_num_seqs": feed.facts.max_num_seqs if feed else None,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cluster.node_labels import EVERY_POOL, POOL
+from cluster.node_labels import EVERY_POOL, POOL, ZONE
 from cluster.spec import ClusterSpec
 from cluster.versions import versions_here
 from deployments.cell.node_check import (
@@ -128,3 +128,15 @@ def test_where_nothing_is_served_the_nodes_version_of_vllm_is_expected(monkeypat
     monkeypatch.setattr("deployments.cell.node_check.versions_here", lambda: {"Ray": "2.60.0"})
     assert expected_versions([HEAD, A]) == {"Ray": "2.60.0", "vLLM": "0.32.0"}
     assert expected_versions([HEAD]) == {"Ray": "2.60.0"}
+
+
+def test_nodes_of_a_pool_with_zones_must_be_in_one_of_them() -> None:
+    cluster = spec()
+    region = cluster.regions[0]
+    pools = tuple(pool.model_copy(update={"zones": ("a", "b")} if pool.name == "gpu" else {}) for pool in region.pools)
+    zoned = cluster.model_copy(update={"regions": (region.model_copy(update={"pools": pools}),)})
+    assert problems(HEAD, replace(A, labels={POOL: "gpu", ZONE: "b"}), B, of=zoned) == []
+    (problem,) = problems(HEAD, A, B, of=zoned)
+    assert problem == "node 10.0.0.2: has no label raylane.io/zone; needed, as a node of pool gpu: a or b"
+    (problem,) = problems(HEAD, replace(A, labels={POOL: "gpu", ZONE: "c"}), B, of=zoned)
+    assert "has the label raylane.io/zone=c; needed" in problem

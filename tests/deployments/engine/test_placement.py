@@ -53,3 +53,9 @@ def test_a_simulated_replica_books_a_sliver_of_a_core_and_no_gpu() -> None:
         settings=EngineSettings(max_model_len=4096),
     )
     assert place(simulated, GPUS).resources == {"CPU": 0.01}
+
+
+def test_a_pool_with_zones_has_its_replicas_in_one_of_them() -> None:
+    pool = Pool(name="cpu", zones=("a", "b"))
+    selector = place(model(), pool).serve_options({})["ray_actor_options"]["label_selector"]
+    assert selector == {**ON_CPUS, "raylane.io/zone": "in(a,b,every_zone)"}
