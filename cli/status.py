@@ -183,7 +183,7 @@ def _group_line(group: dict[str, Any]) -> str:
 
 
 def zones_line(model: dict[str, Any]) -> str:
-    """The ready replicas of each zone, where zones are told apart."""
+    """The ready replicas of each zone, where pools have some."""
     zones = sorted({replica["zone"] for replica in model["replicas"] if replica.get("zone")})
     ready = [replica.get("zone") for replica in model["replicas"] if replica["state"] == "ready"]
     return f"zones: {', '.join(f'{escape(zone)} {ready.count(zone)} ready' for zone in zones)}" if zones else ""

@@ -8,12 +8,12 @@ from rich.table import Table
 
 from cli.console import console
 from planning.replan import Replan, SiteBounds
-from planning.replan.result import Coverage
+from planning.replan.result import PlanCoverage
 
 _COVERAGE = {
-    Coverage.ALL: "",
-    Coverage.NOT_A_LOSS: "[yellow]the loss of a region would not be survived: replicas are missing[/]",
-    Coverage.NOT_ALL: "[red]the expected demand is not covered: replicas are missing[/]",
+    PlanCoverage.ALL: "",
+    PlanCoverage.NOT_A_LOSS: "[yellow]the loss of a region would not be survived: replicas are missing[/]",
+    PlanCoverage.NOT_ALL: "[red]the expected demand is not covered: replicas are missing[/]",
 }
 
 

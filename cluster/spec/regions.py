@@ -17,7 +17,7 @@ class Pool(Section):
     `accelerator` is `cpu` or a GPU's name as in Ray's accelerator types (`L40S`, `H100`). Prices are US dollars per
     GPU-hour (per node-hour for `cpu`), before any discount; plans and explanations use them. `spot`: nodes may be
     reclaimed. Each replica then polls `spot_notice_url` (404: no notice; 200 with a JSON object that has an `action`: a
-    notice), and drains itself after a notice. `zones`: those in which its nodes are (None: they are not told apart);
+    notice), and drains itself after a notice. `zones`: those in which its nodes are (None: they do not matter);
     replicas are spread over them (`deployments/engine/zones.py`), and each node's label names its own.
     """
 
@@ -35,7 +35,7 @@ class Pool(Section):
 
     @field_validator("zones")
     @classmethod
-    def _are_told_apart(cls, zones: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _are_distinct(cls, zones: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for name in zones or ():
             if zones is not None and zones.count(name) > 1:
                 raise ValueError(f"{name!r} appears twice; allowed: each zone once")

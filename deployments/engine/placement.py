@@ -18,7 +18,7 @@ _RAY_NAMES = {"num_cpus": "CPU", "num_gpus": "GPU"}
 @dataclass(frozen=True, slots=True)
 class NodePlacement:
     """What Ray must find on one node: the replica actor's resources, by Ray's names for an actor's, and the pool that
-    the node's label names, in one of its `zones`, where they are told apart."""
+    the node's label names, in one of its `zones`, where the pool has some."""
 
     actor_options: dict[str, float]
     pool: str

@@ -16,7 +16,7 @@ from dataclasses import replace
 from planning.replan.basis import Demand, Observed, ReplanBasis, ReplanSettings, SiteKey
 from planning.replan.floors import FloorPath, ceilings_over
 from planning.replan.program import Counts, Found, Moment
-from planning.replan.result import Coverage, Replan, ReplanReason, ReplanState, ScarceSite, SiteBounds
+from planning.replan.result import PlanCoverage, Replan, ReplanReason, ReplanState, ScarceSite, SiteBounds
 
 
 def replan(basis: ReplanBasis, settings: ReplanSettings, state: ReplanState, observed: Observed) -> Replan:
@@ -162,11 +162,11 @@ def _from_what_runs(
     return targets, floors
 
 
-def _coverage(moment: Moment, target: Found) -> Coverage:
+def _coverage(moment: Moment, target: Found) -> PlanCoverage:
     if target.covers:
-        return Coverage.ALL
+        return PlanCoverage.ALL
     alone = replace(moment, survive=frozenset()).with_counts(target.counts)
-    return Coverage.NOT_A_LOSS if alone.covers else Coverage.NOT_ALL
+    return PlanCoverage.NOT_A_LOSS if alone.covers else PlanCoverage.NOT_ALL
 
 
 def _reasons(

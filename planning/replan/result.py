@@ -44,7 +44,7 @@ class SiteBounds:
     held: HeldBack | None = None
 
 
-class Coverage(StrEnum):
+class PlanCoverage(StrEnum):
     """What the planned replicas carry."""
 
     ALL = "all"
@@ -97,7 +97,7 @@ class Replan:
     usd_before: float
     usd_after: float
     usd_target: float
-    coverage: Coverage
+    coverage: PlanCoverage
     short: Mapping[tuple[str, str], float]
     unserved: tuple[tuple[str, str], ...]
     state: ReplanState

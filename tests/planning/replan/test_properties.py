@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planning.capacity.problem import LaneDemand, Limits, Problem, Quota
 from planning.replan import Observed, ReplanBasis, ReplanSettings, ReplanState, SiteKey, SiteState, replan
-from planning.replan.result import Coverage, Replan
+from planning.replan.result import PlanCoverage, Replan
 from tests.planning.replan.cases import REGIONS, Cluster, basis, covers, key, site
 
 pytestmark = pytest.mark.whole
@@ -69,7 +69,7 @@ def _judge(of: ReplanBasis, how: ReplanSettings, seen: Observed, plan: Replan) -
     counts = {one.site: one.floor for one in plan.bounds}
     demand = {key: rate for key, rate in seen.demand.items() if key[1] not in seen.lost}
     survive = of.problem.limits.survive_region and not seen.lost
-    if plan.coverage is Coverage.ALL:
+    if plan.coverage is PlanCoverage.ALL:
         assert covers(of, counts, demand, survive)
     highest = dict(zip(of.sites, of.maximums, strict=True))
     for one in plan.bounds:

@@ -15,7 +15,7 @@ from planning.replan import (
     SiteState,
     replan,
 )
-from planning.replan.result import Coverage
+from planning.replan.result import PlanCoverage
 from tests.planning.replan.cases import LANE, Cluster, basis, floors, key, observed, site, targets
 
 AT_ONCE = ReplanSettings(step=50, hold_s=0.0)
@@ -28,7 +28,7 @@ def test_the_first_plan_begins_with_what_runs_and_keeps_it_where_nothing_is_bett
     assert {one.reason for one in plan.bounds} == {ReplanReason.STEADY} or {one.reason for one in plan.bounds} == {
         ReplanReason.FIRST
     }
-    assert plan.coverage is Coverage.ALL
+    assert plan.coverage is PlanCoverage.ALL
     assert plan.usd_after == plan.usd_before == pytest.approx(5.0)
 
 
@@ -122,7 +122,7 @@ def test_a_lost_regions_demand_is_carried_by_the_others_as_far_as_it_does_not_co
 def test_missing_replicas_are_named_and_nothing_is_lowered() -> None:
     cluster = Cluster(basis(ALIKE, highest=3), {key("a"): 3, key("b"): 3}, AT_ONCE)
     plan = cluster.replan({"a": 10.0})
-    assert plan.coverage is Coverage.NOT_ALL
+    assert plan.coverage is PlanCoverage.NOT_ALL
     assert sum(plan.short.values()) == pytest.approx(4.0)
     assert floors(plan) == {"a": 3, "b": 3}
 
