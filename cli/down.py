@@ -69,9 +69,13 @@ def _name_in(name: str) -> str:
     if not Path(name).is_file():
         return name
     try:
-        return load_spec(Path(name)).name
+        spec = load_spec(Path(name))
     except SpecError as error:
         fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    if len(spec.regions) > 1:
+        names = (spec.cell_name(region) for region in spec.regions)
+        fail(f"{name}: has several cells; allowed: raylane down {' | '.join(names)}", code=2)
+    return spec.name
 
 
 def _only_one() -> RunDir:

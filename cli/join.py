@@ -47,11 +47,11 @@ def join(spec: ClusterSpec, region: Region, run_dir: RunDir, known: State, secre
             boot = Boot(spec, region, run_dir, None, stop, nodes)
             ready = boot.run(secret)
         except BootError as error:
-            fail(f"{error}\n  the cell stays as it is", hint=f"raylane down {spec.name}")
+            fail(f"{error}\n  the cell stays as it is", hint=f"raylane down {run_dir.name}")
         except KeyboardInterrupt:
             ready = False
         if not ready:
-            fail(f"interrupted; cluster {spec.name!r} goes on starting", hint=f"raylane down {spec.name}")
+            fail(f"interrupted; cluster {spec.name!r} goes on starting", hint=f"raylane down {run_dir.name}")
         run_dir.write_state(replace(known, ready=True))
     _greet(spec, run_dir, time.monotonic() - started, boot)
 
@@ -177,5 +177,5 @@ def _greet(spec: ClusterSpec, run_dir: RunDir, took_s: float, boot: Boot) -> Non
     for url in run_dir.urls():
         console.print(f"  for commands from elsewhere: --url {url} and RAYLANE_SECRET", markup=False)
     console.print(
-        f"\nWatch it with `raylane status`; `raylane down {spec.name}` takes it down, and leaves Ray running."
+        f"\nWatch it with `raylane status`; `raylane down {run_dir.name}` takes it down, and leaves Ray running."
     )

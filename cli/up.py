@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import psutil
 import typer
@@ -66,11 +67,11 @@ def up(
 ) -> None:
     """Start a cluster on this machine, and run it until Ctrl-C; or deploy it on a Ray cluster."""
     cluster, home = _load(spec, region, port)
-    run_dir = RunDir(cluster.name)
+    run_dir = RunDir(cluster.name if len(cluster.regions) == 1 else cluster.cell_name(home))
     if address is not None:
         if detach:
             fail("--detach: allowed only without --address, which returns by itself", code=2)
-        join(cluster, home, run_dir, joined_state(cluster.name, address, token_file), secret_file)
+        join(cluster, home, run_dir, joined_state(run_dir.name, address, token_file), secret_file)
         return
     if secret_file is not None:
         fail("--secret-file: allowed only with --address", code=2)
@@ -90,8 +91,8 @@ def _run_until_stopped(cluster: ClusterSpec, home: Region, run_dir: RunDir) -> N
     with run_dir.lock() as is_ours:
         if not is_ours:
             fail(
-                f"another `raylane up` of cluster {cluster.name!r} is starting or running",
-                hint=f"raylane down {cluster.name}",
+                f"another `raylane up` of cluster {run_dir.name!r} is starting or running",
+                hint=f"raylane down {run_dir.name}",
             )
         clean(run_dir)
         pid = os.getpid()
@@ -100,7 +101,7 @@ def _run_until_stopped(cluster: ClusterSpec, home: Region, run_dir: RunDir) -> N
             clean(run_dir)
         if status < 0:
             fail(
-                f"the process that held cluster {cluster.name!r} was killed ({signal.Signals(-status).name}); "
+                f"the process that held cluster {run_dir.name!r} was killed ({signal.Signals(-status).name}); "
                 "everything it started has ended"
             )
         if status:
@@ -110,8 +111,6 @@ def _run_until_stopped(cluster: ClusterSpec, home: Region, run_dir: RunDir) -> N
 def _load(path: Path | None, region: str | None, port: int | None) -> tuple[ClusterSpec, Region]:
     try:
         spec = load_spec(path or shipped("specs/local.yaml"))
-        if port is not None:
-            spec = spec.model_copy(update={"gateway": spec.gateway.model_copy(update={"port": port})})
         if region is None and len(spec.regions) > 1:
             fail(
                 f"the spec has {len(spec.regions)} regions; allowed: --region "
@@ -119,6 +118,9 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
                 code=2,
             )
         home = spec.regions[0] if region is None else spec.region(region)
+        port = port or _own_port(home)
+        if port is not None:
+            spec = spec.model_copy(update={"gateway": spec.gateway.model_copy(update={"port": port})})
         if problems := [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]:
             fail("; ".join(problems), code=2)
     except SpecError as error:
@@ -132,14 +134,21 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
     return spec, home
 
 
+def _own_port(region: Region) -> int | None:
+    """The port of the region's endpoint, where that is on this machine: several cells of one spec then have a port
+    each."""
+    place = urlsplit(region.endpoint or "")
+    return place.port if place.hostname in ("127.0.0.1", "::1", "localhost") else None
+
+
 def _check_free(spec: ClusterSpec, run_dir: RunDir) -> None:
     state = run_dir.state()
     if state is not None and state.address:
-        fail(f"cluster {spec.name!r} is deployed on Ray at {state.address}", hint=f"raylane down {spec.name}")
+        fail(f"cluster {run_dir.name!r} is deployed on Ray at {state.address}", hint=f"raylane down {run_dir.name}")
     if state is not None and state.alive():
         fail(
-            f"cluster {spec.name!r} is already up at {state.url} (process {state.pid})",
-            hint=f"raylane down {spec.name}",
+            f"cluster {run_dir.name!r} is already up at {state.url} (process {state.pid})",
+            hint=f"raylane down {run_dir.name}",
         )
     gateway = spec.gateway
     with socket.socket(socket.AF_INET6 if ":" in gateway.host else socket.AF_INET) as probe:
@@ -191,7 +200,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
         private_ray(max(cores, int(needed + 0.999)), run_dir.path / "ray_token") as ray,
     ):
         _on_signals(stop)  # again: Ray has put a handler of its own in place of ours
-        state = State(spec.name, pid, psutil.Process(pid).create_time(), url, ray.temp_dir, ready=False)
+        state = State(run_dir.name, pid, psutil.Process(pid).create_time(), url, ray.temp_dir, ready=False)
         run_dir.write_state(state)
         boot = Boot(spec, region, run_dir, url, stop)
         if boot.run(secret):
@@ -202,7 +211,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
         console.print("\nStopping: running requests may finish, new ones are refused ...")
         boot.stop(ray.is_alive)
         memory.look()
-    console.print(f"Cluster {spec.name!r} is down.")
+    console.print(f"Cluster {run_dir.name!r} is down.")
 
 
 def _greet(spec: ClusterSpec, url: str, took_s: float, boot: Boot) -> None:
