@@ -127,6 +127,9 @@ class Probing:
                 if plan.level_s is None and left_s < MIN_LEVEL_S:
                     skipped.append(f"{level}: no time was left")
                     continue
+                if level.clients is None and not self._capacity:
+                    skipped.append(f"{level}: the capacity is not known (no request ended in time): allow more time")
+                    continue
                 reported(str(level), number)
                 await self._level(level, level_s, number)
         except asyncio.CancelledError:

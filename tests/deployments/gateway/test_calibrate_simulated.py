@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cli import probing
 from cli.bench.client import BenchClient
 from cli.probing import ProbePlan, Probing
 from cluster.spec import Model
@@ -14,7 +16,8 @@ from deployments.engine.simulated.backend import start_simulated
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
-from planning.costs.calibration import calibration
+from planning.costs.calibration import Measurements, calibration
+from planning.costs.probes import Lengths
 from tests.deployments.gateway.rig import SECRET, Rig, until
 
 LIMITS = EngineModelLimits(sequences=8, step_tokens=1_024, kv_tokens=50_000)
@@ -37,12 +40,11 @@ class RigCell:
         await self.rig.settled()
 
 
-@pytest.mark.whole
-async def test_the_costs_of_a_simulated_engine_are_found_again(
-    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path
-) -> None:
-    """And its overhead before the steps, to which the real gateway adds its own."""
-    costs, trace_file, steps = tmp_path / "costs.json", tmp_path / "trace.jsonl", tmp_path / "steps"
+async def probed(
+    make_rig: Callable[..., Awaitable[Rig]], folder: Path, budget_s: float, traffic: Lengths | None
+) -> tuple[Model, Measurements, list[str]]:
+    """The model, what was measured of it, and the levels that were announced."""
+    costs, trace_file, steps = folder / "costs.json", folder / "trace.jsonl", folder / "steps"
     write_cost_file(costs, cost_file("m-simulated", "nothing", "roofline", LIMITS, TRUTH))
     content = {
         "name": "m-simulated",
@@ -59,13 +61,21 @@ async def test_the_costs_of_a_simulated_engine_are_found_again(
     try:
         await rig.directory.register(replica.facts)
         await until(lambda: "r" in rig.owner.scheduler.fleet.by_id)
-        plan = ProbePlan("m-simulated", 2_048, 8, None, 25.0, None)
+        plan = ProbePlan("m-simulated", 2_048, 8, None, budget_s, traffic)
         seen: list[str] = []
         async with BenchClient(f"http://127.0.0.1:{rig.port}", "completions") as client:
-            probing = Probing(RigCell(rig, trace_file, steps), client, plan)
-            measured = await probing.run(lambda text, done: seen.append(text))
+            probes = Probing(RigCell(rig, trace_file, steps), client, plan)
+            return model, await probes.run(lambda text, done: seen.append(text)), seen
     finally:
         await replica.stop()
+
+
+@pytest.mark.whole
+async def test_the_costs_of_a_simulated_engine_are_found_again(
+    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path
+) -> None:
+    """And its overhead before the steps, to which the real gateway adds its own."""
+    model, measured, seen = await probed(make_rig, tmp_path, 25.0, None)
     assert seen[:3] == ["one request at a time", "8 clients", "1 client"]
     assert not measured.failed
     assert len(measured.alone) == 60
@@ -81,3 +91,17 @@ async def test_the_costs_of_a_simulated_engine_are_found_again(
         assert cost.step_s([Chunk(tokens, 0)], decodes, kv, 1) == pytest.approx(true_s, rel=FORM)
     assert cost.front(0) > AROUND_S
     assert cost.back_s < AROUND_S
+
+
+@pytest.mark.whole
+async def test_open_loops_are_left_out_where_no_answer_ended_in_time(
+    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers of nine seconds in levels of two: the capacity is not known, and what was measured is kept."""
+    for name, short in (("_WARM_UP_S", 0.2), ("_ALONE_REQUESTS", 3), ("_SETTLE_S", 0.1)):
+        monkeypatch.setattr(probing, name, short)
+    answers = (np.full(10, 32, dtype=np.int64), np.full(10, 1_500, dtype=np.int64))
+    _, measured, _ = await probed(make_rig, tmp_path, 14.0, answers)
+    unknown = "open loop at 0.85 of the capacity: the capacity is not known"
+    assert any(text.startswith(unknown) for text in measured.skipped), measured.skipped
+    assert not measured.windows
