@@ -15,12 +15,12 @@ import numpy as np
 
 from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.serving import LoadCurve, Serving
-from planning.simulator.faults import Faults
+from planning.simulator.faults import ScalingFaults
 from planning.simulator.fleet import FleetEvent
 from planning.simulator.workload import Workload
 
 USD_PER_REPLICA_HOUR = 2.5
-NO_FAULTS = Faults()
+NO_FAULTS = ScalingFaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class ScenarioRun:
     start_up_s: tuple[float, ...] = (60.0,)
     followed: LoadCurve | None = None
     fleet: tuple[FleetEvent, ...] = ()
-    faults: Faults = NO_FAULTS
+    faults: ScalingFaults = NO_FAULTS
     usd_per_replica_hour: float = USD_PER_REPLICA_HOUR
 
 

@@ -38,7 +38,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class ScalingFaults:
     """All that goes wrong in one run."""
 
     feed_outages: tuple[FeedOutage, ...] = ()

@@ -18,7 +18,7 @@ from autoscaling.scaler.groups import GroupDemand, GroupOverflow
 from autoscaling.signals.signals import Signals, signals_of
 from deployments.cell.control import Control
 from deployments.cell.scaling_facts import LatencySignals
-from planning.simulator.faults import Faults, FaultyFacts, Write
+from planning.simulator.faults import FaultyFacts, ScalingFaults, Write
 from planning.simulator.fleet import SimulatedCell
 
 
@@ -55,7 +55,7 @@ def _quantiles(values: deque[tuple[float, float]], levels: tuple[float, ...]) ->
     )
 
 
-NO_FAULTS = Faults()
+NO_FAULTS = ScalingFaults()
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SimulatedScaling:
     controls: tuple[Control, ...] = ()
     forecaster: Forecaster | None = None
     keep_all: bool = False
-    faults: Faults = NO_FAULTS
+    faults: ScalingFaults = NO_FAULTS
     own_overflow: GroupOverflow | None = None
 
 

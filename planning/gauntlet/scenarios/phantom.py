@@ -10,7 +10,7 @@ from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.scenario import Draw, Scenario, ScenarioRun
 from planning.gauntlet.serving import CHAT
 from planning.gauntlet.traffic import CHATS, LoadStream, drawn
-from planning.simulator.faults import Faults, FeedOutage
+from planning.simulator.faults import FeedOutage, ScalingFaults
 from planning.simulator.fleet import FleetEvent, FleetEventKind
 
 UNTIL_S = 1_800.0
@@ -30,7 +30,7 @@ def _run(draw: Draw) -> ScenarioRun:
         5,
         UNTIL_S,
         fleet=(FleetEvent(given_up_s, FleetEventKind.FAIL, _UNRESPONSIVE),),
-        faults=Faults((FeedOutage(_UNRESPONSIVE, unresponsive_s, given_up_s, phantom=True),)),
+        faults=ScalingFaults((FeedOutage(_UNRESPONSIVE, unresponsive_s, given_up_s, phantom=True),)),
     )
 
 

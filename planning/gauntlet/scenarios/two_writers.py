@@ -9,7 +9,7 @@ from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.scenario import Draw, Scenario, ScenarioRun
 from planning.gauntlet.serving import CHAT
 from planning.gauntlet.traffic import CHATS, LoadStream, drawn
-from planning.simulator.faults import Faults, Write
+from planning.simulator.faults import ScalingFaults, Write
 
 UNTIL_S = 1_800.0
 
@@ -20,7 +20,9 @@ def _run(draw: Draw) -> ScenarioRun:
         Write(at_s + rng.uniform(-40, 40), replicas) for at_s, replicas in ((350, 3), (700, 3), (1_000, 7), (1_350, 3))
     )
     work, load = drawn(CHAT, [LoadStream(CHATS, [(0, 2.8), (450, 3.1), (900, 2.6), (1_350, 3.1)])], UNTIL_S, rng)
-    return ScenarioRun(CHAT, work, load, Bounds(1, 10), 4, UNTIL_S, start_up_s=(30.0,), faults=Faults(writes=writes))
+    return ScenarioRun(
+        CHAT, work, load, Bounds(1, 10), 4, UNTIL_S, start_up_s=(30.0,), faults=ScalingFaults(writes=writes)
+    )
 
 
 SCENARIOS = (Scenario("two_writers", "Two writers of one number", "AIBrix #1661", 0.97, _run),)

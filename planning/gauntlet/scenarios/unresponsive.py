@@ -9,7 +9,7 @@ from autoscaling.scaler.decision import Bounds
 from planning.gauntlet.scenario import Draw, Scenario, ScenarioRun
 from planning.gauntlet.serving import CHAT
 from planning.gauntlet.traffic import CHATS, LoadStream, drawn
-from planning.simulator.faults import Faults, FeedOutage
+from planning.simulator.faults import FeedOutage, ScalingFaults
 
 UNTIL_S = 1_500.0
 
@@ -25,7 +25,7 @@ def _run(draw: Draw) -> ScenarioRun:
         Bounds(1, 10),
         3,
         UNTIL_S,
-        faults=Faults((FeedOutage(1, unresponsive_s, unresponsive_s + 600),)),
+        faults=ScalingFaults((FeedOutage(1, unresponsive_s, unresponsive_s + 600),)),
     )
 
 
