@@ -1,13 +1,18 @@
-"""What goes wrong around a simulated cell's autoscaler: a replica that becomes unresponsive, and another hand that
-writes the number of replicas.
+"""What goes wrong: around a simulated cell's autoscaler (`ScalingFaults`), and with whole cells and the links between
+them (`Fault`).
 
-An unresponsive replica is suspect to the scheduler, as a gateway tells it when a feed ends: what runs there runs on,
-nothing new is placed. With `phantom`, its counts stay as they were though the requests have ended: that is how
-leaked counters and hung streams look to whoever reads them. Called by the cell's scaling loop.
+Around an autoscaler, a replica becomes unresponsive, or another hand writes the number of replicas. An unresponsive
+replica is suspect to the scheduler, as a gateway tells it when a feed ends: what runs there runs on, nothing new is
+placed. With `phantom`, its counts stay as they were though the requests have ended: that is how leaked counters and
+hung streams look to whoever reads them. Called by the cell's scaling loop.
+
+A `Fault` is data alone: the simulator of several cells (`cells.py`) and the drill on live cells play the same timeline.
 """
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from autoscaling.signals.signals import Signals
 from deployments.scheduling import ReplicaStats
@@ -86,3 +91,87 @@ class FaultyFacts:
         replica = self._cell.fleet.replicas[feed_outage.replica]
         self._phantoms.discard(replica.name)
         self._cell.fleet.heard(replica, now)
+
+
+class FaultKind(StrEnum):
+    """What befalls cells, by the names of `raylane drill`."""
+
+    REGION_LOSS = "region-loss"
+    """A cell is gone with its gateways and replicas: its clients and peers see resets. It starts again at the end."""
+    ZONE_LOSS = "zone-loss"
+    """A share of a cell's replicas is gone. Their successors start at the end, when there are nodes again."""
+    PARTITION = "partition"
+    """Nothing crosses the link between two cells, and both live on."""
+    SLOW_LINK = "slow-link"
+    """What crosses the link between two cells takes longer."""
+    BROWN_OUT = "brown-out"
+    """A cell's replicas run at a fraction of their speed."""
+
+
+_OF_LINKS = (FaultKind.PARTITION, FaultKind.SLOW_LINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault, from `at_s` on for `for_s` seconds (infinite: for good), in seconds from the start.
+
+    `cell`: of a loss or a brown-out, by its name in the spec; `link`: the two cells of a partition or a slow link.
+    `share`: of the cell's replicas that a zone loss takes (above 0, at most 1; rounded up). `speed`: of the replicas in
+    a brown-out, 1 is the usual one. `more_rtt_s`: by how much a slow link's round trip is longer. Of a region loss:
+    `warm`, it comes back with all the replicas that it had, else they start anew and take their start-up time;
+    `silent`, no connection is reset, as where its network is gone, too.
+
+    Raises ValueError for a value that cannot be.
+    """
+
+    kind: FaultKind
+    at_s: float
+    for_s: float = math.inf
+    cell: str = ""
+    link: tuple[str, str] | None = None
+    share: float = 0.5
+    speed: float = 0.5
+    more_rtt_s: float = 0.2
+    warm: bool = False
+    silent: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.at_s < math.inf:
+            raise ValueError(f"{self.kind}: at_s={self.at_s}: allowed: a time from the start, in seconds")
+        if not self.for_s > 0:
+            raise ValueError(f"{self.kind}: for_s={self.for_s}: allowed: above 0")
+        if self.kind in _OF_LINKS:
+            if self.link is None or self.link[0] == self.link[1]:
+                raise ValueError(f"{self.kind}: link={self.link}: allowed: the names of two cells")
+        elif not self.cell:
+            raise ValueError(f"{self.kind}: cell={self.cell!r}: allowed: the name of a cell")
+        if not (0 < self.share <= 1 and 0 < self.speed <= 1):
+            raise ValueError(f"{self.kind}: share={self.share}, speed={self.speed}: allowed: above 0, at most 1")
+        if not 0 <= self.more_rtt_s < math.inf:
+            raise ValueError(f"{self.kind}: more_rtt_s={self.more_rtt_s}: allowed: 0 or more seconds")
+
+    @property
+    def until_s(self) -> float:
+        """When it ends."""
+        return self.at_s + self.for_s
+
+    @property
+    def cells(self) -> frozenset[str]:
+        """The cells that it befalls: one, or the two ends of the link."""
+        return frozenset((self.cell,) if self.link is None else self.link)
+
+
+def check_timeline(faults: Sequence[Fault], cells: Collection[str]) -> None:
+    """Raises ValueError for a fault of a cell that is not one of `cells`, and for two faults of one kind that overlap
+    at the same place."""
+    ended_s: dict[tuple[FaultKind, frozenset[str]], float] = {}
+    for fault in sorted(faults, key=lambda one: one.at_s):
+        if unknown := sorted(fault.cells - set(cells)):
+            raise ValueError(f"{fault.kind}: no cell {', '.join(unknown)}; allowed: {', '.join(cells)}")
+        place = (fault.kind, fault.cells)
+        if fault.at_s < ended_s.get(place, 0.0):
+            where = " and ".join(sorted(fault.cells))
+            raise ValueError(
+                f"{fault.kind}: two of them overlap at {where}, at {fault.at_s:g} s; allowed: one at a time"
+            )
+        ended_s[place] = fault.until_s
