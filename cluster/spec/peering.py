@@ -39,14 +39,18 @@ class HandOverSettings(Section):
 
     `jitter`: the margin of each request is drawn within this share of it, by a hash of its id, so that not all
     requests move at the same moment. `max_load`: a peer whose sequences or KV blocks are in use to this share gets
-    nothing more; the rest is for its own clients. `quiet_s`: after a hand-over from a peer, none goes back to it for so
-    long. `price_share`: a class that prefers price is handed over to a cell that is cheaper by this share.
+    nothing more; the rest is for its own clients. `max_prefill_share`: while what is on its way to a peer takes it
+    longer to prefill than this share of the class's TTFT, no more goes there, since prompts that come together hold
+    up the peer's own clients; what its home cannot serve at all goes all the same. `quiet_s`: after a hand-over from a
+    peer, none goes back to it for so long. `price_share`: a class that prefers price is handed over to a cell that is
+    cheaper by this share.
     """
 
     margin_s: Annotated[float, Field(ge=0, le=3_600)] = 0.1
     margin_share: Annotated[float, Field(ge=0, le=10)] = 0.25
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.5
     max_load: Annotated[float, Field(gt=0, le=1)] = 0.8
+    max_prefill_share: Annotated[float, Field(gt=0, le=1)] = 0.07
     quiet_s: Seconds = 10.0
     price_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
 

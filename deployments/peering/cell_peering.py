@@ -113,6 +113,11 @@ class CellPeering:
         """Whether this cell has handed requests over lately because it was late itself: for its own digest."""
         return now - self._pressed_s.get(model, -math.inf) < self.policy.quiet_s
 
+    def spare(self, model: str, now: float) -> float:
+        """The replicas (of theirs) whose worth of room peers would give this cell now: of those peers that may serve
+        every class and tenant, so that any part of the demand may go there."""
+        return self.peers.spare(model, self.rules.always_allowed(model), now)
+
     # As the home of requests.
     def may_serve(self, model: str, request: Request) -> bool:
         """Whether this cell may serve it. One that may not is handed over or rejected, and enters no lane here."""

@@ -8,7 +8,8 @@
 All waits are 95th percentiles. A request is handed over if its home would miss the SLO, the peer is not late itself
 (its wait and the round trip are within the SLO, however late the request is already), and the benefit is larger than
 the margin. The difference of the two prefills is the price of the prefix that is cached at home and not there. Where
-all cells are late nobody is helped by moving requests, and none are.
+all cells are late nobody is helped by moving requests, and none are. While what was sent to a peer and has no first
+token takes it long to prefill, nothing more goes there: prompts that come together hold up the peer's own clients.
 
 A cell that has no replica, or may not serve the request, hands over what a peer can serve while the client waits. A
 class that prefers price also moves while its home is in time, to a cell that holds the SLO for less.
@@ -175,6 +176,8 @@ def _rate(
         return peer.barred
     if candidate.load.sequences > peer.room_sequences or candidate.load.kv_tokens > peer.room_kv_tokens:
         return StayReason.LOADED
+    if peer.sent_prefill_s > policy.max_prefill_share * candidate.slo_s:
+        return StayReason.PREFILLING
     if wait_s > candidate.slo_s:
         return StayReason.LATE_THERE
     if not in_time:

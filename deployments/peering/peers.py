@@ -42,9 +42,9 @@ class PeerView:
 
     `barred`: why nothing goes there, whatever the request; where it is `NO_DIGEST`, `SPEC` or `NO_REPLICA_THERE`,
     most of the rest is not known. `weight` (0 to 1) is how fresh and how trusted its word is. `wait_s` is the 95th
-    percentile of the wait there, with the prefill of what was sent and has no first token yet, and what its word has
-    been wrong by. `room` is what this cell may still send: its part of what is free below `max_load`, and what it sent
-    that has ended since, without what it sent that is not seen yet. `marks` are those of its spec.
+    percentile of the wait there, with the prefill of what was sent and has no first token yet (`sent_prefill_s`), and
+    what its word has been wrong by. `room` is what this cell may still send: its part of what is free below `max_load`,
+    and what it sent that has ended since, without what it sent that is not seen yet. `marks` are those of its spec.
     """
 
     cell: str
@@ -56,6 +56,7 @@ class PeerView:
     room_sequences: float = 0.0
     room_kv_tokens: float = 0.0
     prefill_tokens_per_s: float = 0.0
+    sent_prefill_s: float = 0.0
     usd_per_mtok: float | None = None
     cached_tokens: int = 0
     marks: frozenset[str] = frozenset()
@@ -232,6 +233,20 @@ class KnownPeers:
         """All peers at this moment, for a request of that model and lane."""
         return tuple(self._view(cell, model, lane, now, prefix, chunk_tokens) for cell in self.by_cell)
 
+    def spare(self, model: str, cells: frozenset[str], now: float) -> float:
+        """The replicas (of theirs) whose worth of room this cell may count on at those peers: what is free below
+        `max_load`, divided among the cells that hand over. The n cells that share it all count it: independent surges
+        of n cells come to sqrt(n) times one of them, so that each may count 1 / sqrt(n) of it."""
+        found = 0.0
+        for cell in cells & self.by_cell.keys():
+            peer = self.by_cell[cell]
+            stated = None if peer.digest is None else peer.digest.model(model)
+            if stated is None or now - peer.asked_s > self.policy.max_age_s or stated.hands_over:
+                continue
+            share = max(0.0, self.policy.max_load - stated.load)
+            found += peer.trust_in(model).at(now) * stated.replicas * share / (1 + self._rivals(cell, model, now))
+        return found / math.sqrt(max(1, len(self.by_cell)))
+
     def _spare(self, maximum: int, free: int) -> float:
         """What is free below `max_load`: the rest is for the peer's own clients."""
         return max(0.0, free - (1.0 - self.policy.max_load) * maximum)
@@ -284,6 +299,7 @@ class KnownPeers:
             share * self._spare(stated.max_sequences, stated.free_sequences) + freed.sequences - unseen.sequences,
             share * self._spare(stated.max_kv_tokens, stated.free_kv_tokens) + freed.kv_tokens - unseen.kv_tokens,
             _prefill_rate(stated),
+            on_its_way_s,
             stated.usd_per_mtok,
             self._prefixes.known(prefix, cell) * chunk_tokens,
             peer.digest.marks,

@@ -43,6 +43,8 @@ class StayReason(StrEnum):
     """The peer hands over requests itself, or has done so to this cell a moment ago."""
     LOADED = "loaded"
     """The peer has no room to spare."""
+    PREFILLING = "prefilling"
+    """What was sent to the peer before is still being prefilled: more would hold up the peer's own clients."""
     LATE_THERE = "late_there"
     """The peer would be late, too."""
     NOT_SOONER = "not_sooner"

@@ -27,6 +27,7 @@ class PeeringPolicy:
     margin_share: float = 0.25
     jitter: float = 0.5
     max_load: float = 0.8
+    max_prefill_share: float = 0.07
     quiet_s: float = 10.0
     price_share: float = 0.1
 
@@ -42,6 +43,7 @@ def policy_of(peering: Peering) -> PeeringPolicy:
         settings.margin_share,
         settings.jitter,
         settings.max_load,
+        settings.max_prefill_share,
         settings.quiet_s,
         settings.price_share,
     )
@@ -86,6 +88,13 @@ class Rules:
             self._models.get(model, none) & self._classes.get(traffic_class, none) & self._tenants.get(tenant, none)
         )
         return Allowed(residency, self._peers.get(tenant, none))
+
+    def always_allowed(self, model: str) -> frozenset[str]:
+        """The cells that may serve any request of that model, whatever its class and tenant."""
+        found = self._models.get(model, frozenset())
+        for allowed in (*self._classes.values(), *self._tenants.values(), *self._peers.values()):
+            found &= allowed
+        return found
 
     def marks_of(self, model: str, traffic_class: str, tenant: str) -> frozenset[str]:
         """The marks that a peer must have, too, before it gets such a request."""

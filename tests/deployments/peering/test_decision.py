@@ -76,6 +76,8 @@ def test_why_it_stays() -> None:
     assert stays(peer=replace(PEER, room_sequences=0.9)) is StayReason.LOADED
     assert stays(peer=replace(PEER, room_kv_tokens=1_999.0)) is StayReason.LOADED
     assert stays(peer=replace(PEER, wait_s=0.95)) is StayReason.LATE_THERE
+    assert stays(peer=replace(PEER, sent_prefill_s=0.071)) is StayReason.PREFILLING
+    assert goes(CANDIDATE, LATE, replace(PEER, sent_prefill_s=0.069)).peer == "us"
     assert decide(CANDIDATE, LATE, [], POLICY) == Stay(StayReason.NO_PEER)
 
 
@@ -115,6 +117,7 @@ def test_without_a_replica_at_home_a_late_peer_is_better_than_none() -> None:
     home = replace(LATE, wait_s=math.inf)
     assert goes(CANDIDATE, home, replace(PEER, wait_s=30.0)).reason is HandOverReason.NO_REPLICA
     assert goes(CANDIDATE, home, replace(PEER, barred=StayReason.QUIET)).reason is HandOverReason.NO_REPLICA
+    assert goes(CANDIDATE, home, replace(PEER, sent_prefill_s=5.0)).reason is HandOverReason.NO_REPLICA
     assert stays(home=home, peer=replace(PEER, wait_s=61.0)) is StayReason.LATE_THERE
     assert stays(home=home, peer=replace(PEER, barred=StayReason.LOADED)) is StayReason.LOADED
 

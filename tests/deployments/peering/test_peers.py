@@ -241,3 +241,19 @@ def test_an_honest_peer_is_believed() -> None:
         levels.append(trust.at(0.01 * number))
     assert sum(levels[100:]) / 300 > 0.85
     assert min(levels) > 0.6
+
+
+def test_what_peers_have_to_spare_for_a_cell() -> None:
+    peers, both = make_peers(), frozenset({"us", "ap"})
+    assert peers.spare(MODEL, both, 0.0) == 0.0
+    hear(peers, 10.0, "us", model=make_model(replicas=4, free=70))
+    hear(peers, 10.0, "ap", model=make_model(replicas=2, free=30))
+    shared = math.sqrt(2)
+    found = peers.spare(MODEL, both, 10.0)
+    assert found == pytest.approx((4 * 0.5 + 2 * 0.1) / shared), "free beyond the fifth that stays free; two share it"
+    assert peers.spare(MODEL, frozenset({"ap"}), 10.0) == pytest.approx(0.2 / shared)
+    assert peers.spare("other", both, 10.0) == 0.0
+    assert peers.spare(MODEL, both, 12.5) == 0.0, "what is too old is worth nothing"
+    hear(peers, 13.0, "us", model=make_model(replicas=4, free=70), sequence=2)
+    hear(peers, 13.0, "ap", model=make_model(replicas=2, free=30, hands_over=True), sequence=2)
+    assert peers.spare(MODEL, both, 13.0) == pytest.approx(1.0 / shared), "a rival gets half, and spares nothing"

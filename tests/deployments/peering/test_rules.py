@@ -140,3 +140,12 @@ def test_both_checks_agree_with_a_third(
             marks=rules.marks_of(MODEL, "c", "t"),
         )
         assert (refusal(hop, cell=cell, spec=spec) is None) is (may and used)
+
+
+def test_the_cells_that_may_serve_any_request() -> None:
+    assert Rules(make_spec()).always_allowed(MODEL) == frozenset(CELLS)
+    model = LIMITED | {"classes": [{"name": "interactive", "ttft_ms": 1_000}], "tenants": []}
+    assert Rules(make_spec(**model)).always_allowed(MODEL) == {"eu", "us"}
+    assert Rules(make_spec(**LIMITED | {"tenants": []})).always_allowed(MODEL) == {"eu"}
+    assert Rules(make_spec(**LIMITED)).always_allowed(MODEL) == frozenset(), "a tenant may use no peer"
+    assert Rules(make_spec()).always_allowed("unknown") == frozenset()
