@@ -1,7 +1,8 @@
 """Signals, controls and decisions as trees of lists, and back, exactly: floats keep every bit, and times are in
 nanoseconds. Pure.
 
-The order of fields is the schema: a change of a field of these classes raises `SCHEMA`. A line of the log holds only
+The order of fields is the schema: a change of a field of these classes raises `SCHEMA`. What peers have to spare comes
+last, and only where there are peers. A line of the log holds only
 what changed since the line before: a mapping from index to difference if two lists are equally long, otherwise the new
 value. Trees hold no mappings, so the two are never confused.
 """
@@ -94,16 +95,19 @@ def signals_tree(signals: Signals) -> Tree:
         [[name, share] for name, share in signals.attainment.items()],
         None if signals.next_start is None else [list(one) for one in signals.next_start.phases],
         signals.begun,
+        *([signals.peers_spare] if signals.peers_spare else []),
     ]
 
 
 def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
     """Raises ValueError, TypeError or LookupError for a tree that is not of signals."""
     age_s, epoch, applied, starting, schedulable, *tables = tree[: 5 + len(_TABLES)]
-    *counts, latencies, forecast, forecast_failed, attainment, start, begun = tree[5 + len(_TABLES) :]
+    rest = tree[5 + len(_TABLES) :]
+    counts, rest = rest[: len(_COUNTS)], rest[len(_COUNTS) :]
+    latencies, forecast, forecast_failed, attainment, start, begun, *peers_spare = rest
     columns: dict[str, Any] = {
-        column: tuple(kind(**dict(zip(names, row, strict=True)), **rest) for row in table)
-        for (column, (kind, names, rest)), table in zip(_TABLES.items(), tables, strict=True)
+        column: tuple(kind(**dict(zip(names, row, strict=True)), **others) for row in table)
+        for (column, (kind, names, others)), table in zip(_TABLES.items(), tables, strict=True)
     }
     snapshot = Snapshot(**columns, **dict(zip(_COUNTS, counts, strict=True)), **_NOT_LOGGED)
     return Signals(
@@ -121,6 +125,7 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
         forecast_failed,
         None if start is None else NextStart(tuple((str(phase), float(seconds)) for phase, seconds in start)),
         begun,
+        *peers_spare,
     )
 
 

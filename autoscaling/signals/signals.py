@@ -67,7 +67,8 @@ class Signals:
     `schedulable`: how many could run at most on the existing nodes (None: unknown). `attainment`: the share of its
     requests that each class is to answer in time. `latencies` and `forecast` are None where the policy asks for none,
     or nobody made one; `forecast_failed`: a forecast was wanted, and failed. `next_start`: what
-    the next replica's start should take; None where nothing is known of its phases.
+    the next replica's start should take; None where nothing is known of its phases. `peers_spare`: so many replicas'
+    worth of room other cells would give this one now (`deployments/peering`; 0 without peers).
     """
 
     at_s: float
@@ -84,6 +85,7 @@ class Signals:
     forecast_failed: bool = False
     next_start: NextStart | None = None
     begun: int = 0
+    peers_spare: float = 0.0
 
     def showing(self, **changed: Any) -> "Signals":
         """The same with other fields of the snapshot."""
@@ -153,6 +155,7 @@ def signals_of(
     forecast_failed: bool = False,
     next_start: NextStart | None = None,
     begun: int = 0,
+    peers_spare: float = 0.0,
 ) -> Signals:
     """The facts of that moment. See `Signals`."""
     there = sum(replica.status != ReplicaStatus.DRAINING for replica in snapshot.replicas)
@@ -172,6 +175,7 @@ def signals_of(
         forecast_failed,
         next_start,
         min(begun, starting),
+        peers_spare,
     )
 
 
@@ -202,6 +206,7 @@ def signals_from(
         forecast_failed=forecast_failed,
         next_start=next_start,
         begun=begun,
+        peers_spare=scaling_facts.peers_spare,
     )
 
 

@@ -40,7 +40,8 @@ class ScalingFacts:
     """The scheduler of `model` under the owner of `epoch`, `age_s` seconds before the page was sent.
 
     `attainment`: for each class, the share of requests that its SLO wants in time. `latencies`: None where no span
-    was asked for.
+    was asked for. `peers_spare`: what other cells would take of its requests now, in replicas' worth
+    (`CellPeering.spare`).
     """
 
     model: str
@@ -49,6 +50,7 @@ class ScalingFacts:
     snapshot: Snapshot
     attainment: Mapping[str, float]
     latencies: LatencySignals | None = None
+    peers_spare: float = 0.0
 
     def encode(self) -> bytes:
         snapshot = self.snapshot
@@ -66,6 +68,7 @@ class ScalingFacts:
             "snapshot": {**plain, **tables, "endings": snapshot.endings, "rejections": rejections},
             "attainment": dict(self.attainment),
             "latencies": None if self.latencies is None else dataclasses.asdict(self.latencies),
+            "peers_spare": self.peers_spare,
         }
         return json.dumps(content, separators=(",", ":")).encode()
 
@@ -82,6 +85,7 @@ def read_scaling_facts(payload: bytes) -> ScalingFacts:
             _snapshot(content["snapshot"]),
             {str(name): float(share) for name, share in content["attainment"].items()},
             None if latencies is None else LatencySignals(**_known(LatencySignals, latencies)),
+            float(content.get("peers_spare", 0.0)),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"not the snapshot of a model: {payload[:200]!r}") from error

@@ -223,3 +223,27 @@ class Persistence:
         """All but the last count before that."""
         while len(self._work) > 1 and self._work[1][0] <= at_s:
             self._work.popleft()
+
+
+class PooledHeadroom:
+    """What peers take off a cell's headroom: what a surge needs beyond it, they serve until more replicas are there.
+
+    How much of their room a cell may count on, the peering says (`KnownPeers.spare`). Only the headroom shrinks, never
+    what the expected demand needs. What peers have to spare changes with each of their requests and the number of
+    replicas must not, so it is averaged over a start-up time.
+    """
+
+    def __init__(self, at_s: float) -> None:
+        self._at_s = at_s
+        self._spare = 0.0
+
+    def look(self, signals: Signals, start_s: float) -> float:
+        """What peers have to spare, in replicas, on average."""
+        kept = 0.5 ** ((signals.at_s - self._at_s) / max(1.0, start_s))
+        self._spare = kept * self._spare + (1.0 - kept) * signals.peers_spare
+        self._at_s = signals.at_s
+        return self._spare
+
+    def left_of(self, headroom: float) -> float:
+        """Of a headroom in replicas, what the cell keeps itself."""
+        return max(0.0, headroom - self._spare)

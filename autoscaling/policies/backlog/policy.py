@@ -30,7 +30,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from autoscaling.policies.backlog.demand import Demand, Persistence
+from autoscaling.policies.backlog.demand import Demand, Persistence, PooledHeadroom
 from autoscaling.policies.backlog.pace import SETTLE_S, Cooldown, Stabiliser, TrafficDrop
 from autoscaling.policies.backlog.replicas import CapacityEstimate, Occupied, Residence, StartUps, UnresponsiveReplicas
 from autoscaling.policies.backlog.slo import Burn, LaneTargets, Relief, worst
@@ -65,6 +65,8 @@ class BacklogPolicy:
 
     name: ClassVar[str] = "backlog"
     latency_span_s = 0.0
+    _pooled: PooledHeadroom | None = None
+    """Once a peer has had something to spare."""
 
     def __init__(self, settings: BacklogSettings, replica_profile: ReplicaProfile) -> None:
         self.settings = settings
@@ -179,7 +181,13 @@ class BacklogPolicy:
         terms |= {"replica_work_per_s": c, "trend": trend, "error": error}
         terms |= {"span_s": demand.span_s, "residence_s": self._residence.seconds}
         ahead = max(0.0, trend) * (start_s + demand.span_s / 2)
-        terms[PolicyReason.DEMAND.value] = (rate + ahead + z * error) / per_replica
+        noise = z * error
+        if signals.peers_spare and self._pooled is None:
+            self._pooled = PooledHeadroom(signals.at_s)
+        if self._pooled is not None:
+            terms["peers_spare"] = self._pooled.look(signals, start_s)
+            noise = per_replica * self._pooled.left_of(noise / per_replica)
+        terms[PolicyReason.DEMAND.value] = (rate + ahead + noise) / per_replica
         if signals.forecast is not None:
             expected = signals.forecast.most_between(signals.unix_s, signals.unix_s + start_s + self._span_s)
             if expected is not None:

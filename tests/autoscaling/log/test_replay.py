@@ -199,6 +199,11 @@ def test_signals_come_back_bit_by_bit(ns: int, unix_ns: int, age_s: float, work:
     assert signals_from(tree, ns, unix_ns) == signals
 
 
+def test_what_peers_have_to_spare_comes_back() -> None:
+    signals = replace(next(stream(1)), peers_spare=1.25)
+    assert as_kept(signals).peers_spare == 1.25
+
+
 @given(st.integers(0, 9), floats, st.text(max_size=9))
 def test_controls_and_decisions_come_back(replicas: int, until: float, word: str) -> None:
     controls = (Control(ControlKind.PIN, replicas, until, word, word), HOLD)

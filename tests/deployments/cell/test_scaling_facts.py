@@ -27,7 +27,8 @@ def test_what_is_written_is_read(seed: int) -> None:
     assert snapshot.flows
     assert snapshot.lanes[0].estimated
     latencies = random.Random(seed).choice([None, LatencySignals(30.0, 7, 0.1, 0.2, 0.3, 0.01)])
-    scaling_facts = ScalingFacts("org/model", 3, 0.25, snapshot, {"interactive": 0.99, "batch": 0.5}, latencies)
+    attainment = {"interactive": 0.99, "batch": 0.5}
+    scaling_facts = ScalingFacts("org/model", 3, 0.25, snapshot, attainment, latencies, 1.5)
     assert read_scaling_facts(scaling_facts.encode()) == scaling_facts
 
 

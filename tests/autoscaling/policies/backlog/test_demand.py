@@ -1,13 +1,14 @@
 """Rate, noise and trend of what arrives, and how much of a surge stays."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.policies.backlog.demand import Demand, Persistence, slope
+from autoscaling.policies.backlog.demand import Demand, Persistence, PooledHeadroom, slope
 from tests.autoscaling.scaler.moments import moment
 
 
@@ -142,3 +143,15 @@ def test_without_a_replicas_capacity_there_is_no_measure() -> None:
 def test_what_it_remembers_does_not_grow_with_the_time() -> None:
     sizes = [len(pickle.dumps(lived([(0.0, seconds)]))) for seconds in (600, 6_000)]
     assert sizes[0] == sizes[1]
+
+
+def test_headroom_that_peers_have_is_counted_on_average() -> None:
+    pooled = PooledHeadroom(0.0)
+    for second in range(1, 601):
+        spare = pooled.look(replace(moment(float(second)), peers_spare=2.0 if second % 2 else 0.0), 60.0)
+    assert spare == pytest.approx(1.0, rel=0.05)
+    assert pooled.left_of(1.5) == pytest.approx(1.5 - spare)
+    assert pooled.left_of(0.2) == 0.0, "never less than the expected demand needs"
+    for second in range(601, 661):
+        spare = pooled.look(moment(float(second)), 60.0)
+    assert spare == pytest.approx(0.5, rel=0.05), "half of it is forgotten in a start-up time"
