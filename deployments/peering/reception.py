@@ -54,6 +54,7 @@ class HopFacts:
             arrived_s=now - self.waited_s,
             deadline_s=now + self.slack_s,
             expires_s=now + self.patience_s,
+            guest=True,
         )
 
 

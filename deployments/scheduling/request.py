@@ -22,7 +22,7 @@ class Request:
     monotonic clock. `prefix` holds chained hashes of the prompt's first chunks of `chunk_tokens` tokens each.
     `attempts`: how often it was placed before, under an owner that is gone. `digest`: of its body, keyed
     (`suspects.py`). `max_prompt_tokens`: the prompt hardly has more, where `prompt_tokens` is an estimate (0: it is
-    exact).
+    exact). `guest`: it arrived in another cell, whose demand it is (`deployments/peering`).
     """
 
     request_id: str
@@ -39,6 +39,7 @@ class Request:
     attempts: int = 0
     digest: str = ""
     max_prompt_tokens: int = 0
+    guest: bool = False
 
     @property
     def key(self) -> str:

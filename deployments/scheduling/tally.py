@@ -57,6 +57,8 @@ class Tally:
     flows: dict[tuple[str, str], FlowTally] = field(default_factory=dict)
     demands: dict[tuple[str, tuple[str, ...]], FlowTally] = field(default_factory=dict)
     """By lane and groups, of a model with groups: what arrived."""
+    guests: FlowTally = field(default_factory=FlowTally)
+    """Requests of other cells. They are their homes' demand, and count in none of the flows here."""
     submitted: int = 0
     adopted: int = 0
     endings: Counter[str] = field(default_factory=lambda: Counter({ending.value: 0 for ending in Ending}))
@@ -73,7 +75,7 @@ class Tally:
         flow.work += job.cost
         flow.prompt_tokens += request.prompt_tokens * request.sequences
         flow.slo_s = request.deadline_s - request.arrived_s
-        if job.groups is not None:
+        if job.groups is not None and not request.guest:
             demand = self.demands.setdefault((job.home_name, job.groups), FlowTally())
             demand.arrived += 1
             demand.work += job.cost
@@ -103,6 +105,8 @@ class Tally:
             self._flow(job).missed += 1
 
     def _flow(self, job: Job) -> FlowTally:
+        if job.request.guest:
+            return self.guests
         key = (job.home_name, job.request.traffic_class)
         flow = self.flows.get(key)
         if flow is None:

@@ -1,16 +1,21 @@
 """Several simulated cells that help each other: each is a `PeeredCell`, and between them runs the production peering
-(`deployments/peering`) over links with round trips.
+(`deployments/peering`) over links with round trips. Faults (`faults.py`) befall cells and links.
 
 All cells share one clock and one workload: `homes` says where each request arrives, and its number in the workload is
 its id in every cell. What crosses a link (questions, digests, offers, answers) takes half a round trip. A client gets
 the bytes of a peer half a round trip after they left it.
+
+A hand-over is a connection. While a link is cut, what belongs to one waits, as TCP sends again; after `SILENCE` times
+the age at which a digest is worth nothing, both ends give the connection up. Digests that meet a cut link are lost. A
+cell that is lost resets its connections, unless that is `silent`; when it comes back it knows nothing, under a new
+epoch, and its own clients are with it again.
 """
 
 import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,44 +23,23 @@ from numpy.typing import NDArray
 
 from cluster.spec import ClusterSpec
 from deployments.peering import Question
-from planning.simulator.peered_cell import CellPlan, PeeredCell
+from planning.simulator.cell_plan import CellPlan
+from planning.simulator.cells_outcome import CellsOutcome, CellSpend
+from planning.simulator.faults import Fault, FaultKind, check_timeline
+from planning.simulator.home_cell import HomeCell
+from planning.simulator.peered_cell import PeeredCell
 from planning.simulator.workload import Workload
 
-
-@dataclass(frozen=True, slots=True)
-class CellsOutcome:
-    """Columns over all requests, in seconds; NaN where it did not happen. `home` and `served` are indices of `cells`
-    (`served` -1: by none). `hops`: when, from which cell and to which one requests were taken, in that order."""
-
-    cells: tuple[str, ...]
-    home: NDArray[np.int64]
-    served: NDArray[np.int64]
-    ttft_s: NDArray[np.float64]
-    finished_s: NDArray[np.float64]
-    hops: tuple[tuple[float, int, int], ...]
-    reasons: Mapping[str, int]
-    refusals: Mapping[str, int]
-
-    def ttft_of(self, cell: str) -> NDArray[np.float64]:
-        """The TTFT of a cell's own clients that got an answer."""
-        own = (self.home == self.cells.index(cell)) & ~np.isnan(self.ttft_s)
-        return np.asarray(self.ttft_s[own], dtype=np.float64)
-
-    def returned(self, within_s: float = 10.0) -> int:
-        """Hand-overs that follow one in the other direction between the same cells within so long."""
-        last_s: dict[tuple[int, int], float] = {}
-        found = 0
-        for at_s, source, target in self.hops:
-            found += at_s - last_s.get((target, source), -math.inf) < within_s
-            last_s[source, target] = at_s
-        return found
+SILENCE = 2.0
+"""As patient as the core is with a peer that has a request and says nothing."""
 
 
 class CellsSimulator:
     """One run of several cells. `homes`: the index of the plan in which each request of the workload arrives. `rtt_s`:
-    the round trip between any two cells, or by their names.
+    the round trip between any two cells, or by their names. `failover_s`: so long after its arrival a request whose
+    cell is lost arrives at the nearest one that is not, as from a client with a list of endpoints; None: it fails.
 
-    Raises ValueError where a plan names no region of the spec, or a link has no round trip.
+    Raises ValueError where a plan names no region of the spec, a link has no round trip, or a fault befalls no cell.
     """
 
     def __init__(
@@ -65,76 +49,258 @@ class CellsSimulator:
         workload: Workload,
         homes: NDArray[np.int64],
         rtt_s: float | Mapping[frozenset[str], float],
+        faults: Sequence[Fault] = (),
+        failover_s: float | None = None,
     ) -> None:
-        self.workload, self.homes = workload, homes
+        self.workload, self.homes, self.failover_s = workload, homes, failover_s
         self.now = 0.0
         self.reasons: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         self.hops: list[tuple[float, str, str]] = []
+        self.served: dict[int, HomeCell] = {}
+        self.reset: set[int] = set()
+        self.broken: set[int] = set()
+        self.refused: set[int] = set()
+        self._spec, self._plans = spec, {plan.name: plan for plan in plans}
         self._calls: list[tuple[float, int, Callable[[float], None]]] = []
         self._made = 0
+        check_timeline(faults, tuple(self._plans))
+        self._rtt_s = _round_trips(tuple(self._plans), rtt_s)
+        self._slower_s: dict[frozenset[str], float] = dict.fromkeys(self._rtt_s, 0.0)
+        self._held: dict[frozenset[str], list[Callable[[], None]]] = {}
+        """Of each link that is cut, what waits for it."""
         owned = [np.flatnonzero(homes == number).tolist() for number in range(len(plans))]
         self.cells = [PeeredCell(self, plan, spec, own) for plan, own in zip(plans, owned, strict=True)]
-        self._by_name = {cell.name: cell for cell in self.cells}
-        names = [(one.name, other.name) for one in self.cells for other in self.cells if one is not other]
-        if isinstance(rtt_s, Mapping):
-            for pair in names:
-                if frozenset(pair) not in rtt_s:
-                    raise ValueError(f"rtt_s: {' and '.join(pair)} are missing; needed: each pair of cells")
-        self._rtt_s = {pair: rtt_s[frozenset(pair)] if isinstance(rtt_s, Mapping) else rtt_s for pair in names}
-        period_s = self.cells[0].peering.policy.digest_period_s
-        for number, cell in enumerate(self.cells):  # not all at the same moment
-            self._at(period_s * number / len(self.cells), partial(self._exchange, cell, period_s))
+        self._retired: list[PeeredCell] = []
+        self._lost: dict[str, PeeredCell] = {}
         self._until_s = float(workload.arrived_s[-1]) if len(workload) else 0.0
+        self._policy = self.cells[0].peering.policy
+        self._silence_s = SILENCE * self._policy.max_age_s
+        for number, cell in enumerate(self.cells):  # not all at the same moment
+            self._at(self._policy.digest_period_s * number / len(self.cells), partial(self._exchange, cell.name))
+        for fault in faults:
+            self._at(fault.at_s, partial(self._begin, fault))
+            if fault.until_s < math.inf:
+                self._at(fault.until_s, partial(self._end, fault))
+
+    @property
+    def arrived(self) -> bool:
+        """Whether nothing arrives any more."""
+        return self.now >= self._until_s + (self.failover_s or 0.0)
 
     def run(self) -> CellsOutcome:
         """Runs until everything that arrived has ended."""
-        cells, calls = self.cells, self._calls
+        calls = self._calls
         while True:
-            soonest = min(cells, key=PeeredCell.next_s)
-            cell_s, call_s = soonest.next_s(), calls[0][0] if calls else math.inf
-            self.now = min(cell_s, call_s)
-            if self.now == math.inf:
-                return self._outcome()
-            if call_s <= cell_s:
-                heapq.heappop(calls)[2](call_s)
-            else:
-                soonest.turn(cell_s)
+            cells = self.cells
+            due = [cell.next_s() for cell in cells]
+            while True:  # a turn of one cell changes no other
+                cell_s = min(due, default=math.inf)
+                call_s = calls[0][0] if calls else math.inf
+                if min(cell_s, call_s) == math.inf:
+                    return self._outcome()
+                self.now = min(cell_s, call_s)
+                if call_s <= cell_s:
+                    heapq.heappop(calls)[2](call_s)
+                    break
+                number = due.index(cell_s)
+                cells[number].turn(cell_s)
+                due[number] = cells[number].next_s()
 
+    # Links.
     def carry(self, sender: PeeredCell, target: str, call: Callable[[PeeredCell, float], None]) -> None:
-        """Something crosses a link."""
-        cell = self._by_name[target]
-        self._at(self.now + self._rtt_s[sender.name, target] / 2, lambda now: call(cell, now))
+        """A message of a hand-over crosses a link, between two cells as they are now: one that is lost meanwhile, or
+        starts again, does not get it."""
+        receiver, link = self._cell(target), frozenset((sender.name, target))
+        if receiver is None:
+            self._refused(sender, target)
+        elif link in self._held:
+            self._held[link].append(partial(self.carry, sender, target, call))
+        else:
+            self._at(self.now + self._delay_s(link), partial(self._arrive, sender, receiver, call))
+
+    def _arrive(
+        self, sender: PeeredCell, receiver: PeeredCell, call: Callable[[PeeredCell, float], None], now: float
+    ) -> None:
+        if receiver.alive:
+            call(receiver, now)
+        elif sender.alive:
+            self._refused(sender, receiver.name)
+
+    def _refused(self, sender: PeeredCell, target: str) -> None:
+        """The cell is lost: whoever sends there is told at once, or finds out by silence."""
+        gone = self._lost.get(target)
+        if gone is None or not gone.silent:
+            delay_s = 2 * self._delay_s(frozenset((sender.name, target)))
+            self._at(self.now + delay_s, lambda now: sender.peer_gone(target, now) if sender.alive else None)
+
+    def _cell(self, name: str) -> PeeredCell | None:
+        return next((cell for cell in self.cells if cell.name == name), None)
+
+    def _delay_s(self, link: frozenset[str]) -> float:
+        return (self._rtt_s[link] + self._slower_s[link]) / 2
 
     def _at(self, time_s: float, call: Callable[[float], None]) -> None:
         self._made += 1
         heapq.heappush(self._calls, (time_s, self._made, call))
 
-    def _exchange(self, cell: PeeredCell, period_s: float, now: float) -> None:
-        for name, question in cell.peering.ask(now).items():
-            if name in self._by_name:
-                self.carry(cell, name, partial(self._answer, cell, question))
-        if now < self._until_s + max(cell.peering.policy.quiet_s, period_s):
-            self._at(now + period_s, partial(self._exchange, cell, period_s))
+    # Digests.
+    def _exchange(self, name: str, now: float) -> None:
+        cell, policy = self._cell(name), self._policy
+        if cell is not None:
+            cell.sweep(now)
+            for peer, question in cell.peering.ask(now).items():
+                asked = self._cell(peer)
+                if asked is not None:
+                    self._digest(frozenset((name, peer)), partial(self._answer, cell, asked, question))
+        open_hops = cell is not None and len(cell.peering.hops)
+        if open_hops or now < self._until_s + max(policy.quiet_s, policy.digest_period_s):
+            self._at(now + policy.digest_period_s, partial(self._exchange, name))
 
-    def _answer(self, asker: PeeredCell, question: Question, cell: PeeredCell, now: float) -> None:
-        self.carry(cell, asker.name, partial(PeeredCell.heard, digest=cell.digest(question, now)))
+    def _digest(self, link: frozenset[str], call: Callable[[float], None]) -> None:
+        """A question or an answer: lost where the link is cut."""
+        if link not in self._held:
+            self._at(self.now + self._delay_s(link), call)
+
+    def _answer(self, asker: PeeredCell, cell: PeeredCell, question: Question, now: float) -> None:
+        if cell.alive:
+            digest = cell.digest(question, now)
+            heard = partial(asker.heard, digest=digest)
+            self._digest(frozenset((asker.name, cell.name)), lambda now: heard(now) if asker.alive else None)
+
+    # Faults.
+    def _begin(self, fault: Fault, now: float) -> None:
+        match fault.kind:
+            case FaultKind.REGION_LOSS:
+                self._lose(fault, now)
+            case FaultKind.PARTITION:
+                held = self._held[fault.cells] = []
+                self._at(now + self._silence_s, lambda then: self._part(fault.cells, held, then))
+            case FaultKind.SLOW_LINK:
+                self._slower_s[fault.cells] += fault.more_rtt_s
+            case FaultKind.BROWN_OUT | FaultKind.ZONE_LOSS:
+                cell = self._cell(fault.cell)
+                if cell is not None:
+                    cell.befall(fault, now)
+
+    def _end(self, fault: Fault, now: float) -> None:
+        match fault.kind:
+            case FaultKind.REGION_LOSS:
+                self._come_back(fault, now)
+            case FaultKind.PARTITION:
+                for again in self._held.pop(fault.cells, []):
+                    again()
+            case FaultKind.SLOW_LINK:
+                self._slower_s[fault.cells] -= fault.more_rtt_s
+            case FaultKind.BROWN_OUT:
+                cell = self._cell(fault.cell)
+                if cell is not None:
+                    cell.befall(replace(fault, speed=1.0), now)
+            case FaultKind.ZONE_LOSS:
+                pass
+
+    def _part(self, link: frozenset[str], held: list[Callable[[], None]], now: float) -> None:
+        """Both ends give up what has been silent for too long, unless the link is whole again."""
+        if self._held.get(link) is held:
+            held.clear()
+            for name in link:
+                cell, (other,) = self._cell(name), link - {name}
+                if cell is not None:
+                    cell.peer_gone(other, now)
+
+    def _lose(self, fault: Fault, now: float) -> None:
+        cell = self._cell(fault.cell)
+        if cell is None:
+            return
+        cell.silent = fault.silent
+        self.reset |= cell.lose(now)
+        self.cells.remove(cell)
+        self._retired.append(cell)
+        self._lost[cell.name] = cell
+        for peer in self.cells:
+            wait_s = self._silence_s if fault.silent else self._delay_s(frozenset((peer.name, cell.name)))
+            self._at(now + wait_s, lambda then, peer=peer: peer.peer_gone(cell.name, then) if peer.alive else None)  # type: ignore[misc]
+        for arrived_s, index in cell.to_come():
+            if arrived_s < fault.until_s:
+                self._at(arrived_s, partial(self._arrives_in_vain, cell.name, index))
+
+    def _arrives_in_vain(self, name: str, index: int, now: float) -> None:
+        """A request whose cell is lost goes to another one, or fails."""
+        near = sorted(self.cells, key=lambda cell: self._rtt_s[frozenset((name, cell.name))])
+        if self.failover_s is None or not near:
+            self.reset.add(index)
+        else:
+            self._at(now + self.failover_s, lambda then: self._fails_over(near, index, then))
+
+    def _fails_over(self, near: list[PeeredCell], index: int, now: float) -> None:
+        cell = next((one for one in near if one.alive), None)
+        if cell is None:
+            self.reset.add(index)
+        else:
+            cell.arrive(index, now)
+
+    def _come_back(self, fault: Fault, now: float) -> None:
+        lost = self._lost.pop(fault.cell, None)
+        if lost is not None:
+            to_come = [index for arrived_s, index in lost.to_come() if arrived_s >= now]
+            plan = self._plans[lost.name]
+            cell = PeeredCell(self, plan, self._spec, to_come, lost.peering.epoch + 1, now)
+            cell.start_again(lost, fault.warm, now)
+            names = list(self._plans)
+            self.cells = sorted([*self.cells, cell], key=lambda one: names.index(one.name))
 
     def _outcome(self) -> CellsOutcome:
-        count, homes = len(self.workload), self.homes
+        count, homes, names = len(self.workload), self.homes, list(self._plans)
+        numbers = {name: number for number, name in enumerate(names)}
         served = np.full(count, -1)
         ttft_s, finished_s = np.full(count, np.nan), np.full(count, np.nan)
-        numbers = {cell.name: number for number, cell in enumerate(self.cells)}
-        for index in range(count):
-            home = self.cells[homes[index]]
-            cell = self._by_name[home.served_by.get(index, home.name)]
-            back_s = 0.0 if cell is home else self._rtt_s[home.name, cell.name] / 2
-            first_s = cell.outcome.first_s[index]
+        for index, cell in self.served.items():
+            home, first_s = names[homes[index]], cell.outcome.first_s[index]
             if not math.isnan(first_s):
+                back_s = 0.0 if cell.name == home else self._rtt_s[frozenset((home, cell.name))] / 2
                 served[index] = numbers[cell.name]
                 ttft_s[index] = first_s + back_s - self.workload.arrived_s[index]
                 finished_s[index] = cell.outcome.finished_s[index] + back_s
+        everyone = [*self._retired, *self.cells]
+        spends = []
+        for name in names:
+            own = [cell for cell in everyone if cell.name == name]
+            lives = [life for cell in own for life in cell.lives(self.now)]
+            spends.append(CellSpend.of(lives, self._plans[name].price, [one for cell in own for one in cell.decisions]))
         hops = tuple((at_s, numbers[source], numbers[target]) for at_s, source, target in self.hops)
         return CellsOutcome(
-            tuple(numbers), homes, served, ttft_s, finished_s, hops, dict(self.reasons), dict(self.refusals)
+            tuple(names),
+            homes,
+            served,
+            ttft_s,
+            finished_s,
+            hops,
+            dict(self.reasons),
+            dict(self.refusals),
+            _marked(self.reset, count),
+            _marked(self.broken, count),
+            _marked(self.refused, count),
+            tuple(spends),
         )
+
+
+def _marked(indices: set[int], count: int) -> NDArray[np.bool_]:
+    column = np.zeros(count, dtype=np.bool_)
+    column[sorted(indices)] = True
+    return column
+
+
+def _round_trips(names: Sequence[str], rtt_s: float | Mapping[frozenset[str], float]) -> Mapping[frozenset[str], float]:
+    found: dict[frozenset[str], float] = {}
+    for one in names:
+        for other in names:
+            link = frozenset((one, other))
+            if one == other:
+                continue
+            if isinstance(rtt_s, Mapping):
+                if link not in rtt_s:
+                    raise ValueError(f"rtt_s: {one} and {other} are missing; needed: each pair of cells")
+                found[link] = rtt_s[link]
+            else:
+                found[link] = rtt_s
+    return found

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from cluster.spec import DEFAULT_GROUP
-from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import ItlHistogram
@@ -84,7 +84,7 @@ class SimulatedReplica:
     def life(self, now: float) -> Life:
         """Its life until now."""
         ready_s, ended_s = min(self.ready_s, now), min(self.ended_s, now)
-        return Life(self.started_s, ready_s, ended_s, self.drained_s, self.kind.group)
+        return Life(min(self.started_s, ended_s), ready_s, ended_s, self.drained_s, self.kind.group)
 
     @property
     def name(self) -> str:
@@ -147,6 +147,7 @@ class SimulatedFleet:
         self._scheduler = cell.scheduler
         self._first = kinds[0]
         self._starts_reported = starts_reported
+        self._speed = 1.0
 
     def sum_up(self, out: SimulationOutcome, now: float) -> None:
         """Writes into the outcome what the engines and lives of all replicas come to."""
@@ -191,10 +192,11 @@ class SimulatedFleet:
                 self._scheduler.replica_uncordoned(replica.name, now)
                 self._cell.step(now)
 
-    def start(self, kind: ReplicaKind, now: float, start_up_s: float) -> None:
-        """A replica starts, and is ready after so many seconds; where starts depend on nodes, only a 0 counts."""
-        engine = EngineModel(kind.limits, kind.cost)
-        replica = SimulatedReplica(len(self.replicas), kind, engine, now, math.inf)
+    def start(self, kind: ReplicaKind, now: float, start_up_s: float, wait_s: float = 0.0) -> None:
+        """A replica starts, and is ready after so many seconds; where starts depend on nodes, only a 0 counts. It waits
+        `wait_s` for its node first, and is not paid for meanwhile."""
+        engine = EngineModel(kind.limits, self._cost_of(kind))
+        replica = SimulatedReplica(len(self.replicas), kind, engine, now + wait_s, math.inf)
         self.replicas.append(replica)
         self.by_name[replica.name] = replica
         if kind.starts is not None:
@@ -202,6 +204,7 @@ class SimulatedFleet:
                 start_up_s = kind.starts.begin(replica.number, now)
             else:
                 kind.starts.there(replica.number)
+        start_up_s += wait_s
         if start_up_s <= 0:
             self._ready(replica, now)
         else:
@@ -249,7 +252,24 @@ class SimulatedFleet:
             self._scheduler.replica_up(replica.name, replica.kind.capacity, now)
             self._cell.step(now)
 
-    def _fail(self, replica: SimulatedReplica, now: float) -> None:
+    def run_at(self, speed: float, now: float) -> None:
+        """All replicas, those that start later too, run at that share of their usual speed, each from its next step
+        on."""
+        self._speed = speed
+        for replica in self.replicas:
+            if replica.ended_s == math.inf:
+                replica.engine.cost_from_now(self._cost_of(replica.kind), now)
+
+    def _cost_of(self, kind: ReplicaKind) -> CostModel:
+        return kind.cost if self._speed == 1.0 else slowed(kind.cost, 1.0 / self._speed)
+
+    def lose_zone(self, share: float, wait_s: float, now: float) -> None:
+        """That share of the replicas (rounded up, the oldest first) fails. Their successors wait so long for nodes."""
+        there = [replica for replica in self.replicas if replica.ended_s == math.inf]
+        for replica in there[: math.ceil(share * len(there))]:
+            self._fail(replica, now, wait_s)
+
+    def _fail(self, replica: SimulatedReplica, now: float, wait_s: float = 0.0) -> None:
         """Its requests are lost, and their clients get an error; Serve starts a successor."""
         replica.ended_s = now
         if replica.kind.starts is not None:
@@ -258,6 +278,6 @@ class SimulatedFleet:
         if replica.ready_s < math.inf:
             for lease in self._scheduler.replica_lost(replica.name, now):
                 self._cell.lost(lease, now)
-        if not replica.draining:
-            self.start(replica.kind, now, replica.kind.start_up_s)
+        if not replica.draining and wait_s < math.inf:
+            self.start(replica.kind, now, replica.kind.start_up_s, wait_s)
         self._cell.step(now)

@@ -6,7 +6,7 @@ come back.
 """
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,6 +55,10 @@ def _quantiles(values: deque[tuple[float, float]], levels: tuple[float, ...]) ->
     )
 
 
+def _no_peers(now: float) -> float:
+    return 0.0
+
+
 NO_FAULTS = ScalingFaults()
 
 
@@ -93,6 +97,8 @@ class ScalingLoop:
         overflow: dict[str, float] | None = None,
     ) -> None:
         self.decisions: list[ScalingDecision] = []
+        self.peers_spare: Callable[[float], float] = _no_peers
+        """The room that other cells would give this one at a time."""
         self.reasons: Counter[str] = Counter()
         self._scaling = scaling
         self._cell = cell
@@ -143,6 +149,7 @@ class ScalingLoop:
             forecast=forecast,
             forecast_failed=failed,
             next_start=None if starts is None else starts.next_start(),
+            peers_spare=self.peers_spare(now),
         )
         if forecaster is not None:
             forecaster.look(signals)

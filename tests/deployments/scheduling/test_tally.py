@@ -80,3 +80,14 @@ def test_only_want_of_capacity_breaks_a_promise(tally: Tally, cause: RejectCause
     for _ in range(2):
         tally.rejected(job(), cause)
     assert outcome(tally) == (0, 0 if cause in own else 2)
+
+
+def test_guests_are_the_demand_of_their_home_alone(tally: Tally) -> None:
+    guest = job()
+    guest.request = dataclasses.replace(guest.request, guest=True)
+    guest.groups = ("default",)
+    tally.arrived(guest)
+    tally.first_token(guest, 12.0)
+    tally.rejected(guest, RejectCause.LANE_FULL)
+    assert (tally.flows, tally.demands) == ({}, {})
+    assert tally.guests == FlowTally(1, 300.0, 140, 1, 1, 5.0)

@@ -10,8 +10,9 @@ from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.cells import CellsOutcome, CellsSimulator
-from planning.simulator.peered_cell import CellPlan
+from planning.simulator.cell_plan import CellPlan
+from planning.simulator.cells import CellsSimulator
+from planning.simulator.cells_outcome import CellsOutcome
 from planning.simulator.workload import Workload, plain_workload
 from tests.deployments.peering.setups import CELLS, make_spec
 

@@ -1,0 +1,272 @@
+"""A simulated cell as the home of requests: the events of `CellSimulator`, and beside them what the gateway asks of the
+production peering (`deployments/peering`) for its own clients and says to its peers. What crosses a link, and what
+befalls the cell, is in `peered_cell.py`."""
+
+import heapq
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from cluster.spec import ClusterSpec
+from deployments.peering import (
+    CellPeering,
+    Digest,
+    HopAct,
+    ModelDigest,
+    Offer,
+    Question,
+    Stay,
+    Wait,
+    model_digest,
+    remaining_s,
+)
+from deployments.scheduling import Request
+from planning.simulator.cell import CellSimulator
+from planning.simulator.cell_plan import CellPlan, settings_again
+from planning.simulator.outcome import CAUSES
+from planning.simulator.workload import Workload
+
+FIRST_ANSWER_TOKENS = 256
+"""What is expected of an answer whose length nobody bounds: only for the room that it takes at a peer."""
+
+
+class Kept(Protocol):
+    """What is kept of the requests of all cells."""
+
+    workload: Workload
+    reasons: Counter[str]
+    refusals: Counter[str]
+    hops: list[tuple[float, str, str]]
+    served: "dict[int, HomeCell]"
+    """Which cell placed a request last, as far as its home knows."""
+    broken: set[int]
+    refused: set[int]
+
+    @property
+    def arrived(self) -> bool:
+        """Whether nothing arrives any more."""
+        ...
+
+
+class HomeCell(CellSimulator, ABC):
+    """One of the cells, from its start to its loss, without what comes from peers. It is driven by `CellsSimulator`, by
+    `next_s` and `turn`. `own`: the requests that arrive here, from `began_s` on; no replica runs yet if that is not the
+    beginning."""
+
+    def __init__(
+        self,
+        cells: Kept,
+        plan: CellPlan,
+        spec: ClusterSpec,
+        own: Sequence[int],
+        epoch: int = 1,
+        began_s: float = 0.0,
+    ) -> None:
+        self.name = plan.name
+        self.peering = CellPeering(spec, plan.name, epoch)
+        self.alive, self.silent = True, False
+        self._kept = cells
+        self._model = spec.models[0].name
+        self._price = plan.price
+        self._began_s = began_s
+        self._open: set[int] = set()
+        """Own requests that have not ended, wherever they are."""
+        self._waiting: dict[int, Request] = {}
+        """Own requests that wait here."""
+        self._outside: dict[int, Request] = {}
+        """Own requests that may not be served here, and are offered to a peer."""
+        self._stated: tuple[float, ModelDigest] | None = None
+        arrived_s = cells.workload.arrived_s
+        self._own = [(float(arrived_s[index]), index) for index in own]
+        self._next_own = 0
+        settings = plan.settings if began_s == 0.0 else settings_again(plan.settings)
+        super().__init__(settings, plan.cost, cells.workload)
+        for loop in self.scalings.values():
+            loop.peers_spare = partial(self.peering.spare, self._model)
+
+    @abstractmethod
+    def send(self, offer: Offer, request: Request) -> None:
+        """An offer goes to a peer."""
+
+    @abstractmethod
+    def withdraw(self, index: int, peer: str) -> None:
+        """The peer is told to drop a request."""
+
+    # The clock.
+    def at(self, time_s: float, call: Callable[[float], None]) -> None:
+        super().at(max(time_s, self._began_s), call)
+
+    @property
+    def idle(self) -> bool:
+        return self._kept.arrived and self.scheduler.is_idle
+
+    def next_s(self) -> float:
+        """When something happens here next."""
+        boundaries, replicas = self._boundaries, self.replicas
+        while boundaries and replicas[boundaries[0][1]].engine.next_s != boundaries[0][0]:
+            heapq.heappop(boundaries)
+        boundary_s = boundaries[0][0] if boundaries else math.inf
+        call_s = self._calls[0][0] if self._calls else math.inf
+        return min(boundary_s, call_s, self._next_arrival_s(), self._wakeup_s)
+
+    def turn(self, now: float) -> None:
+        """What happens at `next_s`, in the order of `CellSimulator.run`."""
+        boundaries, calls = self._boundaries, self._calls
+        if boundaries and boundaries[0][0] == now:
+            self._advance(self.replicas[heapq.heappop(boundaries)[1]], now)
+        elif calls and calls[0][0] == now:
+            heapq.heappop(calls)[2](now)
+        elif self._next_arrival_s() == now:
+            self._next_own += 1
+            self.arrive(self._own[self._next_own - 1][1], now)
+        else:
+            self.step(now)
+
+    def _next_arrival_s(self) -> float:
+        return self._own[self._next_own][0] if self._next_own < len(self._own) else math.inf
+
+    def to_come(self) -> list[tuple[float, int]]:
+        """Own requests that have not arrived, with their times."""
+        return self._own[self._next_own :]
+
+    # Its own requests.
+    def arrive(self, index: int, now: float) -> None:
+        """An own request arrives, or one whose own cell is lost."""
+        request = self._request(index, now)
+        self._open.add(index)
+        if not self.peering.may_serve(self._model, request):
+            self._outside[index] = request
+            self._offer_or_reject(index, now)
+            return
+        self._waiting[index] = request
+        self._arrive(index, now)
+        if self.outcome.cause[index] >= 0:
+            self._over_at_home(index)
+        if index in self._waiting:
+            own = self._own_digest(now)
+            decision = self.peering.decide(self._wait(index, own, now), own, now)
+            if isinstance(decision, Stay):
+                self._kept.reasons[decision.reason] += 1
+            else:
+                self._send(decision)
+
+    def _offer_or_reject(self, index: int, now: float) -> None:
+        """A request that may not be served here, and is not offered to anybody."""
+        own, request = self._own_digest(now), self._outside[index]
+        wait = Wait(request, self._model, self._lane_of(request), None, request.max_tokens or FIRST_ANSWER_TOKENS)
+        decision = self.peering.decide(wait, own, now)
+        if isinstance(decision, Stay):
+            self._kept.reasons[decision.reason] += 1
+            self._kept.refused.add(index)
+            self._over_at_home(index)
+        else:
+            self._send(decision)
+
+    def _submit_again(self, index: int, now: float) -> None:
+        """A request that was with a peer waits here again, by its old times."""
+        request = self._request(index, float(self.outcome.arrived_s[index]))
+        if not self.peering.may_serve(self._model, request):
+            self._kept.refused.add(index)  # it has had its one hop
+            self._over_at_home(index)
+            return
+        self._waiting[index] = request
+        admission = self.scheduler.submit(request, now)
+        self.outcome.lane[index] = self._lanes[admission.lane]
+        if admission.cause is None:
+            self.outcome.eta_p95_s[index] = math.nan
+            self.step(now)
+        else:
+            self.outcome.cause[index] = CAUSES.index(admission.cause)
+            self._over_at_home(index)
+
+    def _send(self, offer: Offer) -> None:
+        index = int(offer.hop.request_id)
+        self._kept.reasons[offer.decision.reason] += 1
+        self.send(offer, self._waiting[index] if index in self._waiting else self._outside[index])
+
+    def _over_at_home(self, index: int) -> None:
+        """An own request has ended, or is rejected."""
+        self._waiting.pop(index, None)
+        self._outside.pop(index, None)
+        self._open.discard(index)
+        self.peering.over(str(index))
+
+    def step(self, now: float) -> None:
+        step = self.scheduler.step(now)
+        for gone in step.expired:
+            self._gave_up(int(gone.request_id), now)
+        for refused in step.turned_away:
+            index = int(refused.request.request_id)
+            if refused.admission.cause is not None:
+                self.outcome.cause[index] = CAUSES.index(refused.admission.cause)
+            self._gave_up(index, now)
+        for placement in step.placements:
+            self._place(placement, now)
+        wakeup = self.scheduler.next_wakeup()
+        self._wakeup_s = math.inf if wakeup is None else max(wakeup, math.nextafter(now, math.inf))
+
+    def _gave_up(self, index: int, now: float) -> None:
+        """A request's wait is over, and it was not placed."""
+        if self.outcome.cause[index] < 0:
+            self.outcome.expired_s[index] = now
+        self._left(index, now)
+        self._over_at_home(index)
+
+    def _left(self, index: int, now: float) -> None:
+        """An own request waits no more: a peer that was asked meanwhile is to drop it."""
+        if self._waiting.pop(index, None) is None:
+            return
+        hop = self.peering.hops.get(str(index))
+        if self.peering.left_home(str(index)) is HopAct.CANCEL_THERE and hop is not None:
+            self.withdraw(index, hop.peer)
+
+    # Digests.
+    def digest(self, question: Question, now: float) -> Digest:
+        """As the answer to a peer's question."""
+        return self.peering.answer(question, (self._own_digest(now),))
+
+    def heard(self, now: float, digest: Digest) -> None:
+        """A peer's digest came: what waits is decided on again."""
+        if self.peering.heard(digest, now) is None and self._waiting:
+            own = self._own_digest(now)
+            waits = (self._wait(index, own, now) for index in self._waiting)
+            for offer in self.peering.reconsider(waits, own, now):
+                self._send(offer)
+
+    def _own_digest(self, now: float) -> ModelDigest:
+        if self._stated is None or self._stated[0] != now:
+            pressed = self.peering.hands_over(self._model, now)
+            price = None if self._price is None else self._price.usd_per_mtok(now)
+            self._stated = now, model_digest(self._model, self.scheduler.snapshot(now), price, pressed)
+        return self._stated[1]
+
+    def _wait(self, index: int, own: ModelDigest, now: float) -> Wait:
+        lane = self._settings.policy.lanes[int(self.outcome.lane[index])].name
+        stated, p95_s = own.lane(lane), float(self.outcome.eta_p95_s[index])
+        lane_s = None if stated is None else stated.p95_s
+        request = self._waiting[index]
+        if lane_s is not None and not math.isnan(p95_s):
+            lane_s = remaining_s(p95_s, now - request.arrived_s, lane_s)
+        return Wait(request, self._model, lane, lane_s, request.max_tokens or FIRST_ANSWER_TOKENS)
+
+    def _request(self, index: int, now: float) -> Request:
+        work, traffic_class = self._workload, self._workload.traffic_class[index]
+        return Request(
+            str(index),
+            self._prompts[index],
+            self._maxima[index] or None,
+            now,
+            now + self._ttft_slos_s[index],
+            now + self._settings.patience_s.get(traffic_class, self._settings.queue_wait_s),
+            traffic_class=traffic_class,
+            tenant=work.tenant[index],
+            prefix=work.prefix[index],
+            chunk_tokens=work.chunk_tokens,
+        )
+
+    def _lane_of(self, request: Request) -> str:
+        policy = self._settings.policy
+        return policy.lanes[policy.lane_of(request.prompt_tokens + (request.max_tokens or FIRST_ANSWER_TOKENS))].name
