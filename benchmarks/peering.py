@@ -1,0 +1,203 @@
+"""What cells give each other, in the simulator: `python -m benchmarks.peering --traces FOLDER`.
+
+Three cells of two simulated H100 replicas (`infra/specs/simulated-h100.yaml`), round trips of 40 and 80 ms, the default
+settings of peering. One cell gets 1.5 times its capacity and its peers half of theirs, once with hand-over and once
+with links that are cut; then all three get 1.5 times their capacity. Each run takes another window of the trace, and
+each cell another third of it: real lengths, and real arrivals stretched to the rate. Figures: TTFT p99 and attainment
+of the overloaded cell's clients, p99 of the peers' clients as a ratio, requests handed over, and hand-overs between two
+cells in both directions within ten seconds. Time is virtual, so that a busy machine changes nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from autoscaling.from_spec import cost_of, setup_of
+from benchmarks.harness import JsonFile, Traces, console, plain_table, run_facts, write_json
+from benchmarks.lanes.mix import CHAT
+from cluster.files import shipped
+from cluster.spec import ClusterSpec, load_spec
+from deployments.engine.simulated.costs import read_costs
+from deployments.scheduling.policy import binding_of, policy_of
+from planning.simulator.cell import CellSettings
+from planning.simulator.cell_plan import CellPlan
+from planning.simulator.cells import CellsSimulator
+from planning.simulator.cells_outcome import CellsOutcome
+from planning.simulator.workload import Workload, plain_workload
+from planning.workload.trace import Trace
+from planning.workload.traces import read_trace
+
+REGIONS = ("eu", "us", "ap")
+RTT_S = {frozenset(("eu", "us")): 0.04, frozenset(("eu", "ap")): 0.08, frozenset(("us", "ap")): 0.08}
+OVERLOAD, HALF = 1.5, 0.5
+NEVER = {"margin_s": 3_600.0}
+"""No request waits for so long that it would be handed over."""
+
+
+def three_regions(
+    spec: ClusterSpec, hand_over: Mapping[str, float], classes: Sequence[Mapping[str, Any]]
+) -> ClusterSpec:
+    """The spec's model in three regions that help each other."""
+    content = spec.model_dump(mode="json")
+    (region,) = content["regions"]
+    content["regions"] = [{**region, "name": name, "endpoint": f"https://{name}.example.org"} for name in REGIONS]
+    content["peering"] = {"secret": {"kind": "file"}, "hand_over": dict(hand_over)}
+    content["classes"] = list(classes)
+    return ClusterSpec.model_validate(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Three equal cells."""
+
+    spec: ClusterSpec
+    trace: Trace
+    replicas: int
+    slo_s: float
+
+    def plans(self, spec: ClusterSpec) -> list[CellPlan]:
+        (model,) = spec.models
+        file = read_costs(model)
+        found = []
+        for name in REGIONS:
+            region = spec.region(name)
+            limits = setup_of(spec, model, region, file).replica_profile.limits
+            settings = CellSettings(
+                self.replicas,
+                limits,
+                policy_of(spec, model, region),
+                binding_of(spec),
+                model.settings.max_model_len,
+                spec.gateway.timeouts.queue_wait_s,
+            )
+            found.append(CellPlan(name, settings, cost_of(model, file)))
+        return found
+
+    def traffic(self, rates: Sequence[float], window: int, duration_s: float) -> tuple[Workload, NDArray[np.int64]]:
+        """Each cell's part of the trace, from another place in each window, at its rate."""
+        parts, third = [], len(self.trace) // len(rates)
+        for number, rate in enumerate(rates):
+            count = round(rate * duration_s)
+            first = number * third + (window * 7_919) % max(1, third - count)
+            arrived_s = self.trace.arrived_s[first : first + count + 1]
+            times = (arrived_s[:-1] - arrived_s[0]) * (duration_s / (arrived_s[-1] - arrived_s[0]))
+            own = slice(first, first + len(times))
+            parts.append((times, self.trace.prompt_tokens[own], self.trace.output_tokens[own]))
+        times, prompt, output = (np.concatenate([part[column] for part in parts]) for column in range(3))
+        homes = np.repeat(np.arange(len(rates)), [len(part[0]) for part in parts])
+        order = np.argsort(times, kind="stable")
+        work = plain_workload(times[order], prompt[order], np.maximum(1, output[order]), self.slo_s, bounded=False)
+        return work, homes[order]
+
+    def run(self, rates: Sequence[float], window: int, duration_s: float, helps: bool) -> tuple[CellsOutcome, Workload]:
+        spec = self.spec
+        if not helps:
+            spec = three_regions(_alone(spec), NEVER, [_class(self.slo_s)])
+        work, homes = self.traffic(rates, window, duration_s)
+        return CellsSimulator(spec, self.plans(spec), work, homes, RTT_S).run(), work
+
+
+def _alone(spec: ClusterSpec) -> ClusterSpec:
+    return spec.model_copy(update={"regions": spec.regions[:1], "peering": None})
+
+
+def _class(slo_s: float) -> dict[str, Any]:
+    return {"name": "interactive", "ttft_ms": 1e3 * slo_s}
+
+
+def _p99(values: NDArray[np.float64]) -> float:
+    return float(np.percentile(values, 99)) if len(values) else float("nan")
+
+
+def one_overloaded(bench: Bench, capacity: float, window: int, duration_s: float) -> dict[str, Any]:
+    """One window with and without hand-over."""
+    rates = [OVERLOAD * capacity, HALF * capacity, HALF * capacity]
+    (alone, work), (helped, _) = (bench.run(rates, window, duration_s, helps) for helps in (False, True))
+    p99 = {cell: (_p99(alone.ttft_of(cell)), _p99(helped.ttft_of(cell))) for cell in REGIONS}
+    home, *peers = REGIONS
+    slo_s = work.ttft_slo_s
+    return {
+        "capacity": capacity,
+        "window": window,
+        "attained": [alone.attainment(home, slo_s), helped.attainment(home, slo_s)],
+        "home_p99_s": p99[home],
+        "peers_p99_s": [p99[cell] for cell in peers],
+        "peers_ratio": [p99[cell][1] / p99[cell][0] for cell in peers],
+        "moved": len(helped.hops) / len(work),
+        "served_twice": int(len(helped.hops) - (helped.served != helped.home).sum()),
+        "returned": helped.returned(),
+        "refusals": dict(helped.refusals),
+    }
+
+
+def all_overloaded(bench: Bench, capacity: float, window: int, duration_s: float) -> dict[str, Any]:
+    """One window with all cells over their capacity."""
+    out, work = bench.run([OVERLOAD * capacity] * 3, window, duration_s, True)
+    return {
+        "capacity": capacity,
+        "window": window,
+        "moved": len(out.hops) / len(work),
+        "returned": out.returned(),
+        "hops": len(out.hops),
+    }
+
+
+def main(
+    traces: Traces,
+    capacities: Annotated[str, typer.Option(help="Readings of a cell's capacity, in requests a second.")] = "27,33",
+    windows: Annotated[int, typer.Option(min=1, help="Windows of the trace.")] = 5,
+    seconds: Annotated[float, typer.Option(min=10, help="Seconds of each run.")] = 120.0,
+    replicas: Annotated[int, typer.Option(min=1, help="Replicas of each cell.")] = 2,
+    slo_ms: Annotated[float, typer.Option(min=1, help="The TTFT that counts as in time.")] = 500.0,
+    hand_over: Annotated[str, typer.Option(help="Other settings of peering.hand_over: name=value,...")] = "",
+    overloaded: Annotated[bool, typer.Option(help="Also with all three cells overloaded.")] = True,
+    json_file: JsonFile = None,
+) -> None:
+    """Compare three cells with and without hand-over."""
+    base = load_spec(shipped("specs/simulated-h100.yaml"))
+    settings = {name: float(value) for name, value in (pair.split("=") for pair in hand_over.split(",") if pair)}
+    spec = three_regions(base, settings, [_class(slo_ms / 1e3)])
+    bench = Bench(spec, read_trace(traces / CHAT), replicas, slo_ms / 1e3)
+    helped: list[dict[str, Any]] = []
+    full: list[dict[str, Any]] = []
+    for capacity in map(float, capacities.split(",")):
+        for window in range(windows):
+            helped.append(one_overloaded(bench, capacity, window, seconds))
+            if overloaded:
+                full.append(all_overloaded(bench, capacity, window, seconds))
+        _show(capacity, [one for one in helped if one["capacity"] == capacity], full)
+    write_json({"schema": 1, **run_facts(), "seconds": seconds, "one": helped, "all": full}, json_file)
+
+
+def _show(capacity: float, runs: Sequence[Mapping[str, Any]], full: Sequence[Mapping[str, Any]]) -> None:
+    table = plain_table(f"one cell at 1.5 x {capacity:g}/s, peers at half: {len(runs)} windows", "", "without", "with")
+    for name, key, unit in (("in time", "attained", "{:.1%}"), ("its p99 s", "home_p99_s", "{:.2f}")):
+        sides = [sorted(one[key][side] for one in runs) for side in (0, 1)]
+        table.add_row(name, *(f"{unit.format(side[0])} to {unit.format(side[-1])}" for side in sides))
+    peers = [[pair[side] for one in runs for pair in one["peers_p99_s"]] for side in (0, 1)]
+    table.add_row("peers' p99 s", *(f"{min(side):.3f} to {max(side):.3f}" for side in peers))
+    console.print(table)
+    ratios = [ratio for one in runs for ratio in one["peers_ratio"]]
+    home = [one["home_p99_s"][1] / one["home_p99_s"][0] for one in runs]
+    console.print(
+        f"p99 with / without: overloaded cell median {np.median(home):.3f}; peers median {np.median(ratios):.3f}, "
+        f"{min(ratios):.2f} to {max(ratios):.2f}; handed over {100 * min(one['moved'] for one in runs):.1f} to "
+        f"{100 * max(one['moved'] for one in runs):.1f} %; in both directions {sum(one['returned'] for one in runs)}",
+        highlight=False,
+    )
+    own = [one for one in full if one["capacity"] == capacity]
+    if own:
+        shares = [100 * one["moved"] for one in own]
+        console.print(
+            f"all three at 1.5 x {capacity:g}/s: {np.mean(shares):.2f} % handed over ({max(shares):.2f} % at most), "
+            f"in both directions {sum(one['returned'] for one in own)} of {sum(one['hops'] for one in own)}",
+            highlight=False,
+        )
+
+
+if __name__ == "__main__":
+    typer.run(main)
