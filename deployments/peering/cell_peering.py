@@ -68,16 +68,10 @@ class CellPeering:
     regions."""
 
     def __init__(self, spec: ClusterSpec, cell: str, epoch: int) -> None:
-        if spec.peering is None:
-            raise ValueError("peering: missing; needed: a spec with that section")
-        spec.region(cell)
         self.cell, self.epoch = cell, epoch
-        self.policy: PeeringPolicy = policy_of(spec.peering)
-        self.rules = Rules(spec)
-        self.peers = KnownPeers(cell, epoch, self.rules.cells, self.policy)
         self.hops = Hops()
-        self._reception = Reception(spec, cell, self.rules.marks, self.policy)
-        self._classes = {one.name: one for one in spec.classes}
+        self.configure(spec)
+        self.peers = KnownPeers(cell, epoch, self.rules.cells, self.policy)
         self.offers: Counter[tuple[str, str, HandOverReason]] = Counter()
         """By model, peer and reason."""
         self._pressed_s: dict[str, float] = {}
@@ -85,6 +79,17 @@ class CellPeering:
         self._sequence = 0
         self._model_of: dict[str, str] = {}
         self._guests: set[str] = set()
+
+    def configure(self, spec: ClusterSpec) -> None:
+        """Takes over what can change of a spec while the cell runs: classes, tenants, residency. Regions and `peering`
+        stay as they were. Hops under way go on."""
+        if spec.peering is None:
+            raise ValueError("peering: missing; needed: a spec with that section")
+        spec.region(self.cell)
+        self.policy: PeeringPolicy = policy_of(spec.peering)
+        self.rules = Rules(spec)
+        self._reception = Reception(spec, self.cell, self.rules.marks, self.policy)
+        self._classes = {one.name: one for one in spec.classes}
 
     # Digests.
     def ask(self, now: float) -> Mapping[str, Question]:
@@ -169,7 +174,7 @@ class CellPeering:
             self.rules.marks_of(*names),
             traffic_class is not None and traffic_class.prefers == "price",
             wait.cached_tokens,
-            1 if self.hops.spent(request.request_id) else 0,
+            max(request.hops, int(self.hops.spent(request.request_id))),
             self.hops.tried(request.request_id),
         )
 
@@ -255,10 +260,10 @@ class CellPeering:
         self._guests.discard(request_id)
         self._model_of.pop(request_id, None)
 
-    def sweep(self, now: float) -> tuple[Overdue, ...]:
-        """Gives up offers without an answer, and what a peer has not begun to answer that is unresponsive for too
-        long."""
-        overdue = []
+    def overdue(self, now: float) -> tuple[tuple[str, HandedOver], ...]:
+        """Offers without an answer, and what a peer has not begun to answer that is unresponsive for too long, by
+        request id. Nothing more goes to those peers before they have answered a question again."""
+        found = []
         for request_id, hop in self.hops.open():
             peer = self.peers.by_cell[hop.peer]
             if hop.state is HopState.OFFERED:
@@ -266,9 +271,17 @@ class CellPeering:
             else:
                 late = hop.state is HopState.THERE and now - peer.asked_s > _LOST_AGES * self.policy.max_age_s
             if late:
-                self.peers.unreachable(hop.peer)
-                overdue.append(Overdue(request_id, hop.peer, hop.number, self.broke(request_id, hop.number)))
-        return tuple(overdue)
+                found.append((request_id, hop))
+        for _, hop in found:
+            self.peers.unreachable(hop.peer)
+        return tuple(found)
+
+    def sweep(self, now: float) -> tuple[Overdue, ...]:
+        """Gives up what is overdue."""
+        return tuple(
+            Overdue(request_id, hop.peer, hop.number, self.broke(request_id, hop.number))
+            for request_id, hop in self.overdue(now)
+        )
 
     # As the peer that gets requests.
     def take(self, hop: HopFacts, here: Here, now: float) -> HopRefusal | None:

@@ -51,10 +51,11 @@ class HopFacts:
         return replace(
             request,
             request_id=self.guest_id,
+            guest_of=self.home,
+            hops=self.hops,
             arrived_s=now - self.waited_s,
             deadline_s=now + self.slack_s,
             expires_s=now + self.patience_s,
-            guest=True,
         )
 
 

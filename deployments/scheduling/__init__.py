@@ -6,7 +6,7 @@ from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, Re
 from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion, Usage
 from deployments.scheduling.scheduler import Scheduler
-from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot
+from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot, WaitingRequest
 
 __all__ = [
     "Admission",
@@ -33,4 +33,5 @@ __all__ = [
     "TurnedAway",
     "Usage",
     "WaitReason",
+    "WaitingRequest",
 ]

@@ -64,10 +64,10 @@ def jittered_s(request_id: str, wait_s: float) -> float:
 
 
 def duplicate_id(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
-    """A request with that id waits or runs. Of one that an earlier owner admitted a lease may stand: it waits for the
-    next."""
-    request_id = job.request.request_id
-    waits = request_id in facts.lanes.jobs or request_id in facts.lanes.aside
+    """A request with that id waits, runs, or is with a peer cell. Of one that an earlier owner admitted a lease may
+    stand: it waits for the next."""
+    request_id, lanes = job.request.request_id, facts.lanes
+    waits = request_id in lanes.jobs or request_id in lanes.aside or request_id in lanes.away
     return Rejection(RejectCause.DUPLICATE_ID) if waits or (not admitted and facts.placing.runs(request_id)) else None
 
 

@@ -14,7 +14,7 @@ from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion, Usage
-from deployments.scheduling.snapshot import Snapshot
+from deployments.scheduling.snapshot import Snapshot, WaitingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,19 @@ class Step:
     suspicions: tuple[Suspicion, ...] = ()
 
 
+class WaitingRequests(Protocol):
+    """What waits, for whoever may serve it instead. Suspects are left out: nobody else is to serve them."""
+
+    def of(self, request_id: str, now: float) -> WaitingRequest | None:
+        """The request, if it waits in a lane."""
+
+    def all(self, now: float) -> tuple[WaitingRequest, ...]:
+        """Those in the lanes."""
+
+    def expected(self, request: Request, now: float) -> WaitingRequest:
+        """The request as it would wait if it were submitted now."""
+
+
 class SchedulerContract(Protocol):
     """Of one model in one cell. After each call that changes something `step` is due: it alone places."""
 
@@ -85,8 +98,17 @@ class SchedulerContract(Protocol):
         cap rejects it now."""
 
     def cancel(self, request_id: str, now: float) -> bool:
-        """Takes a waiting request out of its lane. False when it does not wait (never did, was placed, or was given
-        up)."""
+        """Takes a waiting request out of its lane, or ends one that was withdrawn. False for any other."""
+
+    def withdraw(self, request_id: str, now: float) -> bool:
+        """Takes a waiting request out of its lane: a peer cell serves it. It is not given up, and goes on counting
+        against its tenant's limits, until `cancel` or `put_back`. False when it does not wait."""
+
+    def put_back(self, request_id: str, now: float) -> bool:
+        """A withdrawn request waits again, at its lane's head. False when it was not withdrawn."""
+
+    def first_token_away(self, request_id: str, now: float) -> None:
+        """The client of a withdrawn request has its first token."""
 
     def step(self, now: float) -> Step:
         """Decides: gives up waits, promotes, places. Each decision is handed over once."""
@@ -138,6 +160,10 @@ class SchedulerContract(Protocol):
         """What an earlier owner knew of a query of death."""
 
     # What a shell may read. Reading changes nothing.
+    @property
+    def waiting(self) -> WaitingRequests:
+        """What waits, and how long still."""
+
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         """The state at this moment; without `etas` in a quarter of the time."""
 

@@ -127,6 +127,21 @@ class Forecasts:
         reported = eta.predict(self.outlooks.of_lane(lane, eta.slack_s, 0.0, now))
         return reported.p50_s, reported.p95_s
 
+    def fresh_s(self, job: Job, now: float) -> float | None:
+        """The wait (95th percentile) that a request like the last one would get now in the job's lane; None: not
+        known."""
+        shown = self.shown(self._lanes.home_of(job), now)
+        return None if shown is None else shown[1]
+
+    def remaining_s(self, job: Job, now: float, fresh_s: float | None = None) -> float | None:
+        """What a job that waits still has to wait (95th percentile), of what it was expected to. Where that is used up,
+        nothing more is known of it than that it comes before whoever arrives now, who would wait for `fresh_s`."""
+        if job.wait_estimate is not None and not job.attempt:
+            left_s = job.wait_estimate.p95_s - (now - job.request.arrived_s)
+            if left_s > 0:
+                return left_s
+        return self.fresh_s(job, now) if fresh_s is None else fresh_s
+
     def gave_up(self, job: Job, now: float) -> None:
         """A job leaves its lane unplaced."""
         self.outlooks.promotions_of(job.groups).left(job)

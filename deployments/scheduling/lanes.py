@@ -42,7 +42,7 @@ _PROMOTED = -1
 
 class Lanes:
     """All lanes, the promoted one last. `jobs` holds what waits in them, by request id, `aside` what waits to be let in
-    (`suspects.py`).
+    (`suspects.py`), `away` what a peer cell serves (`waiting.py`).
 
     `lanes` has one for each lane of the policy; of a model with groups one for each of them and each set of groups that
     its jobs fit (`Lane`), and as many of the promoted.
@@ -51,6 +51,7 @@ class Lanes:
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.jobs: dict[str, Job] = {}
         self.aside: dict[str, Job] = {}
+        self.away: dict[str, Job] = {}
         self.largest_cost = 1.0
         self._clock = FairClock()
         self._sequence = 0

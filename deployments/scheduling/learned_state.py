@@ -215,6 +215,13 @@ class LearnedState:
         if policy.contexts:
             job.context_tokens = needed_context(request, p90, max(policy.contexts.values()))
 
+    def book_as(self, job: Job, reported: Lease, policy: SchedulingPolicy) -> None:
+        """An adopted job is booked as its first owner booked it."""
+        job.attempt = reported.attempt - reported.request.attempts
+        job.prefill_tokens, job.kv_tokens = reported.prefill_tokens, reported.kv_tokens
+        job.output_tokens = reported.output_tokens
+        job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * reported.sequences
+
     def settle(self, lease: Lease, usage: Usage, policy: SchedulingPolicy) -> None:
         """Learns from the engine's account of a finished request."""
         request = lease.request

@@ -197,7 +197,7 @@ class TenantLimits:
 
     A limit of its own is answered 429, with the time to wait. A minute's worth may go at once and flows back evenly. A
     request that is larger than the whole bucket passes when the bucket is full, and leaves it in debt. Tokens are taken
-    as they are booked and settled by the engine's count.
+    as they are booked and settled by the engine's count. A guest of a peer cell counts there alone.
     """
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class TenantLimits:
     def reject(self, job: Job, now: float) -> tuple[RejectCause, float] | None:
         """The limit that the job would break, and after how many seconds it would not."""
         policy, use = self._policies.get(job.request.tenant), self._uses.get(job.request.tenant)
-        if policy is None or use is None:
+        if policy is None or use is None or job.request.guest_of:
             return None
         if policy.max_concurrency is not None and use.at_once >= policy.max_concurrency:
             return RejectCause.TENANT_CONCURRENCY, AT_ONCE_RETRY_S
@@ -229,7 +229,7 @@ class TenantLimits:
     def begin(self, job: Job) -> None:
         """The job was admitted."""
         use = self._uses.get(job.request.tenant)
-        if use is None:
+        if use is None or job.request.guest_of:
             return
         job.limited = True
         use.at_once += 1
@@ -242,7 +242,7 @@ class TenantLimits:
         """The job was admitted by another owner, and runs: it counts among those at once; what it took of the minute is
         not known any more."""
         use = self._uses.get(job.request.tenant)
-        if use is not None:
+        if use is not None and not job.request.guest_of:
             job.limited = True
             use.at_once += 1
 

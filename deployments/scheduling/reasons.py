@@ -29,6 +29,8 @@ class RejectCause(StrEnum):
     """No group that serves the model has a context that it fits."""
     QUERY_OF_DEATH = "query_of_death"
     """Two replicas died while it ran, or one with the same body (`suspects.py`)."""
+    RESIDENCY = "residency"
+    """Its cell may not serve it, and no cell that may takes it now (`deployments/peering`)."""
 
 
 class Ending(StrEnum):

@@ -158,6 +158,9 @@ def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -
         case (
             (
                 "cancel"
+                | "withdraw"
+                | "put_back"
+                | "first_token_away"
                 | "replica_unresponsive"
                 | "replica_draining"
                 | "replica_cordoned"

@@ -22,7 +22,8 @@ class Request:
     monotonic clock. `prefix` holds chained hashes of the prompt's first chunks of `chunk_tokens` tokens each.
     `attempts`: how often it was placed before, under an owner that is gone. `digest`: of its body, keyed
     (`suspects.py`). `max_prompt_tokens`: the prompt hardly has more, where `prompt_tokens` is an estimate (0: it is
-    exact). `guest`: it arrived in another cell, whose demand it is (`deployments/peering`).
+    exact). `guest_of`: the cell that handed it over to this one (empty: it arrived here), where it counts as demand and
+    against its tenant's limits. `hops`: how many cells it has left; after one it is handed over no more.
     """
 
     request_id: str
@@ -39,7 +40,13 @@ class Request:
     attempts: int = 0
     digest: str = ""
     max_prompt_tokens: int = 0
-    guest: bool = False
+    guest_of: str = ""
+    hops: int = 0
+
+    @property
+    def guest(self) -> bool:
+        """Whether it arrived in another cell, whose demand it is."""
+        return bool(self.guest_of)
 
     @property
     def key(self) -> str:

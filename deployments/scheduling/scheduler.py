@@ -31,6 +31,7 @@ from deployments.scheduling.request import Job, Lease, Request, Suspicion, Usage
 from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.suspects import Quarantine, Suspects
 from deployments.scheduling.tally import Tally, take_snapshot
+from deployments.scheduling.waiting import WaitingView, Withdrawals
 
 
 class Scheduler:
@@ -65,6 +66,8 @@ class Scheduler:
         facts = Facts(self.lanes, self.limits, self.placing, self.group_rates, self.starting, self.suspects)
         self.admission = AdmissionControl(facts, self.forecasts, self.tally)
         self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts)
+        self.withdrawals = Withdrawals(self.lanes, self.forecasts, self.limits, self.tally)
+        self.waiting = WaitingView(self.lanes, self.forecasts, self.placing, self.learned_state, self.suspects)
         self.leases = self.placing.leases
         self._outliers = Outliers(self.fleet)
 
@@ -102,15 +105,8 @@ class Scheduler:
         replica = self.fleet.by_id.get(reported.replica_id)
         if replica is None:
             return None
-        policy = self.lanes.policy
         job = Job(reported.request, self.lanes.next_sequence())
-        job.attempt = reported.attempt - reported.request.attempts
-        job.prefill_tokens, job.kv_tokens, job.output_tokens = (
-            reported.prefill_tokens,
-            reported.kv_tokens,
-            reported.output_tokens,
-        )
-        job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * reported.sequences
+        self.learned_state.book_as(job, reported, self.lanes.policy)
         self.lanes.find_home(job)  # `reported.home` is an index into the lanes of its owner
         self.limits.adopt(job)
         self.tally.adopted += 1
@@ -124,13 +120,25 @@ class Scheduler:
     def cancel(self, request_id: str, now: float) -> bool:
         job = self.lanes.jobs.get(request_id) or self.lanes.aside.get(request_id)
         if job is None:
-            return False
+            return self.withdrawals.end(request_id, now)
         self.forecasts.gave_up(job, now)
         self.tally.gave_up(job, now)
         if self.lanes.aside.pop(request_id, None) is None:
             self.lanes.leave(job)
         self.limits.end(job)
         return True
+
+    def withdraw(self, request_id: str, now: float) -> bool:
+        return self.withdrawals.take(request_id)
+
+    def put_back(self, request_id: str, now: float) -> bool:
+        job = self.withdrawals.take_back(request_id)
+        if job is not None and not self.quarantine.takes(job, now):
+            self.lanes.enter_again(job, first=True)
+        return job is not None
+
+    def first_token_away(self, request_id: str, now: float) -> None:
+        self.withdrawals.first_token(request_id, now)
 
     def first_token(self, lease: Lease, now: float) -> None:
         if lease.lease_id in self.leases:
@@ -162,7 +170,7 @@ class Scheduler:
             self.tally.ended_unanswered(job, ending, now)
         replica.unbind(lease)
         self.fleet.touch(replica)
-        self.tally.endings[ending.value] += 1
+        self.tally.ended(job, ending)
         if ending is Ending.REFUSED:
             self.starting.doubt = True
             if not self.quarantine.takes(job, now):
@@ -173,8 +181,6 @@ class Scheduler:
             self.outage.sign(replica.capacity.group, now)
             self.suspects.clear(lease.request.key)
             self.rate.finished.add(job.cost, now)
-            self.tally.finished += 1
-            self.tally.finished_work += job.cost
         if not self.leases:
             self.rate.finished.run(False, now)
         if job.groups is not None:
@@ -194,8 +200,8 @@ class Scheduler:
             self.tally.output_tokens += usage.output_tokens
             if replica is not None and self.lanes.policy.contexts:
                 self.group_rates.reported(replica.capacity.group, usage.output_tokens)
-            booked = (lease.request.prompt_tokens + lease.output_tokens) * lease.sequences
-            self.limits.settle(lease.request.tenant, booked, usage.prompt_tokens + usage.output_tokens)
+            if not lease.request.guest_of:
+                self.limits.settle(lease.request.tenant, lease.tokens, usage.prompt_tokens + usage.output_tokens)
 
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
         if self.lanes.jobs and not self.fleet.any_ready:
@@ -270,18 +276,8 @@ class Scheduler:
         return earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup())
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
-        return take_snapshot(
-            self.lanes,
-            self.fleet,
-            self.placing,
-            self.forecasts,
-            self.learned_state,
-            self.tally,
-            self.suspects,
-            self.admission.rejections,
-            now,
-            etas,
-        )
+        parts = (self.lanes, self.fleet, self.placing, self.forecasts, self.learned_state, self.tally, self.suspects)
+        return take_snapshot(*parts, self.admission.rejections, now, etas)
 
     def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:
         return self.placing.head_waits()

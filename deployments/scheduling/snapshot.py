@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.reasons import WaitReason
-from deployments.scheduling.request import Suspicion
+from deployments.scheduling.request import Request, Suspicion
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +126,23 @@ class Snapshot:
     demands: tuple[DemandStats, ...] = ()
     """Both empty for a model with one group."""
     groups: tuple[GroupStats, ...] = ()
+    withdrawn: int = 0
+    """Requests that left their lanes for a peer cell, of which so many are `away` now; `guests`: those that came from
+    one. Guests are in no flow and no demand: they count where they arrived."""
+    away: int = 0
+    guests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRequest:
+    """A request that waits in that lane, or would: for `p95_s` still (95th percentile, in seconds; None: not known).
+
+    `output_tokens` are expected of each of its sequences; `cached_tokens` of its prompt some replica should have
+    cached.
+    """
+
+    request: Request
+    lane: str
+    p95_s: float | None
+    output_tokens: int
+    cached_tokens: int

@@ -5,6 +5,9 @@ A request met its SLO when its first token came by its deadline, and missed it w
 later or never (rejected for capacity, given up waiting, lost). A request that its client cancelled before its deadline,
 or that broke its own tenant's limit, is neither. All counts for the lane, by its name, in which the request waited
 last.
+
+A guest (a request that a peer cell handed over) is that cell's demand, and meets or misses its SLO there. Here it
+counts as load (what waits, what runs, what is finished), and apart from all flows (`Tally.guests`).
 """
 
 import dataclasses
@@ -52,7 +55,8 @@ class FlowTally:
 @dataclass
 class Tally:
     """Of one model. `adopted`: leases of an earlier owner; `endings` of leases. `finished` requests had booked
-    `finished_work`; the engines counted `output_tokens` for the `counted` of them that they reported."""
+    `finished_work`; the engines counted `output_tokens` for the `counted` of them that they reported. `withdrawn`: so
+    many left their lanes for a peer cell."""
 
     flows: dict[tuple[str, str], FlowTally] = field(default_factory=dict)
     demands: dict[tuple[str, tuple[str, ...]], FlowTally] = field(default_factory=dict)
@@ -66,6 +70,7 @@ class Tally:
     finished_work: float = 0.0
     output_tokens: int = 0
     counted: int = 0
+    withdrawn: int = 0
 
     def arrived(self, job: Job) -> None:
         """A request came, whatever becomes of it."""
@@ -103,6 +108,13 @@ class Tally:
         """Its lease ended before its first token. One that waits again (`REFUSED`) may still be in time."""
         if ending is Ending.FAILED or (ending is Ending.CANCELLED and now > job.request.deadline_s):
             self._flow(job).missed += 1
+
+    def ended(self, job: Job, ending: Ending) -> None:
+        """Its lease ended."""
+        self.endings[ending.value] += 1
+        if ending is Ending.FINISHED:
+            self.finished += 1
+            self.finished_work += job.cost
 
     def _flow(self, job: Job) -> FlowTally:
         if job.request.guest:
@@ -158,6 +170,9 @@ def take_snapshot(
         suspects=suspects.all(now),
         bans=suspects.bans,
         aside=len(lanes.aside),
+        withdrawn=tally.withdrawn,
+        away=len(lanes.away),
+        guests=tally.guests.arrived,
         demands=tuple(_demands(lanes, tally, placing)),
         groups=tuple(
             GroupStats(name, one.per_s, *dataclasses.astuple(placing.group_rates.tallies.get(name, GroupTally())))

@@ -49,6 +49,8 @@ class SchedulerBooks(RuleBasedStateMachine):
         self.owners = 1
         self.cordoned: set[str] = set()
         self.ready_at_s: float | None = None
+        self.withdrawn = 0
+        self.answered_away: set[str] = set()
 
     @invariant()
     def books_balance(self) -> None:
@@ -57,6 +59,10 @@ class SchedulerBooks(RuleBasedStateMachine):
         assert snapshot.placed + snapshot.adopted == len(self.live) + sum(snapshot.endings.values())
         assert sum(lane.waiting for lane in snapshot.lanes) == len(waiting)
         assert set(self.scheduler.lanes.jobs) == set(waiting)
+        away = {name for name, fate in self.fate.items() if fate == "away"}
+        assert set(self.scheduler.lanes.away) == away
+        assert (snapshot.away, snapshot.withdrawn, snapshot.guests) == (len(away), self.withdrawn, 0)
+        assert {one.request.request_id for one in self.scheduler.waiting.all(self.now)} == set(waiting)
         assert all(lane.work_tokens >= 0 for lane in snapshot.lanes)
         if waiting:
             assert self.scheduler.next_wakeup() is not None
@@ -124,9 +130,9 @@ class SchedulerBooks(RuleBasedStateMachine):
 
     @invariant()
     def limits_count_what_waits_and_runs(self) -> None:
-        mine = [job for job in self.scheduler.lanes.jobs.values() if job.limited] + [
-            job for _, job in self.scheduler.leases.values() if job.limited
-        ]
+        lanes = self.scheduler.lanes
+        mine = [job for job in (*lanes.jobs.values(), *lanes.away.values()) if job.limited]
+        mine += [job for _, job in self.scheduler.leases.values() if job.limited]
         assert {job.request.tenant for job in mine} <= {"a", "b"}
         for tenant in "ab":
             assert self.scheduler.limits.at_once(tenant) == sum(job.request.tenant == tenant for job in mine)

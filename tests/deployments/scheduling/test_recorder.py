@@ -41,6 +41,8 @@ REQUEST = dataclasses.replace(
     attempts=3,
     digest="d1",
     max_prompt_tokens=80,
+    guest_of="us",
+    hops=1,
 )
 LEASE = Lease(9, REQUEST, "r1", 2.0, 4, 140, 300, 30, 0)
 USAGE = Usage(140, 5, 44, 1, 2, 0.25, 0.5)
@@ -59,6 +61,8 @@ REQUEST_LINE = {
     "attempts": 3,
     "digest": "d1",
     "max_prompt_tokens": 80,
+    "guest_of": "us",
+    "hops": 1,
 }
 LEASE_LINE = {
     "lease_id": 9,
@@ -119,6 +123,9 @@ INPUTS: dict[str, tuple[Call, list[Any], object]] = {
     "submit": (lambda s: s.submit(REQUEST, 2.5, True), [REQUEST_LINE, True], ADMITTED),
     "adopt": (lambda s: s.adopt(LEASE, True, 2.5), [LEASE_LINE, True], 1),
     "cancel": (lambda s: s.cancel("nobody", 2.5), ["nobody"], False),
+    "withdraw": (lambda s: s.withdraw("nobody", 2.5), ["nobody"], False),
+    "put_back": (lambda s: s.put_back("nobody", 2.5), ["nobody"], False),
+    "first_token_away": (lambda s: s.first_token_away("nobody", 2.5), ["nobody"], None),
     "first_token": (lambda s: s.first_token(LEASE, 2.5), [9], None),
     "died": (lambda s: s.died(LEASE, 2.5), [9], None),
     "recall": (lambda s: s.recall(Suspicion("d1", 2, True, 2.25), 2.5), ["d1", 2, True, 2.25], None),

@@ -73,17 +73,44 @@ class SchedulerMachine(SchedulerBooks):
 
     @rule(name=requests)
     def submit_again(self, name: str) -> None:
-        if self.fate[name] in ("waiting", "leased"):
+        if self.fate[name] in ("waiting", "leased", "away"):
             for scheduler in (self.scheduler, self.twin):
                 assert scheduler.submit(make_request(name, now=self.now), self.now).cause is RejectCause.DUPLICATE_ID
 
     @rule(name=requests)
     def cancel(self, name: str) -> None:
-        assert (
-            self.scheduler.cancel(name, self.now) == self.twin.cancel(name, self.now) == (self.fate[name] == "waiting")
-        )
-        if self.fate[name] == "waiting":
+        lives = self.fate[name] in ("waiting", "away")
+        assert self.scheduler.cancel(name, self.now) == self.twin.cancel(name, self.now) == lives
+        if lives:
             self.fate[name] = "cancelled"
+
+    @rule(name=requests)
+    def withdraw(self, name: str) -> None:
+        """A peer cell takes it, if it waits."""
+        waits = self.fate[name] == "waiting"
+        assert self.scheduler.withdraw(name, self.now) == self.twin.withdraw(name, self.now) == waits
+        if waits:
+            self.fate[name] = "away"
+            self.withdrawn += 1
+
+    @rule(name=requests)
+    def put_back(self, name: str) -> None:
+        """The peer cell has lost it."""
+        away = self.fate[name] == "away"
+        assert self.scheduler.put_back(name, self.now) == self.twin.put_back(name, self.now) == away
+        if away:
+            self.fate[name] = "waiting"
+            self.answered_away.discard(name)
+
+    @rule(name=requests)
+    def first_token_away(self, name: str) -> None:
+        flows = self.scheduler.tally.flows.values()
+        before = sum(flow.met + flow.missed for flow in flows)
+        self._both(lambda scheduler: scheduler.first_token_away(name, self.now))
+        news = self.fate[name] == "away" and name not in self.answered_away
+        assert sum(flow.met + flow.missed for flow in self.scheduler.tally.flows.values()) == before + news
+        if self.fate[name] == "away":
+            self.answered_away.add(name)
 
     @rule(target=leases, passed=st.floats(0, 10))
     def step(self, passed: float) -> object:
@@ -135,6 +162,8 @@ class SchedulerMachine(SchedulerBooks):
         self.owners += 1
         self.scheduler, self.twin = make_scheduler(0, policy), self._recording(policy)
         self.prefilled.clear()  # a new owner hears of first tokens anew
+        self.withdrawn = 0
+        self.fate = {name: "elsewhere" if fate == "away" else fate for name, fate in self.fate.items()}
         self.ready_at_s = None
         for name in sorted(self.cordoned):
             self._both(lambda scheduler, name=name: scheduler.replica_cordoned(name, self.now))

@@ -84,7 +84,7 @@ def test_only_want_of_capacity_breaks_a_promise(tally: Tally, cause: RejectCause
 
 def test_guests_are_the_demand_of_their_home_alone(tally: Tally) -> None:
     guest = job()
-    guest.request = dataclasses.replace(guest.request, guest=True)
+    guest.request = dataclasses.replace(guest.request, guest_of="us")
     guest.groups = ("default",)
     tally.arrived(guest)
     tally.first_token(guest, 12.0)

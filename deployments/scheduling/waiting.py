@@ -1,0 +1,108 @@
+"""What waits, for whoever may serve it instead (`deployments/peering`): how long still, and what it will take. And what
+a peer cell serves meanwhile."""
+
+from deployments.scheduling.forecasts import Forecasts
+from deployments.scheduling.lanes import Lanes
+from deployments.scheduling.learned_state import LearnedState
+from deployments.scheduling.placing import Placing
+from deployments.scheduling.policy import TenantLimits
+from deployments.scheduling.request import Job, Request
+from deployments.scheduling.snapshot import WaitingRequest
+from deployments.scheduling.suspects import Suspects
+from deployments.scheduling.tally import Tally
+
+
+class WaitingView:
+    """See `contract.WaitingRequests`. The scheduler gives it its own parts."""
+
+    def __init__(
+        self, lanes: Lanes, forecasts: Forecasts, placing: Placing, learned_state: LearnedState, suspects: Suspects
+    ) -> None:
+        self._lanes = lanes
+        self._forecasts = forecasts
+        self._placing = placing
+        self._learned_state = learned_state
+        self._suspects = suspects
+
+    def of(self, request_id: str, now: float) -> WaitingRequest | None:
+        job = self._lanes.jobs.get(request_id)
+        if job is None or self._suspects.of(job.request.key, now) is not None:
+            return None
+        return _view(job, self._forecasts.remaining_s(job, now))
+
+    def all(self, now: float) -> tuple[WaitingRequest, ...]:
+        fresh_s: dict[int, float | None] = {}
+        found = []
+        for job in self._lanes.jobs.values():
+            if self._suspects.of(job.request.key, now) is not None:
+                continue
+            key = id(self._lanes.home_of(job))
+            if key not in fresh_s:
+                fresh_s[key] = self._forecasts.fresh_s(job, now)
+            found.append(_view(job, self._forecasts.remaining_s(job, now, fresh_s[key])))
+        return tuple(found)
+
+    def expected(self, request: Request, now: float) -> WaitingRequest:
+        job = Job(request, 0)
+        self._learned_state.book(job, self._lanes.policy)
+        self._lanes.find_home(job)
+        return _view(job, 0.0 if self._placing.has_room_for(job) else self._forecasts.fresh_s(job, now))
+
+
+def _view(job: Job, p95_s: float | None) -> WaitingRequest:
+    return WaitingRequest(job.request, job.home_name, p95_s, job.output_tokens, job.credit_tokens)
+
+
+class Withdrawals:
+    """Requests that a peer cell serves: out of their lanes, and not over. They are in `lanes.away`, by request id.
+
+    They arrived here, so they stay this cell's demand. Each counts against its tenant's limits until it is over, and
+    meets or misses its SLO by the first token that its client gets from the peer. Its wait estimate teaches nothing:
+    something else than its lane ended the wait.
+    """
+
+    def __init__(self, lanes: Lanes, forecasts: Forecasts, limits: TenantLimits, tally: Tally) -> None:
+        self._lanes = lanes
+        self._forecasts = forecasts
+        self._limits = limits
+        self._tally = tally
+        self._answered: set[str] = set()
+
+    def take(self, request_id: str) -> bool:
+        """A request leaves its lane. False where it does not wait."""
+        lanes = self._lanes
+        job = lanes.jobs.get(request_id)
+        if job is not None:
+            lanes.leave(job)
+        else:
+            job = lanes.aside.pop(request_id, None)
+        if job is None:
+            return False
+        self._forecasts.withdraw(job)
+        self._tally.withdrawn += 1
+        lanes.away[request_id] = job
+        return True
+
+    def take_back(self, request_id: str) -> Job | None:
+        """The peer has lost it, and no token of it was seen: it is to wait again."""
+        self._answered.discard(request_id)
+        return self._lanes.away.pop(request_id, None)
+
+    def first_token(self, request_id: str, now: float) -> None:
+        """Its client has the first token."""
+        job = self._lanes.away.get(request_id)
+        if job is not None and request_id not in self._answered:
+            self._answered.add(request_id)
+            self._tally.first_token(job, now)
+
+    def end(self, request_id: str, now: float) -> bool:
+        """It is over, served or not. False where it was not withdrawn."""
+        job = self._lanes.away.pop(request_id, None)
+        if job is None:
+            return False
+        self._limits.end(job)
+        if request_id in self._answered:
+            self._answered.discard(request_id)
+        else:
+            self._tally.gave_up(job, now)
+        return True
