@@ -17,9 +17,9 @@ from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
-from deployments.ownership.channel import Session
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.messages import LANES_PATH, MAX_LINE_BYTES, UNRESPONSIVE_AFTER_S, decode
+from deployments.ownership.session import Session
 from deployments.telemetry.metrics import LONGEST_SPAN_S
 
 log = logging.getLogger("raylane.ownership")

@@ -176,9 +176,8 @@ class Gateway:
         for name, dispatcher in self.service.dispatchers.items():
             health = self._logs.named(f"decisions of {name}") if self._decision_logs else None
             settings = partial(self.service.settings_of, name)
-            self._owner_trackers[name] = OwnerTracker(
-                dispatcher, self.gateway_id, self._session, self._membership, settings, self._decision_logs, health
-            )
+            parts = (dispatcher, self.gateway_id, self._session, self._membership, settings)
+            self._owner_trackers[name] = OwnerTracker(*parts, self._decision_logs, health, self.service.peered)
         await self._server.start()
         self._joining = asyncio.create_task(self._membership.run())
         count = self._traffic.run()

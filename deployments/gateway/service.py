@@ -206,6 +206,10 @@ class Service:
         """The settings of the model's scheduler, by the spec in force."""
         return policy_of(self._spec, self._spec.model(model), self._home), binding_of(self._spec)
 
+    def peered(self) -> tuple[ClusterSpec, str]:
+        """The spec in force, and the name of this cell."""
+        return self._spec, self._home.name
+
     def context_of(self, model: str) -> int:
         """The longest context of a model's groups here, in tokens."""
         return self.dispatchers[model].context_tokens or self.dispatchers[model].model.settings.max_model_len

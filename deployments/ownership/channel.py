@@ -1,5 +1,4 @@
-"""The channel between a gateway and the owner of a model (`messages.py`), both ends: `RemoteOwner` at the gateway,
-`Session` at the owner."""
+"""A gateway's end of the channel to the owner of a model (`messages.py`). The other end is in `session.py`."""
 
 import asyncio
 import time
@@ -8,7 +7,15 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 import aiohttp
 
 from deployments.cell.owners import Ownership
-from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.hop_messages import (
+    GuestRefused,
+    HopConfirmed,
+    HopFinished,
+    HopOffered,
+    HopReport,
+    HopWithdrawn,
+    facts_of,
+)
 from deployments.ownership.messages import (
     BEAT_S,
     LANES_PATH,
@@ -26,16 +33,14 @@ from deployments.ownership.messages import (
     Release,
     Submit,
     Suspected,
-    admitted_of,
     decode,
     encode,
-    placed_of,
-    suspected_of,
     waiting_of,
 )
 from deployments.ownership.roles import Submitter
+from deployments.peering import HopFacts
 from deployments.protocol import ReplicaState
-from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
+from deployments.scheduling import Ending, Lease, Request, Suspicion
 
 _MAX_LINES = 100_000
 """Beyond that the other end does not read: the outbox closes itself."""
@@ -128,9 +133,11 @@ class RemoteOwner:
             self._ended = True
             self._outbox.close()
 
-    def submit(self, submitter: Submitter, request: Request, admitted: bool = False) -> None:
+    def submit(
+        self, submitter: Submitter, request: Request, admitted: bool = False, hop: HopFacts | None = None
+    ) -> None:
         self._requests[request.request_id] = submitter, request
-        self._send(Submit(waiting_of(request, time.monotonic()), admitted))
+        self._send(Submit(waiting_of(request, time.monotonic()), admitted, None if hop is None else facts_of(hop)))
 
     def cancel(self, request_id: str) -> None:
         if self._requests.pop(request_id, None) is not None:
@@ -154,6 +161,11 @@ class RemoteOwner:
         self._leased.discard(lease.attempt_id)
         waiting = waiting_of(lease.request, time.monotonic())
         self._send(Refused(waiting, lease.replica_id, lease.attempt, None if state is None else state.value))
+
+    def hop_reported(self, report: HopReport) -> None:
+        if isinstance(report, HopFinished):
+            self._requests.pop(report.request_id, None)
+        self._send(report)
 
     def _send(self, message: Message) -> None:
         if not self._ended:
@@ -193,8 +205,26 @@ class RemoteOwner:
                     held[0].expired(request_id)
             case Suspected():
                 self._suspected((message.suspicion(time.monotonic()),))
+            case HopOffered() | HopConfirmed() | HopWithdrawn() | GuestRefused():
+                self._take_hop(message)
             case _:
                 pass
+
+    def _take_hop(self, message: HopOffered | HopConfirmed | HopWithdrawn | GuestRefused) -> None:
+        """Of a request that is given up already there is nothing to do: the owner has been sent a `Cancel`."""
+        held = self._requests.get(message.request_id)
+        if held is None:
+            return
+        match message:
+            case HopOffered(peer=peer):
+                held[0].hop_offered(peer, message.hop)
+            case HopConfirmed(request_id, number):
+                held[0].hop_confirmed(request_id, number)
+            case HopWithdrawn(request_id, number):
+                held[0].hop_withdrawn(request_id, number)
+            case GuestRefused(request_id, refusal):
+                del self._requests[request_id]
+                held[0].guest_refused(request_id, refusal)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
@@ -205,73 +235,3 @@ async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
         if not line:
             return
         yield line
-
-
-class Session:
-    """The submitter that stands for another gateway, as long as its channel stands. `channel` numbers those that it has
-    opened.
-
-    It is closed from the start (`is_open`) where a later one of that gateway came first.
-    """
-
-    def __init__(self, owner: LaneOwner, gateway_id: str, channel: int = 0) -> None:
-        self.gateway_id = gateway_id
-        self._owner = owner
-        self._outbox = MessageOutbox()
-        self.is_open = owner.join(self, gateway_id, channel)
-
-    def take(self, message: Message) -> None:
-        """Does what the other gateway asks; nothing once it is closed."""
-        if not self.is_open:
-            return
-        owner, now = self._owner, time.monotonic()
-        match message:
-            case Submit(waiting, admitted):
-                owner.submit(self, waiting.request(now), admitted)
-            case Cancel(request_id):
-                owner.cancel(request_id)
-            case Hold(attempt_id):
-                owner.hold(self, attempt_id)
-            case FirstToken(attempt_id):
-                owner.first_token(attempt_id)
-            case Died(attempt_id):
-                owner.died(attempt_id)
-            case Release(attempt_id, ending):
-                owner.release(attempt_id, ending)
-            case Refused(waiting, replica_id, attempt, state):
-                lease = Lease(0, waiting.request(now), replica_id, now, attempt, 0, 0, 0, 0)
-                owner.refused(self, lease, None if state is None else ReplicaState(state))
-            case _:
-                pass
-
-    async def lines(self) -> AsyncIterator[bytes]:
-        """What is to be sent, until the session ends."""
-        yield encode(Beat())
-        async for lines in self._outbox.pieces(BEAT_S, encode(Beat())):
-            yield lines
-
-    def end(self) -> None:
-        """The channel broke, or is to: what waits is given up here (the other gateway takes it to the next owner)."""
-        if self.is_open:
-            self.is_open = False
-            self._outbox.close()
-            self._owner.left(self)
-
-    def admitted(self, request_id: str, admission: Admission) -> None:
-        self._send(admitted_of(request_id, admission))
-
-    def placed(self, placement: Placement, url: str) -> None:
-        self._send(placed_of(placement, url))
-
-    def expired(self, request_id: str) -> None:
-        self._send(Expired(request_id))
-
-    def suspected(self, reported: tuple[Suspicion, ...]) -> None:
-        for one in reported:
-            self._send(suspected_of(one, time.monotonic()))
-
-    def moved(self) -> None:
-        self.end()
-
-    def _send(self, message: Message) -> None:
-        self._outbox.put(encode(message))

@@ -13,11 +13,13 @@ from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
+from deployments.ownership.gateway_hops import GatewayHops, HopSubmitter
 from deployments.ownership.handover import Known, Losses, booking_of
 from deployments.ownership.lane_owner import LaneOwner, now_s
-from deployments.ownership.pending_request import PendingRequest, QueueTimeout, Rejected, lost_with
+from deployments.ownership.pending_request import HopCarrier, PendingRequest, TakenByPeer, lost_with
 from deployments.ownership.replicas import ExpectedStarts, Replicas
 from deployments.ownership.roles import Owner
+from deployments.peering import HopFacts
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
 
@@ -26,7 +28,7 @@ RESUBMIT_S = 0.5
 after so long."""
 
 
-class Dispatcher:
+class Dispatcher(HopSubmitter):
     """One model at one gateway. All methods run in the gateway's event loop."""
 
     def __init__(self, model: Model, gateway_id: str = "here") -> None:
@@ -44,6 +46,7 @@ class Dispatcher:
         self._owner: Owner | None = None
         self._starts = ExpectedStarts()
         self._pending_requests: dict[str, PendingRequest] = {}
+        self.hops = GatewayHops(self._pending_requests, lambda: self._owner, lambda: self.hand_on(time.monotonic()))
 
     @property
     def owner(self) -> Owner | None:
@@ -53,11 +56,8 @@ class Dispatcher:
     @property
     def is_ready(self) -> bool:
         """Whether a request would find an owner and a replica."""
-        return (
-            self._owner is not None
-            and bool(self.replicas.open)
-            and (self.own is None or bool(self.own.scheduler.replica_ids))
-        )
+        own, is_open = self.own, bool(self.replicas.open)
+        return self._owner is not None and is_open and (own is None or bool(own.scheduler.replica_ids))
 
     @property
     def own(self) -> LaneOwner | None:
@@ -67,6 +67,7 @@ class Dispatcher:
     def follow(self, owner: Owner | None) -> None:
         """From now on `owner` decides (None: nobody does for now). The one before gets no more reports."""
         before, self._owner = self._owner, owner
+        self.hops.owner_changed()
         if isinstance(before, LaneOwner) and before is not owner:
             before.close()
         if isinstance(owner, LaneOwner):
@@ -94,12 +95,14 @@ class Dispatcher:
         if self._starts.take(ready_at_s, group) and self.own is not None:
             self.own.expect_replica(ready_at_s, group)
 
-    async def submit(self, request: Request) -> Admission:
+    async def submit(
+        self, request: Request, carrier: HopCarrier | None = None, hop: HopFacts | None = None
+    ) -> Admission:
         """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
-        Raises QueueTimeout."""
+        Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken. `carrier` may take it to a peer cell."""
         loop = asyncio.get_running_loop()
         pending = self._pending_requests[request.request_id] = PendingRequest(
-            request, loop.create_future(), loop.create_future()
+            request, loop.create_future(), loop.create_future(), carrier=carrier, hop=hop
         )
         if self._owner is not None:
             self._submit(pending, self._owner)
@@ -113,11 +116,13 @@ class Dispatcher:
         return admission
 
     async def placement(self, request: Request) -> Placement:
-        """Waits until the request is placed. Raises QueueTimeout or Rejected; when cancelled, the lane entry (or an
-        unseen lease) is gone at once."""
+        """Waits until the request is placed. Raises QueueTimeout, Rejected, or TakenByPeer where a peer cell has it
+        (`hops` is to hear its end); when cancelled, the lane entry (or an unseen lease) is gone at once."""
         pending = self._pending_requests[request.request_id]
         try:
             return await pending.placement
+        except TakenByPeer:
+            raise
         except BaseException:
             self._give_up(pending)
             raise
@@ -206,7 +211,7 @@ class Dispatcher:
         """Hands what nobody has to the owner, oldest first, and gives up what waited too long without one. Called now
         and then."""
         for pending in list(self._pending_requests.values()):
-            if pending.owner is not None or pending.lease is not None:
+            if pending.owner is not None or pending.lease is not None or pending.is_away:
                 continue
             if pending.request.expires_s <= now:
                 self.expired(pending.request.request_id)
@@ -215,14 +220,13 @@ class Dispatcher:
                 self._submit(pending, self._owner)
 
     def admitted(self, request_id: str, admission: Admission) -> None:
-        pending = self._pending_requests.get(request_id)
-        if pending is None:
+        if (pending := self._pending_requests.get(request_id)) is None:
             return
         pending.admitted = pending.admitted or admission.accepted
-        if not pending.admission.done():
+        if pending.admission.done():
+            pending.hear_again(admission)
+        else:
             pending.admission.set_result(admission)
-        elif not admission.accepted and not pending.placement.done():
-            pending.placement.set_exception(Rejected(admission))
 
     def placed(self, placement: Placement, url: str) -> None:
         pending = self._pending_requests.get(placement.request.request_id)
@@ -230,16 +234,14 @@ class Dispatcher:
         if pending is None or pending.placement.done():  # it was given up a moment ago
             self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)
             return
+        if pending.carrier is not None:
+            self.hops.drop(placement.request.request_id)
         pending.lease, pending.url, pending.epoch = placement.lease, url, self._owner.epoch
         pending.placement.set_result(placement)
 
     def expired(self, request_id: str) -> None:
-        pending = self._pending_requests.get(request_id)
-        if pending is None:
-            return
-        waits_for = pending.placement if pending.admission.done() else pending.admission
-        if not waits_for.done():
-            waits_for.set_exception(QueueTimeout())
+        if (pending := self._pending_requests.get(request_id)) is not None:
+            pending.expire()
 
     def moved(self) -> None:
         """See `roles.Submitter`. The next owner comes by `follow`."""
@@ -267,10 +269,7 @@ class Dispatcher:
             self.own.replica_lost(replica_id)
         for pending in list(self._pending_requests.values()):
             if pending.lease is not None and pending.lease.replica_id == replica_id and not pending.complete:
-                pending.url = ""
-                tell, pending.tell_lost = pending.tell_lost, None
-                if tell is not None:
-                    tell()
+                pending.lose()
 
     def finished(self, message: Finished) -> None:
         """A replica's account of a request, whoever's it was."""
@@ -301,7 +300,7 @@ class Dispatcher:
 
     def _submit(self, pending: PendingRequest, owner: Owner) -> None:
         pending.owner = owner
-        owner.submit(self, pending.request, pending.admitted)
+        owner.submit(self, pending.request, pending.admitted, pending.hop)
 
     def _wait_again(self, lease: Lease) -> PendingRequest:
         pending = self._pending_requests[lease.request.request_id]
@@ -312,6 +311,7 @@ class Dispatcher:
         """Nobody waits for the pending request any more."""
         request_id = pending.request.request_id
         pending.read()
+        self.hops.drop(request_id)
         if self._pending_requests.pop(request_id, None) is None or self._owner is None:
             return
         if pending.lease is not None:

@@ -6,8 +6,10 @@ attempt that was issued, by whatever owner, and attempts only grow: that is why 
 submitter that lost its channel submits what was placed a moment ago.
 
     state      what it means                                    goes to
-    WAITING    it is in its lane                                RUNNING: placed. CLOSED: cancelled, expired, turned
-               away, or its submitter is gone
+    WAITING    it is in its lane                                RUNNING: placed. AWAY: a peer cell took it. CLOSED:
+               cancelled, expired, turned away, or its submitter is gone
+    AWAY       it is in no lane: a peer cell serves it, or is   WAITING: the peer lost it before the first byte. CLOSED:
+               asked whether it takes it (`peering.py`)         it is over, or its submitter is gone
     DECLARED   its submitter runs it under an earlier owner; no    RUNNING: its replica says so too. CLOSED: it ended,
                or its replica refused it, replica has said so yet, so nothing is booked    or its submitter is gone
     RUNNING    leased, and its submitter is known                  ORPHANED: its submitter is gone. ANSWERED, ABORTED:
@@ -26,7 +28,7 @@ submitter that lost its channel submits what was placed a moment ago.
                CLOSED: a later attempt,
                                                                 issued by an earlier owner
 
-A new entry begins as WAITING (submitted), DECLARED (its submitter has it), RUNNING or ORPHANED (adopted from a
+A new entry begins as WAITING or AWAY (submitted), DECLARED (its submitter has it), RUNNING or ORPHANED (adopted from a
 replica's word) or CLOSED (an account of something unknown here, which must not be adopted afterwards). The last
 `REMEMBERED` that ended are remembered.
 """
@@ -48,6 +50,7 @@ class EntryState(StrEnum):
     """See the module's docstring."""
 
     WAITING = "waiting"
+    AWAY = "away"
     DECLARED = "declared"
     RUNNING = "running"
     ORPHANED = "orphaned"
@@ -62,9 +65,12 @@ BOOKED = frozenset({_S.RUNNING, _S.ORPHANED, _S.ANSWERED, _S.ABORTED})
 """The scheduler holds a lease."""
 OVER = frozenset({_S.ENDED, _S.CLOSED})
 """Nobody waits and nothing is leased."""
-_BEGINS = frozenset({_S.WAITING, _S.DECLARED, _S.RUNNING, _S.ORPHANED})
+QUEUED = frozenset({_S.WAITING, _S.AWAY})
+"""Nothing is leased here, and the request is not over."""
+_BEGINS = frozenset({_S.WAITING, _S.AWAY, _S.DECLARED, _S.RUNNING, _S.ORPHANED})
 _NEXT: dict[EntryState, frozenset[EntryState]] = {
-    _S.WAITING: frozenset({_S.RUNNING, _S.CLOSED}),
+    _S.WAITING: frozenset({_S.RUNNING, _S.AWAY, _S.CLOSED}),
+    _S.AWAY: frozenset({_S.WAITING, _S.CLOSED}),
     _S.DECLARED: frozenset({_S.RUNNING, _S.CLOSED}),
     _S.RUNNING: frozenset({_S.ORPHANED, _S.ANSWERED, _S.ABORTED, _S.ENDED, _S.WAITING, _S.CLOSED}),
     _S.ORPHANED: frozenset({_S.RUNNING, _S.WAITING, _S.CLOSED}),
@@ -94,6 +100,11 @@ class OwnedRequest:
     def booked(self) -> Lease | None:
         """The lease, while the scheduler holds it."""
         return self.lease if self.state in BOOKED else None
+
+    def tell_again(self, submitter: Submitter) -> None:
+        """Repeats the answer to the submitter, which may not have got it."""
+        assert self.admission is not None
+        submitter.admitted(self.request_id, self.admission)
 
     @property
     def ending(self) -> Ending:
@@ -133,6 +144,10 @@ class Entries:
         named = split(attempt_id)
         entry = None if named is None else self.get(named[0])
         return entry if entry is not None and named is not None and entry.attempt == named[1] else None
+
+    def of_submitter(self, submitter: Submitter) -> list[OwnedRequest]:
+        """Those that this submitter holds."""
+        return [entry for entry in self if entry.submitter is submitter]
 
     def leased_on(self, replica_id: str) -> list[OwnedRequest]:
         """Those whose lease stands on that replica."""
@@ -174,6 +189,11 @@ class Entries:
         if state in OVER:
             entry.submitter = entry.admission = None
             self._keep(entry)
+
+    def orphan(self, entry: OwnedRequest) -> None:
+        """What is leased has lost its submitter."""
+        self._change(entry, EntryState.ORPHANED)
+        entry.submitter = None
 
     def place(self, entry: OwnedRequest, lease: Lease) -> None:
         """What waited has a lease, under the next attempt."""

@@ -36,6 +36,7 @@ class Booking:
     output_tokens: int
     home: int
     digest: str = ""
+    guest_of: str = ""
 
     @property
     def tokens(self) -> int:
@@ -58,6 +59,7 @@ class Booking:
             self.sequences,
             tenant=self.tenant,
             digest=self.digest,
+            guest_of=self.guest_of,
         )
         return Lease(
             0,
@@ -88,6 +90,7 @@ def booking_of(lease: Lease, gateway_id: str) -> Booking:
         lease.output_tokens,
         lease.home,
         request.digest,
+        request.guest_of,
     )
 
 
@@ -100,7 +103,7 @@ def read_booking(text: str) -> Booking:
         booking = Booking(*fields)
     except TypeError as error:
         raise ValueError(f"not a booking: {text[:200]!r}") from error
-    names = (booking.gateway_id, booking.request_id, booking.tenant, booking.digest)
+    names = (booking.gateway_id, booking.request_id, booking.tenant, booking.digest, booking.guest_of)
     sizes = (
         booking.prompt_tokens,
         booking.sequences,

@@ -11,15 +11,18 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from cluster.spec import DEFAULT_GROUP
+from cluster.spec import DEFAULT_GROUP, ClusterSpec
 from deployments.cell.scaling_facts import LatencySignals
 from deployments.ownership.decision_log import DecisionLog
-from deployments.ownership.entries import OVER, Adoption, Entries, EntryState, OwnedRequest, split
+from deployments.ownership.entries import OVER, QUEUED, Adoption, Entries, EntryState, OwnedRequest, split
 from deployments.ownership.handover import Running, Telling, usage_of
-from deployments.ownership.replicas import Replicas, cordon
+from deployments.ownership.hop_messages import HopReport
+from deployments.ownership.peering import LanePeering
+from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state
 from deployments.ownership.roles import Channels, Submitter
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Binding, Capacity, Ending, Lease, Request, Scheduler, SchedulingPolicy, Snapshot
+from deployments.scheduling import Binding, Ending, Lease, Request, Scheduler, SchedulingPolicy, Snapshot
 from deployments.scheduling.contract import SchedulerContract
 from deployments.scheduling.recorder import RecordingScheduler
 from deployments.telemetry.metrics import LatencyWindow
@@ -34,7 +37,7 @@ def now_s() -> float:
 
 class LaneOwner:
     """Runs one model's scheduler. All methods run in the gateway's event loop; none blocks. `replicas` is shared with
-    the gateway's dispatcher."""
+    the gateway's dispatcher. `peering`: where cells help each other."""
 
     def __init__(
         self,
@@ -53,10 +56,11 @@ class LaneOwner:
         self._binding = binding
         self.entries = Entries()
         """What is known of each request."""
-        self._adoption = Adoption(self.scheduler, self.entries)
+        self.adoption = Adoption(self.scheduler, self.entries)
         self._channels = Channels()
         self.telling = Telling(self.scheduler, self._channels)
         self._latencies = LatencyWindow()
+        self.peering: LanePeering | None = None
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
@@ -68,10 +72,17 @@ class LaneOwner:
         self.scheduler.configure(policy, now)
         for facts in self.replicas.ready:
             if facts.replica_id in self.scheduler.replica_ids:
-                self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
+                self.scheduler.replica_up(facts.replica_id, capacity_of(facts, binding), now)
         self._step()
 
-    def submit(self, submitter: Submitter, request: Request, admitted: bool = False) -> None:
+    def help_peers(self, spec: ClusterSpec, cell: str, model: str) -> None:
+        """From now on this cell and its peers serve each other's requests of the model."""
+        parts = self.epoch, self.scheduler, self.entries, self._enter, self._latencies.first_token
+        self.peering = LanePeering(spec, cell, model, *parts, now_s)
+
+    def submit(
+        self, submitter: Submitter, request: Request, admitted: bool = False, hop: HopFacts | None = None
+    ) -> None:
         """Takes a request into the lane, or turns it away. One that is known here is recognised, whatever became of
         what was said before of it.
 
@@ -80,35 +91,34 @@ class LaneOwner:
         """
         entry = self.entries.get(request.request_id)
         if entry is None or entry.state in OVER:
-            self._enter(submitter, request, admitted, 0 if entry is None else entry.attempt)
+            self._enter(submitter, request, admitted, 0 if entry is None else entry.attempt, hop)
         elif entry.submitter is not None and entry.submitter is not submitter:
             submitter.admitted(request.request_id, self.scheduler.submit(request, now_s()))
         elif entry.state is EntryState.WAITING and request.attempts <= entry.attempt:
-            self._admit(entry, submitter)
+            entry.tell_again(submitter)
         elif entry.submitter is None or request.attempts >= entry.attempt:
             self._wait_again(entry, submitter, request)
 
     def cancel(self, request_id: str) -> None:
-        """A request that waits is given up."""
+        """A request that waits, or is with a peer cell, is given up."""
         entry = self.entries.get(request_id)
-        if entry is not None and entry.state is EntryState.WAITING:
+        if entry is not None and entry.state in QUEUED:
             self._withdraw(entry)
             self._step()
 
     def hold(self, submitter: Submitter, attempt_id: str) -> None:
         """A lease of an owner before is the submitter's: true as soon as its replica says so too."""
-        self._adoption.hold(submitter, attempt_id)
+        self.adoption.hold(submitter, attempt_id)
 
     def first_token(self, attempt_id: str) -> None:
-        """The first token is there. Holders and replicas both tell; what is known is no news, but of an adopted lease
-        nothing is."""
+        """The first token is there. Submitters and replicas both tell; of an adopted lease nothing is known before."""
         entry = self.entries.of_attempt_id(attempt_id)
         if entry is None or (lease := entry.booked) is None or (entry.answered and not entry.adopted):
             return
         now = now_s()
-        if not entry.answered:
-            entry.answered = True
+        if not (entry.answered or lease.request.guest_of):  # a guest's home measures it
             self._latencies.first_token(now - lease.request.arrived_s, now)
+        entry.answered = True
         self.scheduler.first_token(lease, now)
         self._step()
 
@@ -133,11 +143,11 @@ class LaneOwner:
     def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
         """The replica took no work (it drains; None: no connection): the request waits again, first in its lane."""
         self.replica_state(lease.replica_id, state)
-        self.again(submitter, lease)
-
-    def again(self, submitter: Submitter, lease: Lease) -> None:
-        """A lease was of no use, and that is not its replica's fault: the request waits again."""
         self.submit(submitter, replace(lease.request, attempts=lease.attempt), admitted=True)
+
+    def hop_reported(self, report: HopReport) -> None:
+        if self.peering is not None and self.peering.reported(report, now_s()):
+            self._step()
 
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
@@ -164,48 +174,35 @@ class LaneOwner:
         return self._channels.open(submitter, gateway_id, channel) and self.telling.greet(submitter, now_s())
 
     def left(self, submitter: Submitter) -> None:
-        """A submitter is gone: what waits for it is given up, what runs for it stands until its replica says that it
-        ended."""
+        """A submitter is gone: what waits for it is given up, what runs for it stands until its replica tells."""
         self._channels.ended(submitter)
-        for entry in self.entries:
-            if entry.submitter is not submitter:
-                continue
-            if entry.state is EntryState.WAITING:
+        for entry in self.entries.of_submitter(submitter):
+            if entry.state in QUEUED:
                 self._withdraw(entry)
             elif entry.state is EntryState.RUNNING:
-                self.entries.move(entry, EntryState.ORPHANED)
-                entry.submitter = None
+                self.entries.orphan(entry)
             elif entry.state is EntryState.DECLARED:
                 self.entries.move(entry, EntryState.CLOSED)
             else:
                 self._end(entry, entry.ending, EntryState.CLOSED)
         self._step()
 
-    @property
-    def reconciled(self) -> int:
-        """How often a replica's report of what runs disagreed with the scheduler, which was then corrected."""
-        return self._adoption.reconciled
-
     def replica_up(self, facts: ReplicaFacts, running: Iterable[Running] = ()) -> None:
         """A replica is ready (or ready again), knows this owner's epoch, and runs what it says."""
         now = now_s()
-        self.scheduler.replica_up(facts.replica_id, self._capacity(facts), now)
-        for gone in self._adoption.adopt(facts.replica_id, running, now):
+        self.scheduler.replica_up(facts.replica_id, capacity_of(facts, self._binding), now)
+        for gone in self.adoption.adopt(facts.replica_id, running, now):
             self._end(gone, Ending.FAILED, EntryState.CLOSED)
         self._step()
 
     def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
         """A known replica drains, is unhealthy, or is unresponsive (None; one that drains goes on draining then)."""
         self.replicas.set_aside(replica_id)
-        if state is ReplicaState.DRAINING:
-            self.scheduler.replica_draining(replica_id, now_s())
-        elif state is not None or not self.scheduler.is_draining(replica_id):
-            self.scheduler.replica_unresponsive(replica_id, now_s())
+        tell_state(self.scheduler, replica_id, state, now_s())
         self._step()
 
     def replica_lost(self, replica_id: str) -> None:
-        """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent. Who
-        streams from it sees that by itself."""
+        """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent."""
         on_it = self.entries.leased_on(replica_id)
         for entry in on_it:
             if entry.state is EntryState.ANSWERED:
@@ -242,17 +239,26 @@ class LaneOwner:
         if self._log is not None:
             self._log.close()
 
-    def _enter(self, submitter: Submitter, request: Request, admitted: bool, issued: int) -> None:
-        """A request that is nowhere here, of which attempts up to `issued` are known: into the lane, if there is
-        room."""
+    def _enter(self, submitter: Submitter, request: Request, admitted: bool, issued: int, hop: HopFacts | None) -> None:
+        """A request that is nowhere here, of which attempts up to `issued` are known: into the lane, if it may."""
+        now, peering = now_s(), self.peering
         request = replace(request, attempts=max(request.attempts, issued))
-        admission = self.scheduler.submit(request, now_s(), admitted)
+        if peering is None and request.guest_of:
+            submitter.guest_refused(request.request_id, HopRefusal.SPEC)
+            return
+        if peering is not None and peering.bars(submitter, request, admitted, hop, now):
+            return
+        admission = self.scheduler.submit(request, now, admitted)
         if admission.accepted:
             entry = self.entries.begin(request.request_id, request.attempts, EntryState.WAITING, submitter)
             entry.admission = admission
+        elif peering is not None and peering.takes_rejected(submitter, request, admission, now):
+            return
         submitter.admitted(request.request_id, admission)
         if admission.accepted:
             self._step()
+            if peering is not None:
+                peering.consider(request.request_id, now)
 
     def _wait_again(self, entry: OwnedRequest, submitter: Submitter, request: Request) -> None:
         """What is known here is of no use: its replica took no work, or its submitter never heard of it. It waits
@@ -260,25 +266,21 @@ class LaneOwner:
         lease = entry.booked
         if lease is not None and not entry.adopted and request.attempts <= entry.attempt:
             self.scheduler.release(lease, Ending.REFUSED, None, now_s())
-            self.entries.begin(entry.request_id, entry.attempt, EntryState.WAITING, submitter)
-            self._admit(entry, submitter)
+            self.entries.begin(entry.request_id, entry.attempt, EntryState.WAITING, submitter).tell_again(submitter)
             self._step()
             return
         if lease is not None:  # the scheduler knows too little of the request
             self._end(entry, Ending.FAILED, EntryState.CLOSED)
-        elif entry.state is EntryState.WAITING:
+        elif entry.state in QUEUED:
             self._withdraw(entry)
         else:
             self.entries.move(entry, EntryState.CLOSED)
-        self._enter(submitter, request, True, entry.attempt)
-
-    def _admit(self, entry: OwnedRequest, submitter: Submitter) -> None:
-        """Repeats the answer to the submitter, which may not have got it."""
-        assert entry.admission is not None
-        submitter.admitted(entry.request_id, entry.admission)
+        self._enter(submitter, request, True, entry.attempt, None)
 
     def _withdraw(self, entry: OwnedRequest) -> None:
         self.scheduler.cancel(entry.request_id, now_s())
+        if self.peering is not None:
+            self.peering.gone(entry.request_id)
         self.entries.move(entry, EntryState.CLOSED)
 
     def _end(self, entry: OwnedRequest, ending: Ending, state: EntryState) -> None:
@@ -286,14 +288,12 @@ class LaneOwner:
         self.scheduler.release(entry.lease, ending, None, now_s())
         self.entries.move(entry, state)
 
-    def _capacity(self, facts: ReplicaFacts) -> Capacity:
-        limits = (facts.max_num_seqs, facts.kv_tokens, facts.max_num_batched_tokens)
-        return self._binding.capacity(*limits, facts.group, facts.max_model_len)
-
     def _step(self) -> None:
         if self._closed:
             return
         step = self.scheduler.step(now_s())
+        if self.peering is not None:
+            step = self.peering.stepped(step, now_s())
         for request in step.expired:
             self.entries.left_lane(request.request_id).expired(request.request_id)
         for gone in step.turned_away:

@@ -3,6 +3,7 @@ both directions.
 
 The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
 `Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
+What they say about hand-overs between cells is in `hop_messages.py`.
 Times cross the wire as ages and spans, never as moments: two machines' clocks are not compared.
 """
 
@@ -10,6 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from deployments.ownership.hop_messages import HOP_KINDS, HopMessage
+from deployments.peering import HopRefusal
 from deployments.protocol import line_of
 from deployments.scheduling import (
     Admission,
@@ -51,6 +54,8 @@ class Waiting:
     attempts: int
     digest: str = ""
     max_prompt_tokens: int = 0
+    guest_of: str = ""
+    hops: int = 0
 
     def request(self, now: float) -> Request:
         """The request on this process's clock."""
@@ -69,15 +74,18 @@ class Waiting:
             self.attempts,
             self.digest,
             self.max_prompt_tokens,
+            self.guest_of,
+            self.hops,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Takes a request to the owner."""
+    """Takes a request to the owner. `hop`: the facts of the hop by which a guest came (`hop_messages.facts_of`)."""
 
     waiting: Waiting
     admitted: bool
+    hop: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +219,19 @@ class Beat:
     """A sign of life."""
 
 
-Message = (
+_LaneMessage = (
     Submit | Cancel | Hold | FirstToken | Died | Release | Refused | Admitted | Placed | Expired | Suspected | Beat
 )
-_KINDS: dict[str, type[Message]] = {
-    kind.__name__.lower(): kind
-    for kind in (Submit, Cancel, Hold, FirstToken, Died, Release, Refused, Admitted, Placed, Expired, Suspected, Beat)
+Message = _LaneMessage | HopMessage
+_LANE_KINDS = (Submit, Cancel, Hold, FirstToken, Died, Release, Refused, Admitted, Placed, Expired, Suspected, Beat)
+_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in (*_LANE_KINDS, *HOP_KINDS)}
+_ENUMS = {
+    "ending": Ending,
+    "kind": AdmissionKind,
+    "cause": RejectCause,
+    "reason": PickReason,
+    "refusal": HopRefusal,
 }
-_ENUMS = {"ending": Ending, "kind": AdmissionKind, "cause": RejectCause, "reason": PickReason}
 
 
 def waiting_of(request: Request, now: float) -> Waiting:
@@ -238,6 +251,8 @@ def waiting_of(request: Request, now: float) -> Waiting:
         request.attempts,
         request.digest,
         request.max_prompt_tokens,
+        request.guest_of,
+        request.hops,
     )
 
 

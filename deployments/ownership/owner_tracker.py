@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
+from cluster.spec import ClusterSpec
 from deployments.cell.owners import Ownership
 from deployments.ownership.channel import NotOwner, RemoteOwner
 from deployments.ownership.decision_log import DecisionLog, in_file_name
@@ -54,7 +55,9 @@ class OwnerTracker:
         settings: Callable[[], tuple[SchedulingPolicy, Binding]],
         log_folder: Path | None = None,
         log_health: LogHealth | None = None,
+        peered: Callable[[], tuple[ClusterSpec, str]] | None = None,
     ) -> None:
+        """`peered`: the spec in force, and which of its regions this cell is; None: it has no peers."""
         self.dispatcher = dispatcher
         self.taken_over = 0
         """How often this gateway became the owner."""
@@ -66,6 +69,7 @@ class OwnerTracker:
         self._settings = settings
         self._log_folder = log_folder
         self._log_health = log_health or LogHealth("decisions")
+        self._peered = peered
         self._reported: Ownership | None = None
         self._channel: asyncio.Task[None] | None = None
         self._channels = 0
@@ -94,8 +98,12 @@ class OwnerTracker:
 
     def configure(self) -> None:
         """The settings changed."""
-        if self.dispatcher.own is not None:
-            self.dispatcher.own.configure(*self._settings())
+        own = self.dispatcher.own
+        if own is None:
+            return
+        if own.peering is not None and self._peered is not None:
+            own.peering.configure(self._peered()[0])
+        own.configure(*self._settings())
 
     def overtaken(self, highest: int) -> None:
         """An engine has seen an epoch that is higher than this gateway's own: it owns nothing any more."""
@@ -119,6 +127,8 @@ class OwnerTracker:
     def _take_over(self, ownership: Ownership) -> None:
         policy, binding = self._settings()
         owner = LaneOwner(policy, binding, ownership.epoch, self.dispatcher.replicas, self._log(ownership))
+        if self._peered is not None and (peered := self._peered())[0].peering is not None:
+            owner.help_peers(*peered, ownership.model)
         self.taken_over += 1
         log.info("model %s: this gateway owns it, epoch %d", ownership.model, ownership.epoch)
         self.dispatcher.follow(owner)

@@ -2,8 +2,8 @@
 now."""
 
 from cluster.spec import DEFAULT_GROUP
-from deployments.protocol import ReplicaFacts
-from deployments.scheduling import SchedulerContract
+from deployments.protocol import ReplicaFacts, ReplicaState
+from deployments.scheduling import Binding, Capacity, SchedulerContract
 
 
 class Replicas:
@@ -93,3 +93,17 @@ def cordon(scheduler: SchedulerContract, replica_ids: frozenset[str], now: float
     for replica_id in sorted(before - replica_ids):
         scheduler.replica_uncordoned(replica_id, now)
     return before != replica_ids
+
+
+def tell_state(scheduler: SchedulerContract, replica_id: str, state: ReplicaState | None, now: float) -> None:
+    """A known replica drains, is unhealthy, or is unresponsive (None; one that drains goes on draining then)."""
+    if state is ReplicaState.DRAINING:
+        scheduler.replica_draining(replica_id, now)
+    elif state is not None or not scheduler.is_draining(replica_id):
+        scheduler.replica_unresponsive(replica_id, now)
+
+
+def capacity_of(facts: ReplicaFacts, binding: Binding) -> Capacity:
+    """What a replica may be given."""
+    limits = (facts.max_num_seqs, facts.kv_tokens, facts.max_num_batched_tokens)
+    return binding.capacity(*limits, facts.group, facts.max_model_len)

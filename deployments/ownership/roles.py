@@ -7,6 +7,8 @@ that stands, at the owner, for another gateway.
 
 from typing import Protocol
 
+from deployments.ownership.hop_messages import HopReport
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 
@@ -30,6 +32,19 @@ class Submitter(Protocol):
     def suspected(self, reported: tuple[Suspicion, ...]) -> None:
         """Whose standing as a query of death has changed."""
 
+    # Hand-overs between cells: see `hop_messages.py`.
+    def hop_offered(self, peer: str, hop: HopFacts) -> None:
+        """A request that waits is to be offered to a peer cell. It keeps its place meanwhile."""
+
+    def hop_confirmed(self, request_id: str, number: int) -> None:
+        """It has left its lane, and the peer's answer is its client's."""
+
+    def hop_withdrawn(self, request_id: str, number: int) -> None:
+        """The peer is to drop it."""
+
+    def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
+        """The answer to `submit` of a guest that is not taken."""
+
 
 class Owner(Protocol):
     """Whoever decides. Leases are named by their `attempt_id`, which is the same for every owner; what an owner does
@@ -40,8 +55,11 @@ class Owner(Protocol):
 
     epoch: int
 
-    def submit(self, submitter: Submitter, request: Request, admitted: bool = False) -> None:
-        """Takes a request in; the answer comes by `Submitter.admitted`. `admitted`: an owner before had taken it in."""
+    def submit(
+        self, submitter: Submitter, request: Request, admitted: bool = False, hop: HopFacts | None = None
+    ) -> None:
+        """Takes a request in; the answer comes by `Submitter.admitted`. `admitted`: an owner before had taken it in.
+        `hop`: by which a guest of a peer cell came, whose answer may be `Submitter.guest_refused`."""
 
     def cancel(self, request_id: str) -> None:
         """A request that waits is given up."""
@@ -61,6 +79,9 @@ class Owner(Protocol):
 
     def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
         """A lease's replica took no work (None: no connection): its request waits again, before all others."""
+
+    def hop_reported(self, report: HopReport) -> None:
+        """What became of a hop that the submitter makes."""
 
 
 class Channels:

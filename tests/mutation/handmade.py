@@ -226,8 +226,10 @@ FAULTS: Faults = {
         ),
         ("a cancel crosses the placement", "self._send(Release(attempt_id, Ending.CANCELLED))", "pass"),
         ("a placement that is said twice ends its lease", "if attempt_id not in self._leased:", "if True:"),
-        ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass"),
         ("a closed outbox drops what is in it", "while not self._closed or self._lines:", "while not self._closed:"),
+    ),
+    "deployments/ownership/session.py": (
+        ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass"),
     ),
     "deployments/ownership/pending_request.py": (
         ("an attempt is not raised after a refusal", "self.request = replace(self.request, attempts=attempt)", "pass"),
@@ -240,8 +242,8 @@ FAULTS: Faults = {
         ),
         (
             "what was admitted is asked for as if it were new",
-            "owner.submit(self, pending.request, pending.admitted)",
-            "owner.submit(self, pending.request, False)",
+            "owner.submit(self, pending.request, pending.admitted, pending.hop)",
+            "owner.submit(self, pending.request, False, pending.hop)",
         ),
         (
             "the owner hears of a first token with every byte",
@@ -263,8 +265,8 @@ FAULTS: Faults = {
         ),
         (
             "what waited for a gateway that is gone goes on waiting",
-            "if entry.state is EntryState.WAITING:\n                self._withdraw(entry)",
-            "if entry.state is EntryState.WAITING:\n                pass",
+            "if entry.state in QUEUED:\n                self._withdraw(entry)",
+            "if entry.state in QUEUED:\n                pass",
         ),
     ),
     "deployments/cell/owners.py": (

@@ -6,6 +6,7 @@ runs: time is what an input says, and the owner's timer rings when an input says
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -150,7 +151,8 @@ class RecordedOwner:
                 state = None if given["state"] is None else ReplicaState(given["state"])
                 owner.refused(self._gateway(given["gateway"]), self._leases[given["engine_id"]], state)
             case "again":
-                owner.again(self._gateway(given["gateway"]), self._leases[given["engine_id"]])
+                lease = self._leases[given["engine_id"]]
+                owner.submit(self._gateway(given["gateway"]), replace(lease.request, attempts=lease.attempt), True)
             case "account":
                 owner.finished(_finished(given))
             case "replica_ready":
@@ -174,7 +176,7 @@ class RecordedOwner:
         snapshot = self._owner.scheduler.snapshot(self._time.now, False)
         states = sorted([state.value, count] for state, count in counts.items() if count)
         endings = sorted([ending, count] for ending, count in snapshot.endings.items())
-        return [states, snapshot.submitted, snapshot.placed, snapshot.adopted, endings, self._owner.reconciled]
+        return [states, snapshot.submitted, snapshot.placed, snapshot.adopted, endings, self._owner.adoption.reconciled]
 
 
 def _facts(name: str, seats: int) -> ReplicaFacts:

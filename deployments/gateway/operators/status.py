@@ -183,7 +183,7 @@ class Status:
         return {
             "owner": self._peers.gateway_id,
             "epoch": own.epoch if own is not None else None,
-            "reconciled": own.reconciled if own is not None else 0,
+            "reconciled": own.adoption.reconciled if own is not None else 0,
             "lanes": [
                 {
                     "name": lane.name,

@@ -15,7 +15,7 @@ async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(
     assert (state(owner), owner.snapshot().adopted) == (EntryState.DECLARED, 0)
     owner.replica_up(facts(), [running(attempt=3), running("r", 1, started=True)])
     assert (state(owner), state(owner, "r")) == (EntryState.RUNNING, EntryState.ORPHANED)
-    assert (owner.snapshot().adopted, owner.reconciled, owner.entries.replicas_of_orphans) == (2, 2, {"r1"})
+    assert (owner.snapshot().adopted, owner.adoption.reconciled, owner.entries.replicas_of_orphans) == (2, 2, {"r1"})
     assert owner.scheduler.fleet.by_id["r1"].prefill_tokens == 10, "the other has begun to answer"
     owner.hold(submitter, "r-1")
     assert (state(owner, "r"), owner.entries.replicas_of_orphans) == (EntryState.RUNNING, set())
@@ -27,9 +27,13 @@ async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(
 
 async def test_an_orphan_that_its_replica_does_not_run_is_ended(owner: LaneOwner) -> None:
     owner.replica_up(facts(), [running("a"), running("b")])
-    assert owner.reconciled == 2
+    assert owner.adoption.reconciled == 2
     owner.replica_up(facts(), [running("b")])
-    assert (state(owner, "a"), state(owner, "b"), owner.reconciled) == (EntryState.CLOSED, EntryState.ORPHANED, 3)
+    assert (state(owner, "a"), state(owner, "b"), owner.adoption.reconciled) == (
+        EntryState.CLOSED,
+        EntryState.ORPHANED,
+        3,
+    )
     assert owner.snapshot().endings["failed"] == 1
 
 

@@ -7,23 +7,22 @@ import pytest
 from deployments.ownership.handover import Booking, booking_of, read_booking
 from deployments.scheduling import Lease, Request
 
-BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1, "d1")
-FIELDS = ["g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1, "d1"]
-LEASE = Lease(
-    9, Request("q", 70, 30, 90.0, 105.0, 160.0, 2, "batch", "b", (7, 8), 64, 3, "d1"), "r1", 100.0, 4, 140, 300, 31, 1
-)
+BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1, "d1", "us")
+FIELDS = ["g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1, "d1", "us"]
+REQUEST = Request("q", 70, 30, 90.0, 105.0, 160.0, 2, "batch", "b", (7, 8), 64, 3, "d1", 0, "us", 1)
+LEASE = Lease(9, REQUEST, "r1", 100.0, 4, 140, 300, 31, 1)
 
 
 def test_a_lease_is_booked_and_comes_back() -> None:
     assert booking_of(LEASE, "g1") == BOOKING
     assert BOOKING.encode() == json.dumps(FIELDS, separators=(",", ":"))
     assert read_booking(BOOKING.encode()) == BOOKING
-    request = Request("q", 70, 30, 200.0, 200.0, 200.0, 2, tenant="b", digest="d1")
+    request = Request("q", 70, 30, 200.0, 200.0, 200.0, 2, tenant="b", digest="d1", guest_of="us")
     assert BOOKING.lease("r1", 200.0) == Lease(0, request, "r1", 200.0, 4, 140, 300, 31, 1)
     assert BOOKING.tokens == (70 + 31) * 2
 
 
-@pytest.mark.parametrize("index", [0, 1, 3, 11])
+@pytest.mark.parametrize("index", [0, 1, 3, 11, 12])
 def test_names_are_text(index: int) -> None:
     fields = [*FIELDS[:index], 5, *FIELDS[index + 1 :]]
     with pytest.raises(ValueError, match=r"^not a booking: "):

@@ -64,7 +64,7 @@ class Elsewhere:
     def __init__(self) -> None:
         self.answered: list[str] = []
 
-    def submit(self, submitter: Dispatcher, request: Request, admitted: bool = False) -> None:
+    def submit(self, submitter: Dispatcher, request: Request, admitted: bool = False, hop: object = None) -> None:
         submitter.admitted(request.request_id, Admission(AdmissionKind.QUEUE, "default"))
 
     def first_token(self, attempt_id: str) -> None:

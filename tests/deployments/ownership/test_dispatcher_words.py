@@ -39,7 +39,7 @@ class Owner:
         self.epoch = epoch
         self.reported: list[tuple[object, ...]] = []
 
-    def submit(self, submitter: Submitter, request: Request, admitted: bool = False) -> None:
+    def submit(self, submitter: Submitter, request: Request, admitted: bool = False, hop: object = None) -> None:
         self.reported.append(("submit", request.request_id, request.attempts, admitted))
 
     def cancel(self, request_id: str) -> None:

@@ -4,6 +4,7 @@ changes."""
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ async def test_an_account_of_something_unknown_is_never_adopted_afterwards(owner
     owner.finished(account("tokenizer"))
     assert (state(owner), sum(owner.entries.counts.values())) == (EntryState.CLOSED, 1)
     owner.replica_up(facts(), [running()])
-    assert (owner.snapshot().adopted, owner.reconciled) == (0, 0)
+    assert (owner.snapshot().adopted, owner.adoption.reconciled) == (0, 0)
     owner.replica_up(facts(), [running(attempt=2)])
     assert (owner.snapshot().adopted, state(owner)) == (1, EntryState.ORPHANED)
 
@@ -139,7 +140,8 @@ async def test_a_refused_lease_waits_again_first_under_the_next_attempt(owner: L
     assert (state(owner), owner.snapshot().endings["refused"]) == (EntryState.WAITING, 1)
     owner.replica_up(facts())
     assert submitter.attempt_ids == ["q-1", "q-2"]
-    owner.again(submitter, submitter.leases[1])
+    lease = submitter.leases[1]
+    owner.submit(submitter, replace(lease.request, attempts=lease.attempt), admitted=True)
     assert submitter.attempt_ids == ["q-1", "q-2", "q-3"]
     assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.READY, "that was not its replica's fault"
 

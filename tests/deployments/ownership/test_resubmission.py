@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from deployments.ownership import entries as module
-from deployments.ownership.channel import Session
 from deployments.ownership.entries import Entries, EntryState
 from deployments.ownership.handover import Running
 from deployments.ownership.lane_owner import LaneOwner
@@ -24,6 +23,7 @@ from deployments.ownership.messages import (
     decode,
     waiting_of,
 )
+from deployments.ownership.session import Session
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy
 

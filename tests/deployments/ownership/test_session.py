@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deployments.ownership.channel import Session
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     Admitted,
@@ -24,6 +23,7 @@ from deployments.ownership.messages import (
     decode,
     waiting_of,
 )
+from deployments.ownership.session import Session
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import AdmissionKind, Ending, Request, SchedulingPolicy
 from deployments.scheduling.replica import ReplicaStatus

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from deployments.ownership import channel, dispatcher, lane_owner, owner_tracker
+from deployments.ownership import channel, dispatcher, lane_owner, owner_tracker, session
 from deployments.ownership.handover import Running
 from tests.deployments.ownership.shaky_cell import Cell, Engine, Gateway
 from tests.deployments.ownership.virtual_time import VirtualLoop, virtual_time
@@ -48,7 +48,7 @@ class ShakyCell(RuleBasedStateMachine):
         self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
         self.handler = Failures(self.errors)
         logging.getLogger("raylane.ownership").addHandler(self.handler)
-        self.stack = virtual_time(self.loop, owner_tracker, channel, dispatcher, lane_owner)
+        self.stack = virtual_time(self.loop, owner_tracker, channel, session, dispatcher, lane_owner)
         self.stack.__enter__()
         self.cell: Cell
 

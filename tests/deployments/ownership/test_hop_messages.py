@@ -1,0 +1,150 @@
+"""What crosses the channel about hand-overs: every field, under its own name; and the facts of a hop, of which nothing
+is taken on trust."""
+
+import json
+from typing import Any
+
+import pytest
+
+from deployments.ownership.hop_messages import (
+    HOP_KINDS,
+    GuestRefused,
+    HopBroke,
+    HopConfirmed,
+    HopFinished,
+    HopFirstByte,
+    HopMessage,
+    HopOffered,
+    HopRejected,
+    HopTaken,
+    HopWithdrawn,
+    facts_of,
+    read_facts,
+)
+from deployments.ownership.messages import decode, encode
+from deployments.peering import HandOverReason, HopFacts, HopRefusal
+
+FACTS = HopFacts(
+    "q",
+    "eu",
+    7,
+    12,
+    1,
+    HandOverReason.SOONER,
+    "chat",
+    "interactive",
+    "acme",
+    frozenset({"eu", "us"}),
+    frozenset({"0a", "0b"}),
+    0.5,
+    -0.25,
+    59.5,
+    1.0,
+)
+PLAIN = {
+    "request_id": "q",
+    "home": "eu",
+    "epoch": 7,
+    "number": 12,
+    "hops": 1,
+    "reason": "sooner",
+    "model": "chat",
+    "traffic_class": "interactive",
+    "tenant": "acme",
+    "residency": ["eu", "us"],
+    "marks": ["0a", "0b"],
+    "waited_s": 0.5,
+    "slack_s": -0.25,
+    "patience_s": 59.5,
+    "slo_s": 1.0,
+}
+MESSAGES: list[HopMessage] = [
+    HopOffered("q", "us", PLAIN),
+    HopConfirmed("q", 12),
+    HopWithdrawn("q", 12),
+    GuestRefused("q@eu", HopRefusal.LATE),
+    HopTaken("q", 12),
+    HopRejected("q", 12, HopRefusal.LOADED),
+    HopFirstByte("q", 12),
+    HopFinished("q", 12),
+    HopBroke("q", 12),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_each_message_crosses_the_channel(message: HopMessage) -> None:
+    again = decode(encode(message))
+    assert again == message
+    assert type(again) is type(message)
+
+
+def test_no_message_is_left_out() -> None:
+    assert {type(message) for message in MESSAGES} == set(HOP_KINDS)
+
+
+def test_a_refusal_is_one_of_those_that_there_are() -> None:
+    line = encode(HopRejected("q", 12, HopRefusal.LATE)).replace(b'"late"', b'"tired"')
+    with pytest.raises(ValueError, match="tired"):
+        decode(line)
+
+
+def test_the_facts_of_a_hop_cross_as_json() -> None:
+    assert facts_of(FACTS) == PLAIN
+    assert read_facts(json.loads(json.dumps(facts_of(FACTS)))) == FACTS
+    assert HopOffered("q", "us", PLAIN).hop == FACTS
+
+
+def test_whole_numbers_are_numbers_of_seconds_too() -> None:
+    assert read_facts({**PLAIN, "waited_s": 0, "slo_s": 1}).waited_s == 0.0
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_no_field_may_be_missing(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        read_facts({key: value for key, value in PLAIN.items() if key != name})
+
+
+BAD: list[tuple[str, Any]] = [
+    ("request_id", ""),
+    ("request_id", "x" * 257),
+    ("request_id", 5),
+    ("home", ""),
+    ("epoch", -1),
+    ("epoch", 1.5),
+    ("epoch", "7"),
+    ("number", 0),
+    ("number", True),
+    ("number", 1 << 63),
+    ("hops", -1),
+    ("reason", "boredom"),
+    ("model", None),
+    ("traffic_class", ""),
+    ("tenant", "x" * 257),
+    ("residency", "eu"),
+    ("residency", ["eu", 5]),
+    ("residency", ["eu"] * 257),
+    ("marks", [""]),
+    ("marks", ["m"] * 17),
+    ("waited_s", -0.1),
+    ("waited_s", float("nan")),
+    ("slack_s", float("-inf")),
+    ("slack_s", 2e9),
+    ("patience_s", float("inf")),
+    ("slo_s", -1.0),
+    ("slo_s", "1"),
+    ("colour", "red"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_wrong_field_is_named(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        read_facts({**PLAIN, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("tenant", ""), ("slack_s", -1e9), ("patience_s", 0.0), ("hops", 255), ("epoch", 0), ("number", 1), ("slo_s", 0)],
+)
+def test_the_bounds_are_allowed(name: str, value: Any) -> None:
+    assert getattr(read_facts({**PLAIN, name: value}), name) == value
