@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from cli.options import AsJson, check_outputs
 from cli.plan.against import Planner
 from cli.plan.against import against as compared
 from cluster.artifacts import ArtifactError
-from cluster.files import write_whole
+from cluster.files import shipped, write_whole
 from cluster.spec import ClusterSpec, SpecError
 from deployments.engine_model.cost_file import CostFileError
 from deployments.telemetry.published_error import PublishedError, read_published
@@ -47,11 +48,23 @@ _MANY = 20
 _FIGURE = set("0123456789-")
 """What a cell with a figure begins with; columns of figures are set to the right."""
 _WORKERS = min(4, os.cpu_count() or 1)
+_LINE_S = 5.0
 
-SheetFile = Annotated[Path, typer.Argument(metavar="WORKSHEET", help="The worksheet (docs/planning.md).")]
+SheetFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="WORKSHEET", help="The worksheet (docs/planning.md). Default: infra/plans/one-region.yaml."),
+]
 Out = Annotated[Path | None, typer.Option(help="Write an HTML page (one file, readable offline).")]
 WriteSpec = Annotated[
     Path | None, typer.Option(help="Write the worksheet's spec with the plan's groups and replicas in it.")
+]
+Smoothing = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=0.5,
+        help="With --write-spec: what schedules with fewer entries may cost, as a share of the plan's cost.",
+    ),
 ]
 Gap = Annotated[
     float, typer.Option(min=0, max=0.5, help="Stop searching when the placement is within this share of the optimum.")
@@ -86,9 +99,10 @@ Publish = Annotated[
 
 
 def plan(
-    worksheet: SheetFile,
+    worksheet: SheetFile = None,
     out: Out = None,
     write_spec: WriteSpec = None,
+    smoothing: Smoothing = 0.02,
     gap: Gap = 0.02,
     time_limit: TimeLimit = 60.0,
     thorough: Thorough = False,
@@ -104,6 +118,7 @@ def plan(
     check_outputs(out=out, write_spec=write_spec, memo=memo, publish=publish)
     if publish is not None and against is None:
         fail("--publish: needs --against", code=2)
+    worksheet = worksheet or shipped("plans/one-region.yaml")
     sheet, spec, case = _read(worksheet)
     if against is not None:
         raise typer.Exit(compared(against, url, case, _planner(memo, workers), publish, as_json))
@@ -118,7 +133,7 @@ def plan(
             fail(f"{worksheet}: {problem}", code=2)
     result = PlanResult(found, checks, bought, beside, known)
     (_print_json if as_json else _show)(result)
-    problems = [*_save_page(out, result, worksheet), *_save_spec(write_spec, result, sheet)]
+    problems = [*_save_page(out, result, worksheet), *_save_spec(write_spec, result, sheet, smoothing)]
     if problems:
         fail("; ".join(problems), code=2)
     raise typer.Exit(0 if result.good else MISSED)
@@ -164,7 +179,10 @@ def _errors(spec: ClusterSpec, case: Case, file: Path | None) -> dict[str, str]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """A line that says what is done; on stderr where the output is for a machine, or no terminal."""
+    """A line on stderr that says what is done; without a terminal, a new line every few seconds."""
+    if not errors.is_terminal:
+        yield _lines()
+        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True) as progress:
         task = progress.add_task("reading", total=None)
@@ -173,6 +191,19 @@ def _progress() -> Iterator[Callable[[str], None]]:
             progress.update(task, description=escape(text))
 
         yield report
+
+
+def _lines() -> Callable[[str], None]:
+    begin_s = shown_s = time.monotonic()
+
+    def report(text: str) -> None:
+        nonlocal shown_s
+        now = time.monotonic()
+        if now - shown_s >= _LINE_S:
+            shown_s = now
+            errors.print(f"{now - begin_s:.0f} s: {text}", markup=False, highlight=False)
+
+    return report
 
 
 def _print_json(result: PlanResult) -> None:
@@ -233,7 +264,7 @@ def _save_page(path: Path | None, result: PlanResult, worksheet: Path) -> list[s
     return []
 
 
-def _save_spec(path: Path | None, result: PlanResult, sheet: Worksheet) -> list[str]:
+def _save_spec(path: Path | None, result: PlanResult, sheet: Worksheet, smoothing: float) -> list[str]:
     """What is wrong, if anything."""
     if path is None:
         return []
@@ -241,10 +272,11 @@ def _save_spec(path: Path | None, result: PlanResult, sheet: Worksheet) -> list[
         errors.print(f"--write-spec {path}: not written, since there is no placement")
         return []
     try:
-        write_whole(path, written_spec(result.plan, Path(sheet.spec), path))
+        written = written_spec(result.plan, Path(sheet.spec), path, smoothing)
+        write_whole(path, written.text)
     except (EditError, SpecError) as problem:
         return [f"--write-spec {path}: {problem}"]
     except OSError as problem:
         return [f"--write-spec {path}: cannot be written: {problem.strerror}"]
-    errors.print(f"spec: {path}")
+    errors.print(f"spec: {path}; {written.in_words()}")
     return []

@@ -5,10 +5,10 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from planning.plans.answer import PlannedGroup, WorksheetPlan
-from planning.plans.check import GroupCheck
+from planning.plans.check import CellCheck
 from planning.plans.result import PlanResult
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def as_json(result: PlanResult) -> dict[str, Any]:
@@ -82,13 +82,12 @@ def _group(plan: WorksheetPlan, group: PlannedGroup) -> dict[str, Any]:
     }
 
 
-def _check(check: GroupCheck) -> dict[str, Any]:
+def _check(check: CellCheck) -> dict[str, Any]:
     return {
-        "model": check.group.offer.model,
-        "group": check.group.offer.group,
-        "region": check.group.region,
+        "model": check.model,
+        "region": check.region,
         "hour": check.hour,
-        "replicas": check.replicas,
+        "replicas": dict(check.replicas),
         "streams": [asdict(one) | {"verdict": one.verdict.name.lower()} for one in check.streams],
     }
 

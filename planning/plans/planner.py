@@ -1,23 +1,24 @@
 """From a worksheet to a checked plan: finds rates, places, simulates, and lowers the rates of groups that miss an SLO
 in the simulation until none does."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cluster.spec import ClusterSpec
 from planning.capacity.clash import clash, savings
 from planning.capacity.placement import Outcome, place
 from planning.plans.answer import WorksheetPlan, planned_groups
-from planning.plans.check import GroupCheck, checks_of
+from planning.plans.check import CellCheck, checks_of
 from planning.plans.offers import offers_of
 from planning.plans.question import Case, Rates, case_of, question_of, rate_jobs
-from planning.plans.rates import GroupRate, RateOf, estimated_rate, rates_in
+from planning.plans.rates import GroupRate, RateJob, RateOf, estimated_rate, rates_in
 from planning.plans.traffic import streams_of
 from planning.worksheet import Worksheet
 
 _ROUNDS = 4
 _LOWERED = 0.92
-"""What the rates of a group are multiplied by where the simulation of its mix misses an SLO."""
+"""What the rates of a group are multiplied by where an SLO is missed in the simulation, and its requests are among the
+late ones."""
 
 
 class PlanError(ValueError):
@@ -93,11 +94,15 @@ def planned(
 
 
 def found_rates(case: Case, rate: RateOf, limits: PlanLimits, report: Callable[[str], None]) -> Rates:
-    """The rates of all bands on all groups that may serve them. A rate at which the network's part of the TTFT is left
-    holds for other regions' requests, too, and is not looked for again."""
+    """The rates of all bands on all groups that may serve them. One rate is found for bands that are alike. A rate at
+    which the network's part of the TTFT is left holds for other regions' requests, too, and is not looked for again."""
     jobs = rate_jobs(case, shared_replicas(case, limits.shared))
     near = {key: job for key, job in jobs.items() if not job.network_s}
-    found = dict(zip(near, rates_in(list(near.values()), rate, limits.workers, report), strict=True))
+    alike: dict[bytes, RateJob] = {}
+    for job in near.values():
+        alike.setdefault(job.signature, job)
+    known = dict(zip(alike, rates_in(list(alike.values()), rate, limits.workers, report), strict=True))
+    found = {key: known[job.signature] for key, job in near.items()}
     far = {}
     for key, job in jobs.items():
         if key in near:
@@ -113,32 +118,32 @@ def found_rates(case: Case, rate: RateOf, limits: PlanLimits, report: Callable[[
 
 def checked_plan(
     case: Case, rate: RateOf, limits: PlanLimits, report: Callable[[str], None]
-) -> tuple[WorksheetPlan, tuple[GroupCheck, ...]]:
+) -> tuple[WorksheetPlan, tuple[CellCheck, ...]]:
     """The plan, and what its simulation showed. Raises PlanError."""
     utilisation = 1 - case.sheet.headroom.spare_share
     rates = found_rates(case, rate, limits, report)
     lowered: dict[tuple[str, str], float] = {}
     plan = planned(case, rates, utilisation, limits, report)
-    checks: tuple[GroupCheck, ...] = ()
+    checks: tuple[CellCheck, ...] = ()
     for left in reversed(range(_ROUNDS)):
         if not plan.feasible:
             break
         checks = checks_of(plan, limits.ranged, report)
-        missed = {(one.group.offer.model, one.group.offer.group) for one in checks if one.missed}
-        if not missed or not left:
+        late = {key for one in checks for key in one.late}
+        if not late or not left:
             break
-        for key in missed:
+        for key in sorted(late):
             lowered[key] = lowered.get(key, 1.0) * _LOWERED
         plan = planned(case, _at(rates, lowered), utilisation, limits, report)
     if plan.feasible and limits.explained:
         report("what each limit costs")
         plan = replace(plan, savings=savings(plan.question.problem))
     notes = (
-        f"{group} of {model}: its rates were lowered by {1 - factor:.0%}, because its mix of requests missed an SLO in "
-        "the simulation"
+        f"{group} of {model}: its rates were lowered by {1 - factor:.0%}, because requests that it served missed an "
+        "SLO in the simulation"
         for (model, group), factor in lowered.items()
     )
-    return replace(plan, notes=(*plan.notes, *notes, *_notes(case))), checks
+    return replace(plan, notes=(*plan.notes, *notes, *_cut(checks), *_notes(case))), checks
 
 
 def _at(rates: Rates, lowered: Mapping[tuple[str, str], float]) -> dict[tuple[str, str, str, bool], GroupRate]:
@@ -149,6 +154,20 @@ def _at(rates: Rates, lowered: Mapping[tuple[str, str], float]) -> dict[tuple[st
             rate, per_replica=factor * rate.per_replica, low=factor * rate.low, high=factor * rate.high
         )
     return found
+
+
+def _cut(checks: Iterable[CellCheck]) -> list[str]:
+    """Answers that are cut, the most of all hours."""
+    found: dict[tuple[str, str], float] = {}
+    for check in checks:
+        for one in check.streams:
+            found[one.stream, check.region] = max(one.cut, found.get((one.stream, check.region), 0.0))
+    return [
+        f"{stream} in {region}: {share:.1%} of the answers end at the context of a group that is too small for them; "
+        "where that must not be, clients set max_tokens"
+        for (stream, region), share in found.items()
+        if share > 0
+    ]
 
 
 def _notes(case: Case) -> list[str]:

@@ -4,6 +4,7 @@ is needed; and how the cost of a request is shared by its prompt and its answer.
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -49,6 +50,16 @@ class RateJob:
     replicas: int = 1
     network_s: float = 0.0
 
+    @property
+    def signature(self) -> bytes:
+        """All that the rate depends on, for bands of streams that differ in their names alone."""
+        stream, lengths = self.band.stream, self.band.lengths
+        slo = (stream.traffic_class, stream.ttft_s, stream.itl_s, stream.attainment, self.network_s, self.replicas)
+        digest = sha256(repr((self.offer.model, self.offer.group, slo)).encode())
+        for column in (lengths.prompts, lengths.cached, lengths.outputs):
+            digest.update(column.tobytes())
+        return digest.digest()
+
     def __str__(self) -> str:
         return f"the highest rate of {self.offer} for {self.band.name}{' from other regions' if self.network_s else ''}"
 
@@ -60,15 +71,15 @@ def rates_in(jobs: Sequence[RateJob], rate: RateOf, workers: int, report: Callab
     """The rates of all jobs, on so many processes. `report` gets the job that begins, or that has ended."""
     if workers <= 1 or len(jobs) <= 1:
         found = []
-        for job in jobs:
-            report(str(job))
+        for number, job in enumerate(jobs, start=1):
+            report(f"{job} ({number} of {len(jobs)})")
             found.append(rate(job))
         return found
     found = []
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         for job, one in zip(jobs, pool.map(rate, jobs), strict=True):
-            report(str(job))
             found.append(one)
+            report(f"{job} ({len(found)} of {len(jobs)})")
     return found
 
 

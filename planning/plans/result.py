@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planning.plans.answer import TokenPrice, WorksheetPlan, token_prices
-from planning.plans.check import GroupCheck, SloVerdict
+from planning.plans.check import CellCheck, SloVerdict
 from planning.plans.compare import Elsewhere, SideBySide
 
 
@@ -14,7 +14,7 @@ class PlanResult:
     """`errors`: by model, what is known of the simulator's error on this deployment, in words."""
 
     plan: WorksheetPlan
-    checks: tuple[GroupCheck, ...] = ()
+    checks: tuple[CellCheck, ...] = ()
     elsewhere: tuple[Elsewhere, ...] = ()
     side_by_side: tuple[SideBySide, ...] = ()
     errors: Mapping[str, str] = field(default_factory=dict)

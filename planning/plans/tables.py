@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planning.plans.answer import MONTH_HOURS, WorksheetPlan
+from planning.plans.check import StreamCheck
 from planning.plans.compare import Elsewhere, LoadFigures
 from planning.plans.offers import GroupOffer
 from planning.plans.result import PlanResult
@@ -108,23 +109,30 @@ def slo_table(result: PlanResult) -> TextTable:
             rows.append(
                 (
                     one.stream,
-                    f"{check.group.offer.group}, {check.group.region}",
+                    check.region,
                     str(check.hour),
-                    str(check.replicas),
+                    ", ".join(f"{count} {group}" for group, count in check.replicas),
                     f"{percent(one.slo, 1)} in {duration(one.ttft_slo_s)}",
                     attained(one.in_time),
                     "-" if low == high else f"{attained(low)} to {attained(high)}",
                     *times,
                     "-" if one.itl_in_time is None else attained(one.itl_in_time),
+                    _by_group(one),
                     one.verdict.value,
                 )
             )
-    columns = ("stream", "at", "hour", "replicas", "SLO", "in time", "range", "TTFT p50", "p90", "ITL in time")
+    columns = ("stream", "region", "hour", "replicas", "SLO", "in time", "range", "TTFT p50", "p90", "ITL in time")
     note = (
-        "Simulated in each group's busiest hours. Range: with the costs of steps at both ends of theirs; unsure: met "
-        "with the stated costs, missed with them at their high end."
+        "All groups of a region are simulated together, in the busiest hours of each. Range: with the costs of steps "
+        "at both ends of theirs; unsure: met with the stated costs, missed with them at their high end. Served by: the "
+        "share of the requests, and how many of them were in time."
     )
-    return TextTable("SLOs, simulated", (*columns, "verdict"), tuple(rows), note)
+    return TextTable("SLOs, simulated", (*columns, "served by", "verdict"), tuple(rows), note)
+
+
+def _by_group(one: StreamCheck) -> str:
+    whole = sum(part.requests for part in one.parts)
+    return ", ".join(f"{part.group} {percent(part.requests / whole)} ({attained(part.kept)})" for part in one.parts)
 
 
 def tokens_table(result: PlanResult) -> TextTable:

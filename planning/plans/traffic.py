@@ -67,7 +67,7 @@ class Band:
 
 def streams_of(sheet: Worksheet, spec: ClusterSpec) -> tuple[RequestStream, ...]:
     """The worksheet's streams, all of one number of hours: a week where one of them has a week. Raises TraceError."""
-    found = [_stream(one, spec, sheet.time_zone, number) for number, one in enumerate(sheet.demand)]
+    found = [_stream(one, spec, sheet.time_zone) for one in sheet.demand]
     hours = max(len(rates) for stream in found for rates in stream.rates.values())
     return tuple(_of_hours(stream, hours) for stream in found)
 
@@ -149,7 +149,7 @@ def _text(name: str, chunks: int) -> tuple[int, ...]:
     return tuple((salt + number) & LARGEST_HASH for number in range(chunks))
 
 
-def _stream(one: DemandStream, spec: ClusterSpec, zone: str, number: int) -> RequestStream:
+def _stream(one: DemandStream, spec: ClusterSpec, zone: str) -> RequestStream:
     of_class = next(cls for cls in spec.classes if cls.name == one.traffic_class)
     ttft_ms = of_class.ttft_ms if one.slo.ttft_ms is None else one.slo.ttft_ms
     itl_ms = of_class.itl_ms if one.slo.itl_ms is None else one.slo.itl_ms
@@ -161,7 +161,7 @@ def _stream(one: DemandStream, spec: ClusterSpec, zone: str, number: int) -> Req
         assert one.input_tokens is not None
         assert one.output_tokens is not None
         rates = {rate.region: rate.hourly() for rate in one.rates}
-        rng = np.random.default_rng(number)
+        rng = np.random.default_rng(0)  # the same for all: streams that are alike have the same rates
         prompts, outputs = (sampled(tokens, rng) for tokens in (one.input_tokens, one.output_tokens))
         lengths = Lengths2D(prompts, cached_of(prompts, one.prefix_share), outputs)
     return RequestStream(

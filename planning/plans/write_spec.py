@@ -1,53 +1,46 @@
-"""The plan as a cluster spec: groups with their pools, lanes that name them in order, and bounds by the hour.
+"""The plan as a cluster spec: groups with their pools, lanes that name them in order, and bounds by the hour
+(`spec_groups.py`, `schedules.py`). Everything else of the spec's text stays as it is (`planning/tune/spec_edit.py`)."""
 
-A spec's group has the same bounds in all its regions and one kind of price, so a planned group becomes one for each
-region, and one more for spot. Everything else of the spec's text stays as it is (`planning/tune/spec_edit.py`).
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from cluster.spec import ClusterSpec, Model, Region, parse_spec
-from planning.capacity.problem import PriceKind
 from planning.plans.answer import PlannedGroup, WorksheetPlan
-from planning.plans.offers import GroupOffer
+from planning.plans.schedules import Smoothed, entries, keeps_limits, smoothed
+from planning.plans.spec_groups import SpecGroup, lane_orders, spec_groups
 from planning.tune.spec_edit import Path as Place
 from planning.tune.spec_edit import edited, said_in
 
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-
 
 @dataclass(frozen=True, slots=True)
-class SpecGroup:
-    """A group of the written spec: a planned group's replicas of one kind of pool. `counts`: replicas by hour."""
+class WrittenSpec:
+    """The spec's text. `smoothed`: what became of the schedules. `usd_per_hour` of the plan, transfers with it."""
 
-    name: str
-    planned: PlannedGroup
-    spot: bool
-    counts: tuple[int, ...]
-    pool: str
+    text: str
+    smoothed: Smoothed
+    usd_per_hour: float
 
-    @property
-    def offer(self) -> GroupOffer:
-        return self.planned.offer
-
-    def usd_per_request(self, lane: str) -> float | None:
-        """Of the lane's requests that the plan places here, at full replicas; None: it places none."""
-        kinds = [kind for kind in self.planned.replicas if (kind is PriceKind.SPOT) is self.spot]
-        usd = min(self.planned.prices[kind].usd_per_replica_hour for kind in kinds)
-        rates = [rate.per_replica for (band, _), rate in self.planned.rates.items() if f": {lane}" in band]
-        return usd / min(rates) if rates else None
+    def in_words(self) -> str:
+        """What the smoothing did, for a person."""
+        done = self.smoothed
+        if done.entries == done.before:
+            return f"{done.entries} schedule entries"
+        share = done.usd_per_hour / self.usd_per_hour if self.usd_per_hour else 0.0
+        cost = f"for ${done.usd_per_hour:,.2f} an hour more ({share:.1%})"
+        return f"{done.entries} schedule entries instead of {done.before}, {cost}"
 
 
-def written_spec(plan: WorksheetPlan, source: Path, target: Path) -> str:
-    """The text of the spec in `source` with the plan in it, for the file `target`. Raises EditError where the text
-    cannot be edited safely, or SpecError where the outcome is no usable spec."""
+def written_spec(plan: WorksheetPlan, source: Path, target: Path, smoothing: float = 0.0) -> WrittenSpec:
+    """The spec in `source` with the plan in it, for the file `target`. Schedules get fewer entries where that costs at
+    most the share `smoothing` of the groups' cost. Raises EditError where the text cannot be edited safely, or
+    SpecError where the outcome is no usable spec."""
     text = source.read_bytes().decode("utf-8")
     said, spec = said_in(text), plan.case.spec
-    groups, pools = _groups(plan, spec)
+    done = _smoothed(plan, spec, smoothing)
+    groups = done.groups
+    pools = _pools_of(groups, spec)
     changes: list[tuple[Place, Any]] = []
     for number, region in enumerate(spec.regions):
         own = said["regions"][number]["pools"]
@@ -56,35 +49,36 @@ def written_spec(plan: WorksheetPlan, source: Path, target: Path) -> str:
     for number, model in enumerate(spec.models):
         found = [one for one in groups if one.offer.model == model.name]
         if found:
-            changes += _of_model(plan, spec, model, number, found, said["models"][number])
+            sections = [_section(plan, spec, model, one, said["models"][number]) for one in found]
+            orders = lane_orders(spec, model.name, groups, plan.case.bands)
+            lanes = {lane: list(named) for lane, named in orders.items()}
+            changes += [(("models", number, "groups"), sections), (("models", number, "lanes"), lanes)]
     after = edited(text, changes)
     parse_spec(after, str(target), source.resolve().parent)
-    return after
+    return WrittenSpec(after, done, plan.usd_per_hour)
 
 
-def _groups(plan: WorksheetPlan, spec: ClusterSpec) -> tuple[list[SpecGroup], dict[tuple[str, str], "_Pool"]]:
-    """The groups of the spec, and by region and name the pools that they take."""
-    found: list[SpecGroup] = []
+def _smoothed(plan: WorksheetPlan, spec: ClusterSpec, share: float) -> Smoothed:
+    """The schedules of models that scale; a fixed number needs none."""
+    groups = spec_groups(plan.groups)
+    fixed = {model.name for model in spec.models if spec.autoscaling_of(model).policy == "fixed"}
+    others = [one for one in groups if one.offer.model in fixed]
+    limits = plan.question.problem
+    keeps = keeps_limits(limits.quotas, limits.limits.spot_share)
+    found = smoothed(
+        [one for one in groups if one.offer.model not in fixed], share, lambda them: keeps([*them, *others])
+    )
+    return Smoothed((*found.groups, *others), found.entries, found.before, found.usd_per_hour)
+
+
+def _pools_of(groups: Sequence[SpecGroup], spec: ClusterSpec) -> dict[tuple[str, str], "_Pool"]:
+    """The pools that the groups take, by region and name."""
     pools: dict[tuple[str, str], _Pool] = {}
-    several = {
-        (group.offer.model, group.offer.group)
-        for group in plan.groups
-        if sum(other.offer is group.offer for other in plan.groups) > 1
-    }
-    for group in plan.groups:
-        for spot in (False, True):
-            kinds = [kind for kind in group.replicas if (kind is PriceKind.SPOT) is spot]
-            if not kinds:
-                continue
-            counts = tuple(sum(group.replicas[kind][hour] for kind in kinds) for hour in group.hours)
-            name = group.offer.group
-            name += f"-{group.region}" if (group.offer.model, group.offer.group) in several else ""
-            name += "-spot" if spot else ""
-            pool = _pool_name(spec.region(group.region), group, spot)
-            entry = pools.setdefault((group.region, pool), _Pool(pool, group, spot, [0] * len(counts)))
-            entry.add(group.offer.gpus, counts)
-            found.append(SpecGroup(name, group, spot, counts, pool))
-    return found, pools
+    for one in groups:
+        name = _pool_name(spec.region(one.region), one.planned, one.spot)
+        entry = pools.setdefault((one.region, name), _Pool(name, one, [0] * len(one.counts)))
+        entry.add(one.offer.gpus, one.counts)
+    return pools
 
 
 @dataclass(slots=True)
@@ -92,8 +86,7 @@ class _Pool:
     """A pool that the plan takes, with its GPUs by hour."""
 
     name: str
-    planned: PlannedGroup
-    spot: bool
+    group: SpecGroup
     gpus: list[int]
 
     def add(self, gpus: int, counts: Sequence[int]) -> None:
@@ -101,8 +94,7 @@ class _Pool:
 
     def section(self) -> dict[str, Any]:
         """As a new pool of the spec."""
-        offer, kind = self.planned.offer, PriceKind.SPOT if self.spot else PriceKind.ON_DEMAND
-        priced = self.planned.prices.get(kind) or next(iter(self.planned.prices.values()))
+        offer, priced = self.group.offer, self.group.price
         per_node = max(priced.node_gpus or 1, offer.gpus)
         section = {
             "name": self.name,
@@ -111,7 +103,7 @@ class _Pool:
             "gpus_per_node": per_node,
             "price_usd_per_hour": round(priced.usd_per_replica_hour / offer.gpus, 6),
         }
-        return section | ({"spot": True} if self.spot else {})
+        return section | ({"spot": True} if self.group.spot else {})
 
 
 def _pool_name(region: Region, group: PlannedGroup, spot: bool) -> str:
@@ -125,7 +117,7 @@ def _pool_name(region: Region, group: PlannedGroup, spot: bool) -> str:
     return name if name not in taken else f"{name}-planned"
 
 
-def _pools(region: Region, own: list[dict[str, Any]], pools: dict[tuple[str, str], _Pool]) -> list[dict[str, Any]]:
+def _pools(region: Region, own: list[dict[str, Any]], pools: Mapping[tuple[str, str], _Pool]) -> list[dict[str, Any]]:
     """The region's pools, with as many nodes as the plan takes, and those that it adds."""
     found = [dict(section) for section in own]
     names = [pool.name for pool in region.pools]
@@ -141,26 +133,6 @@ def _pools(region: Region, own: list[dict[str, Any]], pools: dict[tuple[str, str
     return found
 
 
-def _of_model(
-    plan: WorksheetPlan, spec: ClusterSpec, model: Model, number: int, groups: list[SpecGroup], said: dict[str, Any]
-) -> list[tuple[Place, Any]]:
-    sections = [_section(plan, spec, model, one, said) for one in groups]
-    order = {lane.name: _in_order(lane.name, groups) for lane in spec.lanes}
-    regions = {one.planned.region for one in groups}
-    for named in order.values():  # each region's gateway needs a group for each lane
-        missing = regions - {one.planned.region for one in groups if one.name in named}
-        named += [one.name for one in groups if one.planned.region in missing and one.name not in named]
-    return [(("models", number, "groups"), sections), (("models", number, "lanes"), order)]
-
-
-def _in_order(lane: str, groups: list[SpecGroup]) -> list[str]:
-    """The groups that the plan gives the lane, the cheapest first; then the others that may serve it."""
-    priced = {one.name: one.usd_per_request(lane) for one in groups}
-    used = sorted((name for name, usd in priced.items() if usd is not None), key=lambda name: (priced[name], name))
-    others = sorted((one for one in groups if lane in one.offer.lanes), key=lambda one: -one.offer.context)
-    return used + [one.name for one in others if one.name not in used]
-
-
 def _section(
     plan: WorksheetPlan, spec: ClusterSpec, model: Model, one: SpecGroup, said: dict[str, Any]
 ) -> dict[str, Any]:
@@ -171,7 +143,8 @@ def _section(
         (each for each in plan.case.sheet.candidates if (each.model, each.name) == (model.name, one.offer.group)), None
     )
     settings = {} if candidate is None else candidate.settings.model_dump(exclude_none=True, exclude_unset=True)
-    section: dict[str, Any] = {**own, "name": one.name, "regions": [one.planned.region], "pool": one.pool}
+    pool = _pool_name(spec.region(one.region), one.planned, one.spot)
+    section: dict[str, Any] = {**own, "name": one.name, "regions": [one.region], "pool": pool}
     if settings:
         section["settings"] = settings
     section["replicas"] = _replicas(one.counts, plan.case.sheet.time_zone, spec.autoscaling_of(model).policy == "fixed")
@@ -182,20 +155,5 @@ def _replicas(counts: Sequence[int], time_zone: str, fixed: bool) -> dict[str, A
     """The bounds: the plan's fewest and most, and within, at least what each hour takes."""
     lowest, highest = min(counts), max(counts)
     bounds: dict[str, Any] = {"count": highest, "min": lowest, "max": max(1, highest)}
-    entries = [] if fixed else _entries(counts, lowest)
-    return bounds | ({"schedule": {"time_zone": time_zone, "entries": entries}} if entries else {})
-
-
-def _entries(counts: Sequence[int], lowest: int) -> list[dict[str, Any]]:
-    """An entry for each run of hours that take the same number, but for the fewest."""
-    whole_week = len(counts) > 24
-    found = []
-    for day in range(len(counts) // 24):
-        hours = range(24 * day, 24 * day + 24)
-        for count, run in groupby(hours, key=lambda hour: counts[hour]):
-            own = [hour % 24 for hour in run]
-            if count > lowest:
-                name = f"{_DAYS[day]}-{own[0]:02}" if whole_week else f"from-{own[0]:02}"
-                entry = {"name": name, "begin": f"{own[0]:02}:00", "end": f"{own[-1] + 1:02}:00", "min": count}
-                found.append(entry | ({"days": [_DAYS[day]]} if whole_week else {}))
-    return found
+    found = [] if fixed else entries(counts)
+    return bounds | ({"schedule": {"time_zone": time_zone, "entries": found}} if found else {})

@@ -42,8 +42,7 @@ NOT_MODELLED = (
     "Changes of the rate within an hour, beyond a Poisson process: the headroom is for them.",
     "The time that replicas take to start: plan the number of the next hour if starts take long, or write the spec "
     "with its schedule, which starts replicas early.",
-    "Help between groups: each group is simulated with the requests that the plan gives it, without the next group in "
-    "the lane's order.",
+    "Help between regions: each region is simulated with the requests that the plan sends there.",
     "GPUs that are not to be had, and spot capacity that is taken away, beyond the failures that the worksheet names.",
     "Whole nodes: GPUs are counted one by one. Disks, gateways and traffic to clients are not in the price.",
 )
@@ -170,9 +169,9 @@ def cost_panel(plan: WorksheetPlan) -> Panel:
 
 
 def slo_panel(result: PlanResult) -> Panel:
-    """The share in time of each stream at each group, beside its SLO."""
+    """The share in time of each stream in each region, beside its SLO."""
     rows = [(check, one) for check in result.checks for one in check.streams]
-    names = [f"{one.stream}, {check.group.offer} in {check.group.region}, hour {check.hour}" for check, one in rows]
+    names = [f"{one.stream} in {check.region}, hour {check.hour}" for check, one in rows]
     height_px = 90 + 44 * len(rows)
     figure = empty_figure("requests whose first token is in time, per cent", "")
     tones = {SloVerdict.MET: GREEN, SloVerdict.UNSURE: ORANGE, SloVerdict.MISSED: RED}
@@ -208,8 +207,8 @@ def slo_panel(result: PlanResult) -> Panel:
     figure.update_xaxes(range=[100 * low - 2, 100.8])
     figure.update_yaxes(automargin=True, autorange="reversed")
     caption = (
-        "Each group in its busiest hour. The line through a point is the range with the costs of steps at both ends; "
-        "the upright line is the SLO."
+        "All groups of a region together, in the busiest hour of each. The line through a point is the range with the "
+        "costs of steps at both ends; the upright line is the SLO."
     )
     return Panel("slos", "SLOs, simulated", caption, figure, height_px)
 

@@ -28,11 +28,13 @@ def test_a_worksheet_becomes_a_bill_a_page_and_a_spec(tmp_path: Path) -> None:
     assert values["feasible"]
     assert values["slos"] in ("met", "unsure")
     assert values["totals"]["usd_per_hour"] == pytest.approx(sum(values["totals"]["usd_by_hour"]) / 24)
-    assert {check["group"] for check in values["checks"]} == {group["group"] for group in values["groups"]}
+    checked = {(name, check["region"]) for check in values["checks"] for name in check["replicas"]}
+    assert checked == {(group["group"], group["region"]) for group in values["groups"]}
     assert len(values["side_by_side"]) == 2
     assert "Content-Security-Policy" in page.read_text(encoding="utf-8")
     views = load_spec(spec).models[0].views
     assert {view.group.split("-")[0] for view in views} == {group["group"] for group in values["groups"]}
+    assert "schedule entries" in result.stderr
     checked = CliRunner().invoke(app, ["spec", "check", str(spec)], env={"COLUMNS": "160"})
     assert checked.exit_code == 0, checked.output
 

@@ -1,0 +1,150 @@
+"""Schedules in steps: never below what an hour needs, within their price, and the same hours in the entries of a
+spec."""
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.spec import BoundsSchedule, parse_spec
+from planning.capacity.problem import PriceKind, Quota
+from planning.plans.schedules import Smoothed, entries, in_steps, keeps_limits, runs_of, smoothed
+from planning.plans.spec_groups import spec_groups
+from planning.plans.write_spec import written_spec
+from tests.planning.plans import small
+
+Counts = st.lists(st.integers(0, 6), min_size=24, max_size=24) | st.lists(st.integers(0, 3), min_size=168, max_size=168)
+
+
+def changes(counts: tuple[int, ...]) -> int:
+    return sum(counts[hour] != counts[hour - 1] for hour in range(len(counts)))
+
+
+@given(Counts, st.floats(0, 50))
+def test_steps_are_never_below_what_an_hour_needs(counts: list[int], switch: float) -> None:
+    steps = in_steps(counts, switch)
+    assert len(steps) == len(counts)
+    assert all(step >= count for step, count in zip(steps, counts, strict=True))
+    assert max(steps) == max(counts)
+    assert changes(steps) <= changes(tuple(counts))
+
+
+@given(st.lists(st.integers(0, 3), min_size=5, max_size=5), st.floats(0.1, 8))
+def test_steps_are_the_cheapest(counts: list[int], switch: float) -> None:
+    """Against all steps of a period of five hours that begins where the fewest are needed."""
+    first = min(range(5), key=lambda hour: (counts[hour], -counts[hour - 1]))
+    turned = [*counts[first:], *counts[:first]]
+
+    def price(steps: tuple[int, ...]) -> float:
+        return sum(steps) + switch * (1 + sum(steps[hour] != steps[hour - 1] for hour in range(1, 5)))
+
+    every = product(*(range(count, max(counts) + 1) for count in turned))
+    found = in_steps(counts, switch)
+    assert price((*found[first:], *found[:first])) == pytest.approx(min(map(price, every)))
+
+
+def test_without_a_price_of_changes_nothing_changes() -> None:
+    assert in_steps([1, 2, 3] * 8, 0.0) == (1, 2, 3) * 8
+
+
+def scheduled(counts: list[int]) -> list[int]:
+    """What the entries say by hour, as a spec reads them."""
+    found = [min(counts)] * len(counts)
+    listed: list[dict[str, Any]] = entries(counts)
+    if not listed:
+        return found
+    for entry in BoundsSchedule.model_validate({"time_zone": "UTC", "entries": listed}).entries:
+        begin, end = (minutes // 60 for minutes in entry.span_min)
+        for day in entry.weekdays if len(counts) > 24 else (0,):
+            for hour in range(begin, end):
+                found[(24 * day + hour) % len(counts)] = entry.min or 0
+    return found
+
+
+@given(Counts)
+def test_entries_say_what_each_hour_takes(counts: list[int]) -> None:
+    assert scheduled(counts) == counts
+
+
+def test_a_night_is_one_entry_and_days_that_are_alike_share_theirs() -> None:
+    night = [3] * 6 + [1] * 16 + [3] * 2
+    assert [(one["begin"], one["end"]) for one in entries(night)] == [("22:00", "06:00")]
+    week = ([1] * 8 + [4] * 10 + [1] * 6) * 5 + [1] * 48
+    (entry,) = entries(week)
+    assert entry == {
+        "name": "mon-08",
+        "begin": "08:00",
+        "end": "18:00",
+        "min": 4,
+        "days": ["mon", "tue", "wed", "thu", "fri"],
+    }
+    weekend = [1] * 120 + [2] * 48
+    assert [(one["begin"], one["end"], one["days"]) for one in entries(weekend)] == [("00:00", "24:00", ["sat", "sun"])]
+
+
+@given(Counts)
+def test_runs_cover_the_period_once(counts: list[int]) -> None:
+    runs = runs_of(counts)
+    assert sum(run.length for run in runs) == len(counts)
+    for run in runs:
+        assert all(counts[(run.begin + hour) % len(counts)] == run.count for hour in range(run.length))
+
+
+SHAPE = [1, 2, 2, 1, 1, 2, 4, 5, 4, 6, 7, 6, 6, 7, 8, 7, 6, 5, 6, 5, 4, 3, 2, 3]
+BUSY = {"demand": [small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "hourly_requests_per_s": SHAPE}]}]}
+
+
+def usd(done: Smoothed) -> float:
+    return sum(one.price.usd_per_replica_hour * sum(one.counts) for one in done.groups)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 0.5])
+def test_smoothing_keeps_its_price(tmp_path: Path, share: float) -> None:
+    groups = spec_groups(small.plan(tmp_path, BUSY).groups)
+    plain, done = smoothed(groups, 0.0), smoothed(groups, share)
+    assert done.entries <= done.before == plain.entries
+    assert usd(done) <= (1 + share) * usd(plain) + 1e-9
+    assert done.usd_per_hour == pytest.approx((usd(done) - usd(plain)) / 24)
+    for one, old in zip(done.groups, groups, strict=True):
+        assert all(new >= count for new, count in zip(one.counts, old.counts, strict=True))
+    if share == 0.5:
+        assert done.entries < done.before
+
+
+@pytest.mark.whole
+def test_smoothing_keeps_quotas_and_the_share_of_spot(tmp_path: Path) -> None:
+    plan = small.plan(tmp_path, BUSY | {"prices": {"spot": {"max_share": 0.5}}})
+    groups = spec_groups(plan.groups)
+    hours = range(24)
+    most = max(sum(one.offer.gpus * one.counts[hour] for one in groups if one.offer.gpu == "L4") for hour in hours)
+    quota = Quota("us-east-1", "L4", most)
+    keeps = keeps_limits((quota,), 0.5)
+    assert keeps(groups)
+    done = smoothed(groups, 0.5, keeps)
+    assert keeps(done.groups)
+    for hour in hours:
+        spot = sum(one.counts[hour] for one in done.groups if one.spot)
+        assert spot <= 0.5 * sum(one.counts[hour] for one in done.groups)
+    assert not keeps_limits((Quota("us-east-1", "L4", 0, PriceKind.SPOT),), 1.0)(groups)
+
+
+@pytest.mark.whole
+def test_the_written_spec_with_fewer_entries_is_never_below_the_plan(tmp_path: Path) -> None:
+    plan = small.plan(tmp_path, BUSY)
+    plain, fewer = (written_spec(plan, tmp_path / "spec.yaml", tmp_path / "planned.yaml", share) for share in (0, 0.3))
+    assert fewer.smoothed.entries < plain.smoothed.entries
+    assert f"instead of {plain.smoothed.entries}, for $" in fewer.in_words()
+    (model,) = parse_spec(fewer.text, folder=tmp_path).models
+    for view in model.views:
+        listed = () if view.replicas.schedule is None else view.replicas.schedule.entries
+        lowest = [view.replicas.min] * 24
+        for entry in listed:
+            begin, end = (minutes // 60 for minutes in entry.span_min)
+            for hour in range(begin, end):
+                lowest[hour % 24] = entry.min or 0
+        (one,) = (one for one in spec_groups(plan.groups) if one.name == view.group)
+        assert all(low >= count for low, count in zip(lowest, one.counts, strict=True))
