@@ -31,6 +31,8 @@ def test_the_wheel_holds_the_packages_and_the_shipped_files(tmp_path: Path) -> N
     }
     for shipped in (
         "specs/local.yaml",
+        "plans/three-regions.yaml",
+        "plans/llama-3.1-8b/config.json",
         "traffic/day.yaml",
         "demo/target/config.json",
         "demo/target/tokenizer.json",
