@@ -25,9 +25,28 @@ def load_worksheet(path: Path) -> tuple[Worksheet, ClusterSpec]:
         raise WorksheetError(str(path), [f"cannot be read: {error}"]) from error
     sheet = parse_worksheet(text, str(path), path.resolve().parent)
     spec = load_spec(Path(sheet.spec))
-    if problems := list(disagreements(sheet, spec)):
+    if problems := [*missing_files(sheet), *disagreements(sheet, spec)]:
         raise WorksheetError(str(path), problems)
     return sheet, spec
+
+
+def missing_files(sheet: Worksheet) -> Iterator[str]:
+    """Files and folders that a worksheet names and that are not there, a line each."""
+    for number, stream in enumerate(sheet.demand):
+        if stream.trace is not None and not Path(stream.trace.file).is_file():
+            yield f"demand.{number}.trace.file = {stream.trace.file!r}: there is no such file; allowed: {_TRACES}"
+    for number, candidate in enumerate(sheet.candidates):
+        if candidate.costs is not None and not Path(candidate.costs).is_file():
+            yield f"candidates.{number}.costs = {candidate.costs!r}: there is no such file; allowed: a cost file"
+    for number, config in enumerate(sheet.model_configs):
+        if not (Path(config.folder) / "config.json").is_file():
+            yield (
+                f"model_configs.{number}.folder = {config.folder!r}: holds no config.json; allowed: a folder with the "
+                "model's"
+            )
+
+
+_TRACES = "a trace, a traffic file, or a gateway's recording"
 
 
 def parse_worksheet(text: str, source: str = "worksheet", folder: Path | None = None) -> Worksheet:

@@ -300,6 +300,18 @@ DISAGREEMENTS = [
         "candidates.0.lanes = 'tiny': the spec has none of this name; allowed: short, medium, long",
     ),
     (
+        STREAM % ("m", "batch", "eu") + "candidates: [{name: c, model: m, gpu: L4, costs: none.json}]",
+        "none.json': there is no such file; allowed: a cost file",
+    ),
+    (
+        STREAM % ("m", "batch", "eu") + "model_configs: [{model: m, folder: none}]",
+        "none': holds no config.json; allowed: a folder with the model's",
+    ),
+    (
+        "demand: [{name: d, model: m, class: batch, trace: {file: none.jsonl}}]",
+        "none.jsonl': there is no such file; allowed: a trace, a traffic file, or a gateway's recording",
+    ),
+    (
         STREAM % ("m", "batch", "eu") + "elsewhere: [{model: q, usd_per_input_mtok: 1, usd_per_output_mtok: 1}]",
         "elsewhere.0.model = 'q'",
     ),
