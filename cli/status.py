@@ -103,6 +103,7 @@ def drift_lines(report: dict[str, Any]) -> list[str]:
         f"[yellow]off the worksheet {escape(drift['worksheet'])}[/]: {escape(alarm['quantity'])} "
         f"{escape(' '.join(part for part in (alarm['model'], alarm['traffic_class'], alarm['region']) if part))} "
         f"{alarm['observed']:.3g} instead of {alarm['expected']:.3g}"
+        f"{' (acknowledged)' if alarm['acknowledged'] else ''}"
         for alarm in drift["alarms"]
     ]
 

@@ -14,9 +14,17 @@ from rich.table import Table
 
 from cli.console import console, fail, shown_span
 from cli.gateway import ask, base_url
+from cli.plan.record import as_record
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Period, Stream, Stretches
-from deployments.traffic.published_drift import DriftAlarm, PublishedDrift, write_drift
+from deployments.traffic.published_drift import (
+    DriftAlarm,
+    PublishedDrift,
+    PublishedDriftError,
+    acknowledge,
+    read_drift,
+    write_drift,
+)
 from planning.drift.comparison import ComparedFigure, Comparison, Drift, compare
 from planning.drift.expected import Expected
 from planning.drift.measures import DriftQuantity
@@ -43,7 +51,15 @@ HOURS = 24
 Planner = Callable[[Case], WorksheetPlan]
 
 
-def against(source: str, url: str | None, case: Case, planner: Planner, publish: Path | None, as_json: bool) -> int:
+def against(
+    source: str,
+    url: str | None,
+    case: Case,
+    planner: Planner,
+    publish: Path | None,
+    acknowledged: Path | None,
+    as_json: bool,
+) -> int:
     """Compares the worksheet with `live`, a recording or a trace, and prints it. Returns the exit code."""
     expected = expected_from(case.sheet, case.streams)
     recorded = _recorded(source, url, expected, case.sheet.time_zone)
@@ -53,17 +69,27 @@ def against(source: str, url: str | None, case: Case, planner: Planner, publish:
         fail(f"--against {source}: {problem}", code=2)
     live = ClusterSpec.model_validate(ask(base_url(url), "/raylane/spec")) if source == LIVE else case.spec
     prices = price_drifts(case.sheet, case.spec, live)
+    off = published(found, prices, case.sheet.name)
+    if acknowledged is not None:
+        off = off.model_copy(update={"alarms": acknowledge(off.alarms, _known(acknowledged))})
     change = _change(case, found, prices, planner) if found.open or prices else None
     if as_json:
-        console.print_json(json.dumps(_record(found, prices, change)))
+        console.print_json(json.dumps(as_record(found, prices, change, off)))
     else:
-        _show(found, prices, change, case.sheet.time_zone)
+        _show(found, prices, change, off, case.sheet.time_zone)
     if publish is not None:
         try:
-            write_drift(publish, published(found, prices, case.sheet.name))
+            write_drift(publish, off)
         except OSError as problem:
             fail(f"--publish {publish}: cannot be written: {problem.strerror}", code=2)
-    return OFF if found.is_off or prices else 0
+    return OFF if any(not one.acknowledged for one in off.alarms) else 0
+
+
+def _known(path: Path) -> tuple[DriftAlarm, ...]:
+    try:
+        return read_drift(path).alarms
+    except PublishedDriftError as problem:
+        fail(f"--acknowledged: {problem}; allowed: a file that --publish has written", code=2)
 
 
 def published(found: Comparison, prices: tuple[PriceDrift, ...], worksheet: str) -> PublishedDrift:
@@ -147,7 +173,13 @@ _WORDS = {
 }
 
 
-def _show(found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange | None, time_zone: str) -> None:
+def _show(
+    found: Comparison,
+    prices: tuple[PriceDrift, ...],
+    change: PlanChange | None,
+    published: PublishedDrift,
+    time_zone: str,
+) -> None:
     zone = zoneinfo.ZoneInfo(time_zone)
 
     def clock(unix_s: int) -> str:
@@ -159,8 +191,14 @@ def _show(found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange 
         f"[bold red]off the worksheet: {escape('; '.join(off))}[/]" if off else "[bold green]as the worksheet says[/]"
     )
     console.print(head)
+    if known := sum(one.acknowledged for one in published.alarms):
+        console.print(f"acknowledged: {known} of {len(published.alarms)}")
     watched = shown_span(found.watched_s)
     console.print(f"{watched} of traffic, {clock(found.from_unix_s)} to {clock(found.to_unix_s)} ({time_zone})")
+    for one in found.incidents:
+        figures = "1 figure" if len(one.drifts) == 1 else f"{len(one.drifts)} figures"
+        until = "" if one.ended_unix_s is None else f" to {clock(one.ended_unix_s)}"
+        console.print(f"incident: {escape(one.model)}, {figures}, alarm {clock(one.raised_unix_s)}{until}")
     for stream in dict.fromkeys(one.stream for one in found.figures):
         console.print(_table(stream, found, clock))
     for stream, rate in found.unplanned:
@@ -221,7 +259,7 @@ def _is_of(drift: Drift, figure: ComparedFigure) -> bool:
 
 
 def _of(stream: Stream) -> str:
-    return f"{stream.model}, {stream.traffic_class} in {stream.region}"
+    return f"{stream.model}, {stream.traffic_class} in {stream.region or 'all regions'}"
 
 
 def _shown(value: float) -> str:
@@ -231,61 +269,3 @@ def _shown(value: float) -> str:
 def _range(counts: tuple[int, int]) -> str:
     low, high = counts
     return str(high) if low == high else f"{low} to {high}"
-
-
-def _record(found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange | None) -> dict[str, Any]:
-    """Plain values, for a machine."""
-
-    def of(one: Drift | ComparedFigure) -> dict[str, Any]:
-        stream = one.stream
-        names = {"model": stream.model, "class": stream.traffic_class, "region": stream.region}
-        return {**names, "quantity": one.quantity.value, "expected": one.expected, "observed": one.observed}
-
-    return {
-        "off": found.is_off or bool(prices),
-        "from_unix_s": found.from_unix_s,
-        "to_unix_s": found.to_unix_s,
-        "watched_s": found.watched_s,
-        "drifts": [
-            {
-                **of(drift),
-                "direction": drift.direction.value,
-                "since_unix_s": drift.since_unix_s,
-                "raised_unix_s": drift.raised_unix_s,
-                "ended_unix_s": drift.ended_unix_s,
-            }
-            for drift in found.drifts
-        ],
-        "figures": [of(figure) for figure in found.figures],
-        "unplanned": [
-            {"model": one.model, "class": one.traffic_class, "region": one.region, "requests_per_s": rate}
-            for one, rate in found.unplanned
-        ],
-        "unseen": [{"model": one.model, "class": one.traffic_class, "region": one.region} for one in found.unseen],
-        "prices": [
-            {
-                "gpu": one.gpu,
-                "region": one.region,
-                "pool": one.pool,
-                "kind": one.kind.value,
-                "expected_usd_per_gpu_hour": one.expected_usd,
-                "observed_usd_per_gpu_hour": one.observed_usd,
-            }
-            for one in prices
-        ],
-        "plan": None
-        if change is None
-        else {
-            "groups": [
-                {
-                    "group": one.group,
-                    "region": one.region,
-                    "expected_replicas": one.expected,
-                    "needed_replicas": one.needed,
-                }
-                for one in change.groups
-            ],
-            "expected_usd_per_hour": change.expected_usd_per_hour,
-            "needed_usd_per_hour": change.needed_usd_per_hour,
-        },
-    }

@@ -23,9 +23,10 @@ from planning.drift.measures import Direction, Family, Measure
 
 MEAN_MINUTES = 365 * 1_440
 """Between two false alarms of a whole worksheet, on average at least: a year."""
-FEWEST_MINUTES = {Family.RATE: 15, Family.MEAN: 7, Family.LOG_MEAN: 7, Family.SHARE: 7}
-"""An alarm needs the evidence of so many minutes: a burst, or a pause, is none. Lengths of real chat traffic stay off
-their mean for five minutes (Azure's of 2023), and a plan does not change for that."""
+FEWEST_MINUTES = {Family.RATE: 15, Family.MEAN: 8, Family.LOG_MEAN: 8, Family.SHARE: 8}
+"""An alarm needs so many minutes that speak for the change, each by itself: a burst, or a pause, is none. Lengths of
+real chat traffic stay off their mean for five to eight minutes (Azure's of 2023), and a plan does not change for
+that."""
 CLEAR_MINUTES = 30
 """An alarm ends when the figure of so many minutes is within its bounds."""
 
@@ -45,17 +46,31 @@ def threshold_of(tests: int) -> float:
     return math.log(MEAN_MINUTES * max(1, tests))
 
 
+def largest_of_a_minute(part: float, expected: FloatArray) -> FloatArray:
+    """What a minute may give, in a column: an equal `part` of the threshold, and where a minute is `expected` to give
+    little more than that, one standard deviation of what chance adds.
+
+    Log-likelihood ratios of mean m have the variance 2 m. Without the addition, what chance puts above the mean would
+    be cut off, and what it puts below it would not: alarms would be late where few requests come."""
+    chance = math.sqrt(2 * part) * np.minimum(1.0, part / np.maximum(expected, 1e-9))
+    found: FloatArray = (part + chance)[:, np.newaxis]
+    return found
+
+
 def changes(measure: Measure, direction: Direction, dispersion: FloatArray, threshold: float) -> list[Change]:
     """The changes that one test finds. After each, it begins anew."""
     evidence = measure.evidence(direction) / dispersion[:, np.newaxis]
-    evidence = np.minimum(evidence, threshold / FEWEST_MINUTES[measure.family])
+    expected = measure.expected_evidence(direction) / dispersion
+    evidence = np.minimum(evidence, largest_of_a_minute(threshold / FEWEST_MINUTES[measure.family], expected))
     plain = measure.plain or measure
     normal = _normal(plain, direction)
     found: list[Change] = []
     begin = 0
 
-    def confirmed(since: int, raised: int) -> bool:
-        return plain.is_beyond(direction, begin + since, begin + raised + 1)
+    def confirmed(since: int, raised: int, shift: int) -> bool:
+        span = slice(begin + since, begin + raised + 1)
+        enough = np.count_nonzero(evidence[span, shift] > 0) >= FEWEST_MINUTES[measure.family]
+        return bool(enough) and plain.is_beyond(direction, span.start, span.stop)
 
     while (change := _first(evidence[begin:], threshold, confirmed)) is not None:
         since, raised = (begin + minute for minute in change)
@@ -67,7 +82,9 @@ def changes(measure: Measure, direction: Direction, dispersion: FloatArray, thre
     return found
 
 
-def _first(evidence: FloatArray, threshold: float, confirmed: Callable[[int, int], bool]) -> tuple[int, int] | None:
+def _first(
+    evidence: FloatArray, threshold: float, confirmed: Callable[[int, int, int], bool]
+) -> tuple[int, int] | None:
     """When the first change that is `confirmed` began, and when it is known."""
     shifts = evidence.shape[1]
     sums = np.concatenate([np.zeros((1, shifts)), np.cumsum(evidence, axis=0)])
@@ -78,7 +95,7 @@ def _first(evidence: FloatArray, threshold: float, confirmed: Callable[[int, int
     for raised in over.tolist():
         shift = int(np.argmax(logs[raised]))
         since = int(np.argmin(sums[: raised + 1, shift]))
-        if confirmed(since, raised):
+        if confirmed(since, raised, shift):
             return since, raised
     return None
 

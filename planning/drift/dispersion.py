@@ -8,7 +8,9 @@ neighbouring batches is set against the variance that independent requests would
 
 The mean of d^2 over the past day is the dispersion at that length. Where little is known of a length, that of the next
 shorter one is taken, and for minutes a prior. The largest one counts: what has not averaged out within twenty minutes
-would look like a change.
+would look like a change. But the largest of three noisy means is too large on average, which costs as much evidence: a
+longer batch counts with its mean less one standard error. Neighbouring differences share a batch, so that the variance
+of the mean of n of them is 3 / n of its square for normal noise.
 
 Differences forget the level: traffic that has left the worksheet and is steady disperses no more than before. The
 change itself is one large difference: the largest one of the last hour is left out.
@@ -32,16 +34,17 @@ LARGEST = 25.0
 
 def dispersion(measure: Measure) -> FloatArray:
     """By minute, from what was observed before it; at least 1."""
-    prior = np.full(len(measure.observed), PRIOR[measure.family])
+    learned = np.full(len(measure.observed), PRIOR[measure.family])
     largest = np.ones(len(measure.observed))
     for batch in BATCHES_MIN:
-        prior = _learned(measure, batch, prior)
-        largest = np.maximum(largest, prior)
+        learned, number = _learned(measure, batch, learned)
+        sure = learned if batch == 1 else learned * (1 - np.sqrt(3 / (PRIOR_WEIGHT + number)))
+        largest = np.maximum(largest, sure)
     return largest
 
 
-def _learned(measure: Measure, batch: int, prior: FloatArray) -> FloatArray:
-    """At one length of batches."""
+def _learned(measure: Measure, batch: int, prior: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """At one length of batches, and from how many differences."""
     squares = _squares(measure, batch)
     known = np.where(np.isnan(squares), 0.0, np.minimum(squares, LARGEST))
     sums = np.concatenate([[0.0], np.cumsum(known)])
@@ -55,7 +58,7 @@ def _learned(measure: Measure, batch: int, prior: FloatArray) -> FloatArray:
     total = np.maximum(0.0, sums[ended] - sums[first] - top)
     number = np.maximum(0.0, counts[ended] - counts[first] - 1)
     result: FloatArray = (PRIOR_WEIGHT * prior + total) / (PRIOR_WEIGHT + number)
-    return result
+    return result, number
 
 
 def _squares(measure: Measure, batch: int) -> FloatArray:

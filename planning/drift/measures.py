@@ -19,7 +19,7 @@ much as n / dispersion independent ones (quasi-likelihood: McCullagh and Nelder,
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -57,6 +57,7 @@ class Direction(StrEnum):
 
 SHIFTS = (1.2, 1.5, 2.5, 6.0)
 """How far beyond its bound a figure may be: factors (of shares: of the odds)."""
+_USUAL = 1.5
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -96,6 +97,19 @@ class Measure:
             p = rho * p0 / (1 - p0 + rho * p0)
             hits, missed = self.observed[:, np.newaxis], (self.exposure - self.observed)[:, np.newaxis]
             found = np.where(possible[:, np.newaxis], hits * np.log(p / p0) + missed * np.log((1 - p) / (1 - p0)), 0.0)
+        return found
+
+    def expected_evidence(self, direction: Direction) -> FloatArray:
+        """What a minute's requests would give on average if the figure were beyond its bound by a factor of 1.5."""
+        above = direction is Direction.ABOVE
+        rho, bound = (_USUAL if above else 1 / _USUAL), self.high if above else self.low
+        if self.family is Family.LOG_MEAN:
+            figure = bound + np.log(rho)
+        elif self.family is Family.SHARE:
+            figure = rho * bound / (1 - bound + rho * bound)
+        else:
+            figure = rho * bound
+        found: FloatArray = replace(self, observed=figure * self.exposure).evidence(direction)[:, SHIFTS.index(_USUAL)]
         return found
 
     def is_beyond(self, direction: Direction, since: int, until: int) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from cluster.spec import ClusterSpec, Pool
 from deployments.traffic.counts import LengthCounts, Stream
 from planning.capacity.problem import PriceKind
-from planning.drift.comparison import Drift
+from planning.drift.comparison import ALL_REGIONS, Drift
 from planning.drift.expected import (
     Expected,
     ExpectedLengths,
@@ -103,7 +103,8 @@ _Known = Mapping[tuple[Stream, DriftQuantity], Drift]
 
 def _moved(stream: RequestStream, known: _Known) -> RequestStream:
     def ratio(region: str, quantity: DriftQuantity) -> float:
-        drift = known.get((Stream(stream.model, stream.traffic_class, region), quantity))
+        places = (Stream(stream.model, stream.traffic_class, one) for one in (region, ALL_REGIONS))
+        drift = next((known[place, quantity] for place in places if (place, quantity) in known), None)
         return 1.0 if drift is None or drift.ratio is None else drift.ratio
 
     def mean_ratio(quantity: DriftQuantity) -> float:

@@ -92,10 +92,10 @@ class DriftMetrics(Collector):
         )
         ratios = GaugeMetricFamily(
             "raylane_drift_ratio",
-            "Observed / expected of each figure that is off the worksheet now.",
+            "Observed / expected of each figure that is off the worksheet now, unless it is acknowledged.",
             labels=("model", "class", "region", "quantity", "direction"),
         )
-        for alarm in published.alarms:
+        for alarm in (one for one in published.alarms if not one.acknowledged):
             labels = alarm.model, alarm.traffic_class, alarm.region, alarm.quantity, alarm.direction
             ratios.add_metric(labels, alarm.ratio)
         yield ratios

@@ -65,6 +65,11 @@ def test_prompts_that_double_are_named_with_what_they_do_to_the_plan(tmp_path: P
     file = tmp_path / "drift.json"
     result = run(sheet, tmp_path / "trace.jsonl", *memo, "--json", "--publish", file)  # with the rates of the memo
     assert "prompt_tokens" in {alarm.quantity for alarm in read_drift(file).alarms}
+    known = run(sheet, tmp_path / "trace.jsonl", *memo, "--acknowledged", file, "--publish", tmp_path / "later.json")
+    assert known.exit_code == 0, known.output
+    assert all(alarm.acknowledged for alarm in read_drift(tmp_path / "later.json").alarms)
+    assert "acknowledged: " in known.output
+    assert "incident: demo, " in known.output
     values = json.loads(result.stdout)
     (drift,) = [one for one in values["drifts"] if one["quantity"] == "prompt_tokens"]
     assert values["off"]
@@ -112,6 +117,12 @@ def test_the_live_cluster(tmp_path: Path, gateway: str) -> None:
 
 def test_what_can_not_be_compared(tmp_path: Path) -> None:
     sheet = small.write(tmp_path)
+    (tmp_path / "other.json").write_text("{}")
+    TrafficStore(tmp_path / "one.sqlite").add(recorded())
+    result = run(sheet, tmp_path / "one.sqlite", "--acknowledged", tmp_path / "other.json")
+    assert result.exit_code == 2
+    assert "other.json" in result.output
+    assert "allowed: a file that --publish has written" in result.output
     result = run(sheet, tmp_path / "missing")
     assert result.exit_code == 2
     assert "missing: cannot be read" in result.output

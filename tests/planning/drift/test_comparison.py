@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import pytest
 
 from deployments.traffic.counts import Stream, Stretches
-from planning.drift.comparison import Comparison, compare
+from planning.drift.comparison import ALL_REGIONS, HOLD_S, Comparison, Drift, compare, incidents
 from planning.drift.expected import Expected, Tolerance
 from planning.drift.measures import Direction, DriftQuantity
 from tests.planning.drift.drawn import CHAT, MONDAY_S, Traffic, sheet_of, then
@@ -73,6 +75,83 @@ def test_ten_hours_of_three_hundred_seeds(traffic: Traffic) -> None:
 def test_ten_minutes_of_doubled_prompts_of_two_hundred_seeds() -> None:
     late = [seed for seed in range(200) if not compare(SHEET, CALM.scaled(prompt=2).draw(10, seed)).open]
     assert late == []
+
+
+LOW_RATES = [(0.5, 0.8), (0.3, 0.7)]
+"""Requests/s, and the share of runs that name doubled prompts within ten minutes (docs/drift.md has more)."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("per_s", "share"), LOW_RATES)
+def test_doubled_prompts_at_low_rates(per_s: float, share: float) -> None:
+    """After three hours as the worksheet says."""
+    calm = Traffic(per_s=per_s)
+    sheet = sheet_of(calm)
+    named = 0
+    for seed in range(100):
+        recorded = then(calm.draw(180, seed), calm.scaled(prompt=2).draw(10, seed + 1_000, 180))
+        named += DriftQuantity.PROMPT_TOKENS in {drift.quantity for drift in compare(sheet, recorded).open}
+    assert named >= 100 * share
+
+
+def regional(traffic: Traffic, minutes: int, seed: int, regions: int, from_minute: int = 0) -> Stretches:
+    """The same traffic in each of so many regions."""
+    found = Stretches()
+    for number in range(regions):
+        drawn = traffic.draw(minutes, 100 * seed + number, from_minute)
+        for (period, begin, stream), counts in list(drawn.counts.items()):
+            found.of(period, begin, replace(stream, region=f"r{number}")).merge(counts)
+        found.seconds = drawn.seconds
+    return found
+
+
+def regional_sheet(traffic: Traffic, regions: int) -> Expected:
+    (stream,) = sheet_of(traffic).streams
+    names = [replace(stream.stream, region=f"r{number}") for number in range(regions)]
+    return Expected(tuple(replace(stream, stream=name) for name in names))
+
+
+def test_what_changes_in_all_regions_is_known_sooner_than_in_each() -> None:
+    calm = Traffic(per_s=0.15)
+    recorded = then(regional(calm, 120, 1, 4), regional(calm.scaled(prompt=2), 30, 2, 4, 120))
+    found = compare(regional_sheet(calm, 4), recorded)
+    named = [drift for drift in found.drifts if drift.quantity is DriftQuantity.PROMPT_TOKENS]
+    assert named[0].stream.region == ALL_REGIONS
+    assert named[0].raised_unix_s - MONDAY_S <= (120 + 12) * 60
+    assert named[0].ratio == pytest.approx(2, rel=0.25)
+    assert {figure.stream.region for figure in found.figures} == {"r0", "r1", "r2", "r3"}
+    assert len(found.incidents) == 1
+
+
+@pytest.mark.whole
+def test_ten_hours_in_three_regions_raise_no_alarm() -> None:
+    calm = Traffic(per_s=0.2)
+    sheet = regional_sheet(calm, 3)
+    assert [compare(sheet, regional(calm, 600, seed, 3)).drifts for seed in range(4)] == [()] * 4
+
+
+def test_prompts_that_change_in_one_region_alone_are_named_there() -> None:
+    calm = Traffic(per_s=1.0)
+    recorded = regional(calm, 60, 1, 3)
+    for (period, begin, stream), counts in list(calm.scaled(prompt=3).draw(60, 9).counts.items()):
+        recorded.counts[period, begin, replace(stream, region="r1")] = counts
+    named = compare(regional_sheet(calm, 3), recorded).open
+    assert replace(CHAT, region="r1") in {drift.stream for drift in named}
+
+
+def drift_of(model: str, raised_s: int, ended_s: int | None) -> Drift:
+    stream = Stream(model, "interactive", "eu")
+    return Drift(stream, DriftQuantity.RATE, Direction.ABOVE, raised_s - 60, raised_s, ended_s, 1.0, 2.0)
+
+
+def test_drifts_of_a_model_at_one_time_are_one_incident() -> None:
+    first, second, later = drift_of("a", 0, 900), drift_of("a", 600, 1_800), drift_of("a", 1_800 + HOLD_S + 1, None)
+    other = drift_of("b", 700, None)
+    found = incidents([second, later, other, first])
+    assert [one.drifts for one in found] == [(first, second), (other,), (later,)]
+    assert [(one.raised_unix_s, one.ended_unix_s) for one in found] == [(0, 1_800), (700, None), (5_401, None)]
+    assert len(incidents([first, drift_of("a", 900 + HOLD_S, None), drift_of("a", 90_000, None)])) == 1
+    assert incidents([]) == ()
 
 
 def test_an_alarm_ends_when_traffic_is_back() -> None:

@@ -81,6 +81,25 @@ def test_dispersion_is_learned_from_clusters(seed: int, cluster: int) -> None:
     assert (learned >= 1).all()
 
 
+@pytest.mark.parametrize("minutes", [60, 180, 600])
+def test_independent_requests_are_not_taken_for_clusters(minutes: int) -> None:
+    """The largest of three noisy means would be 1.5 and more on average."""
+    rng = np.random.default_rng(4)
+    learned = [
+        dispersion(measure(Family.LOG_MEAN, rng.normal(18 * 5, math.sqrt(18), minutes), 18, (4.8, 5, 5.2)))[-1]
+        for _ in range(60)
+    ]
+    assert 1 <= float(np.mean(learned)) < 1.3
+
+
+def test_what_stays_off_for_half_an_hour_is_dispersion() -> None:
+    """A level that moves every half hour: minutes alone look independent."""
+    rng = np.random.default_rng(5)
+    level = np.repeat(rng.normal(5, 0.3, 48), 30)
+    logs = measure(Family.LOG_MEAN, rng.normal(18 * level, math.sqrt(18)), 18, (4.8, 5, 5.2))
+    assert dispersion(logs)[-1] > 3
+
+
 def test_a_change_is_not_taken_for_dispersion() -> None:
     rng = np.random.default_rng(1)
     counts = np.concatenate([rng.poisson(120, 300), rng.poisson(360, 300)]).astype(float)
