@@ -85,12 +85,10 @@ def replan(
 
 
 def _run(loop: ReplanLoop, source: "_Source", timing: Timing, *, once: bool, dry_run: bool, as_json: bool) -> None:
-    due_s = 0.0
     while True:
         loop.look()
-        observed = loop.observed() if time.monotonic() >= due_s else None
-        if observed is not None:
-            due_s = time.monotonic() + timing.every_s
+        observed = loop.observed()
+        if observed is not None and loop.due(observed):
             if (changed := source.changed()) is not None:
                 loop.take(changed)
             failed = _turn(loop, observed, dry_run=dry_run, as_json=as_json)

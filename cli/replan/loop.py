@@ -16,6 +16,9 @@ from planning.replan.log import ReplanLog
 LOOK_EVERY_S = 10.0
 LOST_AFTER_S = 60.0
 """A region that has not answered for so long counts as lost."""
+SURPRISE = 1.2
+"""Where so many times the demand is expected that the last re-plan was made for, the next one comes at once."""
+SOONEST_S = 30.0
 LIFETIMES = 3.0
 """Bounds hold for so many periods: a re-plan that fails, and one after it, change nothing."""
 
@@ -88,6 +91,16 @@ class ReplanLoop:
         known = {lane.title for lane in self._basis.problem.lanes}
         demand = {key: rate for key, rate in demand.items() if key[0] in known}
         return Observed(now, demand, self.cells.states(now - LOST_AFTER_S), self._prices(), lost)
+
+    def due(self, observed: Observed) -> bool:
+        """Whether to re-plan: after a period, or soon where much more is expected than was planned for."""
+        if not self.state.expected:
+            return True
+        at_s, before = self.state.expected[-1]
+        passed_s = observed.unix_s - at_s
+        return passed_s >= self._timing.every_s or (
+            passed_s >= SOONEST_S and sum(observed.demand.values()) > SURPRISE * sum(before.values())
+        )
 
     def replan(self, observed: Observed) -> Replan:
         """Decides and logs, before anything is ordered. Raises OSError where it cannot be logged."""
