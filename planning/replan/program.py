@@ -32,7 +32,9 @@ _MISSING = 1_000.0
 _FREE_USD = 1e-3
 """A replica without a price counts as so dear, so that no more are planned than are needed."""
 _HOUR_S = 3_600.0
-_GAP, _LIMIT_S = 1e-6, 20.0
+_GAP, _LIMIT_S = 1e-3, 10.0
+"""How near to the optimum is enough, as a share, and for how long it is searched for. Neither brings a placement back:
+what was there is compared with what was found."""
 _ROUND = 1e-6
 _STAND_IN = ""
 """The group and the GPU of the replicas that are missing."""
