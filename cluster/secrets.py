@@ -1,8 +1,9 @@
-"""The secrets of a deployed cell: the cluster's own, Ray's token, and the digests of the tenants' keys.
+"""The secrets of a deployed cell: the cluster's own, Ray's token, and the digests of the tenants' keys; and the one by
+which cells know each other.
 
-On a node they are three files in one folder, for their owner alone. They come from a folder of the machine that
-deploys, from AWS Secrets Manager, or from a Kubernetes Secret that the pod mounts; nothing else ever holds them, and
-no command line does.
+On a node they are files in one folder, for their owner alone. They come from a folder of the machine that deploys,
+from AWS Secrets Manager, or from a Kubernetes Secret that the pod mounts; nothing else ever holds them, and no command
+line does.
 """
 
 import json
@@ -16,7 +17,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cluster.launch import KEYS_FILE, SECRET_FILE, TOKEN_FILE
+from cluster.launch import KEYS_FILE, PEERS_FILE, SECRET_FILE, TOKEN_FILE, aws_region
+from cluster.spec import ClusterSpec, Region
 
 Keys = Mapping[str, Sequence[str]]
 """The digests of the tenants' keys, by tenant."""
@@ -151,15 +153,19 @@ class AwsSecret:
 
     def read(self) -> CellSecrets | None:
         """None: there is no such secret. Raises SecretsUnavailable."""
+        text = self.text()
+        return None if text is None else CellSecrets.from_json(text, f"secret {self.name!r} of AWS Secrets Manager")
+
+    def text(self) -> str | None:
+        """As it is kept. None: there is no such secret. Raises SecretsUnavailable."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            text = self._client.get_secret_value(SecretId=self.name)["SecretString"]
+            return str(self._client.get_secret_value(SecretId=self.name)["SecretString"])
         except self._client.exceptions.ResourceNotFoundException:
             return None
         except (BotoCoreError, ClientError, KeyError) as error:
             raise SecretsUnavailable(f"secret {self.name!r} of AWS Secrets Manager: {error}") from error
-        return CellSecrets.from_json(text, f"secret {self.name!r} of AWS Secrets Manager")
 
     def write(self, content: CellSecrets) -> None:
         """Makes it, or gives it a new version. Raises SecretsUnavailable."""
@@ -172,3 +178,52 @@ class AwsSecret:
                 self._client.put_secret_value(SecretId=self.name, SecretString=content.to_json())
         except (BotoCoreError, ClientError) as error:
             raise SecretsUnavailable(f"secret {self.name!r} of AWS Secrets Manager: {error}") from error
+
+
+_SHORTEST = 32
+"""Characters."""
+
+
+def read_peers_secret(spec: ClusterSpec, region: Region, folder: Path | None) -> str | None:
+    """The secret that all cells share, on a node of this region's cell; None where cells know each other by
+    certificates. `folder`: of the node's secrets, in a deployed cell. Raises SecretsUnavailable."""
+    source = None if spec.peering is None else spec.peering.secret
+    if source is None:
+        return None
+    if source.kind == "aws":
+        name = source.name or f"raylane/{spec.name}/peers"
+        where = f"secret {name!r} of AWS Secrets Manager"
+        try:
+            text = AwsSecret(name, aws_region(region)).text()
+        except SecretsUnavailable as error:
+            raise SecretsUnavailable(f"peering.secret: {error}") from None
+    else:
+        folders = [one for one in (folder, source.folder and Path(source.folder).expanduser()) if one]
+        files = [one / PEERS_FILE for one in folders]
+        where = " or ".join(map(str, files)) or "folder: missing, and no node's folder of secrets; the file"
+        try:
+            text = next((file.read_text(encoding="utf-8") for file in files if file.exists()), None)
+        except (OSError, ValueError) as error:
+            raise SecretsUnavailable(f"peering.secret: {where}: cannot be read: {type(error).__name__}") from None
+    if text is None:
+        raise SecretsUnavailable(f"peering.secret: {where}: missing; needed: the secret that all cells share")
+    if len(text.strip()) < _SHORTEST:
+        raise SecretsUnavailable(f"peering.secret: {where}: allowed: at least {_SHORTEST} characters")
+    return text.strip()
+
+
+def copy_peers_secret(spec: ClusterSpec, folder: Path) -> None:
+    """Puts the file of the secret that all cells share beside those of a cell that is to be deployed, where the spec
+    names another folder for it. Raises SecretsUnavailable."""
+    source = None if spec.peering is None else spec.peering.secret
+    if source is None or source.kind != "file" or source.folder is None:
+        return
+    text = read_peers_secret(spec, spec.regions[0], None)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if text is not None and (
+            not (folder / PEERS_FILE).is_file() or (folder / PEERS_FILE).read_text(encoding="utf-8").strip() != text
+        ):
+            _write_private(folder / PEERS_FILE, text)
+    except OSError as error:
+        raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error

@@ -18,7 +18,7 @@ from cli.deploy.serve_api import DeployError
 from cli.deploy.state import DeployState, StateError, write_files
 from cli.deploy.steps import Hosts
 from cluster.launch import aws_region, default_secret, deploy_problems
-from cluster.secrets import AwsSecret, SecretsFolder, SecretsUnavailable
+from cluster.secrets import AwsSecret, SecretsFolder, SecretsUnavailable, copy_peers_secret
 from cluster.spec import ClusterSpec, KubernetesDeploy, Region, SpecError, load_spec, parse_spec
 
 
@@ -153,4 +153,5 @@ def _target(spec: ClusterSpec, region: Region, state: DeployState) -> Hosts | Ku
         secret = AwsSecret(deploy.secrets.name or default_secret(cell), aws_region(region))
         return Hosts(spec, region, deploy, state, secret)
     folder = state.secrets if deploy.secrets.folder is None else Path(deploy.secrets.folder).expanduser()
+    copy_peers_secret(spec, folder)
     return Hosts(spec, region, deploy, state, SecretsFolder(folder))

@@ -10,7 +10,15 @@ from typing import Any
 import yaml
 
 from cluster.launch.environment import JOINED_ENVIRONMENT, RAY_ENVIRONMENT
-from cluster.launch.nodes import DASHBOARD_PORT, GCS_PORT, KEYS_FILE, SECRET_FILE, TOKEN_FILE, cell_folder
+from cluster.launch.nodes import (
+    DASHBOARD_PORT,
+    GCS_PORT,
+    KEYS_FILE,
+    PEERS_FILE,
+    SECRET_FILE,
+    TOKEN_FILE,
+    cell_folder,
+)
 from cluster.node_labels import POOL
 from cluster.spec import ClusterSpec, KubernetesDeploy, KubernetesPool, Pool, Region, Toleration
 
@@ -209,7 +217,13 @@ def _volumes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy, memory
     if spec.tenants:
         keys[KEYS_FILE] = KEYS_FILE
     items = [{"key": key, "path": path} for key, path in keys.items()]
-    secret = {"secret": {"secretName": secret_name(spec, region, deploy), "defaultMode": 0o440, "items": items}}
+    name, peers = secret_name(spec, region, deploy), None if spec.peering is None else spec.peering.secret
+    secret: dict[str, Any] = {"secret": {"secretName": name, "defaultMode": 0o440, "items": items}}
+    if peers is not None and peers.kind == "kubernetes":
+        shared_items = [{"key": PEERS_FILE, "path": PEERS_FILE}]
+        sources = [(name, items), (peers.name or f"{spec.name}-peers", shared_items)]
+        projected = [{"secret": {"name": one, "items": keys_of}} for one, keys_of in sources]
+        secret = {"projected": {"defaultMode": 0o440, "sources": projected}}
     shared = {"emptyDir": {"medium": "Memory", "sizeLimit": f"{max(1, memory_gib // _SHARED_MEMORY_SHARE)}Gi"}}
     return {
         "home": ({"emptyDir": {}}, _HOME),

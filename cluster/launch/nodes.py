@@ -27,6 +27,8 @@ KEPT_APPLICATIONS = "serve/applications.json"
 """On the head, relative to the cell's folder: Serve's configuration of the last deployment, for `restore.py`."""
 SECRET_FILE, TOKEN_FILE, KEYS_FILE = "secret", "ray_token", "tenant_keys.json"
 """Each in the folder of secrets, on every node."""
+PEERS_FILE = "peers_secret"
+"""There, too, where the cells of a cluster share a secret that is kept in files or by Kubernetes."""
 
 
 def cell_folder(cell: str) -> str:
