@@ -15,7 +15,7 @@ from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.bench.record import Histogram
 from cli.private_cell import PrivateCell
-from deployments.telemetry.ledger import RequestVerdict
+from deployments.telemetry.verdicts import RequestVerdict
 from planning.costs.steps import StepSample, read_step_log, samples
 from planning.rehearsal import QUANTILES, RehearsalRun, label, throughput
 from planning.simulator.workload import Workload

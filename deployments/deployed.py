@@ -69,6 +69,7 @@ class DeployedGateway(GatewayReplica):
         self._frozen, self._region = frozen, region
         # On this node: others may have their home directories elsewhere.
         self._folder, self._secrets = Path(run_dir).expanduser(), Path(secrets).expanduser()
+        self._node_secrets = self._secrets
         self._changing = asyncio.Lock()
 
     async def reconfigure(self, user_config: Mapping[str, Any]) -> None:

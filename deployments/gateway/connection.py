@@ -17,7 +17,8 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from deployments.gateway.entrance import EXTRA_HEADERS
+from cluster.spec import ClusterSpec, Tenant, TrafficClass
+from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, KeyRing, class_of
 from deployments.gateway.flow import Aborted, EndCause, Hop, RequestFlow
 from deployments.http.limits import ClientLimits
 from deployments.http.protocol import body_due_s
@@ -25,6 +26,8 @@ from deployments.openai.endpoints import BodyKind, Endpoint
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.openai.inquiry import UNSALTED, Inquiry, read_inquiry
 from deployments.openai.prefix import SaltOf, with_salt
+from deployments.peering import HopFacts
+from deployments.scheduling import Request
 from deployments.telemetry.ledger import Ledger
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -35,8 +38,8 @@ for the whole."""
 
 
 def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
-    """The headers that every answer of the gateway carries: the request's id, its timing so far, who held it, and where
-    it was placed and why."""
+    """The headers that every answer of the gateway carries: the request's id, its timing so far, who held it, where it
+    was placed and why, and in which region."""
     headers = [
         (b"x-request-id", ledger.request_id.encode()),
         (b"server-timing", ledger.server_timing().encode()),
@@ -48,6 +51,8 @@ def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         headers.append((b"x-raylane-placement", f"{ledger.replica_id}; reason={ledger.pick}".encode()))
     if ledger.resubmitted is not None:
         headers.append((b"x-raylane-resubmitted", ledger.resubmitted.encode()))
+    if ledger.region:
+        headers.append((b"x-raylane-region", ledger.region.encode()))
     return headers
 
 
@@ -85,6 +90,9 @@ class Connection:
     """One HTTP exchange with a client. `is_last` says, when the answer begins, whether the connection is to end with
     it."""
 
+    hop: HopFacts | None = None
+    """By which the request came from a peer cell (`peers/guest.py`)."""
+
     def __init__(
         self,
         scope: Scope,
@@ -112,6 +120,23 @@ class Connection:
         self._limits = limits
         self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
+        self.body = b""
+        """As the client sent it, where it may be handed over to a peer cell."""
+
+    def tenant(self, keys: KeyRing, spec: ClusterSpec) -> Tenant | None:
+        """Whose request it is. Raises ApiError."""
+        return keys.tenant_of(self.headers.get(b"authorization", b""), self.headers.get(b"x-api-key", b""))
+
+    def traffic_class(self, spec: ClusterSpec, tenant: Tenant | None) -> TrafficClass:
+        """The class that it claims. Raises ApiError."""
+        return class_of(spec, self.headers.get(CLASS_HEADER, b""), tenant)
+
+    async def taken(self) -> None:
+        """The request was admitted. A client of this cell hears of it when its answer begins."""
+
+    def submitted(self, request: Request, model: str) -> Request:
+        """The request as it is submitted to the model's owner. Raises ApiError."""
+        return request
 
     async def read_body(self) -> bytes:
         """The whole body. Raises ApiError when it is over the limit, Aborted when the client leaves."""

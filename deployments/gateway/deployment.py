@@ -10,6 +10,7 @@ from typing import Any
 from ray import serve
 
 from cluster.node_labels import pool_selector
+from cluster.secrets import read_peers_secret
 from cluster.spec import ClusterSpec, Region
 from cluster.versions import content_version
 from deployments.cell.directory import cell_host, find_directory
@@ -27,6 +28,8 @@ class GatewayReplica:
     """One gateway process."""
 
     _gateway: Gateway | None = None
+    _node_secrets: Path | None = None
+    """The node's folder of secrets, in a deployed cell."""
     _started: asyncio.Task[None] | None = None
 
     def __init__(self, spec_json: str, region: str, run_dir: str, many_nodes: bool) -> None:
@@ -53,7 +56,9 @@ class GatewayReplica:
         directory = find_directory()
         if many_nodes:
             await check_own_node(directory, cell_host(many_nodes))
-        gateway = Gateway(spec, home, await directory.secret.remote(), run_dir, cell_host(many_nodes))
+        peers_secret = await asyncio.to_thread(read_peers_secret, spec, home, self._node_secrets)
+        secret = await directory.secret.remote()
+        gateway = Gateway(spec, home, secret, run_dir, cell_host(many_nodes), peers_secret)
         await gateway.start(directory)
         calm_garbage_collector()
         self._gateway = gateway

@@ -1,5 +1,6 @@
 """The gateway's entrance: which path goes where, and who may ask for it. Tenants ask with their keys, operators and the
-cell's processes with the cluster's secret, web pages of other origins where the spec's `gateway.cors` allows it.
+cell's processes with the cluster's secret, peer cells with a signature (`peers/auth.py`), web pages of other origins
+where the spec's `gateway.cors` allows it.
 
 A path that is not in the table `ACCESS` cannot be served, on neither of the two ports. Where a request comes from
 says nothing: behind a reverse proxy or a load balancer on the same machine everybody comes from loopback. Of API keys
@@ -18,6 +19,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cluster.spec import ClusterSpec, CorsSpec, GatewaySpec, Tenant, TrafficClass
+from deployments.gateway.peers.auth import PeerDoor
 from deployments.openai.endpoints import ENDPOINTS, Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
 
@@ -31,6 +33,8 @@ class Access(StrEnum):
     """A tenant's key, where the spec has tenants; whose it is, is the path's own affair."""
     SECRET = "secret"
     """The cluster's secret, as a bearer token: it shows or changes what is not the asker's alone."""
+    PEER = "peer"
+    """The signature of a peer cell, its certificate, or both."""
 
 
 ACCESS: Mapping[str, Access] = MappingProxyType(
@@ -69,6 +73,9 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/raylane/shadow": Access.SECRET,
         "/raylane/scaling/{model:path}": Access.SECRET,
         "/raylane/lanes": Access.SECRET,
+        "/raylane/digests": Access.SECRET,
+        "/raylane/peers/digest": Access.PEER,
+        "/raylane/peers/hop": Access.PEER,
     }
 )
 
@@ -143,7 +150,7 @@ EXTRA_HEADERS = "raylane.headers"
 
 _EXPOSED = (
     b"x-request-id, request-id, retry-after, server-timing, x-raylane-gateway, x-raylane-lane, x-raylane-placement, "
-    b"x-raylane-resubmitted"
+    b"x-raylane-resubmitted, x-raylane-region"
 )
 _NAMES = re.compile(rb"[A-Za-z0-9-]+(?: *, *[A-Za-z0-9-]+)*")
 _LONGEST_NAMES = 2_048
@@ -248,11 +255,16 @@ def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp, cors: C
     """The routes, each asking for what the table says; web pages of other origins get none of those that ask for the
     secret.
 
-    Raises KeyError for a path that is not in it.
+    Raises KeyError for a path that is not in it, TypeError for a page for peers that has no door of theirs.
     """
 
     def guarded(route: Route) -> ASGIApp:
-        return Door(route.app, secret, refusal) if ACCESS[route.path] is Access.SECRET else Doorstep(route.app, cors)
+        access = ACCESS[route.path]
+        if access is Access.PEER:
+            if not isinstance(route.app, PeerDoor):
+                raise TypeError(f"{route.path}: needed: a page behind a PeerDoor")
+            return route.app
+        return Door(route.app, secret, refusal) if access is Access.SECRET else Doorstep(route.app, cors)
 
     return [Route(route.path, guarded(route)) for route in routes]
 

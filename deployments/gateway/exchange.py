@@ -4,6 +4,7 @@ work, the exchanges that broke, and requests without a lease."""
 import asyncio
 import io
 import json
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -29,7 +30,7 @@ from deployments.protocol import (
     ReplicaState,
 )
 from deployments.scheduling import Lease
-from deployments.telemetry.ledger import RequestVerdict
+from deployments.telemetry.verdicts import RequestVerdict
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """No connection was made, so the replica did not see the request. (A connection that broke later says nothing of
@@ -40,6 +41,9 @@ SIMULATED_MARK = (SIMULATED_HEADER.encode(), b"true")
 
 _REFUSALS = {DRAINING_CODE: ReplicaState.DRAINING, UNHEALTHY_CODE: ReplicaState.UNHEALTHY}
 _NOTHING: Mapping[str, str] = {}
+TRACE_HEADERS = ("traceparent", "tracestate")
+"""W3C Trace Context."""
+_TRACE_VALUE = re.compile(r"[\x20-\x7e]{1,1024}")
 _COPIED_BYTES = 1 << 20
 """A longer body is sent from a stream, piece by piece: as bytes it would be copied whole in one go of the event loop,
 of which aiohttp warns."""
@@ -137,6 +141,14 @@ class BrokenExchanges:
         self._by_replica.move_to_end(lease.replica_id)
         if len(self._by_replica) > _MAX_REPLICAS:
             self._by_replica.popitem(last=False)
+
+
+def trace_of(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    """The trace context of a client's request, for an engine or a peer; what is not valid is left out."""
+    if b"traceparent" not in headers:
+        return _NOTHING
+    found = {name: headers.get(name.encode(), b"").decode("latin-1") for name in TRACE_HEADERS}
+    return {name: value for name, value in found.items() if _TRACE_VALUE.fullmatch(value)}
 
 
 async def post(

@@ -27,6 +27,8 @@ class Hop(StrEnum):
     FIRST_BYTE = "first_byte"
     WHOLE_ANSWER = "whole_answer"
     BETWEEN_BYTES = "between_bytes"
+    PEER = "peer"
+    """A peer cell that has the request, for its answer to begin."""
     CLIENT = "client"
 
 
@@ -81,7 +83,7 @@ class RequestFlow:
             self.abort(EndCause.TOTAL)
         elif now > self.deadline_s:
             self.abort(EndCause.DEADLINE)
-        elif self.beat is not None and self.hop in (Hop.LANE, Hop.FIRST_BYTE):
+        elif self.beat is not None and self.hop in (Hop.LANE, Hop.FIRST_BYTE, Hop.PEER):
             self.beat(now)
 
     def abort(self, cause: EndCause) -> None:
@@ -153,6 +155,7 @@ def _limits_s(times: Timeouts) -> dict[Hop, float]:
         # The scheduler itself gives up the wait in the lane, after queue_wait_s. An answer that is not streamed has
         # its first byte after its last token, so first_byte_s would bound how long an answer may be.
         Hop.LANE: times.total_s,
+        Hop.PEER: times.total_s,  # the peer ends its own waits; one that is lost says nothing (`peers/hop.py`)
         Hop.WHOLE_ANSWER: times.total_s,
         Hop.FIRST_BYTE: times.first_byte_s,
         Hop.BETWEEN_BYTES: times.between_bytes_s,

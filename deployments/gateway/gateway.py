@@ -31,32 +31,24 @@ from deployments.gateway.exchange import engine_session
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
 from deployments.gateway.operators.bounds_page import BoundsPage
-from deployments.gateway.operators.collectors import (
-    DepartureMetrics,
-    OwnershipMetrics,
-    ScalingMetrics,
-    StartMetrics,
-    new_registry,
-    standing_of,
-)
+from deployments.gateway.operators.collectors import new_registry
 from deployments.gateway.operators.cost_page import CostMetrics, CostPages
 from deployments.gateway.operators.cost_reporter import CostReporter
-from deployments.gateway.operators.lane_gauges import LaneGauges
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.peers import Peers
-from deployments.gateway.operators.published_metrics import DriftMetrics, SimulatorErrorMetrics
+from deployments.gateway.operators.registry import register_collectors
 from deployments.gateway.operators.shadow_page import ShadowExchange, ShadowPage
 from deployments.gateway.operators.status import Status
 from deployments.gateway.operators.traffic_page import TrafficPage
 from deployments.gateway.own_page import build_cell_app
 from deployments.gateway.pages import OwnPages
+from deployments.gateway.peers.peering import CellPeers
 from deployments.gateway.replica_loss import DepartureReporter
 from deployments.gateway.service import Service
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
 from deployments.ownership.owner_tracker import OwnerTracker
-from deployments.scheduling import Snapshot
 from deployments.telemetry.journal import Later, Recent, journal_of
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import LoopLag, RecentTtfts, RequestMetrics
@@ -72,10 +64,17 @@ class Gateway:
     """Made within a running event loop. Raises OSError when the spec's address cannot be listened on.
 
     `cell_host` is where it listens for the cell's other processes (gateways, Prometheus), on a port of its own.
+    `peers_secret`: that all cells share, where the spec names one.
     """
 
     def __init__(
-        self, spec: ClusterSpec, home: Region, secret: str, run_dir: Path, cell_host: str = "127.0.0.1"
+        self,
+        spec: ClusterSpec,
+        home: Region,
+        secret: str,
+        run_dir: Path,
+        cell_host: str = "127.0.0.1",
+        peers_secret: str | None = None,
     ) -> None:
         settings = spec.gateway
         models = tuple(model for model in spec.models if home in spec.regions_of(model))
@@ -107,13 +106,17 @@ class Gateway:
         parts = (spec, self.service, self.feeds, self.peers, self._announced)
         self._status = Status(*parts, self.url, str(run_dir), self._open_ledgers, self._logs, ttfts)
         self._cost_metrics = CostMetrics(self.peers.everyone)
-        self._register_collectors(registry)
+        self._owner_trackers: dict[str, OwnerTracker] = {}
+        trackers = self._owner_trackers
+        self.cell_peers = CellPeers(spec, home, peers_secret, self.service, self._session, trackers)
+        more = (self._cost_metrics, self._logs, self.cell_peers)
+        parts_of = (self.service.dispatchers, trackers, self._announced, self.peers.everyone)
+        register_collectors(registry, settings, *parts_of, *more)
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._lag = LoopLag(registry)
         self._server, self._cell_server = self._servers(registry, secret, cell_host)
         self.peers.own_url = http_url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
-        self._owner_trackers: dict[str, OwnerTracker] = {}
         self._membership: Membership | None = None
         self._joining: asyncio.Task[None] | None = None
         self._directory: Any = None
@@ -128,33 +131,17 @@ class Gateway:
         """
         settings, own = self._settings, self._pages(registry)
         keep_alive_s, limits = settings.timeouts.keep_alive_s, self.service.client_limits
-        app = ClientApp(self.service, build_cell_app(self.service, own, secret))
+        app = ClientApp(self.service, build_cell_app(self.service, [*own, *self.cell_peers.routes()], secret))
         tls = None if settings.tls is None else (settings.tls.cert, settings.tls.key)
-        clients = HttpServer(app, settings.host, settings.port, keep_alive_s, settings.replicas > 1, limits, tls)
+        options = (keep_alive_s, settings.replicas > 1, limits, tls, self.cell_peers.ca)
+        clients = HttpServer(app, settings.host, settings.port, *options)
         for_cell = [LanesPage(self.service.dispatchers).route(), ScalingPage(self.service).route()]
+        for_cell += self.cell_peers.cell_routes()
         cell_app = build_cell_app(self.service, [*own, *for_cell], secret)
         return clients, HttpServer(cell_app, cell_host, 0, keep_alive_s, limits=limits)
 
     def _open_ledgers(self) -> int:
         return len(self.service.closing) + len(self._closed)
-
-    def _register_collectors(self, registry: CollectorRegistry) -> None:
-        """Metrics that are read when Prometheus asks."""
-        registry.register(LaneGauges(self._snapshots))
-        if self._settings.simulator_error is not None:
-            registry.register(SimulatorErrorMetrics(Path(self._settings.simulator_error)))
-        if self._settings.drift is not None:
-            registry.register(DriftMetrics(Path(self._settings.drift)))
-        registry.register(
-            OwnershipMetrics(lambda: {name: standing_of(one) for name, one in self._owner_trackers.items()})
-        )
-        models = self.service.dispatchers
-        owned = partial(filter, lambda name: models[name].own is not None, models)
-        registry.register(ScalingMetrics(self._announced, owned))
-        for collector in (DepartureMetrics, StartMetrics):
-            registry.register(collector(self._announced, self.peers.everyone))
-        registry.register(self._cost_metrics)
-        registry.register(self._logs)
 
     def _pages(self, registry: CollectorRegistry) -> list[Route]:
         """The gateway's own pages, at both its addresses."""
@@ -186,6 +173,7 @@ class Gateway:
             for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run(), count)
         ]
         self._tasks += [asyncio.create_task(one.run(directory)) for one in (self._costs, self._cost_metrics)]
+        self._tasks += [asyncio.create_task(work) for work in self.cell_peers.work()]
 
     async def stop(self) -> None:
         """Not ready from now on; hands its models over; lets running requests end for gateway.drain_s, then ends them;
@@ -217,6 +205,7 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.cell_peers.close()
         self.service.closing.flush()
         self._closed.flush()
         await self._costs.close()
@@ -287,13 +276,6 @@ class Gateway:
         return own_presence(
             reduce(Lost.plus, (dispatcher.held for dispatcher in self.service.dispatchers.values()), Lost())
         )
-
-    def _snapshots(self) -> dict[str, Snapshot]:
-        return {
-            name: snapshot
-            for name, dispatcher in self.service.dispatchers.items()
-            if (snapshot := dispatcher.snapshot()) is not None
-        }
 
     def _reported(self, listing: Listing) -> None:
         self.peers.reported(listing.gateways)

@@ -52,6 +52,8 @@ class OwnPage:
             ledger.error = ErrorCode.INTERNAL.code
             response = _error_response(ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}"))
         response.headers["x-request-id"] = ledger.request_id
+        if self._service.cell:
+            response.headers["x-raylane-region"] = self._service.cell
         for name, value in scope.get(EXTRA_HEADERS, ()):
             response.headers.append(name.decode(), value.decode())
         if self._service.leaving:

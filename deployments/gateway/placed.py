@@ -19,14 +19,17 @@ from cluster.spec import GatewaySpec
 from deployments.gateway.connection import Connection
 from deployments.gateway.exchange import SIMULATED_MARK, BrokenExchanges, ReplicaDied, ReplicaRefused
 from deployments.gateway.flow import Hop, RequestFlow
+from deployments.gateway.peers.guest import GuestRefusedHere
+from deployments.gateway.peers.hop import Carrier, HandOvers
 from deployments.gateway.relay import Relay
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.pending_request import QueueTimeout, Rejected
+from deployments.ownership.pending_request import GuestNotTaken, QueueTimeout, Rejected, TakenByPeer
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
 from deployments.telemetry.journal import Closing
-from deployments.telemetry.ledger import Ledger, RequestVerdict
+from deployments.telemetry.ledger import Ledger
+from deployments.telemetry.verdicts import RequestVerdict
 
 
 class Heartbeat:
@@ -61,7 +64,8 @@ class Heartbeat:
 def wait_comment(ledger: Ledger, now: float) -> str:
     """What the request waits for, and how much longer, by the wait estimate that it got when it was queued."""
     if ledger.placed_s is not None:
-        return "placed, waiting for the first token"
+        where = "placed" if ledger.peer is None else f"handed over to region {ledger.peer}"
+        return f"{where}, waiting for the first token"
     if ledger.eta_s is None or ledger.submitted_s is None:
         return "waiting"
     waited_s = now - ledger.submitted_s
@@ -90,6 +94,7 @@ class Shared(Protocol):
     closing: Closing
     settings: GatewaySpec
     broken_exchanges: BrokenExchanges
+    hand_overs: HandOvers | None
 
 
 async def run_leased(
@@ -104,17 +109,27 @@ async def run_leased(
     """Runs a request that needs a lease to its end. Raises ApiError, or what cancelled the flow."""
     ledger, now = flow.ledger, time.monotonic()
     flow.wait_for(Hop.LANE, now)
-    if ledger.stream and endpoint.streams and shared.settings.heartbeat_s > 0:
+    carrier = None
+    if client.hop is None and shared.hand_overs is not None:
+        carrier = Carrier(shared.hand_overs, dispatcher, flow, client, endpoint)
+    if ledger.stream and endpoint.streams and shared.settings.heartbeat_s > 0 and client.hop is None:
         simulated = dispatcher.model.engine == "simulated"
         flow.beat = Heartbeat(client, ledger, shared.settings.heartbeat_s, now, simulated, endpoint.dialect).turn
     with _waiting(dispatcher, request, flow):
-        admission = await dispatcher.submit(request)
+        admission = await dispatcher.submit(request, carrier, client.hop)
     note_admission(ledger, request, admission)
     if not admission.accepted:
         raise turned_away(dispatcher.model.name, request.tenant, admission)
+    if client.hop is not None:
+        await client.taken()
     deaths = 0
     while True:
-        placement = await _placement(dispatcher, request, flow)
+        try:
+            placement = await _placement(dispatcher, request, flow)
+        except TakenByPeer as hop:
+            if carrier is None or await carrier.relay(hop):
+                return
+            continue
         ledger.attempts, ledger.attempt_id = placement.lease.attempt, placement.lease.attempt_id
         ledger.replica_id, ledger.pick = placement.replica_id, placement.reason.value
         note_placement(ledger, placement, dispatcher.replicas.group_of(placement.replica_id))
@@ -154,6 +169,12 @@ def _waiting(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Ite
         flow.ledger.decide(RequestVerdict.EXPIRED, "queue_wait_s", time.monotonic())
         message = f"no replica of model {dispatcher.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
         raise ApiError(ErrorCode.QUEUE_TIMEOUT, message, headers={"retry-after": "1"}) from None
+    except TakenByPeer:
+        flow.ledger.left_lane(time.monotonic(), placed=True)
+        raise
+    except GuestNotTaken as refused:
+        flow.ledger.left_lane(time.monotonic(), placed=False)
+        raise GuestRefusedHere(refused.refusal) from None
     except Rejected as rejected:
         flow.ledger.left_lane(time.monotonic(), placed=False)
         note_admission(flow.ledger, request, rejected.admission)

@@ -23,6 +23,7 @@ from deployments.gateway.exchange import (
     post,
     refusal,
     sized,
+    trace_of,
 )
 from deployments.gateway.flow import EndCause, Hop, RequestFlow
 from deployments.openai.endpoints import Endpoint, EventSplitter, engine_error, rewrite_error_events
@@ -130,7 +131,8 @@ class Relay:
         if url is None:  # lost between the placement and now: no work was done
             raise ReplicaRefused(None)
         self._flow.wait_for(Hop.FIRST_BYTE if self._ledger.stream else Hop.WHOLE_ANSWER, time.monotonic())
-        headers = {PRIORITY_HEADER: str(self._lease.home), **self._dispatcher.credentials(self._lease)}
+        own = {PRIORITY_HEADER: str(self._lease.home), **self._dispatcher.credentials(self._lease)}
+        headers = {**own, **trace_of(self._client.headers)}
         response = await post(self._session, url + self._endpoint.path, self._ledger.attempt_id, body, headers)
         if ENGINE_DIED_HEADER in response.headers:
             response.close()
@@ -152,7 +154,7 @@ class Relay:
         self._end(Ending.FINISHED if response.status < 500 else Ending.FAILED)
         if response.status >= 400:
             error = engine_error(response.status, payload, self._endpoint.body, body)
-            if self._client.commented:
+            if self._client.commented or self._client.hop is not None:
                 raise error
             payload, kind, ledger.error = error.payload(self._endpoint.dialect), b"application/json", error.error.code
         elif self._client.commented:

@@ -16,9 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from cluster.spec import ClusterSpec, Model, Region, TrafficClass
 from deployments.gateway.connection import Connection, Digests, Reader
-from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, CorsRules, KeyRing, class_of
+from deployments.gateway.entrance import EXTRA_HEADERS, CorsRules, KeyRing
 from deployments.gateway.exchange import BrokenExchanges, run_direct
 from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
+from deployments.gateway.peers.hop import HandOvers
 from deployments.gateway.placed import run_leased
 from deployments.http.limits import ClientLimits
 from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, ModelTask
@@ -54,7 +55,11 @@ class Service:
         secret: str,
     ) -> None:
         self.session = session
-        self._gateway_id = gateway_id
+        self.gateway_id = gateway_id
+        self.cell = "" if spec.peering is None else home.name
+        """This cell's name, where it has peers."""
+        self.hand_overs: HandOvers | None = None
+        """Where it has peers (`peers/peering.py`)."""
         self.flows = Flows()
         self.broken_exchanges = BrokenExchanges()
         self.leaving = False
@@ -114,15 +119,21 @@ class Service:
             dispatcher.hand_on(now)
         self.closing.sweep(now)
 
-    async def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
+    def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Runs a client's request to its end, when awaited."""
         ledger = new_ledger(scope, endpoint.path)
-        ledger.gateway = self._gateway_id
+        ledger.gateway, ledger.cell = self.gateway_id, self.cell
         if endpoint.dialect is Dialect.ANTHROPIC:  # its clients look for the id under this name
             scope[EXTRA_HEADERS] = [*scope.get(EXTRA_HEADERS, ()), (b"request-id", ledger.request_id.encode())]
         flow = RequestFlow(ledger, self.settings.timeouts)
         client = Connection(
             scope, receive, send, flow, self.settings.limits.max_body_bytes, self._client_limits, lambda: self.leaving
         )
+        return self.run(endpoint, flow, client)
+
+    async def run(self, endpoint: Endpoint, flow: RequestFlow, client: Connection) -> None:
+        """Runs a request to its end, of a client of this cell or of a peer's."""
+        ledger = flow.ledger
         async with self.flows.hold(flow):
             try:
                 with flow.guard():
@@ -151,7 +162,7 @@ class Service:
                 self.closing.ended(ledger)
 
     async def _read(self, endpoint: Endpoint, flow: RequestFlow, client: Connection) -> Awaitable[None]:
-        """Reads a request and judges it; what is returned answers it. (It is awaited in `handle`: here it would be one
+        """Reads a request and judges it; what is returned answers it. (It is awaited in `run`: here it would be one
         frame more to resume.)"""
         if self.draining:
             raise ApiError(
@@ -163,9 +174,11 @@ class Service:
                 f"{client.method} {endpoint.path}: allowed: POST",
                 headers={"allow": "POST"},
             )
-        tenant = self.keys.tenant_of(client.headers.get(b"authorization", b""), client.headers.get(b"x-api-key", b""))
+        tenant = client.tenant(self.keys, self._spec)
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
+        if self.hand_overs is not None:
+            client.body = body
         reading = await self._reader.read(
             endpoint.body,
             body,
@@ -191,9 +204,10 @@ class Service:
         flow.ledger.model, flow.ledger.stream = dispatcher.model.name, inquiry.stream
         client.watch()
         if endpoint.leased:
-            traffic_class = class_of(self._spec, client.headers.get(CLASS_HEADER, b""), tenant)
+            traffic_class = client.traffic_class(self._spec, tenant)
             flow.ledger.traffic_class = traffic_class.name
-            request = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class)
+            asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class)
+            request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
             return run_leased(self, dispatcher, request, flow, client, endpoint, body)
         return run_direct(self.session, dispatcher, flow, client, endpoint, body)
@@ -229,24 +243,7 @@ class Service:
 
     def _request(self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass) -> Request:
         context = self.context_of(model.name)
-        if inquiry.max_tokens is not None and inquiry.max_tokens > context:
-            message = (
-                f"{inquiry.max_tokens_field} = {shown(inquiry.max_tokens)}: allowed: 1 to {context}, the model's "
-                "context"
-            )
-            raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.max_tokens_field)
-        if inquiry.prompt_ids > context:
-            message = (
-                f"{inquiry.prompt_field}: {inquiry.prompt_ids} tokens; allowed: at most {context}, the model's context"
-            )
-            raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=inquiry.prompt_field)
-        maximum = self.settings.limits.max_sequences
-        if inquiry.sequences > maximum:
-            message = (
-                f"{inquiry.prompt_field}: prompts x n = {inquiry.sequences}; allowed: at most max_sequences = "
-                f"{maximum} in one request"
-            )
-            raise ApiError(ErrorCode.INVALID_VALUE, message, param=inquiry.prompt_field)
+        inquiry.check_limits(context, self.settings.limits.max_sequences)
         ratio = self._ratios[model.name]
         prompt = min(context, ratio.tokens(inquiry.prompt_chars, inquiry.prompt_ids))
         open_ended = inquiry.max_tokens is None and self.dispatchers[model.name].context_tokens > 0
@@ -287,6 +284,8 @@ class Service:
         if done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
         self._on_closed(ledger)
+        if ledger.watcher is not None:
+            ledger.watcher.closed()
 
 
 def _check_task(model: Model, endpoint: Endpoint) -> None:

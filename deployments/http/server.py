@@ -8,6 +8,7 @@ import asyncio
 import functools
 import math
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -55,7 +56,7 @@ class HttpServer:
     exchanges up to `drain_s`.
 
     `limits` may change while it runs. `tls`: the files of the certificate and of its key; without them it is plain
-    HTTP.
+    HTTP. `ca`: a client may show a certificate, which must then be of this authority.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class HttpServer:
         reuse_port: bool = False,
         limits: Callable[[], ClientLimits] = ClientLimits,
         tls: tuple[str, str] | None = None,
+        ca: str | None = None,
     ) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
@@ -95,12 +97,14 @@ class HttpServer:
             backlog=4_096,
             ssl_certfile=None if tls is None else tls[0],
             ssl_keyfile=None if tls is None else tls[1],
+            ssl_ca_certs=ca,
+            ssl_cert_reqs=ssl.CERT_NONE if ca is None else ssl.CERT_OPTIONAL,
         )
         try:
             config.load()
         except OSError as error:  # of the files of TLS
             self._socket.close()
-            raise OSError(f"gateway.tls = {tls}: {error}") from error
+            raise OSError(f"gateway.tls = {tls}{'' if ca is None else f', peering.tls.ca = {ca}'}: {error}") from error
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 

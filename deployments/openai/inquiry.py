@@ -14,7 +14,17 @@ from msgspec import Raw
 
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
-from deployments.openai.fields import ABSENT, count_of, flag_of, is_null, missing, name_of, not_allowed, salt_given
+from deployments.openai.fields import (
+    ABSENT,
+    count_of,
+    flag_of,
+    is_null,
+    missing,
+    name_of,
+    not_allowed,
+    salt_given,
+    shown,
+)
 from deployments.openai.prefix import Hashing, SaltOf
 from deployments.openai.prompt import MAX_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
 from deployments.openai.structure import structure_of
@@ -81,6 +91,23 @@ class Inquiry:
     sequences: int
     prefix: tuple[int, ...] = ()
     cache_salt: str | None = None
+
+    def check_limits(self, context: int, max_sequences: int) -> None:
+        """Raises ApiError for what the model's context (tokens) or `limits.max_sequences` does not allow."""
+        if self.max_tokens is not None and self.max_tokens > context:
+            message = (
+                f"{self.max_tokens_field} = {shown(self.max_tokens)}: allowed: 1 to {context}, the model's context"
+            )
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param=self.max_tokens_field)
+        if self.prompt_ids > context:
+            message = f"{self.prompt_field}: {self.prompt_ids} tokens; allowed: at most {context}, the model's context"
+            raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=self.prompt_field)
+        if self.sequences > max_sequences:
+            message = (
+                f"{self.prompt_field}: prompts x n = {self.sequences}; allowed: at most max_sequences = "
+                f"{max_sequences} in one request"
+            )
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param=self.prompt_field)
 
 
 def read_inquiry(kind: BodyKind, body: bytes, max_values: int = MAX_VALUES, salt_of: SaltOf | None = None) -> Inquiry:

@@ -83,6 +83,11 @@ class OwnerTracker:
         """The epoch under which this gateway owns the model, if it does."""
         return None if self.dispatcher.own is None else self.dispatcher.own.epoch
 
+    @property
+    def owner_url(self) -> str | None:
+        """Where the model's owner listens for the cell's other processes, by the directory's last word."""
+        return None if self._reported is None else self._reported.url
+
     def reported(self, ownership: Ownership | None) -> None:
         """The directory's word on who owns the model; an older one than before is ignored."""
         known = self._reported

@@ -46,6 +46,8 @@ class Closing:
             ledger = self._open.get(attempt_id)
             if ledger is not None and ledger.first_token_s is None:
                 ledger.first_token_s = now
+                if ledger.watcher is not None:
+                    ledger.watcher.first_token()
 
     def forget(self, ledger: Ledger) -> None:
         """The engine refused the request: nothing comes under that id."""

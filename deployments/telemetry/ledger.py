@@ -6,6 +6,8 @@ clocks are compared:
     gateway     until the request is in its lane (upload, parsing, validation), and after the engine's part: the last
                 write, or telling of an error
     lane        waiting for a replica
+    hop         at a peer cell: what the wait for the first byte took beyond what the peer's replica itself saw (the way
+                there and back, the peer's gateway and lane); and peers that were lost
     connect     what the wait for the first byte took beyond what the replica itself saw: connection, network, both
                 event loops; and refused attempts
     engine_http what the replica spent outside its engine core before the first byte: tokenising, HTTP
@@ -26,25 +28,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 from deployments.protocol import Finished
-
-
-class RequestVerdict(StrEnum):
-    """What was decided. The first three are the scheduler's admission, the last three end a request or an attempt.
-
-    `REFUSED`: a replica took no work. `RESUBMITTED`: it died at the work, or its engine did. After either the request
-    waits again.
-    """
-
-    ADMITTED = "admitted"
-    QUEUED = "queued"
-    REJECTED = "rejected"
-    PROMOTED = "promoted"
-    PLACED = "placed"
-    REFUSED = "refused"
-    RESUBMITTED = "resubmitted"
-    EXPIRED = "expired"
+from deployments.telemetry.verdicts import RequestVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +53,7 @@ class Stage(StrEnum):
 
     GATEWAY = "gateway"
     LANE = "lane"
+    HOP = "hop"
     CONNECT = "connect"
     ENGINE_HTTP = "engine_http"
     ENGINE_QUEUE = "engine_queue"
@@ -84,6 +72,16 @@ class RequestOutcome(StrEnum):
     FAILED = "failed"
 
 
+class LedgerWatcher(Protocol):
+    """Hears what no byte of the answer tells. No call may block or raise."""
+
+    def first_token(self) -> None:
+        """The replica's word of it came."""
+
+    def closed(self) -> None:
+        """It is complete."""
+
+
 @dataclass(slots=True)
 class Ledger:
     """One request's account. Times are the gateway's monotonic seconds; those not reached are None."""
@@ -94,6 +92,10 @@ class Ledger:
     arrived_s: float
     arrived_unix_s: float
     gateway: str = ""
+    cell: str = ""
+    """This cell, where it has peers. `home`: the peer where it arrived. `peer`: the one that has it, or served it."""
+    home: str = ""
+    peer: str | None = None
     model: str = ""
     tenant: str = ""
     traffic_class: str = ""
@@ -130,6 +132,7 @@ class Ledger:
     """...of it, after `last_byte_s`."""
     engine_wait_s: float = 0.0
     refused_s: float = 0.0
+    hop_s: float = 0.0
     read_s: float = 0.0
     """CPU time that reading the body and estimating its tokens took."""
     bytes_out: int = 0
@@ -137,6 +140,12 @@ class Ledger:
     itl: list[float] = field(default_factory=list)
     finished: Finished | None = None
     decisions: list[RequestDecision] = field(default_factory=list)
+    watcher: LedgerWatcher | None = None
+
+    @property
+    def region(self) -> str:
+        """The cell that serves it; empty where this one has no peers."""
+        return self.peer or self.cell
 
     def decide(self, verdict: RequestVerdict, reason: str, now: float, **facts: object) -> None:
         self.decisions.append(RequestDecision(now - self.arrived_s, verdict, reason, facts))
@@ -152,11 +161,12 @@ class Ledger:
         self.placed_s = now if placed else None
 
     def refused(self, now: float) -> None:
-        """The replica took no work: the request waits again."""
-        if self.placed_s is not None:
-            self.refused_s += now - self.placed_s
+        """The replica took no work, or the peer was lost: the request waits again."""
+        waited_s = 0.0 if self.placed_s is None else now - self.placed_s
+        self.refused_s += waited_s if self.peer is None else 0.0
+        self.hop_s += 0.0 if self.peer is None else waited_s
         self.waits_since_s = now
-        self.placed_s = self.first_token_s = self.last_byte_s = self.replica_id = self.pick = None
+        self.placed_s = self.first_token_s = self.last_byte_s = self.replica_id = self.pick = self.peer = None
 
     @property
     def wall_s(self) -> float:
@@ -200,15 +210,16 @@ class Ledger:
         if self.submitted_s is None:
             return {Stage.GATEWAY: ended - self.arrived_s}
         stages = {Stage.GATEWAY: self.submitted_s - self.arrived_s, Stage.LANE: self.lane_s}
-        if self.refused_s:
-            stages[Stage.CONNECT] = self.refused_s
+        stages |= {Stage.CONNECT: self.refused_s} if self.refused_s else {}
+        stages |= {Stage.HOP: self.hop_s} if self.hop_s else {}
         if self.placed_s is None:
             stages[Stage.GATEWAY] += ended - (self.submitted_s if self.lane_left_s is None else self.lane_left_s)
             return stages
         last = ended if self.last_byte_s is None else self.last_byte_s
         stages[Stage.GATEWAY] += ended - last - self.last_stall_s
         if self.first_byte_s is None:
-            return stages | {Stage.ENGINE: last - self.placed_s}
+            stage = Stage.ENGINE if self.peer is None else Stage.HOP
+            return stages | {stage: stages.get(stage, 0.0) + last - self.placed_s}
         for stage, seconds in self._first_byte_stages(self.first_byte_s - self.placed_s):
             stages[stage] = stages.get(stage, 0.0) + seconds
         stages[Stage.DECODE] = stages.get(Stage.DECODE, 0.0) + self.engine_wait_s
@@ -227,12 +238,11 @@ class Ledger:
             f"{Stage.LANE};dur={self.lane_s * 1e3:.2f}",
         ]
         if self.placed_s is not None and self.first_byte_s is not None:
-            first = (
-                self.first_byte_s
-                if self.stream or self.first_token_s is None
-                else min(self.first_token_s, self.first_byte_s)
-            )
-            known.append(f"{Stage.ENGINE};dur={(first - self.placed_s) * 1e3:.2f}")
+            first = self.first_byte_s
+            if not self.stream and self.first_token_s is not None:
+                first = min(first, self.first_token_s)
+            waited_for = Stage.ENGINE if self.peer is None else Stage.HOP
+            known.append(f"{waited_for};dur={(first - self.placed_s) * 1e3:.2f}")
             if first < self.first_byte_s:
                 known.append(f"{Stage.DECODE};dur={(self.first_byte_s - first) * 1e3:.2f}")
         return ", ".join(known)
@@ -247,6 +257,8 @@ class Ledger:
             "arrived_s": self.arrived_unix_s,
             "path": self.path,
             "gateway": self.gateway,
+            "region": self.region or None,
+            "home": self.home or None,
             "model": self.model,
             "tenant": self.tenant,
             "class": self.traffic_class,
@@ -289,10 +301,10 @@ class Ledger:
         """
         done = self.finished
         if done is None or done.first_byte_s is None or done.sequences < 1:
-            yield Stage.ENGINE, wait_s
+            yield Stage.ENGINE if self.peer is None else Stage.HOP, wait_s
             return
         left = min(wait_s, done.first_byte_s)
-        yield Stage.CONNECT, wait_s - left
+        yield Stage.CONNECT if self.peer is None else Stage.HOP, wait_s - left
         for stage, seconds in (
             (Stage.DECODE, 0.0 if self.stream else done.decode_s),
             (Stage.PREFILL, done.prefill_s),

@@ -111,7 +111,9 @@ class RecentTtfts:
         self._by_model = {name: ValueWindow(STATUS_SPAN_S) for name in models}
 
     def observe(self, ledger: Ledger) -> None:
-        if ledger.ttft_s is not None and ledger.outcome is RequestOutcome.OK and ledger.model in self._by_model:
+        guest = ledger.home  # its client is another cell's
+        ok = ledger.outcome is RequestOutcome.OK and not guest
+        if ok and ledger.ttft_s is not None and ledger.model in self._by_model:
             self._by_model[ledger.model].add(ledger.ttft_s, time.monotonic())
 
     def quantiles(self, model: str, levels: Sequence[float]) -> tuple[int, list[float]]:
@@ -132,7 +134,11 @@ MAX_TENANTS = 100
 
 class RequestMetrics:
     """What is counted of each request. `paths` are those that have a label of their own: a client can make up any
-    number of others."""
+    number of others.
+
+    A request that is handed over to a peer counts once in each of the two: at its home as a client saw it, and its
+    tokens where the engine counted them.
+    """
 
     def __init__(self, registry: CollectorRegistry, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
@@ -197,6 +203,9 @@ class RequestMetrics:
 
     def observe(self, ledger: Ledger) -> None:
         model = ledger.model or "unknown"
+        if ledger.home:
+            self._count_engine_tokens(model, ledger)
+            return
         path = ledger.path if ledger.path in self._paths else "other"
         self.requests.labels(model, path, ledger.outcome.value, str(ledger.status), ledger.error or "").inc()
         tenant = self._tenant(ledger.tenant)
@@ -232,15 +241,21 @@ class RequestMetrics:
             if ledger.placed_s is not None:
                 self.no_usage.labels(model).inc()
             return
+        if ledger.peer is None:
+            self._count_engine_tokens(model, ledger)
         if done.sequences and ledger.expected_prompt_tokens:
             counted = max(1.0, done.prompt_tokens / done.sequences)
             self.prompt_error.labels(model).observe(abs(ledger.expected_prompt_tokens - counted) / counted)
         if tenant := self._tenant(ledger.tenant):
             self.tenant_tokens.labels(tenant, model, "in").inc(done.prompt_tokens)
             self.tenant_tokens.labels(tenant, model, "out").inc(done.output_tokens)
-        self.tokens.labels(model, "in").inc(done.prompt_tokens)
-        self.tokens.labels(model, "out").inc(done.output_tokens)
-        self.tokens.labels(model, "cached").inc(done.cached_tokens)
+
+    def _count_engine_tokens(self, model: str, ledger: Ledger) -> None:
+        """Where the engine is that counted them."""
+        if (done := ledger.finished) is not None:
+            self.tokens.labels(model, "in").inc(done.prompt_tokens)
+            self.tokens.labels(model, "out").inc(done.output_tokens)
+            self.tokens.labels(model, "cached").inc(done.cached_tokens)
 
     def _tenant(self, name: str) -> str:
         if name in self._tenants or not name:

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from deployments.telemetry.ledger import Ledger, RequestVerdict
+from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth
+from deployments.telemetry.verdicts import RequestVerdict
 from deployments.traffic.counts import Period, Stream, Stretches
 from deployments.traffic.store import StoreError, TrafficStore
 
@@ -74,11 +75,11 @@ class TrafficRecorder:
 
 def count(stretches: Stretches, ledger: Ledger, region: str) -> None:
     """Counts a request in the minute and the hour in which it ended; one that was answered before it could wait in a
-    lane is not traffic.
+    lane is not traffic, and one that a peer cell has handed over is its home's.
 
     By its end, since its lengths are known only then: by arrival, the newest minutes would hold short answers alone.
     """
-    if ledger.submitted_s is None or not ledger.traffic_class:
+    if ledger.submitted_s is None or not ledger.traffic_class or ledger.home:
         return
     done, ended_unix_s = ledger.finished, ledger.arrived_unix_s + ledger.wall_s
     for period in Period:

@@ -19,8 +19,9 @@ from deployments.gateway.feeds import OnEnded, ReplicaFeed
 from deployments.gateway.service import Service
 from deployments.ownership.handover import read_booking
 from deployments.protocol import Finished, ReplicaFacts
-from deployments.telemetry.ledger import Ledger, RequestOutcome, RequestVerdict
+from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.line_log import LogHealth
+from deployments.telemetry.verdicts import RequestVerdict
 
 log = logging.getLogger("raylane.cost")
 

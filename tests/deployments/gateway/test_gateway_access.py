@@ -10,6 +10,7 @@ import pytest
 from starlette.routing import Route
 
 from deployments.gateway.entrance import ACCESS, Access, ClientApp, CorsRules, behind_doors, digest_of
+from deployments.gateway.peers.pages import OWNER_DIGEST_PATH
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, RawClient, Rig, openai_error
@@ -101,7 +102,8 @@ async def test_a_tenant_key_opens_nothing_of_operators(make_rig: MakeRig) -> Non
 
 async def test_the_table_and_the_routes_are_the_same(rig: Rig) -> None:
     served = {path for server in servers(rig).values() for path in paths(server)}
-    assert served == set(ACCESS)
+    between_cells = {path for path, access in ACCESS.items() if access is Access.PEER} | {OWNER_DIGEST_PATH}
+    assert served == set(ACCESS) - between_cells, "a cell without peers has none of their pages"
     assert {path for path, access in ACCESS.items() if access is Access.OPEN} == {"/health", "/ready", "/ping"}
     assert {endpoint.path for endpoint in ENDPOINTS} < {path for path, access in ACCESS.items() if access is Access.KEY}
 
@@ -111,6 +113,8 @@ def test_a_path_that_is_not_in_the_table_cannot_be_served() -> None:
 
     with pytest.raises(KeyError, match="/raylane/new"):
         behind_doors([Route("/raylane/new", page)], SECRET, page, lambda: CorsRules(None))
+    with pytest.raises(TypeError, match="/raylane/peers/hop: needed: a page behind a PeerDoor"):
+        behind_doors([Route("/raylane/peers/hop", page)], SECRET, page, lambda: CorsRules(None))
 
 
 async def test_a_peer_on_loopback_does_not_choose_its_address(rig: Rig) -> None:

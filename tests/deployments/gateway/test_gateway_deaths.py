@@ -14,7 +14,8 @@ from cli.status import query_of_death_lines
 from deployments.gateway.connection import Digests
 from deployments.gateway.flow import EndCause
 from deployments.protocol import ENGINE_DIED_HEADER, ReplicaState
-from deployments.telemetry.ledger import RequestOutcome, RequestVerdict
+from deployments.telemetry.ledger import RequestOutcome
+from deployments.telemetry.verdicts import RequestVerdict
 from tests.deployments.gateway.fake_engine import (
     DONE,
     Behaviour,

@@ -19,7 +19,7 @@ from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.gateway.entrance import digest_of
 from deployments.scheduling import Scheduler, SchedulingPolicy
-from deployments.telemetry.ledger import RequestVerdict
+from deployments.telemetry.verdicts import RequestVerdict
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import plain_workload
 from tests.deployments.gateway.rig import SECRET, Rig, until

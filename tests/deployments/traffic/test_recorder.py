@@ -7,8 +7,9 @@ import pytest
 
 from deployments.gateway.operators.traffic_page import TRAFFIC_PATH
 from deployments.protocol import Finished
-from deployments.telemetry.ledger import Ledger, RequestVerdict
+from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth
+from deployments.telemetry.verdicts import RequestVerdict
 from deployments.traffic import recorder as recorder_module
 from deployments.traffic.counts import Period, Stream, Stretches, TrafficCounts, stretches_from
 from deployments.traffic.recorder import TrafficRecorder, count

@@ -1,0 +1,232 @@
+"""How cells prove to each other who they are: by a secret that they share, or by certificates of their own authority.
+
+With a secret, every request and every answer is signed:
+
+    request   HMAC(secret, method, path, sender, receiver, nonce, SHA-256 of the body, what is said of a hop)
+    answer    HMAC(secret, the request's nonce, sender, receiver, status, SHA-256 of the body)
+    frame     HMAC(a key of the exchange, its number, its kind, its content), of an answer that comes in pieces
+
+A signature is checked before a byte of the body is read, and the body against its hash. The nonce ties an answer to its
+question, so that a recorded answer is none. A recorded request is the core's affair: a hop of a number that came before
+is refused, and the answer to a question that is not open is not taken over (`deployments/peering`).
+
+Without a secret (mutual TLS alone) the signatures have an empty key and prove nothing; the certificate does. The secret
+never reaches a log, and of what is refused nothing is logged but the cell and the reason.
+"""
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+log = logging.getLogger("raylane.peers")
+
+CELL_HEADER = "x-raylane-cell"
+"""Who asks; who answers, in an answer."""
+RECEIVER_HEADER = "x-raylane-receiver"
+NONCE_HEADER = "x-raylane-nonce"
+CONTENT_HEADER = "x-raylane-content"
+"""The SHA-256 of the body, in hexadecimal digits."""
+SIGNATURE_HEADER = "x-raylane-signature"
+HOP_HEADER = "x-raylane-hop"
+"""In a request: what is said of the hop (`hop.py`). In an answer: `taken`."""
+
+_NONCE = re.compile(r"[0-9a-f]{32}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+MAC_BYTES = 16
+"""Of a frame's signature: half of SHA-256, as RFC 2104 allows."""
+_LOG_EVERY_S = 60.0
+
+
+class CallRefusal(StrEnum):
+    """Why a call of a peer is refused."""
+
+    UNSIGNED = "unsigned"
+    WRONG_SIGNATURE = "wrong_signature"
+    NO_CERTIFICATE = "no_certificate"
+    UNKNOWN_CELL = "unknown_cell"
+    WRONG_RECEIVER = "wrong_receiver"
+    WRONG_CONTENT = "wrong_content"
+    """The body is not the one that was signed."""
+
+    @property
+    def status(self) -> int:
+        return 403 if self in (CallRefusal.UNKNOWN_CELL, CallRefusal.WRONG_RECEIVER) else 401
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a peer whose signature was right. `content`: what its body must hash to. `nonce`: for the answer."""
+
+    sender: str
+    nonce: str
+    content: str
+    hop: str = ""
+
+
+def content_of(body: bytes) -> str:
+    """The hash of a body, as it is signed."""
+    return hashlib.sha256(body).hexdigest()
+
+
+class Signer:
+    """Of one cell. `secret`: None without one."""
+
+    def __init__(self, cell: str, secret: str | None) -> None:
+        self.cell = cell
+        self.has_secret = secret is not None
+        self._key = hashlib.sha256(b"raylane peers\0" + (secret or "").encode()).digest()
+
+    def call(
+        self, method: str, path: str, receiver: str, body: bytes, hop: str = ""
+    ) -> tuple[Mapping[str, str], "AnswerCheck"]:
+        """The headers of a call, and what its answer is checked by."""
+        nonce, content = secrets.token_hex(16), content_of(body)
+        headers = {
+            CELL_HEADER: self.cell,
+            RECEIVER_HEADER: receiver,
+            NONCE_HEADER: nonce,
+            CONTENT_HEADER: content,
+            SIGNATURE_HEADER: self._sign("call", method, path, self.cell, receiver, nonce, content, hop),
+        }
+        return (headers | {HOP_HEADER: hop} if hop else headers), AnswerCheck(self, receiver, nonce)
+
+    def is_signed(self, method: str, path: str, sender: str, call: Call, signature: str) -> bool:
+        """Whether a call to this cell has its sender's signature."""
+        right = self._sign("call", method, path, sender, self.cell, call.nonce, call.content, call.hop)
+        return hmac.compare_digest(right.encode(), signature.encode("utf-8", "replace"))
+
+    def answer(self, call: Call, status: int, body: bytes) -> str:
+        """The signature of this cell's answer."""
+        return self.answer_of(self.cell, call.sender, call.nonce, status, body)
+
+    def answer_of(self, sender: str, receiver: str, nonce: str, status: int, body: bytes) -> str:
+        """The signature of an answer of `sender` to a call of `receiver`."""
+        return self._sign("answer", sender, receiver, nonce, str(status), content_of(body))
+
+    def frame_key(self, sender: str, receiver: str, nonce: str) -> bytes:
+        """The key of an answer that comes in pieces."""
+        return hmac.digest(self._key, "\n".join(("frames", sender, receiver, nonce)).encode(), "sha256")
+
+    def _sign(self, *parts: str) -> str:
+        """No part holds a line feed: they are names, numbers, and values of headers."""
+        return hmac.digest(self._key, "\n".join(parts).encode("utf-8", "surrogateescape"), "sha256").hex()
+
+
+class AnswerCheck:
+    """Checks the answer to one call."""
+
+    def __init__(self, signer: Signer, peer: str, nonce: str) -> None:
+        self._signer = signer
+        self._peer = peer
+        self._nonce = nonce
+
+    def is_right(self, status: int, body: bytes, signature: str) -> bool:
+        """Whether the peer that was asked gave that answer to that call."""
+        right = self._signer.answer_of(self._peer, self._signer.cell, self._nonce, status, body)
+        return hmac.compare_digest(right.encode(), signature.encode("utf-8", "replace"))
+
+    @property
+    def frame_key(self) -> bytes:
+        return self._signer.frame_key(self._peer, self._signer.cell, self._nonce)
+
+
+class Calls:
+    """Judges what peers send to this cell. `cells`: all of the cluster's. `asks_certificate`: with mutual TLS."""
+
+    def __init__(self, signer: Signer, cells: Collection[str], asks_certificate: bool) -> None:
+        self.signer = signer
+        self.refused: Counter[tuple[str, CallRefusal]] = Counter()
+        """By peer (empty: not a cell of the cluster) and reason."""
+        self._cells = frozenset(cells) - {signer.cell}
+        self._asks_certificate = asks_certificate
+        self._logged_s: dict[str, float] = {}
+
+    def judge(self, method: str, path: str, headers: Mapping[str, str], certified: bool) -> Call | CallRefusal:
+        """By the head of a call alone. `certified`: it came over a connection whose client showed a certificate of the
+        cells' authority."""
+        sender = headers.get(CELL_HEADER, "")
+        refusal = self._refusal(method, path, headers, certified)
+        if refusal is not None:
+            self.refuse(sender, refusal)
+            return refusal
+        return _call_of(headers)
+
+    def refuse(self, sender: str, refusal: CallRefusal) -> None:
+        """Counts a call that is refused, and logs one a minute of each peer: who guesses fills no disk."""
+        known = sender if sender in self._cells else ""
+        self.refused[known, refusal] += 1
+        now = time.monotonic()
+        if now - self._logged_s.get(known, -_LOG_EVERY_S) >= _LOG_EVERY_S:
+            self._logged_s[known] = now
+            log.warning("a call of %s was refused: %s", f"cell {known}" if known else "no known cell", refusal.value)
+
+    def _refusal(self, method: str, path: str, headers: Mapping[str, str], certified: bool) -> CallRefusal | None:
+        if self._asks_certificate and not certified:
+            return CallRefusal.NO_CERTIFICATE
+        call, signature = _call_of(headers), headers.get(SIGNATURE_HEADER, "")
+        if not (_NONCE.fullmatch(call.nonce) and _HASH.fullmatch(call.content) and _HASH.fullmatch(signature)):
+            return CallRefusal.UNSIGNED
+        if call.sender not in self._cells:
+            return CallRefusal.UNKNOWN_CELL
+        if headers.get(RECEIVER_HEADER) != self.signer.cell:
+            return CallRefusal.WRONG_RECEIVER
+        if not self.signer.is_signed(method, path, call.sender, call, signature):
+            return CallRefusal.WRONG_SIGNATURE
+        return None
+
+
+def _call_of(headers: Mapping[str, str]) -> Call:
+    names = (CELL_HEADER, NONCE_HEADER, CONTENT_HEADER, HOP_HEADER)
+    return Call(*(headers.get(name, "") for name in names))
+
+
+CALL = "raylane.call"
+"""Where the scope of a peer's call holds the `Call`."""
+
+Refuse = Callable[[CallRefusal, Scope, Receive, Send], Any]
+
+
+class PeerDoor:
+    """The ASGI app before a page for peers. Nothing of a call is read before its signature was checked."""
+
+    def __init__(self, app: ASGIApp, calls: Calls, refuse: Refuse) -> None:
+        self._app = app
+        self._calls = calls
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: dict[str, str] = {}
+        for name, value in scope["headers"]:
+            known = name.decode("latin-1")
+            if known in headers and known.startswith("x-raylane-"):  # which one was signed?
+                headers[SIGNATURE_HEADER] = ""
+                break
+            headers[known] = value.decode("latin-1")
+        call = self._calls.judge(scope["method"], path_of(scope), headers, is_certified(send))
+        if isinstance(call, CallRefusal):
+            await self._refuse(call, scope, receive, send)
+            return
+        scope[CALL] = call
+        await self._app(scope, receive, send)
+
+
+def path_of(scope: Scope) -> str:
+    """The path as it is signed, with its query."""
+    query = scope.get("query_string", b"").decode("latin-1")
+    return f"{scope['path']}?{query}" if query else str(scope["path"])
+
+
+def is_certified(send: Send) -> bool:
+    """Whether the client of an exchange showed a certificate, which TLS has checked. uvicorn has no call for that."""
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    return bool(transport is not None and transport.get_extra_info("peercert"))

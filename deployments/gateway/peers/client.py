@@ -1,0 +1,247 @@
+"""How this cell calls its peers: kept-alive, signed HTTP to the endpoints that the spec names.
+
+A call never carries the cluster's own secret: cells have different ones. Its answer counts only with its signature.
+"""
+
+import asyncio
+import io
+import json
+import logging
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+
+from cluster.spec import ClusterSpec, PeerTls
+from deployments.gateway.peers.auth import CELL_HEADER, HOP_HEADER, SIGNATURE_HEADER, AnswerCheck, Signer
+from deployments.gateway.peers.frames import Frame, FrameReader
+from deployments.peering import HopRefusal
+
+log = logging.getLogger("raylane.peers")
+
+DELAY_VARIABLE = "RAYLANE_PEER_DELAY_MS"
+"""For drills: JSON, the delay of one way (milliseconds) by the name of the peer."""
+HOP_PATH = "/raylane/peers/hop"
+TAKEN = "taken"
+_MAX_ANSWER = 4 << 20
+_KEEP_ALIVE_S = 50.0
+"""Below `gateway.timeouts.keep_alive_s` (75 s by default), so that the peer does not close what is being used."""
+_COPIED_BYTES = 1 << 20
+
+
+class PeerFailed(Exception):
+    """A peer could not be reached, broke off, or answered otherwise than was agreed. The message names no content."""
+
+
+class HopRejectedThere(Exception):
+    """The peer does not take the request."""
+
+    def __init__(self, refusal: HopRefusal) -> None:
+        super().__init__(refusal.value)
+        self.refusal = refusal
+
+
+def delays_of(text: str | None) -> Mapping[str, float]:
+    """The delays of one way (seconds) by peer, of the variable's value. Raises ValueError."""
+    if not text:
+        return {}
+    allowed = f"{DELAY_VARIABLE}: allowed: a JSON object of peers and milliseconds"
+    try:
+        found = json.loads(text)
+        delays = {str(cell): float(delay_ms) / 1e3 for cell, delay_ms in found.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(allowed) from None
+    if not all(0 <= delay_s <= 60 for delay_s in delays.values()):
+        raise ValueError(f"{allowed}, from 0 to 60000")
+    return delays
+
+
+class PeerClient:
+    """Of one gateway. Made within a running event loop. Raises OSError for files of TLS that cannot be read."""
+
+    def __init__(self, spec: ClusterSpec, cell: str, signer: Signer) -> None:
+        if spec.peering is None:
+            raise ValueError("peering: missing; needed: a spec with that section")
+        self.peers: Mapping[str, str] = {
+            region.name: region.endpoint or "" for region in spec.regions if region.name != cell
+        }
+        """The endpoint of each peer."""
+        self._signer = signer
+        self._delays = delays_of(os.environ.get(DELAY_VARIABLE))
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=spec.gateway.timeouts.connect_s),
+            connector=aiohttp.TCPConnector(
+                limit=0, keepalive_timeout=_KEEP_ALIVE_S, ttl_dns_cache=10, ssl=_ssl_of(spec.peering.tls)
+            ),
+            auto_decompress=False,
+            skip_auto_headers=("user-agent", "accept", "accept-encoding"),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    def delay_s(self, peer: str) -> float:
+        """The delay of one way that a drill asks for."""
+        return self._delays.get(peer, 0.0)
+
+    async def get_json(self, peer: str, path: str, within_s: float) -> Any:
+        """The JSON of a peer's page. Raises PeerFailed."""
+        return await self._json("GET", peer, path, b"", within_s)
+
+    async def post_json(self, peer: str, path: str, content: Any, within_s: float) -> Any:
+        """The JSON that a peer answers to JSON. Raises PeerFailed."""
+        return await self._json("POST", peer, path, json.dumps(content).encode(), within_s)
+
+    async def _json(self, method: str, peer: str, path: str, body: bytes, within_s: float) -> Any:
+        try:
+            async with asyncio.timeout(within_s):
+                response, check = await self._call(method, peer, path, body)
+                async with response:
+                    return json.loads(await _whole(response, check))
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise PeerFailed(f"cell {peer} did not answer {path}: {_name(error)}") from error
+        finally:
+            await asyncio.sleep(0)
+
+    async def open_hop(self, peer: str, body: bytes, hop: str) -> "PeerStream":
+        """Hands a request over. Returns when the peer has taken it. Raises HopRejectedThere, PeerFailed.
+
+        A kept connection that the peer has closed meanwhile is tried once more: a hop of one number is taken once.
+        """
+        try:
+            try:
+                response, check = await self._call("POST", peer, HOP_PATH, body, hop)
+            except aiohttp.ServerDisconnectedError:
+                response, check = await self._call("POST", peer, HOP_PATH, body, hop)
+            try:
+                if response.status != 200:
+                    raise HopRejectedThere(HopRefusal(json.loads(await _whole(response, check, 409))["refusal"]))
+                _check_head(response, check)
+                return PeerStream(response, FrameReader(check.frame_key), self.delay_s(peer))
+            except BaseException:
+                response.close()
+                raise
+        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
+            raise PeerFailed(f"cell {peer} did not take a request: {_name(error)}") from error
+
+    async def _call(
+        self, method: str, peer: str, path: str, body: bytes, hop: str = ""
+    ) -> tuple[aiohttp.ClientResponse, AnswerCheck]:
+        """The head of an answer, and what the rest is checked by."""
+        headers, check = self._signer.call(method, path, peer, body, hop)
+        delay_s = self.delay_s(peer)
+        if delay_s:
+            await asyncio.sleep(delay_s)
+        response = await self._session.request(
+            method,
+            self.peers[peer] + path,
+            data=None if method == "GET" else body if len(body) <= _COPIED_BYTES else io.BytesIO(body),
+            headers={**headers, "content-type": "application/json"},
+            allow_redirects=False,
+        )
+        if delay_s:
+            await asyncio.sleep(delay_s)
+        if response.headers.get(CELL_HEADER) != peer:
+            response.close()
+            raise ValueError(f"status {response.status}, and the answer is none of that cell's")
+        return response, check
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        await self._session.close()
+
+
+class PeerStream:
+    """The answer of a peer that has taken a hop. `close` breaks the connection, and the peer drops the request."""
+
+    def __init__(self, response: aiohttp.ClientResponse, reader: FrameReader, delay_s: float) -> None:
+        self._response = response
+        self._reader = reader
+        self._delay_s = delay_s
+
+    async def frames(self) -> AsyncIterator[list[Frame]]:
+        """The frames, as many at a time as there are. Ends with the answer. Raises PeerFailed."""
+        pieces = self._pieces() if self._delay_s == 0 else self._delayed()
+        try:
+            async for piece in pieces:
+                if frames := self._reader.feed(piece):
+                    yield frames
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise PeerFailed(f"the answer broke off: {_name(error)}") from error
+        finally:
+            await pieces.aclose()
+
+    def close(self) -> None:
+        """No effect on an answer that was read to its end."""
+        if self._delay_s:
+            asyncio.get_running_loop().call_later(self._delay_s, self._response.close)
+        else:
+            self._response.close()
+
+    async def _pieces(self) -> Any:
+        while piece := await self._response.content.readany():
+            yield piece
+
+    async def _delayed(self) -> Any:
+        """Each piece so much later as if the link were that long; they do not wait for each other."""
+        loop, line = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes | Exception]]()
+
+        async def read() -> None:
+            try:
+                async for piece in self._pieces():
+                    line.put_nowait((loop.time() + self._delay_s, piece))
+                line.put_nowait((loop.time() + self._delay_s, b""))
+            except (aiohttp.ClientError, OSError) as error:
+                line.put_nowait((loop.time() + self._delay_s, error))
+
+        reading = asyncio.create_task(read())
+        try:
+            while True:
+                due_s, piece = await line.get()
+                await asyncio.sleep(max(0.0, due_s - loop.time()))
+                if isinstance(piece, Exception):
+                    raise piece
+                if not piece:
+                    return
+                yield piece
+        finally:
+            reading.cancel()
+
+
+async def _whole(response: aiohttp.ClientResponse, check: AnswerCheck, status: int = 200) -> bytes:
+    """A whole answer with its signature. Raises ValueError."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > _MAX_ANSWER:
+            raise ValueError(f"an answer of over {_MAX_ANSWER} bytes")
+    if response.status != status:
+        raise ValueError(f"status {response.status}")
+    if not check.is_right(status, bytes(body), response.headers.get(SIGNATURE_HEADER, "")):
+        raise ValueError("an answer with a wrong signature")
+    return bytes(body)
+
+
+def _check_head(response: aiohttp.ClientResponse, check: AnswerCheck) -> None:
+    taken = response.headers.get(HOP_HEADER) == TAKEN
+    if not taken or not check.is_right(200, TAKEN.encode(), response.headers.get(SIGNATURE_HEADER, "")):
+        raise ValueError("an answer that is none to a hop")
+
+
+def _ssl_of(tls: PeerTls | None) -> ssl.SSLContext | bool:
+    """How peers' certificates are checked, and which one is shown to them. A peer may also show one that the system
+    trusts: behind the same address are its clients."""
+    if tls is None:
+        return True
+    try:
+        context = ssl.create_default_context()
+        context.load_verify_locations(cafile=tls.ca)
+        context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise OSError(f"peering.tls: {tls.cert}, {tls.key}, {tls.ca}: {error}") from error
+    return context
+
+
+def _name(error: BaseException) -> str:
+    """What went wrong, without what an answer held."""
+    return str(error) if isinstance(error, ValueError) and str(error) else type(error).__name__

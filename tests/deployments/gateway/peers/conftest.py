@@ -1,0 +1,47 @@
+"""Fixtures of the tests between cells. The loop is uvloop, as it is in a Serve replica."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from tests.deployments.gateway.peers.cells import Cells
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop of these tests."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def make_cells(tmp_path: Path) -> AsyncIterator[Callable[..., Cells]]:
+    """Cells that are not started yet; the arguments go into the spec. At the end the books of each must balance."""
+    made: list[Cells] = []
+
+    def make(*names: str, **spec: Any) -> Cells:
+        cells = Cells(tmp_path, names or ("eu", "us"), **spec)
+        made.append(cells)
+        return cells
+
+    try:
+        yield make
+        for cells in made:
+            await cells.settled()
+    finally:
+        for cells in made:
+            await cells.stop()
+
+
+@pytest.fixture
+async def cells(make_cells: Callable[..., Cells]) -> Cells:
+    """`eu` without a replica, so that its requests go to `us`, which has one."""
+    cells = make_cells()
+    await cells.start("eu", engines=0)
+    await cells.start("us")
+    await cells.met()
+    return cells

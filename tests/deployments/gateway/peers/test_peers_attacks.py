@@ -1,0 +1,452 @@
+"""Who may ask a peer's pages, and what a peer that has the secret can do to a cell: each attack is refused or ended."""
+
+import asyncio
+import dataclasses
+import io
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from deployments.gateway.entrance import ACCESS
+from deployments.gateway.peers.auth import Call, CallRefusal, Signer
+from deployments.gateway.peers.client import HOP_PATH
+from deployments.gateway.peers.digests import DIGEST_PATH
+from deployments.gateway.peers.envelope import HopEnvelope
+from deployments.gateway.peers.frames import FrameKind
+from deployments.peering import HandOverReason, HopFacts
+from tests.deployments.gateway.fake_engine import FakeEngine, event
+from tests.deployments.gateway.peers.cells import PEERS_SECRET, Cells, known_to, metrics_of, peering_of
+from tests.deployments.gateway.peers.fake_peer import HEAD, FakePeer, Script, Taken
+from tests.deployments.gateway.rig import ASK, RawClient, Rig, until
+from tests.deployments.gateway.test_gateway_access import paths, servers
+
+STREAM = {**ASK, "stream": True}
+BODY = json.dumps(STREAM).encode()
+MakeCells = Callable[..., Cells]
+
+
+def facts_of(cells: Cells, number: int = 1, **changes: Any) -> HopFacts:
+    """Of a hop from `eu` that `us` would take."""
+    marks = peering_of(cells["us"]).core.rules.marks_of("demo", "interactive", "")
+    reason, regions = HandOverReason.NO_REPLICA, frozenset(cells.names)
+    given = HopFacts("r", "eu", 7, number, 1, reason, "demo", "interactive", "", regions, marks, 0.0, 0.5, 20.0, 0.5)
+    return dataclasses.replace(given, **changes)
+
+
+async def call(
+    rig: Rig, path: str, body: bytes, signer: Signer | None = None, to: str = "us", hop: str = "", **changed: str
+) -> tuple[int, dict[str, Any] | bytes]:
+    """A call of `rig`, signed by `signer` (None: not at all), with other headers."""
+    headers = {} if signer is None else dict(signer.call("POST", path, to, body, hop)[0])
+    headers |= {name.replace("_", "-"): value for name, value in changed.items()}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(rig.url + path, data=io.BytesIO(body), headers=headers) as response,
+    ):
+        payload = await response.read()
+        is_json = response.content_type == "application/json"
+        return response.status, json.loads(payload) if is_json else payload
+
+
+EU = Signer("eu", PEERS_SECRET)
+
+
+async def test_nobody_without_the_secret_is_answered(cells: Cells) -> None:
+    peer = cells["us"]
+    before = dict(peering_of(peer).core.peers.by_cell["eu"].received_s)
+    for path in (DIGEST_PATH, HOP_PATH):
+        assert (await call(peer, path, BODY))[0] == 401
+        assert (await call(peer, path, BODY, authorization="Bearer the cluster's secret of us"))[0] == 401
+        assert (await call(peer, path, BODY, Signer("eu", "another secret of 32 letters....")))[0] == 401
+        assert (await call(peer, path, BODY, Signer("mars", PEERS_SECRET)))[0] == 403
+        assert (await call(peer, path, BODY, EU, to="ap"))[0] == 403
+    assert not peer.engines[0].seen
+    assert peering_of(peer).core.peers.by_cell["eu"].received_s == before
+    found = metrics_of(peer)
+    assert found["raylane_peer_calls_refused_total", "eu", CallRefusal.WRONG_SIGNATURE.value] == 2
+    assert found["raylane_peer_calls_refused_total", "eu", CallRefusal.WRONG_RECEIVER.value] == 2
+
+
+async def test_every_path_of_the_table_is_served_between_cells(cells: Cells) -> None:
+    for rig in cells.rigs.values():
+        assert {path for server in servers(rig).values() for path in paths(server)} == set(ACCESS)
+
+
+async def test_no_byte_of_a_body_is_read_without_a_signature(cells: Cells) -> None:
+    client = await RawClient.connect(cells["us"].port)
+    head = f"POST {HOP_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n"
+    client.writer.write(head.encode())
+    status, headers, _ = await asyncio.wait_for(client.answer(), 2)
+    assert (status, headers["connection"]) == (401, "close")
+    client.leave()
+
+
+async def test_a_body_that_was_not_signed_reaches_nobody(cells: Cells) -> None:
+    envelope = HopEnvelope(facts_of(cells), "/v1/completions", "id", {})
+    headers = dict(EU.call("POST", HOP_PATH, "us", BODY, envelope.header())[0])
+    async with aiohttp.ClientSession() as session:
+        url = cells["us"].url + HOP_PATH
+        async with session.post(url, data=BODY.replace(b"one", b"two"), headers=headers) as response:
+            assert response.status == 401
+    question = json.dumps({"questions": {"demo": [1, 1]}}).encode()
+    headers = dict(EU.call("POST", DIGEST_PATH, "us", question)[0])
+    async with aiohttp.ClientSession() as session:
+        url = cells["us"].url + DIGEST_PATH
+        async with session.post(url, data=question.replace(b"1, 1", b"1, 2"), headers=headers) as response:
+            assert response.status == 401
+    assert not cells["us"].engines[0].seen
+    assert metrics_of(cells["us"])["raylane_peer_calls_refused_total", "eu", "wrong_content"] == 2
+
+
+async def test_a_recorded_hop_is_taken_once(cells: Cells) -> None:
+    envelope = HopEnvelope(facts_of(cells), "/v1/completions", "id", {}).header()
+    headers = dict(EU.call("POST", HOP_PATH, "us", BODY, envelope)[0])
+    url = cells["us"].url + HOP_PATH
+    async with aiohttp.ClientSession() as session:
+        async with session.post(url, data=BODY, headers=headers) as response:
+            assert (response.status, response.headers["x-raylane-hop"]) == (200, "taken")
+            await response.read()
+        for _ in range(3):
+            async with session.post(url, data=BODY, headers=headers) as response:
+                assert (response.status, await response.json()) == (409, {"refusal": "replayed"})
+    assert len(cells["us"].engines[0].seen) == 1
+
+
+HOPS: dict[str, tuple[dict[str, Any], int, Any]] = {
+    "that has crossed one before": ({"hops": 2}, 409, {"refusal": "loop"}),
+    "of another home than its sender": ({"home": "us"}, 400, None),
+    "that this cell may not serve": ({"residency": frozenset({"eu"})}, 409, {"refusal": "residency"}),
+    "by rules that this cell does not have": ({"marks": frozenset({"other"})}, 409, {"refusal": "spec"}),
+    "of another model": ({"model": "other"}, 409, {"refusal": "spec"}),
+    "of a class that is not known": ({"traffic_class": "other"}, 409, {"refusal": "spec"}),
+    "of a tenant that is not known": ({"tenant": "other"}, 409, {"refusal": "spec"}),
+}
+
+
+@pytest.mark.parametrize(("changes", "status", "answer"), HOPS.values(), ids=HOPS)
+async def test_a_hop_is_refused(cells: Cells, changes: dict[str, Any], status: int, answer: Any) -> None:
+    hop = HopEnvelope(facts_of(cells, **changes), "/v1/completions", "id", {}).header()
+    found = await call(cells["us"], HOP_PATH, BODY, EU, hop=hop)
+    assert found[0] == status
+    if answer is not None:
+        assert found[1] == answer
+    assert not cells["us"].engines[0].seen
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/models", "/raylane/drain", "/metrics", "", "x"])
+async def test_only_requests_of_clients_are_handed_over(cells: Cells, path: str) -> None:
+    hop = HopEnvelope(facts_of(cells), path, "id", {}).header()
+    assert (await call(cells["us"], HOP_PATH, BODY, EU, hop=hop))[0] == 400
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"questions": {"demo": [1]}}', b'{"questions": 1}', b"\xff"])
+async def test_questions_that_are_none(cells: Cells, body: bytes) -> None:
+    assert (await call(cells["us"], DIGEST_PATH, body, EU))[0] == 400
+
+
+async def test_bodies_over_the_limits_are_refused(make_cells: MakeCells) -> None:
+    cells = make_cells(gateway={"limits": {"max_body_bytes": 4_096}})
+    await cells.start("eu", engines=0)
+    await cells.start("us")
+    await cells.met()
+    assert (await call(cells["us"], DIGEST_PATH, b" " * (1 << 20) + b"{}", EU))[0] == 413
+    body = json.dumps({**ASK, "prompt": "x" * 10_000}).encode()
+    hop = HopEnvelope(facts_of(cells), "/v1/completions", "id", {}).header()
+    assert await call(cells["us"], HOP_PATH, body, EU, hop=hop) == (409, {"refusal": "spec"})
+    assert not cells["us"].engines[0].seen
+
+
+@pytest.mark.whole
+async def test_a_body_that_trickles_is_ended(make_cells: MakeCells) -> None:
+    cells = make_cells(gateway={"timeouts": {"client_stall_s": 0.5}})
+    await cells.start("eu", engines=0)
+    await cells.start("us")
+    await cells.met()
+    hop = HopEnvelope(facts_of(cells), "/v1/completions", "id", {}).header()
+    for path, signed in ((HOP_PATH, hop), (DIGEST_PATH, "")):
+        client = await RawClient.connect(cells["us"].port)
+        headers, _ = EU.call("POST", path, "us", BODY, signed)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        client.writer.write(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n{lines}\r\n{{".encode())
+        began = time.monotonic()
+        status, _ = await client.answer_head()
+        assert status in (408, 409)
+        assert time.monotonic() - began < 8
+        client.leave()
+
+
+# A peer that has the secret.
+@pytest.fixture
+async def fake(make_cells: MakeCells) -> AsyncIterator[tuple[Rig, FakePeer]]:
+    """`eu` without a replica, and a peer `us` that does what the test wants."""
+    cells = make_cells(gateway={"heartbeat_s": 0.0})
+    home = await cells.start("eu", engines=0)
+    peer = await FakePeer(cells.spec_of("us"), "us", cells.spec_of("us").gateway.port).start()
+    await until(lambda: all(known_to(home).values()))
+    yield home, peer
+    await peer.stop()
+
+
+async def test_the_fake_peer_serves(fake: tuple[Rig, FakePeer]) -> None:
+    home, peer = fake
+    status, body = await home.ask(STREAM)
+    assert (status, body) == (200, event("a") + event("b") + b"data: [DONE]\n\n")
+    (envelope,) = peer.hops
+    assert (envelope.facts.home, envelope.facts.hops, envelope.path) == ("eu", 1, "/v1/completions")
+
+
+async def _wrong_mac(taken: Taken) -> None:
+    await taken.json(FrameKind.HEAD, HEAD)
+    await taken.raw(bytes((FrameKind.DATA, 0, 0, 0, 1)) + b"m" * 16 + b"x")
+    await asyncio.sleep(60)
+
+
+async def _not_frames(taken: Taken) -> None:
+    await taken.raw(b"HTTP/1.1 200 OK\r\n\r\nhello, this is no frame of ours, and it goes on for a while")
+    await asyncio.sleep(60)
+
+
+async def _too_long(taken: Taken) -> None:
+    await taken.raw(bytes((FrameKind.DATA, 255, 255, 255, 255)) + b"m" * 16)
+    await asyncio.sleep(60)
+
+
+async def _no_head(taken: Taken) -> None:
+    await taken.put(FrameKind.DATA, event("a"))
+    await asyncio.sleep(60)
+
+
+async def _bad_head(taken: Taken) -> None:
+    await taken.json(FrameKind.HEAD, {"status": 200, "headers": [["content-type", "a\r\nx-injected: 1"]]})
+    await asyncio.sleep(60)
+
+
+async def _no_answer(taken: Taken) -> None:
+    await taken.json(FrameKind.HEAD, HEAD)
+    await taken.json(FrameKind.END, {"error": None})
+
+
+async def _ends_early(taken: Taken) -> None:
+    await taken.json(FrameKind.HEAD, HEAD)
+
+
+async def _overloaded(taken: Taken) -> None:
+    content = {"code": "overloaded", "message": "full", "param": None, "headers": {"retry-after": "1"}}
+    await taken.json(FrameKind.ERROR, content)
+
+
+async def _bad_error(taken: Taken) -> None:
+    await taken.json(FrameKind.ERROR, {"code": "overloaded"})
+
+
+BEFORE = (_wrong_mac, _not_frames, _too_long, _no_head, _bad_head, _no_answer, _ends_early, _overloaded, _bad_error)
+
+
+@pytest.mark.parametrize("script", BEFORE, ids=lambda script: script.__name__)
+async def test_what_is_no_answer_sends_the_request_home(fake: tuple[Rig, FakePeer], script: Script) -> None:
+    home, peer = fake
+    peer.script = script
+    asked = asyncio.create_task(home.ask(STREAM))
+    await until(lambda: metrics_of(home).get(("raylane_hops_broken_total", "demo", "us", "taken")) == 1)
+    engine = await home.add(FakeEngine())
+    assert (await asked)[0] == 200
+    assert len(engine.seen) == len(peer.hops) == 1, "it is offered no second time"
+
+
+async def _wrong_after(taken: Taken) -> None:
+    await taken.json(FrameKind.HEAD, HEAD)
+    await taken.put(FrameKind.DATA, event("a"))
+    await asyncio.sleep(0.1)
+    await taken.raw(b"garbage" * 10)
+    await asyncio.sleep(60)
+
+
+async def _cut_in_a_frame(taken: Taken) -> None:
+    await taken.json(FrameKind.HEAD, HEAD)
+    await taken.put(FrameKind.DATA, event("a"))
+    await asyncio.sleep(0.1)
+    await taken.raw(bytes((FrameKind.DATA, 0, 0, 0, 200)) + b"m" * 16 + b'data: {"half')
+    await asyncio.sleep(0.1)
+    taken.reset()
+
+
+@pytest.mark.parametrize("script", [_wrong_after, _cut_in_a_frame], ids=lambda script: script.__name__)
+async def test_a_stream_that_breaks_ends_with_an_error_event(fake: tuple[Rig, FakePeer], script: Script) -> None:
+    home, peer = fake
+    peer.script = script
+    status, body = await home.ask(STREAM)
+    assert status == 200
+    assert body.startswith(event("a") + b'data: {"error"'), "no half event in between"
+    assert b'"code": "peer_lost"' in body
+    assert body.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.whole
+async def test_a_stream_that_never_ends_is_ended_by_its_time(make_cells: MakeCells) -> None:
+    times = {"total_s": 1.0, "between_bytes_s": 0.6, "client_stall_s": 0.9, "connect_s": 0.5}
+    cells = make_cells(gateway={"timeouts": times, "heartbeat_s": 0.0})
+    home = await cells.start("eu", engines=0)
+    peer = await FakePeer(cells.spec_of("us"), "us", cells.spec_of("us").gateway.port).start()
+    await until(lambda: all(known_to(home).values()))
+
+    async def endless(taken: Taken) -> None:
+        await taken.json(FrameKind.HEAD, HEAD)
+        while True:
+            await taken.put(FrameKind.DATA, event("a"))
+            await asyncio.sleep(0.05)
+
+    async def stalled(taken: Taken) -> None:
+        await taken.json(FrameKind.HEAD, HEAD)
+        await taken.put(FrameKind.DATA, event("a"))
+        await asyncio.sleep(60)
+
+    for script, code in ((endless, b"total_timeout"), (stalled, b"between_bytes_timeout")):
+        peer.script = script
+        status, body = await home.ask(STREAM)
+        assert status == 200
+        assert b'"code": "' + code in body
+    await until(lambda: peer.left == 2)
+    await peer.stop()
+
+
+@pytest.mark.whole
+async def test_an_answer_without_end_is_bounded(fake: tuple[Rig, FakePeer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.gateway.peers.answer.MAX_WHOLE", 1 << 20)
+    home, peer = fake
+
+    async def endless(taken: Taken) -> None:
+        await taken.json(FrameKind.HEAD, {"status": 200, "headers": [["content-type", "application/json"]]})
+        while True:
+            await taken.put(FrameKind.DATA, b"x" * 65_536)
+
+    peer.script = endless
+    asked = asyncio.create_task(home.ask(ASK))
+    await until(lambda: metrics_of(home).get(("raylane_hops_broken_total", "demo", "us", "taken")) == 1)
+    await home.add(FakeEngine())
+    assert (await asked)[0] == 200
+
+
+@pytest.mark.whole
+async def test_answers_without_the_peers_signature_count_for_nothing(fake: tuple[Rig, FakePeer]) -> None:
+    home, peer = fake
+    forger = Signer("us", "another secret of 32 letters....")
+
+    async def forged(request: web.Request, call: Call) -> web.StreamResponse:
+        body = json.dumps({"refusal": "loaded"}).encode()
+        headers = {"x-raylane-cell": "us", "x-raylane-signature": forger.answer(call, 409, body)}
+        return web.Response(status=409, body=body, headers=headers)
+
+    async def unsigned(request: web.Request, call: Call) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"x-raylane-cell": "us", "x-raylane-hop": "taken"})
+        await response.prepare(request)
+        await asyncio.sleep(60)
+        return response
+
+    async def stranger(request: web.Request, call: Call) -> web.StreamResponse:
+        return web.Response(status=200, text="<html>a captive portal</html>")
+
+    broken = ("raylane_hops_broken_total", "demo", "us", "offered")
+    for number, answer in enumerate((forged, unsigned, stranger), 1):
+        peer.answer_hop = answer
+        await until(lambda: peering_of(home).core.peers.by_cell["us"].asked_s > 0)
+        asked = asyncio.create_task(home.ask(STREAM))
+        await until(lambda number=number: metrics_of(home).get(broken) == number)  # type: ignore[misc]
+        asked.cancel()
+    assert "raylane_hops_rejected_total" not in {key[0] for key in metrics_of(home)}
+
+
+@pytest.mark.whole
+async def test_recorded_and_forged_digests_are_not_taken_over(fake: tuple[Rig, FakePeer]) -> None:
+    home, peer = fake
+    recorded: list[web.Response] = []
+
+    async def replay(request: web.Request, call: Call) -> web.StreamResponse:
+        asked = (await request.json())["questions"]
+        if not recorded:
+            recorded.append(await _digest_answer(peer, call, asked))
+        return web.Response(body=recorded[0].body, headers={**recorded[0].headers})
+
+    async def no_question(request: web.Request, call: Call) -> web.StreamResponse:
+        """A peer with the secret that answers what nobody has asked."""
+        asked = (await request.json())["questions"]
+        unasked = {name: [epoch, number + 1_000] for name, (epoch, number) in asked.items()}
+        return await _digest_answer(peer, call, unasked)
+
+    async def old_sequence(request: web.Request, call: Call) -> web.StreamResponse:
+        """...and one that says what it said before."""
+        asked = (await request.json())["questions"]
+        peer._sequence = 0
+        return await _digest_answer(peer, call, asked)
+
+    async def other_cell(request: web.Request, call: Call) -> web.StreamResponse:
+        asked = (await request.json())["questions"]
+        answer = json.loads((await _digest_answer(peer, call, asked)).body or b"")
+        answer["digests"]["demo"]["cell"] = "eu"
+        return peer.signed(call, answer)
+
+    async def garbage(request: web.Request, call: Call) -> web.StreamResponse:
+        return peer.signed(call, {"digests": {"demo": {"cell": "us", "epoch": "x"}}})
+
+    async def huge(request: web.Request, call: Call) -> web.StreamResponse:
+        return peer.signed(call, {"digests": {}, "padding": "x" * (5 << 20)})
+
+    known = peering_of(home).core.peers.by_cell["us"]
+    for answer in (replay, no_question, old_sequence, other_cell, garbage, huge):
+        peer.answer_digest = answer
+        await asyncio.sleep(0.25)
+        at_s = known.asked_s
+        await asyncio.sleep(0.35)
+        assert known.asked_s == at_s, answer.__name__
+    found = metrics_of(home)
+    assert found["raylane_digest_refusals_total", "us", "no_answer"] >= 1
+    assert found["raylane_digest_refusals_total", "us", "old_sequence"] >= 1
+    assert found["raylane_digests_unanswered_total", "us"] >= 3
+
+
+async def _digest_answer(peer: FakePeer, call: Call, asked: dict[str, Any]) -> web.Response:
+    from deployments.gateway.peers.digests import digest_to_json
+    from deployments.peering import Question
+
+    digests = {name: digest_to_json(peer.digest(name, Question(*question))) for name, question in asked.items()}
+    return peer.signed(call, {"digests": digests})
+
+
+@pytest.mark.whole
+async def test_a_peer_that_hangs_holds_up_nobody(fake: tuple[Rig, FakePeer]) -> None:
+    """Neither the digests' loop nor the requests, which stay or go without it."""
+    home, peer = fake
+
+    async def hang(request: web.Request, call: Call) -> web.StreamResponse:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    peer.answer_digest = peer.answer_hop = hang
+    asked = asyncio.create_task(home.ask(STREAM))
+    await until(lambda: peer.hops)
+    await until(lambda: peer.left >= 1, within_s=5)
+    exchange = home.gateway.cell_peers._exchange
+    assert exchange is not None
+    await asyncio.sleep(1.5)
+    assert len(exchange._asking) <= 12, "those that are too old were given up"
+    await home.add(FakeEngine())
+    assert (await asked)[0] == 200
+
+
+async def test_secrets_and_prompts_are_in_no_log(cells: Cells, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", "raylane"):
+        body = {**STREAM, "prompt": "a very private prompt"}
+        assert (await cells["eu"].ask(body))[0] == 200
+        await call(cells["us"], HOP_PATH, b"a very private prompt", Signer("eu", "guessed" * 6))
+        cells["us"].engines[0].behave = None  # type: ignore[assignment]  # it fails inside
+        await cells["us"].gateway._server.stop(0.1)
+        asked = asyncio.create_task(cells["eu"].ask(body))
+        await until(lambda: "raylane_hops_broken_total" in {key[0] for key in metrics_of(cells["eu"])})
+        asked.cancel()
+    assert PEERS_SECRET not in caplog.text
+    assert "private" not in caplog.text
+    assert "guessed" not in caplog.text

@@ -1,0 +1,315 @@
+"""A request that a peer serves: what its client, both ledgers and the metrics see, and what happens when either end
+goes away."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from deployments.peering.reception import Reception
+from deployments.telemetry.ledger import RequestOutcome, Stage
+from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, pieces, waiting, whole
+from tests.deployments.gateway.peers.cells import Cells, metrics_of, peering_of, stop_asking
+from tests.deployments.gateway.rig import ASK, CHAT, Rig, until
+
+STREAM = {**ASK, "stream": True}
+MakeCells = Callable[..., Cells]
+
+
+def decided(rig: Rig) -> list[tuple[str, str]]:
+    return [(one.verdict.value, one.reason) for one in rig.closed[-1].decisions]
+
+
+async def test_a_stream_is_relayed_from_the_peer(cells: Cells) -> None:
+    home, peer = cells["eu"], cells["us"]
+    async with home.post("/v1/completions", STREAM, headers={"x-request-id": "mine"}) as response:
+        body = await response.read()
+    assert (response.status, body) == (200, event("a") + event("b") + event("c") + DONE)
+    assert response.headers["x-raylane-region"] == "us"
+    assert response.headers["x-request-id"] == "mine"
+    assert response.headers["x-raylane-gateway"] == home.service.gateway_id
+    assert response.headers["x-raylane-placement"].startswith(peer.engines[0].facts.replica_id)
+    assert "hop;dur=" in response.headers["server-timing"]
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert [seen.headers["x-request-id"].partition("@")[2] for seen in peer.engines[0].seen] == ["eu-1"]
+
+
+async def test_both_ledgers_say_where_and_why(cells: Cells) -> None:
+    home, peer = cells["eu"], cells["us"]
+    async with home.post("/v1/completions", STREAM, headers={"x-request-id": "mine"}) as response:
+        await response.read()
+    at_home, there = await home.last(), await peer.last()
+    assert (at_home.request_id, at_home.region, at_home.home, at_home.outcome) == ("mine", "us", "", RequestOutcome.OK)
+    assert (there.request_id, there.region, there.home, there.outcome) == ("mine", "us", "eu", RequestOutcome.OK)
+    assert ("handed_over", "no_replica") in decided(home)
+    assert ("guest", "no_replica") in decided(peer)
+    assert list(at_home.stages())[:3] == [Stage.GATEWAY, Stage.LANE, Stage.HOP]
+    assert Stage.HOP not in there.stages()
+    assert at_home.finished is not None
+    assert at_home.finished.output_tokens == 3, "the peer's engine has counted them"
+    assert at_home.stages()[Stage.HOP] >= 0
+    record = at_home.record()
+    assert (record["region"], record["home"], record["replica"]) == ("us", None, None)
+    answered = {(verdict, reason) for verdict, reason in decided(home)}
+    assert {("offered", "no_replica"), ("handed_over", "no_replica")} <= answered
+
+
+async def test_an_answer_that_is_not_streamed_comes_whole(cells: Cells) -> None:
+    async with cells["eu"].post("/v1/chat/completions", CHAT) as response:
+        payload = await response.read()
+    assert (response.status, json.loads(payload)["choices"][0]["text"]) == (200, "abc")
+    assert int(response.headers["content-length"]) == len(payload)
+    assert response.headers["x-raylane-region"] == "us"
+    assert cells["us"].engines[0].seen[0].path == "/v1/chat/completions"
+
+
+async def test_the_body_arrives_as_it_was_sent(cells: Cells) -> None:
+    body = b' {"model": "demo",\n "prompt": "one two", "max_tokens": 3, "unknown": [1, 2.50]} '
+    assert (await cells["eu"].ask(body))[0] == 200
+    assert cells["us"].engines[0].seen[0].body == body
+
+
+@pytest.mark.whole
+async def test_a_long_body_and_a_long_answer_cross(make_cells: MakeCells) -> None:
+    cells = make_cells(models=[{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 1_000_000}}])
+    await cells.start("eu", engines=0)
+    await cells.start("us")
+    await cells.met()
+    answer = json.dumps({"text": "y" * 3_000_000}).encode()
+    cells["us"].engines[0].behave = whole(answer)
+    status, payload = await cells["eu"].ask({**ASK, "prompt": "x" * 2_000_000})
+    assert (status, payload) == (200, answer)
+
+
+async def test_trace_context_crosses_and_other_headers_do_not(cells: Cells) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    headers = {"traceparent": trace, "tracestate": "a=1", "authorization": "Bearer secret-key", "x-other": "1"}
+    assert (await cells["eu"].ask(STREAM, headers=headers))[0] == 200
+    seen = cells["us"].engines[0].seen[0].headers
+    assert (seen["traceparent"], seen["tracestate"]) == (trace, "a=1")
+    assert "secret-key" not in str(seen)
+    assert "x-other" not in seen
+
+
+async def test_an_engines_error_is_the_clients(cells: Cells) -> None:
+    error = {"error": {"message": "too hot", "type": "BadRequestError", "param": "temperature", "code": 400}}
+    cells["us"].engines[0].behave = whole(json.dumps(error).encode(), status=400)
+    for body in (ASK, STREAM):
+        status, found = await cells["eu"].error(body)
+        assert (status, found["code"], found["param"]) == (400, "invalid_value", "temperature")
+    assert (await cells["eu"].last(2)).outcome is RequestOutcome.REFUSED
+
+
+async def test_an_error_event_in_the_peers_stream_is_noted_at_home(cells: Cells) -> None:
+    failed = b'data: {"error": {"message": "x", "type": "InternalServerError", "param": null, "code": 500}}\n\n'
+    cells["us"].engines[0].behave = pieces(event("a"), failed, DONE)
+    status, body = await cells["eu"].ask(STREAM)
+    assert status == 200
+    assert body.startswith(event("a"))
+    assert b'"code": "engine_error"' in body
+    ledger = await cells["eu"].last()
+    assert (ledger.error, ledger.outcome) == ("engine_error", RequestOutcome.FAILED)
+
+
+async def test_a_client_that_leaves_frees_the_peers_engine(cells: Cells) -> None:
+    engine = cells["us"].engines[0]
+    engine.behave = pieces(event("a"), asyncio.Event())
+    client = await cells["eu"].connect(STREAM)
+    await client.answer_head()
+    client.leave()
+    await until(lambda: engine.aborted == 1, within_s=2)
+    assert (await cells["us"].last()).outcome is RequestOutcome.CANCELLED
+    assert (await cells["eu"].last()).outcome is RequestOutcome.CANCELLED
+
+
+@pytest.mark.whole
+async def test_a_client_that_leaves_while_its_request_waits_there_frees_its_place(
+    make_cells: MakeCells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reception, "_late_or_loaded", lambda self, hop, here: None)  # no wait is known to it yet
+    cells = make_cells(peering={"secret": {"kind": "file"}, "digest_period_s": 0.1, "half_life_s": 10, "max_age_s": 20})
+    await cells.start("eu", engines=0)
+    peer = await cells.start("us")
+    await cells.met()
+    await asyncio.sleep(0.3)
+    stop_asking(cells["eu"])  # it believes from now on that the peer has room
+    engine = peer.engines[0]
+    engine.behave = waiting(asyncio.Event())
+    running = [await peer.connect(ASK) for _ in range(4)]
+    await until(lambda: engine.open == 4)
+    client = await cells["eu"].connect(STREAM)
+    await until(lambda: sum(lane.waiting for lane in peer.owner.snapshot().lanes) == 1)
+    client.leave()
+    await until(lambda: sum(lane.waiting for lane in peer.owner.snapshot().lanes) == 0, within_s=2)
+    for one in running:
+        one.leave()
+    assert engine.open <= 4
+
+
+@pytest.mark.whole
+async def test_a_waiting_client_gets_heartbeats_from_home(make_cells: MakeCells) -> None:
+    cells = make_cells(gateway={"heartbeat_s": 0.3})
+    await cells.start("eu", engines=0)
+    await cells.start("us")
+    await cells.met()
+    go = asyncio.Event()
+    cells["us"].engines[0].behave = waiting(go, pieces(event("a"), DONE))
+    client = await cells["eu"].connect(STREAM)
+    status, headers = await client.answer_head()
+    assert (status, headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    go.set()
+    text = await client.reader.readuntil(b"[DONE]\n\n")
+    assert b": handed over to region us, waiting for the first token" in text
+    assert event("a") in text
+
+
+async def test_the_peers_gateway_dies_mid_stream(cells: Cells) -> None:
+    cells["us"].engines[0].behave = pieces(event("a"), asyncio.Event())
+    client = await cells["eu"].connect(STREAM)
+    await client.answer_head()
+    assert event("a") in await client.reader.readuntil(b"\n\n")
+    for connection in list(cells["us"].gateway._server._server.server_state.connections):
+        connection.transport.abort()
+    rest = await asyncio.wait_for(client.reader.readuntil(b"[DONE]\n\n"), 5)
+    assert b'"code": "peer_lost"' in rest
+    ledger = await cells["eu"].last()
+    assert (ledger.error, ledger.outcome) == ("peer_lost", RequestOutcome.FAILED)
+    assert metrics_of(cells["eu"])["raylane_hops_broken_total", "demo", "us", "answering"] == 1
+
+
+async def test_the_peers_replica_dies_mid_stream(cells: Cells) -> None:
+    cells["us"].engines[0].behave = dying(event("a"))
+    status, body = await cells["eu"].ask(STREAM)
+    assert status == 200
+    assert body.startswith(event("a"))
+    assert b'"code": "replica_lost"' in body
+    assert body.endswith(DONE)
+    assert (await cells["eu"].last()).error == "replica_lost"
+
+
+async def test_a_peer_lost_before_the_first_byte_costs_only_time(cells: Cells) -> None:
+    """The request waits at home again, and is served when home has a replica."""
+    home, peer = cells["eu"], cells["us"]
+    peer.engines[0].behave = waiting(asyncio.Event())
+    asked = asyncio.create_task(home.ask(STREAM))
+    await until(lambda: peer.engines[0].open == 1)
+    await until(lambda: "handed_over" in [decision.verdict.value for decision in _open(home)])
+    for connection in list(peer.gateway._server._server.server_state.connections):
+        connection.transport.abort()
+    await until(lambda: ("hop_broke", "taken") in [(d.verdict.value, d.reason) for d in _open(home)])
+    await home.add(FakeEngine())
+    status, body = await asked
+    assert (status, body.endswith(DONE)) == (200, True)
+    ledger = await home.last()
+    assert (ledger.region, ledger.outcome) == ("eu", RequestOutcome.OK)
+    assert ledger.stages()[Stage.HOP] > 0
+    await until(lambda: peer.engines[0].aborted == 1)
+
+
+def _open(rig: Rig) -> list[Any]:
+    return [decision for flow in rig.service.flows._flows for decision in flow.ledger.decisions]
+
+
+@pytest.mark.whole
+async def test_a_peer_that_says_nothing_is_given_up(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A half-open connection: no reset, no end, no beat."""
+    monkeypatch.setattr("deployments.gateway.peers.answer.UNRESPONSIVE_AFTER_S", 0.4)
+    monkeypatch.setattr("deployments.gateway.peers.guest.BEAT_S", 60.0)
+    home, peer = cells["eu"], cells["us"]
+    peer.engines[0].behave = waiting(asyncio.Event())
+    asked = asyncio.create_task(home.ask(STREAM))
+    await until(lambda: peer.engines[0].open == 1)
+    await until(lambda: peer.engines[0].aborted == 1, within_s=3)
+    await home.add(FakeEngine())
+    assert (await asked)[0] == 200
+    assert metrics_of(home)["raylane_hops_broken_total", "demo", "us", "taken"] == 1
+
+
+@pytest.mark.whole
+async def test_beats_keep_a_long_wait_alive(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.gateway.peers.answer.UNRESPONSIVE_AFTER_S", 0.4)
+    monkeypatch.setattr("deployments.gateway.peers.guest.BEAT_S", 0.1)
+    cells["us"].engines[0].behave = pieces(1.0, event("a"), DONE)
+    status, body = await cells["eu"].ask(STREAM)
+    assert (status, body) == (200, event("a") + DONE)
+    assert not [key for key in metrics_of(cells["eu"]) if key[0] == "raylane_hops_broken_total"]
+
+
+async def test_a_peer_that_is_not_there_leaves_the_request_at_home(make_cells: MakeCells) -> None:
+    cells = make_cells()
+    home, peer = await cells.start("eu", engines=0), await cells.start("us")
+    await cells.met()
+    await peer.gateway._server.stop(0.1)
+    asked = asyncio.create_task(home.ask(ASK))
+    await until(lambda: "raylane_hops_broken_total" in {key[0] for key in metrics_of(home)})
+    await home.add(FakeEngine())
+    assert (await asked)[0] == 200
+    assert (await home.last()).region == "eu"
+
+
+async def test_home_stays_home_while_it_is_in_time(make_cells: MakeCells) -> None:
+    cells = make_cells()
+    home, peer = await cells.start("eu"), await cells.start("us")
+    await cells.met()
+    async with home.post("/v1/completions", STREAM) as response:
+        assert (response.status, response.headers["x-raylane-region"]) == (200, "eu")
+    assert not peer.engines[0].seen
+    assert peering_of(home).core.hops.open() == ()
+    status, error = await home.error({**ASK, "model": "other"})
+    assert (status, error["code"]) == (404, "model_not_found")
+    async with home.post("/v1/completions", {**ASK, "model": "other"}) as response:
+        assert response.headers["x-raylane-region"] == "eu", "errors carry it, too"
+
+
+@pytest.mark.whole
+async def test_a_gateway_that_does_not_own_the_model_makes_the_hop(make_cells: MakeCells) -> None:
+    """Home's client is at another gateway than the owner, and so is the peer's guest."""
+    cells = make_cells(gateway={"replicas": 2, "lame_duck_s": 0.1})
+    home = await cells.start("eu", engines=0)
+    await cells.start("us")
+    second = await cells.add_gateway("eu")
+    await cells.met()
+    asks = [asyncio.create_task(second.ask(STREAM)) for _ in range(4)]
+    assert {status for status, _ in await asyncio.gather(*asks)} == {200}
+    await second.last(4)
+    assert {ledger.region for ledger in second.closed} == {"us"}
+    assert metrics_of(second)["raylane_hand_overs_total", "demo", "us", "no_replica"] == 4
+    assert metrics_of(cells["us"])["raylane_guests_total", "demo", "eu"] == 4
+    assert metrics_of(home)["raylane_digest_age_seconds", "demo", "us"] < 1
+
+
+async def test_what_is_counted(cells: Cells) -> None:
+    for body in (ASK, STREAM):
+        assert (await cells["eu"].ask(body))[0] == 200
+    await cells["eu"].last(2)
+    await cells["us"].last(2)
+    found = metrics_of(cells["eu"])
+    assert found["raylane_hand_overs_total", "demo", "us", "no_replica"] == 2
+    assert 0 < found["raylane_peer_rtt_seconds", "demo", "us"] < 1
+    assert metrics_of(cells["us"])["raylane_guests_total", "demo", "eu"] == 2
+    assert not [key for key in found if key[0] in ("raylane_hops_broken_total", "raylane_hops_in_flight")]
+
+
+@pytest.mark.whole
+async def test_a_drill_may_put_a_delay_into_the_path(make_cells: MakeCells, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one way: a question takes two of them, and so does the first byte; the pieces of a stream do not add up."""
+    monkeypatch.setenv("RAYLANE_PEER_DELAY_MS", '{"us": 150}')
+    cells = make_cells()
+    await cells.start("eu", engines=0)
+    await cells.start("us")
+    await cells.met()
+    assert metrics_of(cells["eu"])["raylane_peer_rtt_seconds", "demo", "us"] >= 0.3
+    cells["us"].engines[0].behave = pieces(*(event(str(number)) for number in range(20)), DONE)
+    began_s = time.monotonic()
+    status, body = await cells["eu"].ask(STREAM)
+    assert (status, body.count(b"data: ")) == (200, 21)
+    assert 0.3 <= time.monotonic() - began_s < 2
+    engine = cells["us"].engines[0]
+    engine.behave = pieces(event("a"), asyncio.Event())
+    client = await cells["eu"].connect(STREAM)
+    await client.answer_head()
+    client.leave()
+    await until(lambda: engine.aborted == 1, within_s=3)
