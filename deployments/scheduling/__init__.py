@@ -1,9 +1,9 @@
 """The pure scheduling core: lanes, leases, placement. No clock, no I/O, no Ray, vLLM or HTTP."""
 
 from deployments.scheduling.contract import Admission, Placement, SchedulerContract, Step, TurnedAway
-from deployments.scheduling.policy import Binding, LanePolicy, Order, SchedulingPolicy, TenantPolicy
+from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
-from deployments.scheduling.replica import Capacity
+from deployments.scheduling.replica import Binding, Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion, Usage
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot, WaitingRequest

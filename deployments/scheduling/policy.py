@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cluster.spec import DEFAULT_GROUP, ClusterSpec, LaneSpec, Model, Region, RequestLimits, Scheduling
+from cluster.spec import ClusterSpec, LaneSpec, Model, Region, RequestLimits, Scheduling
 from deployments.scheduling.reasons import RejectCause
-from deployments.scheduling.replica import ANY_CONTEXT, Capacity
+from deployments.scheduling.replica import Binding
 from deployments.scheduling.request import Job
 
 _LANE = LaneSpec(name="any")
@@ -89,26 +89,6 @@ class SchedulingPolicy:
             if fitting:
                 return index, fitting
         return home, ()
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """How late requests are bound to a replica: see `Scheduling.bind_ahead` and `.prefill_steps` of the spec."""
-
-    ahead: float = _SCHEDULING.bind_ahead
-    prefill_steps: float = _SCHEDULING.prefill_steps
-
-    def capacity(
-        self,
-        max_num_seqs: int,
-        kv_tokens: int,
-        step_tokens: int,
-        group: str = DEFAULT_GROUP,
-        context_tokens: int = ANY_CONTEXT,
-    ) -> Capacity:
-        """The budgets of a replica whose engine has these limits."""
-        ahead = round(max_num_seqs * self.ahead)
-        return Capacity(max_num_seqs, ahead, kv_tokens, step_tokens, self.prefill_steps, group, context_tokens)
 
 
 def policy_of(spec: ClusterSpec, model: Model | None = None, region: Region | None = None) -> SchedulingPolicy:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from cluster.spec import DEFAULT_GROUP
+from cluster.spec import DEFAULT_GROUP, Scheduling
 from deployments.scheduling.reasons import WaitReason
 from deployments.scheduling.request import Job, Lease, Usage
 
@@ -17,6 +17,7 @@ FIRST_PREFILL_TOKENS_PER_S = 10_000.0
 _WEIGHT = 0.05
 ANY_CONTEXT = 1 << 62
 """The context of a replica that takes whatever is sent to it."""
+_SCHEDULING = Scheduling()
 
 
 class ReplicaStatus(StrEnum):
@@ -53,6 +54,26 @@ class Capacity:
     def prefill_budget(self) -> float:
         """Tokens to prefill from which on a replica gets no other prompt."""
         return self.prefill_steps * self.step_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """How late requests are bound to a replica: see `Scheduling.bind_ahead` and `.prefill_steps` of the spec."""
+
+    ahead: float = _SCHEDULING.bind_ahead
+    prefill_steps: float = _SCHEDULING.prefill_steps
+
+    def capacity(
+        self,
+        max_num_seqs: int,
+        kv_tokens: int,
+        step_tokens: int,
+        group: str = DEFAULT_GROUP,
+        context_tokens: int = ANY_CONTEXT,
+    ) -> Capacity:
+        """The budgets of a replica whose engine has these limits."""
+        ahead = round(max_num_seqs * self.ahead)
+        return Capacity(max_num_seqs, ahead, kv_tokens, step_tokens, self.prefill_steps, group, context_tokens)
 
 
 OrderEntries = list[tuple[Any, str, int, "Replica"]]

@@ -1,8 +1,8 @@
 """Every setting of the spec reaches the scheduler's policy."""
 
 from cluster.spec import ClusterSpec, parse_spec
-from deployments.scheduling import Capacity, LanePolicy, Order, SchedulingPolicy, TenantPolicy
-from deployments.scheduling.policy import Binding, binding_of, policy_of
+from deployments.scheduling import Binding, Capacity, LanePolicy, Order, SchedulingPolicy, TenantPolicy
+from deployments.scheduling.policy import binding_of, policy_of
 
 SETTINGS = {
     "lanes": [
