@@ -18,7 +18,8 @@ from deployments.peering.peers import Footprint, KnownPeers
 from deployments.peering.reasons import DigestRefusal, HandOverReason, HopAct, HopRefusal, StayReason
 from deployments.peering.reception import Here, HopFacts, Reception
 from deployments.peering.rules import PeeringPolicy, Rules, policy_of
-from deployments.scheduling import Request
+from deployments.peering.tenant_use import UseElsewhere
+from deployments.scheduling import Request, TenantUse
 
 _ANSWER_S = 0.25
 """A peer answers an offer at once, so that the answer takes a round trip; this much more is patience."""
@@ -72,6 +73,7 @@ class CellPeering:
         self.hops = Hops()
         self.configure(spec)
         self.peers = KnownPeers(cell, epoch, self.rules.cells, self.policy)
+        self._tenants = UseElsewhere(self.policy.max_age_s)
         self.offers: Counter[tuple[str, str, HandOverReason]] = Counter()
         """By model, peer and reason."""
         self._pressed_s: dict[str, float] = {}
@@ -112,7 +114,16 @@ class CellPeering:
 
     def heard(self, digest: Digest, now: float) -> DigestRefusal | None:
         """A digest came. None: it is taken over, and what waits may be decided on again."""
-        return self.peers.heard(digest, now)
+        refusal = self.peers.heard(digest, now)
+        for one in digest.models if refusal is None else ():
+            asked_s = self.peers.by_cell[digest.cell].asked_s
+            self._tenants.heard(digest.cell, digest.epoch, one.model, one.tenants, asked_s)
+        return refusal
+
+    def used_elsewhere(self, model: str, now: float) -> tuple[TenantUse, ...]:
+        """What tenants have used of their limits in other cells since the last call: for the model's scheduler, once
+        digests have come, and at least once in each `max_age_s`."""
+        return self._tenants.news(model, now)
 
     def hands_over(self, model: str, now: float) -> bool:
         """Whether this cell has handed requests over lately because it was late itself: for its own digest."""

@@ -1,7 +1,7 @@
 """What a cell says of itself to its peers, once for each of their questions.
 
 A digest holds no time: its age is the receiver's own matter, from the moment of the question that it answers. It holds
-no prompt, and of tenants only hashes of their rules.
+no prompt, and of tenants hashes of their rules, and the names of those with limits, with what they use of them.
 """
 
 import math
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from deployments.scheduling import Snapshot
+from deployments.scheduling import Snapshot, TenantUse
 from deployments.scheduling.replica import ReplicaStatus
 
 
@@ -43,6 +43,7 @@ class ModelDigest:
     `replicas` are ready; what follows sums over them: sequences and KV blocks (in tokens) that they can hold and that
     are free, and the tokens that they can prefill in a second. `usd_per_mtok` is what a million tokens of work cost
     here (None: not known). `hands_over`: this cell cannot keep the SLO itself at present, and hands requests over.
+    `tenants`: what those with limits have taken here since the epoch began (`tenant_use.py`).
     """
 
     model: str
@@ -55,6 +56,7 @@ class ModelDigest:
     prefill_tokens_per_s: float
     usd_per_mtok: float | None = None
     hands_over: bool = False
+    tenants: tuple[TenantUse, ...] = ()
 
     @property
     def load(self) -> float:
@@ -97,15 +99,22 @@ class Digest:
             (one.replicas, one.free_sequences, one.free_kv_tokens, one.prefill_tokens_per_s) for one in self.models
         )
         prices = (one.usd_per_mtok for one in self.models if one.usd_per_mtok is not None)
-        return all(0 <= value < math.inf for value in chain(waits, counts, prices)) and all(
+        uses = chain.from_iterable(
+            (use.requests, abs(use.tokens), use.at_once) for one in self.models for use in one.tenants
+        )
+        return all(0 <= value < math.inf for value in chain(waits, counts, prices, uses)) and all(
             one.free_sequences <= one.max_sequences and one.free_kv_tokens <= one.max_kv_tokens for one in self.models
         )
 
 
 def model_digest(
-    model: str, snapshot: Snapshot, usd_per_mtok: float | None = None, hands_over: bool = False
+    model: str,
+    snapshot: Snapshot,
+    usd_per_mtok: float | None = None,
+    hands_over: bool = False,
+    tenants: tuple[TenantUse, ...] = (),
 ) -> ModelDigest:
-    """What a scheduler's snapshot (with `etas`) says of a model."""
+    """What a scheduler's snapshot (with `etas`) says of a model; `tenants`: its `tenant_use`."""
     ready = [replica for replica in snapshot.replicas if replica.status == ReplicaStatus.READY]
     lanes = (LaneDigest(lane.name, *lane.eta_s) for lane in snapshot.lanes if lane.eta_s is not None)
     return ModelDigest(
@@ -119,4 +128,5 @@ def model_digest(
         sum(replica.prefill_tokens_per_s for replica in ready),
         usd_per_mtok,
         hands_over,
+        tenants,
     )

@@ -1,7 +1,7 @@
 """The pure scheduling core: lanes, leases, placement. No clock, no I/O, no Ray, vLLM or HTTP."""
 
 from deployments.scheduling.contract import Admission, Placement, SchedulerContract, Step, TurnedAway
-from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy
+from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Binding, Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion, Usage
@@ -30,6 +30,7 @@ __all__ = [
     "Step",
     "Suspicion",
     "TenantPolicy",
+    "TenantUse",
     "TurnedAway",
     "Usage",
     "WaitReason",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.spec import DEFAULT_GROUP
-from deployments.scheduling.policy import SchedulingPolicy
+from deployments.scheduling.policy import SchedulingPolicy, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion, Usage
@@ -159,6 +159,10 @@ class SchedulerContract(Protocol):
     def recall(self, reported: Suspicion, now: float) -> None:
         """What an earlier owner knew of a query of death."""
 
+    def used_elsewhere(self, uses: tuple[TenantUse, ...], now: float) -> None:
+        """What tenants have taken of their limits in all other cells together since the last call, and how many
+        requests they have there at once now; who is not named has none."""
+
     # What a shell may read. Reading changes nothing.
     @property
     def waiting(self) -> WaitingRequests:
@@ -172,6 +176,9 @@ class SchedulerContract(Protocol):
 
     def suspicions(self, now: float) -> tuple[Suspicion, ...]:
         """The bodies that are suspects or banned (`suspects.py`)."""
+
+    def tenant_use(self) -> tuple[TenantUse, ...]:
+        """What tenants with limits have taken here, and how many requests they have at once."""
 
     def is_draining(self, replica_id: str) -> bool:
         """Whether a known replica drains."""

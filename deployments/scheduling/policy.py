@@ -4,9 +4,10 @@ change while requests wait (`Scheduler.configure`).
 The settings follow from the spec, for the gateway and the simulator alike, and so do their defaults.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from cluster.spec import ClusterSpec, LaneSpec, Model, Region, RequestLimits, Scheduling
 from deployments.scheduling.reasons import RejectCause
@@ -52,6 +53,11 @@ class TenantPolicy:
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     max_concurrency: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has any limit."""
+        return (self.requests_per_minute, self.tokens_per_minute, self.max_concurrency) != (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +155,11 @@ class Bucket:
         """Takes; a negative cost gives back."""
         self._level = min(self._per_minute, self._level - cost)
 
+    def take_late(self, cost: float, now: float) -> None:
+        """Takes without having asked before: the bucket may be in debt then."""
+        self._flow(now)
+        self.take(cost)
+
     def resize(self, per_minute: float, now: float) -> None:
         """The limit changed: what was used stays used."""
         self._flow(now)
@@ -160,15 +171,40 @@ class Bucket:
         self._at_s = now
 
 
-class _Use:
-    """What one tenant uses."""
+class TenantUse(NamedTuple):
+    """What a tenant uses of its limits in one cell: requests and tokens that were taken, and requests at once."""
 
-    __slots__ = ("at_once", "requests", "tokens")
+    tenant: str
+    requests: float
+    tokens: float
+    at_once: int
+
+
+class _Use:
+    """What one tenant uses, and how many of its requests other cells have at once. `took_*` count from the start."""
+
+    __slots__ = ("at_once", "at_once_elsewhere", "requests", "tokens", "took_requests", "took_tokens")
 
     def __init__(self) -> None:
-        self.at_once = 0
+        self.at_once = self.at_once_elsewhere = self.took_requests = self.took_tokens = 0
         self.requests: Bucket | None = None
         self.tokens: Bucket | None = None
+
+    def take(self, requests: int, tokens: int) -> None:
+        """A negative number gives back."""
+        self.took_requests += requests
+        self.took_tokens += tokens
+        if self.requests is not None:
+            self.requests.take(requests)
+        if self.tokens is not None:
+            self.tokens.take(tokens)
+
+    def take_late(self, requests: float, tokens: float, now: float) -> None:
+        """Takes without counting it as taken here."""
+        if self.requests is not None:
+            self.requests.take_late(requests, now)
+        if self.tokens is not None:
+            self.tokens.take_late(tokens, now)
 
 
 class TenantLimits:
@@ -178,6 +214,8 @@ class TenantLimits:
     A limit of its own is answered 429, with the time to wait. A minute's worth may go at once and flows back evenly. A
     request that is larger than the whole bucket passes when the bucket is full, and leaves it in debt. Tokens are taken
     as they are booked and settled by the engine's count. A guest of a peer cell counts there alone.
+
+    What other cells take counts, too, as far as it is known (`deployments/peering/tenant_use.py` bounds the rest).
     """
 
     def __init__(self) -> None:
@@ -198,7 +236,7 @@ class TenantLimits:
         policy, use = self._policies.get(job.request.tenant), self._uses.get(job.request.tenant)
         if policy is None or use is None or job.request.guest_of:
             return None
-        if policy.max_concurrency is not None and use.at_once >= policy.max_concurrency:
+        if policy.max_concurrency is not None and use.at_once + use.at_once_elsewhere >= policy.max_concurrency:
             return RejectCause.TENANT_CONCURRENCY, AT_ONCE_RETRY_S
         if use.requests is not None and (wait_s := use.requests.wait_s(1, now)) > 0:
             return RejectCause.TENANT_REQUESTS, wait_s
@@ -213,10 +251,7 @@ class TenantLimits:
             return
         job.limited = True
         use.at_once += 1
-        if use.requests is not None:
-            use.requests.take(1)
-        if use.tokens is not None:
-            use.tokens.take(booked_tokens(job))
+        use.take(1, booked_tokens(job))
 
     def adopt(self, job: Job) -> None:
         """The job was admitted by another owner, and runs: it counts among those at once; what it took of the minute is
@@ -232,11 +267,28 @@ class TenantLimits:
             job.limited = False
             self._uses[job.request.tenant].at_once -= 1
 
+    def used(self) -> tuple[TenantUse, ...]:
+        """What was taken here since the start, and the requests at once, by tenants that have a limit."""
+        return tuple(
+            TenantUse(name, use.took_requests, use.took_tokens, use.at_once)
+            for name, use in self._uses.items()
+            if name in self._policies and self._policies[name].is_limited and (use.took_requests or use.at_once)
+        )
+
+    def used_elsewhere(self, uses: Iterable[TenantUse], now: float) -> None:
+        """All other cells together have taken so much since the last call, and have so many requests at once now."""
+        for use in self._uses.values():
+            use.at_once_elsewhere = 0
+        for one in uses:
+            if (use_here := self._uses.get(one.tenant)) is not None:
+                use_here.at_once_elsewhere = one.at_once
+                use_here.take_late(one.requests, one.tokens, now)
+
     def settle(self, tenant: str, booked: int, used: int) -> None:
         """The engine counted `used` tokens for what was booked with `booked`."""
         use = self._uses.get(tenant)
-        if use is not None and use.tokens is not None:
-            use.tokens.take(used - booked)
+        if use is not None:
+            use.take(0, used - booked)
 
     def at_once(self, tenant: str) -> int:
         """How many of the tenant's requests wait or run."""

@@ -95,6 +95,7 @@ class RecordingScheduler(Scheduler):
     first_token = _input(Scheduler.first_token, lambda lease, now: (now, (lease.lease_id,)))
     died = _input(Scheduler.died, lambda lease, now: (now, (lease.lease_id,)))
     recall = _input(Scheduler.recall, lambda reported, now: (now, tuple(reported)))
+    used_elsewhere = _input(Scheduler.used_elsewhere, lambda uses, now: (now, (uses,)))
     release = _input(Scheduler.release, lambda lease, ending, usage, now: (now, (lease.lease_id, ending, usage)))
     learn = _input(Scheduler.learn, lambda lease, usage, now: (now, (lease, usage)))
     replica_up = _input(Scheduler.replica_up, lambda replica_id, capacity, now: (now, (replica_id, capacity)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.restricted_pickle import load_state
-from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy
+from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy, TenantUse
 from deployments.scheduling.reasons import Ending
 from deployments.scheduling.recorder import SCHEMA_VERSION, code_hash, decision
 from deployments.scheduling.replica import Capacity
@@ -151,6 +151,8 @@ def _call(scheduler: Scheduler, method: str, arguments: list[Any], now: float) -
             )
         case "recall", [str(), int(), bool(), int() | float()]:
             given = (Suspicion(*arguments), now)
+        case "used_elsewhere", [uses]:
+            given = (tuple(TenantUse(*use) for use in uses), now)
         case "learn", [lease, usage]:
             given = (_lease(lease), Usage(**usage), now)
         case "replica_up", [replica_id, capacity]:

@@ -24,7 +24,7 @@ from deployments.scheduling.learned_state import LearnedState, ServiceRate
 from deployments.scheduling.outlook import Starting
 from deployments.scheduling.pick import pick_named
 from deployments.scheduling.placing import Decided, Holds, Placing
-from deployments.scheduling.policy import SchedulingPolicy, TenantLimits
+from deployments.scheduling.policy import SchedulingPolicy, TenantLimits, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
 from deployments.scheduling.replica import Capacity, ReplicaStatus
 from deployments.scheduling.request import Job, Lease, Request, Suspicion, Usage
@@ -53,16 +53,8 @@ class Scheduler:
         self.limits.configure(policy.tenants, 0.0)
         self.suspects = Suspects()
         self._decided = Decided()
-        self.placing = Placing(
-            self.lanes,
-            self.fleet,
-            self.holds,
-            self.learned_state,
-            self.group_rates,
-            self.forecasts,
-            self._decided,
-            pick,
-        )
+        parts = (self.lanes, self.fleet, self.holds, self.learned_state, self.group_rates, self.forecasts)
+        self.placing = Placing(*parts, self._decided, pick)
         facts = Facts(self.lanes, self.limits, self.placing, self.group_rates, self.starting, self.suspects)
         self.admission = AdmissionControl(facts, self.forecasts, self.tally)
         self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts)
@@ -157,6 +149,9 @@ class Scheduler:
 
     def recall(self, reported: Suspicion, now: float) -> None:
         self.suspects.recall(reported, now)
+
+    def used_elsewhere(self, uses: tuple[TenantUse, ...], now: float) -> None:
+        self.limits.used_elsewhere(uses, now)
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
         held = self.leases.get(lease.lease_id)
@@ -284,6 +279,9 @@ class Scheduler:
 
     def suspicions(self, now: float) -> tuple[Suspicion, ...]:
         return self.suspects.all(now)
+
+    def tenant_use(self) -> tuple[TenantUse, ...]:
+        return self.limits.used()
 
     def is_draining(self, replica_id: str) -> bool:
         return self.fleet.is_draining(replica_id)
