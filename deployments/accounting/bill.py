@@ -38,6 +38,7 @@ class Dimension(StrEnum):
     MODEL = "model"
     GROUP = "group"
     REGION = "region"
+    HOME = "home"
     HOUR = "hour"
 
 
@@ -74,7 +75,8 @@ AMOUNTS = tuple(one.name for one in fields(Amounts))
 
 @dataclass(frozen=True, slots=True, order=True)
 class LineKey:
-    """Whose a line is. `hour_ns`: the hour's begin. Tenant and class are empty where the time is nobody's."""
+    """Whose a line is. `hour_ns`: the hour's begin. `region`: the cell that did the work; `home`: the one whose client
+    asked for it, where that is another one. Tenant and class are empty where the time is nobody's."""
 
     hour_ns: int
     region: str
@@ -84,6 +86,7 @@ class LineKey:
     tenant: str
     traffic_class: str
     usd_per_hour: Fraction
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,8 @@ def label_of(key: LineKey, dimension: Dimension) -> str:
             return key.group
         case Dimension.REGION:
             return key.region
+        case Dimension.HOME:
+            return key.home
         case Dimension.HOUR:
             return hour_name(key.hour_ns)
 
@@ -251,8 +256,8 @@ def summed(pairs: Iterable[tuple[LineKey, Amounts]]) -> tuple[BillLine, ...]:
 def bill_record(bill: Bill) -> dict[str, Any]:
     """Plain values: exact, and read back by `bill_from`."""
     return {
-        "version": 1,
-        "fields": ["hour", "region", "model", "group", "share", "tenant", "class", "usd_per_hour", *AMOUNTS],
+        "version": 2,
+        "fields": ["hour", "region", "model", "group", "share", "tenant", "class", "usd_per_hour", "home", *AMOUNTS],
         "basis": [[*key, basis] for key, basis in sorted(bill.basis.items())],
         "unread": bill.unread,
         "lines": [
@@ -265,6 +270,7 @@ def bill_record(bill: Bill) -> dict[str, Any]:
                 line.key.tenant,
                 line.key.traffic_class,
                 str(line.key.usd_per_hour),
+                line.key.home,
                 *line.amounts.values(),
             ]
             for line in bill.lines
@@ -273,16 +279,15 @@ def bill_record(bill: Bill) -> dict[str, Any]:
 
 
 def bill_from(record: Any) -> Bill:
-    """The bill of a record. Raises ValueError when it is none."""
+    """The bill of a record, which may be of version 1, without homes. Raises ValueError when it is none."""
     try:
         lines = []
-        for hour, region, model, group, share, tenant, traffic_class, price, *amounts in record["lines"]:
-            _check(all(type(one) is str for one in (region, model, group, tenant, traffic_class)))
+        for hour, region, model, group, share, tenant, traffic_class, price, *rest in record["lines"]:
+            home, *amounts = ["", *rest] if record["version"] == 1 else rest
+            _check(all(type(one) is str for one in (region, model, group, tenant, traffic_class, home)))
             _check(all(type(one) is int and one >= 0 for one in amounts))
-            key = LineKey(
-                hour_named(hour), region, model, group, TimeShare(share), tenant, traffic_class, Fraction(str(price))
-            )
-            lines.append(BillLine(key, Amounts(*amounts)))
+            whose = (TimeShare(share), tenant, traffic_class, Fraction(str(price)), home)
+            lines.append(BillLine(LineKey(hour_named(hour), region, model, group, *whose), Amounts(*amounts)))
         basis = {(str(model), str(group)): str(text) for model, group, text in record["basis"]}
         return Bill(tuple(lines), basis, int(record["unread"]))
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:

@@ -33,7 +33,7 @@ from deployments.accounting.spans import Span, common, measure, minus, union
 
 _UNITS = 10**12
 """Weights are whole numbers of picoseconds, or of millionths of a token."""
-_NOBODY = ("", "")
+_NOBODY = ("", "", "")
 
 
 Keyed = tuple[LineKey, Amounts]
@@ -86,13 +86,13 @@ class PricedAttempt:
         return round(_UNITS * share * self.work.prefill), round(_UNITS * share * self.work.decode)
 
     @property
-    def payer(self) -> tuple[TimeShare, str, str]:
+    def payer(self) -> tuple[TimeShare, str, str, str]:
         usage = self.usage
         return (TimeShare.UNATTRIBUTED, *_NOBODY) if usage.count is Count.CUT else (TimeShare.WORK, *_owner(usage))
 
 
-def _owner(usage: AttemptUsage) -> tuple[str, str]:
-    return usage.tenant, usage.traffic_class
+def _owner(usage: AttemptUsage) -> tuple[str, str, str]:
+    return usage.tenant, usage.traffic_class, usage.home
 
 
 def _priced(attempts: Sequence[AttemptUsage], pricing: Pricing) -> list[PricedAttempt]:
@@ -144,7 +144,7 @@ def _hour(
     idle_ns = measure(minus(minus(common(served, watched), busy), held))
     work_ns, served_ns = measure(busy), measure(served)
     left_ns = served_ns - work_ns - idle_ns
-    weights: defaultdict[tuple[TimeShare, str, str, bool], int] = defaultdict(int)
+    weights: defaultdict[tuple[TimeShare, str, str, str, bool], int] = defaultdict(int)
     for one in priced if work_ns else ():
         if one.usage.from_ns < window[1] and one.usage.to_ns > window[0]:
             for weight, decodes in zip(one.weight(window), (False, True), strict=True):
@@ -192,4 +192,5 @@ def _tokens(
 
 
 def _key(tariff: Tariff, hour_ns: int, share: TimeShare, owner: Sequence[str]) -> LineKey:
-    return LineKey(hour_ns, tariff.region, tariff.model, tariff.group, share, owner[0], owner[1], tariff.usd_per_hour)
+    where = (hour_ns, tariff.region, tariff.model, tariff.group)
+    return LineKey(*where, share, owner[0], owner[1], tariff.usd_per_hour, owner[2])

@@ -99,7 +99,8 @@ class Count(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptUsage:
-    """What one attempt took: from its placement to its last byte, and the tokens of all its sequences."""
+    """What one attempt took: from its placement to its last byte, and the tokens of all its sequences. `home`: the cell
+    whose client it was, where a peer handed the request over ("": this one)."""
 
     attempt_id: str
     replica_id: str
@@ -113,6 +114,7 @@ class AttemptUsage:
     cached_tokens: int
     output_tokens: int
     sequences: int = 1
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,8 @@ _KINDS: dict[str, type[Fact]] = {
     "settled": Settled,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
+_BEFORE_HOME = len(AttemptUsage.__slots__) - 1
+"""Fields of an attempt in files of cells that had no peers yet."""
 
 
 def line_of(fact: Fact) -> bytes:
@@ -152,7 +156,10 @@ def fact_in(line: bytes) -> Fact:
     try:
         name, *given = json.loads(line)
         kind: Any = _KINDS[name]
-        values = [_TYPES[field_name](value) for field_name, value in zip(kind.__slots__, given, strict=True)]
+        names = kind.__slots__
+        if kind is AttemptUsage and len(given) == _BEFORE_HOME:
+            names = names[:_BEFORE_HOME]
+        values = [_TYPES[field_name](value) for field_name, value in zip(names, given, strict=True)]
         fact: Fact = kind(*values)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ValueError(f"not a fact of a bill: {line[:200]!r}") from error
@@ -207,7 +214,7 @@ _TYPES: dict[str, Callable[[object], object]] = {
     ),
     **dict.fromkeys(("prompt_tokens", "cached_tokens", "output_tokens"), _whole),
     **dict.fromkeys(("model", "group", "region", "pool", "costs", "replica_id", "gateway_id", "attempt_id"), _text),
-    **dict.fromkeys(("tenant", "traffic_class"), _text),
+    **dict.fromkeys(("tenant", "traffic_class", "home"), _text),
     **dict.fromkeys(("since_ns", "held_ns"), _times),
     "usd_per_hour": _price,
     "decode_weight": _number,

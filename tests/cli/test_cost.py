@@ -41,7 +41,7 @@ def refused(*arguments: str) -> str:
     return " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("by", ["", "tenant", "hour,class", "tenant,class,model,group,region,hour"])
+@pytest.mark.parametrize("by", ["", "tenant", "hour,class", "tenant,class,model,group,region,home,hour"])
 def test_json_and_csv_add_up_and_say_the_same(cell: tuple[Path, ImaginedCell], by: str) -> None:
     record = json.loads(run(cell, "--json", "--by", by))
     rows = list(csv.DictReader(io.StringIO(run(cell, "--csv", "--by", by))))
@@ -84,7 +84,7 @@ def test_the_page_stands_alone(cell: tuple[Path, ImaginedCell], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--by", "tennant"), "--by 'tennant': unknown; allowed: tenant, class, model, group, region, hour"),
+        (("--by", "tennant"), "--by 'tennant': unknown; allowed: tenant, class, model, group, region, home, hour"),
         (("--by", "tenant,tenant"), "--by 'tenant': appears twice"),
         (("--since", "yesterday"), "--since 'yesterday': allowed: an hour as 2026-11-23T00"),
         (("--since", "-3h"), "--since '-3h': allowed"),

@@ -105,8 +105,9 @@ def _attempt(
     tenant = rng.choice(tenants)
     prompt, output = rng.randrange(1, 4_000), rng.randrange(0, 500)
     count = Count.CUT if is_killed and end == served[1] else Count.ESTIMATE if rng.random() < 0.02 else Count.ENGINE
+    cached, home = rng.randrange(prompt), ("far" if prompt % 5 == 0 else "")
     usage = AttemptUsage(
-        attempt_id, replica_id, "m", tenant, "chat", begin, end, count, prompt, rng.randrange(prompt), output
+        attempt_id, replica_id, "m", tenant, "chat", begin, end, count, prompt, cached, output, home=home
     )
     cell.facts.append(usage)
     cell.cut += count is Count.CUT

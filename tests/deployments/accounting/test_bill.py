@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 from deployments.accounting.bill import (
+    AMOUNTS,
     HOUR_NS,
     Amounts,
     Bill,
@@ -35,6 +36,7 @@ KEYS = st.builds(
     st.sampled_from(["", "x", "y"]),
     st.sampled_from(["", "chat"]),
     st.fractions(0, 100, max_denominator=1_000),
+    st.sampled_from(["", "here", "far"]),
 )
 NUMBERS = st.integers(0, 10 * HOUR_NS)
 LINES = st.lists(
@@ -75,6 +77,15 @@ def test_rows_add_up_to_the_lines_whatever_they_are_by(lines: list[BillLine], by
 def test_a_bill_is_read_back_as_it_was(lines: list[BillLine]) -> None:
     bill = Bill(tuple(lines), {("a", "default"): "the step model"}, 3)
     assert bill_from(bill_record(bill)) == bill
+
+
+def test_a_bill_without_homes_is_read() -> None:
+    """As hours were settled before there were homes."""
+    numbers = list(range(len(AMOUNTS)))
+    line = ["2026-11-23T00", "here", "m", "default", "work", "a", "chat", "3/2", *numbers]
+    bill = bill_from({"version": 1, "basis": [], "unread": 0, "lines": [line]})
+    key = LineKey(hour_named("2026-11-23T00"), "here", "m", "default", TimeShare.WORK, "a", "chat", Fraction(3, 2))
+    assert bill.lines == (BillLine(key, Amounts(*numbers)),)
 
 
 @pytest.mark.parametrize("record", [None, {}, {"lines": 1}, {"lines": [[1]], "basis": [], "unread": 0}])

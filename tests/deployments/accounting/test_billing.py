@@ -1,6 +1,7 @@
 """Each nanosecond of each replica is on one line, and each token that an engine counted."""
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 import hypothesis.strategies as st
@@ -195,6 +196,23 @@ def test_what_is_told_after_an_hour_was_settled_counts_where_it_was_told() -> No
     ]
     bill = bill_of(gathered(reported), [BEGIN, BEGIN + HOUR_NS], by_steps)
     assert [(line.key.hour_ns, line.amounts.output_tokens) for line in bill.lines] == [(BEGIN + HOUR_NS, 50)]
+
+
+def test_the_tenant_of_a_handed_over_request_pays_where_the_work_was_done() -> None:
+    """With its home's name; all lines still add up."""
+    own = _usage("1", BEGIN, BEGIN + 10 * NS, "a", 100, 50)
+    guest = replace(_usage("2", BEGIN, BEGIN + 10 * NS, "a", 100, 50), home="far")
+    facts: list[Fact] = [_tariff(), ReplicaBegun(BEGIN, "r", "m"), ReplicaReady(BEGIN, "r"), own, guest]
+    facts += [Watched(BEGIN + 20 * NS, "g", {"r": BEGIN}), ReplicaGone(BEGIN + 20 * NS, "r")]
+    bill = bill_of(gathered([(BEGIN, fact) for fact in facts]), [BEGIN], by_steps)
+    found = sums(bill, Dimension.TENANT, Dimension.REGION, Dimension.HOME)
+    assert {key: amounts.ns for key, amounts in found.items()} == {
+        (("a", "here", ""), TimeShare.WORK): 5 * NS,
+        (("a", "here", "far"), TimeShare.WORK): 5 * NS,
+        (("", "here", ""), TimeShare.IDLE): 10 * NS,
+    }
+    assert sums(bill, Dimension.TENANT)[("a",), TimeShare.WORK].prompt_tokens == 200
+    assert total_of(rows_by(bill.lines, [Dimension.HOME])).usd == Fraction(20 * NS, HOUR_NS) * PRICE
 
 
 def test_without_a_step_model_the_schedulers_cost_counts() -> None:

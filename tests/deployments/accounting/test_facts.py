@@ -33,7 +33,7 @@ FACTS = st.one_of(
     st.builds(ReplicasAlive, NS, st.lists(TEXT, max_size=3).map(tuple)),
     st.builds(Watched, NS, TEXT, st.dictionaries(TEXT, NS, max_size=3), st.dictionaries(TEXT, NS, max_size=3)),
     st.builds(
-        AttemptUsage, TEXT, TEXT, TEXT, TEXT, TEXT, NS, NS, st.sampled_from(Count), TOKENS, TOKENS, TOKENS, TOKENS
+        AttemptUsage, TEXT, TEXT, TEXT, TEXT, TEXT, NS, NS, st.sampled_from(Count), TOKENS, TOKENS, TOKENS, TOKENS, TEXT
     ),
     st.builds(Settled, NS),
 )
@@ -45,6 +45,15 @@ def test_a_fact_is_read_back_as_it_was(fact: Fact) -> None:
     line = line_of(fact)
     assert line.count(b"\n") == 1
     assert fact_in(line) == fact
+
+
+def test_a_line_of_a_cell_without_peers_is_read() -> None:
+    """As they were written before there were homes."""
+    line = b'["usage","1","r","m","a","chat",1,2,"engine",90,0,5,1]'
+    assert fact_in(line) == AttemptUsage("1", "r", "m", "a", "chat", 1, 2, Count.ENGINE, 90, 0, 5, 1)
+    assert fact_in(line[:-1] + b',"eu"]') == AttemptUsage(
+        "1", "r", "m", "a", "chat", 1, 2, Count.ENGINE, 90, 0, 5, 1, "eu"
+    )
 
 
 @given(FACTS, st.integers(0, 200))
