@@ -30,6 +30,7 @@ GROUPS = {
         "why": "cli.why:why",
         "explain": "cli.explain:explain",
         "cost": "cli.cost:cost",
+        "endpoints": "cli.endpoints:endpoints",
         "replay": "cli.replay:replay_log",
     },
     "Operate": {
