@@ -17,6 +17,7 @@ from tests.infra.conftest import ROOT, Terraform
 
 TREE = ROOT / "terraform"
 REGION = "regions/eu-central-1"
+WITH_VALUES = sorted(str(file.parent.relative_to(TREE)) for file in TREE.glob("*/*/terraform.tfvars.example"))
 FOLDERS = sorted(str(file.parent.relative_to(TREE)) for file in TREE.glob("*/*/main.tf"))
 SECRET_TYPES = r'"(aws_secretsmanager_secret_version|aws_ssm_parameter|aws_iam_access_key|random_\w+|tls_private_key)"'
 
@@ -109,10 +110,28 @@ def test_nodes_stand_in_private_subnets(state: dict[str, Any]) -> None:
     assert list(resources(state["root_module"], "aws_instance")) == []
 
 
-def test_the_example_values_name_the_regions_variables() -> None:
-    declared = set(re.findall(r'^variable "(\w+)"', (TREE / REGION / "variables.tf").read_text(), re.MULTILINE))
-    given = set(re.findall(r"^(\w+) +=", (TREE / REGION / "terraform.tfvars.example").read_text(), re.MULTILINE))
+@pytest.mark.parametrize("folder", WITH_VALUES)
+def test_the_example_values_name_the_variables(folder: str) -> None:
+    declared = set(re.findall(r'^variable "(\w+)"', (TREE / folder / "variables.tf").read_text(), re.MULTILINE))
+    given = set(re.findall(r"^(\w+) +=", (TREE / folder / "terraform.tfvars.example").read_text(), re.MULTILINE))
     assert given == declared
+
+
+def test_there_are_two_regions_and_their_names() -> None:
+    assert WITH_VALUES == ["global/dns", "regions/eu-central-1", "regions/us-east-1"]
+
+
+def test_regions_differ_in_values_alone() -> None:
+    """So that a third one is a copy, too."""
+
+    def text(folder: str, elb_account: str, network: str) -> list[str]:
+        files = ("main.tf", "outputs.tf", "variables.tf")
+        found = "\n".join((TREE / "regions" / folder / name).read_text(encoding="utf-8") for name in files)
+        for value in (folder, elb_account, network):
+            found = found.replace(value, "*")
+        return found.splitlines()[1:]
+
+    assert text("eu-central-1", "054676820928", "10.40.") == text("us-east-1", "127311923021", "10.41.")
 
 
 def test_the_readme_describes_each_module() -> None:

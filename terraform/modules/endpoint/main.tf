@@ -73,9 +73,28 @@ resource "aws_lb_listener" "tls" {
   }
 }
 
-resource "aws_lb_listener_rule" "inner_paths" {
+# Cells of other regions come through the same door: their requests are signed, and the gateway checks that.
+resource "aws_lb_listener_rule" "peers" {
+  count = var.peers ? 1 : 0
+
   listener_arn = aws_lb_listener.tls.arn
   priority     = 1
+
+  action {
+    type             = "forward"
+    target_group_arn = aws_lb_target_group.gateways.arn
+  }
+
+  condition {
+    path_pattern {
+      values = ["/raylane/peers/*"]
+    }
+  }
+}
+
+resource "aws_lb_listener_rule" "inner_paths" {
+  listener_arn = aws_lb_listener.tls.arn
+  priority     = 2
 
   action {
     type = "fixed-response"

@@ -62,6 +62,12 @@ variable "gateway" {
   }
 }
 
+variable "peers" {
+  description = "Whether cells of other regions reach the gateways here, for the spec's peering by a secret. Mutual TLS (peering.tls) needs a load balancer that leaves TLS to the gateways; this one does not."
+  type        = bool
+  default     = false
+}
+
 variable "deletion_protection" {
   description = "Whether the load balancer resists its removal."
   type        = bool

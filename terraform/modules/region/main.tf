@@ -58,6 +58,7 @@ module "endpoint" {
   certificate_arn     = var.certificate_arn
   log_bucket          = module.artifacts.log_bucket
   gateway             = var.gateway
+  peers               = var.peers
   deletion_protection = var.deletion_protection
   web_acl_arn         = var.web_acl_arn
 }

@@ -57,6 +57,12 @@ variable "gateway" {
   default = {}
 }
 
+variable "peers" {
+  description = "Whether cells of other regions reach the gateways through the endpoint (modules/endpoint)."
+  type        = bool
+  default     = false
+}
+
 variable "artifact_prefix" {
   description = "What nodes may read of the region's bucket."
   type        = string

@@ -1,4 +1,4 @@
-# An example region. A second one is a copy of this folder with other values; the modules stay as they are.
+# An example region; ../us-east-1 is a second one. They differ in values only: the modules stay as they are.
 
 terraform {
   required_version = ">= 1.10"
@@ -42,6 +42,7 @@ module "region" {
   operator_cidrs     = var.operator_cidrs
   certificate_arn    = var.certificate_arn
   repository_arns    = var.repository_arns
+  peers              = true
   elb_log_account_id = "054676820928" # AWS's, for eu-central-1
 
   gateway = {

@@ -56,6 +56,27 @@ run "only_tls_and_only_clients_paths" {
   }
 }
 
+run "peers_stay_out_unless_asked_in" {
+  assert {
+    condition     = length(aws_lb_listener_rule.peers) == 0
+    error_message = "A cell without peers has no page for them outside."
+  }
+}
+
+run "peers_reach_their_pages_and_no_others" {
+  variables {
+    peers = true
+  }
+  assert {
+    condition     = one(one(aws_lb_listener_rule.peers[0].condition).path_pattern).values == toset(["/raylane/peers/*"]) && aws_lb_listener_rule.peers[0].action[0].type == "forward"
+    error_message = "Only what is signed comes in."
+  }
+  assert {
+    condition     = aws_lb_listener_rule.peers[0].priority < aws_lb_listener_rule.inner_paths.priority
+    error_message = "It is looked at before the rule that keeps all else of /raylane inside."
+  }
+}
+
 run "tls_to_gateways" {
   variables {
     gateway = { tls = true }
