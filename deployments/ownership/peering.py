@@ -112,6 +112,7 @@ class LanePeering:
         up."""
         now = self._clock()
         self.hops.sweep(now)
+        self._count_tenants(now)
         return self.core.ask(now)
 
     def digest(self, question: Question) -> Digest:
@@ -123,6 +124,7 @@ class LanePeering:
         now = self._clock()
         refusal = self.core.heard(digest, now)
         if refusal is None:
+            self._count_tenants(now)
             waiting = [one for one in self._scheduler.waiting.all(now) if not one.request.hops]
             longest = nlargest(_RECONSIDERED, waiting, key=lambda one: one.p95_s or 0.0)
             requests = {one.request.request_id: one.request for one in longest}
@@ -130,6 +132,10 @@ class LanePeering:
             for offer in self.core.reconsider(waits, self._own(now), now) if waits else ():
                 self.hops.send(offer, requests[offer.hop.request_id])
         return refusal
+
+    def _count_tenants(self, now: float) -> None:
+        """What tenants use in other cells counts against their limits here."""
+        self._scheduler.used_elsewhere(self.core.used_elsewhere(self.model, now), now)
 
     # Requests that come.
     def bars(self, submitter: Submitter, request: Request, admitted: bool, hop: HopFacts | None, now: float) -> bool:
@@ -208,5 +214,6 @@ class LanePeering:
         if self._stated is None or now - self._stated[0] > _STATED_S:
             snapshot = self._scheduler.snapshot(now)
             pressed = self.core.hands_over(self.model, now)
-            self._stated = now, model_digest(self.model, snapshot, self._price(snapshot), pressed)
+            tenants = self._scheduler.tenant_use()
+            self._stated = now, model_digest(self.model, snapshot, self._price(snapshot), pressed, tenants)
         return self._stated[1]
