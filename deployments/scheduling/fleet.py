@@ -224,13 +224,19 @@ class Fleet:
         return found or waits
 
     def likely(self, job: Job) -> list[Replica]:
-        """The open replicas on which the job may fit soonest: the least loaded, and those with the most free KV."""
-        return [
+        """The open replicas on which the job may fit soonest: the least loaded, and those with the most free KV. Where
+        only other groups have open ones, all ready ones of its own: else others might take each place that comes free.
+        """
+        found = [
             replica
             for kind in self.kinds
             for replica in {one.replica_id: one for one in (*_best(kind.by_load), *_best(kind.by_kv))}.values()
             if replica.suits(job)
         ]
+        if found or job.groups is None:
+            return found
+        free = (one for one in self.replicas_of(job.groups) if one.held_by is None and one.suits(job))
+        return [replica for replica in free if replica.status is ReplicaStatus.READY]
 
     @property
     def is_deserted(self) -> bool:

@@ -25,7 +25,21 @@ In time, with D the longest that a lease runs and R the rate at which the replic
 since a reserved replica is given to the job it is reserved for and to nobody else: a drain ends within D, and what runs
 on the others when it ends does within another D. No job has more than one drain. All this depends on replicas that stay
 ready and on lanes that are not reloaded (both end a reservation, and it begins anew), and P on how many tenants there
-are. A property test holds both forms on saturated replicas.
+are.
+
+With groups there are several queues of the promoted, and all have one claim; X waits in one of them and may use the
+groups G. L counts lanes by length, as before. A drain is one for X's queue, or for another one on a replica of G.
+
+- Of the queues that share a claim, the one with the oldest job comes first. So P is a sum: of X's queue as above, and
+  of each queue that holds jobs promoted before X, as above with all of these for Q and the smallest weight for w(a).
+- During a drain the other queues are served with the claim that they share, so that each stretch between drains begins
+  up to C / phi behind: (P + (k + 1) C) / phi + 2 * L * C * (k + 1) in work.
+- In time, R is the rate of the replicas of G. This holds because a queue of the promoted that is passed over has a
+  drain, or all ready replicas of G drain for others: a head that finds no open replica, while other groups have some,
+  holds a full one (`Fleet.likely`). Otherwise a lane with a small weight could take each place that comes free there:
+  what is placed in other groups meanwhile renews its claim of one request.
+
+Property tests hold both forms, in work and in time, on saturated replicas.
 """
 
 import math

@@ -1,10 +1,13 @@
 """The bound on the wait of the promoted, as lanes.py states it: in work and in time, on saturated replicas, whoever
 else is promoted."""
 
+import dataclasses
+from collections.abc import Iterable
+
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from deployments.scheduling import Capacity, LanePolicy, SchedulingPolicy, TenantPolicy
+from deployments.scheduling import Capacity, LanePolicy, Scheduler, SchedulingPolicy, TenantPolicy
 from tests.deployments.scheduling.timed import Promotion, TimedWorld
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
@@ -52,10 +55,13 @@ def test_room_drained_for_a_promoted_head_is_not_given_to_other_promoted_tenants
 
 
 def max_promoted_work(of: Promotion, largest: float) -> float:
-    """P of lanes.py."""
-    own, minimum = WEIGHTS[of.tenant], min(WEIGHTS.values())
-    others = (WEIGHTS[other] * ((of.own_ahead + largest) / own + largest / minimum) + largest for other in of.others)
-    return of.own_ahead + sum(others)
+    """P of lanes.py, of its own queue."""
+    return _max_of_queue(of.own_ahead, WEIGHTS[of.tenant], of.others, largest)
+
+
+def _max_of_queue(ahead: float, weight: float, others: Iterable[str], largest: float) -> float:
+    minimum = min(WEIGHTS.values())
+    return ahead + sum(WEIGHTS[one] * ((ahead + largest) / weight + largest / minimum) + largest for one in others)
 
 
 @settings(max_examples=40)
@@ -98,4 +104,91 @@ def test_a_promoted_request_waits_no_longer_than_the_bound(
         maximum = (promotion.promoted_work + largest) / phi + 2 * len(LANES) * largest * stretches
         assert promotion.work <= maximum + 1e-6, "in work"
         rate = replicas * speed
+        assert promotion.wait_s <= maximum / rate + (2 * promotion.drains + 1) * world.longest_s + 1e-6, "in time"
+
+
+GROUPED = (
+    LanePolicy("short", 200, weight=8, max_wait_s=2, cap_s=1e9, groups=("cheap",)),
+    LanePolicy("mid", 1_000, weight=2, max_wait_s=1, cap_s=1e9, groups=("cheap", "dear")),
+    LanePolicy("long", None, weight=0.2, max_wait_s=3, cap_s=1e9, groups=("dear",)),
+)
+CONTEXTS = {"cheap": 600, "dear": 5_000}
+CHEAP = Capacity(2, 0, 1_000, 400, 2.0, "cheap", 600)
+DEAR = dataclasses.replace(WHOLE, group="dear", context_tokens=5_000)
+
+
+def test_a_promoted_request_gets_a_replica_of_a_group_that_others_keep_full() -> None:
+    """The only replica of its group runs one request at a time, and a lane with a small weight always has the next.
+    Meanwhile the other group serves so much that this lane's claim is never used up."""
+    lanes = (
+        LanePolicy("victim", 50, weight=1, max_wait_s=1.0, groups=("cheap",)),
+        LanePolicy("greedy", 500, weight=0.05, max_wait_s=1e6, cap_s=1e9, groups=("cheap",)),
+        LanePolicy("other", None, weight=1, max_wait_s=1e6, cap_s=1e9, groups=("dear",)),
+    )
+    policy = SchedulingPolicy(lanes, decode_weight=1.0, max_waiting=100_000, contexts=CONTEXTS, promoted_share=0.25)
+    world = TimedWorld(Scheduler(policy), speed=1_000.0)
+    world.scheduler.replica_up("a", dataclasses.replace(CHEAP, sequences=1), 0.0)
+    for number in range(8):
+        world.scheduler.replica_up(f"b{number}", dataclasses.replace(DEAR, step_tokens=10**6), 0.0)
+    for number in range(200):
+        world.submit(make_request(f"greedy{number}", 400, 10, patience=1e6))
+    for number in range(4_000):
+        world.submit(make_request(f"other{number}", 1_000, 10, patience=1e6))
+    world.run_to(10.0)
+    world.submit(make_request("victim", 10, 10, world.now, patience=1e6))
+    world.run_to(60.0)
+    victim = world.promotions["victim"]
+    assert victim.wait_s <= 2 * world.longest_s
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(st.integers(1, 700), st.integers(701, 3_000), st.integers(4_500, 4_990)),
+            st.sampled_from("abcde"),
+            st.floats(0, 0.5),
+        ),
+        min_size=20,
+        max_size=80,
+    ),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.floats(0.1, 0.6),
+    st.floats(200, 2_000),
+)
+def test_with_groups_a_promoted_request_waits_no_longer_than_the_bound(
+    arrivals: list[tuple[int, str, float]], cheap: int, dear: int, phi: float, speed: float
+) -> None:
+    policy = SchedulingPolicy(
+        GROUPED,
+        promoted_share=phi,
+        decode_weight=1.0,
+        tenants={name: TenantPolicy(weight) for name, weight in WEIGHTS.items()},
+        contexts=CONTEXTS,
+    )
+    scheduler = Scheduler(policy)
+    numbers = {"cheap": cheap, "dear": dear}
+    for name, capacity in (("cheap", CHEAP), ("dear", DEAR)):
+        for number in range(numbers[name]):
+            scheduler.replica_up(f"{name}{number}", capacity, 0.0)
+    world = TimedWorld(scheduler, speed)
+    for number, (prompt, tenant, gap) in enumerate(arrivals):
+        world.run_to(world.now + gap)
+        world.submit(make_request(f"q{number}", prompt, 10, world.now, patience=1e6, slo=1.0, tenant=tenant))
+    world.finish()
+    assert len(world.placed) == len(arrivals)
+    largest = world.scheduler.lanes.largest_cost
+    for promotion in world.promotions.values():
+        for queue, work in promotion.promoted.items():
+            if queue == promotion.queue:
+                assert work <= max_promoted_work(promotion, largest) + 1e-6
+            else:
+                older = promotion.ahead.get(queue, 0.0)
+                assert work <= (_max_of_queue(older, min(WEIGHTS.values()), WEIGHTS, largest) if older else 0.0) + 1e-6
+        stretches = promotion.drains + 1
+        maximum = promotion.promoted_work / phi + stretches * (largest / phi + 2 * len(GROUPED) * largest)
+        assert promotion.work <= maximum + 1e-6, "in work"
+        assert promotion.groups is not None
+        rate = speed * sum(numbers[group] for group in promotion.groups)
         assert promotion.wait_s <= maximum / rate + (2 * promotion.drains + 1) * world.longest_s + 1e-6, "in time"

@@ -3,31 +3,44 @@ promoted request is kept."""
 
 import heapq
 import math
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 from deployments.scheduling import Ending, Lease, Placement, Request, Scheduler
 from deployments.scheduling.lane import Lane
-from deployments.scheduling.lanes import PROMOTED
-from deployments.scheduling.request import Job
+from deployments.scheduling.request import Groups, Job
 
 
 @dataclass(slots=True)
 class Promotion:
-    """One promoted request, from its promotion until it was placed: `work` placed meanwhile, the promoted's part of it
-    and from which other tenants, and how often a replica drained for a promoted one (this one included). What was
-    placed elsewhere during a drain does not count as work.
+    """One promoted request, from its promotion until it was placed: `work` placed meanwhile, the promoted's part of it,
+    by queue of the promoted, and from which other tenants of its own queue. `drains`: how often a replica drained for
+    its queue (for itself, too), or one of its groups for another queue. What was placed elsewhere during such a drain
+    does not count as work.
     """
 
     promoted_s: float
     tenant: str
+    queue: str
+    groups: Groups
     own_ahead: float
-    """Work of its own tenant that was promoted before it and waited still."""
+    """Work of its own tenant and queue that was promoted before it and waited still."""
+    ahead: dict[str, float]
+    """All such work, by queue."""
     drains: int
     placed_s: float = math.nan
     work: float = 0.0
-    promoted_work: float = 0.0
+    promoted: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     others: set[str] = field(default_factory=set)
+
+    @property
+    def promoted_work(self) -> float:
+        """Of all queues of the promoted."""
+        return sum(self.promoted.values())
+
+    def minds(self, queue: str, group: str) -> bool:
+        """Whether it waits for a drain: of its own queue, or of a replica that it might have."""
+        return queue == self.queue or self.groups is None or group in self.groups
 
     @property
     def wait_s(self) -> float:
@@ -51,8 +64,9 @@ class TimedWorld:
         self._waiting: dict[str, Promotion] = {}
         self._costs: dict[str, float] = {}
         self._ends: list[tuple[float, int, Lease]] = []
-        self._draining = False
-        self._drains_from: deque[int] = deque()
+        self._draining: dict[str, str] = {}
+        """The groups of the replicas that drain, by queue of the promoted."""
+        self._drains_from: deque[tuple[int, str, str]] = deque()
         self._begin = scheduler.holds.begin
         scheduler.holds.begin = self._hold_begins  # type: ignore[method-assign]
 
@@ -81,7 +95,7 @@ class TimedWorld:
     def _step(self) -> None:
         self._see_promotions()
         for placement in self.scheduler.step(self.now).placements:
-            if self._drains_from and self._drains_from[0] == len(self.placed):
+            while self._drains_from and self._drains_from[0][0] == len(self.placed):
                 self._drain()
             self._account(placement)
         while self._drains_from:
@@ -93,28 +107,32 @@ class TimedWorld:
         self.placed.append(name)
         self.longest_s = max(self.longest_s, cost / self.speed)
         heapq.heappush(self._ends, (self.now + cost / self.speed, placement.lease.lease_id, placement.lease))
+        queue = ""
         if placement.promoted:
-            self._draining = False
-            self._waiting.pop(name).placed_s = self.now
-        if self._draining:
-            return
+            placed = self._waiting.pop(name)
+            placed.placed_s, queue = self.now, placed.queue
+            self._draining.pop(queue, None)
         for waiting in self._waiting.values():
+            if any(waiting.minds(*drain) for drain in self._draining.items()):
+                continue
             waiting.work += cost
-            if placement.promoted:
-                waiting.promoted_work += cost
+            if queue:
+                waiting.promoted[queue] += cost
+            if queue == waiting.queue:
                 waiting.others |= {placement.request.tenant} - {waiting.tenant}
 
     def _drain(self) -> None:
-        self._drains_from.popleft()
-        self._draining = True
+        _, queue, group = self._drains_from.popleft()
+        self._draining[queue] = group
         for waiting in self._waiting.values():
-            waiting.drains += 1
+            waiting.drains += waiting.minds(queue, group)
 
     def _hold_begins(self, lane: Lane, job: Job) -> None:
-        before = self.scheduler.holds.by_lane.get(PROMOTED)
+        before = self.scheduler.holds.by_lane.get(lane.key)
         self._begin(lane, job)
-        if self.scheduler.holds.by_lane.get(PROMOTED) is not before:
-            self._drains_from.append(self.scheduler.placing.placed)
+        hold = self.scheduler.holds.by_lane.get(lane.key)
+        if hold is not None and hold is not before:
+            self._drains_from.append((self.scheduler.placing.placed, lane.key, hold.replica.capacity.group))
             self.reservations.append((job.request.request_id, self.now))
 
     def _see_promotions(self) -> None:
@@ -125,9 +143,16 @@ class TimedWorld:
             if job.promoted_s is not None and job.request.request_id not in self.promotions
         ]
         for job in sorted(promoted, key=lambda job: job.sequence):
-            name, tenant = job.request.request_id, job.request.tenant
-            ahead = sum(self._costs[other] for other, waiting in self._waiting.items() if waiting.tenant == tenant)
-            self.promotions[name] = self._waiting[name] = Promotion(self.now, tenant, ahead, int(self._draining))
+            assert job.lane is not None
+            name, tenant, queue = job.request.request_id, job.request.tenant, job.lane.key
+            ahead: dict[str, float] = defaultdict(float)
+            own = 0.0
+            for other, waiting in self._waiting.items():
+                ahead[waiting.queue] += self._costs[other]
+                own += self._costs[other] if (waiting.tenant, waiting.queue) == (tenant, queue) else 0.0
+            promotion = Promotion(self.now, tenant, queue, job.groups, own, ahead, 0)
+            promotion.drains = sum(promotion.minds(*drain) for drain in self._draining.items())
+            self.promotions[name] = self._waiting[name] = promotion
 
     def _next_s(self) -> float:
         wakeup = self.scheduler.next_wakeup()
