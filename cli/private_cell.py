@@ -21,7 +21,7 @@ import yaml
 from cli.server_process import ServerProcess, become_subreaper
 from cluster.spec import ClusterSpec
 
-_FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 class PinError(RuntimeError):
@@ -53,7 +53,7 @@ class PrivateCell:
         folder.mkdir(parents=True, exist_ok=True)
         content = _private(spec, model, replicas, port, folder)
         (folder / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-        environment = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {
+        environment = {key: value for key, value in os.environ.items() if key not in FOREIGN} | {
             "RAYLANE_HOME": str(folder / "home")
         }
         command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]

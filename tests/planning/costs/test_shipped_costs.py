@@ -22,7 +22,6 @@ QUANTIZED = {"quantization": "fp8", "kv_cache_dtype": "fp8"}
 FILES = [
     ("infra/specs/simulated-h100.costs.json", LLAMA_8B, "h100", {"max_num_batched_tokens": 8_192}),
     ("infra/specs/simulated-l40s.costs.json", LLAMA_8B, "l40s", {"max_num_batched_tokens": 4_096}),
-    ("infra/specs/simulated-l4.costs.json", LLAMA_8B, "l4", {"max_num_batched_tokens": 2_048}),
     ("planning/gauntlet/engines/chat.costs.json", LLAMA_8B, "l40s", {}),
     ("planning/gauntlet/engines/reasoning.costs.json", LLAMA_70B, "rtx-pro-6000", QUANTIZED),
     ("benchmarks/tune.costs.json", LLAMA_70B, "a100-80g", {"tensor_parallel": 4, "max_num_batched_tokens": 4_096}),

@@ -1,0 +1,43 @@
+"""The parts of `benchmarks.regions` that start nothing."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.regions import figures, merged, summary_rows
+from planning.drill.record import SendEnd, SentRequest, record_of
+
+
+def run(p99: float, moved: int = 0) -> dict[str, Any]:
+    return {"ttft_s": {"eu": {"p99": p99}}, "twice": 0, "handed_over": moved, "requests": 100}
+
+
+def test_a_run_in_figures() -> None:
+    requests = [
+        SentRequest(t, "eu", "eu", "us" if t > 5 else "eu", 0.1 * t, t + 1, SendEnd.ANSWERED) for t in range(10)
+    ]
+    requests.append(SentRequest(11, "us", "us", None, None, None, SendEnd.REJECTED))
+    requests += [SentRequest(12, "us", "us", "us", 1.0, 13.0, SendEnd.ANSWERED, twice=True)]
+    found = figures(record_of(("eu", "us"), requests))
+    assert found["ttft_s"]["eu"]["count"] == 10
+    assert found["ttft_s"]["us"]["p99"] == 1.0
+    assert (found["handed_over"], found["twice"], found["requests"]) == (4, 1, 12)
+    assert found["ends"] == {"answered": 11, "rejected": 1}
+
+
+def test_runs_are_added_to_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "regions.json"
+    file.write_text(json.dumps(merged(None, "overload", [{"seed": 0, "share_handed_over": 0.01}])))
+    result = merged(file, "overload", [{"seed": 1, "share_handed_over": 0.03}])
+    assert [one["seed"] for one in result["parts"]["overload"]] == [0, 1]
+    assert summary_rows(result["parts"]) == [["overload", "handed over", "2.00 %", "2"]]
+
+
+def test_pairs_come_to_the_median_of_their_ratios() -> None:
+    pairs = [
+        {"seed": n, "apart": run(1.0), "together": run(ratio), "p99_ratio": {"eu": ratio}}
+        for n, ratio in enumerate((0.2, 0.4, 0.3))
+    ]
+    rows = summary_rows({"help": pairs})
+    assert rows[0] == ["help", "TTFT p99 of eu, with / without", "0.300", "3"]
+    assert rows[1][2] == "0"
