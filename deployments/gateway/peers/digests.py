@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from deployments.gateway.peers.client import PeerClient, PeerFailed
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.peering import Digest, LaneDigest, ModelDigest, Question, Received
+from deployments.scheduling import TenantUse
 
 log = logging.getLogger("raylane.peers")
 
@@ -49,6 +50,10 @@ class _Received(_Form):
     number: _Number
 
 
+_Use = tuple[_Name, _Amount, Annotated[float, Field(allow_inf_nan=False)], _Number]
+"""`TenantUse`. Tokens may be below zero: leases of an earlier owner are settled, too."""
+
+
 class _ModelForm(_Form):
     model: _Name
     lanes: Annotated[list[_Lane], Field(max_length=64)]
@@ -60,11 +65,12 @@ class _ModelForm(_Form):
     prefill_tokens_per_s: _Amount
     usd_per_mtok: _Amount | None = None
     hands_over: bool = False
+    tenants: Annotated[list[_Use], Field(max_length=100_000)] = []
 
     def plain(self) -> ModelDigest:
         lanes = tuple(LaneDigest(one.lane, one.p50_s, one.p95_s) for one in self.lanes)
         fields = {name: getattr(self, name) for name in ModelDigest.__slots__}
-        return ModelDigest(**{**fields, "lanes": lanes})
+        return ModelDigest(**{**fields, "lanes": lanes, "tenants": tuple(TenantUse(*one) for one in self.tenants)})
 
 
 class _DigestForm(_Form):
