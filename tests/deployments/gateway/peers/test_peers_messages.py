@@ -13,6 +13,7 @@ from deployments.gateway.peers.client import delays_of
 from deployments.gateway.peers.digests import digest_to_json, read_digest, read_questions
 from deployments.gateway.peers.envelope import HopEnvelope, read_envelope
 from deployments.peering import Digest, HandOverReason, HopFacts, LaneDigest, ModelDigest, Question, Received
+from deployments.scheduling import TenantUse
 
 NUMBERS = st.integers(0, 1 << 40)
 AMOUNTS = st.floats(0, 1e12)
@@ -38,6 +39,7 @@ DIGESTS = st.builds(
             AMOUNTS,
             st.none() | AMOUNTS,
             st.booleans(),
+            st.lists(st.builds(TenantUse, NAMES, AMOUNTS, AMOUNTS, NUMBERS), max_size=2).map(tuple),
         ),
         max_size=2,
     ).map(tuple),
