@@ -278,8 +278,9 @@ def _usage(
 ) -> AttemptUsage:
     whose = (ledger.model, ledger.tenant, ledger.traffic_class)
     prompt, cached, output, sequences = tokens
+    whole = max(1, sequences)
     return AttemptUsage(
-        attempt_id, replica_id, *whose, times[0], max(times), count, prompt, cached, output, max(1, sequences)
+        attempt_id, replica_id, *whose, times[0], max(times), count, prompt, cached, output, whole, home=ledger.home
     )
 
 
