@@ -2,11 +2,16 @@
 them."""
 
 import re
+import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.markup import escape
+from rich.table import Table
 
 from deployments.cell.control import LONGEST_S, SHORTEST_S
 
@@ -21,6 +26,28 @@ def show(view: RenderableType) -> None:
     """Prints tables and lines. On a terminal long lines are broken between words; in a file each stays one line, to be
     searched."""
     console.print(view, soft_wrap=not console.is_terminal)
+
+
+def follow(view: Callable[[], RenderableType], once: bool, every_s: float, screen: bool = False) -> None:
+    """Shows what `view` returns, on a terminal again and again until Ctrl-C; `once`, or in a file, once."""
+    if once or not console.is_terminal:
+        show(view())
+        return
+    try:
+        with Live(view(), console=live, auto_refresh=False, screen=screen) as shown:
+            while True:
+                time.sleep(every_s)
+                shown.update(view(), refresh=True)
+    except KeyboardInterrupt:
+        return
+
+
+def plain_table(*columns: str, left: int = 0) -> Table:
+    """A table without edges, of narrow columns; the first `left` of them hold words, the others numbers."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < left else "right", no_wrap=True)
+    return table
 
 
 def fail(message: str, hint: str | None = None, code: int = 1) -> NoReturn:

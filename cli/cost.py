@@ -3,26 +3,24 @@
 import csv
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import quote
 
-import requests
 import typer
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from cli.console import console, errors, fail, seconds_of, show
+from cli.cost_files import bill_of_all_regions, read_store
 from cli.extras import need_planning
-from cli.gateway import AsJson, Url, ask, base_url, get, known_secret
+from cli.gateway import AsJson, Url, base_url
 from cli.options import check_outputs
-from cli.run_dir import RunDir, home, known_clusters
+from cli.regions import AllRegions
 from deployments.accounting.bill import (
     AMOUNTS,
     HOUR_NS,
@@ -32,16 +30,15 @@ from deployments.accounting.bill import (
     TimeShare,
     hour_named,
     hour_of,
+    rounded,
     rows_by,
     total_of,
 )
 from deployments.accounting.facts import NS, ns
-from deployments.accounting.store import FOLDER, CostFileStore
 
 _LONGEST_S = 400 * 86_400.0
-_TRIES = 3
-_ANSWER_S = 30.0
 _DEFAULT = "tenant,class,model"
+_DEFAULT_OF_ALL = "region,home,tenant,class"
 _NUMBERS = ("replica-h", "USD", "share", "requests", "tokens in", "cached", "tokens out", "$/M in", "$/M out")
 _ONLY_WIDE, _WIDE = ("share", "requests", "tokens in", "cached", "tokens out"), 120
 """Columns that a terminal of fewer characters has no room for."""
@@ -49,8 +46,12 @@ _ONLY_WIDE, _WIDE = ("share", "requests", "tokens in", "cached", "tokens out"), 
 
 def cost(
     by: Annotated[
-        str, typer.Option(help="What lines are summed up by: tenant, class, model, group, region, hour; or several.")
-    ] = _DEFAULT,
+        str | None,
+        typer.Option(
+            help="What lines are summed up by: tenant, class, model, group, region, home, hour; or several. Default: "
+            f"{_DEFAULT}; with --all-regions: {_DEFAULT_OF_ALL}."
+        ),
+    ] = None,
     since: Annotated[
         str | None, typer.Option(help="From which hour on (UTC): 2026-11-23T00, or a time ago: 24h, 7d. Default: all.")
     ] = None,
@@ -62,12 +63,14 @@ def cost(
     run_dir: Annotated[
         Path | None, typer.Option(help="Read the run directory of a cell, which may be down. Default: ask the cell.")
     ] = None,
+    all_regions: AllRegions = False,
 ) -> None:
     """Show what the replicas of a cell cost, shared by the work that was done for each tenant and class.
 
     Idle, starting and unattributed time are lines of their own. All lines add up to replica-seconds times price.
     """
-    dimensions, now_ns = _dimensions(by), ns(datetime.now(UTC).timestamp())
+    dimensions = _dimensions(by if by is not None else _DEFAULT_OF_ALL if all_regions else _DEFAULT)
+    now_ns = ns(datetime.now(UTC).timestamp())
     first_ns = 0 if since is None else _moment("--since", since, now_ns)
     last_ns = now_ns if until is None else _moment("--until", until, now_ns)
     if first_ns >= last_ns:
@@ -77,8 +80,15 @@ def cost(
     if out is not None:
         check_outputs(out=out)
         need_planning("cost --out")
-    with ExitStack() as folders:
-        bill = _store(url, run_dir, folders).bill(first_ns, last_ns)
+    if all_regions and run_dir is not None:
+        fail("--run-dir, --all-regions: allowed: one of them", code=2)
+    if all_regions:
+        bill, missing = bill_of_all_regions(base_url(url), first_ns, last_ns)
+        for line in missing:
+            errors.print(line)
+    else:
+        with read_store(url, run_dir) as store:
+            bill = store.bill(first_ns, last_ns)
     rows = rows_by(bill.lines, dimensions)
     if out is not None:
         _write_page(out, bill, rows, dimensions)
@@ -118,57 +128,6 @@ def _moment(option: str, given: str, now_ns: int) -> int:
             "7d (at most 400d)",
             code=2,
         )
-
-
-def _store(url: str | None, run_dir: Path | None, folders: ExitStack) -> CostFileStore:
-    """The cell's files: of the run directory that is named; else those of a cell that is up; else those of the only one
-    on this machine that was up."""
-    if run_dir is not None:
-        if not (run_dir / FOLDER).is_dir():
-            fail(f"--run-dir {run_dir}: has no folder {FOLDER!r}; allowed: the run directory of a cell", code=2)
-        return CostFileStore(run_dir / FOLDER)
-    if url is not None or known_clusters():
-        folder = Path(folders.enter_context(tempfile.TemporaryDirectory(prefix="raylane-cost-")))
-        base = base_url(url)
-        for _ in range(_TRIES):
-            if _fetch(base, folder):
-                return CostFileStore(folder)
-        fail(f"{base}: its files changed again and again while they were read")
-    found = sorted(path for path in home().glob(f"*/{FOLDER}") if path.is_dir()) if home().is_dir() else []
-    if not found:
-        fail("no cluster is up on this machine, and none has left a bill", hint="raylane up")
-    if len(found) > 1:
-        names = ", ".join(str(RunDir(path.parent.name).path) for path in found)
-        fail(f"no cluster is up, and several have left bills; name one with --run-dir: {names}", code=2)
-    return CostFileStore(found[0])
-
-
-def _fetch(base: str, folder: Path) -> bool:
-    """Copies the cell's files. False: an hour was settled meanwhile, so that its facts are gone."""
-    for old in folder.iterdir():
-        old.unlink()
-    secret = known_secret(base)
-    for name, _ in ask(base, "/raylane/cost")["files"]:
-        at = 0
-        with (folder / Path(name).name).open("wb") as file:
-            while part := _part(f"{base}/raylane/cost/{quote(name)}?offset={at}", secret):
-                at += file.write(part)
-        if part is None:
-            return False
-    return True
-
-
-def _part(url: str, secret: str | None) -> bytes | None:
-    """Empty at the end of the file, None where it is gone."""
-    try:
-        response = get(url, _ANSWER_S, secret)
-    except requests.RequestException as error:
-        fail(f"{url} does not answer: {error}")
-    if response.status_code == requests.codes.not_found:
-        return None
-    if response.status_code != requests.codes.ok:
-        fail(f"{url}: HTTP {response.status_code}")
-    return response.content
 
 
 def record_of(bill: Bill, rows: Sequence[BillRow], by: Sequence[Dimension]) -> dict[str, Any]:
@@ -256,6 +215,11 @@ def notes_of(bill: Bill, rows: Sequence[BillRow]) -> list[str]:
             f"{amounts.estimated:,} requests have no count by the engine (their clients left): estimated at "
             f"{amounts.estimated_prompt_tokens:,} tokens in, {amounts.estimated_output_tokens:,} out, not in the table"
         )
+    guests = [line for line in bill.lines if line.key.home]
+    if guests:
+        usd = rounded([sum((line.usd for line in guests), Fraction(0))])[0]
+        homes = ", ".join(sorted({line.key.home for line in guests}))
+        notes.append(f"{usd} USD of it for requests that other cells handed over: home {homes} (--by home)")
     if not total_of(rows).usd:
         notes.append("no pool has a price (price_usd_per_hour)")
     if bill.unread:

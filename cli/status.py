@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.console import console, live, show, shown_span
+from cli.console import console, fail, follow, live, plain_table, show, shown_span
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.gateway import Url, ask, base_url
+from cli.regions import AllRegions, fetch_regions, raw, status_view
 from cli.starts import failing_lines, start_line, starting_lines
 
 _REFRESH_S = 1.0
@@ -32,9 +32,15 @@ def status(
     starts: Annotated[
         bool, typer.Option("--starts", help="Print where the time of each replica's start went, and exit.")
     ] = False,
+    all_regions: AllRegions = False,
 ) -> None:
     """Show replicas, waiting and running requests, and TTFT, live."""
     base = base_url(url)
+    if all_regions:
+        if starts:
+            fail("--starts, --all-regions: allowed: one of them", code=2)
+        _show_regions(base, once, as_json)
+        return
     report = fetch_report(base)
     if starts and not as_json:
         show(_start_view(report))
@@ -52,6 +58,13 @@ def status(
                 shown.update(_view(fetch_report(base), _LIVE_DEPARTURES), refresh=True)
     except KeyboardInterrupt:
         return
+
+
+def _show_regions(base: str, once: bool, as_json: bool) -> None:
+    if as_json:
+        console.print_json(json.dumps(raw(fetch_regions(base, "status"))))
+        return
+    follow(lambda: status_view(fetch_regions(base, "status")), once, _REFRESH_S)
 
 
 def fetch_report(base: str) -> dict[str, Any]:
@@ -276,14 +289,6 @@ def _departures(report: dict[str, Any], names: Mapping[str, str], maximum: int) 
         table.add_row(clock(one["at_unix_s"]), reported)
     lost = sum(not one["planned"] for one in ended)
     return [f"[bold]ended[/]: {lost} lost, {len(ended) - lost} as planned, of the last {len(ended)}", table]
-
-
-def plain_table(*columns: str, left: int = 0) -> Table:
-    """A table without edges, of narrow columns; the first `left` of them hold words, the others numbers."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < left else "right", no_wrap=True)
-    return table
 
 
 def _shown(value: object) -> str:

@@ -10,9 +10,10 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from cli.console import console, live, show
+from cli.console import console, follow, live, plain_table, show
 from cli.gateway import Url, base_url
-from cli.status import fetch_report, in_gateways, plain_table, simulated_mark
+from cli.regions import AllRegions, fetch_regions, raw, top_view
+from cli.status import fetch_report, in_gateways, simulated_mark
 
 _REFRESH_S = 0.5
 
@@ -21,9 +22,16 @@ def top(
     url: Url = None,
     once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the lanes as JSON and exit.")] = False,
+    all_regions: AllRegions = False,
 ) -> None:
     """Show the lanes live: requests waiting, seconds of work, oldest and expected wait, rejections by cause."""
     base = base_url(url)
+    if all_regions:
+        if as_json:
+            console.print_json(json.dumps(raw(fetch_regions(base, "status"))))
+        else:
+            follow(lambda: top_view(fetch_regions(base, "status")), once, _REFRESH_S, screen=True)
+        return
     report = fetch_report(base)
     if as_json:
         console.print_json(json.dumps({model["name"]: model["lanes"] for model in report["models"]}))

@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cli.console import console
+from cli.console import console, errors, fail
 from cli.departed import clock, end_of, ids_in, short_names
 from cli.gateway import AsJson, Url, ask, base_url
+from cli.regions import AllRegions, fetch_regions, raw, unreachable_lines
 
 _BAR_WIDTH = 40
 _COLOURS = {"lane": "yellow", "engine_queue": "yellow", "prefill": "cyan", "decode": "green", "client_stall": "magenta"}
@@ -22,13 +23,33 @@ def why(
     request_id: Annotated[str, typer.Argument(help="The response's X-Request-Id header.")],
     url: Url = None,
     as_json: AsJson = False,
+    all_regions: AllRegions = False,
 ) -> None:
     """Explain one recent request: where its time went, and each decision with its reason."""
+    if all_regions:
+        _in_all_regions(base_url(url), request_id, as_json)
+        return
     answer = ask(base_url(url), f"/raylane/requests/{quote(request_id, safe='')}", timeout_s=5)
     if as_json:
         console.print_json(json.dumps(answer))
     else:
         console.print(_view(answer))
+
+
+def _in_all_regions(base: str, request_id: str, as_json: bool) -> None:
+    """A request that was handed over has a record in two cells."""
+    cells = fetch_regions(base, "request", request_id=request_id)
+    if as_json:
+        console.print_json(json.dumps(raw(cells)))
+        return
+    for line in unreachable_lines(cells):
+        errors.print(line)
+    known = [one for one in cells.regions if one.content is not None and one.content["record"] is not None]
+    if not known:
+        fail(f"request {request_id!r} is not among the last that ended in any cell that answered")
+    for one in known:
+        console.print(Text(f"in {one.region}", "bold underline"))
+        console.print(_view(one.content["record"]))
 
 
 def _view(record: dict[str, Any]) -> RenderableType:

@@ -76,6 +76,8 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/raylane/digests": Access.SECRET,
         "/raylane/peers/digest": Access.PEER,
         "/raylane/peers/hop": Access.PEER,
+        "/raylane/peers/view": Access.PEER,
+        "/raylane/regions": Access.SECRET,
     }
 )
 

@@ -44,6 +44,7 @@ from deployments.gateway.operators.traffic_page import TrafficPage
 from deployments.gateway.own_page import build_cell_app
 from deployments.gateway.pages import OwnPages
 from deployments.gateway.peers.peering import CellPeers
+from deployments.gateway.peers.view import CellView
 from deployments.gateway.replica_loss import DepartureReporter
 from deployments.gateway.service import Service
 from deployments.http.server import HttpServer
@@ -92,7 +93,9 @@ class Gateway:
         self._costs = CostReporter(self.gateway_id, home, self._logs.named("cost"))
         kept = (self._journal.write, self._traffic.add, self._recent.add, self._costs.add)
         self._closed = Later(metrics.observe, ttfts.observe, *kept)
-        self.service = Service(spec, home, models, self.gateway_id, self._session, self._closed.add, secret)
+        self.service = Service(
+            spec, home, models, self.gateway_id, self._session, self._closed.add, secret, peers_secret
+        )
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
         ended, finished = self._costs.ended_with(self._departure_reporter.ended), self._costs.finished
         reported = self._reported
@@ -149,10 +152,11 @@ class Gateway:
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
         bounds = BoundsPage(self.service, self._announced, self.peers, self._region, self._order).route()
         shadow = ShadowPage(self.service, self._announced, self._exchange).route()
-        costs = CostPages(self.service, lambda: self._directory).routes()
+        costs = CostPages(self.service, lambda: self._directory)
         traffic = TrafficPage(self._traffic.store, self.service, self.peers).route()
         own = OwnPages(self.service, self._status).routes()
-        return [*own, *operators.routes(), *orders.routes(), bounds, shadow, traffic, *costs]
+        regions = self.cell_peers.show(CellView(self._status, operators.find, costs))
+        return [*own, *operators.routes(), *orders.routes(), bounds, shadow, traffic, regions, *costs.routes()]
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""

@@ -53,6 +53,7 @@ class Service:
         session: aiohttp.ClientSession,
         on_closed: Callable[[Ledger], None],
         secret: str,
+        salt_secret: str | None = None,
     ) -> None:
         self.session = session
         self.gateway_id = gateway_id
@@ -67,7 +68,7 @@ class Service:
         self.draining = False
         """Takes no more requests."""
         self.dispatchers = {model.name: Dispatcher(model, gateway_id) for model in models}
-        self._secret = secret
+        self._salt_secret = salt_secret or secret
         self._home = home
         self.configure(spec)
         for model in models:
@@ -87,7 +88,7 @@ class Service:
         self.settings = spec.gateway
         self.keys = KeyRing(spec.tenants)
         self.cors = CorsRules(spec.gateway.cors)
-        self._salts = Salts(spec, self._secret)
+        self._salts = Salts(spec, self._salt_secret)
         self._patience_s = {one.name: spec.patience_s(one) for one in spec.classes}
         limits, times = spec.gateway.limits, spec.gateway.timeouts
         self._client_limits = ClientLimits(times.client_stall_s, limits.min_body_bytes_per_s, limits.max_connections)

@@ -8,7 +8,7 @@ not seen here; `PrefixIndex.trust` learns what a credit is worth.
 Who shares an engine's prefix cache can tell by the time to a prompt's first token whether somebody else sent its
 beginning (CVE-2025-46570). vLLM's `cache_salt` is a part of the hash of a prompt's first block, and so of all: equal
 prompts of other salts share nothing. A tenant's salt is a digest that only the cell can make, since its key is the
-cluster's secret.
+cell's secret, or that of all cells (`peering.secret`).
 """
 
 import hashlib
@@ -152,7 +152,8 @@ SaltOf = Callable[[str | None], str]
 
 
 class Salts:
-    """The salts of a spec's tenants."""
+    """The salts of a spec's tenants. `secret`: the cell's own; with peers that of all cells, so that a prefix has the
+    same hashes in all of them."""
 
     def __init__(self, spec: ClusterSpec, secret: str) -> None:
         self._apart = bool(spec.tenants) and spec.prefix_sharing == "tenant"

@@ -37,7 +37,7 @@ class CostPages:
 
     async def names(self, request: Request) -> Response:
         """The names of the files, and their bytes."""
-        return JSONResponse({"files": await self._ask("cost_names")})
+        return JSONResponse({"files": await self.files()})
 
     async def part(self, request: Request) -> Response:
         """A part of one file, from `?offset=` on; nothing beyond its end."""
@@ -46,10 +46,19 @@ class CostPages:
             raise ApiError(
                 ErrorCode.INVALID_VALUE, f"offset = {shown(given)}: allowed: a number of bytes", param="offset"
             )
-        known = [one for one, _ in await self._ask("cost_names")]
-        if name not in known:
+        return Response(await self.read(name, int(given)), media_type="application/octet-stream")
+
+    async def files(self) -> list[tuple[str, int]]:
+        """The names of the files, and their bytes. Raises ApiError."""
+        names: list[tuple[str, int]] = await self._ask("cost_names")
+        return names
+
+    async def read(self, name: str, offset: int) -> bytes:
+        """A part of one file. Raises ApiError."""
+        if name not in [one for one, _ in await self.files()]:
             raise ApiError(ErrorCode.NOT_FOUND, f"{shown(name)}: no such file; {COST_PATH} lists them")
-        return Response(await self._ask("cost_part", name, int(given)), media_type="application/octet-stream")
+        part: bytes = await self._ask("cost_part", name, offset)
+        return part
 
     async def _ask(self, method: str, *arguments: object) -> Any:
         directory = self._directory()

@@ -1,6 +1,7 @@
 """The operators' pages: metrics, status, one request's record, the spec in force. `entrance.py` says who sees them."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 from urllib.parse import quote
 
 from prometheus_client import CollectorRegistry
@@ -66,17 +67,28 @@ class OperatorPages:
         """The record of one of the last requests, here or at another gateway, and which of its replicas have ended:
         what `raylane why` shows."""
         request_id = request.path_params["request_id"]
-        ledger = self._recent.get(request_id)
-        if ledger is None:
-            if not _here(request) and (found := await self._elsewhere(request_id)) is not None:
-                return found
+        found = self._here(request_id) if _here(request) else await self.find(request_id)
+        if found is None:
             message = (
                 f"request {shown(request_id)} is not among the last {len(self._recent)} that ended here; older ones "
                 "are in the trace file"
             )
             raise ApiError(ErrorCode.NOT_FOUND, message)
+        return JSONResponse(found)
+
+    async def find(self, request_id: str) -> dict[str, Any] | None:
+        """The record of one of the last requests of the cell."""
+        if (found := self._here(request_id)) is not None:
+            return found
+        answers = await self._peers.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1")
+        return answers[0] if answers else None
+
+    def _here(self, request_id: str) -> dict[str, Any] | None:
+        ledger = self._recent.get(request_id)
+        if ledger is None:
+            return None
         placed_on = {str(decision.facts["replica"]) for decision in ledger.decisions if "replica" in decision.facts}
-        return JSONResponse({**ledger.record(), "departures": self._status.departures_of(placed_on)})
+        return {**ledger.record(), "departures": self._status.departures_of(placed_on)}
 
     async def spec(self, request: Request) -> Response:
         """The spec in force; PUT changes what can change without a restart, all of it or nothing. `?dry_run=1` only
@@ -105,10 +117,6 @@ class OperatorPages:
         return JSONResponse(
             {"changes": [{"key": change.key, "from": change.old, "to": change.new} for change in changes]}
         )
-
-    async def _elsewhere(self, request_id: str) -> JSONResponse | None:
-        answers = await self._peers.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1")
-        return JSONResponse(answers[0]) if answers else None
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("GET", "HEAD")) -> Route:
         return Route(path, OwnPage(handler, self._service, methods, quiet=True))

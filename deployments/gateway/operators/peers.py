@@ -53,6 +53,7 @@ class Peers:
 _NO_STATE: dict[str, Any] = {
     "epoch": None,
     "reconciled": 0,
+    "peers": [],
     "lanes": [],
     "leases": 0,
     "submitted": 0,

@@ -1,6 +1,7 @@
 """The gateway's view of its cell as plain data: `raylane status`, readiness, and Prometheus' target list read it."""
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Collection
@@ -16,6 +17,7 @@ from deployments.gateway.operators.peers import Peers, merged
 from deployments.gateway.operators.published_metrics import shown_drift
 from deployments.gateway.service import Service
 from deployments.ownership.dispatcher import Dispatcher
+from deployments.peering import KnownPeers
 from deployments.scheduling import ReplicaStats, Snapshot, Suspicion
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.starts.start import GIVEN_UP_AFTER
@@ -183,6 +185,9 @@ class Status:
         return {
             "owner": self._peers.gateway_id,
             "epoch": own.epoch if own is not None else None,
+            "peers": []
+            if own is None or own.peering is None
+            else shown_peers(own.peering.core.peers, own.peering.model),
             "reconciled": own.adoption.reconciled if own is not None else 0,
             "lanes": [
                 {
@@ -248,6 +253,26 @@ def _suspect(one: Suspicion) -> dict[str, Any]:
         "banned": one.banned,
         "forgotten_in_s": max(0.0, one.forgotten_s - time.monotonic()),
     }
+
+
+def shown_peers(peers: KnownPeers, model: str) -> list[dict[str, Any]]:
+    """What a model's owner knows of each peer: how old its digest is by this cell's clock (None: there is none, or the
+    connection broke since), and why nothing is handed over to it now, whatever the request."""
+    now, shown = time.monotonic(), []
+    for cell, peer in peers.by_cell.items():
+        stated = None if peer.digest is None else peer.digest.model(model)
+        lane = stated.lanes[0].lane if stated is not None and stated.lanes else ""
+        view = next(one for one in peers.views(model, lane, now) if one.cell == cell)
+        shown.append(
+            {
+                "cell": cell,
+                "age_s": now - peer.asked_s if math.isfinite(peer.asked_s) else None,
+                "rtt_s": peer.rtt_s,
+                "trust": peer.trust_in(model).at(now),
+                "barred": view.barred,
+            }
+        )
+    return shown
 
 
 def _address(url: str) -> str:

@@ -17,6 +17,7 @@ from deployments.gateway.peers.client import PeerClient
 from deployments.gateway.peers.digests import DIGEST_PATH, DigestExchange
 from deployments.gateway.peers.hop import HandOvers
 from deployments.gateway.peers.pages import DigestPages, PeerPage, peer_routes
+from deployments.gateway.peers.view import VIEW_PATH, CellView, RegionsPage
 from deployments.gateway.service import Service
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.owner_tracker import OwnerTracker
@@ -45,6 +46,7 @@ class CellPeers(Collector):
         self.ca: str | None = None
         """The authority whose certificates peers may show."""
         self._service = service
+        self._home = home.name
         self._exchange: DigestExchange | None = None
         self._digests = DigestPages(service, session, lambda: _owner_urls(owner_trackers))
         if (peering := spec.peering) is None:
@@ -57,6 +59,12 @@ class CellPeers(Collector):
         service.hand_overs = HandOvers(self.client, service.closing)
         self._exchange = DigestExchange(self.client, service.dispatchers, peering.digest_period_s, peering.max_age_s)
         self.pages[DIGEST_PATH] = PeerPage(self._digests.answer, self.calls)
+
+    def show(self, own: CellView) -> Route:
+        """What this cell shows of itself to its peers, and the page that shows all cells; before `routes`."""
+        if self.calls is not None:
+            self.pages[VIEW_PATH] = PeerPage(own.answer, self.calls)
+        return RegionsPage(self._service, self._home, own, self.client).route()
 
     def routes(self) -> list[Route]:
         """For the port for clients, where peers ask, too."""

@@ -1,0 +1,161 @@
+"""One view of all cells: what a gateway says of its own cell to an operator at another one, and the page where an
+operator asks any cell for all of them.
+
+The cell that is asked passes the question on to its peers, all at once, and waits for none longer than `WITHIN_S`. A
+cell that does not answer is shown as such, with what it said last and how old that is by the clock of who asks. Reading
+changes nothing anywhere: orders go to the cell itself.
+"""
+
+import asyncio
+import base64
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deployments.gateway.operators.cost_page import CostPages
+from deployments.gateway.operators.status import Status
+from deployments.gateway.own_page import OwnPage
+from deployments.gateway.peers.client import PeerClient, PeerFailed
+from deployments.gateway.service import Service
+from deployments.openai.errors import ApiError, ErrorCode
+from deployments.openai.fields import shown
+
+VIEW_PATH = "/raylane/peers/view"
+REGIONS_PATH = "/raylane/regions"
+WITHIN_S = 2.5
+"""A cell asks its own gateways for up to 2 s."""
+_PART_BYTES = 2 << 20
+"""Of a file at once: in base64, an answer of a peer may have 4 MiB."""
+
+Find = Callable[[str], Awaitable[dict[str, Any] | None]]
+"""The record of a request of this cell by its id, as `raylane why` shows it."""
+
+
+class View(StrEnum):
+    """What may be looked at."""
+
+    STATUS = "status"
+    """What `raylane status` and `top` show."""
+    REQUEST = "request"
+    """One request, by its id."""
+    COST_FILES = "cost_files"
+    """The names of the files of which bills are made."""
+    COST_PART = "cost_part"
+    """A part of one of them."""
+
+
+class ViewQuestion(BaseModel):
+    """`name` and `offset` (bytes): of a part of a file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    view: View
+    request_id: Annotated[str, Field(max_length=256)] = ""
+    name: Annotated[str, Field(max_length=256)] = ""
+    offset: Annotated[int, Field(ge=0, lt=1 << 50)] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RegionAnswer:
+    """What one cell answered. `age_s`: how old `content` is, by the asker's clock; both are None where nothing is known
+    of the cell. `error`: why it is not `reachable`."""
+
+    region: str
+    endpoint: str
+    reachable: bool
+    age_s: float | None
+    error: str
+    content: Any
+
+
+def read_question(content: Any) -> ViewQuestion:
+    """Raises ApiError."""
+    try:
+        return ViewQuestion.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        message = f"{key} = {shown(problem['input'])}: {problem['msg']}"
+        raise ApiError(ErrorCode.INVALID_VALUE, message, param=key) from None
+
+
+class CellView:
+    """Of this cell: answers peers and the cell's own operators alike."""
+
+    def __init__(self, status: Status, find: Find, costs: CostPages) -> None:
+        self._status = status
+        self._find = find
+        self._costs = costs
+
+    async def answer(self, sender: str, content: Any) -> Any:
+        """The answer to a peer's question, as JSON has it. Raises ApiError."""
+        return await self.look(read_question(content))
+
+    async def look(self, asked: ViewQuestion) -> Any:
+        """What is asked for, as JSON has it. Raises ApiError."""
+        match asked.view:
+            case View.STATUS:
+                return await self._status.report()
+            case View.REQUEST:
+                return {"record": await self._find(asked.request_id)}
+            case View.COST_FILES:
+                return {"files": await self._costs.files()}
+            case View.COST_PART:
+                part = await self._costs.read(asked.name, asked.offset)
+                return {"part": base64.b64encode(part[:_PART_BYTES]).decode()}
+
+
+class RegionsPage:
+    """`GET REGIONS_PATH?view=...`: all cells, or the one that `region` names. `home`: this cell; `client`: None for one
+    without peers."""
+
+    def __init__(self, service: Service, home: str, own: CellView, client: PeerClient | None) -> None:
+        self._service = service
+        self._home = home
+        self._own = own
+        self._client = client
+        self._last: dict[str, tuple[float, Any]] = {}
+        """By peer, its last status, and when it was asked for."""
+
+    def route(self) -> Route:
+        return Route(REGIONS_PATH, OwnPage(self._page, self._service, quiet=True))
+
+    async def _page(self, request: Request) -> Response:
+        query = dict(request.query_params)
+        region = query.pop("region", None)
+        endpoints = {one.name: one.endpoint or "" for one in self._service.spec.regions}
+        if self._client is None:
+            message = "this cell has no peers; needed: a spec with `peering`"
+            raise ApiError(ErrorCode.NOT_FOUND, message)
+        if region is not None and region not in endpoints:
+            raise ApiError(
+                ErrorCode.INVALID_VALUE, f"region = {shown(region)}: unknown; allowed: {', '.join(endpoints)}"
+            )
+        question, asked = read_question(query), endpoints if region is None else {region: endpoints[region]}
+        answers = await asyncio.gather(*(self._ask(name, asked[name], question) for name in asked))
+        return JSONResponse({"home": self._home, "regions": [asdict(one) for one in answers]})
+
+    async def _ask(self, name: str, endpoint: str, question: ViewQuestion) -> RegionAnswer:
+        if name == self._home or self._client is None:
+            try:
+                return RegionAnswer(name, endpoint, True, 0.0, "", await self._own.look(question))
+            except ApiError as error:
+                return RegionAnswer(name, endpoint, False, None, error.message, None)
+        is_status, asked_s = question.view is View.STATUS, time.monotonic()
+        try:
+            content = await self._client.post_json(name, VIEW_PATH, question.model_dump(mode="json"), WITHIN_S)
+        except PeerFailed as error:
+            known = self._last.get(name) if is_status else None
+            if known is None:
+                return RegionAnswer(name, endpoint, False, None, str(error), None)
+            return RegionAnswer(name, endpoint, False, time.monotonic() - known[0], str(error), known[1])
+        if is_status:
+            self._last[name] = asked_s, content
+        return RegionAnswer(name, endpoint, True, time.monotonic() - asked_s, "", content)
