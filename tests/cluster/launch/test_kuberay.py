@@ -20,7 +20,7 @@ CRD_CHECK = CHART.parents[2].parent / "shared" / "tools" / "crd_check.py"
 
 
 def rendered(spec: ClusterSpec) -> dict[str, str]:
-    (region,) = spec.regions
+    region = spec.regions[0]
     assert isinstance(region.deploy, KubernetesDeploy)
     return kubernetes_files(spec, region, region.deploy, serve_config(spec, region))
 
@@ -113,6 +113,24 @@ def test_no_secret_is_in_it() -> None:
     (secret,) = (one["secret"] for one in spec["volumes"] if one["name"] == "secrets")
     assert {item["path"] for item in secret["items"]} == {"secret", "ray_token", "tenant_keys.json"}
     assert all("valueFrom" in one or "TOKEN" not in one["name"] for one in spec["containers"][0]["env"])
+
+
+def test_the_secret_of_the_cells_is_mounted_beside_the_cells_own() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed").validate
+    other = {"name": "us", "endpoint": "https://us.example.org", "pools": [{"name": "cpu"}]}
+    for name in (None, "ours"):
+        peering = {"secret": {"kind": "kubernetes", **({} if name is None else {"name": name})}}
+        spec = spec_of({**KUBERNETES, "endpoint": "https://eu.example.org"}, other, peering=peering, **PUBLIC)
+        template = service_of(spec)["rayClusterConfig"]["headGroupSpec"]["template"]
+        (volume,) = (one["projected"] for one in template["spec"]["volumes"] if one["name"] == "secrets")
+        own, shared = (source["secret"] for source in volume["sources"])
+        assert {item["path"] for item in own["items"]} == {"secret", "ray_token", "tenant_keys.json"}
+        assert (shared["name"], shared["items"]) == (
+            name or "team-peers",
+            [{"key": "peers_secret", "path": "peers_secret"}],
+        )
+        validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, **template}, "1.32", strict=True)
+        assert rendered_chart(yaml.safe_load(rendered(spec)[VALUES]), "raylane") == objects_of(spec)
 
 
 def test_serves_configuration_is_whole() -> None:
