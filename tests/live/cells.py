@@ -47,9 +47,10 @@ class Link:
         self._loop.call_soon_threadsafe(self._whole.set)
 
     def _run(self) -> None:
-        self._loop.run_until_complete(asyncio.start_server(self._carry, "127.0.0.1", self._port))
+        server = self._loop.run_until_complete(asyncio.start_server(self._carry, "127.0.0.1", self._port))
         self._listening.set()
         self._loop.run_forever()
+        server.close()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0))
