@@ -119,7 +119,7 @@ class ReplanSettings:
     and this share of them, unless the demand, or the loss of a region, is not covered otherwise. `margin`: a replica
     moves for its price where that saves more than this share of what it costs there. `hop_share`: a request that is
     served outside its region counts as dearer by this share of the cheapest replica's work, beside what the transfer
-    costs. `hold_s`: floors fall to what the highest demand expected in so long needs. `slack_share`: so much more than
+    costs; larger than `margin`, so that what was moved for want of room comes home again. `hold_s`: floors fall to what the highest demand expected in so long needs. `slack_share`: so much more than
     the floor, and at least one replica, an autoscaler may add by itself before the next re-plan. `retry_s`: capacity
     that could not be had is asked for again after so long, then after twice as long, up to `longest_retry_s`.
     """
@@ -127,7 +127,7 @@ class ReplanSettings:
     step: int = 2
     step_share: float = 0.25
     margin: float = 0.1
-    hop_share: float = 0.05
+    hop_share: float = 0.15
     hold_s: float = 900.0
     slack_share: float = 0.25
     retry_s: float = 600.0
