@@ -119,9 +119,10 @@ class ReplanSettings:
     and this share of them, unless the demand, or the loss of a region, is not covered otherwise. `margin`: a replica
     moves for its price where that saves more than this share of what it costs there. `hop_share`: a request that is
     served outside its region counts as dearer by this share of the cheapest replica's work, beside what the transfer
-    costs; larger than `margin`, so that what was moved for want of room comes home again. `hold_s`: floors fall to what the highest demand expected in so long needs. `slack_share`: so much more than
-    the floor, and at least one replica, an autoscaler may add by itself before the next re-plan. `retry_s`: capacity
-    that could not be had is asked for again after so long, then after twice as long, up to `longest_retry_s`.
+    costs; larger than `margin`, so that what was moved for want of room comes home again. `hold_s`: floors fall to what
+    the highest demand expected in so long needs. `slack_share`: so much more than the floor, and at least one replica,
+    an autoscaler may add by itself before the next re-plan. `retry_s`: capacity that could not be had is asked for
+    again after so long, then after twice as long, up to `longest_retry_s`.
     """
 
     step: int = 2
