@@ -99,7 +99,7 @@ class FaultKind(StrEnum):
     REGION_LOSS = "region-loss"
     """A cell is gone with its gateways and replicas: its clients and peers see resets. It starts again at the end."""
     ZONE_LOSS = "zone-loss"
-    """A share of a cell's replicas is gone. Their successors start at the end, when there are nodes again."""
+    """A share of a cell's replicas is gone. Their successors start at once in other zones, or wait for nodes."""
     PARTITION = "partition"
     """Nothing crosses the link between two cells, and both live on."""
     SLOW_LINK = "slow-link"
@@ -116,7 +116,8 @@ class Fault:
     """One fault, from `at_s` on for `for_s` seconds (infinite: for good), in seconds from the start.
 
     `cell`: of a loss or a brown-out, by its name in the spec; `link`: the two cells of a partition or a slow link.
-    `share`: of the cell's replicas that a zone loss takes (above 0, at most 1; rounded up). `speed`: of the replicas in
+    `share`: of the cell's replicas that a zone loss takes (above 0, at most 1; rounded up); with `room_elsewhere` their
+    successors start at once, else at the end. `speed`: of the replicas in
     a brown-out, 1 is the usual one. `more_rtt_s`: by how much a slow link's round trip is longer. Of a region loss:
     `warm`, it comes back with all the replicas that it had, else they start anew and take their start-up time;
     `silent`, no connection is reset, as where its network is gone, too.
@@ -134,6 +135,7 @@ class Fault:
     more_rtt_s: float = 0.2
     warm: bool = False
     silent: bool = False
+    room_elsewhere: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.at_s < math.inf:

@@ -229,7 +229,7 @@ class PeeredCell(HomeCell):
     def befall(self, fault: Fault, now: float) -> None:
         """A brown-out, its end, or the loss of a zone."""
         if fault.kind is FaultKind.ZONE_LOSS:
-            self.fleet.lose_zone(fault.share, fault.for_s, now)
+            self.fleet.lose_zone(fault.share, 0.0 if fault.room_elsewhere else fault.for_s, now)
             return
         self.fleet.run_at(fault.speed, now)
         for replica in self.replicas:

@@ -165,12 +165,15 @@ def test_a_brown_out_slows_what_runs_and_ends() -> None:
 
 @pytest.mark.whole
 def test_a_lost_zone_takes_its_share_of_the_replicas_until_there_are_nodes_again() -> None:
-    run = Run(Fault(FaultKind.ZONE_LOSS, 5.0, 4.0, cell="eu", share=0.5), rates=[0.4 * CAPACITY_PER_S] * 3)
+    loss = Fault(FaultKind.ZONE_LOSS, 5.0, 4.0, cell="eu", share=0.5)
+    run = Run(loss, rates=[0.4 * CAPACITY_PER_S] * 3)
     lives = run.out.spend("eu").lives
     assert [life.ended_s for life in lives].count(5.0) == 2
     later = [life for life in lives if life.started_s > 0]
     assert [(life.started_s, life.ready_s) for life in later] == [(9.0, 11.0), (9.0, 11.0)]
     assert run.out.broken[run.homes == EU].any(), "what ran on them is lost"
+    at_once = Run(replace(loss, room_elsewhere=True), rates=[0.4 * CAPACITY_PER_S] * 3).out.spend("eu").lives
+    assert [(life.started_s, life.ready_s) for life in at_once[4:]] == [(5.0, 7.0), (5.0, 7.0)]
 
 
 @pytest.mark.whole
