@@ -128,7 +128,7 @@ def one_overloaded(bench: Bench, capacity: float, window: int, duration_s: float
         "peers_p99_s": [p99[cell] for cell in peers],
         "peers_ratio": [p99[cell][1] / p99[cell][0] for cell in peers],
         "moved": len(helped.hops) / len(work),
-        "served_twice": int(len(helped.hops) - (helped.served != helped.home).sum()),
+        "dropped": int(len(helped.hops) - (helped.served != helped.home).sum()),
         "returned": helped.returned(),
         "refusals": dict(helped.refusals),
     }
