@@ -166,20 +166,14 @@ class HomeCell(CellSimulator, ABC):
             self._send(decision)
 
     def _submit_again(self, index: int, now: float) -> None:
-        """A request that was with a peer waits here again, by its old times."""
-        request = self._request(index, float(self.outcome.arrived_s[index]))
-        if not self.peering.may_serve(self._model, request):
-            self._kept.refused.add(index)  # it has had its one hop
-            self._over_at_home(index)
-            return
-        self._waiting[index] = request
-        admission = self.scheduler.submit(request, now)
-        self.outcome.lane[index] = self._lanes[admission.lane]
-        if admission.cause is None:
+        """A request that was with a peer waits here again, by its old times, or is over where it may not be served
+        here."""
+        if self.scheduler.put_back(str(index), now):
+            self._waiting[index] = self._request(index, float(self.outcome.arrived_s[index]))
             self.outcome.eta_p95_s[index] = math.nan
             self.step(now)
         else:
-            self.outcome.cause[index] = CAUSES.index(admission.cause)
+            self._kept.refused.add(index)  # it has had its one hop
             self._over_at_home(index)
 
     def _send(self, offer: Offer) -> None:

@@ -65,13 +65,14 @@ class PeeredCell(HomeCell):
     def first_byte(self, now: float, index: int, number: int, peer: "PeeredCell") -> None:
         """The client gets its first byte."""
         self._came_from(self.peering.first_byte(str(index), number, now), index, peer, now)
+        self.scheduler.first_token_away(str(index), now)
 
     def _came_from(self, act: HopAct, index: int, peer: "PeeredCell", now: float) -> None:
         if act is HopAct.LEAVE_LANE:
             self._kept.served[index] = peer
             self._outside.pop(index, None)
             if self._waiting.pop(index, None) is not None:
-                self.scheduler.cancel(str(index), now)
+                self.scheduler.withdraw(str(index), now)
                 self.step(now)
         elif act is HopAct.CANCEL_THERE:
             self.withdraw(index, peer.name)
@@ -86,6 +87,7 @@ class PeeredCell(HomeCell):
     def finished(self, now: float, index: int, number: int) -> None:
         """The client has the whole answer."""
         if self.peering.finished(str(index), number) is HopAct.END:
+            self.scheduler.cancel(str(index), now)
             self._over_at_home(index)
 
     def broke(self, now: float, index: int, number: int) -> None:
@@ -113,6 +115,7 @@ class PeeredCell(HomeCell):
             self.withdraw(index, peer)
         if act is HopAct.END_WITH_ERROR:
             self._kept.broken.add(index)
+            self.scheduler.cancel(str(index), now)
             self._over_at_home(index)
         elif act is HopAct.SUBMIT_AGAIN:
             self._kept.served.pop(index, None)
@@ -193,13 +196,13 @@ class PeeredCell(HomeCell):
 
     def _reach(self, sequence: EngineSequence, replica: SimulatedReplica, now: float) -> None:
         if not self._is_dropped(sequence):
-            if sequence.tag.lease.request.guest:
+            if sequence.tag.lease.request.guest_of:
                 self._running[sequence.tag.index] = sequence
             super()._reach(sequence, replica, now)
 
     def _is_dropped(self, sequence: EngineSequence) -> bool:
         """A guest's that its home does not need any more."""
-        return sequence.tag.lease.request.guest and sequence.tag.index not in self._leases
+        return sequence.tag.lease.request.guest_of != "" and sequence.tag.index not in self._leases
 
     def _answer(self, boundary: Boundary, now: float) -> None:
         if any(map(self._is_dropped, boundary.first)) or any(map(self._is_dropped, boundary.finished)):
