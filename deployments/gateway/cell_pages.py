@@ -130,9 +130,9 @@ class ScalingPage:
         if (own := dispatcher.own) is None:
             raise ApiError(ErrorCode.NOT_OWNER, f"model {name!r}: this gateway does not own it")
         attainment = {one.name: one.attainment for one in self._service.spec.classes}
-        scaling_facts = ScalingFacts(
-            name, own.epoch, 0.0, own.snapshot(etas=False), attainment, own.latencies(span_s) if span_s > 0 else None
-        )
+        latencies = own.latencies(span_s) if span_s > 0 else None
+        peers_spare = 0.0 if own.peering is None else own.peering.spare
+        scaling_facts = ScalingFacts(name, own.epoch, 0.0, own.snapshot(etas=False), attainment, latencies, peers_spare)
         return Response(scaling_facts.encode(), media_type="application/json")
 
 

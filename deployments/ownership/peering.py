@@ -119,6 +119,11 @@ class LanePeering:
         """The answer to a peer's question."""
         return self.core.answer(question, (self._own(self._clock()),))
 
+    @property
+    def spare(self) -> float:
+        """What peers have to spare for this cell, in replicas: for the page that the autoscaler reads."""
+        return self.core.spare(self.model, self._clock())
+
     def heard(self, digest: Digest) -> DigestRefusal | None:
         """A peer's digest came. None: it is taken over, and what waits was decided on again."""
         now = self._clock()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import aiohttp
+import pytest
 
 from autoscaling.signals.signals import signals_from
 from deployments.cell.scaling_facts import SCALING_PATH, ScalingFacts, read_scaling_facts
@@ -15,6 +16,7 @@ from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import ASK, SECRET, Rig, until
 from tests.deployments.gateway.test_gateway_orders import get, model, samples
+from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_spec
 
 MakeRig = Callable[..., Awaitable[Rig]]
 ZERO = {
@@ -45,6 +47,17 @@ async def books(rig: Rig, **query: str) -> ScalingFacts:
 
 def state(**changes: Any) -> ScalingState:
     return replace(ScalingState("demo", 1, 1, 0, 1, "wake", time.time(), 300.0), **changes)
+
+
+async def test_what_peers_have_to_spare_is_in_the_books(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    assert (await books(rig)).peers_spare == 0.0
+    rig.owner.help_peers(make_spec(), "eu", MODEL)
+    peering = rig.owner.peering
+    assert peering is not None
+    digest = make_digest("us", peering.ask()["us"], make_model(replicas=4, free=70))
+    assert peering.heard(digest) is None
+    assert (await books(rig)).peers_spare == pytest.approx(4 * 0.5 / 2**0.5), "two cells share it"
 
 
 async def test_the_books_are_the_schedulers(make_rig: MakeRig) -> None:
