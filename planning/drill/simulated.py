@@ -21,7 +21,7 @@ from planning.drill.findings import DrillSlo, findings_of
 from planning.drill.record import ENDS, DrillRecord, SendEnd
 from planning.rehearsal import simulated_capacity
 from planning.simulator.cell_plan import CellPlan
-from planning.simulator.cells import SILENCE, CellsSimulator
+from planning.simulator.cells import GIVE_UP_AGES, CellsSimulator
 from planning.simulator.cells_outcome import CellsOutcome
 from planning.simulator.faults import FaultKind
 from planning.simulator.workload import Workload, plain_workload
@@ -134,7 +134,7 @@ def _broken(out: CellsOutcome) -> NDArray[np.bool_]:
 
 def _given_up_s(case: DrillCase) -> float:
     peering = case.spec.peering
-    return SILENCE * (peering.max_age_s if peering is not None else 0.0)
+    return GIVE_UP_AGES * (peering.max_age_s if peering is not None else 0.0)
 
 
 def _with_repeated(

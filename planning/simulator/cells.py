@@ -5,10 +5,10 @@ All cells share one clock and one workload: `homes` says where each request arri
 its id in every cell. What crosses a link (questions, digests, offers, answers) takes half a round trip. A client gets
 the bytes of a peer half a round trip after they left it.
 
-A hand-over is a connection. While a link is cut, what belongs to one waits, as TCP sends again; after `SILENCE` times
-the age at which a digest is worth nothing, both ends give the connection up. Digests that meet a cut link are lost. A
-cell that is lost resets its connections, unless that is `silent`; when it comes back it knows nothing, under a new
-epoch, and its own clients are with it again.
+A hand-over is a connection. While a link is cut, what belongs to one waits, as TCP sends again; after `GIVE_UP_AGES`
+times the age at which a digest is worth nothing, both ends give the connection up. Digests that meet a cut link are
+lost. A cell that is lost resets its connections, unless its network is gone, too; when it comes back it knows nothing,
+under a new epoch, and its own clients are with it again.
 """
 
 import heapq
@@ -30,7 +30,7 @@ from planning.simulator.home_cell import HomeCell
 from planning.simulator.peered_cell import PeeredCell
 from planning.simulator.workload import Workload
 
-SILENCE = 2.0
+GIVE_UP_AGES = 2.0
 """As patient as the core is with a peer that has a request and says nothing."""
 
 
@@ -75,7 +75,7 @@ class CellsSimulator:
         self._lost: dict[str, PeeredCell] = {}
         self._until_s = float(workload.arrived_s[-1]) if len(workload) else 0.0
         self._policy = self.cells[0].peering.policy
-        self._silence_s = SILENCE * self._policy.max_age_s
+        self._give_up_s = GIVE_UP_AGES * self._policy.max_age_s
         for number, cell in enumerate(self.cells):  # not all at the same moment
             self._at(self._policy.digest_period_s * number / len(self.cells), partial(self._exchange, cell.name))
         for fault in faults:
@@ -128,9 +128,9 @@ class CellsSimulator:
             self._refused(sender, receiver.name)
 
     def _refused(self, sender: PeeredCell, target: str) -> None:
-        """The cell is lost: whoever sends there is told at once, or finds out by silence."""
+        """The cell is lost: whoever sends there learns it at once, or when nothing comes."""
         gone = self._lost.get(target)
-        if gone is None or not gone.silent:
+        if gone is None or not gone.unreachable:
             delay_s = 2 * self._delay_s(frozenset((sender.name, target)))
             self._at(self.now + delay_s, lambda now: sender.peer_gone(target, now) if sender.alive else None)
 
@@ -175,7 +175,7 @@ class CellsSimulator:
                 self._lose(fault, now)
             case FaultKind.PARTITION:
                 held = self._held[fault.cells] = []
-                self._at(now + self._silence_s, lambda then: self._part(fault.cells, held, then))
+                self._at(now + self._give_up_s, lambda then: self._part(fault.cells, held, then))
             case FaultKind.SLOW_LINK:
                 self._slower_s[fault.cells] += fault.more_rtt_s
             case FaultKind.BROWN_OUT | FaultKind.ZONE_LOSS:
@@ -200,7 +200,7 @@ class CellsSimulator:
                 pass
 
     def _part(self, link: frozenset[str], held: list[Callable[[], None]], now: float) -> None:
-        """Both ends give up what has been silent for too long, unless the link is whole again."""
+        """Both ends give up what has not been heard of for too long, unless the link is whole again."""
         if self._held.get(link) is held:
             held.clear()
             for name in link:
@@ -212,13 +212,13 @@ class CellsSimulator:
         cell = self._cell(fault.cell)
         if cell is None:
             return
-        cell.silent = fault.silent
+        cell.unreachable = fault.unreachable
         self.reset |= cell.lose(now)
         self.cells.remove(cell)
         self._retired.append(cell)
         self._lost[cell.name] = cell
         for peer in self.cells:
-            wait_s = self._silence_s if fault.silent else self._delay_s(frozenset((peer.name, cell.name)))
+            wait_s = self._give_up_s if fault.unreachable else self._delay_s(frozenset((peer.name, cell.name)))
             self._at(now + wait_s, lambda then, peer=peer: peer.peer_gone(cell.name, then) if peer.alive else None)  # type: ignore[misc]
         for arrived_s, index in cell.to_come():
             if arrived_s < fault.until_s:

@@ -6,7 +6,7 @@ replica is suspect to the scheduler, as a gateway tells it when a feed ends: wha
 placed. With `phantom`, its counts stay as they were though the requests have ended: that is how leaked counters and
 hung streams look to whoever reads them. Called by the cell's scaling loop.
 
-A `Fault` is data alone: the simulator of several cells (`cells.py`) and the drill on live cells play the same timeline.
+A `Fault` is data alone: the simulator of several cells (`cells.py`) and the drill on live cells run the same timeline.
 """
 
 import math
@@ -120,7 +120,7 @@ class Fault:
     successors start at once, else at the end. `speed`: of the replicas in
     a brown-out, 1 is the usual one. `more_rtt_s`: by how much a slow link's round trip is longer. Of a region loss:
     `warm`, it comes back with all the replicas that it had, else they start anew and take their start-up time;
-    `silent`, no connection is reset, as where its network is gone, too.
+    `unreachable`, no connection is reset, as where its network is gone, too.
 
     Raises ValueError for a value that cannot be.
     """
@@ -134,7 +134,7 @@ class Fault:
     speed: float = 0.5
     more_rtt_s: float = 0.2
     warm: bool = False
-    silent: bool = False
+    unreachable: bool = False
     room_elsewhere: bool = False
 
     def __post_init__(self) -> None:

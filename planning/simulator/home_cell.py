@@ -67,7 +67,7 @@ class HomeCell(CellSimulator, ABC):
     ) -> None:
         self.name = plan.name
         self.peering = CellPeering(spec, plan.name, epoch)
-        self.alive, self.silent = True, False
+        self.alive, self.unreachable = True, False
         self._kept = cells
         self._model = spec.models[0].name
         self._price = plan.price
@@ -93,7 +93,7 @@ class HomeCell(CellSimulator, ABC):
 
     @abstractmethod
     def withdraw(self, index: int, peer: str) -> None:
-        """The peer is told to drop a request."""
+        """The peer is to drop a request."""
 
     # The clock.
     def at(self, time_s: float, call: Callable[[float], None]) -> None:

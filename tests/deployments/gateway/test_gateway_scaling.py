@@ -57,7 +57,7 @@ async def test_what_peers_have_to_spare_is_in_the_books(make_rig: MakeRig) -> No
     assert peering is not None
     digest = make_digest("us", peering.ask()["us"], make_model(replicas=4, free=70))
     assert peering.heard(digest) is None
-    assert (await books(rig)).peers_spare == pytest.approx(4 * 0.5 / 2**0.5), "two cells share it"
+    assert (await books(rig)).peers_spare == pytest.approx(4 * 0.5 / 2 / 2**0.5), "another may hand over too"
 
 
 async def test_the_books_are_the_schedulers(make_rig: MakeRig) -> None:

@@ -88,8 +88,8 @@ def test_a_lost_cell_resets_its_clients_and_gets_nothing_until_it_is_back() -> N
 
 
 @pytest.mark.whole
-def test_a_cell_that_is_silent_is_left_alone_when_its_digest_is_too_old() -> None:
-    run = Run(replace(LOSS, silent=True))
+def test_an_unreachable_cell_is_left_alone_when_its_digest_is_too_old() -> None:
+    run = Run(replace(LOSS, unreachable=True))
     assert not run.hops_between(6.0, 11.0, EU, US)
     sent_s = [at_s for at_s, _, target in run.out.hops if target == US]
     assert all(not 6.0 < at_s < 11.0 for at_s in sent_s)
@@ -123,7 +123,7 @@ def test_what_only_the_lost_cell_may_serve_is_refused_elsewhere() -> None:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("for_s", [2.0, 7.0])
-def test_a_partition_loses_nothing_but_streams_that_are_silent_for_too_long(for_s: float) -> None:
+def test_a_partition_loses_nothing_but_streams_that_get_nothing_for_too_long(for_s: float) -> None:
     run = Run(Fault(FaultKind.PARTITION, 5.0, for_s, link=("eu", "us")))
     out = run.out
     assert not out.reset.any()
