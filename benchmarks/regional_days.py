@@ -9,13 +9,16 @@ whole days of its clients; lengths, SLOs and engines are those of the gauntlet's
     reserved     a fixed number of replicas in each region: the smallest that attains what `own` attains there
     own          each region by our own policy alone
     hand-over    the same, and cells hand over; policies count what peers have to spare
+    re-planned   (`--replan`) the same, within the floors and ceilings of a re-plan every five minutes
+                 (`planning/replan`), at the rate that four replicas together hold
 
 Figures: replica-hours times price, and attainment by region. Time is virtual.
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +26,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from autoscaling.policies.policy import ReplicaProfile
+from autoscaling.policies.policy import ReplicaProfile, ScalingPolicy
 from autoscaling.policies.registry import PolicyChoice
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
@@ -31,9 +34,13 @@ from benchmarks.harness import JsonFile, Traces, console, plain_table, run_facts
 from benchmarks.peering import NEVER, REGIONS, RTT_S, three_regions
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec
+from planning.capacity.problem import LaneDemand, PriceKind, Problem, Site
 from planning.gauntlet.recorded import CLASSES, fitted, workload_of
 from planning.gauntlet.scenarios.servegen import DAY_S, REASONER, SMALL
-from planning.gauntlet.serving import REASONING
+from planning.gauntlet.serving import REASONING, full_rate
+from planning.replan import ReplanBasis, SiteKey
+from planning.replan.demand import PlannedBand, PlannedDemand
+from planning.replan.simulated import ReplannedAutoscaler, SimulatedReplanner
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.cell_plan import CellPlan, ReplicaPrice
 from planning.simulator.cells import CellsSimulator
@@ -55,6 +62,7 @@ HOURS = {"eu": 1, "us": -6, "ap": 8}
 """The time zones, in hours from UTC. The clients' own clock is taken to be local time."""
 USD_PER_HOUR = {"eu": 2.5, "us": 2.5, "ap": 2.5}
 _MAX = 400_000
+MODEL = "reasoning"
 
 
 def regions_of(clients: Mapping[str, ServeGenClient], rng: np.random.Generator) -> list[dict[str, ServeGenClient]]:
@@ -117,13 +125,19 @@ def spec_of(hand_over: Mapping[str, float]) -> ClusterSpec:
     return three_regions(load_spec(shipped("specs/simulated-h100.yaml")), hand_over, classes)
 
 
-def settings_of(until_s: float, replicas: int | None = None, policy: Mapping[str, Any] | None = None) -> CellSettings:
-    """A cell of these days: by our own policy, or with a fixed number of replicas."""
+def settings_of(
+    until_s: float,
+    replicas: int | None = None,
+    policy: Mapping[str, Any] | None = None,
+    scaler: Callable[[ScalingPolicy], Autoscaler] | None = None,
+) -> CellSettings:
+    """A cell of these days: by our own policy (in a `scaler` of its own), or with a fixed number of replicas."""
     limits = REASONING.limits.with_prefixes(0)
     if replicas is not None:
         return CellSettings(replicas, limits, REASONING.policy, start_up_s=START_UP_S)
     profile = ReplicaProfile(limits, REASONING.policy.decode_weight, REASONING.cost, START_UP_S)
-    autoscaler = Autoscaler(PolicyChoice("backlog", dict(policy or {})).make(profile), BOUNDS, START_UP_S)
+    own = PolicyChoice("backlog", dict(policy or {})).make(profile)
+    autoscaler = Autoscaler(own, BOUNDS, START_UP_S) if scaler is None else scaler(own)
     scaling = SimulatedScaling(autoscaler, until_s, dict.fromkeys(CLASSES, TARGET), start_up_s=(START_UP_S,))
     return CellSettings(FIRST, limits, REASONING.policy, start_up_s=START_UP_S, scaling=scaling)
 
@@ -135,6 +149,55 @@ def autoscaled(day: RegionalDay, helps: bool, until_s: float, policy: Mapping[st
         for name in REGIONS
     ]
     return CellsSimulator(spec_of({} if helps else NEVER), plans, day.work, day.homes, RTT_S).run()
+
+
+def replanned(day: RegionalDay, until_s: float) -> CellsOutcome:
+    """Each region by our own policy within a re-plan's bounds; the cells hand over."""
+    rate = held_rate(day)
+    lane = LaneDemand("all", MODEL, {})
+    sites = tuple(
+        Site("m", MODEL, name, "gpu", 1, {lane.name: rate}, {PriceKind.ON_DEMAND: USD_PER_HOUR[name]})
+        for name in REGIONS
+    )
+    trips = {(one, other): RTT_S[frozenset((one, other))] for one in REGIONS for other in REGIONS if one != other}
+    keys, count = tuple(SiteKey(name, MODEL) for name in REGIONS), len(REGIONS)
+    basis = ReplanBasis(
+        Problem((lane,), sites, rtt_s=trips), keys, (BOUNDS.minimum,) * count, (BOUNDS.maximum,) * count
+    )
+    planner = SimulatedReplanner(basis, PlannedDemand((PlannedBand(lane.title, MODEL, "all", "all", {}),)))
+    plans = []
+    for key in keys:
+        scaler = partial(ReplannedAutoscaler, planner, key, bounds=BOUNDS, start_up_s=START_UP_S)
+        settings = settings_of(until_s, scaler=lambda policy, scaler=scaler: scaler(policy=policy))  # type: ignore[misc]
+        plans.append(CellPlan(key.region, settings, REASONING.cost, ReplicaPrice((USD_PER_HOUR[key.region],))))
+    return CellsSimulator(spec_of({}), plans, day.work, day.homes, RTT_S).run()
+
+
+def held_rate(day: RegionalDay) -> float:
+    """Requests a second of one replica among four that share Poisson arrivals of the day's requests and attain the
+    target; by bisection, to 2 %."""
+    low, high = 0.0, 2 * full_rate(REASONING, day.work)
+    while high - low > 0.02 * high:
+        middle = (low + high) / 2
+        rng = np.random.default_rng(1)
+        count = int(4 * middle * 3_600)
+        like = np.sort(rng.integers(0, len(day.work), count))
+        order = rng.permutation(like)
+        work = replace(
+            day.work,
+            arrived_s=np.sort(rng.random(count)) * 3_600,
+            prompt_tokens=day.work.prompt_tokens[order],
+            output_tokens=day.work.output_tokens[order],
+            max_tokens=day.work.max_tokens[order],
+            ttft_slo_s=day.work.ttft_slo_s[order],
+            tenant=("",) * count,
+            traffic_class=tuple(day.work.traffic_class[index] for index in order.tolist()),
+            prefix=((),) * count,
+        )
+        out = CellSimulator(settings_of(3_600.0, 4), REASONING.cost, work).run()
+        good = float((np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s).mean()) >= TARGET
+        low, high = (middle, high) if good else (low, middle)
+    return low
 
 
 def reserved(day: RegionalDay, until_s: float, attained: Mapping[str, float]) -> dict[str, int]:
@@ -168,7 +231,7 @@ def figures(out: CellsOutcome, day: RegionalDay, until_s: float) -> dict[str, An
     }
 
 
-def one_day(folder: Path, day_number: int, per_s: float, hours: float, reserve: bool) -> dict[str, Any]:
+def one_day(folder: Path, day_number: int, per_s: float, hours: float, reserve: bool, replan: bool) -> dict[str, Any]:
     """All sides of one day."""
     until_s = 3_600 * hours
     day = day_of(folder, day_number, per_s, until_s)
@@ -176,6 +239,8 @@ def one_day(folder: Path, day_number: int, per_s: float, hours: float, reserve: 
         "own": figures(autoscaled(day, False, until_s), day, until_s),
         "hand-over": figures(autoscaled(day, True, until_s), day, until_s),
     }
+    if replan:
+        sides["re-planned"] = figures(replanned(day, until_s), day, until_s)
     if reserve:
         counts = reserved(day, until_s, sides["own"]["attained"])
         hours_of = {name: counts[name] * hours for name in REGIONS}
@@ -190,12 +255,13 @@ def main(
     per_s: Annotated[float, typer.Option(min=0.01, help="Requests a second in each region, on average.")] = PER_S,
     hours: Annotated[float, typer.Option(min=0.5, max=24, help="Hours of each day.")] = 24.0,
     reserve: Annotated[bool, typer.Option(help="Also find the reserved numbers.")] = True,
+    replan: Annotated[bool, typer.Option(help="Also with re-plans.")] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Compare regions alone with regions that help each other."""
     runs = []
     for number in map(int, days.split(",")):
-        runs.append(one_day(traces, number, per_s, hours, reserve))
+        runs.append(one_day(traces, number, per_s, hours, reserve, replan))
         _show(runs[-1])
         write_json({"schema": 1, **run_facts(), "per_s": per_s, "hours": hours, "runs": runs}, json_file)
 
