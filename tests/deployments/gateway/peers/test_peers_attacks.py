@@ -128,25 +128,26 @@ HOPS: dict[str, tuple[dict[str, Any], int, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "status", "answer"), HOPS.values(), ids=HOPS)
-async def test_a_hop_is_refused(cells: Cells, changes: dict[str, Any], status: int, answer: Any) -> None:
-    hop = HopEnvelope(facts_of(cells, **changes), "/v1/completions", "id", {}).header()
-    found = await call(cells["us"], HOP_PATH, BODY, EU, hop=hop)
-    assert found[0] == status
-    if answer is not None:
-        assert found[1] == answer
+async def test_a_hop_is_refused(cells: Cells, subtests: pytest.Subtests) -> None:
+    for number, (name, (changes, status, answer)) in enumerate(HOPS.items(), 1):
+        with subtests.test(hop=name):
+            hop = HopEnvelope(facts_of(cells, number, **changes), "/v1/completions", "id", {}).header()
+            found = await call(cells["us"], HOP_PATH, BODY, EU, hop=hop)
+            assert found[0] == status
+            if answer is not None:
+                assert found[1] == answer
     assert not cells["us"].engines[0].seen
 
 
-@pytest.mark.parametrize("path", ["/tokenize", "/v1/models", "/raylane/drain", "/metrics", "", "x"])
-async def test_only_requests_of_clients_are_handed_over(cells: Cells, path: str) -> None:
-    hop = HopEnvelope(facts_of(cells), path, "id", {}).header()
-    assert (await call(cells["us"], HOP_PATH, BODY, EU, hop=hop))[0] == 400
+async def test_only_requests_of_clients_are_handed_over(cells: Cells) -> None:
+    for path in ("/tokenize", "/v1/models", "/raylane/drain", "/metrics", "", "x"):
+        hop = HopEnvelope(facts_of(cells), path, "id", {}).header()
+        assert (await call(cells["us"], HOP_PATH, BODY, EU, hop=hop))[0] == 400, path
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"questions": {"demo": [1]}}', b'{"questions": 1}', b"\xff"])
-async def test_questions_that_are_none(cells: Cells, body: bytes) -> None:
-    assert (await call(cells["us"], DIGEST_PATH, body, EU))[0] == 400
+async def test_questions_that_are_none(cells: Cells) -> None:
+    for body in (b"", b"{", b"[]", b'{"questions": {"demo": [1]}}', b'{"questions": 1}', b"\xff"):
+        assert (await call(cells["us"], DIGEST_PATH, body, EU))[0] == 400, body
 
 
 async def test_bodies_over_the_limits_are_refused(make_cells: MakeCells) -> None:
@@ -247,6 +248,7 @@ async def _bad_error(taken: Taken) -> None:
 BEFORE = (_wrong_mac, _not_frames, _too_long, _no_head, _bad_head, _no_answer, _ends_early, _overloaded, _bad_error)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("script", BEFORE, ids=lambda script: script.__name__)
 async def test_what_is_no_answer_sends_the_request_home(fake: tuple[Rig, FakePeer], script: Script) -> None:
     home, peer = fake
