@@ -1,10 +1,12 @@
 """One model's part of a placement problem. Models share nothing but quotas."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from planning.capacity.problem import Problem
-from planning.capacity.program import Route
+from planning.capacity.problem import PriceKind, Problem, Quota
+from planning.capacity.routes import Route
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +53,18 @@ def at_hour(problem: Problem, part: ModelPart, hour: int) -> Problem:
         quotas=tuple(replace(quota, gpus=quota.free(hour), taken=()) for quota in own.quotas),
         limits=replace(own.limits, survive_region=binds),
     )
+
+
+def gpus_by_quota(problem: Problem, replicas: Mapping[tuple[int, PriceKind, int], int]) -> dict[Quota, list[int]]:
+    """GPUs that replicas by (site, kind, hour) use of each quota, by hour; reserved ones have hour -1."""
+    used = {quota: [0] * problem.hours for quota in problem.quotas}
+    gpus: Counter[tuple[str, str, PriceKind, int]] = Counter()
+    for (number, kind, hour), count in replicas.items():
+        site = problem.sites[number]
+        gpus[site.region, site.gpu, kind, hour] += count * site.gpus
+    for (region, gpu, kind, hour), count in gpus.items():
+        for quota in problem.quotas:
+            if (quota.region, quota.gpu) == (region, gpu) and quota.kind in (None, kind):
+                for each in range(problem.hours) if hour < 0 else (hour,):
+                    used[quota][each] += count
+    return used

@@ -1,11 +1,12 @@
 """The placement problem as a mixed-integer program, in HiGHS' form (Huangfu and Hall 2018; https://highs.dev).
 
 For each hour, integers count the replicas of each site and price kind; one integer for a site counts what is reserved
-for all hours. Shares say where each lane's demand of an origin goes:
+for all hours. Shares say where each lane's demand goes; origins and sites between which there is no difference count as
+one (`routes.py`):
 
     minimise    sum of weight * price * replicas  +  cost of what crosses regions
-    demand      shares of a lane, origin and hour = 1
-    capacity    load of a site <= utilisation * replicas       load: share * demand / rate of one replica
+    demand      shares of a lane, its origins and hour = 1
+    capacity    load of the sites <= utilisation * replicas    load: share * demand / rate of one replica
     loss        the same with shares of their own, full rates, and no site in the lost region, in the binding hours
     quota, spot share, failures: see `Limits`
 """
@@ -17,20 +18,12 @@ from dataclasses import dataclass, field
 import highspy
 import numpy as np
 
-from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota
+from planning.capacity.problem import LaneDemand, PriceKind, Problem, Quota
+from planning.capacity.routes import Route, Way, divided, ways_of
 
 HOUR_S = 3600.0
-_MAX_REPLICAS = 100_000
+MAX_REPLICAS = 100_000
 _ROUND = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A lane's requests of one origin served at one site: indices into the problem's lanes and sites."""
-
-    lane: int
-    origin: str
-    site: int
 
 
 @dataclass(slots=True)
@@ -38,13 +31,13 @@ class Program:
     """Columns and rows, and what each column means.
 
     `hours`: of each row. `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`:
-    columns of shares by (route, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `unserved`:
+    columns of shares by (way, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `unserved`:
     (lane's title, origin) that no site may serve. `unprotected`: (lane's title, origin, region) that cannot survive
     the loss of the region.
     """
 
     counts: dict[tuple[int, PriceKind, int], int] = field(default_factory=dict)
-    flows: dict[tuple[Route, int], tuple[int, float]] = field(default_factory=dict)
+    flows: dict[tuple[Way, int], tuple[int, float]] = field(default_factory=dict)
     quotas: dict[tuple[Quota, int], int] = field(default_factory=dict)
     unserved: list[tuple[str, str]] = field(default_factory=list)
     unprotected: list[tuple[str, str, str]] = field(default_factory=list)
@@ -78,11 +71,11 @@ class Program:
         self.row_upper.append(upper)
         return len(self.row_lower) - 1
 
-    def reserve(self, reserved: Mapping[int, int]) -> None:
-        """Fixes the reserved replicas, by site."""
-        for (site, kind, _), column in self.counts.items():
-            if kind is PriceKind.RESERVED:
-                self.lower[column] = self.upper[column] = float(reserved.get(site, 0))
+    def activity(self, row: int, values: Sequence[float]) -> float:
+        """What a row's terms add up to."""
+        end = self.starts[row + 1] if row + 1 < len(self.starts) else len(self.index)
+        entries = range(self.starts[row], end)
+        return sum(self.value[entry] * values[self.index[entry]] for entry in entries)
 
     def replicas(self, site: int, hour: int) -> list[int]:
         """The columns that add up to a site's replicas in an hour."""
@@ -120,35 +113,31 @@ def counts_of(program: Program, values: Sequence[float]) -> Counts:
     return {key: count for key, column in program.counts.items() if (count := round(values[column]))}
 
 
-def shares_of(program: Program, values: Sequence[float]) -> Shares:
+def shares_of(problem: Problem, program: Program, values: Sequence[float]) -> Shares:
     """Shares of each lane's demand, by (route, hour)."""
-    return {key: share for key, (column, unit) in program.flows.items() if (share := values[column] * unit) > _ROUND}
-
-
-def routes(problem: Problem) -> list[Route]:
-    """Every way that fits, in the problem's order."""
-    return [
-        Route(number, origin, place)
-        for number, lane in enumerate(problem.lanes)
-        for origin in lane.demand
-        for place, site in enumerate(problem.sites)
-        if problem.serves(lane, origin, site)
-    ]
+    found: Shares = {}
+    for (way, hour), (column, unit) in program.flows.items():
+        share = values[column] * unit
+        if share > _ROUND:
+            replicas = {site: sum(values[each] for each in program.replicas(site, hour)) for site in way.sites}
+            for route, part in divided(problem, way, hour, share, replicas):
+                found[route, hour] = found.get((route, hour), 0.0) + part
+    return found
 
 
 def build(problem: Problem) -> Program:
     """The whole program."""
     program = Program()
-    ways = routes(problem)
+    limits, ways = problem.limits, ways_of(problem, range(len(problem.lanes)))
     _count_columns(program, problem)
     for hour in range(problem.hours):
-        shares = _share_columns(program, problem, ways, hour)
-        _capacity_rows(program, problem, shares, hour, problem.limits.utilisation, problem.limits.failures)
-        for route, (column, unit) in shares.items():
-            program.flows[route, hour] = (column, unit)
+        shares = _share_columns(program, problem, ways, range(len(problem.lanes)), hour)
+        _capacity_rows(program, problem, shares, hour, limits.utilisation, limits.failures)
+        for way, (column, unit) in shares.items():
+            program.flows[way, hour] = (column, unit)
         _limit_rows(program, problem, hour)
-    if problem.limits.survive_region:
-        _loss_rows(program, problem, ways)
+    if limits.survive_region:
+        _loss_rows(program, problem)
     return program
 
 
@@ -157,36 +146,38 @@ def _count_columns(program: Program, problem: Problem) -> None:
         for kind, price in site.prices.items():
             if kind is PriceKind.RESERVED:
                 cost = price * sum(problem.weights)
-                program.counts[number, kind, -1] = program.column(cost, _MAX_REPLICAS, integer=True)
+                program.counts[number, kind, -1] = program.column(cost, MAX_REPLICAS, integer=True)
                 continue
             for hour, weight in enumerate(problem.weights):
-                program.counts[number, kind, hour] = program.column(price * weight, _MAX_REPLICAS, integer=True)
+                program.counts[number, kind, hour] = program.column(price * weight, MAX_REPLICAS, integer=True)
 
 
 def _share_columns(
-    program: Program, problem: Problem, ways: list[Route], hour: int, lost: str | None = None
-) -> dict[Route, tuple[int, float]]:
+    program: Program, problem: Problem, ways: list[Way], lanes: Iterable[int], hour: int, lost: str | None = None
+) -> dict[Way, tuple[int, float]]:
     """Columns of shares with their units, and the rows that make them add up to the whole demand."""
-    shares: dict[Route, tuple[int, float]] = {}
-    by_demand: dict[tuple[int, str], list[Route]] = {}
-    for route in ways:
-        if problem.sites[route.site].region != lost:
-            by_demand.setdefault((route.lane, route.origin), []).append(route)
-    for number, lane in enumerate(problem.lanes):
+    shares: dict[Way, tuple[int, float]] = {}
+    rows: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+    served: set[tuple[int, str]] = set()
+    for way in ways:
+        served.update((way.lane, origin) for origin in way.origins)
+        demand = way.demand(problem, hour)
+        if demand <= 0:
+            continue
+        slices = problem.lanes[way.lane].slices
+        parts = slices or 1
+        cost = way.usd_per_request * demand * HOUR_S * problem.weights[hour] / parts
+        column = program.column(cost, parts, integer=slices is not None)
+        shares[way] = (column, 1 / parts)
+        rows.setdefault(way.requests, []).append(column)
+    for (number, _), columns in rows.items():
+        parts = problem.lanes[number].slices or 1
+        program.row(hour, parts, parts, ((column, 1.0) for column in columns))
+    for number in lanes:
+        lane = problem.lanes[number]
         for origin, rates in lane.demand.items():
-            if rates[hour] <= 0:
-                continue
-            found = by_demand.get((number, origin), [])
-            if not found:
+            if rates[hour] > 0 and (number, origin) not in served:
                 _note_stranded(program, lane, origin, lost)
-                continue
-            parts = lane.slices or 1
-            for route in found:
-                crossing = problem.usd_per_request.get((origin, problem.sites[route.site].region), 0.0)
-                cost = 0.0 if lost else crossing * rates[hour] * HOUR_S * problem.weights[hour] / parts
-                column = program.column(cost, parts, integer=lane.slices is not None)
-                shares[route] = (column, 1 / parts)
-            program.row(hour, parts, parts, ((shares[route][0], 1.0) for route in found))
     return shares
 
 
@@ -201,18 +192,16 @@ def _note_stranded(program: Program, lane: LaneDemand, origin: str, lost: str | 
 def _capacity_rows(
     program: Program,
     problem: Problem,
-    shares: dict[Route, tuple[int, float]],
+    shares: Mapping[Way, tuple[int, float]],
     hour: int,
     utilisation: float,
     failures: int = 0,
 ) -> None:
-    loads: dict[int, list[tuple[int, float]]] = {}
-    for route, (column, unit) in shares.items():
-        lane = problem.lanes[route.lane]
-        load = unit * lane.demand[route.origin][hour] / problem.sites[route.site].rate(lane.name, route.origin)
-        loads.setdefault(route.site, []).append((column, load))
-    for site, terms in loads.items():
-        replicas = program.replicas(site, hour)
+    loads: dict[tuple[int, ...], list[tuple[int, float]]] = {}
+    for way, (column, unit) in shares.items():
+        loads.setdefault(way.sites, []).append((column, unit * way.demand(problem, hour) / way.rate))
+    for sites, terms in loads.items():
+        replicas = [column for site in sites for column in program.replicas(site, hour)]
         program.row(hour, -math.inf, 0.0, [*terms, *((column, -utilisation) for column in replicas)])
         if failures:
             used, whole = program.column(0.0, 1.0, integer=True), sum(program.upper[c] * load for c, load in terms)
@@ -247,20 +236,13 @@ def _of_kind(program: Program, site: int, hour: int, kind: PriceKind | None) -> 
     return [program.counts[key]] if key in program.counts else []
 
 
-def _loss_rows(program: Program, problem: Problem, ways: list[Route]) -> None:
-    for model in dict.fromkeys(lane.model for lane in problem.lanes):
-        own = [route for route in ways if problem.lanes[route.lane].model == model]
-        mine = _only(problem, model)
-        for hour in problem.binding_hours(model):
-            for lost in problem.regions:
-                shares = _share_columns(program, mine, own, hour, lost)
-                _capacity_rows(program, mine, shares, hour, 1.0)
-
-
-def _only(problem: Problem, model: str) -> Problem:
-    """The problem with no demand but that of a model; lanes and sites keep their places."""
-    lanes = tuple(
-        lane if lane.model == model else LaneDemand(lane.name, lane.model, {}, lane.ttft_s) for lane in problem.lanes
-    )
-    # Losses are met with full rates, and need no spare for failures at the same time.
-    return Problem(lanes, problem.sites, problem.weights, (), Limits(), problem.rtt_s, problem.usd_per_request)
+def _loss_rows(program: Program, problem: Problem) -> None:
+    """Losses are met with full rates, and need no spare for failures at the same time."""
+    for model in problem.models:
+        lanes = [number for number, lane in enumerate(problem.lanes) if lane.model == model]
+        hours = problem.binding_hours(model)
+        for lost in problem.regions:
+            ways = ways_of(problem, lanes, lost) if hours else []
+            for hour in hours:
+                shares = _share_columns(program, problem, ways, lanes, hour, lost)
+                _capacity_rows(program, problem, shares, hour, 1.0)

@@ -1,7 +1,8 @@
 """Runs HiGHS on a program: the mixed-integer one to a gap or a time limit, or its relaxation."""
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import highspy
@@ -9,6 +10,34 @@ import numpy as np
 
 from planning.capacity.problem import PriceKind
 from planning.capacity.program import Program
+
+Clock = Callable[[], float]
+"""Seconds: `time.monotonic`, or `time.process_time` where other programs need the processor, too."""
+
+
+_BUSY = 20.0
+"""How much longer a program takes by the wall than by the processor's time, at most, on a busy machine."""
+_SHORTEST_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a search ends, by a clock."""
+
+    at_s: float
+    clock: Clock
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.at_s - self.clock())
+
+    def wall_s(self, share: float = 1.0) -> float:
+        """What a share of the time that is left is at most by the wall, which the solver's limits are of."""
+        return max(_SHORTEST_S, share * self.left_s * (1.0 if self.clock is time.monotonic else _BUSY))
+
+    def part(self, share: float) -> "Deadline":
+        """A deadline after that share of the time that is left."""
+        return Deadline(self.clock() + share * self.left_s, self.clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +50,19 @@ class Solved:
     proved: bool
 
 
-def solve(program: Program, *, gap: float, limit_s: float, start: Mapping[int, float] | None = None) -> Solved:
-    """The mixed-integer program. `start`: values of some columns, from which the search begins."""
+def solve(
+    program: Program,
+    *,
+    gap: float,
+    limit_s: float,
+    slack_usd: float = 0.0,
+    start: Mapping[int, float] | None = None,
+) -> Solved:
+    """The mixed-integer program, to within `gap` or `slack_usd` of the optimum. `start`: values of some columns, from
+    which the search begins."""
     solver = _solver(limit_s)
     solver.setOptionValue("mip_rel_gap", gap)
+    solver.setOptionValue("mip_abs_gap", max(slack_usd, _ROUND))
     solver.passModel(program.to_highs())
     if start:
         columns = np.array(list(start), dtype=np.int32)
@@ -75,12 +113,10 @@ def round_up(program: Program, relaxed: Solved) -> Solved:
         whole and column not in counts and values[column] % 1 > _ROUND for column, whole in enumerate(program.integer)
     ):
         return none
-    for row in program.quotas.values():
-        start, end = program.starts[row], program.starts[row + 1] if row + 1 < len(program.starts) else None
-        used = sum(v * values[c] for c, v in zip(program.index[start:end], program.value[start:end], strict=True))
-        if used > program.row_upper[row] + _ROUND:
-            return none
-    return Solved(values.tolist(), float(np.dot(values, program.cost)), relaxed.bound, False)
+    rounded = values.tolist()
+    if any(program.activity(row, rounded) > program.row_upper[row] + _ROUND for row in program.quotas.values()):
+        return none
+    return Solved(rounded, float(np.dot(values, program.cost)), relaxed.bound, False)
 
 
 _ROUND = 1e-6

@@ -207,7 +207,7 @@ class _Part:
             elif solved.values[column] > _ROUND:
                 missing[site.model, site.region] = solved.values[column]
         served = {}
-        for (route, _), share in shares_of(program, solved.values).items():
+        for (route, _), share in shares_of(self.problem, program, solved.values).items():
             lane, key = self.problem.lanes[route.lane], self.keys[route.site]
             if key is not None:
                 served[lane.title, route.origin, key] = share * lane.demand[route.origin][0]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planning.capacity.bound import lower_bound
 from planning.capacity.clash import clash, savings
+from planning.capacity.parts import ModelPart
 from planning.capacity.placement import Outcome, place
 from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
 from planning.capacity.program import build
-from planning.capacity.solver import relax
+from planning.capacity.search import ModelSearch
+from planning.capacity.solver import Deadline, relax
 
 HOURLY = PriceKind.ON_DEMAND
 NO_LIMITS = Limits()
@@ -158,16 +160,33 @@ def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
     else:
         assert found.outcome is Outcome.PROVED
         assert found.cost_usd == pytest.approx(best)
-        assert lower_bound(problem, build(problem), 0.0, 20.0) <= best + 1e-6
+        cost_usd, first_usd, bound_usd = _searched(problem)
+        assert first_usd <= best + 1e-6
+        assert cost_usd == pytest.approx(best)
+        assert bound_usd == pytest.approx(best, abs=1e-4)
+
+
+def _searched(problem: Problem) -> tuple[float, float, float]:
+    """The cost, the first bound and the last one of a search that goes on until nothing is left."""
+    part, program = ModelPart.of(problem, "m"), build(problem)
+    search, until = (
+        ModelSearch(problem, part, program, {}, 0.0),
+        Deadline(time.process_time() + 60.0, time.process_time),
+    )
+    search.begin(relax(program, limit_s=10.0), {}, until)
+    first_usd = search.bound_usd
+    while search.step({}, until):
+        pass
+    assert search.best is not None
+    return search.best.cost_usd, first_usd, search.bound_usd
 
 
 def test_whole_replicas_by_hour_raise_the_bound_of_fractions() -> None:
     lane = LaneDemand("chat", "m", {"a": (3.0, 1.0, 2.5)})
     prices = {HOURLY: 1.0, PriceKind.RESERVED: 0.9}
     problem = Problem((lane,), (Site("g", "m", "a", "gpu", 1, {"chat": 2.0}, prices),), (1.0, 1.0, 2.0))
-    program = build(problem)
-    fractions = relax(program, limit_s=10.0)[0].cost
-    assert fractions < lower_bound(problem, program, 0.0, 20.0) <= place(problem, gap=0.0).cost_usd
+    fractions = relax(build(problem), limit_s=10.0)[0].cost
+    assert fractions < _searched(problem)[1] <= place(problem, gap=0.0).cost_usd
 
 
 def _two_regions(limits: Limits = NO_LIMITS, quotas: tuple[Quota, ...] = ()) -> Problem:

@@ -1,0 +1,118 @@
+"""Which sites serve which requests. Origins that all sites serve alike count as one, as do sites that serve all alike.
+
+Without that, a program has many answers that differ in nothing but where equal requests go, and a search looks at all
+of them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from planning.capacity.problem import Problem
+
+_ROUND = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A lane's requests of one origin served at one site: indices into the problem's lanes and sites."""
+
+    lane: int
+    origin: str
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A lane's requests of some origins served at some sites: between the origins, and between the sites, there is no
+    difference. `rate`: requests/s of one replica. `usd_per_request`: what a request pays for crossing regions."""
+
+    lane: int
+    origins: tuple[str, ...]
+    sites: tuple[int, ...]
+    rate: float
+    usd_per_request: float
+
+    @property
+    def requests(self) -> tuple[int, tuple[str, ...]]:
+        """The lane and the origins: what the shares of all its ways add up for."""
+        return self.lane, self.origins
+
+    def demand(self, problem: Problem, hour: int) -> float:
+        """Requests/s of all its origins."""
+        rates = problem.lanes[self.lane].demand
+        return sum(rates[origin][hour] for origin in self.origins)
+
+
+Offer = tuple[int, float, float]
+"""A site that serves some requests, requests/s of one of its replicas, US dollars a request for crossing regions."""
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Requests that the same sites serve alike. `whole`: they come in slices, and are counted by origin and site."""
+
+    lane: int
+    offers: tuple[Offer, ...]
+    whole: bool
+    origins: list[str] = field(default_factory=list)
+
+
+def ways_of(problem: Problem, lanes: Iterable[int], lost: str | None = None) -> list[Way]:
+    """The ways of some lanes. `lost`: a region that serves nothing; what crosses regions is not paid for then.
+
+    A lane in slices is divided by origin and site, and spare replicas are counted by site: nothing is merged there.
+    """
+    kinds = _kinds(problem, lanes, lost)
+    served: dict[int, list[tuple[int, float, float]]] = {}
+    for number, kind in enumerate(kinds):
+        for site, rate, usd in kind.offers:
+            served.setdefault(site, []).append((number, rate, usd))
+    spares = problem.limits.failures > 0 and lost is None
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for site, own in served.items():
+        alone = spares or any(kinds[number].whole for number, _, _ in own)
+        alike.setdefault((tuple(own), site if alone else None), []).append(site)
+    return [
+        Way(kinds[number].lane, tuple(kinds[number].origins), tuple(sites), rate, usd)
+        for sites in alike.values()
+        for number, rate, usd in served[sites[0]]
+    ]
+
+
+def _kinds(problem: Problem, lanes: Iterable[int], lost: str | None) -> list[_Kind]:
+    found: dict[tuple[object, ...], _Kind] = {}
+    for number in lanes:
+        lane = problem.lanes[number]
+        usd = {} if lost else problem.usd_per_request
+        for origin in lane.demand:
+            offers = tuple(
+                (place, site.rate(lane.name, origin), usd.get((origin, site.region), 0.0))
+                for place, site in enumerate(problem.sites)
+                if site.region != lost and problem.serves(lane, origin, site)
+            )
+            whole = lane.slices is not None
+            kind = found.setdefault((number, offers, origin if whole else None), _Kind(number, offers, whole))
+            kind.origins.append(origin)
+    return list(found.values())
+
+
+def divided(
+    problem: Problem, way: Way, hour: int, share: float, replicas: Mapping[int, float]
+) -> list[tuple[Route, float]]:
+    """Where a share of a way's demand goes: shares of each origin's own demand, by route. Each site gets what its
+    replicas are of all, from its own region as far as possible."""
+    rates = problem.lanes[way.lane].demand
+    from_origins = {origin: share * rates[origin][hour] for origin in way.origins if rates[origin][hour] > 0}
+    whole, total = sum(replicas[site] for site in way.sites), sum(from_origins.values())
+    sites = [site for site in way.sites if replicas[site] > 0] if whole > 0 else list(way.sites[:1])
+    room = {site: total * (replicas[site] / whole if whole > 0 else 1.0) for site in sites}
+    found: dict[Route, float] = {}
+    pairs = [(origin, site) for origin in from_origins for site in sites]
+    pairs.sort(key=lambda pair: pair[0] != problem.sites[pair[1]].region)
+    for origin, site in pairs:
+        moved = min(from_origins[origin], room[site])
+        if moved > _ROUND * total:
+            found[Route(way.lane, origin, site)] = moved / rates[origin][hour]
+            from_origins[origin] -= moved
+            room[site] -= moved
+    return list(found.items())
