@@ -4,8 +4,8 @@ left.
 Problems are drawn from a seed: real round trips between regions, GPU types with the prices and relative speeds of their
 data sheets, demand that follows the day of each region, and three lanes a model, the longest of which does not fit the
 small GPUs. Any one region may be lost in the hours that bind, quotas bound each GPU type of a region, and capacity is
-on demand, spot (at most a third) or reserved. One thread. The limits are of wall time: on a busy machine `CPU s` says
-what the search got.
+on demand, spot (at most a third) or reserved. One thread. The limits are of wall time; with `--cpu`, on a machine that
+does other work, of processor time.
 """
 
 import math
@@ -20,6 +20,7 @@ from benchmarks.harness import JsonFile, console, plain_table, run_facts, write_
 from cluster.hardware.facts import Hardware
 from planning.capacity.placement import CapacityPlan, place
 from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
+from planning.capacity.solver import Clock
 
 REGIONS = {
     "us-east-1": -5,
@@ -50,6 +51,8 @@ GPUS = {
 LANES = {"short": (300, 150, 0.5), "medium": (2_000, 300, 1.0), "long": (16_000, 500, 5.0)}
 """Prompt tokens, output tokens, TTFT in seconds."""
 _SHARES = (0.7, 0.25, 0.05)
+_REQUEST_GB = 20e-6
+"""A request and its answer, some 3,000 tokens."""
 _LARGE_TB_S = 1.5
 """GPUs with less memory bandwidth have too little memory for the long lane."""
 
@@ -71,8 +74,9 @@ class CapacityResult:
     max_replicas: int
 
 
-def drawn_problem(models: int, regions: int, groups: int, hours: int, seed: int) -> Problem:
-    """See the module's docstring. Models differ in size and in how many requests they get."""
+def drawn_problem(models: int, regions: int, groups: int, hours: int, seed: int, usd_per_gb: float = 0.0) -> Problem:
+    """See the module's docstring. Models differ in size and in how many requests they get. `usd_per_gb`: of what
+    crosses regions."""
     rng = np.random.default_rng(seed)
     places, facts = list(REGIONS)[:regions], Hardware()
     links = {(one, other): facts.link(one, other).rtt_ms for one in places for other in places if one != other}
@@ -95,6 +99,7 @@ def drawn_problem(models: int, regions: int, groups: int, hours: int, seed: int)
         tuple(quotas),
         Limits(utilisation=0.8, spot_share=1 / 3, survive_region=True),
         {pair: rtt_ms / 1e3 for pair, rtt_ms in links.items() if rtt_ms is not None},
+        dict.fromkeys(links, usd_per_gb * _REQUEST_GB) if usd_per_gb else {},
     )
 
 
@@ -130,15 +135,19 @@ def _site(rng: np.random.Generator, model: str, size: float, region: str, gpu: s
     return Site(gpu, model, region, gpu, 1, rates, prices, ttft_s)
 
 
-def measured(problem: Problem, gap: float, limit_s: float) -> tuple[CapacityPlan, float]:
-    """The placement, and its CPU time."""
-    began_s = time.process_time()
-    return place(problem, gap=gap, limit_s=limit_s), time.process_time() - began_s
+def measured(problem: Problem, gap: float, limit_s: float, clock: Clock) -> tuple[CapacityPlan, float, float]:
+    """The placement, its wall time and its CPU time."""
+    began_s, began_cpu_s = time.monotonic(), time.process_time()
+    plan = place(problem, gap=gap, limit_s=limit_s, clock=clock)
+    return plan, time.monotonic() - began_s, time.process_time() - began_cpu_s
 
 
 def main(
     gap: Annotated[float, typer.Option(min=0, help="Stop at this gap.")] = 0.02,
     seeds: Annotated[int, typer.Option(min=1, help="Problems of each size.")] = 3,
+    first_seed: Annotated[int, typer.Option(min=0, help="The seed of the first one.")] = 0,
+    crossing: Annotated[float, typer.Option(min=0, help="US dollars a GB for traffic between regions.")] = 0.0,
+    cpu: Annotated[bool, typer.Option("--cpu", help="The limits are of processor time.")] = False,
     sizes: Annotated[
         str, typer.Option(help="models x regions x groups x hours : limit in seconds, separated by commas.")
     ] = "3x4x4x24:60,20x10x10x24:300",
@@ -149,14 +158,14 @@ def main(
     for size in sizes.split(","):
         counts, limit = size.split(":")
         models, regions, groups, hours = map(int, counts.split("x"))
-        for seed in range(seeds):
+        for seed in range(first_seed, first_seed + seeds):
             console.print(f"{size}, seed {seed} ...", style="dim")
-            problem = drawn_problem(models, regions, groups, hours, seed)
-            plan, cpu_s = measured(problem, gap, float(limit))
+            problem = drawn_problem(models, regions, groups, hours, seed, crossing)
+            plan, wall_s, cpu_s = measured(problem, gap, float(limit), time.process_time if cpu else time.monotonic)
             replicas = max(sum(plan.count(site, hour) for site in range(len(problem.sites))) for hour in range(hours))
             results.append(
                 CapacityResult(
-                    models, regions, groups, hours, float(limit), plan.outcome.value, plan.seconds, cpu_s,
+                    models, regions, groups, hours, float(limit), plan.outcome.value, wall_s, cpu_s,
                     plan.cost_usd / hours, plan.gap, replicas,
                 )
             )  # fmt: skip
