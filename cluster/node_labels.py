@@ -30,6 +30,12 @@ def zones_in(selector: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(zone for zone in listed if zone and zone != EVERY_ZONE)
 
 
+def zone_of(labels: Mapping[str, str]) -> str:
+    """The zone of a node with these labels; empty, where it has none of its own."""
+    zone = labels.get(ZONE, "")
+    return "" if zone == EVERY_ZONE else zone
+
+
 def is_in_pool(labels: Mapping[str, str], *pools: str) -> bool:
     """Whether a node with these labels is in one of the pools."""
     return labels.get(POOL) in (*pools, EVERY_POOL)

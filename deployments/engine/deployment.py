@@ -28,7 +28,7 @@ import ray
 from ray import serve
 from ray.serve.config import AutoscalingConfig
 
-from cluster.node_labels import ZONE
+from cluster.node_labels import zone_of
 from cluster.spec import Artifacts, Model, Pool, Starts
 from cluster.versions import content_version
 from deployments.engine.environment import (
@@ -114,7 +114,7 @@ class EngineReplica:
             f"{context.deployment_id.name}#{context.unique_id}",
             ray.get_runtime_context().get_node_id(),
             cell_host(many_nodes),
-            str(ray.get_runtime_context().get_node_labels().get(ZONE, "")),
+            zone_of(ray.get_runtime_context().get_node_labels()),
         )
         try:
             async with _reported_start(clock, identity, model.group_key, directory):
