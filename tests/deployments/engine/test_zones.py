@@ -1,5 +1,6 @@
 """Replicas over zones: by Ray Serve's own scheduler, over nodes that only its cache of them knows."""
 
+import warnings
 from collections import Counter
 from math import ceil
 from typing import Any
@@ -7,17 +8,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray.serve._private.cluster_node_info_cache import ClusterNodeInfoCache
-from ray.serve._private.common import DeploymentID, ReplicaID
-from ray.serve._private.deployment_scheduler import (
-    DeploymentDownscaleRequest,
-    DeploymentScheduler,
-    ReplicaSchedulingRequest,
-    SpreadDeploymentSchedulingPolicy,
-)
 
 from cluster.node_labels import POOL, ZONE, pool_selector, zone_selector, zones_in
 from deployments.engine.zones import emptiest, leaving, spread_over_zones
+
+with warnings.catch_warnings():  # Ray's own use of pydantic
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from ray.serve._private.cluster_node_info_cache import ClusterNodeInfoCache
+    from ray.serve._private.common import DeploymentID, ReplicaID
+    from ray.serve._private.deployment_scheduler import (
+        DeploymentDownscaleRequest,
+        DeploymentScheduler,
+        ReplicaSchedulingRequest,
+        SpreadDeploymentSchedulingPolicy,
+    )
 
 APP = DeploymentID("engine-m", "model-m")
 
