@@ -6,6 +6,7 @@ Pure but for the cost file that it reads.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from autoscaling.scaler.groups import GroupOverflow
 from autoscaling.scaler.schedule import Schedule, ScheduledBounds
 from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
 from cluster.spec import PolicySpec as SpecPolicy
+from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.fits import async_scheduling, limits_for
@@ -80,7 +82,7 @@ def setup_of(
     return ScalingSetup(
         policy=policy,
         shadow=shadow,
-        bounds=_bounds(scaling, model, pool),
+        bounds=_bounds(scaling, model, usd_per_replica_hour(spec, model, pool, region)),
         replica_profile=replica_profile if start_up_s is None else replace(replica_profile, start_up_s=start_up_s),
         costs=named,
         attainment={one.name: one.attainment for one in spec.classes},
@@ -154,14 +156,15 @@ def is_paced(policy: str) -> bool:
     return policy in (FIXED, BACKLOG)
 
 
-def _bounds(scaling: Autoscaling, model: Model, pool: Pool) -> Bounds:
-    """Only its count bounds a fixed policy; an operator may still order any number."""
+def _bounds(scaling: Autoscaling, model: Model, usd_each: Fraction) -> Bounds:
+    """Only its count bounds a fixed policy; an operator may still order any number. `usd_each`: an hour of a replica;
+    0: not known."""
     counts, fixed = model.replicas, scaling.policy == FIXED and scaling.shadow is None
     maximum = counts.count if fixed else counts.max or counts.count
     return Bounds(
         minimum=0 if fixed else min(counts.min, maximum),
         maximum=maximum,
-        ceiling=_ceiling(scaling, model, pool),
+        ceiling=_ceiling(scaling.usd_per_hour, usd_each),
         up_per_min=scaling.up_per_minute or math.inf,
         down_per_min=scaling.down_per_minute or math.inf,
         stale_s=scaling.stale_s,
@@ -180,19 +183,9 @@ def _schedule(model: Model) -> Schedule | None:
     return Schedule(given.time_zone, tuple(entries))
 
 
-def _ceiling(scaling: Autoscaling, model: Model, pool: Pool) -> int | None:
+def _ceiling(usd_per_hour: float | None, usd_each: Fraction) -> int | None:
     """As many replicas as the hourly ceiling pays for; None without a ceiling or a price."""
-    each = usd_per_replica_hour(model, pool)
-    return None if scaling.usd_per_hour is None or not each else int(scaling.usd_per_hour / each + 1e-9)
-
-
-def usd_per_replica_hour(model: Model, pool: Pool) -> float:
-    """The hourly cost of a replica. A CPU pool's price is per node: a replica pays for its cores, or for a whole node
-    if their number is unknown."""
-    if pool.accelerator != "cpu":
-        return pool.price_usd_per_hour * model.settings.ranks
-    share = 1.0 if pool.cpus_per_node is None else min(1.0, model.cpus / pool.cpus_per_node)
-    return pool.price_usd_per_hour * share
+    return None if usd_per_hour is None or not usd_each else int(Fraction(str(usd_per_hour)) / usd_each)
 
 
 def _replica_profile(spec: ClusterSpec, model: Model, pool: Pool, file: CostFile | None) -> ReplicaProfile:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.forecast.forecaster import make_forecaster
-from autoscaling.from_spec import FIXED, ScalingSetup, cost_of, usd_per_replica_hour
+from autoscaling.from_spec import FIXED, ScalingSetup, cost_of
 from autoscaling.signals.signals import PastStart
 from cluster.spec import ClusterSpec, Model
+from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.scheduling.policy import binding_of, policy_of
@@ -304,7 +305,7 @@ def simulation_of(
         file = costs[view.group]
         setup, starts = setup_with_starts(spec, view, file, start_up_s, past, region)
         count = view.replicas.count if replicas is None else replicas
-        price = usd_per_replica_hour(view, spec.pool_of(view, region))
+        price = float(usd_per_replica_hour(spec, view, spec.pool_of(view, region), region))
         views.append(SimulatedView(view, cost_of(view, file), setup, count, starts, price))
     found = Simulation(spec, model, tuple(views), work, scales, tuple(failures_s), start_unix_s)
     for one in found.views:

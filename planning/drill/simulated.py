@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.from_spec import cost_of, usd_per_replica_hour
+from autoscaling.from_spec import cost_of
 from cluster.spec import ClusterSpec, Model
+from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import slowed
 from planning.capacity.rates import cell_of
@@ -81,10 +82,13 @@ class DrillCase:
         )
 
     def usd(self, replica_s: Mapping[str, float]) -> float | None:
-        """What replicas cost at the prices of their pools; None where no pool has one."""
+        """What replicas cost at the prices of their pools or instances; None where none has one."""
+        regions = [self.spec.region(name) for name in replica_s]
         prices = {
-            name: usd_per_replica_hour(self.model, self.spec.pool_of(self.model, self.spec.region(name)))
-            for name in replica_s
+            region.name: float(
+                usd_per_replica_hour(self.spec, self.model, self.spec.pool_of(self.model, region), region)
+            )
+            for region in regions
         }
         if not any(prices.values()):
             return None

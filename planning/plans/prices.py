@@ -4,9 +4,9 @@ has its source."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autoscaling.from_spec import usd_per_replica_hour
 from cluster.hardware import InstancePrice, gpu_named, instances
 from cluster.spec import AwsDeploy, ClusterSpec, Model, Pool, Region
+from deployments.accounting.tariffs import usd_per_replica_hour
 from planning.capacity.problem import PriceKind
 from planning.worksheet import GpuPrice, Worksheet
 
@@ -54,7 +54,7 @@ def _listed(gpu: str, view: Model, region: Region, sheet: Worksheet, spec: Clust
             yield from _of_worksheet(own)
     pools = [pool for pool in region.pools if pool.accelerator == gpu and view.pool in (None, pool.name)]
     for pool in pools:
-        yield from _of_pool(pool, view, region)
+        yield from _of_pool(spec, pool, view, region)
     if gpu == "cpu":
         return
     types = _instance_types(region, pools)
@@ -79,10 +79,12 @@ def _of_worksheet(own: GpuPrice) -> Iterator[_Listed]:
             yield kind, usd, own.source, None
 
 
-def _of_pool(pool: Pool, view: Model, region: Region) -> Iterator[_Listed]:
+def _of_pool(spec: ClusterSpec, pool: Pool, view: Model, region: Region) -> Iterator[_Listed]:
     if pool.price_usd_per_hour:
         kind = PriceKind.SPOT if pool.spot else PriceKind.ON_DEMAND
-        usd = usd_per_replica_hour(view, pool) if pool.accelerator == "cpu" else pool.price_usd_per_hour
+        usd = pool.price_usd_per_hour
+        if pool.accelerator == "cpu":
+            usd = float(usd_per_replica_hour(spec, view, pool, region))
         yield kind, usd, f"the spec's pool {pool.name} in {region.name}", pool.gpus_per_node or None
 
 

@@ -8,8 +8,8 @@ stream's tenants.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from autoscaling.from_spec import usd_per_replica_hour
 from cluster.spec import ClusterSpec, Model, Region
+from deployments.accounting.tariffs import usd_per_replica_hour
 from planning.capacity.problem import LaneDemand, PriceKind, Problem, Quota, Site
 from planning.plans.offers import GroupOffer
 from planning.plans.planner import PlanLimits, case_from, found_rates
@@ -83,7 +83,8 @@ def _usd(sheet: Worksheet, spec: ClusterSpec, view: Model, region: Region, gpu: 
     kinds = {"on_demand": True, "spot": sheet.prices.spot or SpotPrices()}
     either = sheet.model_copy(update={"prices": sheet.prices.model_copy(update=kinds)})
     priced = prices_of(gpu, view, region, either, spec).get(kind)
-    return kind, usd_per_replica_hour(view, pool) if priced is None else priced.usd_per_replica_hour
+    usd = float(usd_per_replica_hour(spec, view, pool, region)) if priced is None else priced.usd_per_replica_hour
+    return kind, usd
 
 
 def _lane(spec: ClusterSpec, sheet: Worksheet, band: Band) -> LaneDemand:

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from autoscaling.from_spec import choices_of, scaling_problems, setup_of, usd_per_replica_hour
+from autoscaling.from_spec import choices_of, scaling_problems, setup_of
 from autoscaling.policies.backlog.policy import BacklogPolicy
 from autoscaling.policies.fixed import FixedPolicy
 from autoscaling.policies.registry import PolicyChoice
 from autoscaling.policies.settings import PolicyError
-from cluster.spec import ClusterSpec, Pool
+from cluster.spec import ClusterSpec
 from deployments.engine_model.cost_file import CostFileError
 from tests.autoscaling.setups import setup, spec_of, stream
+from tests.deployments.accounting import test_tariffs as tariffs
 
 COSTS = Path(__file__).resolve().parents[2] / "infra/specs/simulated-h100.costs.json"
 
@@ -55,10 +56,10 @@ def test_a_cost_ceiling_pays_for_whole_replicas(usd: float, maximum: int) -> Non
     assert setup("backlog", usd_per_hour=usd).bounds.ceiling == maximum
 
 
-def test_a_replica_on_cpus_pays_for_its_share_of_the_node() -> None:
-    model = spec_of().models[0]
-    assert usd_per_replica_hour(model, Pool(name="c", price_usd_per_hour=2.0)) == 2.0
-    assert usd_per_replica_hour(model, Pool(name="c", price_usd_per_hour=2.0, cpus_per_node=4)) == 0.5
+def test_a_cost_ceiling_counts_the_price_of_instances_where_the_pool_has_none() -> None:
+    spec = tariffs.spec_of({**tariffs.GPUS, "spot": True}, {"autoscaling": {"usd_per_hour": 16}}, deploy=tariffs.AWS)
+    priced = ClusterSpec.model_validate({**spec.model_dump(), "hardware": tariffs.PRICES})
+    assert setup_of(priced, priced.models[0], priced.regions[0]).bounds.ceiling == 3  # of two GPUs of eight, at 20
 
 
 def test_costs_are_those_that_are_named() -> None:
