@@ -163,7 +163,7 @@ FAULTS: Faults = {
     ),
     "deployments/scheduling/policy.py": (
         ("a minute's worth grows without end", "min(self._per_minute, self._level + (now", "(self._level + (now"),
-        ("what was booked too much is taken again", "use.tokens.take(used - booked)", "use.tokens.take(booked - used)"),
+        ("what was booked too much is taken again", "use.take(0, used - booked)", "use.take(0, booked - used)"),
         (
             "a lane keeps a request that none of its groups fits",
             "(*range(home, len(self.lanes)), *reversed(range(home)))",
