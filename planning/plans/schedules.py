@@ -18,8 +18,8 @@ from planning.plans.spec_groups import SpecGroup
 
 DAY_HOURS = 24
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_HALVINGS = 24
-"""Prices of a change that are tried, each half of the one before; the first one merges everything."""
+_TRIED, _LESS = 100, 0.85
+"""Prices of a change that are tried, each so much of the one before; the first one merges everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def smoothed(
     before = sum(len(entries(one.counts)) for one in groups)
     budget = share * sum(_usd(one, one.counts) for one in groups)
     switch_usd = sum(_usd(one, one.counts) for one in groups) + 1.0
-    for _ in range(_HALVINGS if share > 0 else 0):
+    for _ in range(_TRIED if share > 0 else 0):
         found = [
             replace(one, counts=in_steps(one.counts, switch_usd / one.price.usd_per_replica_hour)) for one in groups
         ]
@@ -92,7 +92,7 @@ def smoothed(
         if extra <= budget and allowed(found):
             hours = max((len(one.counts) for one in groups), default=1)
             return Smoothed(tuple(found), sum(len(entries(one.counts)) for one in found), before, extra / hours)
-        switch_usd /= 2
+        switch_usd *= _LESS
     return Smoothed(tuple(groups), before, before, 0.0)
 
 
