@@ -166,7 +166,7 @@ def _cut(checks: Iterable[CellCheck]) -> list[str]:
         f"{stream} in {region}: {share:.1%} of the answers end at the context of a group that is too small for them; "
         "where that must not be, clients set max_tokens"
         for (stream, region), share in found.items()
-        if share > 0
+        if share >= 0.001
     ]
 
 
