@@ -12,6 +12,7 @@ import contextlib
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import cast
 from urllib.parse import urlsplit
@@ -75,6 +76,7 @@ class _End(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.has_ended = False
         self._due_s = 0.0
+        self._line: deque[Callable[[_End], None]] = deque()
         self._early: list[Callable[[], None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -104,11 +106,16 @@ class _End(asyncio.Protocol):
         """`call` with the other end, when what is sent now gets there."""
         loop = asyncio.get_running_loop()
         self._due_s = max(self._due_s, loop.time() + self.link.rtt_s / 2)
-        loop.call_at(self._due_s, self._arrive, call)
+        self._line.append(call)
+        loop.call_at(self._due_s, self._next)
 
     def not_before(self, seconds: float) -> None:
         """Nothing gets there earlier than in so many seconds."""
         self._due_s = asyncio.get_running_loop().time() + seconds
+
+    def _next(self) -> None:
+        """Timers of one moment may swap, so that each takes whatever is first in line."""
+        self._arrive(self._line.popleft())
 
     def _arrive(self, call: Callable[["_End"], None]) -> None:
         if self.link.is_cut:
