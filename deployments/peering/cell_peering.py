@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cluster.spec import ClusterSpec
-from deployments.peering.decision import HandOver, HandOverCandidate, Home, Stay, decide
+from deployments.peering.decision import HandOver, HandOverCandidate, Home, Stay, decide, stays_in_time
 from deployments.peering.digest import Digest, ModelDigest, Question
 from deployments.peering.hops import HandedOver, Hops, HopState
 from deployments.peering.peers import Footprint, KnownPeers
@@ -153,6 +153,8 @@ class CellPeering:
             wait_s = math.inf
         rate = own.prefill_tokens_per_s / own.replicas if own.replicas else 0.0
         home = Home(self.cell, wait_s, rate, own.usd_per_mtok)
+        if not candidate.hops and stays_in_time(candidate, home):  # most do, and the views are most of the work
+            return Stay(StayReason.IN_TIME)
         views = self.peers.views(wait.model, wait.lane, now, request.prefix, request.chunk_tokens)
         decision = decide(candidate, home, views, self.policy)
         return decision if isinstance(decision, Stay) else self._offer(wait, candidate, decision, home, now)
@@ -209,7 +211,7 @@ class CellPeering:
             request.tenant,
             candidate.allowed.residency,
             candidate.marks,
-            now - request.arrived_s,
+            max(0.0, now - request.arrived_s),
             candidate.slack_s,
             candidate.patience_s,
             candidate.slo_s,

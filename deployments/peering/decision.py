@@ -95,11 +95,10 @@ def decide(
         return Stay(StayReason.HANDED_OVER)
     if not peers:
         return Stay(StayReason.NO_PEER)
-    must_leave = outside_residency(candidate, home)
-    home_s = home.wait_s + _prefill_s(candidate, candidate.cached_tokens, home.prefill_tokens_per_s)
-    in_time = home_s <= candidate.slack_s
-    if in_time and not candidate.prefers_price and not must_leave:
+    if stays_in_time(candidate, home):
         return Stay(StayReason.IN_TIME)
+    must_leave, home_s = outside_residency(candidate, home), _home_s(candidate, home)
+    in_time = home_s <= candidate.slack_s
     offers: list[tuple[float, HandOver]] = []
     closest = Stay(StayReason.RESIDENCY)
     for peer in peers:
@@ -117,6 +116,12 @@ def decide(
         alone = closest.reason is StayReason.RESIDENCY and in_time and not must_leave
         return Stay(StayReason.IN_TIME) if alone else closest
     return min(offers, key=lambda one: (one[0], draw(candidate.request_id, one[1].peer)))[1]
+
+
+def stays_in_time(candidate: HandOverCandidate, home: Home) -> bool:
+    """Whether the request is served at home whatever its peers say: in time, and it may be."""
+    in_time = _home_s(candidate, home) <= candidate.slack_s
+    return in_time and not candidate.prefers_price and not outside_residency(candidate, home)
 
 
 def outside_residency(candidate: HandOverCandidate, home: Home) -> bool:
@@ -190,6 +195,10 @@ def _rate(
     if there_s <= candidate.slack_s and _is_cheaper(home, peer, policy):
         return HandOver(peer.cell, HandOverReason.CHEAPER, home_s, there_s, peer.rtt_s, lost_s)
     return StayReason.NOT_CHEAPER
+
+
+def _home_s(candidate: HandOverCandidate, home: Home) -> float:
+    return home.wait_s + _prefill_s(candidate, candidate.cached_tokens, home.prefill_tokens_per_s)
 
 
 def _prefill_s(candidate: HandOverCandidate, cached_tokens: int, tokens_per_s: float) -> float:
