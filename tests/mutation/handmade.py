@@ -228,6 +228,53 @@ FAULTS: Faults = {
         ("a placement that is said twice ends its lease", "if attempt_id not in self._leased:", "if True:"),
         ("a closed outbox drops what is in it", "while not self._closed or self._lines:", "while not self._closed:"),
     ),
+    "deployments/ownership/owned_hops.py": (
+        (
+            "a request that a peer has waits at home, too",
+            "self._scheduler.withdraw(request_id, now)",
+            "pass",
+        ),
+        (
+            "a peer that was asked goes on with what home has placed",
+            "entry.submitter.hop_withdrawn(request_id, hop.number)",
+            "pass",
+        ),
+        ("a request that came back crosses a second hop", "replace(request, hops=1), True", "request, True"),
+        (
+            "a lost peer's request is put back though its client may have a byte",
+            "if hop.state is HopState.OFFERED:\n            self._act",
+            "if True:\n            self._act",
+        ),
+    ),
+    "deployments/ownership/gateway_hops.py": (
+        (
+            "a byte reaches the client before the owner has confirmed the hop",
+            "if hop is None or not hop.confirmed:\n            return False",
+            "if hop is None:\n            return False",
+        ),
+        (
+            "the next owner hears of numbers that mean nothing to it",
+            "if owner is hop.owner:\n            owner.hop_reported",
+            "if owner is not None:\n            owner.hop_reported",
+        ),
+        (
+            "a hop that answers is closed",
+            "if hop is None or hop.answering:\n            return",
+            "if hop is None:\n            return",
+        ),
+    ),
+    "deployments/ownership/peering.py": (
+        (
+            "a request that the cell may not serve enters its lane",
+            "if self.core.may_serve(self.model, request):",
+            "if True:",
+        ),
+        (
+            "a guest is not asked about",
+            "refusal = None if admitted else self._refusal(request, hop, now)",
+            "refusal = None",
+        ),
+    ),
     "deployments/ownership/session.py": (
         ("a channel that broke leaves what waits behind", "self._owner.left(self)", "pass"),
     ),

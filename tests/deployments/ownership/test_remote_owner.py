@@ -11,6 +11,18 @@ from aiohttp import web
 
 from deployments.cell.owners import Ownership
 from deployments.ownership.channel import NotOwner, RemoteOwner
+from deployments.ownership.hop_messages import (
+    GuestRefused,
+    HopBroke,
+    HopConfirmed,
+    HopFinished,
+    HopFirstByte,
+    HopOffered,
+    HopRejected,
+    HopTaken,
+    HopWithdrawn,
+    facts_of,
+)
 from deployments.ownership.messages import (
     LANES_PATH,
     Admitted,
@@ -27,9 +39,11 @@ from deployments.ownership.messages import (
     decode,
     encode,
 )
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
 from tests.deployments.gateway.rig import until
+from tests.deployments.ownership.test_hop_messages import FACTS
 
 REQUEST = Request("q", 70, 30, 0.0, 5.0, 60.0, 2, "batch", "b", (7, 8), 64, 3)
 LEASE = Lease(0, REQUEST, "r1", 1.0, 4, 140, 300, 31, 1)
@@ -55,6 +69,18 @@ class Submitter:
 
     def moved(self) -> None:
         self.heard.append(("moved",))
+
+    def hop_offered(self, peer: str, hop: HopFacts) -> None:
+        self.heard.append(("hop_offered", peer, hop))
+
+    def hop_confirmed(self, request_id: str, number: int) -> None:
+        self.heard.append(("hop_confirmed", request_id, number))
+
+    def hop_withdrawn(self, request_id: str, number: int) -> None:
+        self.heard.append(("hop_withdrawn", request_id, number))
+
+    def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
+        self.heard.append(("guest_refused", request_id, refusal))
 
 
 class Owner:
@@ -234,3 +260,48 @@ async def test_whoever_does_not_own_the_model_is_named() -> None:
             await RemoteOwner(Ownership("demo", 7, "other", url)).run(session, "me", lambda: None)
     assert owner.query["channel"] == "0"
     await owner.stop()
+
+
+# Hand-overs.
+async def test_a_guest_is_sent_with_its_hop_and_refused_once(channel: Channel) -> None:
+    channel.remote.submit(channel.submitter, REQUEST, False, FACTS)
+    (sent,) = await channel.owner.until(1)
+    assert isinstance(sent, Submit)
+    assert sent.hop == facts_of(FACTS)
+    refused = GuestRefused("q", HopRefusal.LATE)
+    assert await channel.heard(refused, refused) == [("guest_refused", "q", HopRefusal.LATE)]
+    channel.remote.cancel("q")
+    channel.remote.hold(channel.submitter, "last")
+    assert Cancel("q") not in await channel.owner.until(3), "the owner does not have it"
+
+
+async def test_a_hop_is_offered_confirmed_and_withdrawn(channel: Channel) -> None:
+    channel.remote.submit(channel.submitter, REQUEST)
+    offered = HopOffered("q", "us", facts_of(FACTS))
+    heard = await channel.heard(offered, HopConfirmed("q", 12), HopWithdrawn("q", 12))
+    assert heard == [("hop_offered", "us", FACTS), ("hop_confirmed", "q", 12), ("hop_withdrawn", "q", 12)]
+    channel.remote.cancel("q")
+    assert len(await channel.heard(offered, HopConfirmed("q", 12))) == 3, "it was given up"
+
+
+async def test_what_becomes_of_a_hop_is_sent(channel: Channel) -> None:
+    channel.remote.submit(channel.submitter, REQUEST)
+    reports = [
+        HopTaken("q", 12),
+        HopRejected("q", 12, HopRefusal.LOADED),
+        HopFirstByte("q", 12),
+        HopBroke("q", 12),
+        HopFinished("q", 12),
+    ]
+    for report in reports:
+        channel.remote.hop_reported(report)
+    channel.remote.cancel("q")  # nobody has it any more
+    channel.remote.hold(channel.submitter, "last")
+    assert (await channel.owner.until(7))[1:] == [*reports, Hold("last")]
+
+
+async def test_a_request_whose_hop_broke_may_still_be_placed(channel: Channel) -> None:
+    channel.remote.submit(channel.submitter, REQUEST)
+    channel.remote.hop_reported(HopBroke("q", 12))
+    ((kind, _, _),) = await channel.heard(PLACED)
+    assert kind == "placed"

@@ -7,6 +7,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from deployments.ownership.hop_messages import (
+    GuestRefused,
+    HopBroke,
+    HopConfirmed,
+    HopFinished,
+    HopFirstByte,
+    HopOffered,
+    HopRejected,
+    HopTaken,
+    HopWithdrawn,
+    facts_of,
+)
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     Admitted,
@@ -24,9 +36,11 @@ from deployments.ownership.messages import (
     waiting_of,
 )
 from deployments.ownership.session import Session
+from deployments.peering import HopRefusal
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import AdmissionKind, Ending, Request, SchedulingPolicy
 from deployments.scheduling.replica import ReplicaStatus
+from tests.deployments.ownership.peering_rig import PeeredOwner, RealClock, guest_facts
 
 FACTS = ReplicaFacts("r1", "demo", "http://r1", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
 
@@ -164,3 +178,47 @@ async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_
     assert owner.scheduler.lanes.jobs == {}
     owner.close()
     assert not second.session.is_open
+
+
+# Hand-overs.
+@pytest.fixture
+async def peered() -> AsyncIterator[PeeredOwner]:
+    made = PeeredOwner(RealClock())
+    made.helpful()
+    yield made
+    made.owner.close()
+
+
+async def test_a_hop_goes_over_the_channel(peered: PeeredOwner) -> None:
+    line = Line(peered.owner)
+    line.session.take(submit())
+    admitted, offered = await line.sent(2)
+    assert isinstance(admitted, Admitted)
+    assert isinstance(offered, HopOffered)
+    hop = offered.hop
+    assert (hop.request_id, hop.home, offered.peer) == ("q", "eu", offered.peer)
+    line.session.take(HopTaken("q", hop.number))
+    assert await line.sent(1) == [HopConfirmed("q", hop.number)]
+    line.session.take(HopFirstByte("q", hop.number))
+    line.session.take(HopFinished("q", hop.number))
+    assert peered.is_clean()
+
+
+async def test_an_offer_is_withdrawn_over_the_channel(peered: PeeredOwner) -> None:
+    line = Line(peered.owner)
+    line.session.take(submit())
+    _, offered = await line.sent(2)
+    assert isinstance(offered, HopOffered)
+    peered.replica()
+    withdrawn, placed = await line.sent(2)
+    assert (withdrawn, type(placed)) == (HopWithdrawn("q", offered.hop.number), Placed)
+    for report in (HopRejected("q", 99, HopRefusal.LATE), HopBroke("q", 99)):
+        line.session.take(report)
+    line.session.take(Release("q-1", Ending.FINISHED))
+
+
+async def test_a_guest_that_is_refused_hears_so_over_the_channel(peered: PeeredOwner) -> None:
+    line, hop = Line(peered.owner), guest_facts(residency=frozenset({"us"}))
+    guest = waiting_of(hop.guest(request("g"), time.monotonic()), time.monotonic())
+    line.session.take(Submit(guest, False, facts_of(hop)))
+    assert await line.sent(1) == [GuestRefused("g@us", HopRefusal.RESIDENCY)]

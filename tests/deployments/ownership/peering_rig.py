@@ -1,0 +1,204 @@
+"""An owner whose cell has peers, for the tests of its peering: its clock, a gateway that keeps what it hears, and peers
+of which only the words are there."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from cluster.spec import ClusterSpec
+from deployments.ownership import lane_owner
+from deployments.ownership.entries import EntryState
+from deployments.ownership.hop_messages import HopBroke, HopFinished, HopFirstByte, HopRejected, HopTaken
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.peering import LanePeering
+from deployments.peering import HandOverReason, HopFacts, HopRefusal, ModelDigest, Rules
+from deployments.protocol import ReplicaFacts
+from deployments.scheduling import Admission, Placement, Request, SchedulingPolicy
+from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_request, make_spec
+
+
+class Clock:
+    """The owner's."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic_ns(self) -> int:
+        return round(self.now * 1e9)
+
+
+class RealClock(Clock):
+    """For an owner whose time nobody replaces."""
+
+    @property
+    def now(self) -> float:
+        return time.monotonic()
+
+    @now.setter
+    def now(self, value: float) -> None: ...
+
+
+class Gateway:
+    """A submitter: `heard` has what it was told, in order, as the name and what tells cases apart."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+        self.hops: dict[str, HopFacts] = {}
+        self.placements: list[Placement] = []
+
+    def admitted(self, request_id: str, admission: Admission) -> None:
+        self.heard.append(("admitted", request_id, admission.kind.value, admission.cause))
+
+    def placed(self, placement: Placement, url: str) -> None:
+        self.placements.append(placement)
+        self.heard.append(("placed", placement.request.request_id))
+
+    def expired(self, request_id: str) -> None:
+        self.heard.append(("expired", request_id))
+
+    def moved(self) -> None:
+        self.heard.append(("moved",))
+
+    def suspected(self, reported: object) -> None: ...
+
+    def hop_offered(self, peer: str, hop: HopFacts) -> None:
+        self.hops[hop.request_id] = hop
+        self.heard.append(("offered", hop.request_id, peer))
+
+    def hop_confirmed(self, request_id: str, number: int) -> None:
+        assert number == self.hops[request_id].number
+        self.heard.append(("confirmed", request_id))
+
+    def hop_withdrawn(self, request_id: str, number: int) -> None:
+        assert number == self.hops[request_id].number
+        self.heard.append(("withdrawn", request_id))
+
+    def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
+        self.heard.append(("refused", request_id, refusal))
+
+    def news(self) -> list[tuple[Any, ...]]:
+        """What it was told since it was last asked."""
+        heard, self.heard = self.heard, []
+        return heard
+
+
+class PeeredOwner:
+    """The owner of the model in the cell `eu`; `us` and `ap` answer what they are made to."""
+
+    def __init__(self, clock: Clock, spec: ClusterSpec | None = None, max_waiting: int = 100, epoch: int = 1) -> None:
+        self.clock = clock
+        self.spec = spec or make_spec()
+        self.owner = LaneOwner(SchedulingPolicy(max_waiting=max_waiting), epoch=epoch)
+        self.owner.help_peers(self.spec, "eu", MODEL)
+        self.gateway = Gateway()
+        self._sequence = 0
+
+    @property
+    def peering(self) -> LanePeering:
+        assert self.owner.peering is not None
+        return self.owner.peering
+
+    def replica(self, seats: int = 1, name: str = "r1") -> None:
+        """A replica is ready."""
+        facts = ReplicaFacts(name, MODEL, f"http://{name}", 1, "n", "generate", 10_000, seats, 2_048, 65_536)
+        self.owner.replicas.up(facts)
+        self.owner.replica_up(facts)
+
+    def digests(self, *models: tuple[str, ModelDigest], spec: ClusterSpec | None = None) -> list[Any]:
+        """Asks the peers, and hears those."""
+        asked = self.peering.ask()
+        self.clock.now += 0.05
+        self._sequence += 1
+        marks = Rules(spec or self.spec).marks
+        return [
+            self.peering.heard(make_digest(cell, asked[cell], model, 1, self._sequence, marks))
+            for cell, model in models
+        ]
+
+    def helpful(self, *cells: str) -> None:
+        """These peers have room, and no wait, in the lanes of the shipped policy."""
+        self.digests(*((cell, lanes_of(make_model())) for cell in cells or ("us", "ap")))
+
+    def request(self, name: str = "q", **what: Any) -> Request:
+        return make_request(name, self.clock.now, **what)
+
+    def submit(self, name: str = "q", **what: Any) -> None:
+        self.owner.submit(self.gateway, self.request(name, **what))
+
+    def number(self, name: str = "q") -> int:
+        return self.gateway.hops[name].number
+
+    # What the gateway reports.
+    def taken(self, name: str = "q") -> None:
+        self.owner.hop_reported(HopTaken(name, self.number(name)))
+
+    def rejected(self, name: str = "q", refusal: HopRefusal = HopRefusal.LATE) -> None:
+        self.owner.hop_reported(HopRejected(name, self.number(name), refusal))
+
+    def first_byte(self, name: str = "q") -> None:
+        self.owner.hop_reported(HopFirstByte(name, self.number(name)))
+
+    def finished(self, name: str = "q") -> None:
+        self.owner.hop_reported(HopFinished(name, self.number(name)))
+
+    def broke(self, name: str = "q") -> None:
+        self.owner.hop_reported(HopBroke(name, self.number(name)))
+
+    def state(self, name: str = "q") -> EntryState | None:
+        entry = self.owner.entries.get(name)
+        return None if entry is None else entry.state
+
+    def is_clean(self) -> bool:
+        """Whether nothing is left of any request but leases."""
+        core, hops = self.peering.core, self.peering.hops
+        scheduler = self.owner.scheduler
+        peers = core.peers.by_cell.values()
+        return (
+            not len(core.hops)
+            and not (core._model_of or core._guests or core.hops._tried or core.hops._spent)
+            and not (hops._homeless or hops._offered)
+            and not any(peer.unseen or peer.seen or peer.on_its_way for peer in peers)
+            and not scheduler.snapshot(self.clock.now).away
+            and not scheduler.waiting.all(self.clock.now)
+        )
+
+
+def lanes_of(model: ModelDigest) -> ModelDigest:
+    """The digest with its one wait in each lane of the shipped policy."""
+    first = model.lanes[0]
+    names = [lane.name for lane in SchedulingPolicy().lanes]
+    fields = {name: getattr(model, name) for name in ModelDigest.__slots__}
+    return ModelDigest(**{**fields, "lanes": tuple(first._replace(lane=name) for name in names)})
+
+
+def guest_facts(name: str = "g", number: int = 1, spec: ClusterSpec | None = None, **changes: Any) -> HopFacts:
+    """Of a hop from `us` to `eu`."""
+    rules = Rules(spec or make_spec())
+    facts: dict[str, Any] = {
+        "request_id": name,
+        "home": "us",
+        "epoch": 1,
+        "number": number,
+        "hops": 1,
+        "reason": HandOverReason.SOONER,
+        "model": MODEL,
+        "traffic_class": "interactive",
+        "tenant": "",
+        "residency": frozenset({"eu", "us", "ap"}),
+        "marks": rules.marks_of(MODEL, "interactive", ""),
+        "waited_s": 0.25,
+        "slack_s": 0.75,
+        "patience_s": 30.0,
+        "slo_s": 1.0,
+    }
+    return HopFacts(**{**facts, **changes})
+
+
+@contextmanager
+def owner_time() -> Iterator[Clock]:
+    """The owner reads this clock."""
+    clock = Clock()
+    with mock.patch.object(lane_owner, "time", clock):
+        yield clock

@@ -1,0 +1,187 @@
+"""Three cells at random: bursts, lost digests, partitions, owners that change, replicas that come and go, clients that
+leave. Each request is ended once, crosses at most one hop and no residency line, and its client gets the bytes of one
+answer."""
+
+import asyncio
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cluster.spec import ClusterSpec
+from deployments.ownership import dispatcher, lane_owner
+from tests.deployments.ownership.peered_cells import Ask, Cell, World
+from tests.deployments.ownership.virtual_time import VirtualLoop, virtual_time
+from tests.deployments.peering.setups import CELLS, KEY, MODEL, make_spec
+
+UNTIL_S = 8.0
+TENANTS = ("free", "local", "german")
+
+
+def spec_of(medical: list[str] | None, german: list[str] | None) -> ClusterSpec:
+    """Residency of a class and of a tenant; a tenant that uses its own region alone."""
+    return make_spec(
+        classes=[
+            {"name": "interactive", "ttft_ms": 500},
+            {"name": "medical", "ttft_ms": 500, "residency": medical},
+        ],
+        tenants=[
+            {"name": "free", "keys": [KEY + "1"]},
+            {"name": "local", "keys": [KEY + "2"], "peers": []},
+            {"name": "german", "keys": [KEY + "3"], "residency": german},
+        ],
+    )
+
+
+LISTS = st.none() | st.lists(st.sampled_from(CELLS), min_size=1, unique=True)
+TIMES = st.floats(0.0, UNTIL_S)
+BURSTS = st.tuples(
+    TIMES,
+    st.sampled_from(("eu", "eu", "us", "ap")),
+    st.integers(1, 40),
+    st.sampled_from(("interactive", "interactive", "medical")),
+    st.sampled_from(("free", "free", *TENANTS)),
+    st.sampled_from((50, 250, 1_500)),
+)
+EVENTS = st.tuples(
+    TIMES,
+    st.sampled_from(CELLS),
+    st.sampled_from(("owner", "owner after a while", "replica comes", "replica goes")),
+)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> dict[str, Any]:
+    """What happens, and when."""
+    pairs = st.sampled_from([frozenset(pair) for pair in itertools.combinations(CELLS, 2)])
+    return {
+        "spec": spec_of(draw(LISTS), draw(LISTS)),
+        "replicas": {cell: draw(st.integers(0, 2)) for cell in CELLS},
+        "seed": draw(st.integers(0, 1 << 32)),
+        "digest_loss": draw(st.sampled_from((0.0, 0.0, 0.3))),
+        "cuts": draw(st.lists(st.tuples(TIMES, TIMES, pairs), max_size=2)),
+        "bursts": draw(st.lists(BURSTS, min_size=1, max_size=3)),
+        "events": draw(st.lists(EVENTS, max_size=4)),
+    }
+
+
+def happen(cell: Cell, what: str) -> None:
+    match what:
+        case "owner":
+            cell.change_owner()
+        case "owner after a while":
+            cell.change_owner(gap_s=0.4)
+        case "replica comes":
+            cell.add_replica()
+        case "replica goes":
+            cell.lose_replica()
+
+
+def lines(spec: ClusterSpec, ask: Ask) -> list[tuple[str, ...]]:
+    """The lists of regions that hold for a request. Stated here anew."""
+    request = ask.request
+    found: list[Any] = [spec.model(MODEL).residency]
+    found += [one.residency for one in spec.classes if one.name == request.traffic_class]
+    found += [one.residency for one in spec.tenants if one.name == request.tenant]
+    return [one for one in found if one is not None]
+
+
+def check(world: World, spec: ClusterSpec) -> None:
+    for ask in world.asks:
+        assert len(ask.endings) == 1, (ask, "each request is ended once")
+        assert len(ask.served_by) <= 1, (ask, "its client gets the bytes of one cell")
+        assert ask.first_bytes <= 1, (ask, "and of one answer")
+        assert ask.hops <= 1
+        assert (ask.first_bytes == 1) >= (ask.endings == ["answered"])
+        for name in ask.entered:
+            assert all(name in line for line in lines(spec, ask)), (ask, name)
+            assert name == ask.home or ask.request.tenant != "local"
+    for cell in world.cells.values():
+        own = cell.dispatcher.own
+        assert own is not None
+        assert own.peering is not None
+        assert not len(cell.dispatcher), "no pending request is left"
+        assert own.entries.live == 0, own.entries.counts
+        assert own.scheduler.is_idle
+        snapshot = own.snapshot()
+        assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
+        assert snapshot.away == 0
+        own.peering.ask()
+        hops = own.peering.hops
+        assert (hops._homeless, hops._offered, len(own.peering.core.hops)) == ({}, {}, 0)
+        for peer in own.peering.core.peers.by_cell.values():
+            assert (peer.unseen, peer.seen, peer.on_its_way) == ({}, {}, {}), "what has ended takes no room"
+        assert not cell.dispatcher.hops._hops
+
+
+def run(story: dict[str, Any]) -> World:
+    loop, errors = VirtualLoop(), []
+    loop.set_exception_handler(lambda loop, context: errors.append(context))
+
+    async def go() -> World:
+        world = World(asyncio.get_running_loop(), dict.fromkeys(CELLS, story["spec"]), story["replicas"], story["seed"])
+        world.digest_loss = story["digest_loss"]
+        world.cuts = [(at_s, at_s + for_s, pair) for at_s, for_s, pair in story["cuts"]]
+        for at_s, home, count, traffic_class, tenant, prompt in story["bursts"]:
+            for _ in range(count):
+                patience_s = world.dice.choice((2.0, 15.0))
+                names = {"traffic_class": traffic_class, "tenant": tenant}
+                world.ask(at_s + world.dice.uniform(0.0, 2.0), home, prompt, 0.5, patience_s, **names)
+        for at_s, name, what in story["events"]:
+            world.after(at_s, lambda name=name, what=what: happen(world.cells[name], what))  # type: ignore[misc]
+        await world.run(UNTIL_S + 3.0, 10.0)
+        for cell in world.cells.values():
+            cell.dispatcher.hand_on(1e12)
+        check(world, story["spec"])
+        for cell in world.cells.values():
+            cell.dispatcher.follow(None)
+        return world
+
+    with virtual_time(loop, dispatcher, lane_owner):
+        try:
+            world = loop.run_until_complete(go())
+        finally:
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+            loop.run_until_complete(asyncio.sleep(0))
+            loop.close()
+    assert not errors, errors[0]
+    return world
+
+
+@pytest.mark.whole
+def test_many_random_stories() -> None:
+    total: Counter[str] = Counter()
+
+    @settings(suppress_health_check=list(HealthCheck), max_examples=300, deadline=None, database=None)
+    @given(stories())
+    def each(story: dict[str, Any]) -> None:
+        world = run(story)
+        total["asks"] += len(world.asks)
+        total["offers"] += world.offers
+        total.update(f"hops {ask.hops}" for ask in world.asks)
+        total.update(ask.endings[0] for ask in world.asks)
+
+    each()
+    print(dict(total))
+    assert total["hops 1"] > 200, "the stories are worth something"
+
+
+def test_an_overloaded_cell_is_helped() -> None:
+    """One cell gets three times what it can do at once; its peers have little to do."""
+    story = {
+        "spec": spec_of(None, None),
+        "replicas": dict.fromkeys(CELLS, 2),
+        "seed": 1,
+        "digest_loss": 0.0,
+        "cuts": [],
+        "bursts": [(1.5 + 0.5 * number, "eu", 8, "interactive", "free", 100) for number in range(6)],
+        "events": [],
+    }
+    world = run(story)
+    hops = sum(ask.hops for ask in world.asks)
+    assert hops > 5
+    assert {name for ask in world.asks for name in ask.served_by} >= {"eu", "us", "ap"}
