@@ -1,6 +1,5 @@
-"""Three cells at random: bursts, lost digests, partitions, owners that change, replicas that come and go, clients that
-leave. Each request is ended once, crosses at most one hop and no residency line, and its client gets the bytes of one
-answer."""
+"""Three cells with an overload, clients that leave, an owner that changes and a replica that is lost. Each request is
+ended once, crosses at most one hop and no residency line, and its client gets the bytes of one answer."""
 
 import asyncio
 import itertools
