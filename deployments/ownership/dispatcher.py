@@ -14,11 +14,11 @@ from dataclasses import replace
 from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
 from deployments.ownership.gateway_hops import GatewayHops, HopSubmitter
-from deployments.ownership.handover import Known, Losses, booking_of
 from deployments.ownership.lane_owner import LaneOwner, now_s
 from deployments.ownership.pending_request import HopCarrier, PendingRequest, TakenByPeer, lost_with
 from deployments.ownership.replicas import ExpectedStarts, Replicas
 from deployments.ownership.roles import Owner
+from deployments.ownership.takeover import Known, Losses, booking_of
 from deployments.peering import HopFacts
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion

@@ -38,8 +38,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from deployments.ownership.handover import Running
 from deployments.ownership.roles import Submitter
+from deployments.ownership.takeover import Running
 from deployments.scheduling import Admission, Ending, Lease, SchedulerContract
 
 REMEMBERED = 16_384

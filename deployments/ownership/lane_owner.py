@@ -15,11 +15,11 @@ from cluster.spec import DEFAULT_GROUP, ClusterSpec
 from deployments.cell.scaling_facts import LatencySignals
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, QUEUED, Adoption, Entries, EntryState, OwnedRequest, split
-from deployments.ownership.handover import Running, Telling, usage_of
 from deployments.ownership.hop_messages import HopReport
 from deployments.ownership.peering import LanePeering
 from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state
 from deployments.ownership.roles import Channels, Submitter
+from deployments.ownership.takeover import Running, Telling, usage_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Lease, Request, Scheduler, SchedulingPolicy, Snapshot

@@ -20,8 +20,8 @@ from deployments.cell.owners import Ownership
 from deployments.ownership.channel import NotOwner, RemoteOwner
 from deployments.ownership.decision_log import DecisionLog, in_file_name
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.handover import Running, read_booking
 from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.takeover import Running, read_booking
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 from deployments.scheduling import Binding, SchedulingPolicy
 from deployments.telemetry.line_log import LogHealth

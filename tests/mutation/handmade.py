@@ -331,7 +331,7 @@ FAULTS: Faults = {
         ),
     ),
     "deployments/ownership/roles.py": (("an overtaken channel is opened after all", "if number < last:", "if False:"),),
-    "deployments/ownership/handover.py": (
+    "deployments/ownership/takeover.py": (
         ("a death is counted again at every word of it", "dead - self._dead, dead", "dead, dead"),
     ),
 }

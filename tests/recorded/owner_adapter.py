@@ -11,8 +11,8 @@ from typing import Any
 from unittest import mock
 
 from deployments.ownership import lane_owner
-from deployments.ownership.handover import Booking, Running
 from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.takeover import Booking, Running
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Binding, Ending, Lease, Placement, Suspicion
 from tests.recorded.scheduler_adapter import Plain, plain_admission, policy_from, request_from

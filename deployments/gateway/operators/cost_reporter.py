@@ -17,7 +17,7 @@ from deployments.accounting.tariffs import tariffs_of
 from deployments.cell.departure import DepartureCause
 from deployments.gateway.feeds import OnEnded, ReplicaFeed
 from deployments.gateway.service import Service
-from deployments.ownership.handover import read_booking
+from deployments.ownership.takeover import read_booking
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.line_log import LogHealth

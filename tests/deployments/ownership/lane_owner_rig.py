@@ -3,8 +3,8 @@
 import time
 
 from deployments.ownership.entries import EntryState
-from deployments.ownership.handover import Booking, Running
 from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.takeover import Booking, Running
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.scheduling import Admission, Lease, Placement, Request
 

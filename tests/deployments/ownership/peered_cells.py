@@ -14,9 +14,9 @@ from typing import Any
 
 from cluster.spec import ClusterSpec
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.handover import Running
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.pending_request import GuestNotTaken, QueueTimeout, Rejected, TakenByPeer
+from deployments.ownership.takeover import Running
 from deployments.peering import HopFacts
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.scheduling import Ending, LanePolicy, Lease, Request, SchedulingPolicy

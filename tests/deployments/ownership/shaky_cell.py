@@ -15,9 +15,9 @@ from deployments.cell.owners import Owners
 from deployments.engine.fence import Fence
 from deployments.gateway.cell_pages import LanesPage
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.handover import Running, read_booking
 from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, OwnerTracker
 from deployments.ownership.pending_request import QueueTimeout, Rejected
+from deployments.ownership.takeover import Running, read_booking
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Lease, Request, SchedulingPolicy
 from tests.deployments.ownership.shaky_network import TICK_S, Network, Session

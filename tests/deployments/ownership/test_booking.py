@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from deployments.ownership.handover import Booking, booking_of, read_booking
+from deployments.ownership.takeover import Booking, booking_of, read_booking
 from deployments.scheduling import Lease, Request
 
 BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1, "d1", "us")

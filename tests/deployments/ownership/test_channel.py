@@ -12,7 +12,6 @@ from hypothesis import given
 from deployments.cell.owners import Ownership
 from deployments.ownership import channel
 from deployments.ownership.channel import MessageOutbox, NotOwner, RemoteOwner
-from deployments.ownership.handover import Booking, booking_of, read_booking
 from deployments.ownership.messages import (
     BEAT_S,
     LANES_PATH,
@@ -29,6 +28,7 @@ from deployments.ownership.messages import (
     placed_of,
     waiting_of,
 )
+from deployments.ownership.takeover import Booking, booking_of, read_booking
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
 
 COUNTS = st.integers(0, 1 << 40)

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from deployments.ownership import owner_tracker
-from deployments.ownership.handover import Booking, Running
 from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, claim, overtaken_by
+from deployments.ownership.takeover import Booking, Running
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 
 BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1)

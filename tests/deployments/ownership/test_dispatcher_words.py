@@ -9,10 +9,10 @@ import pytest
 
 from cluster.spec import EngineSettings, Model
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.handover import booking_of
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.pending_request import QueueTimeout, Rejected
 from deployments.ownership.roles import Submitter
+from deployments.ownership.takeover import booking_of
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import (
     Admission,

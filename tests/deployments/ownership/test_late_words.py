@@ -10,8 +10,8 @@ import pytest
 
 from deployments.cell.owners import Ownership
 from deployments.ownership import owner_tracker as module
-from deployments.ownership.handover import Running
 from deployments.ownership.owner_tracker import Overtaken, OwnerTracker
+from deployments.ownership.takeover import Running
 from deployments.scheduling import Binding, Lease, SchedulingPolicy
 from tests.deployments.ownership.dispatcher_rig import Dispatcher, facts, make_dispatcher, request
 

@@ -1,6 +1,6 @@
 """What a dead gateway's clients lost: counted once, whichever comes first, the death or the drop."""
 
-from deployments.ownership.handover import Booking, Losses
+from deployments.ownership.takeover import Booking, Losses
 from deployments.protocol import Finished
 
 

@@ -13,8 +13,8 @@ from deployments.cell.owners import Ownership
 from deployments.ownership import owner_tracker as module
 from deployments.ownership.channel import NotOwner
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.handover import Booking
 from deployments.ownership.owner_tracker import OwnerTracker
+from deployments.ownership.takeover import Booking
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 from deployments.scheduling import Binding, SchedulingPolicy
 from tests.deployments.gateway.rig import until

@@ -9,7 +9,6 @@ import pytest
 
 from deployments.ownership import entries as module
 from deployments.ownership.entries import Entries, EntryState
-from deployments.ownership.handover import Running
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     Admitted,
@@ -24,6 +23,7 @@ from deployments.ownership.messages import (
     waiting_of,
 )
 from deployments.ownership.session import Session
+from deployments.ownership.takeover import Running
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy
 

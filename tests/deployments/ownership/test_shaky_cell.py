@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from deployments.ownership import channel, dispatcher, lane_owner, owner_tracker, session
-from deployments.ownership.handover import Running
+from deployments.ownership.takeover import Running
 from tests.deployments.ownership.shaky_cell import Cell, Engine, Gateway
 from tests.deployments.ownership.virtual_time import VirtualLoop, virtual_time
 

@@ -9,10 +9,10 @@ import pytest
 from deployments.cell.owners import Ownership
 from deployments.ownership.channel import RemoteOwner
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.handover import Known
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import Message, Suspected, decode
 from deployments.ownership.session import Session
+from deployments.ownership.takeover import Known
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy, Suspicion
 from deployments.scheduling.suspects import MAX
