@@ -338,8 +338,14 @@ class World:
         """Digests are exchanged for so long, and then what runs comes to its end."""
         exchanges = [self.loop.create_task(self._exchange(cell, for_s + quiet_s)) for cell in self.cells.values()]
         await asyncio.gather(*exchanges)
+        until_s = self.now + 120.0
         while self.tasks:
-            await asyncio.wait(self.tasks)
+            assert self.now < until_s, ("nothing hangs", self.tasks)
+            for cell in self.cells.values():  # gateways go on sweeping
+                cell.dispatcher.hand_on(self.now)
+                if (own := cell.dispatcher.own) is not None and own.peering is not None:
+                    own.peering.ask()
+            await asyncio.wait(self.tasks, timeout=1.0)
 
     async def _exchange(self, cell: Cell, for_s: float) -> None:
         until_s = self.now + for_s
