@@ -26,7 +26,7 @@ MODEL, CELLS = "m", ("eu", "us", "ap")
 _SLO_S = {"placed": 1.0, "waits": 600.0}
 
 
-class Submitter:
+class NullSubmitter:
     """Hears what the owner decides, and keeps the last placement."""
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class Submitter:
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None: ...
 
 
-class Side:
+class OwnerSide:
     """An owner with one replica."""
 
     def __init__(self, peered: bool, seats: int) -> None:
-        self.owner, self.submitter = LaneOwner(SchedulingPolicy(max_waiting=100_000)), Submitter()
+        self.owner, self.submitter = LaneOwner(SchedulingPolicy(max_waiting=100_000)), NullSubmitter()
         if peered:
             regions = [
                 {"name": one, "endpoint": f"https://{one}.example.org", "pools": [{"name": "p"}]} for one in CELLS
@@ -110,7 +110,7 @@ class Side:
         self.owner.cancel(request.request_id)
 
 
-def measure(side: Side, what: str, requests: int) -> float:
+def measure(side: OwnerSide, what: str, requests: int) -> float:
     """Microseconds of CPU time for one request."""
     side.hear()
     run = getattr(side, what)
@@ -122,7 +122,7 @@ def measure(side: Side, what: str, requests: int) -> float:
 
 async def compare(what: str, requests: int, rounds: int) -> None:
     """Prints one line."""
-    alone, peered = Side(False, 256), Side(True, 256)
+    alone, peered = OwnerSide(False, 256), OwnerSide(True, 256)
     for side in (alone, peered):
         for _ in range(256 + 64 if what == "waits" else 0):  # the replica is full, and a rate is known
             side.owner.submit(side.submitter, side.request(_SLO_S["waits"]))

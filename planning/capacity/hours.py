@@ -72,14 +72,14 @@ class HourProgram:
         return self._problem.limits.survive_region
 
     def at_prices(
-        self, usd: Mapping[int, float], least: Reserved, most: Reserved, effort: Effort
+        self, usd: Mapping[int, float], lower: Reserved, upper: Reserved, effort: Effort
     ) -> tuple[float, HourPlan | None]:
         """A lower bound of the cost, and a plan, where a reserved replica costs `usd` by site, and GPUs their price."""
         program = self._program
         program.cost = list(self._priced)
         for site, column in self._reserved.items():
             program.cost[column] = usd[site]
-            program.lower[column], program.upper[column] = float(least[site]), float(most[site])
+            program.lower[column], program.upper[column] = float(lower[site]), float(upper[site])
         self._leave({})
         solved = self._solve(effort, self._free)
         if solved.values is None:

@@ -1,4 +1,4 @@
-"""Solves the placement problem, and says how far the answer may be from the optimum. `fleet.py` does the work."""
+"""Solves the placement problem, and says how far the answer may be from the optimum. `all_models.py` does the work."""
 
 import math
 import time
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from planning.capacity.fleet import Fleet, Found
+from planning.capacity.all_models import FoundPlacement, PlacementSearch
 from planning.capacity.problem import PriceKind, Problem
 from planning.capacity.routes import Route
 from planning.capacity.solver import Clock, Deadline
@@ -60,8 +60,8 @@ class CapacityPlan:
 def place(problem: Problem, *, gap: float = 0.02, limit_s: float = 60.0, clock: Clock = time.monotonic) -> CapacityPlan:
     """The cheapest placement to within `gap`, or the best that `limit_s` seconds of the clock find."""
     began_s = clock()
-    fleet = Fleet(problem, gap, Deadline(began_s + limit_s, clock))
-    found = Found(proved=True) if fleet.unserved else fleet.search()
+    search = PlacementSearch(problem, gap, Deadline(began_s + limit_s, clock))
+    found = FoundPlacement(proved=True) if search.unserved else search.search()
     return CapacityPlan(
         _outcome(found, gap),
         {
@@ -72,13 +72,13 @@ def place(problem: Problem, *, gap: float = 0.02, limit_s: float = 60.0, clock: 
         found.shares,
         found.cost_usd,
         min(found.bound_usd, found.cost_usd),
-        fleet.unserved,
-        fleet.unprotected,
+        search.unserved,
+        search.unprotected,
         clock() - began_s,
     )
 
 
-def _outcome(found: Found, gap: float) -> Outcome:
+def _outcome(found: FoundPlacement, gap: float) -> Outcome:
     if found.cost_usd == math.inf:
         return Outcome.INFEASIBLE if found.proved else Outcome.NOTHING_FOUND
     return Outcome.PROVED if found.gap <= gap + _ROUND else Outcome.TIME_LIMIT

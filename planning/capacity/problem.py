@@ -91,7 +91,7 @@ class Quota:
         return self.gpus - (self.taken[hour] if self.taken else 0)
 
     def covers(self, site: Site, kind: PriceKind) -> bool:
-        """Whether replicas of that site, paid for in that way, count."""
+        """Whether replicas of that site, paid for so, count."""
         return (site.region, site.gpu) == (self.region, self.gpu) and self.kind in (None, kind)
 
 

@@ -19,7 +19,7 @@ import highspy
 import numpy as np
 
 from planning.capacity.problem import LaneDemand, PriceKind, Problem, Quota
-from planning.capacity.routes import Route, Way, divided, ways_of
+from planning.capacity.routes import AlikeRoutes, Route, alike_routes, divided
 
 HOUR_S = 3600.0
 MAX_REPLICAS = 100_000
@@ -31,13 +31,13 @@ class Program:
     """Columns and rows, and what each column means.
 
     `hours`: of each row. `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`:
-    columns of shares by (way, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `unserved`:
+    columns of shares by (routes, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `unserved`:
     (lane's title, origin) that no site may serve. `unprotected`: (lane's title, origin, region) that cannot survive
     the loss of the region.
     """
 
     counts: dict[tuple[int, PriceKind, int], int] = field(default_factory=dict)
-    flows: dict[tuple[Way, int], tuple[int, float]] = field(default_factory=dict)
+    flows: dict[tuple[AlikeRoutes, int], tuple[int, float]] = field(default_factory=dict)
     quotas: dict[tuple[Quota, int], int] = field(default_factory=dict)
     unserved: list[tuple[str, str]] = field(default_factory=list)
     unprotected: list[tuple[str, str, str]] = field(default_factory=list)
@@ -116,11 +116,11 @@ def counts_of(program: Program, values: Sequence[float]) -> Counts:
 def shares_of(problem: Problem, program: Program, values: Sequence[float]) -> Shares:
     """Shares of each lane's demand, by (route, hour)."""
     found: Shares = {}
-    for (way, hour), (column, unit) in program.flows.items():
+    for (routes, hour), (column, unit) in program.flows.items():
         share = values[column] * unit
         if share > _ROUND:
-            replicas = {site: sum(values[each] for each in program.replicas(site, hour)) for site in way.sites}
-            for route, part in divided(problem, way, hour, share, replicas):
+            replicas = {site: sum(values[each] for each in program.replicas(site, hour)) for site in routes.sites}
+            for route, part in divided(problem, routes, hour, share, replicas):
                 found[route, hour] = found.get((route, hour), 0.0) + part
     return found
 
@@ -128,13 +128,13 @@ def shares_of(problem: Problem, program: Program, values: Sequence[float]) -> Sh
 def build(problem: Problem) -> Program:
     """The whole program."""
     program = Program()
-    limits, ways = problem.limits, ways_of(problem, range(len(problem.lanes)))
+    limits, all_routes = problem.limits, alike_routes(problem, range(len(problem.lanes)))
     _count_columns(program, problem)
     for hour in range(problem.hours):
-        shares = _share_columns(program, problem, ways, range(len(problem.lanes)), hour)
+        shares = _share_columns(program, problem, all_routes, range(len(problem.lanes)), hour)
         _capacity_rows(program, problem, shares, hour, limits.utilisation, limits.failures)
-        for way, (column, unit) in shares.items():
-            program.flows[way, hour] = (column, unit)
+        for routes, (column, unit) in shares.items():
+            program.flows[routes, hour] = (column, unit)
         _limit_rows(program, problem, hour)
     if limits.survive_region:
         _loss_rows(program, problem)
@@ -153,23 +153,28 @@ def _count_columns(program: Program, problem: Problem) -> None:
 
 
 def _share_columns(
-    program: Program, problem: Problem, ways: list[Way], lanes: Iterable[int], hour: int, lost: str | None = None
-) -> dict[Way, tuple[int, float]]:
+    program: Program,
+    problem: Problem,
+    all_routes: list[AlikeRoutes],
+    lanes: Iterable[int],
+    hour: int,
+    lost: str | None = None,
+) -> dict[AlikeRoutes, tuple[int, float]]:
     """Columns of shares with their units, and the rows that make them add up to the whole demand."""
-    shares: dict[Way, tuple[int, float]] = {}
+    shares: dict[AlikeRoutes, tuple[int, float]] = {}
     rows: dict[tuple[int, tuple[str, ...]], list[int]] = {}
     served: set[tuple[int, str]] = set()
-    for way in ways:
-        served.update((way.lane, origin) for origin in way.origins)
-        demand = way.demand(problem, hour)
+    for routes in all_routes:
+        served.update((routes.lane, origin) for origin in routes.origins)
+        demand = routes.demand(problem, hour)
         if demand <= 0:
             continue
-        slices = problem.lanes[way.lane].slices
+        slices = problem.lanes[routes.lane].slices
         parts = slices or 1
-        cost = way.usd_per_request * demand * HOUR_S * problem.weights[hour] / parts
+        cost = routes.usd_per_request * demand * HOUR_S * problem.weights[hour] / parts
         column = program.column(cost, parts, integer=slices is not None)
-        shares[way] = (column, 1 / parts)
-        rows.setdefault(way.requests, []).append(column)
+        shares[routes] = (column, 1 / parts)
+        rows.setdefault(routes.requests, []).append(column)
     for (number, _), columns in rows.items():
         parts = problem.lanes[number].slices or 1
         program.row(hour, parts, parts, ((column, 1.0) for column in columns))
@@ -192,14 +197,14 @@ def _note_stranded(program: Program, lane: LaneDemand, origin: str, lost: str | 
 def _capacity_rows(
     program: Program,
     problem: Problem,
-    shares: Mapping[Way, tuple[int, float]],
+    shares: Mapping[AlikeRoutes, tuple[int, float]],
     hour: int,
     utilisation: float,
     failures: int = 0,
 ) -> None:
     loads: dict[tuple[int, ...], list[tuple[int, float]]] = {}
-    for way, (column, unit) in shares.items():
-        loads.setdefault(way.sites, []).append((column, unit * way.demand(problem, hour) / way.rate))
+    for routes, (column, unit) in shares.items():
+        loads.setdefault(routes.sites, []).append((column, unit * routes.demand(problem, hour) / routes.rate))
     for sites, terms in loads.items():
         replicas = [column for site in sites for column in program.replicas(site, hour)]
         program.row(hour, -math.inf, 0.0, [*terms, *((column, -utilisation) for column in replicas)])
@@ -242,7 +247,7 @@ def _loss_rows(program: Program, problem: Problem) -> None:
         lanes = [number for number, lane in enumerate(problem.lanes) if lane.model == model]
         hours = problem.binding_hours(model)
         for lost in problem.regions:
-            ways = ways_of(problem, lanes, lost) if hours else []
+            all_routes = alike_routes(problem, lanes, lost) if hours else []
             for hour in hours:
-                shares = _share_columns(program, problem, ways, lanes, hour, lost)
+                shares = _share_columns(program, problem, all_routes, lanes, hour, lost)
                 _capacity_rows(program, problem, shares, hour, 1.0)

@@ -22,7 +22,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class AlikeRoutes:
     """A lane's requests of some origins served at some sites: between the origins, and between the sites, there is no
     difference. `rate`: requests/s of one replica. `usd_per_request`: what a request pays for crossing regions."""
 
@@ -34,7 +34,7 @@ class Way:
 
     @property
     def requests(self) -> tuple[int, tuple[str, ...]]:
-        """The lane and the origins: what the shares of all its ways add up for."""
+        """The lane and the origins: what the shares of all that have them add up for."""
         return self.lane, self.origins
 
     def demand(self, problem: Problem, hour: int) -> float:
@@ -57,8 +57,9 @@ class _Kind:
     origins: list[str] = field(default_factory=list)
 
 
-def ways_of(problem: Problem, lanes: Iterable[int], lost: str | None = None) -> list[Way]:
-    """The ways of some lanes. `lost`: a region that serves nothing; what crosses regions is not paid for then.
+def alike_routes(problem: Problem, lanes: Iterable[int], lost: str | None = None) -> list[AlikeRoutes]:
+    """The routes of some lanes, those without a difference together. `lost`: a region that serves nothing; what
+    crosses regions is not paid for then.
 
     A lane in slices is divided by origin and site, and spare replicas are counted by site: nothing is merged there.
     """
@@ -73,7 +74,7 @@ def ways_of(problem: Problem, lanes: Iterable[int], lost: str | None = None) -> 
         alone = spares or any(kinds[number].whole for number, _, _ in own)
         alike.setdefault((tuple(own), site if alone else None), []).append(site)
     return [
-        Way(kinds[number].lane, tuple(kinds[number].origins), tuple(sites), rate, usd)
+        AlikeRoutes(kinds[number].lane, tuple(kinds[number].origins), tuple(sites), rate, usd)
         for sites in alike.values()
         for number, rate, usd in served[sites[0]]
     ]
@@ -97,14 +98,14 @@ def _kinds(problem: Problem, lanes: Iterable[int], lost: str | None) -> list[_Ki
 
 
 def divided(
-    problem: Problem, way: Way, hour: int, share: float, replicas: Mapping[int, float]
+    problem: Problem, routes: AlikeRoutes, hour: int, share: float, replicas: Mapping[int, float]
 ) -> list[tuple[Route, float]]:
-    """Where a share of a way's demand goes: shares of each origin's own demand, by route. Each site gets what its
-    replicas are of all, from its own region as far as possible."""
-    rates = problem.lanes[way.lane].demand
-    from_origins = {origin: share * rates[origin][hour] for origin in way.origins if rates[origin][hour] > 0}
-    whole, total = sum(replicas[site] for site in way.sites), sum(from_origins.values())
-    sites = [site for site in way.sites if replicas[site] > 0] if whole > 0 else list(way.sites[:1])
+    """Where a share of the demand of alike routes goes: shares of each origin's own demand, by route. Each
+    site gets what its replicas are of all, from its own region as far as possible."""
+    rates = problem.lanes[routes.lane].demand
+    from_origins = {origin: share * rates[origin][hour] for origin in routes.origins if rates[origin][hour] > 0}
+    whole, total = sum(replicas[site] for site in routes.sites), sum(from_origins.values())
+    sites = [site for site in routes.sites if replicas[site] > 0] if whole > 0 else list(routes.sites[:1])
     room = {site: total * (replicas[site] / whole if whole > 0 else 1.0) for site in sites}
     found: dict[Route, float] = {}
     pairs = [(origin, site) for origin in from_origins for site in sites]
@@ -112,7 +113,7 @@ def divided(
     for origin, site in pairs:
         moved = min(from_origins[origin], room[site])
         if moved > _ROUND * total:
-            found[Route(way.lane, origin, site)] = moved / rates[origin][hour]
+            found[Route(routes.lane, origin, site)] = moved / rates[origin][hour]
             from_origins[origin] -= moved
             room[site] -= moved
     return list(found.items())

@@ -34,7 +34,7 @@ _ROUND = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ModelPlacement:
     """Reserved replicas by site, a plan for each hour, and the cost; `priced_usd` with the prices of GPUs."""
 
     reserved: Reserved
@@ -55,7 +55,7 @@ class PricedHour:
     def holds(self, box: "Box", prices: Mapping[int, float]) -> bool:
         """Whether it is an answer in the box, too."""
         reserved = self.reserved
-        if reserved is None or any(not box.least[one] <= reserved.get(one, 0) <= box.most[one] for one in prices):
+        if reserved is None or any(not box.lower[one] <= reserved.get(one, 0) <= box.upper[one] for one in prices):
             return False
         return all(math.isclose(usd, self.prices[one], rel_tol=_ROUND, abs_tol=_ROUND) for one, usd in prices.items())
 
@@ -68,8 +68,8 @@ class Box:
     than the bound."""
 
     bound_usd: float
-    least: Mapping[int, int]
-    most: Mapping[int, int]
+    lower: Mapping[int, int]
+    upper: Mapping[int, int]
     reserved: Mapping[int, float]
     worth: Mapping[tuple[int, int], float]
     hours: tuple[PricedHour, ...] = ()
@@ -82,7 +82,7 @@ class ModelSearch:
 
     def __init__(self, problem: Problem, part: ModelPart, program: Program, gpus: GpuPrices, gap: float) -> None:
         self.part, self.program = part, program
-        self.best: Placed | None = None
+        self.best: ModelPlacement | None = None
         self.possible = True
         self._problem, self._gap, self._gpus = problem, gap, gpus
         self._columns = {
@@ -118,8 +118,8 @@ class ModelSearch:
     def begin(self, relaxed: tuple[Solved, Sequence[float]] | None, taken: Taken, until: Deadline) -> None:
         """The first bound, and a first placement: with what the relaxed program reserves, or else as much as any hour
         by itself, or nothing. `relaxed`: without prices of GPUs."""
-        most = {site: min(MAX_REPLICAS, _most(self._problem, site)) for site in self._columns}
-        box = self._box(dict.fromkeys(most, 0), most, 0.0, until, None if self._gpus else relaxed)
+        upper = {site: min(MAX_REPLICAS, _max_replicas(self._problem, site)) for site in self._columns}
+        box = self._box(dict.fromkeys(upper, 0), upper, 0.0, until, None if self._gpus else relaxed)
         priced = None if box is None else self._priced(box, until.part(_PRICED))
         if box is None or priced is None:
             self.possible = False
@@ -142,14 +142,14 @@ class ModelSearch:
                 self._push(priced)
             self.place(box.reserved, taken, until)
             return True
-        apart = {site: usd for site, usd in box.apart_usd.items() if box.most[site] > box.least[site]}
+        apart = {site: usd for site, usd in box.apart_usd.items() if box.upper[site] > box.lower[site]}
         site = max(apart, key=apart.__getitem__, default=None)
         if site is None or apart[site] <= 0:
             self._closed_usd = min(self._closed_usd, box.bound_usd)
             return True
-        middle = min(max(math.floor(box.reserved.get(site, 0.0) + _ROUND), box.least[site]), box.most[site] - 1)
-        for least, most in ((box.least, {**box.most, site: middle}), ({**box.least, site: middle + 1}, box.most)):
-            part = self._box(least, most, box.bound_usd, until)
+        middle = min(max(math.floor(box.reserved.get(site, 0.0) + _ROUND), box.lower[site]), box.upper[site] - 1)
+        for lower, upper in ((box.lower, {**box.upper, site: middle}), ({**box.lower, site: middle + 1}, box.upper)):
+            part = self._box(lower, upper, box.bound_usd, until)
             if part is not None:
                 self._push(replace(part, hours=box.hours))
         return True
@@ -164,7 +164,7 @@ class ModelSearch:
         weights = sum(self._problem.weights)
         cost = sum(n * self._problem.sites[site].prices[PriceKind.RESERVED] * weights for site, n in whole.items())
         priced = sum(n * self._prices[site] for site, n in whole.items())
-        rest = [self._at_least(number, whole) for number in range(len(self._hours))]
+        rest = [self._bound_with(number, whole) for number in range(len(self._hours))]
         plans: list[HourPlan] = []
         for number, hour in enumerate(self._hours):
             if self.best and priced + sum(rest[number:]) >= self.best.priced_usd:
@@ -175,7 +175,7 @@ class ModelSearch:
             plans.append(plan)
             cost, priced = cost + plan.cost_usd, priced + plan.priced_usd
         if self.best is None or cost < self.best.cost_usd:
-            self.best = Placed(whole, tuple(plans), cost, priced)
+            self.best = ModelPlacement(whole, tuple(plans), cost, priced)
 
     def replicas(self) -> Counts:
         """Of the best placement; what is reserved has hour -1."""
@@ -208,22 +208,22 @@ class ModelSearch:
 
     def _box(
         self,
-        least: Mapping[int, int],
-        most: Mapping[int, int],
+        lower: Mapping[int, int],
+        upper: Mapping[int, int],
         bound_usd: float,
         until: Deadline,
         relaxed: tuple[Solved, Sequence[float]] | None = None,
     ) -> Box | None:
         """A box with its relaxed program; None: no placement is in it."""
         for site, column in self._columns.items():
-            self.program.lower[column], self.program.upper[column] = float(least[site]), float(most[site])
+            self.program.lower[column], self.program.upper[column] = float(lower[site]), float(upper[site])
         solved, duals = relaxed or relax(self.program, limit_s=until.wall_s())
         if solved.values is None:
-            return None if solved.proved else Box(bound_usd, least, most, dict(least), {})
+            return None if solved.proved else Box(bound_usd, lower, upper, dict(lower), {})
         reserved = {site: solved.values[column] for site, column in self._columns.items()}
         worth = of_part(self.part, worth_of(self.program, duals))
         self._relaxed_usd = self._relaxed_usd or solved.bound
-        return Box(max(bound_usd, solved.bound), least, most, reserved, worth)
+        return Box(max(bound_usd, solved.bound), lower, upper, reserved, worth)
 
     def _priced(self, box: Box, until: Deadline) -> Box | None:
         """The box with a bound of whole replicas by hour. None: no placement is in it."""
@@ -256,7 +256,7 @@ class ModelSearch:
             if box.hours and box.hours[number].holds(box, own):
                 hours.append(box.hours[number])
                 continue
-            bound, plan = hour.at_prices(own, box.least, box.most, self._effort(number, until))
+            bound, plan = hour.at_prices(own, box.lower, box.upper, self._effort(number, until))
             if bound == math.inf:
                 return None
             hours.append(PricedHour(own, bound, None if plan is None else plan.reserved))
@@ -268,7 +268,7 @@ class ModelSearch:
         found = sum(hour.bound_usd for hour in hours)
         for site, price in self._prices.items():
             left = price - sum(hour.prices[site] for hour in hours)
-            found += left * (box.least[site] if left >= 0 else box.most[site])
+            found += left * (box.lower[site] if left >= 0 else box.upper[site])
         return found
 
     def _hourly(self, box: Box) -> dict[tuple[int, int], float]:
@@ -279,7 +279,7 @@ class ModelSearch:
         for site, price in self._prices.items():
             own = [box.worth.get((site, hour), 0.0) for hour in hours]
             left = price - sum(own)
-            if left < 0 and box.most[site] < MAX_REPLICAS:
+            if left < 0 and box.upper[site] < MAX_REPLICAS:
                 left = 0.0
             found |= {(site, hour): usd + left / len(hours) for hour, usd in zip(hours, own, strict=True)}
         return found
@@ -290,7 +290,7 @@ class ModelSearch:
         fine = _FINE * (_HARD if self._hours[number].binds else 1.0)
         return Effort(fine * self._gap * usd / len(self._hours), until.wall_s(1 / left))
 
-    def _at_least(self, number: int, reserved: Reserved) -> float:
+    def _bound_with(self, number: int, reserved: Reserved) -> float:
         """A lower bound of what an hour costs with that many reserved replicas."""
         worth = sum(self._worth.get((site, number), 0.0) * count for site, count in reserved.items())
         return max(0.0, self._bounds[number] - worth)
@@ -308,7 +308,7 @@ class ModelSearch:
         return {site: count for site, count in whole.items() if count}
 
 
-def _most(problem: Problem, number: int) -> int:
+def _max_replicas(problem: Problem, number: int) -> int:
     """Replicas of a site that can be reserved for all hours."""
     site = problem.sites[number]
     quotas = [quota for quota in problem.quotas if quota.covers(site, PriceKind.RESERVED)]

@@ -36,8 +36,8 @@ class SpecGroup:
     @property
     def price(self) -> Priced:
         """Of one more replica for an hour: on demand, where that is bought."""
-        wanted = PriceKind.SPOT if self.spot else PriceKind.ON_DEMAND
-        return self.planned.prices.get(wanted) or next(iter(self.planned.prices.values()))
+        kind = PriceKind.SPOT if self.spot else PriceKind.ON_DEMAND
+        return self.planned.prices.get(kind) or next(iter(self.planned.prices.values()))
 
     def usd_per_request(self, bands: Iterable[str]) -> float | None:
         """Of the requests of these bands that the plan places here, at full replicas; None: it places none."""

@@ -42,7 +42,7 @@ _NO_LIMIT = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundReplicas:
     """Replicas by site. `cost`: the sum above, US dollars an hour. `missing`: replicas by (model, region). `served`:
     requests/s by (lane's title, origin, site). `unserved`: (lane's title, origin) that no site may serve."""
 
@@ -57,9 +57,9 @@ class Found:
         """Whether nothing is missing."""
         return not self.missing
 
-    def joined(self, other: "Found") -> "Found":
+    def joined(self, other: "FoundReplicas") -> "FoundReplicas":
         """Both parts together."""
-        return Found(
+        return FoundReplicas(
             self.counts | other.counts,
             self.cost + other.cost,
             self.missing | other.missing,
@@ -80,9 +80,9 @@ class Moment:
     survive: frozenset[str]
     settings: ReplanSettings
 
-    def best(self, before: Counts) -> Found:
+    def best(self, before: Counts) -> FoundReplicas:
         """The cheapest placement from there; `before` itself, where that covers everything and nothing is better."""
-        found = Found()
+        found = FoundReplicas()
         for part in self._parts():
             own = part.solved(self, before, fixed=False)
             stays = part.solved(self, before, fixed=True) if part.within(self, before) else None
@@ -91,9 +91,9 @@ class Moment:
             found = found.joined(own)
         return found
 
-    def with_counts(self, counts: Counts) -> Found:
+    def with_counts(self, counts: Counts) -> FoundReplicas:
         """What those replicas serve, and what is missing beside them."""
-        found = Found()
+        found = FoundReplicas()
         for part in self._parts():
             found = found.joined(part.solved(self, counts, fixed=True))
         return found
@@ -177,7 +177,7 @@ class _Part:
         ]
         return sum(count for count, spot in own if spot) / max(1, sum(count for count, _ in own))
 
-    def solved(self, moment: Moment, counts: Counts, *, fixed: bool) -> Found:
+    def solved(self, moment: Moment, counts: Counts, *, fixed: bool) -> FoundReplicas:
         """The best placement from `counts`, or `fixed`: what just those replicas serve, whatever quotas say of them."""
         problem = self.problem
         if fixed:
@@ -196,9 +196,9 @@ class _Part:
                 program.row(0, -math.inf, float(there), [(column, 1.0), (more, -1.0)])
         return self._found(program, solve(program, gap=_GAP, limit_s=_LIMIT_S), counts)
 
-    def _found(self, program: Program, solved: Solved, before: Counts) -> Found:
+    def _found(self, program: Program, solved: Solved, before: Counts) -> FoundReplicas:
         if solved.values is None:  # not found in time, or the spec's minimums break a quota: everything stays
-            return Found({key: before.get(key, 0) for key in self.weight}, math.inf, {("", ""): 1.0})
+            return FoundReplicas({key: before.get(key, 0) for key in self.weight}, math.inf, {("", ""): 1.0})
         counts, missing = {}, {}
         for (number, _, _), column in program.counts.items():
             key, site = self.keys[number], self.problem.sites[number]
@@ -211,7 +211,7 @@ class _Part:
             lane, key = self.problem.lanes[route.lane], self.keys[route.site]
             if key is not None:
                 served[lane.title, route.origin, key] = share * lane.demand[route.origin][0]
-        return Found(counts, solved.cost, missing, served, tuple(program.unserved))
+        return FoundReplicas(counts, solved.cost, missing, served, tuple(program.unserved))
 
 
 def _stand_ins(sites: Iterable[Site], usd: float) -> list[Site]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from planning.replan.basis import Demand, Observed, ReplanBasis, ReplanSettings, SiteKey
 from planning.replan.floors import FloorPath, ceilings_over
-from planning.replan.program import Counts, Found, Moment
+from planning.replan.program import Counts, FoundReplicas, Moment
 from planning.replan.result import PlanCoverage, Replan, ReplanReason, ReplanState, ScarceSite, SiteBounds
 
 
@@ -162,7 +162,7 @@ def _from_what_runs(
     return targets, floors
 
 
-def _coverage(moment: Moment, target: Found) -> PlanCoverage:
+def _coverage(moment: Moment, target: FoundReplicas) -> PlanCoverage:
     if target.covers:
         return PlanCoverage.ALL
     alone = replace(moment, survive=frozenset()).with_counts(target.counts)
@@ -170,7 +170,7 @@ def _coverage(moment: Moment, target: Found) -> PlanCoverage:
 
 
 def _reasons(
-    state: ReplanState, observed: Observed, moment: Moment, before: Counts, target: Found
+    state: ReplanState, observed: Observed, moment: Moment, before: Counts, target: FoundReplicas
 ) -> dict[SiteKey, ReplanReason]:
     """Why each target is what it is: the last of the causes that changed it. What has not changed keeps its reason
     until its floor is there."""
@@ -195,7 +195,7 @@ def _reasons(
 
 
 def _causes(
-    state: ReplanState, observed: Observed, moment: Moment, before: Counts, target: Found
+    state: ReplanState, observed: Observed, moment: Moment, before: Counts, target: FoundReplicas
 ) -> Iterator[tuple[ReplanReason, Counts]]:
     """The targets with only the demand changed since the last re-plan; then with what can be had, too; then with the
     prices."""

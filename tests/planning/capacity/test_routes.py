@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 from planning.capacity.placement import Outcome, place
 from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
-from planning.capacity.routes import Route, Way, divided, ways_of
+from planning.capacity.routes import AlikeRoutes, Route, alike_routes, divided
 
 _USD = {PriceKind.ON_DEMAND: 1.0, PriceKind.SPOT: 0.5, PriceKind.RESERVED: 0.7}
 
@@ -26,31 +26,31 @@ def _chat(**changes: object) -> Problem:
 
 
 def test_origins_and_sites_that_are_alike_are_one_way() -> None:
-    assert ways_of(_chat(), [0]) == [Way(0, ("a", "b"), (0, 1), 2.0, 0.0)]
+    assert alike_routes(_chat(), [0]) == [AlikeRoutes(0, ("a", "b"), (0, 1), 2.0, 0.0)]
 
 
 def test_what_crossing_costs_tells_origins_and_sites_apart_until_a_region_is_lost() -> None:
     problem = _chat(usd_per_request={("a", "b"): 0.01})
-    assert [(way.origins, way.sites, way.usd_per_request) for way in ways_of(problem, [0])] == [
+    assert [(way.origins, way.sites, way.usd_per_request) for way in alike_routes(problem, [0])] == [
         (("a",), (0,), 0.0),
         (("b",), (0,), 0.0),
         (("a",), (1,), 0.01),
         (("b",), (1,), 0.0),
     ]
-    assert ways_of(problem, [0], lost="a") == [Way(0, ("a", "b"), (1,), 2.0, 0.0)]
+    assert alike_routes(problem, [0], lost="a") == [AlikeRoutes(0, ("a", "b"), (1,), 2.0, 0.0)]
 
 
 def test_slices_and_spare_replicas_are_counted_by_site() -> None:
     sliced = _chat(lanes=(LaneDemand("chat", "m", {"a": (6.0,), "b": (2.0,)}, slices=2),))
-    assert {(way.origins, way.sites) for way in ways_of(sliced, [0])} == set(
+    assert {(way.origins, way.sites) for way in alike_routes(sliced, [0])} == set(
         itertools.product([("a",), ("b",)], [(0,), (1,)])
     )
     spares = _chat(limits=Limits(failures=1))
-    assert [(way.origins, way.sites) for way in ways_of(spares, [0])] == [(("a", "b"), (0,)), (("a", "b"), (1,))]
+    assert [(way.origins, way.sites) for way in alike_routes(spares, [0])] == [(("a", "b"), (0,)), (("a", "b"), (1,))]
 
 
 def test_requests_stay_in_their_own_region_as_far_as_its_replicas_suffice() -> None:
-    (way,) = ways_of(problem := _chat(), [0])
+    (way,) = alike_routes(problem := _chat(), [0])
     assert dict(divided(problem, way, 0, 1.0, {0: 3.0, 1: 1.0})) == {
         Route(0, "a", 0): pytest.approx(1.0),
         Route(0, "b", 1): pytest.approx(1.0),

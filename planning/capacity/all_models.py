@@ -27,7 +27,7 @@ _WHOLE_COLUMNS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPlacement:
     """Replicas by (site, kind, hour), reserved ones with hour -1; shares by (route, hour); US dollars over the period,
     and what no placement costs less than. Without a cost: `proved` says that there is no placement."""
 
@@ -45,7 +45,7 @@ class Found:
         return (self.cost_usd - self.bound_usd) / self.cost_usd if self.cost_usd else 0.0
 
 
-class Fleet:
+class PlacementSearch:
     """`gap`: the share of the cost that is asked for."""
 
     def __init__(self, problem: Problem, gap: float, until: Deadline) -> None:
@@ -65,15 +65,15 @@ class Fleet:
         """(lane's title, origin, region) that no other region may serve while that one is lost."""
         return tuple(one for program in self._programs for one in program.unprotected)
 
-    def search(self) -> Found:
+    def search(self) -> FoundPlacement:
         """The best placement that was found in time."""
-        direct = Found()
+        direct = FoundPlacement()
         if sum(len(program.cost) for program in self._programs) <= _SMALL_COLUMNS:
             direct = self._whole(direct, _DIRECT)
             if direct.gap <= self._gap or (direct.proved and direct.cost_usd == math.inf):
                 return direct
         if not self._begin():
-            return Found(proved=True)
+            return FoundPlacement(proved=True)
         if any(search.best is None for search in self._searches):
             return self._whole(replace(direct, bound_usd=max(direct.bound_usd, self._relaxed_usd)))
         going = list(self._searches)
@@ -115,18 +115,18 @@ class Fleet:
                 return False
         return True
 
-    def _sum(self) -> Found:
+    def _sum(self) -> FoundPlacement:
         """The cost and the bound of all models."""
         bound_usd = sum(search.bound_usd for search in self._searches) - self._discount_usd
         cost_usd = sum(search.best.cost_usd for search in self._searches if search.best)
-        return Found(cost_usd=cost_usd, bound_usd=max(bound_usd, self._relaxed_usd))
+        return FoundPlacement(cost_usd=cost_usd, bound_usd=max(bound_usd, self._relaxed_usd))
 
     def _taken(self, search: ModelSearch) -> dict[Quota, list[int]]:
         """What the other models use of the quotas, by hour."""
         others = {key: count for one in self._searches if one is not search for key, count in one.replicas().items()}
         return gpus_by_quota(self._problem, others)
 
-    def _whole(self, found: Found, share: float = 1.0) -> Found:
+    def _whole(self, found: FoundPlacement, share: float = 1.0) -> FoundPlacement:
         """The solver's answer to the program of all models, from a placement on."""
         if sum(len(program.cost) for program in self._programs) > _WHOLE_COLUMNS and found.cost_usd < math.inf:
             return found
@@ -138,9 +138,9 @@ class Fleet:
         if solved.values is None or solved.cost >= found.cost_usd:
             return replace(found, bound_usd=bound_usd, proved=solved.proved)
         shares = shares_of(self._problem, program, solved.values)
-        return Found(counts_of(program, solved.values), shares, solved.cost, bound_usd)
+        return FoundPlacement(counts_of(program, solved.values), shares, solved.cost, bound_usd)
 
-    def _apart(self, found: Found) -> Found:
+    def _apart(self, found: FoundPlacement) -> FoundPlacement:
         """The solver's answers to the programs of each model, with the whole quotas, where that is within them."""
         replicas, shares, cost_usd, bound_usd = dict(found.replicas), dict(found.shares), 0.0, 0.0
         for number, (part, program, search) in enumerate(zip(self._parts, self._programs, self._searches, strict=True)):
@@ -167,7 +167,7 @@ class Fleet:
         bound_usd = max(bound_usd, found.bound_usd)
         if cost_usd >= found.cost_usd or not _within_quotas(self._problem, replicas):
             return replace(found, bound_usd=bound_usd)
-        return Found(replicas, shares, cost_usd, bound_usd)
+        return FoundPlacement(replicas, shares, cost_usd, bound_usd)
 
 
 def _within_quotas(problem: Problem, replicas: Counts) -> bool:
