@@ -1,7 +1,7 @@
 """The secret that all cells share: where a gateway reads it, and what is said where it cannot."""
 
-import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,16 @@ def test_a_folder_is_needed_where_no_node_has_one() -> None:
         read(spec_of({"kind": "file"}))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "peers_secret").write_text(SECRET)
-    (tmp_path / "peers_secret").chmod(0)
-    with pytest.raises(SecretsUnavailable, match=r"peering\.secret: .*peers_secret: cannot be read: PermissionError"):
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda file: file.mkdir(), "IsADirectoryError"),
+        (lambda file: file.write_bytes(bytes(range(128, 192))), "UnicodeDecodeError"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, make: Callable[[Path], object], error: str) -> None:
+    make(tmp_path / "peers_secret")
+    with pytest.raises(SecretsUnavailable, match=rf"peering\.secret: .*peers_secret: cannot be read: {error}"):
         read(spec_of({"kind": "file", "folder": str(tmp_path)}))
 
 
