@@ -91,14 +91,24 @@ class CellPeers(Collector):
         if hand_overs is None or calls is None or exchange is None:
             return
         by_peer = ("model", "peer")
-        yield _counter("hand_overs", "Requests that a peer has taken, by why.", (*by_peer, "reason"), hand_overs.taken)
-        yield _counter("hops_rejected", "Requests that a peer did not take.", (*by_peer, "reason"), hand_overs.rejected)
-        yield _counter("hops_broken", "Hops whose peer was lost, by when.", (*by_peer, "stage"), hand_overs.broken)
-        yield _counter("guests", "Requests of a peer that were taken here.", by_peer, hand_overs.guests)
-        yield _counter("digest_refusals", "Digests that were not taken over.", ("peer", "reason"), exchange.refused)
-        yield _counter("peer_calls_refused", "Calls that no peer has signed.", ("peer", "reason"), calls.refused)
         yield _counter(
-            "digests_unanswered",
+            "raylane_hand_overs", "Requests that a peer has taken, by why.", (*by_peer, "reason"), hand_overs.taken
+        )
+        yield _counter(
+            "raylane_hops_rejected", "Requests that a peer did not take.", (*by_peer, "reason"), hand_overs.rejected
+        )
+        yield _counter(
+            "raylane_hops_broken", "Hops whose peer was lost, by when.", (*by_peer, "stage"), hand_overs.broken
+        )
+        yield _counter("raylane_guests", "Requests of a peer that were taken here.", by_peer, hand_overs.guests)
+        yield _counter(
+            "raylane_digest_refusals", "Digests that were not taken over.", ("peer", "reason"), exchange.refused
+        )
+        yield _counter(
+            "raylane_peer_calls_refused", "Calls that no peer has signed.", ("peer", "reason"), calls.refused
+        )
+        yield _counter(
+            "raylane_digests_unanswered",
             "Questions without an answer.",
             ("peer",),
             Counter({(peer,): count for peer, count in exchange.failed.items()}),
@@ -123,7 +133,7 @@ Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 
 def _counter(name: str, text: str, labels: tuple[str, ...], counts: Mapping[Labels, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(f"raylane_{name}", text, labels=labels)
+    family = CounterMetricFamily(name, text, labels=labels)
     for values, count in sorted(counts.items()):
         family.add_metric(tuple(str(value) for value in values), count)
     return family
