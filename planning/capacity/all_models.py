@@ -16,8 +16,10 @@ from planning.capacity.program import Counts, Shares, build, counts_of, shares_o
 from planning.capacity.search import ModelSearch
 from planning.capacity.solver import Deadline, relax, solve
 
-_RELAXED, _BEGUN = 0.4, 0.7
+_RELAXED, _BEGUN = 0.4, 0.3
 """Of the time that is left, for the relaxed programs, and then for each model's first prices and placement."""
+_RELAXED_S = 1.0
+"""By the wall, at least, for each model's: a placement has a gap then."""
 _OWN = 0.5
 """Of the gap that is asked for, where the solver stops at a model's program."""
 _SMALL_COLUMNS, _DIRECT = 1_500, 0.3
@@ -79,7 +81,8 @@ class PlacementSearch:
         going = list(self._searches)
         while going and self._until.left_s and self._sum().gap > self._gap:
             search = max(going, key=lambda one: one.open_usd)
-            if not search.step(self._taken(search), self._until):
+            share = search.open_usd / (sum(one.open_usd for one in going) or 1.0)
+            if not search.step(self._taken(search), self._until.part(share)):
                 going.remove(search)
         found = self._sum()
         found = replace(
@@ -95,7 +98,7 @@ class PlacementSearch:
         """Relaxes the programs, and gives each model its first bound and placement; False: there is no placement."""
         relaxed = []
         for number, program in enumerate(self._programs):
-            found = relax(program, limit_s=self._until.wall_s(_RELAXED / (len(self._parts) - number)))
+            found = relax(program, limit_s=max(_RELAXED_S, self._until.wall_s(_RELAXED / (len(self._parts) - number))))
             if found[0].values is None and found[0].proved:
                 return False
             relaxed.append(found)
@@ -104,13 +107,13 @@ class PlacementSearch:
         )
         self._discount_usd = sum(usd * quota.free(hour) for (quota, hour), usd in gpus.items())
         self._shared = bool(gpus)
+        begun = self._until.part(_BEGUN)
         for number, (part, program) in enumerate(zip(self._parts, self._programs, strict=True)):
             search = ModelSearch(self._problem, part, program, gpus, self._gap)
             taken = self._taken(search)
             self._searches.append(search)
-            search.begin(
-                None if gpus else relaxed[number], taken, self._until.part(_BEGUN / (len(self._parts) - number))
-            )
+            share = begun.part(1 / (len(self._parts) - number))
+            search.begin(None if gpus else relaxed[number], taken, share)
             if not search.possible:
                 return False
         return True

@@ -11,7 +11,8 @@ from planning.capacity.parts import ModelPart, at_hour
 from planning.capacity.prices import GpuPrices
 from planning.capacity.problem import PriceKind, Problem, Quota
 from planning.capacity.program import Shares, build, counts_of, shares_of
-from planning.capacity.solver import Solved, relax, round_up, solve
+from planning.capacity.rounding import dive
+from planning.capacity.solver import SHORTEST_S, Deadline, Solved, solve
 
 Reserved = Mapping[int, int]
 """Reserved replicas by site."""
@@ -19,12 +20,17 @@ Taken = Mapping[Quota, Sequence[int]]
 """GPUs by hour that other models use of each quota."""
 
 
+_DIVED = 0.3
+"""Of an hour's time, for a first answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Where a search stops: within `slack_usd` of the optimum, or after `limit_s` seconds."""
+    """Where a search stops: within `slack_usd` of the optimum, or at the deadline. `dives`: it only dives."""
 
     slack_usd: float
-    limit_s: float
+    until: Deadline
+    dives: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,9 @@ class HourProgram:
 
     def at_prices(
         self, usd: Mapping[int, float], lower: Reserved, upper: Reserved, effort: Effort
-    ) -> tuple[float, HourPlan | None]:
-        """A lower bound of the cost, and a plan, where a reserved replica costs `usd` by site, and GPUs their price."""
+    ) -> tuple[float, HourPlan | None, float]:
+        """A lower bound of the cost, a plan, and what that costs more, where a reserved replica costs `usd` by site,
+        and GPUs their price."""
         program = self._program
         program.cost = list(self._priced)
         for site, column in self._reserved.items():
@@ -83,9 +90,9 @@ class HourProgram:
         self._leave({})
         solved = self._solve(effort, self._free)
         if solved.values is None:
-            return solved.bound, None
+            return solved.bound, None, 0.0
         self._free = solved.values
-        return solved.bound, self._plan(solved.values)
+        return solved.bound, self._plan(solved.values), solved.cost - solved.bound
 
     def with_reserved(self, reserved: Reserved, taken: Taken, effort: Effort) -> HourPlan | None:
         """The cheapest plan with that many reserved replicas, which are paid for, in what is left of the quotas. None:
@@ -96,8 +103,6 @@ class HourProgram:
             program.lower[column] = program.upper[column] = float(reserved.get(site, 0))
         self._leave(taken)
         solved = self._solve(effort)
-        if solved.values is None and not solved.proved:
-            solved = round_up(program, relax(program, limit_s=effort.limit_s)[0])
         return None if solved.values is None else self._plan(solved.values)
 
     def shares(self, plan: HourPlan) -> Shares:
@@ -106,8 +111,22 @@ class HourProgram:
         return {(self._part.route(route), self._hour): share for (route, _), share in found.items()}
 
     def _solve(self, effort: Effort, start: Sequence[float] | None = None) -> Solved:
+        """From a known answer on, where it is within the bounds and there is time, or else by diving first."""
+        program, found = self._program, None
+        limit_s = 0.0 if effort.dives else effort.until.wall_s()
+        if start is None or limit_s < SHORTEST_S or not program.allows(start):
+            dived = effort.until.part(1.0 if effort.dives else _DIVED)
+            found = dive(program, lambda: dived.late)
+            limit_s = 0.0 if effort.dives else effort.until.wall_s()
+            if found.proved or found.cost - found.bound <= effort.slack_usd or limit_s < SHORTEST_S:
+                return found
+            start = found.values
         known = None if start is None else dict(enumerate(start))
-        return solve(self._program, gap=0.0, slack_usd=effort.slack_usd, limit_s=effort.limit_s, start=known)
+        solved = solve(program, gap=0.0, slack_usd=effort.slack_usd, limit_s=limit_s, start=known)
+        if found is None or solved.proved:
+            return solved
+        best = solved if solved.cost <= found.cost else found
+        return Solved(best.values, best.cost, max(solved.bound, found.bound), False)
 
     def _leave(self, taken: Taken) -> None:
         for quota, row in self._quotas.items():

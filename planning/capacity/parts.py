@@ -1,11 +1,12 @@
 """One model's part of a placement problem. Models share nothing but quotas."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 from planning.capacity.problem import PriceKind, Problem, Quota
+from planning.capacity.program import MAX_REPLICAS
 from planning.capacity.routes import Route
 
 
@@ -68,3 +69,27 @@ def gpus_by_quota(problem: Problem, replicas: Mapping[tuple[int, PriceKind, int]
                 for each in range(problem.hours) if hour < 0 else (hour,):
                     used[quota][each] += count
     return used
+
+
+def max_reserved(problem: Problem, number: int) -> int:
+    """Replicas of a site that can be reserved for all hours."""
+    site = problem.sites[number]
+    quotas = [quota for quota in problem.quotas if quota.covers(site, PriceKind.RESERVED)]
+    free = [quota.free(hour) // site.gpus for quota in quotas for hour in range(problem.hours)]
+    return min(MAX_REPLICAS, max(0, min(free, default=MAX_REPLICAS)))
+
+
+def whole_within_quotas(
+    problem: Problem, reserved: Mapping[int, float], taken: Mapping[Quota, Sequence[int]]
+) -> dict[int, int]:
+    """Whole reserved replicas by site, and fewer where they go over what others leave of a quota: of the site that has
+    the most."""
+    whole = {site: round(count) for site, count in reserved.items() if round(count) > 0}
+    for quota in problem.quotas:
+        sites = [site for site in whole if quota.covers(problem.sites[site], PriceKind.RESERVED)]
+        if sites:
+            used = taken.get(quota) or [0] * problem.hours
+            free = min(quota.free(hour) - gpus for hour, gpus in enumerate(used))
+            while sum(whole[site] * problem.sites[site].gpus for site in sites) > max(0, free):
+                whole[max(sites, key=whole.__getitem__)] -= 1
+    return {site: count for site, count in whole.items() if count}

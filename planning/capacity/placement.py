@@ -60,7 +60,7 @@ class CapacityPlan:
 def place(problem: Problem, *, gap: float = 0.02, limit_s: float = 60.0, clock: Clock = time.monotonic) -> CapacityPlan:
     """The cheapest placement to within `gap`, or the best that `limit_s` seconds of the clock find."""
     began_s = clock()
-    search = PlacementSearch(problem, gap, Deadline(began_s + limit_s, clock))
+    search = PlacementSearch(problem, gap, Deadline.after(limit_s, clock))
     found = FoundPlacement(proved=True) if search.unserved else search.search()
     return CapacityPlan(
         _outcome(found, gap),

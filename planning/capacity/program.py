@@ -77,6 +77,11 @@ class Program:
         entries = range(self.starts[row], end)
         return sum(self.value[entry] * values[self.index[entry]] for entry in entries)
 
+    def allows(self, values: Sequence[float]) -> bool:
+        """Whether values are within the bounds of all columns."""
+        bounds = zip(self.lower, values, self.upper, strict=True)
+        return all(lower - _ROUND <= value <= upper + _ROUND for lower, value, upper in bounds)
+
     def replicas(self, site: int, hour: int) -> list[int]:
         """The columns that add up to a site's replicas in an hour."""
         return [

@@ -10,70 +10,31 @@ Mathematical Programming 39, 1987):
 where what is reserved lies in the box, in each hour by itself, and each hour has whole replicas. The hours' prices are
 dual values of the relaxed program of the first box. Its parts keep them, so that only those hours are solved again
 whose answer is not in the part. What the relaxed program of a box reserves is what a placement is tried with, rounded.
-The box with the lowest bound is split next, where its hours agree the least.
+The box with the lowest bound is split next, where its hours agree the least. Between boxes, the best placement's
+neighbours are tried: one replica more or fewer reserved, or at another site.
 """
 
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from planning.capacity.boxes import Box, ModelPlacement, PricedHour, neighbours
 from planning.capacity.hours import Effort, HourPlan, HourProgram, Reserved, Taken
-from planning.capacity.parts import ModelPart
+from planning.capacity.parts import ModelPart, max_reserved, whole_within_quotas
 from planning.capacity.prices import GpuPrices, add_prices, of_part, whole_price, worth_of
 from planning.capacity.problem import PriceKind, Problem
 from planning.capacity.program import MAX_REPLICAS, Counts, Program, Shares
 from planning.capacity.solver import Deadline, Solved, relax
 
 _PRICED = 0.6
-"""Of a model's time at the beginning, for its first bound."""
+"""Of the time of a step, for a bound; the rest is for a placement."""
+_LOOSE, _TIMES = 0.5, 3
+"""A box's hours are searched again, so many times, where they leave more than this share of what is open."""
 _FINE, _HARD = 0.05, 5.0
 """Of the gap that is asked for, what the search of all hours may leave; and so many times that in an hour that binds,
 which takes the solver twenty times as long as another."""
 _ROUND = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class ModelPlacement:
-    """Reserved replicas by site, a plan for each hour, and the cost; `priced_usd` with the prices of GPUs."""
-
-    reserved: Reserved
-    plans: tuple[HourPlan, ...]
-    cost_usd: float
-    priced_usd: float
-
-
-@dataclass(frozen=True, slots=True)
-class PricedHour:
-    """The bound of an hour's cost at prices of what is reserved, and what it reserves, by site; None: it is not
-    known."""
-
-    prices: Mapping[int, float]
-    bound_usd: float
-    reserved: Reserved | None
-
-    def holds(self, box: "Box", prices: Mapping[int, float]) -> bool:
-        """Whether it is an answer in the box, too."""
-        reserved = self.reserved
-        if reserved is None or any(not box.lower[one] <= reserved.get(one, 0) <= box.upper[one] for one in prices):
-            return False
-        return all(math.isclose(usd, self.prices[one], rel_tol=_ROUND, abs_tol=_ROUND) for one, usd in prices.items())
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """The least and most replicas that are reserved, by site. `reserved`: what its relaxed program reserves; `worth`:
-    US dollars of one of them, by (site, hour). `hours`: by themselves; of the box that it is a part of until they are
-    solved, which is when `apart_usd` says how much they differ from `reserved`, by site. No placement in it is cheaper
-    than the bound."""
-
-    bound_usd: float
-    lower: Mapping[int, int]
-    upper: Mapping[int, int]
-    reserved: Mapping[int, float]
-    worth: Mapping[tuple[int, int], float]
-    hours: tuple[PricedHour, ...] = ()
-    apart_usd: Mapping[int, float] | None = None
 
 
 class ModelSearch:
@@ -93,6 +54,8 @@ class ModelSearch:
         add_prices(problem, part, program, gpus)
         self._prices = {site: whole_price(problem, site, gpus) for site in self._columns}
         self._hours = [HourProgram(problem, part, hour, gpus) for hour in range(problem.hours)]
+        self._order = sorted(range(problem.hours), key=lambda number: self._hours[number].binds)
+        """Of the hours: what the easy ones leave of their time is for those that bind."""
         self._boxes: list[tuple[float, int, Box]] = []
         self._count = 0
         self._closed_usd = math.inf
@@ -102,6 +65,8 @@ class ModelSearch:
         self._worth: Mapping[tuple[int, int], float] = {}
         self._bounds = [0.0] * len(self._hours)
         """Of the first box's hours at the prices `_worth`."""
+        self._near = False
+        """Whether a neighbour of the best placement is next."""
         self._tried: set[tuple[tuple[int, int], ...]] = set()
 
     @property
@@ -116,31 +81,39 @@ class ModelSearch:
         return math.inf if self.best is None else self.best.priced_usd - self.bound_usd
 
     def begin(self, relaxed: tuple[Solved, Sequence[float]] | None, taken: Taken, until: Deadline) -> None:
-        """The first bound, and a first placement: with what the relaxed program reserves, or else as much as any hour
-        by itself, or nothing. `relaxed`: without prices of GPUs."""
-        upper = {site: min(MAX_REPLICAS, _max_replicas(self._problem, site)) for site in self._columns}
+        """The relaxed program's bound, and a first placement, for which each hour only dives: with what the relaxed
+        program reserves, or nothing, or as much as any hour by itself. `relaxed`: without prices of GPUs."""
+        upper = {site: max_reserved(self._problem, site) for site in self._columns}
         box = self._box(dict.fromkeys(upper, 0), upper, 0.0, until, None if self._gpus else relaxed)
-        priced = None if box is None else self._priced(box, until.part(_PRICED))
-        if box is None or priced is None:
+        if box is not None:
+            for reserved in (box.reserved, {}):
+                if self.best is None:
+                    self.place(reserved, taken, until, dives=True)
+            if self.best is None:
+                box = self._priced(box, until.part(_PRICED))
+        if box is None:
             self.possible = False
             return
-        self._push(priced)
+        self._push(box)
         for reserved in (box.reserved, self._used, {}):
-            self.place(reserved, taken, until)
-            if self.best is not None:
-                break
+            if self.best is None:
+                self.place(reserved, taken, until)
 
     def step(self, taken: Taken, until: Deadline) -> bool:
-        """Solves the hours of the box with the lowest bound, and tries a placement; or splits the box. False: nothing
-        is left to search."""
+        """Solves the hours of the box with the lowest bound, and tries a placement; or splits the box; or tries to
+        reserve nearly what the best placement does. False: nothing is left to search."""
         if not self._boxes or self.open_usd <= 0:
             return False
+        if self._near and self._try_near(taken, until):
+            return True
         box = heapq.heappop(self._boxes)[2]
-        if box.apart_usd is None:
-            priced = self._priced(box, until)
+        loose_usd = sum(hour.slack_usd for hour in box.hours)
+        if box.apart_usd is None or (box.times < _TIMES and loose_usd > _LOOSE * self.open_usd):
+            priced = self._priced(box, until.part(_PRICED))
             if priced is not None:
                 self._push(priced)
             self.place(box.reserved, taken, until)
+            self._near = True
             return True
         apart = {site: usd for site, usd in box.apart_usd.items() if box.upper[site] > box.lower[site]}
         site = max(apart, key=apart.__getitem__, default=None)
@@ -154,28 +127,45 @@ class ModelSearch:
                 self._push(replace(part, hours=box.hours))
         return True
 
-    def place(self, reserved: Mapping[int, float], taken: Taken, until: Deadline) -> None:
-        """Solves all hours with that many reserved replicas, rounded, unless that was tried before."""
-        whole = self._within_quotas(reserved, taken)
+    def place(self, reserved: Mapping[int, float], taken: Taken, until: Deadline, *, dives: bool = False) -> None:
+        """Solves all hours with that many reserved replicas, rounded, unless that was tried before. `dives`: as
+        well as diving does, and quickly."""
+        whole = whole_within_quotas(self._problem, reserved, taken)
         key = tuple(sorted(whole.items()))
         if key in self._tried:
             return
-        self._tried.add(key)
+        if not dives:
+            self._tried.add(key)
         weights = sum(self._problem.weights)
         cost = sum(n * self._problem.sites[site].prices[PriceKind.RESERVED] * weights for site, n in whole.items())
         priced = sum(n * self._prices[site] for site, n in whole.items())
-        rest = [self._bound_with(number, whole) for number in range(len(self._hours))]
-        plans: list[HourPlan] = []
-        for number, hour in enumerate(self._hours):
-            if self.best and priced + sum(rest[number:]) >= self.best.priced_usd:
+        rest = [self._bound_with(number, whole) for number in self._order]
+        plans: dict[int, HourPlan] = {}
+        for place, number in enumerate(self._order):
+            if self.best and (until.late or priced + sum(rest[place:]) >= self.best.priced_usd):
                 return
-            plan = hour.with_reserved(whole, taken, self._effort(number, until))
+            plan = self._hours[number].with_reserved(whole, taken, replace(self._effort(place, until), dives=dives))
             if plan is None:
                 return
-            plans.append(plan)
+            plans[number] = plan
             cost, priced = cost + plan.cost_usd, priced + plan.priced_usd
         if self.best is None or cost < self.best.cost_usd:
-            self.best = ModelPlacement(whole, tuple(plans), cost, priced)
+            self.best = ModelPlacement(whole, tuple(plans[number] for number in range(len(plans))), cost, priced)
+
+    def _try_near(self, taken: Taken, until: Deadline) -> bool:
+        """Places the neighbour of the best placement that may cost the least. False: there is none."""
+        assert self.best is not None
+        self._near, found = False, []
+        for near in neighbours(self.best.reserved, self._used):
+            if tuple(sorted(near.items())) not in self._tried:
+                hours = sum(self._bound_with(number, near) for number in self._order)
+                found.append((hours + sum(count * self._prices[site] for site, count in near.items()), near))
+        least_usd, near = min(found, key=lambda one: one[0], default=(math.inf, {}))
+        if least_usd >= self.best.priced_usd:
+            return False
+        self.place(near, taken, until)
+        self._tried.add(tuple(sorted(near.items())))
+        return True
 
     def replicas(self) -> Counts:
         """Of the best placement; what is reserved has hour -1."""
@@ -244,23 +234,26 @@ class ModelSearch:
                 apart_usd[site] += abs(count - box.reserved[site]) * self._prices[site] / len(hours)
                 self._used[site] = max(self._used.get(site, 0), count)
         bound_usd = max(box.bound_usd, self._bound(box, hours))
-        return replace(box, bound_usd=bound_usd, hours=hours, apart_usd=apart_usd)
+        return replace(box, bound_usd=bound_usd, hours=hours, apart_usd=apart_usd, times=box.times + 1)
 
     def _solved(
         self, box: Box, prices: Mapping[tuple[int, int], float], until: Deadline
     ) -> tuple[PricedHour, ...] | None:
         """All hours at those prices; None: one of them has no answer in the box."""
-        hours = []
-        for number, hour in enumerate(self._hours):
-            own = {site: prices[site, number] for site in self._columns}
-            if box.hours and box.hours[number].holds(box, own):
-                hours.append(box.hours[number])
+        hours: dict[int, PricedHour] = {}
+        for place, number in enumerate(self._order):
+            own, effort = {site: prices[site, number] for site in self._columns}, self._effort(place, until)
+            known = box.hours[number] if box.hours and box.hours[number].holds(box, own) else None
+            if known and (known.slack_usd <= effort.slack_usd or box.apart_usd is None):
+                hours[number] = known
                 continue
-            bound, plan = hour.at_prices(own, box.lower, box.upper, self._effort(number, until))
+            bound, plan, slack_usd = self._hours[number].at_prices(own, box.lower, box.upper, effort)
             if bound == math.inf:
                 return None
-            hours.append(PricedHour(own, bound, None if plan is None else plan.reserved))
-        return tuple(hours)
+            if known and bound < known.bound_usd:
+                bound, slack_usd = known.bound_usd, max(0.0, slack_usd + bound - known.bound_usd)
+            hours[number] = PricedHour(own, bound, None if plan is None else plan.reserved, slack_usd)
+        return tuple(hours[number] for number in range(len(hours)))
 
     def _bound(self, box: Box, hours: Sequence[PricedHour]) -> float:
         """What the hours cost at least, and what is reserved beyond their prices: by the site as few as may be where
@@ -284,33 +277,14 @@ class ModelSearch:
             found |= {(site, hour): usd + left / len(hours) for hour, usd in zip(hours, own, strict=True)}
         return found
 
-    def _effort(self, number: int, until: Deadline) -> Effort:
-        left, usd = len(self._hours) - number, 0.0 if self.best is None else self.best.priced_usd
+    def _effort(self, place: int, until: Deadline) -> Effort:
+        """For the hour at a place of the order."""
+        hours, usd = len(self._hours), 0.0 if self.best is None else self.best.priced_usd
         usd = usd or (self._boxes[0][0] if self._boxes else self._relaxed_usd)
-        fine = _FINE * (_HARD if self._hours[number].binds else 1.0)
-        return Effort(fine * self._gap * usd / len(self._hours), until.wall_s(1 / left))
+        fine = _FINE * (_HARD if self._hours[self._order[place]].binds else 1.0)
+        return Effort(fine * self._gap * usd / hours, until.part(1 / (hours - place)))
 
     def _bound_with(self, number: int, reserved: Reserved) -> float:
         """A lower bound of what an hour costs with that many reserved replicas."""
         worth = sum(self._worth.get((site, number), 0.0) * count for site, count in reserved.items())
         return max(0.0, self._bounds[number] - worth)
-
-    def _within_quotas(self, reserved: Mapping[int, float], taken: Taken) -> dict[int, int]:
-        """Whole replicas, and fewer where they go over what others leave of a quota: of the site that has the most."""
-        whole = {site: round(count) for site, count in reserved.items() if round(count) > 0}
-        for quota in self._problem.quotas:
-            sites = [site for site in whole if quota.covers(self._problem.sites[site], PriceKind.RESERVED)]
-            if sites:
-                used = taken.get(quota) or [0] * self._problem.hours
-                free = min(quota.free(hour) - gpus for hour, gpus in enumerate(used))
-                while sum(whole[site] * self._problem.sites[site].gpus for site in sites) > max(0, free):
-                    whole[max(sites, key=whole.__getitem__)] -= 1
-        return {site: count for site, count in whole.items() if count}
-
-
-def _max_replicas(problem: Problem, number: int) -> int:
-    """Replicas of a site that can be reserved for all hours."""
-    site = problem.sites[number]
-    quotas = [quota for quota in problem.quotas if quota.covers(site, PriceKind.RESERVED)]
-    free = [quota.free(hour) // site.gpus for quota in quotas for hour in range(problem.hours)]
-    return max(0, min(free, default=MAX_REPLICAS))

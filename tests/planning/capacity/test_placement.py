@@ -169,11 +169,9 @@ def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
 def _searched(problem: Problem) -> tuple[float, float, float]:
     """The cost, the first bound and the last one of a search that goes on until nothing is left."""
     part, program = ModelPart.of(problem, "m"), build(problem)
-    search, until = (
-        ModelSearch(problem, part, program, {}, 0.0),
-        Deadline(time.process_time() + 60.0, time.process_time),
-    )
+    search, until = ModelSearch(problem, part, program, {}, 0.0), Deadline.after(60.0, time.process_time)
     search.begin(relax(program, limit_s=10.0), {}, until)
+    search.step({}, until)
     first_usd = search.bound_usd
     while search.step({}, until):
         pass
