@@ -70,8 +70,8 @@ class _Diving:
         self._price = np.array(program.cost)
         self._spot = [column for (_, kind, _), column in program.counts.items() if kind is PriceKind.SPOT]
         """Rounded down first: a spot replica may need others that are paid for otherwise."""
-        self._least, self._most = np.array(program.lower), np.array(program.upper)
-        self._lower, self._upper = self._least.copy(), self._most.copy()
+        self._first_lower, self._first_upper = np.array(program.lower), np.array(program.upper)
+        self._lower, self._upper = self._first_lower.copy(), self._first_upper.copy()
         self._solver = solver_with_limit(math.inf)
         self._solver.passModel(program.to_highs(relaxed=True))
 
@@ -121,7 +121,7 @@ class _Diving:
         if self.run():
             return True
         for column, floor in below:
-            self._bound(column, floor + 1, self._most[column])
+            self._bound(column, floor + 1, self._first_upper[column])
         return bool(below) and self.run()
 
     def drop(self, late: Callable[[], bool]) -> None:
@@ -130,7 +130,7 @@ class _Diving:
         for column in self.columns.tolist():
             self._bound(column, known[column], known[column])
         for column in self._dearest(known):
-            while known[column] > self._least[column] and not late():
+            while known[column] > self._first_lower[column] and not late():
                 self._bound(column, known[column] - 1, known[column] - 1)
                 if not self.run():
                     self._bound(column, known[column], known[column])
@@ -144,11 +144,11 @@ class _Diving:
         less."""
         best, best_usd = self.values, float(np.dot(self.values, self._price))
         for column in self._dearest(best):
-            if late() or best[column] <= self._least[column]:
+            if late() or best[column] <= self._first_lower[column]:
                 continue
             for other in self.columns.tolist():
-                self._bound(other, best[other], self._most[other])
-            self._bound(column, self._least[column], best[column] - 1)
+                self._bound(other, best[other], self._first_upper[other])
+            self._bound(column, self._first_lower[column], best[column] - 1)
             if self.run() and self.cost < best_usd and self.to_whole(best_usd, late):
                 self.drop(late)
                 usd = float(np.dot(self.values, self._price))

@@ -65,8 +65,9 @@ class ModelSearch:
         self._worth: Mapping[tuple[int, int], float] = {}
         self._bounds = [0.0] * len(self._hours)
         """Of the first box's hours at the prices `_worth`."""
-        self._near = False
-        """Whether a neighbour of the best placement is next."""
+        self._pause, self._boxes_left = 1, 1
+        """How many boxes are solved until the next neighbour of the best placement is tried: twice as many after each
+        that was not better."""
         self._tried: set[tuple[tuple[int, int], ...]] = set()
 
     @property
@@ -104,7 +105,7 @@ class ModelSearch:
         reserve nearly what the best placement does. False: nothing is left to search."""
         if not self._boxes or self.open_usd <= 0:
             return False
-        if self._near and self._try_near(taken, until):
+        if self._boxes_left <= 0 and self._try_near(taken, until):
             return True
         box = heapq.heappop(self._boxes)[2]
         loose_usd = sum(hour.slack_usd for hour in box.hours)
@@ -113,7 +114,7 @@ class ModelSearch:
             if priced is not None:
                 self._push(priced)
             self.place(box.reserved, taken, until)
-            self._near = True
+            self._boxes_left -= 1
             return True
         apart = {site: usd for site, usd in box.apart_usd.items() if box.upper[site] > box.lower[site]}
         site = max(apart, key=apart.__getitem__, default=None)
@@ -155,16 +156,19 @@ class ModelSearch:
     def _try_near(self, taken: Taken, until: Deadline) -> bool:
         """Places the neighbour of the best placement that may cost the least. False: there is none."""
         assert self.best is not None
-        self._near, found = False, []
+        found = []
         for near in neighbours(self.best.reserved, self._used):
             if tuple(sorted(near.items())) not in self._tried:
                 hours = sum(self._bound_with(number, near) for number in self._order)
                 found.append((hours + sum(count * self._prices[site] for site, count in near.items()), near))
-        least_usd, near = min(found, key=lambda one: one[0], default=(math.inf, {}))
-        if least_usd >= self.best.priced_usd:
+        bound_usd, near = min(found, key=lambda one: one[0], default=(math.inf, {}))
+        if bound_usd >= self.best.priced_usd:
             return False
+        known = self.best
         self.place(near, taken, until)
         self._tried.add(tuple(sorted(near.items())))
+        self._pause = 1 if self.best is not known else 2 * self._pause
+        self._boxes_left = self._pause
         return True
 
     def replicas(self) -> Counts:
