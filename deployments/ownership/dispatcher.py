@@ -15,11 +15,11 @@ from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
 from deployments.ownership.gateway_hops import GatewayHops, HopSubmitter
 from deployments.ownership.lane_owner import LaneOwner, now_s
-from deployments.ownership.pending_request import HopCarrier, PendingRequest, TakenByPeer, lost_with
+from deployments.ownership.pending_request import GuestNotTaken, HopCarrier, PendingRequest, TakenByPeer, lost_with
 from deployments.ownership.replicas import ExpectedStarts, Replicas
 from deployments.ownership.roles import Owner
 from deployments.ownership.takeover import Known, Losses, booking_of
-from deployments.peering import HopFacts
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
 
@@ -100,10 +100,11 @@ class Dispatcher(HopSubmitter):
     ) -> Admission:
         """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
         Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken. `carrier` may take it to a peer cell."""
-        loop = asyncio.get_running_loop()
-        pending = self._pending_requests[request.request_id] = PendingRequest(
-            request, loop.create_future(), loop.create_future(), carrier=carrier, hop=hop
-        )
+        if hop is not None and request.request_id in self._pending_requests:  # a recorded hop
+            raise GuestNotTaken(HopRefusal.REPLAYED)
+        future = asyncio.get_running_loop().create_future
+        pending = PendingRequest(request, future(), future(), carrier=carrier, hop=hop)
+        self._pending_requests[request.request_id] = pending
         if self._owner is not None:
             self._submit(pending, self._owner)
         try:
@@ -139,8 +140,7 @@ class Dispatcher(HopSubmitter):
         return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
 
     def first_token(self, lease: Lease) -> None:
-        """The first token is there: by the replica's word, or by the first byte of the answer. The owner
-        gets one report."""
+        """The first token is there, by the replica's word or by the first byte. The owner gets one report."""
         pending = self._running(lease.attempt_id)
         if pending is not None and not pending.answered:
             pending.answered = True

@@ -150,6 +150,7 @@ class _Facts(BaseModel):
     slack_s: _Span
     patience_s: _Span
     slo_s: Annotated[float, Field(ge=0, le=_MAX_S)]
+    peer_epoch: Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 def facts_of(hop: HopFacts) -> dict[str, Any]:

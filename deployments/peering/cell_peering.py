@@ -193,6 +193,7 @@ class CellPeering:
 
     def _offer(self, wait: Wait, candidate: HandOverCandidate, decision: HandOver, home: Home, now: float) -> Offer:
         request, expected_s = wait.request, decision.there_s
+        digest = self.peers.by_cell[decision.peer].digest
         number = self.peers.sent(decision.peer, request.request_id, wait.model, candidate.load, expected_s, now)
         self.hops.offer(request.request_id, HandedOver(decision.peer, number, expected_s, now))
         self._model_of[request.request_id] = wait.model
@@ -215,6 +216,7 @@ class CellPeering:
             candidate.slack_s,
             candidate.patience_s,
             candidate.slo_s,
+            0 if digest is None else digest.epoch,
         )
         return Offer(decision.peer, hop, decision)
 
@@ -301,6 +303,8 @@ class CellPeering:
         """A request is handed over to this cell. None: it may be submitted to the scheduler (`HopFacts.guest`), which
         decides; it goes no further from here."""
         refusal = self._reception.refuse(hop, here)
+        if refusal is None and hop.peer_epoch != self.epoch:
+            return HopRefusal.OLD_EPOCH
         if refusal is None and not self.peers.took(hop.home, hop.model, hop.epoch, hop.number, now):
             return HopRefusal.REPLAYED
         if refusal is None:

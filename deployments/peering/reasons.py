@@ -75,6 +75,8 @@ class HopRefusal(StrEnum):
     """It has crossed a hop before, or comes from this cell."""
     REPLAYED = "replayed"
     """A hand-over of that number has come before."""
+    OLD_EPOCH = "old_epoch"
+    """It was meant for another owner of the model in this cell: one before, or one after."""
     SPEC = "spec"
     """The specs differ in what the request needs."""
     RESIDENCY = "residency"

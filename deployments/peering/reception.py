@@ -22,7 +22,8 @@ class HopFacts:
     `home` is the cell where the request arrived, `epoch` and `number` name the hand-over; `hops` counts the cells that
     it has left, with this one. `residency`: the cells that may serve it, as its home knows them; `marks`: of the rules
     by which that was decided. It has waited `waited_s`; its first token is due in `slack_s` (negative: was due), its
-    wait is given up in `patience_s`. `slo_s` is the TTFT of its class.
+    wait is given up in `patience_s`. `slo_s` is the TTFT of its class. `peer_epoch` is that of the receiving owner, by
+    its last digest: the next owner does not know which hand-overs came before, and takes none that is not meant for it.
     """
 
     request_id: str
@@ -40,11 +41,13 @@ class HopFacts:
     slack_s: float
     patience_s: float
     slo_s: float
+    peer_epoch: int
 
     @property
     def guest_id(self) -> str:
-        """The request's id in the cell that takes it, where another request may have the id that it has at home."""
-        return f"{self.request_id}@{self.home}"
+        """The request's id in the cell that takes it, where another request may have the id that it has at home. Each
+        hand-over has its own: the guest of an earlier one may not have heard yet that it is dropped."""
+        return f"{self.request_id}@{self.home}.{self.epoch}.{self.number}"
 
     def guest(self, request: Request, now: float) -> Request:
         """The request, as the cell that takes it submits it by its own clock."""

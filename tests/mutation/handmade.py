@@ -283,6 +283,11 @@ FAULTS: Faults = {
     ),
     "deployments/ownership/dispatcher.py": (
         (
+            "a recorded hop takes the place of the guest that is here",
+            "if hop is not None and request.request_id in self._pending_requests:",
+            "if False:",
+        ),
+        (
             "what was placed as it was given up keeps its lease",
             "self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)",
             "pass",

@@ -192,6 +192,7 @@ def guest_facts(name: str = "g", number: int = 1, spec: ClusterSpec | None = Non
         "slack_s": 0.75,
         "patience_s": 30.0,
         "slo_s": 1.0,
+        "peer_epoch": 1,
     }
     return HopFacts(**{**facts, **changes})
 

@@ -38,7 +38,7 @@ REJECTED = Admission(AdmissionKind.REJECT, "all", RejectCause.STARTING)
 def facts(name: str = "q", number: int = 1) -> HopFacts:
     where = frozenset({"eu", "us"})
     return HopFacts(
-        name, "eu", 1, number, 1, HandOverReason.SOONER, "demo", "interactive", "", where, where, 0, 1, 60, 1
+        name, "eu", 1, number, 1, HandOverReason.SOONER, "demo", "interactive", "", where, where, 0, 1, 60, 1, 1
     )
 
 
@@ -333,6 +333,20 @@ async def test_a_guest_that_is_not_taken(setting: Setting) -> None:
     assert refused.value.refusal is HopRefusal.LATE
     assert (len(setting.dispatcher), setting.owner.cancelled) == (0, []), "the owner does not have it"
     setting.dispatcher.guest_refused("q@eu", HopRefusal.LATE)
+
+
+async def test_a_guest_that_is_here_is_not_taken_again(setting: Setting) -> None:
+    """A recorded hop comes while the first one is served, whose books it must not touch."""
+    one, hop = request("q@eu"), facts()
+    submitting = asyncio.create_task(setting.dispatcher.submit(one, None, hop))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        with pytest.raises(GuestNotTaken) as refused:
+            await setting.dispatcher.submit(one, None, hop)
+        assert refused.value.refusal is HopRefusal.REPLAYED
+        setting.dispatcher.admitted("q@eu", ADMITTED)
+    assert (await submitting).accepted
+    assert (len(setting.owner.submitted), len(setting.dispatcher)) == (1, 1)
 
 
 async def test_an_admitted_guest_goes_to_the_next_owner_with_its_hop(setting: Setting) -> None:

@@ -40,6 +40,7 @@ FACTS = HopFacts(
     -0.25,
     59.5,
     1.0,
+    3,
 )
 PLAIN = {
     "request_id": "q",
@@ -57,6 +58,7 @@ PLAIN = {
     "slack_s": -0.25,
     "patience_s": 59.5,
     "slo_s": 1.0,
+    "peer_epoch": 3,
 }
 MESSAGES: list[HopMessage] = [
     HopOffered("q", "us", PLAIN),
@@ -125,6 +127,9 @@ BAD: list[tuple[str, Any]] = [
     ("residency", ["eu"] * 257),
     ("marks", [""]),
     ("marks", ["m"] * 17),
+    ("peer_epoch", -1),
+    ("peer_epoch", 1 << 63),
+    ("peer_epoch", None),
     ("waited_s", -0.1),
     ("waited_s", float("nan")),
     ("slack_s", float("-inf")),

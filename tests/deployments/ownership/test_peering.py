@@ -10,10 +10,10 @@ from deployments.ownership.entries import EntryState
 from deployments.ownership.hop_messages import HopFirstByte, HopTaken
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
-from deployments.peering import DigestRefusal, HopRefusal, Question
+from deployments.peering import DigestRefusal, HopRefusal, Question, Rules
 from deployments.scheduling import Ending, RejectCause, SchedulingPolicy
 from tests.deployments.ownership.peering_rig import Clock, Gateway, PeeredOwner, guest_facts, lanes_of, owner_time
-from tests.deployments.peering.setups import MODEL, make_model, make_request, make_spec
+from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_request, make_spec
 
 AWAY, WAITING, RUNNING = EntryState.AWAY, EntryState.WAITING, EntryState.RUNNING
 
@@ -343,6 +343,9 @@ async def test_what_waits_in_vain_may_still_be_taken(home: PeeredOwner, clock: C
 
 
 # Guests.
+G = "g@us.1.1"
+
+
 @pytest.fixture
 async def peer(clock: Clock) -> AsyncIterator[PeeredOwner]:
     """A cell with a replica, asked by others."""
@@ -360,12 +363,12 @@ def send(peer: PeeredOwner, hop: Any = None, admitted: bool = False, **changes: 
 
 async def test_a_guest_is_taken_and_placed(peer: PeeredOwner) -> None:
     send(peer)
-    assert [one[:2] for one in peer.gateway.news()] == [("admitted", "g@us"), ("placed", "g@us")]
+    assert [one[:2] for one in peer.gateway.news()] == [("admitted", G), ("placed", G)]
     snapshot = peer.owner.snapshot()
     assert (snapshot.guests, snapshot.flows, snapshot.placed) == (1, (), 1)
-    peer.owner.first_token("g@us-1")
+    peer.owner.first_token(f"{G}-1")
     assert peer.owner.latencies(60.0).requests == 0, "its home measures that"
-    peer.owner.release("g@us-1", Ending.FINISHED)
+    peer.owner.release(f"{G}-1", Ending.FINISHED)
     assert peer.is_clean()
     (received,) = peer.peering.digest(Question(7, 1)).received
     assert received == ("us", 1, 1)
@@ -393,20 +396,45 @@ async def test_a_guest_is_refused_by_this_cell_s_own_rules(
 @pytest.mark.parametrize("changes", [{"traffic_class": "batch"}, {"tenant": "x"}, {"guest_of": "ap"}])
 async def test_a_guest_that_is_another_than_its_hop_says_is_refused(peer: PeeredOwner, changes: dict[str, Any]) -> None:
     send(peer, None, **changes)
-    assert peer.gateway.news() == [("refused", "g@us", HopRefusal.SPEC)]
+    assert peer.gateway.news() == [("refused", G, HopRefusal.SPEC)]
 
 
 async def test_a_guest_without_its_hop_is_refused(peer: PeeredOwner) -> None:
     peer.owner.submit(peer.gateway, guest_facts().guest(make_request("g"), peer.clock.now))
-    assert peer.gateway.news() == [("refused", "g@us", HopRefusal.SPEC)]
+    assert peer.gateway.news() == [("refused", G, HopRefusal.SPEC)]
 
 
 async def test_a_hop_that_is_sent_twice_is_refused_the_second_time(peer: PeeredOwner) -> None:
     send(peer)
-    peer.owner.release("g@us-1", Ending.FINISHED)
+    peer.owner.release(f"{G}-1", Ending.FINISHED)
     peer.gateway.news()
     send(peer)
-    assert peer.gateway.news() == [("refused", "g@us", HopRefusal.REPLAYED)]
+    assert peer.gateway.news() == [("refused", G, HopRefusal.REPLAYED)]
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+async def test_the_next_owner_takes_no_hop_of_another_epoch(clock: Clock, epoch: int) -> None:
+    """It does not know which have come before."""
+    peer = PeeredOwner(clock, epoch=2)
+    peer.replica(seats=8)
+    send(peer, guest_facts(peer_epoch=epoch))
+    assert peer.gateway.news() == [("refused", G, HopRefusal.OLD_EPOCH)]
+    assert peer.peering.digest(Question(7, 1)).received == (), "it counts as never received"
+    send(peer, guest_facts(peer_epoch=2))
+    assert [one[0] for one in peer.gateway.news()] == ["admitted", "placed"]
+    peer.owner.close()
+
+
+async def test_a_hop_names_the_epoch_of_the_peers_last_digest(clock: Clock) -> None:
+    home = PeeredOwner(clock)
+    for number, epoch in enumerate((4, 9)):
+        question = home.peering.ask()["us"]
+        marks = Rules(home.spec).marks
+        clock.now += 0.05
+        assert home.peering.heard(make_digest("us", question, lanes_of(make_model()), epoch, 1, marks)) is None
+        home.submit(f"q{number}")
+        assert home.gateway.hops[f"q{number}"].peer_epoch == epoch
+    home.owner.close()
 
 
 async def test_a_guest_of_an_earlier_owner_is_not_asked_about_again(peer: PeeredOwner) -> None:
@@ -421,7 +449,7 @@ async def test_the_scheduler_may_reject_a_guest(clock: Clock) -> None:
     peer.replica()
     assert peer.owner.scheduler.waiting.expected(make_request("x"), clock.now).p95_s == 0.0
     send(peer, guest_facts(number=2, reason="residency"))
-    assert peer.gateway.news() == [("refused", "g@us", HopRefusal.REJECTED)]
+    assert peer.gateway.news() == [("refused", "g@us.1.2", HopRefusal.REJECTED)]
     assert (peer.owner.entries.live, peer.is_clean()) == (0, True)
     peer.owner.close()
 
@@ -441,7 +469,7 @@ async def test_an_owner_without_peers_takes_no_guest() -> None:
     owner.submit(gateway, hop.guest(make_request("g"), 0.0), False, hop)
     owner.submit(gateway, hop.guest(make_request("g"), 0.0), True, hop)
     owner.hop_reported(HopTaken("g", 1))
-    assert gateway.news() == 2 * [("refused", "g@us", HopRefusal.SPEC)]
+    assert gateway.news() == 2 * [("refused", G, HopRefusal.SPEC)]
     assert (owner.peering, owner.entries.live) == (None, 0)
     owner.close()
 

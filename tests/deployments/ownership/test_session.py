@@ -221,4 +221,4 @@ async def test_a_guest_that_is_refused_hears_so_over_the_channel(peered: PeeredO
     line, hop = Line(peered.owner), guest_facts(residency=frozenset({"us"}))
     guest = waiting_of(hop.guest(request("g"), time.monotonic()), time.monotonic())
     line.session.take(Submit(guest, False, facts_of(hop)))
-    assert await line.sent(1) == [GuestRefused("g@us", HopRefusal.RESIDENCY)]
+    assert await line.sent(1) == [GuestRefused("g@us.1.1", HopRefusal.RESIDENCY)]

@@ -39,6 +39,7 @@ def make_hop(**changes: Any) -> HopFacts:
         "slack_s": -0.5,
         "patience_s": 20.0,
         "slo_s": 1.0,
+        "peer_epoch": 1,
     }
     what |= changes
     names = (what["model"], what["traffic_class"], what["tenant"])
@@ -50,6 +51,13 @@ def make_hop(**changes: Any) -> HopFacts:
 def refusal(hop: HopFacts, here: Here = CALM, cell: str = "us", spec: Any = None) -> HopRefusal | None:
     spec = spec or make_spec(**LIMITED)
     return Reception(spec, cell, Rules(spec).marks, PeeringPolicy()).refuse(hop, here)
+
+
+def test_each_hand_over_of_a_request_has_its_own_id_in_the_cell_that_takes_it() -> None:
+    """After a change of its home's owner a request may be offered to a peer again, where its guest is still there."""
+    hops = [make_hop(epoch=epoch, number=number) for epoch in (1, 2) for number in (1, 2, 12)]
+    hops += [make_hop(request_id="r2"), make_hop(home="ap")]
+    assert len({hop.guest_id for hop in hops}) == len(hops)
 
 
 def test_the_senders_rules() -> None:

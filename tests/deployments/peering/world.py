@@ -98,6 +98,10 @@ class Cell:
         for number in range(self.replicas):
             self.scheduler.replica_up(f"r{number}", CAPACITY, self.now())
 
+    def guest_id(self, request_id: str, number: int) -> str:
+        """That of an own request in the cell to which it is handed over."""
+        return f"{request_id}@{self.name}.{self.epoch}.{number}"
+
     def restart(self) -> None:
         """It is killed and starts again: its own clients see a reset, peers a broken connection."""
         for ask in self.asks.values():
@@ -105,7 +109,8 @@ class Cell:
         for guest in self.guests.values():
             self.world.connection_lost(guest.hop.home, guest.hop.request_id, guest.hop.number, 0.01)
         for request_id, hop in self.peering.hops.open():
-            self.world.at(0.01, lambda p=hop.peer, i=f"{request_id}@{self.name}": self.world.cells[p].drop(i))  # type: ignore[misc]
+            guest_id = self.guest_id(request_id, hop.number)
+            self.world.at(0.01, lambda p=hop.peer, i=guest_id: self.world.cells[p].drop(i))  # type: ignore[misc]
         self.start()
 
     def digest_model(self) -> ModelDigest:
@@ -279,7 +284,7 @@ class Cell:
         """Does what the core says."""
         ask = self.asks.get(request_id)
         if act is HopAct.CANCEL_THERE and peer is not None:
-            guest_id = f"{request_id}@{self.name}"
+            guest_id = self.guest_id(request_id, number)
             self.world.carry(self.name, peer, lambda: self.world.cells[peer].drop(guest_id), None)
             if ask is not None and self.name not in ask.entered and self.peering.hops.get(request_id) is None:
                 self._again(ask)
@@ -324,7 +329,7 @@ class Cell:
         hop = self.peering.hops.get(request_id)
         act = self.peering.left_home(request_id)
         if act is HopAct.CANCEL_THERE and hop is not None:
-            guest_id, peer = f"{request_id}@{self.name}", hop.peer
+            guest_id, peer = self.guest_id(request_id, hop.number), hop.peer
             self.world.carry(self.name, peer, lambda: self.world.cells[peer].drop(guest_id), None)
 
     def _place(self, lease: Lease) -> None:

@@ -19,7 +19,7 @@ from deployments.gateway.peers.digests import DIGEST_PATH
 from deployments.gateway.peers.envelope import HopEnvelope
 from deployments.gateway.peers.frames import FrameKind
 from deployments.peering import HandOverReason, HopFacts
-from tests.deployments.gateway.fake_engine import FakeEngine, event
+from tests.deployments.gateway.fake_engine import FakeEngine, event, waiting
 from tests.deployments.gateway.peers.cells import PEERS_SECRET, Cells, known_to, metrics_of, peering_of
 from tests.deployments.gateway.peers.fake_peer import HEAD, FakePeer, Script, Taken
 from tests.deployments.gateway.rig import ASK, RawClient, Rig, until
@@ -34,7 +34,9 @@ def facts_of(cells: Cells, number: int = 1, **changes: Any) -> HopFacts:
     """Of a hop from `eu` that `us` would take."""
     marks = peering_of(cells["us"]).core.rules.marks_of("demo", "interactive", "")
     reason, regions = HandOverReason.NO_REPLICA, frozenset(cells.names)
-    given = HopFacts("r", "eu", 7, number, 1, reason, "demo", "interactive", "", regions, marks, 0.0, 0.5, 20.0, 0.5)
+    times = 0.0, 0.5, 20.0, 0.5
+    epoch = peering_of(cells["us"]).core.epoch
+    given = HopFacts("r", "eu", 7, number, 1, reason, "demo", "interactive", "", regions, marks, *times, epoch)
     return dataclasses.replace(given, **changes)
 
 
@@ -117,9 +119,59 @@ async def test_a_recorded_hop_is_taken_once(cells: Cells) -> None:
     assert len(cells["us"].engines[0].seen) == 1
 
 
+async def test_a_recorded_hop_is_taken_once_while_the_first_is_served(cells: Cells) -> None:
+    """The books balance afterwards, as the fixture checks: the first keeps its lease until its answer has ended."""
+    go, engine = asyncio.Event(), cells["us"].engines[0]
+    engine.behave = waiting(go)
+    envelope = HopEnvelope(facts_of(cells), "/v1/completions", "id", {}).header()
+    headers = dict(EU.call("POST", HOP_PATH, "us", BODY, envelope)[0])
+    url = cells["us"].url + HOP_PATH
+    async with aiohttp.ClientSession() as session, session.post(url, data=BODY, headers=headers) as first:
+        assert (first.status, first.headers["x-raylane-hop"]) == (200, "taken")
+        await until(lambda: engine.open == 1)
+        for _ in range(3):
+            async with session.post(url, data=BODY, headers=headers) as response:
+                assert (response.status, await response.json()) == (409, {"refusal": "replayed"})
+        go.set()
+        assert event("c") in await first.read()
+    assert (len(engine.seen), engine.aborted) == (1, 0)
+
+
+@pytest.mark.whole
+async def test_a_recorded_hop_is_not_taken_after_the_owner_changed(make_cells: MakeCells) -> None:
+    """The next owner knows no number of a hop, and takes none that was meant for the one before."""
+    cells = make_cells(gateway={"replicas": 2, "lame_duck_s": 0.1})
+    await cells.start("eu", engines=0)
+    first = await cells.start("us")
+    second = await cells.add_gateway("us")
+    await cells.met()
+    envelope = HopEnvelope(facts_of(cells), "/v1/completions", "id", {}).header()
+    headers = dict(EU.call("POST", HOP_PATH, "us", BODY, envelope)[0])
+
+    async def post(rig: Rig) -> tuple[int, Any]:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(rig.url + HOP_PATH, data=BODY, headers=headers) as response,
+        ):
+            body = await response.read()
+            return response.status, json.loads(body) if response.status == 409 else None
+
+    assert await post(second) == (200, None)
+    for rig in (first, second):
+        assert await post(rig) == (409, {"refusal": "replayed"})
+    await first.directory.give_up(first.service.gateway_id)
+    await until(lambda: second.dispatcher.own is not None and second.uses(first.engines[0]), within_s=5)
+    assert second.owner.epoch == 2
+    assert await post(second) == (409, {"refusal": "old_epoch"})
+    await until(lambda: first.dispatcher.owner is not None and first.dispatcher.own is None, within_s=5)
+    assert await post(first) == (409, {"refusal": "old_epoch"})
+    assert len(first.engines[0].seen) == 1
+
+
 HOPS: dict[str, tuple[dict[str, Any], int, Any]] = {
     "that has crossed one before": ({"hops": 2}, 409, {"refusal": "loop"}),
     "of another home than its sender": ({"home": "us"}, 400, None),
+    "meant for another owner": ({"peer_epoch": 0}, 409, {"refusal": "old_epoch"}),
     "that this cell may not serve": ({"residency": frozenset({"eu"})}, 409, {"refusal": "residency"}),
     "by rules that this cell does not have": ({"marks": frozenset({"other"})}, 409, {"refusal": "spec"}),
     "of another model": ({"model": "other"}, 409, {"refusal": "spec"}),

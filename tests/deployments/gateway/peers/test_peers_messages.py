@@ -100,7 +100,7 @@ def test_questions_name_their_model() -> None:
 
 FACTS = HopFacts(
     "r1", "eu", 2, 9, 1, HandOverReason.SOONER, "m", "interactive", "", frozenset({"eu", "us"}), frozenset({"a"}), 0.1,
-    0.4, 9.0, 0.5,
+    0.4, 9.0, 0.5, 3,
 )  # fmt: skip
 TRACE = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
