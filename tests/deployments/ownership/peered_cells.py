@@ -147,6 +147,7 @@ class Cell:
         self.running: dict[str, tuple[Lease, bool]] = {}
         self.made = 0
         self.lost: dict[str, asyncio.Event] = {}
+        self.engine_ids: set[str] = set()
         self.change_owner()
         for _ in range(replicas):
             self.add_replica()
@@ -244,8 +245,8 @@ class Cell:
     async def _run(self, lease: Lease, first_byte: Any) -> str | None:
         """One lease to its end, as the relay runs it; None: the request waits again."""
         lost, attempt_id = self.lost[lease.replica_id], lease.attempt_id
-        assert attempt_id not in self.world.engine_ids, "an engine never sees an id twice"
-        self.world.engine_ids.add(attempt_id)
+        assert attempt_id not in self.engine_ids, "an engine never sees an id twice"
+        self.engine_ids.add(attempt_id)
         if lost.is_set():
             self.dispatcher.refused(lease, None)
             return None
@@ -290,7 +291,6 @@ class World:
         self.digest_loss = 0.0
         self.offers = 0
         self.refusals: Counter[str] = Counter()
-        self.engine_ids: set[str] = set()
         self.asks: list[Ask] = []
         self.tasks: set[asyncio.Task[Any]] = set()
         self.clients: list[asyncio.Task[None]] = []

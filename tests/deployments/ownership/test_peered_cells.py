@@ -1,8 +1,15 @@
-"""Three cells with an overload, clients that leave, an owner that changes and a replica that is lost. Each request is
-ended once, crosses at most one hop and no residency line, and its client gets the bytes of one answer."""
+"""Three cells at random: bursts, lost digests, partitions, owners that change, replicas that come and go, clients that
+leave. Each request is ended once, crosses at most one hop and no residency line, and its client gets the bytes of one
+answer."""
 
 import asyncio
+import itertools
+from collections import Counter
 from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from cluster.spec import ClusterSpec
 from deployments.ownership import dispatcher, lane_owner
@@ -27,6 +34,38 @@ def spec_of(medical: list[str] | None, german: list[str] | None) -> ClusterSpec:
             {"name": "german", "keys": [KEY + "3"], "residency": german},
         ],
     )
+
+
+LISTS = st.none() | st.lists(st.sampled_from(CELLS), min_size=1, unique=True)
+TIMES = st.floats(0.0, UNTIL_S)
+BURSTS = st.tuples(
+    TIMES,
+    st.sampled_from(("eu", "eu", "us", "ap")),
+    st.integers(1, 40),
+    st.sampled_from(("interactive", "interactive", "medical")),
+    st.sampled_from(("free", "free", *TENANTS)),
+    st.sampled_from((50, 250, 1_500)),
+)
+EVENTS = st.tuples(
+    TIMES,
+    st.sampled_from(CELLS),
+    st.sampled_from(("owner", "owner after a while", "replica comes", "replica goes")),
+)
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> dict[str, Any]:
+    """What happens, and when."""
+    pairs = st.sampled_from([frozenset(pair) for pair in itertools.combinations(CELLS, 2)])
+    return {
+        "spec": spec_of(draw(LISTS), draw(LISTS)),
+        "replicas": {cell: draw(st.integers(0, 2)) for cell in CELLS},
+        "seed": draw(st.integers(0, 1 << 32)),
+        "digest_loss": draw(st.sampled_from((0.0, 0.0, 0.3))),
+        "cuts": draw(st.lists(st.tuples(TIMES, TIMES, pairs), max_size=2)),
+        "bursts": draw(st.lists(BURSTS, min_size=1, max_size=3)),
+        "events": draw(st.lists(EVENTS, max_size=4)),
+    }
 
 
 def happen(cell: Cell, what: str) -> None:
@@ -111,6 +150,46 @@ def run(story: dict[str, Any]) -> World:
             loop.close()
     assert not errors, errors[0]
     return world
+
+
+OFFERED_AGAIN: dict[str, Any] = {
+    "spec": spec_of(["us"], ["eu", "us", "ap"]),
+    "replicas": {"eu": 0, "us": 0, "ap": 1},
+    "seed": 3558350731,
+    "digest_loss": 0.0,
+    "cuts": [(2.960521513943511, 6.0450562558395955, frozenset({"eu", "us"}))],
+    "bursts": [
+        (6.547820568460186, "eu", 3, "interactive", "german", 250),
+        (5.688124180369394, "eu", 16, "interactive", "free", 250),
+        (3.8397698807749654, "us", 29, "interactive", "free", 50),
+    ],
+    "events": [
+        (2.105344911223238, "eu", "replica goes"),
+        (6.010379375433022, "eu", "owner after a while"),
+        (7.411029538259135, "ap", "replica comes"),
+        (3.8187759184100214, "us", "replica comes"),
+    ],
+}
+"""The next owner of `eu` offers a request to `ap` again, where the guest of the first offer still runs."""
+
+
+@pytest.mark.whole
+def test_many_random_stories() -> None:
+    total: Counter[str] = Counter()
+
+    @settings(suppress_health_check=list(HealthCheck), max_examples=100, deadline=None, database=None)
+    @example(OFFERED_AGAIN)
+    @given(stories())
+    def each(story: dict[str, Any]) -> None:
+        world = run(story)
+        total["asks"] += len(world.asks)
+        total["offers"] += world.offers
+        total.update(f"hops {ask.hops}" for ask in world.asks)
+        total.update(ask.endings[0] for ask in world.asks)
+
+    each()
+    print(dict(total))
+    assert total["hops 1"] > 200, "the stories are worth something"
 
 
 def test_an_overloaded_cell_is_helped() -> None:
