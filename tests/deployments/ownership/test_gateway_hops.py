@@ -342,7 +342,7 @@ async def test_a_guest_that_is_here_is_not_taken_again(setting: Setting) -> None
     await asyncio.sleep(0)
     for _ in range(2):
         with pytest.raises(GuestNotTaken) as refused:
-            await setting.dispatcher.submit(one, None, hop)
+            await asyncio.wait_for(setting.dispatcher.submit(one, None, hop), 1)
         assert refused.value.refusal is HopRefusal.REPLAYED
         setting.dispatcher.admitted("q@eu", ADMITTED)
     assert (await submitting).accepted
