@@ -17,7 +17,7 @@ from planning.capacity.search import ModelSearch
 from planning.capacity.solver import Deadline, relax, solve
 
 _RELAXED, _BEGUN = 0.4, 0.3
-"""Of the time that is left, for the relaxed programs, and then for each model's first prices and placement."""
+"""Of the time that is left, for the relaxed programs, and then for the models' first placements."""
 _RELAXED_S = 1.0
 """By the wall, at least, for each model's: a placement has a gap then."""
 _OWN = 0.5
