@@ -95,7 +95,13 @@ async def find_one_there(cells: LiveCells, session: aiohttp.ClientSession, model
             there.text = await response.content.readany()
             return there
         response.close()
-    raise AssertionError("no request was handed over in a minute")
+    raise AssertionError(f"no request was handed over in a minute: {stays(cells)}")
+
+
+def stays(cells: LiveCells) -> list[str]:
+    """Why requests stayed at `eu`, and what it knows of `us`."""
+    lines = cells["eu"].ask("/metrics").text.splitlines()
+    return [line for line in lines if line.startswith(("raylane_stays", "raylane_digest_age", "raylane_hops"))]
 
 
 async def fill(cells: LiveCells, session: aiohttp.ClientSession, model: str, count: int) -> list[asyncio.Task[Answer]]:
@@ -198,7 +204,7 @@ def test_with_vllm_requests_are_handed_over_and_cancelled_across_the_hop(
         answers = await overload(cells, model["name"], 12, 200)
         assert {answer.end for answer in answers} == {"done"}, Counter((one.end, one.code) for one in answers)
         taken = cells.metric("eu", "raylane_hand_overs_total")
-        assert taken > 0, [line for line in cells["eu"].ask("/metrics").text.splitlines() if "raylane_stays" in line]
+        assert taken > 0, stays(cells)
         tell.append(f"vLLM: {taken:.0f} of {len(answers)} streams were served by the peer")
         await asyncio.to_thread(ready, cells)
         async with clients() as session, clients() as leaving:
