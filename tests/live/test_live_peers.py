@@ -153,7 +153,7 @@ async def test_a_peer_that_is_killed_ends_its_streams_with_an_error_event(cells:
     pid = cells["us"].gateway_pid()
     async with clients() as session, clients() as other:
         busy = await fill(cells, session, model, OVERLOAD)
-        there = await find_one_there(cells, other, model, 1_800)
+        there = await find_one_there(cells, other, model, 4_000)
         os.kill(pid, signal.SIGKILL)
         text = await asyncio.wait_for(there.rest(), 30)
         assert b'"code": "peer_lost"' in text
