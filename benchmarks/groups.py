@@ -171,6 +171,20 @@ def cheapest(search: PriceSearch, spec: ClusterSpec, cheap: Model, dear: Model, 
     return best
 
 
+def both_sides(search: PriceSearch, spec: ClusterSpec, cheap: str, dear: str) -> dict[str, ClusterSpec]:
+    """One group of the dear, and both groups where these can hold it at less than one and a half times its price, each
+    with the replicas that the search found."""
+    alone = one_group(spec, dear)
+    number = search.fewest(alone, {}, "default", 64)
+    if number is None:
+        raise typer.BadParameter(f"64 replicas of {dear} do not hold it; allowed: less", param_hint="--rate")
+    sides = {"one group": with_counts(alone, {"default": number})}
+    (model,) = spec.models
+    views = {view.group: view for view in model.views}
+    counts = cheapest(search, spec, views[cheap], views[dear], 1.5 * usd_per_hour(sides["one group"]))
+    return sides if counts is None else {**sides, "two groups": with_counts(spec, counts)}
+
+
 async def measured(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -> dict[str, Any]:
     """The stack of that spec under that traffic."""
     await asyncio.to_thread(folder.mkdir)
@@ -230,18 +244,9 @@ def main(
     classes = (spec.classes[0].model_copy(update={"ttft_ms": ttft_ms, "attainment": min(target, 0.999)}),)
     spec = at_speed(spec.model_copy(update={"classes": classes}), speed)
     (model,) = spec.models
-    views = {view.group: view for view in model.views}
     mix = mix_in(traces, spec.context_of(model))
     search = PriceSearch([mix.draw(rate, simulated_s, seed) for seed in range(seeds)], target)
-    alone = one_group(spec, dear)
-    number = search.fewest(alone, {}, "default", 64)
-    if number is None:
-        raise typer.BadParameter(f"64 replicas of {dear} do not hold it; allowed: less", param_hint="--rate")
-    sides = {"one group": with_counts(alone, {"default": number})}
-    limit_usd = usd_per_hour(sides["one group"])
-    counts = cheapest(search, spec, views[cheap], views[dear], 1.5 * limit_usd)
-    if counts is not None:
-        sides["two groups"] = with_counts(spec, counts)
+    sides = both_sides(search, spec, cheap, dear)
     plan: dict[str, Any] = {
         name: {"replicas": _counts(one), "usd_per_hour": usd_per_hour(one)} for name, one in sides.items()
     }

@@ -103,7 +103,7 @@ class ModelSearch:
     def step(self, taken: Taken, until: Deadline) -> bool:
         """Solves the hours of the box with the lowest bound, and tries a placement; or splits the box; or tries to
         reserve nearly what the best placement does. False: nothing is left to search."""
-        if not self._boxes or self.open_usd <= 0:
+        if not self._boxes or (self.best is not None and self._boxes[0][0] >= (1 - _ROUND) * self.best.priced_usd):
             return False
         if self._boxes_left <= 0 and self._try_near(taken, until):
             return True

@@ -1,24 +1,17 @@
 """Placements against brute force, against Melange's published example, and within limits."""
 
-import itertools
 import math
-import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from planning.capacity.clash import clash, savings
-from planning.capacity.parts import ModelPart
 from planning.capacity.placement import Outcome, place
-from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
-from planning.capacity.program import build
-from planning.capacity.search import ModelSearch
-from planning.capacity.solver import Deadline, relax
+from planning.capacity.problem import LaneDemand, Limits, Problem, Quota, Site
+from tests.planning.capacity.brute_force import HOURLY, brute_force, small_problems
 
-HOURLY = PriceKind.ON_DEMAND
 NO_LIMITS = Limits()
 
 
@@ -45,155 +38,16 @@ def test_demand_that_can_be_split_costs_no_more() -> None:
     assert place(_melange(None), gap=0.0).cost_usd <= place(_melange(4), gap=0.0).cost_usd <= 6.70
 
 
-@st.composite
-def _small(draw: st.DrawFn) -> Problem:
-    """One model, two lanes, two regions, two groups, two hours; demand in whole parts, so that brute force is exact."""
-    rate = st.sampled_from([0.0, 1.0, 2.5, 4.0])
-    regions, hours = ("a", "b"), 2
-    lanes = tuple(
-        LaneDemand(
-            name,
-            "m",
-            {origin: tuple(draw(rate) for _ in range(hours)) for origin in regions},
-            ttft_s=draw(st.sampled_from([0.5, 2.0])),
-            regions=draw(st.sampled_from([None, frozenset({"a"})])),
-            slices=1,
-        )
-        for name in ("short", "long")
-    )
-    sites = []
-    for region, (gpu, long_rate) in itertools.product(regions, (("small", None), ("large", 2.0))):
-        rates = {"short": draw(st.sampled_from([1.0, 3.0]))} | ({"long": long_rate} if long_rate else {})
-        prices = {HOURLY: draw(st.sampled_from([1.0, 2.0, 3.5]))}
-        if draw(st.booleans()):
-            prices[PriceKind.RESERVED] = draw(st.sampled_from([0.5, 0.7])) * prices[HOURLY]
-        sites.append(Site(gpu, "m", region, gpu, 1, rates, prices, {"short": 0.1, "long": 0.4}))
-    quotas = draw(st.sampled_from([(), (Quota("a", "large", 2),)]))
-    limits = Limits(
-        utilisation=draw(st.sampled_from([1.0, 0.8])),
-        failures=draw(st.sampled_from([0, 1, 2])),
-        survive_region=draw(st.booleans()),
-        binding=draw(st.sampled_from([1.0, 0.6])),
-    )
-    return Problem(lanes, tuple(sites), (1.0, 1.0), quotas, limits, {("a", "b"): 0.3, ("b", "a"): 0.3})
-
-
-Vectors = set[tuple[int, ...]]
-
-
-def _brute_force(problem: Problem) -> float:
-    """Every way to give each lane's demand of an origin and hour to one site, also while a region is lost; inf where
-    none is allowed."""
-    by_hour = [_enough(problem, hour) for hour in range(problem.hours)]
-    best = math.inf
-    for chosen in itertools.product(*by_hour):
-        cost = 0.0
-        for number, site in enumerate(problem.sites):
-            needed = [loads[number] for loads in chosen]
-            cost += min(
-                reserved * site.prices.get(PriceKind.RESERVED, math.inf if reserved else 0.0) * problem.hours
-                + sum(max(0, count - reserved) for count in needed) * site.prices[HOURLY]
-                for reserved in range(max(needed) + 1)
-                if reserved == 0 or PriceKind.RESERVED in site.prices
-            )
-        best = min(best, cost)
-    return best
-
-
-def _enough(problem: Problem, hour: int) -> Vectors:
-    """The smallest replicas by site that serve an hour, and the loss of each region in it, if it binds."""
-    limits = problem.limits
-    found = _loads(problem, hour, None, limits.utilisation, limits.failures)
-    if limits.survive_region and hour in problem.binding_hours("m"):
-        for lost in problem.regions:
-            other = _loads(problem, hour, lost, 1.0, 0)
-            found = {tuple(map(max, one, two)) for one in found for two in other}
-    fits = {
-        counts
-        for counts in found
-        if all(
-            sum(n for n, site in zip(counts, problem.sites, strict=True) if quota.covers(site, HOURLY)) <= quota.gpus
-            for quota in problem.quotas
-        )
-    }
-    return _smallest(fits)
-
-
-def _smallest(vectors: Vectors) -> Vectors:
-    return {
-        one
-        for one in vectors
-        if not any(two != one and all(a <= b for a, b in zip(two, one, strict=True)) for two in vectors)
-    }
-
-
-def _loads(problem: Problem, hour: int, lost: str | None, utilisation: float, failures: int) -> Vectors:
-    """The replicas by site of every allowed assignment of an hour. While a region is lost, what nothing else may serve
-    is left out."""
-    pieces, ways = [], []
-    for lane in problem.lanes:
-        for origin, rates in lane.demand.items():
-            own = [
-                number
-                for number, site in enumerate(problem.sites)
-                if problem.serves(lane, origin, site) and site.region != lost
-            ]
-            if rates[hour] > 0 and (own or lost is None):
-                pieces.append((lane, rates[hour]))
-                ways.append(own)
-    found = set()
-    for chosen in itertools.product(*ways):
-        load = [0.0] * len(problem.sites)
-        for (lane, rate), number in zip(pieces, chosen, strict=True):
-            load[number] += rate / problem.sites[number].rates[lane.name]
-        found.add(tuple(math.ceil(max(one / utilisation, one + failures if one else 0.0) - 1e-9) for one in load))
-    return _smallest(found)
-
-
 @pytest.mark.whole
-@given(_small())
+@given(small_problems())
 @settings(max_examples=60, deadline=None)
-def test_the_optimum_is_that_of_brute_force(problem: Problem) -> None:
-    found, best = place(problem, gap=0.0), _brute_force(problem)
+def test_the_optimum_is_that_ofbrute_force(problem: Problem) -> None:
+    found, best = place(problem, gap=0.0), brute_force(problem)
     if best == math.inf:
         assert found.outcome is Outcome.INFEASIBLE
     else:
         assert found.outcome is Outcome.PROVED
         assert found.cost_usd == pytest.approx(best)
-
-
-@pytest.mark.long
-@given(_small())
-@settings(max_examples=60, deadline=None)
-def test_the_search_run_to_its_end_finds_the_optimum(problem: Problem) -> None:
-    """With `--hypothesis-seed=3` there is a problem for which it takes more than a minute: open."""
-    best = _brute_force(problem)
-    if best < math.inf:
-        cost_usd, first_usd, bound_usd = _searched(problem)
-        assert first_usd <= best + 1e-6
-        assert cost_usd == pytest.approx(best)
-        assert bound_usd == pytest.approx(best, abs=1e-4)
-
-
-def _searched(problem: Problem) -> tuple[float, float, float]:
-    """The cost, the first bound and the last one of a search that goes on until nothing is left."""
-    part, program = ModelPart.of(problem, "m"), build(problem)
-    search, until = ModelSearch(problem, part, program, {}, 0.0), Deadline.after(60.0, time.process_time)
-    search.begin(relax(program, limit_s=10.0), {}, until)
-    search.step({}, until)
-    first_usd = search.bound_usd
-    while search.step({}, until):
-        pass
-    assert search.best is not None
-    return search.best.cost_usd, first_usd, search.bound_usd
-
-
-def test_whole_replicas_by_hour_raise_the_bound_of_fractions() -> None:
-    lane = LaneDemand("chat", "m", {"a": (3.0, 1.0, 2.5)})
-    prices = {HOURLY: 1.0, PriceKind.RESERVED: 0.9}
-    problem = Problem((lane,), (Site("g", "m", "a", "gpu", 1, {"chat": 2.0}, prices),), (1.0, 1.0, 2.0))
-    fractions = relax(build(problem), limit_s=10.0)[0].cost
-    assert fractions < _searched(problem)[1] <= place(problem, gap=0.0).cost_usd
 
 
 def _two_regions(limits: Limits = NO_LIMITS, quotas: tuple[Quota, ...] = ()) -> Problem:
