@@ -170,7 +170,7 @@ def _waiting(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Ite
         message = f"no replica of model {dispatcher.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
         raise ApiError(ErrorCode.QUEUE_TIMEOUT, message, headers={"retry-after": "1"}) from None
     except TakenByPeer:
-        flow.ledger.left_lane(time.monotonic(), placed=True)
+        flow.ledger.handed_over(time.monotonic())
         raise
     except GuestNotTaken as refused:
         flow.ledger.left_lane(time.monotonic(), placed=False)

@@ -6,22 +6,18 @@ clocks are compared:
     gateway     until the request is in its lane (upload, parsing, validation), and after the engine's part: the last
                 write, or telling of an error
     lane        waiting for a replica
-    hop         at a peer cell: what the wait for the first byte took beyond what the peer's replica itself saw (the way
+    hop         at a peer cell: from the offer to the first byte, less what the peer's replica itself saw (so the way
                 there and back, the peer's gateway and lane); and peers that were lost
-    connect     what the wait for the first byte took beyond what the replica itself saw: connection, network, both
-                event loops; and refused attempts
+    connect     the wait for the first byte, less what the replica itself saw: network, both event loops; and refusals
     engine_http what the replica spent outside its engine core before the first byte: tokenising, HTTP
     engine_queue, prefill   as the engine core measured them
-    engine      connect to prefill (of an answer that is not streamed: to decode) as one, where the replica gave no
-                statistics or sent nothing
+    engine      connect to prefill (not streamed: to decode) as one, where the replica gave no statistics or no byte
     decode      from the first byte to the last, less client_stall
     client_stall    waiting for the client to read
 
-A request that ends early, wherever it stands, adds up likewise: the stage that was running gets what it took so far.
-
-Each stage begins at the very moment at which the one before it ends, so that a process that is not scheduled for a
-while loses no time between two readings of the clock. `unaccounted_s` is the wall time less their sum: it would show a
-stage that was forgotten or counted twice.
+A request that ends early adds up likewise: the stage that was running gets what it took so far. Each stage begins at
+the moment at which the one before it ends, so that a process that is not scheduled for a while loses no time between
+two readings of the clock. `unaccounted_s` is the wall time less their sum: it would show what was counted twice.
 """
 
 import math
@@ -118,6 +114,7 @@ class Ledger:
     max_tokens: int | None = None
     submitted_s: float | None = None
     waits_since_s: float | None = None
+    offered_s: float | None = None
     lane_left_s: float | None = None
     placed_s: float | None = None
     first_token_s: float | None = None
@@ -160,6 +157,10 @@ class Ledger:
         self.lane_left_s, self.waits_since_s = now, None
         self.placed_s = now if placed else None
 
+    def handed_over(self, now: float) -> None:
+        """A peer took it. The hop began with the offer: the peer's replica may have begun before its yes was here."""
+        self.left_lane(max(self.waits_since_s or now, self.offered_s or now), placed=True)
+
     def refused(self, now: float) -> None:
         """The replica took no work, or the peer was lost: the request waits again."""
         waited_s = 0.0 if self.placed_s is None else now - self.placed_s
@@ -177,8 +178,8 @@ class Ledger:
     def ttft_s(self) -> float | None:
         """Time to first token: until the first byte of the engine's answer was at the gateway.
 
-        An answer that is not streamed comes with its last token: the replica tells of the first. Where that word did
-        not come, the decode time, by the engine's account, is taken off; without that it is unknown.
+        Of an answer that is not streamed the replica tells of it. Where that word did not come, the decode time, by the
+        engine's account, is taken off; without that it is unknown.
         """
         if self.first_byte_s is None or self.placed_s is None:
             return None
@@ -293,11 +294,10 @@ class Ledger:
         }
 
     def _first_byte_stages(self, wait_s: float) -> Iterator[tuple[Stage, float]]:
-        """Splits the wait for the first byte; without streaming that byte comes with the last token, so decode is a
-        part of it.
+        """Splits the wait for the first byte. Without streaming it comes with the last token, and decode is a part.
 
         Of several sequences the engine's durations are those of the last one, which may have run beyond the first byte:
-        none is taken for longer than what is left of the wait, so that no stage is negative.
+        none is taken for longer than what is left of the wait.
         """
         done = self.finished
         if done is None or done.first_byte_s is None or done.sequences < 1:

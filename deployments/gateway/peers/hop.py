@@ -86,7 +86,8 @@ class Carrier:
     def offer(self, peer: str, hop: HopFacts) -> None:
         """The owner wants the request offered to that peer."""
         self._facts, self._stream, self._withdrawn = hop, None, False
-        self._ledger.decide(RequestVerdict.OFFERED, hop.reason.value, time.monotonic(), peer=peer)
+        now = self._ledger.offered_s = time.monotonic()
+        self._ledger.decide(RequestVerdict.OFFERED, hop.reason.value, now, peer=peer)
         self._opening = self._shared.run(self._open(peer, hop))
 
     def withdraw(self, number: int) -> None:

@@ -297,7 +297,8 @@ async def test_what_is_counted(cells: Cells) -> None:
 
 @pytest.mark.whole
 async def test_a_drill_may_put_a_delay_into_the_path(make_cells: MakeCells, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one way: a question takes two of them, and so does the first byte; the pieces of a stream do not add up."""
+    """Of one way: a question takes two of them, and so does the first byte; the pieces of a stream do not add up. The
+    way there and back is in the stage `hop`, though the peer's engine begins before its yes is at home."""
     monkeypatch.setenv("RAYLANE_PEER_DELAY_MS", '{"us": 150}')
     cells = make_cells()
     await cells.start("eu", engines=0)
@@ -309,6 +310,9 @@ async def test_a_drill_may_put_a_delay_into_the_path(make_cells: MakeCells, monk
     status, body = await cells["eu"].ask(STREAM)
     assert (status, body.count(b"data: ")) == (200, 21)
     assert 0.3 <= time.monotonic() - began_s < 2
+    ledger = await cells["eu"].last()
+    assert ledger.stages()[Stage.HOP] >= 0.3
+    assert abs(ledger.unaccounted_s) < 0.002
     engine = cells["us"].engines[0]
     engine.behave = pieces(event("a"), asyncio.Event())
     client = await cells["eu"].connect(STREAM)
