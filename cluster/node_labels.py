@@ -14,6 +14,11 @@ EVERY_ZONE = "every_zone"
 """...and on that node, which stands for all zones."""
 
 
+def labels_of(pool: str, zone: str | None = None) -> dict[str, str]:
+    """The labels of a node of this pool, in a zone where the pool has some."""
+    return {POOL: pool} | ({} if zone is None else {ZONE: zone})
+
+
 def pool_selector(pools: Iterable[str]) -> dict[str, str]:
     """Ray's `label_selector` for the nodes of any of these pools."""
     return {POOL: f"in({','.join((*pools, EVERY_POOL))})"}

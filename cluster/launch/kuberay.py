@@ -19,8 +19,8 @@ from cluster.launch.nodes import (
     TOKEN_FILE,
     cell_folder,
 )
-from cluster.node_labels import POOL
-from cluster.spec import ClusterSpec, KubernetesDeploy, KubernetesPool, Pool, Region, Toleration
+from cluster.node_labels import labels_of
+from cluster.spec import ZONE_LABEL, ClusterSpec, KubernetesDeploy, KubernetesPool, Pool, PoolPart, Region, Toleration
 
 VALUES = "values.yaml"
 MANIFESTS = "manifests.yaml"
@@ -31,6 +31,9 @@ _USER = 1000
 """The user of the image: no root, whatever the image says."""
 _SHARED_MEMORY_SHARE = 4
 """One part in so many of a pod's memory may be shared memory (Ray's objects, what vLLM's processes hand each other)."""
+
+_Volumes = dict[str, tuple[dict[str, Any], str]]
+"""Each volume's source and where it is mounted, by its name."""
 
 
 def kubernetes_files(
@@ -117,10 +120,12 @@ def _ray_cluster(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) ->
     gateways = {pool.name for pool in spec.gateway_pools(region)}
     groups = []
     for one in deploy.pools:
-        group = _worker_group(spec, region, deploy, one, pools[one.pool])
-        if one.pool in gateways:
-            _add_gateway(group["template"]["spec"]["containers"][0], spec.gateway.port)
-        groups.append(group)
+        pool = pools[one.pool]
+        for part in one.parts(pool.nodes, pool.zones):
+            group = _worker_group(spec, deploy, one, pool, part, _volumes(spec, region, deploy, one.memory_gib))
+            if one.pool in gateways:
+                _add_gateway(group["template"]["spec"]["containers"][0], spec.gateway.port)
+            groups.append(group)
     cluster: dict[str, Any] = {
         "authOptions": {"mode": "token", "secretName": secret_name(spec, region, deploy)},
         "gcsFaultToleranceOptions": _store(deploy),
@@ -157,25 +162,29 @@ def _head_group(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> 
     return {"rayStartParams": parameters, "template": {"spec": pod}}
 
 
+def group_name(pool: str, zone: str | None) -> str:
+    """KubeRay's name of the pods of a pool in a zone (None: the pool has none)."""
+    return pool if zone is None else f"{pool}-{zone}"
+
+
 def _worker_group(
-    spec: ClusterSpec, region: Region, deploy: KubernetesDeploy, one: KubernetesPool, pool: Pool
+    spec: ClusterSpec, deploy: KubernetesDeploy, one: KubernetesPool, pool: Pool, part: PoolPart, volumes: _Volumes
 ) -> dict[str, Any]:
-    lowest, highest = one.bounds(pool.nodes)
     container = _container("ray-worker", deploy, pool.cpus_per_node, one.memory_gib, pool.gpus_per_node)
-    volumes = _volumes(spec, region, deploy, one.memory_gib)
     cache = spec.artifacts.cache.replace("~", _HOME, 1)
     volumes["models"] = (_models_volume(deploy), cache)
-    pod = _pod(deploy, container, volumes, one.node_selector, one.tolerations)
+    own_zone = {} if part.zone is None else {ZONE_LABEL: part.zone}
+    pod = _pod(deploy, container, volumes, {**one.node_selector, **own_zone}, one.tolerations)
     if one.runtime_class is not None:
         pod["runtimeClassName"] = one.runtime_class
     # A replica that stops lets its requests end.
     pod["terminationGracePeriodSeconds"] = int(spec.gateway.timeouts.total_s) + 60
     return {
-        "groupName": pool.name,
-        "replicas": max(lowest, min(pool.nodes, highest)),
-        "minReplicas": lowest,
-        "maxReplicas": highest,
-        "labels": {POOL: pool.name},
+        "groupName": group_name(pool.name, part.zone),
+        "replicas": part.nodes,
+        "minReplicas": part.min,
+        "maxReplicas": part.max,
+        "labels": labels_of(pool.name, part.zone),
         "rayStartParams": {},
         "template": {"spec": pod},
     }
@@ -206,10 +215,6 @@ def _container(name: str, deploy: KubernetesDeploy, cpus: int | None, memory_gib
         "resources": {"requests": amounts, "limits": dict(amounts)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
-
-
-_Volumes = dict[str, tuple[dict[str, Any], str]]
-"""Each volume's source and where it is mounted, by its name."""
 
 
 def _volumes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy, memory_gib: int) -> _Volumes:

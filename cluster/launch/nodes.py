@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 
 from cluster.launch.environment import JOINED_ENVIRONMENT, RAY_ENVIRONMENT
-from cluster.node_labels import POOL
+from cluster.node_labels import labels_of
 from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 
 HEAD_SCRIPT = "node/start-head"
@@ -178,9 +178,10 @@ def _own_place(region: Region, deploy: LocalDeploy) -> Iterable[str]:
     for one in deploy.pools:
         amounts = [f"--num-cpus={pools[one.pool].cpus_per_node}"] if pools[one.pool].cpus_per_node else []
         amounts.append(f"--num-gpus={pools[one.pool].gpus_per_node}")
-        own = f"labels={POOL}={one.pool} amounts={shlex.quote(' '.join(amounts))}"
-        for address in one.addresses:
-            yield f'*" {address} "*) address={address} {own} ;;'
+        for worker in one.workers:
+            labels = ",".join(f"{name}={value}" for name, value in labels_of(one.pool, worker.zone).items())
+            own = f"labels={labels} amounts={shlex.quote(' '.join(amounts))}"
+            yield f'*" {worker.address} "*) address={worker.address} {own} ;;'
     yield '*) echo "raylane: no address of this host ($(hostname -I)) is that of a worker in the spec" >&2; exit 1 ;;'
     yield "esac"
 

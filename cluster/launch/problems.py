@@ -4,6 +4,7 @@ what is allowed. Nothing of a spec is lost in silence on its way to a cell."""
 import ipaddress
 from collections.abc import Iterator
 
+from cluster.launch.kuberay import group_name
 from cluster.spec import ClusterSpec, KubernetesDeploy, Model, Region
 
 
@@ -52,6 +53,13 @@ def _kubernetes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> 
             f"{', '.join(sorted(gateways))}: a pod of these pools is ready when its gateway is; gateway.pool names a "
             "smaller pool"
         )
+    groups = [
+        group_name(one.pool, part.zone)
+        for one in deploy.pools
+        for part in one.parts(pools[one.pool].nodes, pools[one.pool].zones)
+    ]
+    if twice := next((name for name in groups if groups.count(name) > 1), None):
+        yield f"regions.{region.name}.pools: two groups of pods would be named {twice!r}; allowed: other names of pools"
     for one in deploy.pools:
         if pools[one.pool].cpus_per_node is None:
             yield f"regions.{region.name}.pools.{one.pool}.cpus_per_node: missing; a pod asks for so many"

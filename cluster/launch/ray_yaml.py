@@ -17,8 +17,8 @@ from cluster.launch.nodes import (
     cell_folder,
     node_files,
 )
-from cluster.node_labels import POOL
-from cluster.spec import AwsDeploy, AwsPool, ClusterSpec, LocalDeploy, Pool, Region
+from cluster.node_labels import labels_of
+from cluster.spec import AwsDeploy, AwsPool, ClusterSpec, LocalDeploy, Pool, PoolPart, Region
 
 RAY_YAML = "ray-cluster.yaml"
 SECRETS = "secrets"
@@ -66,7 +66,9 @@ def _local(deploy: LocalDeploy) -> dict[str, Any]:
 
 def _aws(region: Region, deploy: AwsDeploy) -> dict[str, Any]:
     pools = {pool.name: pool for pool in region.pools}
-    types = {one.pool: _worker_type(deploy, one, pools[one.pool]) for one in deploy.pools}
+    types = {
+        name: one_type for one in deploy.pools for name, one_type in _worker_types(deploy, one, pools[one.pool]).items()
+    }
     head = {
         # Amounts of 0, and no pool's label: neither a gateway nor a replica runs on the head.
         "resources": {"CPU": 0, "GPU": 0},
@@ -88,11 +90,19 @@ def _aws(region: Region, deploy: AwsDeploy) -> dict[str, Any]:
     }
 
 
-def _worker_type(deploy: AwsDeploy, one: AwsPool, pool: Pool) -> dict[str, Any]:
-    lowest, highest = one.bounds(pool.nodes)
+def _worker_types(deploy: AwsDeploy, one: AwsPool, pool: Pool) -> dict[str, dict[str, Any]]:
+    """By name: the pool's, or one for each of its zones."""
+    return {
+        pool.name if part.zone is None else f"{pool.name}@{part.zone}": _worker_type(deploy, one, pool, part)
+        for part in one.parts(pool.nodes, pool.zones)
+    }
+
+
+def _worker_type(deploy: AwsDeploy, one: AwsPool, pool: Pool, part: PoolPart) -> dict[str, Any]:
+    subnet_ids = (one.subnet_ids or deploy.subnet_ids) if part.zone is None else deploy.zone_subnet_ids[part.zone]
     config = _instance(deploy, one.instance_type, one.volume_gib)
     config["ImageId"] = one.image or deploy.image
-    config["SubnetIds"] = list(one.subnet_ids or deploy.subnet_ids)
+    config["SubnetIds"] = list(subnet_ids)
     config |= _own(one.security_group_ids, one.instance_profile, one.launch_template)
     if one.reservation is not None:
         config["CapacityReservationSpecification"] = {
@@ -103,10 +113,10 @@ def _worker_type(deploy: AwsDeploy, one: AwsPool, pool: Pool) -> dict[str, Any]:
     amounts = {"CPU": pool.cpus_per_node} if pool.cpus_per_node else {}
     amounts |= {"GPU": pool.gpus_per_node} if pool.gpus_per_node else {}
     return {
-        "min_workers": lowest,
-        "max_workers": highest,
+        "min_workers": part.min,
+        "max_workers": part.max,
         "resources": amounts,  # what is not here Ray knows from the instance's type
-        "labels": {POOL: pool.name},
+        "labels": labels_of(pool.name, part.zone),
         "node_config": config,
     }
 

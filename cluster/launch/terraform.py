@@ -40,11 +40,12 @@ class GatewayOutput(_Output):
 
 
 class RegionOutput(_Output):
-    """The output `raylane` of a region."""
+    """The output `raylane` of a region. `zone_subnet_ids`: its subnets by availability zone."""
 
     cluster: Text
     region: Text
     subnet_ids: Annotated[tuple[Text, ...], Field(min_length=1)]
+    zone_subnet_ids: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
     secret: Text
     artifacts: Text
     endpoint: Text
@@ -107,6 +108,7 @@ def deploy_section(output: RegionOutput, region: str, cell: str, before: dict[st
         **({"region": output.region} if region != output.region else {}),
         "image": head.image,
         "subnet_ids": list(output.subnet_ids),
+        **_zones(output),
         "security_group_ids": list(typical.security_group_ids),
         "instance_profile": typical.instance_profile,
         "head_type": head.instance_type,
@@ -121,6 +123,13 @@ def deploy_section(output: RegionOutput, region: str, cell: str, before: dict[st
         _pool_section(name, pool, head, typical, sizes.get(name, {})) for name, pool in output.others.items()
     ]
     return section
+
+
+def _zones(output: RegionOutput) -> dict[str, Any]:
+    """For pools with `zones`; outputs of an older module have none."""
+    if not output.zone_subnet_ids:
+        return {}
+    return {"zone_subnet_ids": {zone: list(subnets) for zone, subnets in output.zone_subnet_ids.items()}}
 
 
 def _pool_section(

@@ -3,11 +3,11 @@
 from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback
 from cluster.spec.cluster import ClusterSpec, exchanged
-from cluster.spec.deploy import HeadStore, SecretSource
+from cluster.spec.deploy import HeadStore, PoolPart, SecretSource
 from cluster.spec.engine import LoraAdapter, Simulated, Speculative
 from cluster.spec.gateway import CorsSpec, GatewaySpec, GatewayTls, RequestLimits, Timeouts
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
-from cluster.spec.kubernetes import KubernetesDeploy, KubernetesPool, Toleration
+from cluster.spec.kubernetes import ZONE_LABEL, KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import (
     DEFAULT_GROUP,
@@ -28,6 +28,7 @@ from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
 
 __all__ = [
     "DEFAULT_GROUP",
+    "ZONE_LABEL",
     "Artifacts",
     "Autoscaling",
     "AwsDeploy",
@@ -55,6 +56,7 @@ __all__ = [
     "Peering",
     "PolicySpec",
     "Pool",
+    "PoolPart",
     "Region",
     "ReplicasSpec",
     "RequestLimits",

@@ -4,7 +4,8 @@ Only `raylane deploy` reads it. Secrets are named here, never written here.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
@@ -94,8 +95,19 @@ class DeployBase(Section):
         return variables
 
 
+@dataclass(frozen=True, slots=True)
+class PoolPart:
+    """The nodes of a pool in one `zone` (None: the pool has no zones): `min` to `max` of them, `nodes` at first."""
+
+    zone: str | None
+    min: int
+    max: int
+    nodes: int
+
+
 class ElasticPool(Section):
-    """A pool whose nodes come and go: `min` (None: the pool's `nodes`) to `max` (None: as many) of them."""
+    """A pool whose nodes come and go: `min` (None: the pool's `nodes`) to `max` (None: as many) of them. Zones get even
+    shares of these numbers."""
 
     pool: Name
     min: Instances | None = None
@@ -104,3 +116,22 @@ class ElasticPool(Section):
     def bounds(self, nodes: int) -> tuple[int, int]:
         """The fewest and the largest number of nodes, for a pool of so many."""
         return nodes if self.min is None else self.min, nodes if self.max is None else self.max
+
+    def parts(self, nodes: int, zones: Sequence[str] | None) -> list[PoolPart]:
+        """The pool by its zones, for a pool of so many nodes. Where shares are not even, the first zones have more."""
+        lowest, highest = self.bounds(nodes)
+        if zones is None:
+            return [PoolPart(None, lowest, highest, nodes)]
+        return [
+            PoolPart(
+                zone, *(number // len(zones) + (rank < number % len(zones)) for number in (lowest, highest, nodes))
+            )
+            for rank, zone in enumerate(zones)
+        ]
+
+    def zone_problem(self, nodes: int, zones: Sequence[str]) -> str:
+        """Why a pool of so many nodes cannot be in these zones; empty: it can."""
+        highest = self.bounds(nodes)[1]
+        if highest < len(zones):
+            return f"{len(zones)} zones, but `deploy` gives the pool at most {highest} nodes; needed: one for each zone"
+        return ""

@@ -1,6 +1,7 @@
 """A region on machines that are reached by SSH: those that one has, or EC2 instances. Ray's cluster launcher starts
 both."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Annotated, Literal
@@ -32,10 +33,11 @@ class _Hosts(DeployBase):
 
 
 class LocalWorker(Section):
-    """A machine by its `address`, in a pool of its region."""
+    """A machine by its `address`, in a pool of its region; `zone`: one of that pool's, where it has some."""
 
     address: IPv4Address
     pool: Name
+    zone: Name | None = None
 
 
 class LocalDeploy(_Hosts):
@@ -60,9 +62,21 @@ class LocalDeploy(_Hosts):
         """The workers by pool."""
         names = dict.fromkeys(worker.pool for worker in self.workers)
         return tuple(
-            WorkerPool(name, tuple(str(worker.address) for worker in self.workers if worker.pool == name))
-            for name in names
+            WorkerPool(name, tuple(worker for worker in self.workers if worker.pool == name)) for name in names
         )
+
+    def zone_problem(self, pool: str, nodes: int, zones: Sequence[str] | None) -> str:
+        """Why the workers of a pool cannot be its nodes in these zones (None: it has none); empty: they can."""
+        own = [worker for worker in self.workers if worker.pool == pool]
+        allowed = "none, since the pool has no `zones`" if zones is None else ", ".join(zones)
+        for worker in own:
+            if worker.zone not in (zones or (None,)):
+                value = "missing" if worker.zone is None else f"{worker.zone!r} is not a zone of pool {pool!r}"
+                return f"deploy.workers: zone of {worker.address}: {value}; allowed: {allowed}"
+        for zone in zones or ():
+            if zone not in {worker.zone for worker in own}:
+                return f"pools.{pool}.zones: no worker is in {zone!r}; needed: a worker of the pool in each of them"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +84,14 @@ class WorkerPool:
     """The machines of one pool."""
 
     pool: str
-    addresses: tuple[str, ...]
+    workers: tuple[LocalWorker, ...]
 
     def bounds(self, nodes: int) -> tuple[int, int]:
-        return len(self.addresses), len(self.addresses)
+        return len(self.workers), len(self.workers)
 
 
+SubnetId = Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]
+SubnetIds = Annotated[tuple[SubnetId, ...], Field(min_length=1)]
 SecurityGroups = Annotated[tuple[Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")], ...], Field(min_length=1)]
 InstanceProfile = Annotated[str, Field(pattern=r"^[A-Za-z0-9+=,.@:/_-]{1,256}$")]
 LaunchTemplate = Annotated[str, Field(pattern=r"^lt-[0-9a-f]{8,17}$")]
@@ -90,7 +106,7 @@ class AwsPool(ElasticPool):
 
     instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$")]
     image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")] | None = None
-    subnet_ids: tuple[Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")], ...] | None = None
+    subnet_ids: tuple[SubnetId, ...] | None = None
     security_group_ids: SecurityGroups | None = None
     instance_profile: InstanceProfile | None = None
     launch_template: LaunchTemplate | None = None
@@ -102,6 +118,7 @@ class AwsDeploy(_Hosts):
     """EC2 instances, by Ray's cluster launcher. `region` is AWS's (None: the name of this region).
 
     `security_group_ids`, `subnet_ids` and `instance_profile` (a name or an ARN) are what `terraform/` makes.
+    `zone_subnet_ids`: the subnets of each availability zone, for pools with `zones`.
     The head may have groups, a profile (it starts nodes, which no other node may) and a launch template of its own.
     `head_volume_gib`: None is the launch template's, or 100. `key_name`: the key pair in EC2 that belongs to `ssh_key`
     (None: Ray makes one).
@@ -110,7 +127,8 @@ class AwsDeploy(_Hosts):
     provider: Literal["aws"]
     region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$")] | None = None
     image: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")]
-    subnet_ids: Annotated[tuple[Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")], ...], Field(min_length=1)]
+    subnet_ids: SubnetIds
+    zone_subnet_ids: dict[Name, SubnetIds] = Field(default_factory=dict)
     security_group_ids: SecurityGroups
     instance_profile: InstanceProfile
     key_name: str | None = None
@@ -129,3 +147,26 @@ class AwsDeploy(_Hosts):
         if self.ssh_key is not None and self.key_name is None:
             raise ValueError(f"ssh_key = {self.ssh_key!r}: needs `key_name`, the name of that key pair in EC2")
         return self
+
+    def zone_problem(self, pool: str, nodes: int, zones: Sequence[str] | None) -> str:
+        """Why the instances of a pool cannot be in these zones (None: it has none); empty: they can."""
+        if zones is None:
+            return ""
+        one = next(one for one in self.pools if one.pool == pool)
+        if problem := one.zone_problem(nodes, zones):
+            return f"pools.{pool}.zones: {problem}"
+        if one.subnet_ids is not None:
+            return f"deploy.pools.{pool}.subnet_ids: allowed: none, since the pool has `zones`: see zone_subnet_ids"
+        if one.reservation is not None and len(zones) > 1:
+            return (
+                f"deploy.pools.{pool}.reservation = {one.reservation!r}: is of one zone; allowed: with one zone of the "
+                "pool, not with several"
+            )
+        for zone in zones:
+            if zone not in self.zone_subnet_ids:
+                known = ", ".join(self.zone_subnet_ids) or "none"
+                return (
+                    f"pools.{pool}.zones: deploy.zone_subnet_ids has no {zone!r}, only {known}; needed: its subnets "
+                    "(`raylane spec from-terraform` writes them)"
+                )
+        return ""

@@ -1,11 +1,15 @@
 """A region on Kubernetes, where the KubeRay operator runs its Ray cluster."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from cluster.spec.base import Name, Section
 from cluster.spec.deploy import DeployBase, ElasticPool, Folder, SecretSource
+
+ZONE_LABEL = "topology.kubernetes.io/zone"
+"""Kubernetes' own label of a node's zone."""
 
 
 class Toleration(Section):
@@ -29,7 +33,7 @@ class KubernetesPool(ElasticPool):
     """The pods of one pool, each of which is a node of Ray.
 
     Each asks for the pool's `cpus_per_node` and `gpus_per_node` and for `memory_gib`. `node_selector` and `tolerations`
-    choose its nodes, `runtime_class` its runtime.
+    choose its nodes, `runtime_class` its runtime. A pool's `zones` are those of Kubernetes' nodes (by `ZONE_LABEL`).
     """
 
     memory_gib: Annotated[int, Field(ge=1, le=32_768)]
@@ -94,3 +98,14 @@ class KubernetesDeploy(DeployBase):
                 "store_gib"
             )
         return self
+
+    def zone_problem(self, pool: str, nodes: int, zones: Sequence[str] | None) -> str:
+        """Why the pods of a pool cannot be in these zones (None: it has none); empty: they can."""
+        one = next(one for one in self.pools if one.pool == pool)
+        if zones is not None and (problem := one.zone_problem(nodes, zones)):
+            return f"pools.{pool}.zones: {problem}"
+        if zones is not None and ZONE_LABEL in one.node_selector:
+            return (
+                f"deploy.pools.{pool}.node_selector: has {ZONE_LABEL}; allowed: without it, since the pool has `zones`"
+            )
+        return ""

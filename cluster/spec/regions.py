@@ -77,11 +77,6 @@ class Region(Section):
     def _deploys_its_pools(self) -> "Region":
         if self.deploy is None:
             return self
-        if zoned := next((pool for pool in self.pools if pool.zones is not None), None):
-            raise ValueError(
-                f"pools.{zoned.name}.zones: `raylane deploy` does not label nodes by zone; allowed: without `deploy`, "
-                "on a Ray cluster whose nodes have the labels"
-            )
         sizes = {pool.name: pool.nodes for pool in self.pools}
         given = [one.pool for one in self.deploy.pools]
         for name in given:
@@ -98,4 +93,7 @@ class Region(Section):
                 )
         if missing := [name for name in sizes if name not in given]:
             raise ValueError(f"deploy: nothing is said of pool {missing[0]!r}; needed: each pool of the region")
+        for pool in self.pools:
+            if problem := self.deploy.zone_problem(pool.name, pool.nodes, pool.zones):
+                raise ValueError(problem)
         return self

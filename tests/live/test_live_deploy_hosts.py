@@ -6,14 +6,17 @@ The head is started by Ray's launcher itself (`head_service: none`), which tells
 `test_live_hosts.py` has a stand-in for systemd.
 """
 
+import asyncio
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import aiohttp
 import pytest
 import requests
 import yaml
@@ -22,6 +25,7 @@ from cluster.spec import load_spec
 from tests.live.cluster import ROOT, eventually
 from tests.live.host_cluster import HEAD, KEY, MODEL, REPLICAS, WORKERS, HostCluster, digest_of, host_spec
 from tests.live.hosts import lacking, test_hosts
+from tests.live.test_live_hosts import Traffic
 
 pytestmark = [
     pytest.mark.live,
@@ -30,6 +34,7 @@ pytestmark = [
     pytest.mark.skipif(bool(lacking()), reason=f"test hosts need {lacking()}"),
 ]
 A, B = WORKERS
+ZONES = ("east", "west")
 OTHER_KEY = "another key of the tenant"
 
 
@@ -44,7 +49,11 @@ class Operator:
 
     def write(self, **changes: Any) -> None:
         content = host_spec(self.cell.folder, {"kind": "rocksdb"})
-        content["regions"][0]["deploy"]["head_service"] = "none"
+        region = content["regions"][0]
+        region["deploy"]["head_service"] = "none"
+        region["pools"][0]["zones"] = list(ZONES)
+        for worker, zone in zip(region["deploy"]["workers"], ZONES, strict=True):
+            worker["zone"] = zone
         (self.cell.folder / "spec.yaml").write_text(yaml.safe_dump(content | changes))
 
     def deploy(self, *options: str) -> str:
@@ -101,6 +110,15 @@ def test_deploy_brings_all_workers_up(operator: Operator) -> None:
         assert secret not in host.ssh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout
 
 
+def zones(cell: HostCluster) -> dict[str, int]:
+    """The ready replicas of each zone, as the gateway on A knows them."""
+    return Counter(one["zone"] for one in cell.report(A)["models"][0]["replicas"] if one["state"] == "ready")
+
+
+def test_replicas_are_spread_over_the_zones_of_the_spec(operator: Operator) -> None:
+    assert zones(operator.cell) == dict.fromkeys(ZONES, REPLICAS // 2)
+
+
 def test_the_first_replicas_were_asked_for_when_the_cell_was_deployed(operator: Operator) -> None:
     """All at once, whenever their processes began; the first ones may be older, since Ray keeps some ready."""
     starts = [replica["start"] for replica in operator.cell.report(A)["models"][0]["replicas"]]
@@ -125,6 +143,27 @@ def test_a_new_key_of_a_tenant_is_taken_over_and_restarts_nothing(operator: Oper
     assert [status_of(worker, OTHER_KEY) for worker in WORKERS] == [200, 200]
     assert [status_of(worker, KEY) for worker in WORKERS] == [401, 401]
     assert pids(operator.cell) == before
+
+
+async def test_a_lost_zone_loses_what_ran_there_and_comes_back_in_the_other(operator: Operator) -> None:
+    cell, traffic = operator.cell, Traffic(A)
+    gone = {replica for replica, address in cell.replicas(A).items() if address == B}
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {OTHER_KEY}"}) as session:
+        load = asyncio.create_task(traffic.run(session))
+        await asyncio.sleep(4)
+        began = time.monotonic()
+        cell.hosts[2].kill()
+        there = {ZONES[0]: REPLICAS}
+        await asyncio.to_thread(eventually, lambda: zones(cell) == there and not set(cell.replicas(A)) & gone, 180)
+        cell.note(f"a zone lost: all replicas in the other one after {time.monotonic() - began:.0f} s")
+        traffic.stop.set()
+        await load
+    broken = [one for one in traffic.answers if one.end != "done"]
+    cell.note(f"{len(traffic.answers)} requests at the other gateway, {len(broken)} of them broken, all in the zone")
+    assert traffic.not_done(gone) == []
+    assert {one.end for one in broken} <= {"error"}, "no stream breaks without an error event"
+    await asyncio.to_thread(cell.until_whole, A, B)
+    assert zones(cell) == there, "nothing is moved for the sake of a zone that comes back"
 
 
 def test_a_head_that_lost_its_state_gets_the_cell_back_by_itself(operator: Operator) -> None:

@@ -8,6 +8,11 @@ output "private_subnet_ids" {
   value       = [for zone in var.availability_zones : aws_subnet.private[zone].id]
 }
 
+output "zone_subnet_ids" {
+  description = "The private subnets of each availability zone."
+  value       = { for zone in var.availability_zones : zone => [aws_subnet.private[zone].id] }
+}
+
 output "public_subnet_ids" {
   description = "Public subnets, in the order of availability_zones; none without public_subnets and nat_gateway."
   value       = [for zone in var.availability_zones : aws_subnet.public[zone].id if contains(keys(aws_subnet.public), zone)]

@@ -6,6 +6,7 @@ output "raylane" {
     cluster          = var.name
     region           = data.aws_region.current.region
     subnet_ids       = module.network.private_subnet_ids
+    zone_subnet_ids  = module.network.zone_subnet_ids
     secret           = module.secrets.name
     artifacts        = "s3://${module.artifacts.bucket}/${var.artifact_prefix}"
     endpoint         = module.endpoint.dns_name

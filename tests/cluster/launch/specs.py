@@ -65,6 +65,33 @@ PUBLIC: dict[str, Any] = {
     "gateway": {"host": "0.0.0.0", "allow_public": True},
     "tenants": [{"name": "search", "keys": ["sha256:" + "ab" * 32], "weight": 2}],
 }
+ZONES = ["a", "b"]
+ZONED_LOCAL: dict[str, Any] = {
+    **LOCAL,
+    "pools": [{**LOCAL["pools"][0], "zones": ZONES}, LOCAL["pools"][1]],
+    "deploy": {
+        **LOCAL["deploy"],
+        "workers": [
+            {"address": "10.77.0.3", "pool": "cpu", "zone": "a"},
+            {"address": "10.77.0.4", "pool": "cpu", "zone": "b"},
+            {"address": "10.77.0.5", "pool": "gpu"},
+        ],
+    },
+}
+ZONED_AWS: dict[str, Any] = {
+    **AWS,
+    "pools": [AWS["pools"][0], {**AWS["pools"][1], "nodes": 3, "zones": ZONES}],
+    "deploy": {
+        **AWS["deploy"],
+        "zone_subnet_ids": {"a": ["subnet-aaaaaaaa"], "b": ["subnet-bbbbbbbb"]},
+        "pools": [AWS["deploy"]["pools"][0], {"pool": "spot", "instance_type": "g6e.12xlarge", "min": 3, "max": 5}],
+    },
+}
+ZONED_KUBERNETES: dict[str, Any] = {
+    **KUBERNETES,
+    "pools": [{**KUBERNETES["pools"][0], "nodes": 3, "zones": ZONES}],
+    "deploy": {**KUBERNETES["deploy"], "pools": [{**KUBERNETES["deploy"]["pools"][0], "max": 4}]},
+}
 
 
 def spec_of(*regions: dict[str, Any], **sections: Any) -> ClusterSpec:

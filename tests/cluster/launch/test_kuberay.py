@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster.launch import MANIFESTS, kubernetes_files
+from cluster.launch import MANIFESTS, deploy_problems, kubernetes_files
 from cluster.launch.kuberay import VALUES
 from cluster.spec import ClusterSpec, KubernetesDeploy
 from deployments.serve_config import serve_config
 from tests.cluster.launch.chart import CHART, rendered_chart
-from tests.cluster.launch.specs import KUBERNETES, PUBLIC, changed, spec_of
+from tests.cluster.launch.specs import KUBERNETES, PUBLIC, ZONED_KUBERNETES, changed, spec_of
 
 CRD_CHECK = CHART.parents[2].parent / "shared" / "tools" / "crd_check.py"
 
@@ -35,6 +35,7 @@ def service_of(spec: ClusterSpec) -> dict[str, Any]:
 
 REGIONS = {
     "plain": KUBERNETES,
+    "zoned": ZONED_KUBERNETES,
     "elastic": changed(
         KUBERNETES,
         pools=[{"pool": "gpu", "memory_gib": 64, "min": 1, "max": 3, "runtime_class": "nvidia"}],
@@ -104,6 +105,29 @@ def test_the_head_offers_nothing_and_has_no_pool() -> None:
     assert worker["labels"] == {"raylane.io/pool": "gpu"}
     assert cluster["gcsFaultToleranceOptions"]["backend"] == "rocksdb"
     assert worker["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
+
+
+def test_each_zone_of_a_pool_has_pods_of_its_own() -> None:
+    cluster = service_of(spec_of(ZONED_KUBERNETES, **PUBLIC))["rayClusterConfig"]
+    groups = {one["groupName"]: one for one in cluster["workerGroupSpecs"]}
+    sizes = {name: (one["minReplicas"], one["replicas"], one["maxReplicas"]) for name, one in groups.items()}
+    assert sizes == {"gpu-a": (2, 2, 2), "gpu-b": (1, 1, 2)}
+    assert groups["gpu-b"]["labels"] == {"raylane.io/pool": "gpu", "raylane.io/zone": "b"}
+    selector = groups["gpu-b"]["template"]["spec"]["nodeSelector"]
+    assert selector == {"gpu": "h100", "topology.kubernetes.io/zone": "b"}
+
+
+def test_two_groups_of_pods_may_not_have_one_name() -> None:
+    deploy = ZONED_KUBERNETES["deploy"]
+    region = {
+        **ZONED_KUBERNETES,
+        "pools": [*ZONED_KUBERNETES["pools"], {**KUBERNETES["pools"][0], "name": "gpu-b"}],
+        "deploy": {**deploy, "pools": [*deploy["pools"], {**KUBERNETES["deploy"]["pools"][0], "pool": "gpu-b"}]},
+    }
+    public = {**PUBLIC, "gateway": {**PUBLIC["gateway"], "replicas": 5}}
+    spec = spec_of(region, **public)
+    found = deploy_problems(spec, spec.regions[0])
+    assert found == ["regions.eu.pools: two groups of pods would be named 'gpu-b'; allowed: other names of pools"]
 
 
 def test_no_secret_is_in_it() -> None:

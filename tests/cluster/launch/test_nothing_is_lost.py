@@ -15,6 +15,8 @@ ELSEWHERE = {
     "AwsDeploy.provider": "chosen by the test",
     "KubernetesDeploy.provider": "chosen by the test",
     "KubernetesDeploy.context": "for kubectl, on its command line: cli/deploy/kubectl.py",
+    "LocalDeploy.workers.zone": "of pools with zones: test_zoned_nodes.py",
+    "AwsDeploy.zone_subnet_ids": "of pools with zones: test_zoned_nodes.py",
     "LocalDeploy.secrets.name": "refused: a file has no name",
     "AwsDeploy.secrets.folder": "of secrets.kind = file",
     "KubernetesDeploy.secrets.folder": "refused: a Secret has no folder",

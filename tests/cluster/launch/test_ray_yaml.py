@@ -16,7 +16,7 @@ from jsonschema import Draft7Validator
 
 from cluster.launch import RAY_YAML, launcher_files
 from cluster.spec import ClusterSpec
-from tests.cluster.launch.specs import AWS, LOCAL, changed, spec_of
+from tests.cluster.launch.specs import AWS, LOCAL, ZONED_AWS, changed, spec_of
 
 
 def rendered(spec: ClusterSpec) -> dict[str, str]:
@@ -32,7 +32,7 @@ def cluster_of(spec: ClusterSpec) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("region", [LOCAL, AWS], ids=["local", "aws"])
+@pytest.mark.parametrize("region", [LOCAL, AWS, ZONED_AWS], ids=["local", "aws", "zones"])
 def test_rays_schema_accepts_it(region: dict[str, Any]) -> None:
     ray = find_spec("ray")
     assert ray is not None
