@@ -19,7 +19,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cli.console import console, fail, show
+from cli.console import console, fail, plain_table, show
 from cli.gateway import AsJson, get
 from cli.options import SpecFile
 from cluster.spec import AwsDeploy, ClusterSpec, Region, SpecError, load_spec
@@ -112,13 +112,12 @@ def allowed_regions(
 
 def preferred(spec: ClusterSpec, home: Region, allowed: frozenset[str]) -> list[ListedEndpoint]:
     """The endpoints of the allowed regions: `home` first, then by the round trip from there, those of unknown round
-    trip last, in the spec's order. Raises ValueError where one has none, or none is allowed."""
+    trip last, in the spec's order. Raises ValueError where a region has no endpoint, or none is allowed."""
+    regions = [region for region in spec.regions if region.name in allowed]
+    if missing := [f"regions.{region.name}.endpoint" for region in regions if region.endpoint is None]:
+        raise ValueError(f"{', '.join(missing)}: missing; needed: the URL of that region's gateways")
     found = []
-    for region in spec.regions:
-        if region.name not in allowed:
-            continue
-        if region.endpoint is None:
-            raise ValueError(f"regions.{region.name}.endpoint: missing; needed: where clients reach its gateways")
+    for region in regions:
         rtt_ms = 0.0 if region is home else spec.hardware.link(_place(home), _place(region)).rtt_ms
         found.append(ListedEndpoint(region.name, f"{region.endpoint}{spec.gateway.root_path}/v1", rtt_ms))
     if not found:
@@ -147,9 +146,19 @@ def _checked(one: ListedEndpoint, within_s: float) -> ListedEndpoint:
     except requests.Timeout:
         detail = f"no answer within {within_s:g} s"
     except requests.RequestException as error:
-        detail = type(error).__name__
+        detail = _root_of(error)
     answer_ms = None if health is EndpointHealth.UNREACHABLE else round(1e3 * (time.monotonic() - begun_s), 1)
     return ListedEndpoint(one.region, one.url, one.rtt_ms, health, answer_ms, detail)
+
+
+def _root_of(error: requests.RequestException) -> str:
+    """The operating system's words at the root of an error, such as "connection refused"."""
+    words, cause = type(error).__name__, error.__context__
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            words = cause.strerror.lower()
+        cause = cause.__cause__ or cause.__context__
+    return words
 
 
 def _why(response: requests.Response) -> str:
@@ -165,21 +174,18 @@ _COLOURS = {EndpointHealth.READY: "green", EndpointHealth.NOT_READY: "yellow", E
 
 
 def _table(listed: Sequence[ListedEndpoint], home: str) -> Table:
-    table = Table(title=f"endpoints for clients in {escape(home)}", title_justify="left", show_edge=False)
-    for column in ("region", "base_url", "RTT", "health", "answered in", ""):
-        table.add_column(column, justify="right" if column in ("RTT", "answered in") else "left", overflow="fold")
+    """Names and addresses are never broken, so that they can be copied from a narrow terminal."""
+    table = plain_table("region", "base_url", "RTT", left=2)
+    table.title, table.title_justify = f"endpoints for clients in {escape(home)}", "left"
+    if any(one.health is not None for one in listed):
+        table.add_column("health")
     for one in listed:
-        colour = "dim" if one.health is None else _COLOURS[one.health]
-        table.add_row(
-            escape(one.region),
-            escape(one.url),
-            _shown_ms(one.rtt_ms),
-            f"[{colour}]{one.health or 'not asked'}[/]",
-            _shown_ms(one.answer_ms),
-            escape(one.detail),
-        )
+        rtt = "-" if one.rtt_ms is None else f"{one.rtt_ms:.0f} ms"
+        health = () if one.health is None else (_health(one, one.health),)
+        table.add_row(escape(one.region), escape(one.url), rtt, *health)
     return table
 
 
-def _shown_ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} ms"
+def _health(one: ListedEndpoint, health: EndpointHealth) -> str:
+    detail = f": {one.detail}" if one.detail else f" after {one.answer_ms:.0f} ms"
+    return f"[{_COLOURS[health]}]{health}[/]{escape(detail)}"
