@@ -85,18 +85,8 @@ class RegionalDay:
 
     def of(self, region: int) -> Workload:
         """One region's requests."""
-        own, work = self.homes == region, self.work
-        return replace(
-            work,
-            arrived_s=work.arrived_s[own],
-            prompt_tokens=work.prompt_tokens[own],
-            output_tokens=work.output_tokens[own],
-            max_tokens=work.max_tokens[own],
-            ttft_slo_s=work.ttft_slo_s[own],
-            tenant=("",) * int(own.sum()),
-            traffic_class=tuple(work.traffic_class[index] for index in np.flatnonzero(own)),
-            prefix=((),) * int(own.sum()),
-        )
+        own = np.flatnonzero(self.homes == region)
+        return self.work.take(own, self.work.arrived_s[own])
 
 
 def day_of(folder: Path, day: int, per_s: float, until_s: float) -> RegionalDay:
@@ -183,17 +173,7 @@ def held_rate(day: RegionalDay) -> float:
         count = int(4 * middle * 3_600)
         like = np.sort(rng.integers(0, len(day.work), count))
         order = rng.permutation(like)
-        work = replace(
-            day.work,
-            arrived_s=np.sort(rng.random(count)) * 3_600,
-            prompt_tokens=day.work.prompt_tokens[order],
-            output_tokens=day.work.output_tokens[order],
-            max_tokens=day.work.max_tokens[order],
-            ttft_slo_s=day.work.ttft_slo_s[order],
-            tenant=("",) * count,
-            traffic_class=tuple(day.work.traffic_class[index] for index in order.tolist()),
-            prefix=((),) * count,
-        )
+        work = day.work.take(order, np.sort(rng.random(count)) * 3_600)
         out = CellSimulator(settings_of(3_600.0, 4), REASONING.cost, work).run()
         good = float((np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s).mean()) >= TARGET
         low, high = (middle, high) if good else (low, middle)

@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deployments.scheduling.policy import SchedulingPolicy
 from planning.simulator.workload import Workload
@@ -26,9 +25,9 @@ def poisson(sample: Workload, rate: float, count: int, seed: int) -> Workload:
     if not sample.chunk_tokens:
         order = np.argsort(sample.prompt_tokens + 4 * sample.output_tokens, kind="stable")
         evenly = ((rng.random() + np.arange(count)) * (len(sample) / count)).astype(np.int64)
-        return _chosen(sample, order[rng.permutation(evenly)], arrived_s)
+        return sample.take(order[rng.permutation(evenly)], arrived_s)
     places = rng.integers(0, len(sample)) + np.arange(count)
-    chosen = _chosen(sample, places % len(sample), arrived_s)
+    chosen = sample.take(places % len(sample), arrived_s)
     rounds = (places // len(sample)).tolist()
     shared = _shared(sample)
     prefix = tuple(
@@ -49,30 +48,12 @@ def in_lanes(sample: Workload, policy: SchedulingPolicy) -> dict[str, Workload]:
     tokens = (sample.prompt_tokens + sample.output_tokens).tolist()
     lanes = np.array([policy.lane_of(count) for count in tokens])
     found = {lane.name: np.flatnonzero(lanes == number) for number, lane in enumerate(policy.lanes)}
-    return {name: _chosen(sample, own, sample.arrived_s[own]) for name, own in found.items() if len(own)}
+    return {name: sample.take(own, sample.arrived_s[own]) for name, own in found.items() if len(own)}
 
 
 def judged_part(arrivals: int) -> slice:
     """The requests of a run that are judged, by their number."""
     return slice(int(FIRST * arrivals), max(int(LAST * arrivals), int(FIRST * arrivals) + 1))
-
-
-def _chosen(sample: Workload, numbers: NDArray[np.int64], arrived_s: NDArray[np.float64]) -> Workload:
-    """The requests of these numbers, at these times."""
-    listed = numbers.tolist()
-    return replace(
-        sample,
-        arrived_s=arrived_s,
-        prompt_tokens=sample.prompt_tokens[numbers],
-        output_tokens=sample.output_tokens[numbers],
-        max_tokens=sample.max_tokens[numbers],
-        ttft_slo_s=sample.ttft_slo_s[numbers],
-        tenant=tuple(sample.tenant[number] for number in listed),
-        traffic_class=tuple(sample.traffic_class[number] for number in listed),
-        prefix=tuple(sample.prefix[number] for number in listed),
-        changes=(),
-        session=None if sample.session is None else sample.session[numbers],
-    )
 
 
 def _shared(sample: Workload) -> set[int]:

@@ -25,7 +25,7 @@ from planning.simulator.cell_plan import CellPlan
 from planning.simulator.cells import GIVE_UP_AGES, CellsSimulator
 from planning.simulator.cells_outcome import CellsOutcome
 from planning.simulator.faults import FaultKind
-from planning.simulator.workload import Workload, plain_workload
+from planning.simulator.workload import plain_workload
 from planning.tune.case import setup_with_starts
 
 _SAMPLE_ROUNDS = 8
@@ -152,22 +152,7 @@ def _with_repeated(
     is_again[place : place + len(lost)] = True
     arrived_s = work.arrived_s[order]
     arrived_s[is_again] = again_s
-    return DrillTraffic(traffic.cells, _chosen(work, order, arrived_s), traffic.homes[order]), is_again
-
-
-def _chosen(work: Workload, order: NDArray[np.int64], arrived_s: NDArray[np.float64]) -> Workload:
-    numbers = order.tolist()
-    return replace(
-        work,
-        arrived_s=arrived_s,
-        prompt_tokens=work.prompt_tokens[order],
-        output_tokens=work.output_tokens[order],
-        max_tokens=work.max_tokens[order],
-        ttft_slo_s=work.ttft_slo_s[order],
-        tenant=tuple(work.tenant[index] for index in numbers),
-        traffic_class=tuple(work.traffic_class[index] for index in numbers),
-        prefix=tuple(work.prefix[index] for index in numbers),
-    )
+    return DrillTraffic(traffic.cells, work.take(order, arrived_s), traffic.homes[order]), is_again
 
 
 def _record(

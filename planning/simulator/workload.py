@@ -80,9 +80,13 @@ class Workload:
         kept = self._cut(slice(int(first), max(int(first), int(until))))
         return kept.at(kept.arrived_s - from_s)
 
-    def _cut(self, part: slice) -> "Workload":
-        session = None if self.session is None else self.session[part]
-        return replace(self, session=session, **{name: _part(getattr(self, name), part) for name in _COLUMNS})
+    def take(self, numbers: NDArray[np.int64], arrived_s: NDArray[np.float64]) -> "Workload":
+        """The requests of these numbers, at these times, without what was changed before."""
+        return replace(self._cut(numbers, arrived_s=arrived_s), changes=())
+
+    def _cut(self, part: "slice | NDArray[np.int64]", **instead: Any) -> "Workload":
+        columns = {name: _part(getattr(self, name), part) for name in _COLUMNS if name not in instead}
+        return replace(self, session=None if self.session is None else self.session[part], **columns, **instead)
 
     def next_turns(self) -> NDArray[np.int64] | None:
         """For each request the next one of its conversation, -1 where there is none; None without conversations."""
@@ -111,12 +115,11 @@ class Workload:
 _COLUMNS = tuple(one.name for one in fields(Workload) if one.name not in ("chunk_tokens", "changes", "session"))
 
 
-def _part(column: Any, part: slice) -> Any:
-    return (
-        column[part]
-        if isinstance(column, np.ndarray)
-        else tuple(column[index] for index in range(*part.indices(len(column))))
-    )
+def _part(column: Any, part: "slice | NDArray[np.int64]") -> Any:
+    if isinstance(column, np.ndarray):
+        return column[part]
+    numbers = range(*part.indices(len(column))) if isinstance(part, slice) else part.tolist()
+    return tuple(column[index] for index in numbers)
 
 
 def plain_workload(
