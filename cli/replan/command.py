@@ -68,10 +68,10 @@ def replan(
 
     Each cell gets floors and ceilings for three periods; without a further re-plan the spec's own bounds hold again.
     """
-    check_outputs(memo=memo)
+    check_outputs(memo=memo, log=log)
     timing = Timing(_span("--every", every, _LONGEST_EVERY_S), _span("--window", window, _LONGEST_EVERY_S))
-    source = _Source(worksheet, memo)
-    cells = Cells(_endpoints(source.spec, endpoint))
+    source = _Source(worksheet, memo, endpoint)
+    cells = Cells(source.endpoints)
     settings = ReplanSettings(margin=margin, step=step)
     try:
         loop = ReplanLoop(
@@ -120,11 +120,12 @@ def _turn(loop: ReplanLoop, observed: Observed, *, dry_run: bool, as_json: bool)
 class _Source:
     """The worksheet and its spec, read again when they change."""
 
-    def __init__(self, worksheet: Path, memo: Path | None) -> None:
+    def __init__(self, worksheet: Path, memo: Path | None, endpoint: list[str] | None) -> None:
         self._worksheet = worksheet
         self._rate = RateSource(QUICK, memo=memo)
         try:
             self.sheet, self.spec = load_worksheet(worksheet)
+            self.endpoints = _endpoints(self.spec, endpoint)  # before the rates, which take minutes
             self.case = self._case(self.sheet, self.spec)
             self._seen = self.sheet, self.spec
         except _Problem as problem:
@@ -135,7 +136,9 @@ class _Source:
         try:
             self._seen = load_worksheet(self._worksheet)
         except _Problem as problem:
-            errors.print(f"[yellow]note[/]: the worksheet cannot be read, so that the last one counts: {problem}")
+            errors.print(
+                f"[yellow]note[/]: the worksheet cannot be read, so that the last one counts: {escape(str(problem))}"
+            )
             self._seen = self.sheet, self.spec
         sheet, spec = self._seen
         if _apart_from_prices(sheet, spec) != _apart_from_prices(self.sheet, self.spec):
@@ -150,7 +153,7 @@ class _Source:
         try:
             self.case = self._case(sheet, spec)
         except _Problem as problem:
-            errors.print(f"[yellow]note[/]: the changed worksheet cannot be followed: {problem}")
+            errors.print(f"[yellow]note[/]: the changed worksheet cannot be followed: {escape(str(problem))}")
             return None
         self.sheet, self.spec = sheet, spec
         return self.case

@@ -107,6 +107,8 @@ def replayed(lines: Iterable[str]) -> Iterator[ReplayedPlan]:
         try:
             content = json.loads(line)
             if "log" in content:
+                if (version := content.get("version")) != VERSION:
+                    raise ValueError(f"version = {version!r}; allowed: {VERSION}")
                 basis, settings, first = content["from"]
                 begun = from_tree(ReplanBasis, basis), from_tree(ReplanSettings, settings)
                 state = from_tree(ReplanState, first)

@@ -105,20 +105,3 @@ async def test_readings_hold_what_the_page_says(make_rig: MakeRig, monkeypatch: 
     assert cells.states(0.0)[SiteKey("us", "demo")].ready == 1
     assert cells.states(2e9 * 5) == {}
     assert (await get(rig, "/raylane/bounds"))["region"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reported"),
-    [
-        (["--every", "2h"], "--every = 2h: allowed: 5s to 20m"),
-        (["--window", "never"], "--window 'never': allowed"),
-        (["--endpoint", "mars=http://x"], "--endpoint mars=http://x: allowed: REGION=URL"),
-        ([], "regions.us-east-1.endpoint: missing"),
-    ],
-)
-@pytest.mark.whole
-def test_wrong_options_are_refused(tmp_path: Path, arguments: list[str], reported: str) -> None:
-    path = sheet(tmp_path)
-    result = CliRunner().invoke(app, ["replan", str(path), *arguments], env={"COLUMNS": "200"})
-    assert result.exit_code == 2
-    assert reported in " ".join(result.stderr.split())

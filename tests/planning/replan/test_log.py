@@ -66,6 +66,11 @@ def test_a_changed_decision_is_found(tmp_path: Path) -> None:
     assert [one.agrees for one in replayed([*lines[:2], json.dumps(changed)])] == [True, False]
 
 
+def test_a_log_of_another_version_is_refused_with_its_line() -> None:
+    with pytest.raises(ReplanLogError, match=r"^line 1: .*: version = 2; allowed: 1$"):
+        list(replayed(['{"log": "raylane-replan", "version": 2, "from": []}']))
+
+
 @pytest.mark.parametrize("line", ["{", "{}", '{"observed": [], "plan": []}', '{"log": "raylane-replan", "from": [1]}'])
 def test_what_is_no_replan_is_refused_with_its_line(line: str) -> None:
     with pytest.raises(ReplanLogError, match="line 1"):
