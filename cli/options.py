@@ -273,6 +273,6 @@ def check_outputs(**places: Path | None) -> None:
     for name, place in places.items():
         if place is not None:
             try:
-                check_place(place, f"--{name}")
+                check_place(place, f"--{name.replace('_', '-')}")
             except ReportFileError as error:
                 fail(str(error), code=2)

@@ -179,7 +179,7 @@ def _errors(spec: ClusterSpec, case: Case, file: Path | None) -> dict[str, str]:
     try:
         published = None if place is None else read_published(place)
     except PublishedError as problem:
-        fail(str(problem), code=2)
+        fail(f"{'gateway.simulator_error' if file is None else '--error'}: {problem}", code=2)
     found = {}
     for model in dict.fromkeys(stream.model for stream in case.streams):
         trust = judge(published if published is not None and published.model == model else None, model)

@@ -66,7 +66,15 @@ def test_what_cannot_be_planned_is_refused_before_anything_runs(
     assert reported in result.stderr
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    result = run(small.write(tmp_path), "--out", tmp_path / "no" / "page.html")
+@pytest.mark.parametrize("option", ["--out", "--write-spec", "--memo"])
+def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, option: str) -> None:
+    result = run(small.write(tmp_path), option, tmp_path / "no" / "file")
     assert result.exit_code == 2
+    assert f"{option} " in result.stderr
     assert "does not exist" in result.stderr
+
+
+def test_a_published_error_that_cannot_be_read_is_named_by_its_option(tmp_path: Path) -> None:
+    result = run(small.write(tmp_path), "--error", tmp_path / "none.json")
+    assert result.exit_code == 2
+    assert "--error: " in result.stderr
