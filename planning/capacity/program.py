@@ -31,14 +31,15 @@ class Program:
     """Columns and rows, and what each column means.
 
     `hours`: of each row. `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`:
-    columns of shares by (routes, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `unserved`:
-    (lane's title, origin) that no site may serve. `unprotected`: (lane's title, origin, region) that cannot survive
-    the loss of the region.
+    columns of shares by (routes, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `spots`: rows
+    by (model, hour). `unserved`: (lane's title, origin) that no site may serve. `unprotected`: (lane's title, origin,
+    region) that cannot survive the loss of the region.
     """
 
     counts: dict[tuple[int, PriceKind, int], int] = field(default_factory=dict)
     flows: dict[tuple[AlikeRoutes, int], tuple[int, float]] = field(default_factory=dict)
     quotas: dict[tuple[Quota, int], int] = field(default_factory=dict)
+    spots: dict[tuple[str, int], int] = field(default_factory=dict)
     unserved: list[tuple[str, str]] = field(default_factory=list)
     unprotected: list[tuple[str, str, str]] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
@@ -236,7 +237,8 @@ def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
         sites = [number for number, site in enumerate(problem.sites) if site.model == model]
         spot = {column for number in sites for column in _of_kind(program, number, hour, PriceKind.SPOT)}
         every = [column for number in sites for column in program.replicas(number, hour)]
-        program.row(hour, -math.inf, 0.0, [(column, (1.0 if column in spot else 0.0) - share) for column in every])
+        terms = [(column, (1.0 if column in spot else 0.0) - share) for column in every]
+        program.spots[model, hour] = program.row(hour, -math.inf, 0.0, terms)
 
 
 def _of_kind(program: Program, site: int, hour: int, kind: PriceKind | None) -> list[int]:

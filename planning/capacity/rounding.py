@@ -17,7 +17,7 @@ _SURE = 0.1
 
 def round_up(program: Program, relaxed: Solved) -> Solved:
     """A placement from the relaxed one: fractions of spot replicas become on demand, those of all others whole
-    replicas. No values where that breaks a quota, or where demand cannot be split at will."""
+    replicas. No values where that breaks a quota or the share of spot, or where demand cannot be split at will."""
     none = Solved(None, math.inf, relaxed.bound, False)
     if relaxed.values is None:
         return relaxed
@@ -38,7 +38,8 @@ def round_up(program: Program, relaxed: Solved) -> Solved:
     ):
         return none
     rounded = values.tolist()
-    if any(program.activity(row, rounded) > program.row_upper[row] + _ROUND for row in program.quotas.values()):
+    rows = (*program.quotas.values(), *program.spots.values())
+    if any(program.activity(row, rounded) > program.row_upper[row] + _ROUND for row in rows):
         return none
     return Solved(rounded, float(np.dot(values, program.cost)), relaxed.bound, False)
 

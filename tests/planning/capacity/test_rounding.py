@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
 from planning.capacity.program import Program, build
-from planning.capacity.rounding import dive
+from planning.capacity.rounding import dive, round_up
 from planning.capacity.solver import Solved, relax, solve
 
 _SHARES = {PriceKind.ON_DEMAND: 1.0, PriceKind.SPOT: 0.5, PriceKind.RESERVED: 0.6}
@@ -99,3 +99,15 @@ def test_rows_that_cannot_hold_are_proved() -> None:
     found = dive(build(Problem((lane,), (site,), quotas=(Quota("a", "gpu", 2),))), lambda: False)
     assert found.values is None
     assert found.proved
+
+
+def test_rounding_up_spot_alone_does_not_go_over_its_share() -> None:
+    """Without capacity on demand, 1.2 spot replicas beside 3 reserved ones become two, which are more than 30 %."""
+    prices = {PriceKind.SPOT: 1.0, PriceKind.RESERVED: 2.0}
+    lane = LaneDemand("chat", "m", {"a": (4.2,)})
+    site = Site("g", "m", "a", "gpu", 1, {"chat": 1.0}, prices)
+    program = build(Problem((lane,), (site,), limits=Limits(spot_share=0.3)))
+    relaxed = relax(program, limit_s=20.0)[0]
+    assert relaxed.values is not None
+    assert round_up(program, relaxed).values is None
+    assert _kept(program, dive(program, lambda: False))
