@@ -136,7 +136,8 @@ def hours_to_check(plan: WorksheetPlan, groups: Sequence[PlannedGroup]) -> tuple
     for group in groups:
         present: dict[str, set[int]] = {}
         for (band, _), rates in group.served.items():
-            present.setdefault(streams[band], set()).update(hour for hour, rate in enumerate(rates) if rate > 0)
+            own = (hour for hour, rate in enumerate(rates) if rate > 0 and group.count(hour))
+            present.setdefault(streams[band], set()).update(own)
         of_groups.append((group, {hour for hours in present.values() for hour in hours}))
         of_streams += [(group, hours) for hours in present.values()]
     found = dict.fromkeys(max(sorted(hours), key=group.pressure) for group, hours in of_groups if hours)

@@ -80,6 +80,19 @@ def test_each_stream_is_simulated_in_an_hour_in_which_it_is_there(tmp_path: Path
     assert group.pressure(hours[0]) == max(map(group.pressure, group.hours))
 
 
+def test_hours_without_replicas_are_not_simulated(tmp_path: Path) -> None:
+    """The solver's tolerance leaves a demand of next to nothing without a replica."""
+    plan = small.plan(tmp_path)
+    (group, *_) = plan.groups
+    rare = {("rare", "us-east-1"): (1e-9,) + (0.0,) * 23}
+    none_at_first = {kind: (0, *counts[1:]) for kind, counts in group.replicas.items()}
+    changed = replace(group, replicas=none_at_first, served=rare, rates={})
+    stream = replace(plan.case.bands[0].stream, name="rare")
+    bands = (replace(plan.case.bands[0], name="rare", stream=stream),)
+    case = replace(plan.case, bands=bands)
+    assert hours_to_check(replace(plan, case=case), [changed]) == ()
+
+
 def two_groups(folder: Path, cheap: float, large: float) -> WorksheetPlan:
     """All traffic from one region; rates that make the plan use both groups, or too few of one."""
     stream = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 12.0}]}
