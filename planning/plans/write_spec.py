@@ -2,7 +2,7 @@
 (`spec_groups.py`, `schedules.py`). Everything else of the spec's text stays as it is (`planning/tune/spec_edit.py`)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +59,10 @@ def written_spec(plan: WorksheetPlan, source: Path, target: Path, smoothing: flo
 
 
 def _smoothed(plan: WorksheetPlan, spec: ClusterSpec, share: float) -> Smoothed:
-    """The schedules of models that scale; a fixed number needs none."""
+    """The schedules of models that scale; a fixed number needs none, and is the same at all hours."""
     groups = spec_groups(plan.groups)
     fixed = {model.name for model in spec.models if spec.autoscaling_of(model).policy == "fixed"}
-    others = [one for one in groups if one.offer.model in fixed]
+    others = [replace(one, counts=(max(one.counts),) * len(one.counts)) for one in groups if one.offer.model in fixed]
     limits = plan.question.problem
     keeps = keeps_limits(limits.quotas, limits.limits.spot_share)
     found = smoothed(
@@ -147,13 +147,13 @@ def _section(
     section: dict[str, Any] = {**own, "name": one.name, "regions": [one.region], "pool": pool}
     if settings:
         section["settings"] = settings
-    section["replicas"] = _replicas(one.counts, plan.case.sheet.time_zone, spec.autoscaling_of(model).policy == "fixed")
+    section["replicas"] = _replicas(one.counts, plan.case.sheet.time_zone)
     return section
 
 
-def _replicas(counts: Sequence[int], time_zone: str, fixed: bool) -> dict[str, Any]:
+def _replicas(counts: Sequence[int], time_zone: str) -> dict[str, Any]:
     """The bounds: the plan's fewest and most, and within, at least what each hour takes."""
     lowest, highest = min(counts), max(counts)
     bounds: dict[str, Any] = {"count": highest, "min": lowest, "max": max(1, highest)}
-    found = [] if fixed else entries(counts)
+    found = entries(counts)
     return bounds | ({"schedule": {"time_zone": time_zone, "entries": found}} if found else {})

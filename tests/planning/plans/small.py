@@ -75,12 +75,14 @@ def write(folder: Path, sheet: dict[str, Any] | None = None, spec: dict[str, Any
     return path
 
 
-def loaded(folder: Path, sheet: dict[str, Any] | None = None) -> tuple[Worksheet, ClusterSpec]:
-    return load_worksheet(write(folder, sheet))
+def loaded(
+    folder: Path, sheet: dict[str, Any] | None = None, spec: dict[str, Any] | None = None
+) -> tuple[Worksheet, ClusterSpec]:
+    return load_worksheet(write(folder, sheet, spec))
 
 
-def case(folder: Path, sheet: dict[str, Any] | None = None) -> Case:
-    return case_from(*loaded(folder, sheet))
+def case(folder: Path, sheet: dict[str, Any] | None = None, spec: dict[str, Any] | None = None) -> Case:
+    return case_from(*loaded(folder, sheet, spec))
 
 
 def rate(job: RateJob) -> GroupRate:
@@ -94,7 +96,9 @@ def rates(found: Case) -> Rates:
     return {key: rate(job) for key, job in rate_jobs(found, {}).items()}
 
 
-def plan(folder: Path, sheet: dict[str, Any] | None = None, utilisation: float = 0.9) -> WorksheetPlan:
+def plan(
+    folder: Path, sheet: dict[str, Any] | None = None, utilisation: float = 0.9, spec: dict[str, Any] | None = None
+) -> WorksheetPlan:
     """Placed at `RATES`, not simulated."""
-    found = case(folder, sheet)
+    found = case(folder, sheet, spec)
     return planned(found, rates(found), utilisation, PlanLimits(gap=0.02, limit_s=20), lambda text: None)

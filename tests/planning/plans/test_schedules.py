@@ -148,3 +148,15 @@ def test_the_written_spec_with_fewer_entries_is_never_below_the_plan(tmp_path: P
                 lowest[hour % 24] = entry.min or 0
         (one,) = (one for one in spec_groups(plan.groups) if one.name == view.group)
         assert all(low >= count for low, count in zip(lowest, one.counts, strict=True))
+
+
+@pytest.mark.whole
+def test_a_fixed_number_is_the_same_at_all_hours(tmp_path: Path) -> None:
+    """Its pool has to hold it at all hours, too, beside those of other models."""
+    plan = small.plan(tmp_path, BUSY, spec={"autoscaling": {"policy": "fixed"}})
+    done = written_spec(plan, tmp_path / "spec.yaml", tmp_path / "planned.yaml", 0.1)
+    (model,) = parse_spec(done.text, folder=tmp_path).models
+    for view, group in zip(model.views, spec_groups(plan.groups), strict=True):
+        counts = view.replicas
+        assert (counts.min, counts.count, counts.schedule) == (max(group.counts), max(group.counts), None)
+    assert all(len(set(one.counts)) == 1 for one in done.smoothed.groups)
