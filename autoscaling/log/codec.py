@@ -2,9 +2,9 @@
 nanoseconds. Pure.
 
 The order of fields is the schema: a change of a field of these classes raises `SCHEMA`. What peers have to spare comes
-last, and only where there are peers. A line of the log holds only
-what changed since the line before: a mapping from index to difference if two lists are equally long, otherwise the new
-value. Trees hold no mappings, so the two are never confused.
+last, and only where there are peers. A line of the log holds only what changed since the line before: a mapping from
+index to difference if two lists are equally long, otherwise the new value. Trees hold no mappings, so the two are never
+confused.
 """
 
 from collections.abc import Iterable

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from planning.capacity.parts import ModelPart, gpus_by_quota, largest_first
-from planning.capacity.prices import shared_prices
+from planning.capacity.prices import WHOLE_COLUMNS, shared_prices
 from planning.capacity.problem import Problem, Quota
 from planning.capacity.program import Counts, Shares, build, counts_of, shares_of
 from planning.capacity.search import ModelSearch
@@ -24,8 +24,6 @@ _OWN = 0.5
 """Of the gap that is asked for, where the solver stops at a model's program."""
 _SMALL_COLUMNS, _DIRECT = 1_500, 0.3
 """Programs of so few columns in all are first left to the solver as they are, for a share of the time."""
-_WHOLE_COLUMNS = 100_000
-"""A program of more columns is not searched as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,7 @@ class PlacementSearch:
 
     def _whole(self, found: FoundPlacement, share: float = 1.0) -> FoundPlacement:
         """The solver's answer to the program of all models, from a placement on."""
-        if sum(len(program.cost) for program in self._programs) > _WHOLE_COLUMNS and found.cost_usd < math.inf:
+        if sum(len(program.cost) for program in self._programs) > WHOLE_COLUMNS and found.cost_usd < math.inf:
             return found
         program = build(self._problem)
         start = {column: float(found.replicas.get(key, 0)) for key, column in program.counts.items()}

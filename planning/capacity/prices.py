@@ -14,8 +14,8 @@ GpuPrices = Mapping[tuple[Quota, int], float]
 """US dollars of one GPU by (quota, hour): what the quotas that models share cost. Absent: nothing."""
 Worth = Mapping[tuple[int, int], float]
 """US dollars of one reserved replica by (site, hour)."""
-_WHOLE_COLUMNS = 100_000
-"""A program of more columns is not relaxed as a whole."""
+WHOLE_COLUMNS = 100_000
+"""A program of more columns is neither relaxed nor searched as a whole."""
 _ROUND = 1e-6
 
 
@@ -47,7 +47,7 @@ def shared_prices(
             used[key] = used.get(key, 0.0) + program.activity(row, solved.values)
     if all(gpus <= quota.free(hour) + _ROUND for (quota, hour), gpus in used.items()):
         return {}, alone
-    if sum(len(program.cost) for program in programs) > _WHOLE_COLUMNS:
+    if sum(len(program.cost) for program in programs) > WHOLE_COLUMNS:
         return {}, alone
     whole = build(problem)
     solved, duals = relax(whole, limit_s=limit_s)

@@ -98,11 +98,6 @@ class Comparison:
     figures: tuple[ComparedFigure, ...] = ()
 
     @property
-    def is_off(self) -> bool:
-        """Whether the traffic is not what the worksheet says, now."""
-        return bool(self.open or self.unplanned)
-
-    @property
     def open(self) -> tuple[Drift, ...]:
         """What is off now."""
         return tuple(drift for drift in self.drifts if drift.ended_unix_s is None)

@@ -117,10 +117,10 @@ class Fault:
 
     `cell`: of a loss or a brown-out, by its name in the spec; `link`: the two cells of a partition or a slow link.
     `share`: of the cell's replicas that a zone loss takes (above 0, at most 1; rounded up); with `room_elsewhere` their
-    successors start at once, else at the end. `speed`: of the replicas in
-    a brown-out, 1 is the usual one. `more_rtt_s`: by how much a slow link's round trip is longer. Of a region loss:
-    `warm`, it comes back with all the replicas that it had, else they start anew and take their start-up time;
-    `unreachable`, no connection is reset, as where its network is gone, too.
+    successors start at once, else at the end. `speed`: of the replicas in a brown-out, 1 is the usual one.
+    `more_rtt_s`: by how much a slow link's round trip is longer. Of a region loss: `warm`, it comes back with all the
+    replicas that it had, else they start anew and take their start-up time; `unreachable`, no connection is reset, as
+    where its network is gone, too.
 
     Raises ValueError for a value that cannot be.
     """

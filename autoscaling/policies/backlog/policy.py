@@ -65,8 +65,6 @@ class BacklogPolicy:
 
     name: ClassVar[str] = "backlog"
     latency_span_s = 0.0
-    _pooled: PooledHeadroom | None = None
-    """Once a peer has had something to spare."""
 
     def __init__(self, settings: BacklogSettings, replica_profile: ReplicaProfile) -> None:
         self.settings = settings
@@ -85,6 +83,8 @@ class BacklogPolicy:
         self._cooldown = Cooldown()
         self._traffic_drop = TrafficDrop()
         self._unresponsive = UnresponsiveReplicas()
+        self._pooled: PooledHeadroom | None = None
+        """Once a peer has had something to spare."""
         self._began_s = math.inf
 
     def adopt(self, old: "BacklogPolicy") -> None:
