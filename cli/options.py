@@ -79,7 +79,7 @@ def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Pa
     if file is None and named is None:
         fail(
             f"--costs: missing, and the spec names none (autoscaling.costs) for model {model.group_key!r}",
-            hint="raylane calibrate",
+            hint="raylane calibrate, or an estimate by raylane costs",
             code=2,
         )
     path = file or Path(str(named))

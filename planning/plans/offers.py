@@ -24,8 +24,8 @@ PLANNED_POOL = "planned"
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupOffer:
     """A group that could serve a model. `spec`: the cluster's, with this model on a pool of this GPU alone; `view`: the
-    model as the group runs it. `costs_file`: its name, or what the costs rest on. `memory`: what of its memory was not
-    checked."""
+    model as the group runs it. `costs_path`: the file of its costs (None: they are estimated). `memory`: what of its
+    memory was not checked."""
 
     group: str
     view: Model
@@ -34,7 +34,7 @@ class GroupOffer:
     regions: tuple[str, ...]
     lanes: tuple[str, ...]
     cost: CostFile
-    costs_file: str
+    costs_path: str | None = None
     memory: str = ""
 
     @property
@@ -59,6 +59,11 @@ class GroupOffer:
     def limits(self) -> EngineModelLimits:
         """What a replica's engine can hold."""
         return limits_for(self.view, self.pool, self.cost)
+
+    @property
+    def costs_file(self) -> str:
+        """The name of the file of its costs, or what they rest on."""
+        return "estimated from data sheets" if self.costs_path is None else Path(self.costs_path).name
 
     @property
     def step_costs(self) -> CostModel:
@@ -144,10 +149,10 @@ def _offer(
         return RejectedOffer(view.name, group, gpu, "; ".join(fitted.problems))
     memory = "" if fitted is None or fitted.unknown is None else f"memory not checked: {fitted.unknown}"
     try:
-        cost, file = _costs(view, alone, gpu, costs, own, gpu in known)
+        cost, path = _costs(view, alone, gpu, costs, own, gpu in known)
     except (ValueError, ArtifactError, OSError) as error:
         return RejectedOffer(view.name, group, gpu, f"no costs of its steps: {error}")
-    return GroupOffer(group, view, alone, gpu, regions, lanes, cost, file, memory)
+    return GroupOffer(group, view, alone, gpu, regions, lanes, cost, path, memory)
 
 
 def _alone(spec: ClusterSpec, view: Model, gpu: str) -> ClusterSpec:
@@ -166,16 +171,15 @@ def _alone(spec: ClusterSpec, view: Model, gpu: str) -> ClusterSpec:
 
 def _costs(
     view: Model, alone: ClusterSpec, gpu: str, file: str | None, own: str | None, measured_here: bool
-) -> tuple[CostFile, str]:
+) -> tuple[CostFile, str | None]:
     """Those of the `file` that the candidate names; the spec's `own`, where they are of this GPU (a measured file names
-    none: it is of the spec's pools); else estimated. Raises ValueError, ArtifactError."""
+    none: it is of the spec's pools), with the file; else estimated. Raises ValueError, ArtifactError."""
     if file is not None:
-        return read_cost_file(Path(file)), Path(file).name
+        return read_cost_file(Path(file)), file
     if own is not None:
         cost = read_cost_file(Path(own))
         if names_accelerator(cost.hardware, gpu) or (cost.basis == "measured" and measured_here):
-            return cost, Path(own).name
+            return cost, own
     if gpu == "cpu":
         raise ValueError("autoscaling.costs: missing; needed for an engine on a CPU (`raylane calibrate`)")
-    estimate = estimated(alone, view.model_copy(update={"engine": "vllm", "simulated": None}), gpu)
-    return estimate, "estimated from data sheets"
+    return estimated(alone, view.model_copy(update={"engine": "vllm", "simulated": None}), gpu), None

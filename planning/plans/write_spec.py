@@ -1,6 +1,7 @@
 """The plan as a cluster spec: groups with their pools, lanes that name them in order, and bounds by the hour
 (`spec_groups.py`, `schedules.py`). Everything else of the spec's text stays as it is (`planning/tune/spec_edit.py`)."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +50,14 @@ def written_spec(plan: WorksheetPlan, source: Path, target: Path, smoothing: flo
     for number, model in enumerate(spec.models):
         found = [one for one in groups if one.offer.model == model.name]
         if found:
-            sections = [_section(plan, spec, model, one, said["models"][number]) for one in found]
+            own_said = {"autoscaling": said.get("autoscaling"), **said["models"][number]}
+            sections = [_section(plan, spec, model, one, own_said) for one in found]
+            if model.engine != "simulated":
+                folder = source.resolve().parent
+                sections = [
+                    section | _own_costs(section.get("autoscaling") or own_said["autoscaling"] or {}, one, folder)
+                    for section, one in zip(sections, found, strict=True)
+                ]
             orders = lane_orders(spec, model.name, groups, plan.case.bands)
             lanes = {lane: list(named) for lane, named in orders.items()}
             changes += [(("models", number, "groups"), sections), (("models", number, "lanes"), lanes)]
@@ -149,6 +157,16 @@ def _section(
         section["settings"] = settings
     section["replicas"] = _replicas(one.counts, plan.case.sheet.time_zone)
     return section
+
+
+def _own_costs(scaling: dict[str, Any], one: SpecGroup, folder: Path) -> dict[str, Any]:
+    """A group's section `autoscaling`, where its costs are not those that the section names which it has otherwise: it
+    may be on another GPU."""
+    path, named = one.offer.costs_path, scaling.get("costs")
+    if path == (None if named is None else str(Path(folder, Path(named).expanduser()))):
+        return {}
+    others = {key: value for key, value in scaling.items() if key != "costs"}
+    return {"autoscaling": others | ({} if path is None else {"costs": os.path.relpath(path, folder)})}
 
 
 def _replicas(counts: Sequence[int], time_zone: str) -> dict[str, Any]:

@@ -206,6 +206,23 @@ def test_the_written_spec_follows_the_plan(tmp_path: Path, sheet: dict[str, Any]
             assert set(named) <= used
 
 
+@pytest.mark.parametrize("costs", ["cheap.json", None])
+def test_a_written_group_has_its_own_costs_and_not_those_of_another_gpu(tmp_path: Path, costs: str | None) -> None:
+    """The spec's cost file is of the other group's GPU. Estimated costs are in no file."""
+    scaling = {"policy": "backlog", "costs": "large.json", "forecast": "seasonal"}
+    plan = small.plan(tmp_path, spec={"autoscaling": scaling})
+    path = None if costs is None else str(tmp_path / costs)
+    groups = tuple(
+        replace(one, offer=replace(one.offer, costs_path=path)) if one.offer.group == "cheap" else one
+        for one in plan.groups
+    )
+    text = written_spec(replace(plan, groups=groups), tmp_path / "spec.yaml", tmp_path / "planned.yaml").text
+    spec = parse_spec(text, folder=tmp_path)
+    found = {view.group.split("-")[0]: spec.costs_of(view) for view in spec.models[0].views}
+    assert found == {"cheap": path, "large": str(tmp_path / "large.json")}
+    assert {spec.autoscaling_of(view).forecast for view in spec.models[0].views} == {"seasonal"}
+
+
 def test_tables_cards_and_json_say_the_same(tmp_path: Path) -> None:
     result = PlanResult(small.plan(tmp_path))
     for table in tables(result):
