@@ -99,10 +99,11 @@ class LaneOwner:
         elif entry.submitter is None or request.attempts >= entry.attempt:
             self._wait_again(entry, submitter, request)
 
-    def cancel(self, request_id: str) -> None:
-        """A request that waits, or is with a peer cell, is given up."""
+    def cancel(self, request_id: str, submitter: Submitter | None = None) -> None:
+        """A request that waits, or is with a peer cell, is given up. `submitter`: only if it holds it. A recorded hop
+        may come to two gateways of a cell, and whoever sends the second one leaves."""
         entry = self.entries.get(request_id)
-        if entry is not None and entry.state in QUEUED:
+        if entry is not None and entry.state in QUEUED and submitter in (None, entry.submitter):
             self._withdraw(entry)
             self._step()
 

@@ -62,7 +62,7 @@ class Session:
             case Submit(waiting, admitted, hop):
                 owner.submit(self, waiting.request(now), admitted, None if hop is None else read_facts(hop))
             case Cancel(request_id):
-                owner.cancel(request_id)
+                owner.cancel(request_id, self)
             case Hold(attempt_id):
                 owner.hold(self, attempt_id)
             case FirstToken(attempt_id):

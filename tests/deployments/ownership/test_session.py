@@ -180,6 +180,20 @@ async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_
     assert not second.session.is_open
 
 
+async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner) -> None:
+    """A recorded hop comes to a second gateway of the cell, and its sender leaves: the first one still waits."""
+    first, second = Line(owner, "first"), Line(owner, "second")
+    first.session.take(submit())
+    for message in (submit(), Cancel("q")):
+        second.session.take(message)
+    (rejected,) = await second.sent(1)
+    assert isinstance(rejected, Admitted)
+    assert rejected.cause == "duplicate_id"
+    assert list(owner.scheduler.lanes.jobs) == ["q"]
+    first.session.take(Cancel("q"))
+    assert owner.scheduler.lanes.jobs == {}
+
+
 # Hand-overs.
 @pytest.fixture
 async def peered() -> AsyncIterator[PeeredOwner]:

@@ -168,6 +168,40 @@ async def test_a_recorded_hop_is_not_taken_after_the_owner_changed(make_cells: M
     assert len(first.engines[0].seen) == 1
 
 
+@pytest.mark.whole
+async def test_one_hop_at_two_gateways_at_once_is_taken_once(make_cells: MakeCells) -> None:
+    """Whoever leaves the second one leaves the first one alone."""
+    cells = make_cells(gateway={"replicas": 2, "lame_duck_s": 0.1})
+    await cells.start("eu", engines=0)
+    first = await cells.start("us")
+    second = await cells.add_gateway("us")
+    await cells.met()
+    engine, go = first.engines[0], asyncio.Event()
+    engine.behave = waiting(go)
+
+    async def sent(rig: Rig, headers: dict[str, str]) -> RawClient:
+        client = await rig.connect()
+        await client.request(HOP_PATH, BODY, **headers)
+        return client
+
+    for number in range(1, 9):
+        hop = HopEnvelope(facts_of(cells, number), "/v1/completions", "id", {}).header()
+        headers = dict(EU.call("POST", HOP_PATH, "us", BODY, hop)[0])
+        rigs = (first, second) if number % 2 else (second, first)
+        clients = await asyncio.gather(*(sent(rig, headers) for rig in (*rigs, *rigs)))
+        if number > 4:  # the last two leave at once
+            for client in clients[2:]:
+                client.leave()
+            clients = clients[:2]
+        statuses = [(await client.answer_head())[0] for client in clients]
+        assert sorted(statuses) == [200] + [409] * (len(clients) - 1)
+        await until(lambda number=number: len(engine.seen) == number)  # type: ignore[misc]
+        assert (engine.open, engine.aborted) == (1, number - 1)
+        for client in clients:
+            client.leave()
+        await until(lambda number=number: engine.aborted == number)  # type: ignore[misc]
+
+
 HOPS: dict[str, tuple[dict[str, Any], int, Any]] = {
     "that has crossed one before": ({"hops": 2}, 409, {"refusal": "loop"}),
     "of another home than its sender": ({"home": "us"}, 400, None),
