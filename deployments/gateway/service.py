@@ -281,7 +281,7 @@ class Service:
         await client.fail(error, endpoint, self.settings.timeouts.client_stall_s)
 
     def _close(self, ledger: Ledger) -> None:
-        done = ledger.finished
+        done = ledger.finished if ledger.peer is None else None  # what a peer has counted teaches nothing here
         if done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
         self._on_closed(ledger)

@@ -5,6 +5,7 @@ own, but for the content type and where the request was placed.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
@@ -12,11 +13,20 @@ from functools import partial
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.flow import Hop, RequestFlow
 from deployments.gateway.peers.client import PeerFailed, PeerStream
-from deployments.gateway.peers.frames import BEAT_S, Frame, FrameKind
+from deployments.gateway.peers.frames import (
+    BEAT_S,
+    Content,
+    EndFrame,
+    ErrorFrame,
+    Frame,
+    FrameKind,
+    HeadFrame,
+    UsageFrame,
+)
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.ownership.gateway_hops import GatewayHops
 from deployments.peering import HopFacts
-from deployments.protocol import SIMULATED_HEADER, Finished
+from deployments.protocol import SIMULATED_HEADER
 
 UNRESPONSIVE_AFTER_S = 5 * BEAT_S
 """A peer that has taken a request, and says nothing for so long before its answer begins, is given up."""
@@ -25,11 +35,14 @@ MAX_WHOLE = 256 << 20
 _USAGE_S = 2.0
 _KEPT_HEADERS = (SIMULATED_HEADER, "x-raylane-placement")
 """Of the peer's answer, beside its content type; the rest is home's own."""
+_ERROR_HEADERS = ("retry-after", "x-raylane-lane")
+"""...and of an error."""
+_VALUE = re.compile(r"[\x20-\x7e]{1,1024}")
+"""Of these headers: a peer puts no line of its own into an answer to a client."""
 _CODES = {one.code: one for one in ErrorCode}
 
-UsageOf = Callable[[str], Finished]
-"""What the engine counted, under the id that the request has at home."""
-UsageReader = Callable[[], Awaitable[UsageOf | None]]
+UsageReader = Callable[[], Awaitable[UsageFrame | None]]
+"""Reads what the engine counted; None where nothing comes of it."""
 
 
 class PeerAnswer:
@@ -75,8 +88,10 @@ class PeerAnswer:
 
     async def _take(self, frame: Frame) -> None:
         match frame.kind:
-            case FrameKind.HEAD:
+            case FrameKind.HEAD if self._head is None:
                 self._head = _head_of(frame)
+            case FrameKind.HEAD:
+                raise PeerFailed("a second head")
             case FrameKind.DATA if self._is_stream:
                 await self._write(frame.content)
             case FrameKind.DATA:
@@ -134,13 +149,10 @@ class PeerAnswer:
         """The peer's answer is whole. Raises PeerFailed."""
         if self._is_stream and not self._received:
             raise PeerFailed("a stream without a byte")
-        try:
-            error = end.read().get("error")
-        except ValueError as bad:
-            raise PeerFailed("an end that is none") from bad
+        error = _read(end, EndFrame).error
         ledger, now = self._ledger, time.monotonic()
         self._begin()
-        ledger.error = None if error is None else str(error)
+        ledger.error = error if error is None or error in _CODES else ErrorCode.ENGINE_ERROR.code
         ledger.first_byte_s, ledger.last_byte_s = ledger.first_byte_s or now, now
         if self._is_stream:
             ledger.engine_wait_s += now - self._sent
@@ -162,42 +174,42 @@ class PeerAnswer:
 
     def _raise(self, frame: Frame) -> None:
         """The peer's answer is an error. One that says that nothing was done sends the request home again."""
-        try:
-            content = frame.read()
-            code = _CODES.get(content["code"], ErrorCode.ENGINE_ERROR)
-            headers = {str(name): str(value) for name, value in content["headers"].items()}
-            param = None if content["param"] is None else str(content["param"])
-            error = ApiError(code, str(content["message"]), param, headers)
-        except (ValueError, KeyError, AttributeError, TypeError) as bad:
-            raise PeerFailed("an error that is none") from bad
+        error = _read(frame, ErrorFrame)
+        code = _CODES.get(error.code, ErrorCode.ENGINE_ERROR)
         if code.status == 503 and not self.answering:
             raise PeerFailed(f"the peer answered {code.code}")
-        raise error
+        headers = {name: error.headers[name] for name in _ERROR_HEADERS if name in error.headers}
+        raise ApiError(code, error.message, error.param, {name: one for name, one in headers.items() if _is_value(one)})
+
+
+def _is_value(text: str) -> bool:
+    return _VALUE.fullmatch(text) is not None
+
+
+def _read(frame: Frame, form: type[Content]) -> Content:
+    try:
+        return frame.read(form)
+    except ValueError as error:
+        raise PeerFailed(str(error)) from None
 
 
 def _head_of(frame: Frame) -> tuple[int, Mapping[str, str]]:
-    try:
-        content = frame.read()
-        status, headers = int(content["status"]), {str(name): str(value) for name, value in content["headers"]}
-    except (ValueError, KeyError, TypeError) as error:
-        raise PeerFailed("a head that is none") from error
-    if not 200 <= status < 600 or any("\n" in text or "\r" in text for pair in headers.items() for text in pair):
-        raise PeerFailed("a head that is none")
-    return status, headers
+    head = _read(frame, HeadFrame)
+    headers = {name: value for name, value in head.headers if name in ("content-type", *_KEPT_HEADERS)}
+    if not all(map(_is_value, headers.values())):
+        raise PeerFailed("no HEAD frame")
+    return head.status, headers
 
 
-async def _usage(frames: AsyncIterator[list[Frame]], rest: list[Frame] | None) -> UsageOf | None:
+async def _usage(frames: AsyncIterator[list[Frame]], rest: list[Frame] | None) -> UsageFrame | None:
     """What the engine counted, of the last frames of an answer; None where nothing came of it."""
+    found = None
     try:
         async with asyncio.timeout(_USAGE_S):
-            found = None
             while rest is not None:
                 for frame in rest:
-                    if frame.kind is FrameKind.USAGE:
-                        fields = frame.read() | {"request_id": ""}
-                        Finished(**fields)
-                        found = fields
+                    found = frame.read(UsageFrame) if frame.kind is FrameKind.USAGE else found
                 rest = await anext(frames, None)
-    except (PeerFailed, TimeoutError, ValueError, TypeError):
+    except (PeerFailed, TimeoutError, ValueError):
         return None
-    return None if found is None else lambda attempt_id: Finished(**found | {"request_id": attempt_id})
+    return found

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
+from pydantic_core import from_json
 
 from cluster.spec import ClusterSpec, PeerTls
 from deployments.gateway.peers.auth import CELL_HEADER, HOP_HEADER, SIGNATURE_HEADER, AnswerCheck, Signer
@@ -96,8 +97,10 @@ class PeerClient:
         try:
             async with asyncio.timeout(within_s):
                 response, check = await self._call(method, peer, path, body)
-                async with response:
-                    return json.loads(await _whole(response, check))
+                try:
+                    return from_json(await _whole(response, check), allow_inf_nan=False)
+                finally:
+                    response.close()  # no effect on one that was read to its end
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise PeerFailed(f"cell {peer} did not answer {path}: {_name(error)}") from error
         finally:
@@ -115,7 +118,7 @@ class PeerClient:
                 response, check = await self._call("POST", peer, HOP_PATH, body, hop)
             try:
                 if response.status != 200:
-                    raise HopRejectedThere(HopRefusal(json.loads(await _whole(response, check, 409))["refusal"]))
+                    raise HopRejectedThere(HopRefusal(from_json(await _whole(response, check, 409))["refusal"]))
                 _check_head(response, check)
                 return PeerStream(response, FrameReader(check.frame_key), self.delay_s(peer))
             except BaseException:
@@ -139,11 +142,14 @@ class PeerClient:
             headers={**headers, "content-type": "application/json"},
             allow_redirects=False,
         )
-        if delay_s:
-            await asyncio.sleep(delay_s)
-        if response.headers.get(CELL_HEADER) != peer:
+        try:
+            if delay_s:
+                await asyncio.sleep(delay_s)
+            if response.headers.get(CELL_HEADER) != peer:
+                raise ValueError(f"status {response.status}, and the answer is none of that cell's")
+        except BaseException:
             response.close()
-            raise ValueError(f"status {response.status}, and the answer is none of that cell's")
+            raise
         return response, check
 
     async def close(self) -> None:

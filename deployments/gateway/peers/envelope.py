@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic_core import from_json
+
 from deployments.gateway.exchange import TRACE_HEADERS
 from deployments.ownership.hop_messages import facts_of, read_facts
 from deployments.peering import HopFacts
@@ -41,7 +43,7 @@ def read_envelope(header: str) -> HopEnvelope:
     if len(header) > _MAX_HEADER:
         raise ValueError(f"a header of {len(header)} characters; allowed: at most {_MAX_HEADER}")
     try:
-        content = json.loads(base64.urlsafe_b64decode(header.encode("ascii", "strict")))
+        content = from_json(base64.urlsafe_b64decode(header.encode("ascii", "strict")))
         path, request_id, trace = content["path"], content["request_id"], content["trace"]
         facts = read_facts(content["facts"])
         is_text = all(isinstance(text, str) for text in (path, request_id, *trace, *trace.values()))

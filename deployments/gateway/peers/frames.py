@@ -10,9 +10,12 @@ import hmac
 import json
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from deployments.gateway.peers.auth import MAC_BYTES
+from deployments.protocol import Finished
 
 BEAT_S = 0.5
 """While nothing else is sent, BEAT is, so often."""
@@ -25,18 +28,71 @@ class FrameKind(IntEnum):
     """What a frame holds."""
 
     HEAD = 1
-    """JSON: `status`, and `headers` as pairs."""
+    """`HeadFrame`."""
     DATA = 2
     FIRST_TOKEN = 3
     """Nothing: the first token is there, of an answer that is not streamed."""
     BEAT = 4
     """Nothing: a sign of life."""
     ERROR = 5
-    """JSON: the error that ends the answer (`code`, `message`, `param`, `headers`)."""
+    """`ErrorFrame`: it ends the answer."""
     END = 6
-    """JSON: the answer is whole. `error`: the code of an error event that is a part of it."""
+    """`EndFrame`: the answer is whole."""
     USAGE = 7
-    """JSON: what the engine counted (`deployments/protocol.py`, `Finished`). The last one, where it comes at all."""
+    """`UsageFrame`: the last one, where it comes at all."""
+
+
+class _Content(BaseModel):
+    """What a frame holds as JSON. A peer of a later version may say more."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True, allow_inf_nan=False)
+
+
+Content = TypeVar("Content", bound=_Content)
+_Count = Annotated[int, Field(ge=0, lt=1 << 40)]
+_Span = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class HeadFrame(_Content):
+    """The head of the answer. A status without a body (204) is none."""
+
+    status: Annotated[int, Field(ge=200, lt=204)]
+    headers: Annotated[list[tuple[str, str]], Field(max_length=100)]
+
+
+class ErrorFrame(_Content):
+    """As `ApiError`."""
+
+    code: str
+    message: str
+    param: str | None
+    headers: dict[str, str]
+
+
+class EndFrame(_Content):
+    """`error`: the code of an error event that is a part of the answer."""
+
+    error: str | None
+
+
+class UsageFrame(_Content):
+    """What the engine counted: `Finished`, but for its id and booking."""
+
+    status: _Count
+    sequences: _Count
+    prompt_tokens: _Count
+    cached_tokens: _Count
+    output_tokens: _Count
+    preemptions: _Count
+    queued_s: _Span
+    prefill_s: _Span
+    decode_s: _Span
+    first_byte_s: _Span | None
+    wall_s: _Span
+
+    def finished(self, attempt_id: str) -> Finished:
+        """Under the id that the request has at home."""
+        return Finished(attempt_id, **self.model_dump())
 
 
 class Frame(NamedTuple):
@@ -45,12 +101,12 @@ class Frame(NamedTuple):
     kind: FrameKind
     content: bytes
 
-    def read(self) -> dict[str, Any]:
-        """The JSON object in it. Raises ValueError."""
-        found = json.loads(self.content)
-        if not isinstance(found, dict):
-            raise ValueError(f"a {self.kind.name} frame that holds no object")
-        return found
+    def read(self, form: type[Content]) -> Content:
+        """Its content, by that form. Raises ValueError, which says nothing of the content."""
+        try:
+            return form.model_validate_json(self.content)
+        except ValueError:
+            raise ValueError(f"no {self.kind.name} frame") from None
 
 
 class FrameWriter:
@@ -82,11 +138,12 @@ class FrameReader:
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._number = 0
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, piece: bytes) -> list[Frame]:
         """The frames that are whole now. Raises ValueError for what is no frame of this answer."""
-        data, at, frames = self._rest + piece, 0, []
+        data, at, frames = self._rest, 0, []
+        data += piece  # in place: a long frame comes in thousands of pieces
         while len(data) - at >= _HEAD_BYTES:
             size = int.from_bytes(data[at + 1 : at + 5], "big")
             if size > MAX_CONTENT:
@@ -94,9 +151,9 @@ class FrameReader:
             end = at + _HEAD_BYTES + size
             if len(data) < end:
                 break
-            frames.append(self._frame(data[at:end]))
+            frames.append(self._frame(bytes(data[at:end])))
             at = end
-        self._rest = data[at:]
+        del data[:at]
         return frames
 
     def _frame(self, data: bytes) -> Frame:

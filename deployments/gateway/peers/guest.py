@@ -6,7 +6,6 @@ home that goes away is a client that leaves. Nothing of the wait is sent but bea
 """
 
 import asyncio
-import dataclasses
 import json
 import time
 from collections import Counter
@@ -29,7 +28,7 @@ from deployments.gateway.peers.auth import (
     content_of,
 )
 from deployments.gateway.peers.client import TAKEN
-from deployments.gateway.peers.frames import BEAT_S, FrameKind, FrameWriter
+from deployments.gateway.peers.frames import BEAT_S, FrameKind, FrameWriter, UsageFrame
 from deployments.http.limits import ClientLimits
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
@@ -159,9 +158,9 @@ class GuestConnection(Connection):
             if self._ended and not self._is_cut:
                 async with asyncio.timeout(_USAGE_S):
                     await self._closed.wait()
-                if ledger.finished is not None:
-                    counted = dataclasses.asdict(ledger.finished)
-                    await self._put_json(FrameKind.USAGE, {**counted, "request_id": "", "booking": ""})
+                if (done := ledger.finished) is not None:
+                    counted = {name: getattr(done, name) for name in UsageFrame.model_fields}
+                    await self._put_json(FrameKind.USAGE, counted)
         except TimeoutError:
             pass
         finally:

@@ -113,6 +113,8 @@ class Carrier:
         self._relaying = asyncio.current_task()
         self._shared.in_flight[hop.peer] += 1
         try:
+            if self._withdrawn:  # after it was confirmed: what has come of the answer is nobody's
+                raise PeerFailed("the hop was withdrawn")
             await answer.run(stream, lambda usage: self._take_usage(stream, usage))
             return True
         except PeerFailed as error:
@@ -130,7 +132,7 @@ class Carrier:
                     return False
             self._dispatcher.hops.client_left(facts.request_id, hop.number)
             raise
-        except ApiError:
+        except Exception:  # an error that the peer tells of, or one of this gateway's
             self._dispatcher.hops.finished(facts.request_id, hop.number)
             raise
         finally:
@@ -189,7 +191,7 @@ class Carrier:
             finally:
                 stream.close()
             if counted is not None:
-                self._shared.closing.finished(counted(attempt_id))
+                self._shared.closing.finished(counted.finished(attempt_id))
 
         self._shared.run(take())
 

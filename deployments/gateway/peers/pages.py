@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
+from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -86,7 +87,7 @@ class PeerPage:
             self._calls.refuse(call.sender, CallRefusal.WRONG_CONTENT)
             raise ApiError(ErrorCode.UNAUTHORIZED, "the body is not the one that was signed")
         try:
-            content = json.loads(body) if body else None
+            content = from_json(body) if body else None
         except ValueError:
             raise ApiError(ErrorCode.INVALID_JSON, "the body is no JSON") from None
         return await self._handler(call.sender, content)

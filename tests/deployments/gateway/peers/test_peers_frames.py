@@ -1,11 +1,13 @@
 """The frames of a peer's answer: however they are cut, they arrive; what is changed, left out or repeated is found."""
 
+from time import process_time as cpu_s
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.gateway.peers import frames
-from deployments.gateway.peers.frames import Frame, FrameKind, FrameReader, FrameWriter
+from deployments.gateway.peers.frames import Frame, FrameKind, FrameReader, FrameWriter, HeadFrame
 
 KEY = b"k" * 32
 FRAMES = st.lists(st.builds(Frame, st.sampled_from(FrameKind), st.binary(max_size=200)), max_size=8)
@@ -65,8 +67,17 @@ def test_a_frame_that_is_too_long_is_refused_at_its_head(monkeypatch: pytest.Mon
     assert [len(one.content) for one in found] == [99, 99, 52]
 
 
-def test_json_must_be_an_object() -> None:
-    assert Frame(FrameKind.HEAD, b'{"status": 200}').read() == {"status": 200}
-    for content in (b"[]", b"", b"{", b"\xff"):
-        with pytest.raises(ValueError):  # noqa: PT011  # of JSON or of Unicode
-            Frame(FrameKind.HEAD, content).read()
+def test_a_long_frame_in_many_pieces_takes_no_longer_than_its_bytes() -> None:
+    """Were what has come copied for each piece, these would be 32 GiB."""
+    data, reader, began_s = encoded([Frame(FrameKind.DATA, b"x" * frames.MAX_CONTENT)])[0], FrameReader(KEY), cpu_s()
+    found = [one for start in range(0, len(data), 4_096) for one in reader.feed(data[start : start + 4_096])]
+    assert [len(one.content) for one in found] == [frames.MAX_CONTENT]
+    assert cpu_s() - began_s < 2
+
+
+def test_what_a_frame_holds_is_read_by_its_form() -> None:
+    head = Frame(FrameKind.HEAD, b'{"status": 200, "headers": [["a", "b"]], "of": "a later version"}').read(HeadFrame)
+    assert (head.status, head.headers) == (200, [("a", "b")])
+    for content in (b"[]", b"", b"{", b"\xff", b"[" * 100_000, b'{"status": 204, "headers": []}', b'{"status": 200}'):
+        with pytest.raises(ValueError, match="no HEAD frame"):
+            Frame(FrameKind.HEAD, content).read(HeadFrame)
