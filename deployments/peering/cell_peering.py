@@ -195,7 +195,7 @@ class CellPeering:
         request, expected_s = wait.request, decision.there_s
         digest = self.peers.by_cell[decision.peer].digest
         number = self.peers.sent(decision.peer, request.request_id, wait.model, candidate.load, expected_s, now)
-        self.hops.offer(request.request_id, HandedOver(decision.peer, number, expected_s, now))
+        self.hops.offer(request.request_id, HandedOver(decision.peer, number, expected_s, now, candidate.slo_s))
         self._model_of[request.request_id] = wait.model
         self.offers[wait.model, decision.peer, decision.reason] += 1
         if decision.reason in (HandOverReason.SOONER, HandOverReason.NO_REPLICA):
@@ -238,8 +238,7 @@ class CellPeering:
         """The first byte of the peer's answer is here."""
         hop = self.hops.get(request_id)
         if hop is not None and hop.number == number and hop.state is not HopState.ANSWERING:
-            model = self._model_of.get(request_id, "")
-            self.peers.first_token(hop.peer, model, number, hop.expected_s, now - hop.sent_s, now)
+            self.peers.first_token(self._model_of.get(request_id, ""), hop, now)
         return self.hops.first_byte(request_id, number)
 
     def finished(self, request_id: str, number: int) -> HopAct:

@@ -10,7 +10,7 @@ A request that is gone from here is home's own affair again, or over. What was T
 stays at home then (`spent`). Pure: the shell does what each `HopAct` says.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from deployments.peering.reasons import HopAct
@@ -27,12 +27,13 @@ class HopState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class HandedOver:
     """One hand-over: to which peer, and its number (`KnownPeers.sent`). `expected_s`: the TTFT that the decision
-    counted with, from `sent_s` on."""
+    counted with, from `sent_s` on; `slo_s`: that of its class."""
 
     peer: str
     number: int
     expected_s: float
     sent_s: float
+    slo_s: float
     state: HopState = HopState.OFFERED
 
 
@@ -137,4 +138,4 @@ class Hops:
         return hop if hop is not None and hop.number == number else None
 
     def _move(self, request_id: str, hop: HandedOver, state: HopState) -> None:
-        self._hops[request_id] = HandedOver(hop.peer, hop.number, hop.expected_s, hop.sent_s, state)
+        self._hops[request_id] = replace(hop, state=state)

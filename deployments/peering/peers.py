@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deployments.peering.digest import Digest, ModelDigest, Question, Received
+from deployments.peering.hops import HandedOver
 from deployments.peering.reasons import DigestRefusal, HopRefusal, StayReason
 from deployments.peering.rules import PeeringPolicy
 from deployments.peering.trust import PeerTrust
@@ -134,8 +135,7 @@ class KnownPeers:
     """Of one cell under one epoch. `now` is the cell's own monotonic clock, in seconds."""
 
     def __init__(self, cell: str, epoch: int, others: frozenset[str], policy: PeeringPolicy) -> None:
-        self.cell = cell
-        self.epoch = epoch
+        self.cell, self.epoch = cell, epoch
         self.policy = policy
         self.by_cell = {name: Peer() for name in sorted(others - {cell})}
         self._prefixes = PrefixIndex()
@@ -199,10 +199,10 @@ class KnownPeers:
         if number in peer.seen:
             peer.freed[number] = peer.seen.pop(number)
 
-    def first_token(self, cell: str, model: str, number: int, expected_s: float, waited_s: float, now: float) -> None:
-        """The first token of a hand-over came `waited_s` after it had been sent."""
-        self.by_cell[cell].on_its_way.pop(number, None)
-        self.by_cell[cell].trust_in(model).observe(expected_s, waited_s, now)
+    def first_token(self, model: str, hop: HandedOver, now: float) -> None:
+        """The first token of a hand-over came."""
+        self.by_cell[hop.peer].on_its_way.pop(hop.number, None)
+        self.by_cell[hop.peer].trust_in(model).observe(hop.expected_s, now - hop.sent_s, hop.slo_s, now)
 
     def rejected(self, cell: str, model: str, number: int, refusal: HopRefusal, now: float) -> None:
         """The peer did not take a request. If it has no room, nothing more goes there before its next digest."""

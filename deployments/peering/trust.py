@@ -19,7 +19,9 @@ _EXCESS_WEIGHT = 0.3
 _FORGIVE_S = 60.0
 _TOLERANCE_S = 0.05
 _TOLERANCE_SHARE = 0.25
-"""What is late by less says nothing of the peer: the prefill rate and the round trip are estimates, too."""
+"""Of what was expected, or of the SLO if that is longer. What is late by less says nothing of the peer: the prefill
+rate and the round trip are estimates, too, and a prompt waits for the step that its engine is at. An engine whose steps
+took a quarter of the SLO would miss it for its own clients."""
 
 
 class PeerTrust:
@@ -36,10 +38,10 @@ class PeerTrust:
         """From 0 to 1."""
         return 1.0 - self._distrust * math.exp2(-max(0.0, now - self._at_s) / _FORGIVE_S)
 
-    def observe(self, expected_s: float, waited_s: float, now: float) -> None:
-        """A first token that was expected within `expected_s` came after `waited_s`."""
+    def observe(self, expected_s: float, waited_s: float, slo_s: float, now: float) -> None:
+        """A first token that was expected within `expected_s` came after `waited_s`. `slo_s`: the TTFT of its class."""
         late_s = waited_s - expected_s
-        if late_s > max(_TOLERANCE_S, _TOLERANCE_SHARE * expected_s):
+        if late_s > max(_TOLERANCE_S, _TOLERANCE_SHARE * max(expected_s, slo_s)):
             self.excess_s += _EXCESS_WEIGHT * (late_s - self.excess_s)
             self._set(_BEATEN * self.at(now), now)
         else:

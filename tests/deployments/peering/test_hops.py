@@ -9,7 +9,7 @@ from deployments.peering import HandedOver, HopAct, Hops, HopState
 
 def make_hops() -> Hops:
     hops = Hops()
-    hops.offer("r", HandedOver("us", 1, 1.0, 0.0))
+    hops.offer("r", HandedOver("us", 1, 1.0, 0.0, 0.5))
     return hops
 
 
@@ -46,7 +46,7 @@ def test_a_rejection_leaves_it_at_home_and_is_not_asked_for_again() -> None:
     assert hops.rejected("r", 1) is HopAct.NOTHING
     assert hops.get("r") is None
     assert hops.tried("r") == {"us"}
-    hops.offer("r", HandedOver("ap", 2, 1.0, 0.0))
+    hops.offer("r", HandedOver("ap", 2, 1.0, 0.0, 0.5))
     assert hops.rejected("r", 1) is HopAct.NOTHING, "late, of the first offer"
     assert hops.taken("r", 2) is HopAct.LEAVE_LANE
 
@@ -58,7 +58,7 @@ def test_a_broken_link() -> None:
     hops.taken("r", 1)
     assert hops.broke("r", 1) is HopAct.SUBMIT_AGAIN
     with pytest.raises(ValueError, match="one hop, and one offer at a time"):
-        hops.offer("r", HandedOver("ap", 2, 1.0, 0.0))
+        hops.offer("r", HandedOver("ap", 2, 1.0, 0.0, 0.5))
     hops = make_hops()
     hops.first_byte("r", 1)
     assert hops.broke("r", 1) is HopAct.END_WITH_ERROR

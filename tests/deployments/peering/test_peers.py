@@ -17,6 +17,7 @@ from deployments.peering import (
     Received,
     StayReason,
 )
+from deployments.peering.hops import HandedOver
 from deployments.peering.trust import PeerTrust
 from tests.deployments.peering.setups import MODEL, make_digest, make_model
 
@@ -115,7 +116,7 @@ def test_a_first_token_takes_the_prefill_off_the_wait() -> None:
     hear(peers, 1.0)
     number = peers.sent("us", "r", MODEL, LOAD, 1.0, 1.0)
     assert view(peers, 1.0).wait_s == pytest.approx(500 / 10_000)
-    peers.first_token("us", MODEL, number, 1.0, 0.3, 1.3)
+    peers.first_token(MODEL, HandedOver("us", number, 1.0, 1.0, 0.5), 1.3)
     assert view(peers, 1.3).wait_s == 0
     assert view(peers, 1.3).room_sequences == pytest.approx(30 - 1)
     peers.ended("us", number)
@@ -225,7 +226,7 @@ def test_a_peer_that_lies_about_its_wait_is_not_believed_any_more() -> None:
     peers = make_peers()
     for number in range(10):
         hear(peers, 10.0, sequence=number + 1)
-        peers.first_token("us", MODEL, 1, 0.3, 20.0, 10.0)
+        peers.first_token(MODEL, HandedOver("us", 1, 0.3, -10.0, 0.5), 10.0)
     seen = view(peers, 10.0)
     assert seen.weight < 0.03
     assert seen.wait_s > 15
@@ -237,10 +238,20 @@ def test_an_honest_peer_is_believed() -> None:
     """One of twenty first tokens is later than the 95th percentile."""
     trust, levels = PeerTrust(), []
     for number in range(400):
-        trust.observe(1.0, 3.0 if number % 20 == 7 else 0.8, 0.01 * number)
+        trust.observe(1.0, 3.0 if number % 20 == 7 else 0.8, 0.5, 0.01 * number)
         levels.append(trust.at(0.01 * number))
     assert sum(levels[100:]) / 300 > 0.85
     assert min(levels) > 0.6
+
+
+def test_a_peer_whose_engine_is_at_a_step_is_believed() -> None:
+    """A prompt waits for a step that no digest knows of; a quarter of the SLO is beyond that."""
+    trust = PeerTrust()
+    for number in range(40):
+        trust.observe(0.02, 0.12, 1.0, 0.01 * number)
+    assert trust.at(0.4) == 1.0
+    trust.observe(0.02, 0.28, 1.0, 0.4)
+    assert trust.at(0.4) == pytest.approx(0.7)
 
 
 def test_what_peers_have_to_spare_for_a_cell() -> None:
