@@ -1,14 +1,15 @@
-"""Clients of a drill: each knows the endpoints of all cells, the one of its own region first, and asks the next one
-when a cell is gone.
+"""Clients of a drill: each knows the endpoints of all cells, and asks the next one where one does not answer: by the
+same list as simulated clients (`planning/simulator/clients.py`), and as docs/clients.md shows.
 
-A request whose answer broke is sent again, as a client of its own would; whatever the drill reports of that client's
-wait counts from the break. An endpoint that could not be reached is tried last for some seconds. Error statuses are
-answers, and nothing is sent again after one.
+What breaks off before the head of an answer, and what is answered with 5xx, goes on to the next endpoint as the same
+request. A request whose answer broke after its head is lost; its client sends it again, and what the drill reports of
+that one counts from the break. Other error statuses are answers.
 """
 
 import asyncio
 import re
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,29 +19,30 @@ import aiohttp
 from cli.bench.answer import FailureKind, StreamedAnswer
 from cli.bench.client import KEEP_ALIVE_S
 from planning.drill.record import SendEnd, SentRequest
+from planning.simulator.clients import CONNECT_S, ROUND_S, EndpointList
 
 REGION_HEADER = "x-raylane-region"
 _PATH = "/v1/completions"
-_AVOID_S = 10.0
 _ID = re.compile(rb'"id": ?"([^"]{1,128})"')
 _KEPT = 64
 """Bytes of the last piece of a stream in which an id may have begun."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RegionEndpoint:
     """A cell's endpoint, as the clients of one region reach it."""
 
     cell: str
     url: str
-    down_until_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One sending to one endpoint. Times are of the monotonic clock; `end` None: the endpoint was not reached."""
+    """One sending to one endpoint. Times are of the monotonic clock. `next`: the client asks the next endpoint, unless
+    this was the last."""
 
-    end: SendEnd | None
+    end: SendEnd
+    next: bool = False
     served: str | None = None
     first_s: float | None = None
     ended_s: float = 0.0
@@ -63,7 +65,8 @@ class _Seen:
 
 
 class RegionClients:
-    """The clients of one region. `began_s`: second 0 of the drill, on the monotonic clock."""
+    """The clients of one region; the first endpoint is that of their own cell. `began_s`: second 0 of the drill, on the
+    monotonic clock. `timeout_s`: a client's patience with one request."""
 
     def __init__(
         self,
@@ -73,74 +76,88 @@ class RegionClients:
         timeout_s: float,
         api_key: str | None = None,
     ) -> None:
-        self._session, self._endpoints = session, list(endpoints)
+        self._session, self._home = session, endpoints[0].cell
+        self._urls = {one.cell: one.url for one in endpoints}
+        self._lists: defaultdict[int, EndpointList] = defaultdict(lambda: EndpointList(tuple(self._urls)))
         self._began_s, self._timeout_s = began_s, timeout_s
         self._headers = {"content-type": "application/json"}
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key}"
 
-    async def ask(self, body: bytes, output_tokens: int, request_id: str) -> list[SentRequest]:
-        """One request of a client until it has its answer, or nothing more to try: one entry, and one more for each
-        time that its answer broke."""
+    async def ask(self, body: bytes, output_tokens: int, request_id: str, client: int = 0) -> list[SentRequest]:
+        """One request of the client of that number, until it has its answer, or nothing more to try: one entry, and one
+        more for each time that its answer broke."""
         found: list[SentRequest] = []
         begin_s = time.monotonic()
         deadline_s = begin_s + self._timeout_s
         while True:
-            sent = await self._sent(body, output_tokens, f"{request_id}-{len(found)}", begin_s, deadline_s, bool(found))
-            found.append(sent)
-            if sent.end is not SendEnd.RESET and sent.end is not SendEnd.ERROR_EVENT:
+            asked, attempt = await self._tried(
+                self._lists[client], body, output_tokens, f"{request_id}-{len(found)}", deadline_s
+            )
+            found.append(self._entry(begin_s, asked, attempt, bool(found)))
+            if attempt.end not in (SendEnd.RESET, SendEnd.ERROR_EVENT):
                 return found
             begin_s = time.monotonic()
             if begin_s >= deadline_s:
                 return found
 
-    async def _sent(
-        self, body: bytes, output_tokens: int, request_id: str, begin_s: float, deadline_s: float, again: bool
-    ) -> SentRequest:
-        home = self._endpoints[0].cell
-        sent_s = begin_s - self._began_s
+    async def _tried(
+        self, endpoints: EndpointList, body: bytes, output_tokens: int, request_id: str, deadline_s: float
+    ) -> tuple[str | None, _Attempt]:
+        """Which cell was asked last, and how that went."""
         while (now := time.monotonic()) < deadline_s:
-            for endpoint in sorted(self._endpoints, key=lambda one: one.down_until_s > now):
-                attempt = await self._attempt(endpoint, body, output_tokens, request_id, deadline_s)
-                if attempt.end is None:
-                    endpoint.down_until_s = time.monotonic() + _AVOID_S
-                    continue
-                if attempt.end is SendEnd.RESET and attempt.served is None:
-                    endpoint.down_until_s = time.monotonic() + _AVOID_S
-                first_s = None if attempt.first_s is None else attempt.first_s - begin_s
-                ended_s = attempt.ended_s - self._began_s if attempt.end is SendEnd.ANSWERED else None
-                served = attempt.served if attempt.end is SendEnd.ANSWERED else None
-                return SentRequest(
-                    sent_s, home, endpoint.cell, served, first_s, ended_s, attempt.end, again, attempt.twice
-                )
-            await asyncio.sleep(_RETRY_S)
-        return SentRequest(sent_s, home, None, None, None, None, SendEnd.UNANSWERED, again)
+            rejected: tuple[str, _Attempt] | None = None
+            for cell in endpoints.order(now):
+                attempt = await self._attempt(cell, body, output_tokens, request_id, deadline_s)
+                if not attempt.next:
+                    return cell, attempt
+                endpoints.failed(cell, time.monotonic())
+                if attempt.end is SendEnd.REJECTED:
+                    rejected = cell, attempt
+            if rejected is not None:
+                return rejected
+            await asyncio.sleep(ROUND_S)
+        return None, _Attempt(SendEnd.UNANSWERED)
+
+    def _entry(self, begin_s: float, asked: str | None, attempt: _Attempt, again: bool) -> SentRequest:
+        whole = attempt.end is SendEnd.ANSWERED
+        return SentRequest(
+            begin_s - self._began_s,
+            self._home,
+            asked,
+            attempt.served if whole else None,
+            None if attempt.first_s is None else attempt.first_s - begin_s,
+            attempt.ended_s - self._began_s if whole else None,
+            attempt.end,
+            again,
+            attempt.twice,
+        )
 
     async def _attempt(
-        self, endpoint: RegionEndpoint, body: bytes, output_tokens: int, request_id: str, deadline_s: float
+        self, cell: str, body: bytes, output_tokens: int, request_id: str, deadline_s: float
     ) -> _Attempt:
         """Never raises, except when it is cancelled."""
         answer, seen = StreamedAnswer(), _Seen()
         served: str | None = None
-        timeout = aiohttp.ClientTimeout(total=max(0.1, deadline_s - time.monotonic()))
+        timeout = aiohttp.ClientTimeout(total=max(0.1, deadline_s - time.monotonic()), sock_connect=CONNECT_S)
         headers = self._headers | {"x-request-id": request_id}
         try:
             async with self._session.post(
-                endpoint.url + _PATH, data=body, headers=headers, timeout=timeout
+                self._urls[cell] + _PATH, data=body, headers=headers, timeout=timeout
             ) as response:
-                served = response.headers.get(REGION_HEADER, endpoint.cell)
                 if response.status != 200:
                     await response.read()
-                    return _Attempt(SendEnd.REJECTED, None, None, time.monotonic())
+                    return _Attempt(SendEnd.REJECTED, response.status >= 500)
+                served = response.headers.get(REGION_HEADER, cell)
                 async for piece in response.content.iter_any():
                     answer.feed(piece, time.monotonic())
                     seen.feed(piece)
-        except aiohttp.ClientConnectorError:
-            return _Attempt(None)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            return _Attempt(SendEnd.UNANSWERED, next=True)
         except TimeoutError:
-            return _Attempt(SendEnd.UNANSWERED, ended_s=time.monotonic())
+            return _Attempt(SendEnd.UNANSWERED)
         except (aiohttp.ClientError, OSError):
-            return _Attempt(SendEnd.RESET, served, _first(answer), time.monotonic())
+            return _Attempt(SendEnd.RESET, served is None, served, _first(answer), time.monotonic())
         return self._ended(answer, seen, served, output_tokens)
 
     @staticmethod
@@ -149,13 +166,9 @@ class RegionClients:
         counted = answer.usage.output_tokens if answer.usage is not None else 0
         twice = len(seen.ids) > 1 or seen.done > 1 or counted > output_tokens
         if failure is None:
-            return _Attempt(SendEnd.ANSWERED, served, first_s, ended_s, twice)
+            return _Attempt(SendEnd.ANSWERED, False, served, first_s, ended_s, twice)
         broken = failure.kind is FailureKind.ENDED_EARLY
-        return _Attempt(SendEnd.RESET if broken else SendEnd.ERROR_EVENT, served, first_s, ended_s, twice)
-
-
-_RETRY_S = 0.2
-"""Between two rounds through the endpoints of which none is there."""
+        return _Attempt(SendEnd.RESET if broken else SendEnd.ERROR_EVENT, False, served, first_s, ended_s, twice)
 
 
 def _first(answer: StreamedAnswer) -> float | None:

@@ -116,7 +116,7 @@ ApiKeyEnv = Annotated[
 ]
 Patience = Annotated[
     float,
-    typer.Option("--timeout", min=1, max=3_600, help="With --live: a client's patience with a request (seconds)."),
+    typer.Option("--timeout", min=1, max=3_600, help="A client's patience with a request (seconds)."),
 ]
 Keep = Annotated[Path | None, typer.Option(help="With --live: keep the cells' specs, logs and traces in this folder.")]
 
@@ -152,7 +152,7 @@ def drill(
 ) -> None:
     """Lose a region, a zone or a link under traffic: when the SLO holds again, what is lost, what it costs."""
     check_outputs(report=report)
-    case = read_case(spec_file, model, costs, rtt_ms or [])
+    case = replace(read_case(spec_file, model, costs, rtt_ms or []), patience_s=timeout_s)
     faults = FaultOptions(cell, other or [], at_s, for_s, length_s, share, speed, more_rtt_ms)
     plan = read_drill(kind, faults, case.cells)
     traffic = read_traffic(case, plan, LoadOptions(load or [], rate or [], input_tokens, output_tokens, seed))

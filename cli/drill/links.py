@@ -148,7 +148,8 @@ class _End(asyncio.Protocol):
         if self.transport is not None:
             raw = self.transport.get_extra_info("socket")
             if raw is not None:
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                with contextlib.suppress(OSError):  # it is closed already, from its own side
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.transport.abort()
 
 

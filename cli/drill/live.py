@@ -18,6 +18,7 @@ from cli.drill.client import RegionClients, RegionEndpoint, drill_session
 from planning.drill.drill import Drill, DrillTraffic
 from planning.drill.record import DrillRecord, SentRequest, record_of
 from planning.drill.simulated import DrillCase
+from planning.simulator.clients import preference
 
 WARM_UP = 20
 """Requests to each cell that nobody counts: connections are opened, and estimates learned."""
@@ -148,8 +149,7 @@ async def live_drill(
 def _endpoints(case: DrillCase, cells: DrilledCells, region: str) -> list[RegionEndpoint]:
     """The region's own one first, then the others by round trip."""
     urls = cells.urls_from(region)
-    order = sorted(urls, key=lambda name: 0.0 if name == region else case.rtt_s[frozenset((region, name))])
-    return [RegionEndpoint(name, urls[name]) for name in order]
+    return [RegionEndpoint(name, urls[name]) for name in preference(region, list(urls), case.rtt_s)]
 
 
 async def _prompts(case: DrillCase, cells: DrilledCells, clients: LiveClients) -> Prompts:
@@ -185,7 +185,8 @@ async def _send_all(
             faults.result()  # raises what went wrong
         sent_s.append(time.monotonic() - began_s)
         asker = askers[case.cells[traffic.homes[number]]]
-        tasks.append(asyncio.create_task(asker.ask(body, int(work.output_tokens[number]), f"drill-{number}")))
+        asked = asker.ask(body, int(work.output_tokens[number]), f"drill-{number}", int(traffic.clients[number]))
+        tasks.append(asyncio.create_task(asked))
     return list(await asyncio.gather(*tasks)), np.array(sent_s)
 
 

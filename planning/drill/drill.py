@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from planning.simulator.clients import CLIENTS
 from planning.simulator.faults import Fault, FaultKind
 from planning.simulator.workload import Workload, plain_workload
 from planning.workload.lengths import Lengths
@@ -101,16 +102,17 @@ def drill_on(
 
 @dataclass(frozen=True, slots=True)
 class DrillTraffic:
-    """The requests of all cells in the order of time. `homes`: the number of the cell that each one's client asks
-    first."""
+    """The requests of all cells in the order of time. `homes`: the number of the cell in whose region each one's client
+    is. `clients`: the number of that client in its region; they take turns."""
 
     cells: tuple[str, ...]
     work: Workload
     homes: NDArray[np.int64]
+    clients: NDArray[np.int64]
 
     def sent(self, arrived_s: NDArray[np.float64]) -> "DrillTraffic":
         """The same requests at the times at which a client really sent them."""
-        return DrillTraffic(self.cells, self.work.at(np.maximum.accumulate(arrived_s)), self.homes)
+        return replace(self, work=self.work.at(np.maximum.accumulate(arrived_s)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +141,14 @@ def drawn_traffic(rates: Mapping[str, float], length_s: float, shape: RequestSha
     order = np.argsort(arrived_s, kind="stable")
     prompt, output = np.concatenate(prompts)[order], np.concatenate(outputs)[order]
     work = plain_workload(arrived_s[order], prompt, output, shape.slo_s)
-    return DrillTraffic(tuple(rates), work, np.concatenate(homes)[order].astype(np.int64))
+    home = np.concatenate(homes)[order].astype(np.int64)
+    return DrillTraffic(tuple(rates), work, home, _in_turns(home))
+
+
+def _in_turns(homes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Which of its region's clients sends each request."""
+    clients = np.zeros(len(homes), dtype=np.int64)
+    for home in np.unique(homes):
+        own = np.flatnonzero(homes == home)
+        clients[own] = np.arange(len(own)) % CLIENTS
+    return clients

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from planning.drill.drill import Drill
 from planning.drill.record import ENDS, DrillRecord, SendEnd
+from planning.simulator.faults import FaultKind
 
 WINDOW_S = 10.0
 _QUANTILES = (0.5, 0.99)
@@ -176,10 +177,16 @@ def _phases(drill: Drill, record: DrillRecord, met: NDArray[np.bool_]) -> list[P
 
 
 def _next_answer(drill: Drill, record: DrillRecord) -> tuple[float, float, float] | None:
-    """Over the clients whose answer broke, and those that found their own cell gone within a window of the fault."""
-    early = (record.sent_s >= drill.at_s) & (record.sent_s < drill.at_s + WINDOW_S)
-    moved = (record.asked >= 0) & (record.asked != record.home)
-    waited_s = record.ttft_s[record.again | (early & moved)]
+    """Over the clients whose answer broke; and those of a lost cell, that asked within a window of the fault or waited
+    for an answer then. From the fault on at the earliest."""
+    chosen = record.again
+    if drill.kind is FaultKind.REGION_LOSS:
+        gone = record.home == record.cells.index(drill.cell)
+        first_s = record.sent_s + np.nan_to_num(record.ttft_s, nan=np.inf)
+        chosen = chosen | (
+            gone & (record.asked != record.home) & (record.sent_s < drill.at_s + WINDOW_S) & (first_s >= drill.at_s)
+        )
+    waited_s = (record.ttft_s - np.maximum(0.0, drill.at_s - record.sent_s))[chosen]
     waited_s = waited_s[~np.isnan(waited_s)]
     if not len(waited_s):
         return None

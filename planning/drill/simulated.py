@@ -1,8 +1,9 @@
 """A drill in the simulator of several cells: the same faults, the same requests, the same columns as live.
 
-A client whose answer breaks sends its request again, as in a live drill. Which answers break is known only after a run,
-so there are two: the first one shows it, the second one has the repeated requests as well. Both are the same until the
-break, since all that a cell draws depends on what came before, and a repeated request has a later number than those.
+Clients ask by the same lists of endpoints as live ones (`planning/simulator/clients.py`). One whose answer breaks after
+its head sends its request again. Which answers break is known only after a run, so there are two: the first one shows
+it, the second one has the repeated requests as well. Both are the same until the break, since all that a cell draws
+depends on what came before, and a repeated request has a later number than those.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from planning.rehearsal import simulated_capacity
 from planning.simulator.cell_plan import CellPlan
 from planning.simulator.cells import GIVE_UP_AGES, CellsSimulator
 from planning.simulator.cells_outcome import CellsOutcome
+from planning.simulator.clients import ClientLists
 from planning.simulator.faults import FaultKind
 from planning.simulator.workload import plain_workload
 from planning.tune.case import setup_with_starts
@@ -38,13 +40,14 @@ NEAR_COSTS = (0.96, 0.98, 1.02, 1.04)
 @dataclass(frozen=True, slots=True)
 class DrillCase:
     """The model that is drilled, with its engines' costs. `rtt_s`: the round trip between any two cells.
-    `slowness`: engines take so many times as long as the costs say."""
+    `slowness`: engines take so many times as long as the costs say. `patience_s`: of clients, with one request."""
 
     spec: ClusterSpec
     model: Model
     costs: CostFile
     rtt_s: Mapping[frozenset[str], float]
     slowness: float = 1.0
+    patience_s: float = 120.0
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -94,16 +97,13 @@ class DrillCase:
             return None
         return sum(prices[name] * seconds for name, seconds in replica_s.items()) / _HOUR_S
 
-    def nearest(self, cell: str) -> str:
-        """The other cell with the shortest round trip."""
-        others = [name for name in self.cells if name != cell]
-        return min(others, key=lambda name: self.rtt_s[frozenset((cell, name))])
-
     def run(self, drill: Drill | None, traffic: DrillTraffic) -> CellsOutcome:
         """The cells with that traffic, and with the faults, if any."""
         faults = () if drill is None else drill.faults
+        heartbeat_s = self.spec.gateway.heartbeat_s
+        clients = ClientLists(traffic.clients, self.patience_s, heartbeat_s)
         return CellsSimulator(
-            self._alone(), self.plans(), traffic.work, traffic.homes, self.rtt_s, faults, failover_s=0.0
+            self._alone(), self.plans(), traffic.work, traffic.homes, self.rtt_s, faults, clients
         ).run()
 
     def _alone(self) -> ClusterSpec:
@@ -152,7 +152,9 @@ def _with_repeated(
     is_again[place : place + len(lost)] = True
     arrived_s = work.arrived_s[order]
     arrived_s[is_again] = again_s
-    return DrillTraffic(traffic.cells, work.take(order, arrived_s), traffic.homes[order]), is_again
+    repeats = {place + number: first for number, first in enumerate(lost.tolist())}
+    repeated = replace(work.take(order, arrived_s), repeats=repeats)
+    return DrillTraffic(traffic.cells, repeated, traffic.homes[order], traffic.clients[order]), is_again
 
 
 def _record(
@@ -165,11 +167,6 @@ def _record(
     end[out.reset] = ENDS.index(SendEnd.RESET)
     end[out.reset & (arrived_s >= drill.at_s)] = ENDS.index(SendEnd.UNANSWERED)
     end[answered] = ENDS.index(SendEnd.ANSWERED)
-    asked = traffic.homes.copy()
-    if drill.kind is FaultKind.REGION_LOSS:
-        home = case.cells.index(drill.cell)
-        gone = (traffic.homes == home) & (arrived_s >= drill.at_s) & (arrived_s < drill.heals_s)
-        asked[gone] = case.cells.index(case.nearest(drill.cell))
     replica_s = {
         name: sum(min(life.ended_s, drill.length_s) - min(life.started_s, drill.length_s) for life in spend.lives)
         for name, spend in zip(case.cells, out.spends, strict=True)
@@ -180,7 +177,7 @@ def _record(
         out.ttft_s,
         out.finished_s,
         traffic.homes,
-        asked,
+        out.asked,
         np.where(answered, out.served, -1),
         end,
         is_again,

@@ -1,5 +1,4 @@
-"""A simulated cell: the production scheduler, driven as `ownership/lane_owner.py` drives it, and simulated engines
-instead of replicas.
+"""A simulated cell: the production scheduler, driven as by `ownership/lane_owner.py`, and engines of a model.
 
 Events are handled in the order of time, and of their making within one moment, so runs repeat. Three clocks are merged:
 arrivals, the engines' boundaries, and timed calls (a request reaches its engine, an answer its gateway, a replica
@@ -16,6 +15,7 @@ from deployments.engine_model.engine import Boundary, EngineModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence as EngineSequence
 from deployments.scheduling import (
+    Admission,
     Binding,
     Ending,
     Lease,
@@ -186,12 +186,11 @@ class CellSimulator:
         if self._settings.clients:
             self.at(now, self._next_client)
 
-    def _arrive(self, index: int, now: float) -> None:
+    def _arrive(self, index: int, now: float) -> Admission:
         work = self._workload
-        prompt, maximum = self._prompts[index], self._maxima[index]
+        prompt, maximum, traffic_class = self._prompts[index], self._maxima[index], work.traffic_class[index]
         context = self._context - prompt
         whole = None if self._several else min(context, 1 << 29)
-        traffic_class = work.traffic_class[index]
         request = Request(
             str(index),
             prompt,
@@ -203,6 +202,7 @@ class CellSimulator:
             tenant=work.tenant[index],
             prefix=work.prefix[index],
             chunk_tokens=work.chunk_tokens,
+            digest=work.digest_of(index),
         )
         admission = self.scheduler.submit(request, now)
         out = self.outcome
@@ -210,10 +210,11 @@ class CellSimulator:
         if admission.cause is not None:
             out.cause[index] = CAUSES.index(admission.cause)
             self._over(now)
-            return
-        if admission.eta_s is not None:
-            out.eta_p50_s[index], out.eta_p95_s[index] = admission.eta_s
-        self.step(now)
+        else:
+            if admission.eta_s is not None:
+                out.eta_p50_s[index], out.eta_p95_s[index] = admission.eta_s
+            self.step(now)
+        return admission
 
     def step(self, now: float) -> None:
         """The scheduler decides."""
@@ -232,10 +233,9 @@ class CellSimulator:
     def _place(self, placement: Placement, now: float) -> None:
         lease = placement.lease
         index, replica = int(placement.request.request_id), self.fleet.by_name[lease.replica_id]
-        out = self.outcome
+        out, work = self.outcome, self._workload
         out.placed_s[index], out.replica[index] = now, replica.number
         out.lane[index], out.promoted[index] = lease.home, placement.promoted
-        work = self._workload
         running = _Running(index, replica, lease)
         output, maximum = self._outputs[index], self._maxima[index]
         if self._several:  # the engine ends an answer at the end of its context

@@ -1,5 +1,6 @@
 """What a simulated cell among others runs, and what its replicas cost."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deployments.engine_model.cost_model import CostModel
@@ -60,3 +61,20 @@ def settings_again(settings: CellSettings) -> CellSettings:
 
 def _again(scaling: SimulatedScaling | None) -> SimulatedScaling | None:
     return None if scaling is None else replace(scaling, faults=NO_FAULTS)
+
+
+def round_trips(names: Sequence[str], rtt_s: float | Mapping[frozenset[str], float]) -> Mapping[frozenset[str], float]:
+    """By pair of cells (seconds). Raises ValueError where one is missing."""
+    found: dict[frozenset[str], float] = {}
+    for one in names:
+        for other in names:
+            link = frozenset((one, other))
+            if one == other:
+                continue
+            if isinstance(rtt_s, Mapping):
+                if link not in rtt_s:
+                    raise ValueError(f"rtt_s: {one} and {other} are missing; needed: each pair of cells")
+                found[link] = rtt_s[link]
+            else:
+                found[link] = rtt_s
+    return found

@@ -8,7 +8,8 @@ the bytes of a peer half a round trip after they left it.
 A hand-over is a connection. While a link is cut, what belongs to one waits, as TCP sends again; after `GIVE_UP_AGES`
 times the age at which a digest is worth nothing, both ends give the connection up. Digests that meet a cut link are
 lost. A cell that is lost resets its connections, unless its network is gone, too; when it comes back it knows nothing,
-under a new epoch, and its own clients are with it again.
+under a new epoch, and its own clients are with it again. Clients with a list of endpoints (`clients.py`) go on to
+another cell meanwhile.
 """
 
 import heapq
@@ -23,10 +24,11 @@ from numpy.typing import NDArray
 
 from cluster.spec import ClusterSpec
 from deployments.peering import Question
-from planning.simulator.cell_plan import CellPlan
-from planning.simulator.cells_outcome import CellsOutcome, CellSpend
+from planning.simulator.cell_plan import CellPlan, round_trips
+from planning.simulator.cells_outcome import CellsOutcome, CellSpend, marked
+from planning.simulator.clients import ClientLists, SimulatedClients
 from planning.simulator.faults import Fault, FaultKind, check_timeline
-from planning.simulator.home_cell import HomeCell
+from planning.simulator.kept import ServingCell
 from planning.simulator.peered_cell import PeeredCell
 from planning.simulator.workload import Workload
 
@@ -36,8 +38,8 @@ GIVE_UP_AGES = 2.0
 
 class CellsSimulator:
     """One run of several cells. `homes`: the index of the plan in which each request of the workload arrives. `rtt_s`:
-    the round trip between any two cells, or by their names. `failover_s`: so long after its arrival a request whose
-    cell is lost arrives at the nearest one that is not, as from a client with a list of endpoints; None: it fails.
+    the round trip between any two cells, or by their names. `clients`: they have lists of all cells; None: each knows
+    its own cell alone.
 
     Raises ValueError where a plan names no region of the spec, a link has no round trip, or a fault befalls no cell.
     """
@@ -50,14 +52,14 @@ class CellsSimulator:
         homes: NDArray[np.int64],
         rtt_s: float | Mapping[frozenset[str], float],
         faults: Sequence[Fault] = (),
-        failover_s: float | None = None,
+        clients: ClientLists | None = None,
     ) -> None:
-        self.workload, self.homes, self.failover_s = workload, homes, failover_s
+        self.workload, self.homes = workload, homes
         self.now = 0.0
         self.reasons: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         self.hops: list[tuple[float, str, str]] = []
-        self.served: dict[int, HomeCell] = {}
+        self.served: dict[int, ServingCell] = {}
         self.reset: set[int] = set()
         self.broken: set[int] = set()
         self.refused: set[int] = set()
@@ -65,11 +67,18 @@ class CellsSimulator:
         self._calls: list[tuple[float, int, Callable[[float], None]]] = []
         self._made = 0
         check_timeline(faults, tuple(self._plans))
-        self._rtt_s = _round_trips(tuple(self._plans), rtt_s)
+        self._rtt_s = round_trips(tuple(self._plans), rtt_s)
         self._slower_s: dict[frozenset[str], float] = dict.fromkeys(self._rtt_s, 0.0)
+        self._first_s: dict[int, float] = {}
+        self._last_s: dict[int, float] = {}
+        """When answers began and ended at the gateway that the client has asked."""
         self._held: dict[frozenset[str], list[Callable[[], None]]] = {}
         """Of each link that is cut, what waits for it."""
-        owned = [np.flatnonzero(homes == number).tolist() for number in range(len(plans))]
+        names = list(self._plans)
+        self._clients: SimulatedClients | None = None
+        if clients is not None:
+            self._clients = SimulatedClients(self, clients, [names[home] for home in homes], names, self._rtt_s)
+        owned = [[] if clients else np.flatnonzero(homes == number).tolist() for number in range(len(plans))]
         self.cells = [PeeredCell(self, plan, spec, own) for plan, own in zip(plans, owned, strict=True)]
         self._retired: list[PeeredCell] = []
         self._lost: dict[str, PeeredCell] = {}
@@ -77,16 +86,18 @@ class CellsSimulator:
         self._policy = self.cells[0].peering.policy
         self._give_up_s = GIVE_UP_AGES * self._policy.max_age_s
         for number, cell in enumerate(self.cells):  # not all at the same moment
-            self._at(self._policy.digest_period_s * number / len(self.cells), partial(self._exchange, cell.name))
+            self.at(self._policy.digest_period_s * number / len(self.cells), partial(self._exchange, cell.name))
         for fault in faults:
-            self._at(fault.at_s, partial(self._begin, fault))
+            self.at(fault.at_s, partial(self._begin, fault))
             if fault.until_s < math.inf:
-                self._at(fault.until_s, partial(self._end, fault))
+                self.at(fault.until_s, partial(self._end, fault))
+        if self._clients is not None:
+            self._clients.begin(workload.arrived_s.tolist())
 
     @property
     def arrived(self) -> bool:
         """Whether nothing arrives any more."""
-        return self.now >= self._until_s + (self.failover_s or 0.0)
+        return self.now >= self._until_s and not (self._clients and self._clients.trying)
 
     def run(self) -> CellsOutcome:
         """Runs until everything that arrived has ended."""
@@ -111,13 +122,13 @@ class CellsSimulator:
     def carry(self, sender: PeeredCell, target: str, call: Callable[[PeeredCell, float], None]) -> None:
         """A message of a hand-over crosses a link, between two cells as they are now: one that is lost meanwhile, or
         starts again, does not get it."""
-        receiver, link = self._cell(target), frozenset((sender.name, target))
+        receiver, link = self.cell(target), frozenset((sender.name, target))
         if receiver is None:
             self._refused(sender, target)
         elif link in self._held:
             self._held[link].append(partial(self.carry, sender, target, call))
         else:
-            self._at(self.now + self._delay_s(link), partial(self._arrive, sender, receiver, call))
+            self.at(self.now + self._delay_s(link), partial(self._arrive, sender, receiver, call))
 
     def _arrive(
         self, sender: PeeredCell, receiver: PeeredCell, call: Callable[[PeeredCell, float], None], now: float
@@ -132,35 +143,60 @@ class CellsSimulator:
         gone = self._lost.get(target)
         if gone is None or not gone.unreachable:
             delay_s = 2 * self._delay_s(frozenset((sender.name, target)))
-            self._at(self.now + delay_s, lambda now: sender.peer_gone(target, now) if sender.alive else None)
-
-    def _cell(self, name: str) -> PeeredCell | None:
-        return next((cell for cell in self.cells if cell.name == name), None)
+            self.at(self.now + delay_s, lambda now: sender.peer_gone(target, now) if sender.alive else None)
 
     def _delay_s(self, link: frozenset[str]) -> float:
         return (self._rtt_s[link] + self._slower_s[link]) / 2
 
-    def _at(self, time_s: float, call: Callable[[float], None]) -> None:
+    def at(self, time_s: float, call: Callable[[float], None]) -> None:
+        """Calls `call` at that time."""
         self._made += 1
         heapq.heappush(self._calls, (time_s, self._made, call))
 
+    # Clients.
+    def cell(self, name: str) -> PeeredCell | None:
+        """The cell of that name; None: it is lost."""
+        return next((cell for cell in self.cells if cell.name == name), None)
+
+    def is_unreachable(self, name: str) -> bool:
+        """Whether a lost cell says nothing at all."""
+        return name in self._lost and self._lost[name].unreachable
+
+    def way_s(self, client: str, name: str) -> float | None:
+        """From clients of one region to the cell of another, one way (seconds); None: the link is cut."""
+        link = frozenset((client, name))
+        return 0.0 if client == name else None if link in self._held else self._delay_s(link)
+
+    def answers(self, index: int, now: float) -> None:
+        self._first_s[index] = now
+        self.refused.discard(index)
+        if self._clients is not None:
+            self._clients.has_answer(index)
+
+    def answered(self, index: int, now: float) -> None:
+        self._last_s[index] = now
+
+    def rejected(self, index: int, cell: str, now: float) -> None:
+        if self._clients is not None:
+            self._clients.rejected(index, cell, now)
+
     # Digests.
     def _exchange(self, name: str, now: float) -> None:
-        cell, policy = self._cell(name), self._policy
+        cell, policy = self.cell(name), self._policy
         if cell is not None:
             cell.sweep(now)
             for peer, question in cell.peering.ask(now).items():
-                asked = self._cell(peer)
+                asked = self.cell(peer)
                 if asked is not None:
                     self._digest(frozenset((name, peer)), partial(self._answer, cell, asked, question))
         open_hops = cell is not None and len(cell.peering.hops)
         if open_hops or now < self._until_s + max(policy.quiet_s, policy.digest_period_s):
-            self._at(now + policy.digest_period_s, partial(self._exchange, name))
+            self.at(now + policy.digest_period_s, partial(self._exchange, name))
 
     def _digest(self, link: frozenset[str], call: Callable[[float], None]) -> None:
         """A question or an answer: lost where the link is cut."""
         if link not in self._held:
-            self._at(self.now + self._delay_s(link), call)
+            self.at(self.now + self._delay_s(link), call)
 
     def _answer(self, asker: PeeredCell, cell: PeeredCell, question: Question, now: float) -> None:
         if cell.alive:
@@ -175,11 +211,11 @@ class CellsSimulator:
                 self._lose(fault, now)
             case FaultKind.PARTITION:
                 held = self._held[fault.cells] = []
-                self._at(now + self._give_up_s, lambda then: self._part(fault.cells, held, then))
+                self.at(now + self._give_up_s, lambda then: self._part(fault.cells, held, then))
             case FaultKind.SLOW_LINK:
                 self._slower_s[fault.cells] += fault.more_rtt_s
             case FaultKind.BROWN_OUT | FaultKind.ZONE_LOSS:
-                cell = self._cell(fault.cell)
+                cell = self.cell(fault.cell)
                 if cell is not None:
                     cell.befall(fault, now)
 
@@ -193,7 +229,7 @@ class CellsSimulator:
             case FaultKind.SLOW_LINK:
                 self._slower_s[fault.cells] -= fault.more_rtt_s
             case FaultKind.BROWN_OUT:
-                cell = self._cell(fault.cell)
+                cell = self.cell(fault.cell)
                 if cell is not None:
                     cell.befall(replace(fault, speed=1.0), now)
             case FaultKind.ZONE_LOSS:
@@ -204,40 +240,33 @@ class CellsSimulator:
         if self._held.get(link) is held:
             held.clear()
             for name in link:
-                cell, (other,) = self._cell(name), link - {name}
+                cell, (other,) = self.cell(name), link - {name}
                 if cell is not None:
                     cell.peer_gone(other, now)
 
     def _lose(self, fault: Fault, now: float) -> None:
-        cell = self._cell(fault.cell)
+        cell = self.cell(fault.cell)
         if cell is None:
             return
         cell.unreachable = fault.unreachable
-        self.reset |= cell.lose(now)
+        self._clients_lose(cell, cell.lose(now), now)
         self.cells.remove(cell)
         self._retired.append(cell)
         self._lost[cell.name] = cell
         for peer in self.cells:
             wait_s = self._give_up_s if fault.unreachable else self._delay_s(frozenset((peer.name, cell.name)))
-            self._at(now + wait_s, lambda then, peer=peer: peer.peer_gone(cell.name, then) if peer.alive else None)  # type: ignore[misc]
+            self.at(now + wait_s, lambda then, peer=peer: peer.peer_gone(cell.name, then) if peer.alive else None)  # type: ignore[misc]
         for arrived_s, index in cell.to_come():
             if arrived_s < fault.until_s:
-                self._at(arrived_s, partial(self._arrives_in_vain, cell.name, index))
+                self.at(arrived_s, lambda now, index=index: self.reset.add(index))  # type: ignore[misc]
 
-    def _arrives_in_vain(self, name: str, index: int, now: float) -> None:
-        """A request whose cell is lost goes to another one, or fails."""
-        near = sorted(self.cells, key=lambda cell: self._rtt_s[frozenset((name, cell.name))])
-        if self.failover_s is None or not near:
-            self.reset.add(index)
-        else:
-            self._at(now + self.failover_s, lambda then: self._fails_over(near, index, then))
-
-    def _fails_over(self, near: list[PeeredCell], index: int, now: float) -> None:
-        cell = next((one for one in near if one.alive), None)
-        if cell is None:
-            self.reset.add(index)
-        else:
-            cell.arrive(index, now)
+    def _clients_lose(self, cell: PeeredCell, open_requests: set[int], now: float) -> None:
+        """The connections of a cell's own clients break."""
+        for index in sorted(open_requests):
+            if self._clients is None or self._clients.has_head(index, now):
+                self.reset.add(index)
+            else:
+                self._clients.broke(index, cell.name, cell.unreachable, now)
 
     def _come_back(self, fault: Fault, now: float) -> None:
         lost = self._lost.pop(fault.cell, None)
@@ -254,13 +283,18 @@ class CellsSimulator:
         numbers = {name: number for number, name in enumerate(names)}
         served = np.full(count, -1)
         ttft_s, finished_s = np.full(count, np.nan), np.full(count, np.nan)
-        for index, cell in self.served.items():
-            home, first_s = names[homes[index]], cell.outcome.first_s[index]
-            if not math.isnan(first_s):
-                back_s = 0.0 if cell.name == home else self._rtt_s[frozenset((home, cell.name))] / 2
-                served[index] = numbers[cell.name]
-                ttft_s[index] = first_s + back_s - self.workload.arrived_s[index]
-                finished_s[index] = cell.outcome.finished_s[index] + back_s
+        went = homes.copy()
+        if self._clients is not None:
+            for index, name in self._clients.asked.items():
+                went[index] = numbers[name]
+            self.reset |= self._clients.unanswered
+            self.broken |= self._clients.ended
+        for index, first_s in self._first_s.items():
+            home, asked, cell = names[homes[index]], names[went[index]], self.served[index]
+            served[index] = numbers[cell.name]
+            back_s = 0.0 if asked == home else self._rtt_s[frozenset((home, asked))] / 2
+            ttft_s[index] = first_s + back_s - self.workload.arrived_s[index]
+            finished_s[index] = self._last_s.get(index, math.nan) + back_s
         everyone = [*self._retired, *self.cells]
         spends = []
         for name in names:
@@ -271,36 +305,15 @@ class CellsSimulator:
         return CellsOutcome(
             tuple(names),
             homes,
+            went,
             served,
             ttft_s,
             finished_s,
             hops,
             dict(self.reasons),
             dict(self.refusals),
-            _marked(self.reset, count),
-            _marked(self.broken, count),
-            _marked(self.refused, count),
+            marked(self.reset, count),
+            marked(self.broken, count),
+            marked(self.refused, count),
             tuple(spends),
         )
-
-
-def _marked(indices: set[int], count: int) -> NDArray[np.bool_]:
-    column = np.zeros(count, dtype=np.bool_)
-    column[sorted(indices)] = True
-    return column
-
-
-def _round_trips(names: Sequence[str], rtt_s: float | Mapping[frozenset[str], float]) -> Mapping[frozenset[str], float]:
-    found: dict[frozenset[str], float] = {}
-    for one in names:
-        for other in names:
-            link = frozenset((one, other))
-            if one == other:
-                continue
-            if isinstance(rtt_s, Mapping):
-                if link not in rtt_s:
-                    raise ValueError(f"rtt_s: {one} and {other} are missing; needed: each pair of cells")
-                found[link] = rtt_s[link]
-            else:
-                found[link] = rtt_s
-    return found

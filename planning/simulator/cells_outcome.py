@@ -35,8 +35,9 @@ class CellSpend:
 
 @dataclass(frozen=True, slots=True)
 class CellsOutcome:
-    """Columns over all requests, in seconds; NaN where it did not happen. `home` and `served` are indices of `cells`
-    (`served` -1: by none). `hops`: when, from which cell and to which one requests were taken, in that order.
+    """Columns over all requests, in seconds; NaN where it did not happen. `home`, `asked` (the cell that the client
+    asked last) and `served` (-1: none) are indices of `cells`. `hops`: when, from which cell and to which one requests
+    were taken, in that order.
 
     `reset`: the client's connection was reset, or its cell could not be reached; `broken`: its stream ended with an
     error, because the replica or the peer that answered was gone; `refused`: no cell that may serve it could be had.
@@ -45,6 +46,7 @@ class CellsOutcome:
 
     cells: tuple[str, ...]
     home: NDArray[np.int64]
+    asked: NDArray[np.int64]
     served: NDArray[np.int64]
     ttft_s: NDArray[np.float64]
     finished_s: NDArray[np.float64]
@@ -90,3 +92,10 @@ class CellsOutcome:
             found += at_s - last_s.get((target, source), -math.inf) < within_s
             last_s[source, target] = at_s
         return found
+
+
+def marked(indices: set[int], count: int) -> NDArray[np.bool_]:
+    """A column that is true for these."""
+    column = np.zeros(count, dtype=np.bool_)
+    column[sorted(indices)] = True
+    return column

@@ -5,12 +5,12 @@ befalls the cell, is in `peered_cell.py`."""
 import heapq
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from cluster.spec import ClusterSpec
+from deployments.ownership.owned_hops import FOR_WANT_OF_CAPACITY
 from deployments.peering import (
     CellPeering,
     Digest,
@@ -23,32 +23,14 @@ from deployments.peering import (
     model_digest,
     remaining_s,
 )
-from deployments.scheduling import Request
+from deployments.scheduling import Admission, Request
 from planning.simulator.cell import CellSimulator
 from planning.simulator.cell_plan import CellPlan, settings_again
+from planning.simulator.kept import Kept, Outside
 from planning.simulator.outcome import CAUSES
-from planning.simulator.workload import Workload
 
 FIRST_ANSWER_TOKENS = 256
 """What is expected of an answer whose length nobody bounds: only for the room that it takes at a peer."""
-
-
-class Kept(Protocol):
-    """What is kept of the requests of all cells."""
-
-    workload: Workload
-    reasons: Counter[str]
-    refusals: Counter[str]
-    hops: list[tuple[float, str, str]]
-    served: "dict[int, HomeCell]"
-    """Which cell placed a request last, as far as its home knows."""
-    broken: set[int]
-    refused: set[int]
-
-    @property
-    def arrived(self) -> bool:
-        """Whether nothing arrives any more."""
-        ...
 
 
 class HomeCell(CellSimulator, ABC):
@@ -76,8 +58,8 @@ class HomeCell(CellSimulator, ABC):
         """Own requests that have not ended, wherever they are."""
         self._waiting: dict[int, Request] = {}
         """Own requests that wait here."""
-        self._outside: dict[int, Request] = {}
-        """Own requests that may not be served here, and are offered to a peer."""
+        self._outside: dict[int, Outside] = {}
+        """Own requests that have no lane here, and are offered to a peer."""
         self._stated: tuple[float, ModelDigest] | None = None
         arrived_s = cells.workload.arrived_s
         self._own = [(float(arrived_s[index]), index) for index in own]
@@ -134,17 +116,18 @@ class HomeCell(CellSimulator, ABC):
 
     # Its own requests.
     def arrive(self, index: int, now: float) -> None:
-        """An own request arrives, or one whose own cell is lost."""
+        """An own request arrives, or one whose client has found no other cell."""
+        self._forget(index, now)
         request = self._request(index, now)
         self._open.add(index)
         if not self.peering.may_serve(self._model, request):
-            self._outside[index] = request
+            self._outside[index] = Outside(request)
             self._offer_or_reject(index, now)
             return
         self._waiting[index] = request
-        self._arrive(index, now)
-        if self.outcome.cause[index] >= 0:
-            self._over_at_home(index)
+        admission = self._arrive(index, now)
+        if admission.cause is not None:
+            self._turned_away(index, admission, now)
         if index in self._waiting:
             own = self._own_digest(now)
             decision = self.peering.decide(self._wait(index, own, now), own, now)
@@ -153,33 +136,69 @@ class HomeCell(CellSimulator, ABC):
             else:
                 self._send(decision)
 
+    def _forget(self, index: int, now: float) -> None:
+        """What became of the request when it was here before."""
+        out = self.outcome
+        out.arrived_s[index], out.cause[index] = now, -1
+        for column in (out.first_s, out.finished_s, out.expired_s, out.eta_p50_s, out.eta_p95_s):
+            column[index] = math.nan
+
+    def _turned_away(self, index: int, admission: Admission, now: float) -> None:
+        """It has no lane here, or leaves it in vain: where there is no room, a peer is asked, as by
+        `deployments/ownership/owned_hops.py`."""
+        request = self._waiting.pop(index, None)
+        if request is None:
+            return
+        self.outcome.cause[index] = -1
+        wait_s = request.expires_s - now
+        if admission.eta_s is not None:
+            wait_s = min(admission.eta_s[1], wait_s)
+        self._outside[index] = Outside(request, admission.cause, wait_s)
+        if admission.cause not in FOR_WANT_OF_CAPACITY:
+            self._reject(index, now)
+        elif self.peering.hops.get(str(index)) is None:
+            self._offer_or_reject(index, now)
+
     def _offer_or_reject(self, index: int, now: float) -> None:
-        """A request that may not be served here, and is not offered to anybody."""
-        own, request = self._own_digest(now), self._outside[index]
-        wait = Wait(request, self._model, self._lane_of(request), None, request.max_tokens or FIRST_ANSWER_TOKENS)
+        """A request that has no lane here, and is not offered to anybody."""
+        own, outside = self._own_digest(now), self._outside[index]
+        request = outside.request
+        tokens = request.max_tokens or FIRST_ANSWER_TOKENS
+        wait = Wait(request, self._model, self._lane_of(request), outside.wait_s, tokens)
         decision = self.peering.decide(wait, own, now)
         if isinstance(decision, Stay):
             self._kept.reasons[decision.reason] += 1
-            self._kept.refused.add(index)
-            self._over_at_home(index)
+            self._reject(index, now)
         else:
             self._send(decision)
+
+    def _reject(self, index: int, now: float) -> None:
+        """No cell takes it."""
+        outside = self._outside.get(index)
+        if outside is None or outside.cause is None:
+            self._kept.refused.add(index)
+        else:
+            self.outcome.cause[index] = CAUSES.index(outside.cause)
+        self._over_at_home(index)
+        self._kept.rejected(index, self.name, now)
 
     def _submit_again(self, index: int, now: float) -> None:
         """A request that was with a peer waits here again, by its old times, or is over where it may not be served
         here."""
-        if self.scheduler.put_back(str(index), now):
-            self._waiting[index] = self._request(index, float(self.outcome.arrived_s[index]))
-            self.outcome.eta_p95_s[index] = math.nan
-            self.step(now)
-        else:
-            self._kept.refused.add(index)  # it has had its one hop
-            self._over_at_home(index)
+        request = replace(self._request(index, float(self.outcome.arrived_s[index])), hops=1)
+        if not self.scheduler.put_back(str(index), now):
+            if not self.peering.may_serve(self._model, request):
+                self._reject(index, now)  # it has had its one hop
+                return
+            self.scheduler.submit(request, now, admitted=True)
+        self._waiting[index] = request
+        self.outcome.eta_p95_s[index] = math.nan
+        self.step(now)
 
     def _send(self, offer: Offer) -> None:
         index = int(offer.hop.request_id)
         self._kept.reasons[offer.decision.reason] += 1
-        self.send(offer, self._waiting[index] if index in self._waiting else self._outside[index])
+        self.send(offer, self._waiting[index] if index in self._waiting else self._outside[index].request)
 
     def _over_at_home(self, index: int) -> None:
         """An own request has ended, or is rejected."""
@@ -193,10 +212,7 @@ class HomeCell(CellSimulator, ABC):
         for gone in step.expired:
             self._gave_up(int(gone.request_id), now)
         for refused in step.turned_away:
-            index = int(refused.request.request_id)
-            if refused.admission.cause is not None:
-                self.outcome.cause[index] = CAUSES.index(refused.admission.cause)
-            self._gave_up(index, now)
+            self._sent_away(int(refused.request.request_id), refused.admission, now)
         for placement in step.placements:
             self._place(placement, now)
         wakeup = self.scheduler.next_wakeup()
@@ -204,10 +220,14 @@ class HomeCell(CellSimulator, ABC):
 
     def _gave_up(self, index: int, now: float) -> None:
         """A request's wait is over, and it was not placed."""
-        if self.outcome.cause[index] < 0:
-            self.outcome.expired_s[index] = now
+        self.outcome.expired_s[index] = now
         self._left(index, now)
         self._over_at_home(index)
+        self._kept.rejected(index, self.name, now)
+
+    def _sent_away(self, index: int, admission: Admission, now: float) -> None:
+        """A request waited in vain for a replica that starts."""
+        self._turned_away(index, admission, now)
 
     def _left(self, index: int, now: float) -> None:
         """An own request waits no more: a peer that was asked meanwhile is to drop it."""
@@ -259,6 +279,7 @@ class HomeCell(CellSimulator, ABC):
             tenant=work.tenant[index],
             prefix=work.prefix[index],
             chunk_tokens=work.chunk_tokens,
+            digest=work.digest_of(index),
         )
 
     def _lane_of(self, request: Request) -> str:

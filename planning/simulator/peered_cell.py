@@ -13,11 +13,12 @@ from cluster.spec import ClusterSpec
 from deployments.engine_model.engine import Boundary
 from deployments.engine_model.sequence import Sequence as EngineSequence
 from deployments.peering import Here, HopAct, HopFacts, HopRefusal, Offer
-from deployments.scheduling import Ending, Lease, Placement, Request
+from deployments.scheduling import Admission, Ending, Lease, Placement, Request
 from planning.simulator.cell_plan import CellPlan
 from planning.simulator.faults import Fault, FaultKind
 from planning.simulator.fleet import SimulatedReplica
-from planning.simulator.home_cell import HomeCell, Kept
+from planning.simulator.home_cell import HomeCell
+from planning.simulator.kept import Kept
 from planning.simulator.outcome import Life
 
 
@@ -64,7 +65,10 @@ class PeeredCell(HomeCell):
 
     def first_byte(self, now: float, index: int, number: int, peer: "PeeredCell") -> None:
         """The client gets its first byte."""
-        self._came_from(self.peering.first_byte(str(index), number, now), index, peer, now)
+        hop, act = self.peering.hops.get(str(index)), self.peering.first_byte(str(index), number, now)
+        if hop is not None and hop.number == number and act is not HopAct.CANCEL_THERE:
+            self._kept.answers(index, now)
+        self._came_from(act, index, peer, now)
         self.scheduler.first_token_away(str(index), now)
 
     def _came_from(self, act: HopAct, index: int, peer: "PeeredCell", now: float) -> None:
@@ -87,6 +91,7 @@ class PeeredCell(HomeCell):
     def finished(self, now: float, index: int, number: int) -> None:
         """The client has the whole answer."""
         if self.peering.finished(str(index), number) is HopAct.END:
+            self._kept.answered(index, now)
             self.scheduler.cancel(str(index), now)
             self._over_at_home(index)
 
@@ -127,6 +132,8 @@ class PeeredCell(HomeCell):
     def take(self, now: float, hop: HopFacts, request: Request) -> None:
         """A peer hands over a request."""
         own, index = self._own_digest(now), int(hop.request_id)
+        if index in self._open:  # its home is lost, and its client has asked here
+            return
         lane = own.lane(self._lane_of(request))
         refusal = self.peering.take(hop, Here(own.load, None if lane is None else lane.p95_s), now)
         if refusal is None:
@@ -143,6 +150,11 @@ class PeeredCell(HomeCell):
         self._kept.hops.append((now, hop.home, self.name))
         self._cells.carry(self, hop.home, partial(PeeredCell.taken, index=index, number=hop.number, peer=self))
         self.step(now)
+
+    def arrive(self, index: int, now: float) -> None:
+        if index in self._guests:  # its client comes by itself: the home that handed it over is lost
+            self.drop(now, index)
+        super().arrive(index, now)
 
     def drop(self, now: float, index: int) -> None:
         """Its home does not need it any more: it leaves its lane, or its engine."""
@@ -167,6 +179,10 @@ class PeeredCell(HomeCell):
         if not self._is_guest_over(index):
             super()._gave_up(index, now)
 
+    def _sent_away(self, index: int, admission: Admission, now: float) -> None:
+        if not self._is_guest_over(index):
+            super()._sent_away(index, admission, now)
+
     def _is_guest_over(self, index: int) -> bool:
         """Whether it is a guest's request; then its home learns that nothing comes of it here."""
         hop = self._guests.pop(index, None)
@@ -188,8 +204,16 @@ class PeeredCell(HomeCell):
         super()._place(placement, now)
 
     def lost(self, lease: Lease, now: float) -> None:
-        super().lost(lease, now)
+        """One that has no byte yet is placed again, as by the gateway that waits for its answer."""
         index = int(lease.request.request_id)
+        if math.isnan(self.outcome.first_s[index]):
+            self._leases.pop(index, None)
+            self._running.pop(index, None)
+            if index not in self._guests:
+                self._waiting[index] = lease.request
+            self.scheduler.submit(replace(lease.request, attempts=lease.attempt), now, admitted=True)
+            return
+        super().lost(lease, now)
         if not self._is_guest_over(index):
             self._kept.broken.add(index)
             self._over_at_home(index)
@@ -201,8 +225,10 @@ class PeeredCell(HomeCell):
             super()._reach(sequence, replica, now)
 
     def _is_dropped(self, sequence: EngineSequence) -> bool:
-        """A guest's that its home does not need any more."""
-        return sequence.tag.lease.request.guest_of != "" and sequence.tag.index not in self._leases
+        """A guest's that its home does not need any more, or one of a replica that is lost."""
+        running = sequence.tag
+        gone = running.lease.request.guest_of != "" and running.index not in self._leases
+        return gone or not running.replica.serves
 
     def _answer(self, boundary: Boundary, now: float) -> None:
         if any(map(self._is_dropped, boundary.first)) or any(map(self._is_dropped, boundary.finished)):
@@ -214,13 +240,16 @@ class PeeredCell(HomeCell):
         super()._answer(boundary, now)
         for sequence in boundary.first:
             hop = self._guests.get(sequence.tag.index)
-            if hop is not None:
+            if hop is None:
+                self._kept.answers(sequence.tag.index, now)
+            else:
                 call = partial(PeeredCell.first_byte, index=sequence.tag.index, number=hop.number, peer=self)
                 self._cells.carry(self, hop.home, call)
         for sequence in boundary.finished:
             index = sequence.tag.index
             hop = self._guests.pop(index, None)
             if hop is None:
+                self._kept.answered(index, now)
                 self._over_at_home(index)
             else:
                 self._leases.pop(index, None)

@@ -3,8 +3,8 @@
 From a trace come those that are the model's, with the class and the tenant of the spec, and its SLO. Pure.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -34,7 +34,8 @@ class Workload:
     `max_tokens` is the client's bound on the output, 0: none. `prefix` holds the hashes of a prompt's leading chunks of
     `chunk_tokens` tokens; an empty tuple: nothing is shared. `changes`: what was changed between the trace and here,
     the rejected requests among it, which are not in the columns. `session`: the number of each one's conversation, -1
-    where it is in none.
+    where it is in none. `repeats`: requests that a client sends again, with the number of the first one, which has the
+    same body.
     """
 
     arrived_s: NDArray[np.float64]
@@ -48,6 +49,7 @@ class Workload:
     chunk_tokens: int = 0
     changes: tuple[TraceChange, ...] = ()
     session: NDArray[np.int64] | None = None
+    repeats: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {len(getattr(self, name)) for name in _COLUMNS}
@@ -65,6 +67,10 @@ class Workload:
     def rejected(self) -> int:
         """Requests that arrived and were rejected before the scheduler saw them."""
         return sum(rejections(self.changes).values())
+
+    def digest_of(self, index: int) -> str:
+        """As `Request.digest`: a repeated request has that of the first, which goes by its own id."""
+        return str(self.repeats[index]) if index in self.repeats else ""
 
     def head(self, count: int) -> "Workload":
         """The first `count` requests."""
@@ -112,7 +118,8 @@ class Workload:
         return replace(self, arrived_s=arrived_s)
 
 
-_COLUMNS = tuple(one.name for one in fields(Workload) if one.name not in ("chunk_tokens", "changes", "session"))
+_OTHERS = ("chunk_tokens", "changes", "session", "repeats")
+_COLUMNS = tuple(one.name for one in fields(Workload) if one.name not in _OTHERS)
 
 
 def _part(column: Any, part: "slice | NDArray[np.int64]") -> Any:

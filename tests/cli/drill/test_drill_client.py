@@ -38,13 +38,20 @@ def answering(cell: str, tokens: int = TOKENS, ids: tuple[str, ...] = ("a",), en
     return serve
 
 
+STATUSES = {"rejected": 503, "limited": 429}
+
+
 def failing(how: str) -> Serve:
     """An answer that ends otherwise, after a token where it is a stream."""
 
     async def serve(request: web.Request) -> web.StreamResponse:
         await request.read()
-        if how == "rejected":
-            return web.json_response({"error": {"message": "full", "code": "overloaded"}}, status=503)
+        if how in STATUSES:
+            return web.json_response({"error": {"message": "full", "code": how}}, status=STATUSES[how])
+        if how == "broken early":
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
         response = web.StreamResponse(headers={REGION_HEADER: "eu"})
         await response.prepare(request)
         await response.write(event("t0"))
@@ -104,12 +111,21 @@ async def test_a_whole_answer_is_one_entry(servers: Servers, session: aiohttp.Cl
 
 
 async def test_a_cell_that_is_gone_is_asked_last_for_a_while(servers: Servers, session: aiohttp.ClientSession) -> None:
-    endpoints = await servers(eu=None, us=answering("us"))
+    asked = 0
+
+    async def counting(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        return await failing("rejected")(request)
+
+    endpoints = await servers(eu=counting, us=answering("us"))
     clients = RegionClients(session, endpoints, time.monotonic(), 5.0)
-    for _ in range(2):
+    for _ in range(3):
         (sent,) = await clients.ask(b"{}", TOKENS, "r")
         assert (sent.home, sent.asked, sent.served, sent.end) == ("eu", "us", "us", SendEnd.ANSWERED)
-    assert endpoints[0].down_until_s > time.monotonic() > endpoints[1].down_until_s
+    assert asked == 1, "this client knows"
+    await clients.ask(b"{}", TOKENS, "r", client=1)
+    assert asked == 2, "another one has a list of its own"
 
 
 @pytest.mark.parametrize("how", ["reset", "error_event"])
@@ -130,10 +146,24 @@ async def test_a_broken_answer_is_asked_for_again(servers: Servers, session: aio
     assert second.sent_s > first.sent_s
 
 
-async def test_an_error_status_is_an_answer(servers: Servers, session: aiohttp.ClientSession) -> None:
-    clients = RegionClients(session, await servers(eu=failing("rejected"), us=None), time.monotonic(), 5.0)
+@pytest.mark.parametrize("how", ["rejected", "broken early", None])
+async def test_who_does_not_answer_is_followed_by_the_next(
+    servers: Servers, session: aiohttp.ClientSession, how: str | None
+) -> None:
+    endpoints = await servers(eu=how and failing(how), us=answering("us"))
+    clients = RegionClients(session, endpoints, time.monotonic(), 5.0)
     (sent,) = await clients.ask(b"{}", TOKENS, "r")
-    assert (sent.end, sent.served, sent.ttft_s) == (SendEnd.REJECTED, None, None)
+    assert (sent.home, sent.asked, sent.served, sent.end) == ("eu", "us", "us", SendEnd.ANSWERED)
+
+
+@pytest.mark.parametrize(("how", "asked"), [("limited", "eu"), ("rejected", "us")])
+async def test_a_tenants_limit_is_final_and_so_is_the_last_rejection(
+    servers: Servers, session: aiohttp.ClientSession, how: str, asked: str
+) -> None:
+    endpoints = await servers(eu=failing(how), us=failing("rejected"))
+    clients = RegionClients(session, endpoints, time.monotonic(), 5.0)
+    (sent,) = await clients.ask(b"{}", TOKENS, "r")
+    assert (sent.asked, sent.end, sent.served, sent.ttft_s) == (asked, SendEnd.REJECTED, None, None)
 
 
 async def test_nobody_answers(servers: Servers, session: aiohttp.ClientSession) -> None:

@@ -46,7 +46,7 @@ def result_of(live: bool, drill: Drill | None = None) -> DrillResult:
     simulated, seen = (DrillRun(one, findings_of(plan, one, SLO)) for one in (record_with(42.0), record_with(44.0, 1)))
     times = np.sort(np.random.default_rng(0).uniform(0, 90, 810))
     work = plain_workload(times, np.full(810, 300), np.full(810, 100), SLO.ttft_s)
-    traffic = DrillTraffic(CELLS, work, np.arange(810) % 3)
+    traffic = DrillTraffic(CELLS, work, np.arange(810) % 3, np.arange(810) // 3 % 20)
     return DrillResult(
         "c<b>", "m", SLO, plan, traffic, TRIPS, simulated, (10.0, None), seen if live else None, 0.01 if live else None
     )

@@ -15,6 +15,7 @@ from planning.simulator.cell import CellSettings
 from planning.simulator.cell_plan import CellPlan, ReplicaPrice
 from planning.simulator.cells import CellsSimulator
 from planning.simulator.cells_outcome import CellsOutcome, CellSpend
+from planning.simulator.clients import ClientLists
 from planning.simulator.faults import Fault, FaultKind, check_timeline
 from planning.simulator.outcome import Life
 from planning.simulator.peered_cell import PeeredCell
@@ -33,8 +34,10 @@ LOSS = Fault(FaultKind.REGION_LOSS, 6.0, 5.0, cell="us")
 class Run:
     """Three cells with faults. `cells`: those that were there at the end, and those that were lost."""
 
-    def __init__(self, *faults: Fault, rates: list[float] = OVERLOADED, **more: object) -> None:
+    def __init__(self, *faults: Fault, rates: list[float] = OVERLOADED, lists: bool = False, **more: object) -> None:
         self.work, self.homes = traffic(rates, UNTIL_S)
+        if lists:
+            more["clients"] = ClientLists(np.arange(len(self.work)) % 5, 60.0, 15.0)
         settings, spec = replace(SETTINGS, start_up_s=2.0), more.pop("spec", make_spec())
         plans = [CellPlan(name, settings, COST, ReplicaPrice((2.0, 4.0))) for name in CELLS]
         self.simulator = CellsSimulator(spec, plans, self.work, self.homes, RTT_S, faults, **more)  # type: ignore[arg-type]
@@ -105,7 +108,7 @@ def test_a_warm_cell_serves_at_once() -> None:
 
 @pytest.mark.whole
 def test_clients_with_a_list_of_endpoints_are_served_elsewhere() -> None:
-    run = Run(LOSS, rates=[0.5 * CAPACITY_PER_S] * 3, failover_s=0.1)
+    run = Run(LOSS, rates=[0.5 * CAPACITY_PER_S] * 3, lists=True)
     gone = run.arrived(6.0, 11.0, US)
     assert not run.out.reset[gone].any()
     assert set(run.out.served[gone].tolist()) <= {EU, AP}
@@ -115,7 +118,7 @@ def test_clients_with_a_list_of_endpoints_are_served_elsewhere() -> None:
 @pytest.mark.whole
 def test_what_only_the_lost_cell_may_serve_is_refused_elsewhere() -> None:
     model = {"name": "m", "source": "s", "settings": {"max_model_len": 10_000}, "residency": ["us"], "regions": ["us"]}
-    run = Run(LOSS, rates=[0.1 * CAPACITY_PER_S] * 3, failover_s=0.1, spec=make_spec(models=[model]))
+    run = Run(LOSS, rates=[0.1 * CAPACITY_PER_S] * 3, lists=True, spec=make_spec(models=[model]))
     assert run.out.refused[run.arrived(6.0, 10.5, US)].all()
     assert not run.out.refused[run.arrived(0.0, 5.0, US)].any()
     assert set(run.out.served.tolist()) <= {US, -1}
@@ -245,6 +248,7 @@ def test_the_spend_of_a_cell() -> None:
 def test_what_is_in_time() -> None:
     out = CellsOutcome(
         CELLS,
+        np.array([0, 0, 0, 1]),
         np.array([0, 0, 0, 1]),
         np.array([0, 1, 0, -1]),
         np.array([0.1, 0.2, 0.9, math.nan]),
