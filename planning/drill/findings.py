@@ -22,6 +22,8 @@ from planning.simulator.faults import FaultKind
 
 WINDOW_S = 10.0
 _QUANTILES = (0.5, 0.99)
+_RECOVERY_STEP_S = 1.0
+"""A recovery within less is that of a window or two that begin with the fault: as good as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +202,19 @@ def _peak(seconds: NDArray[np.float64]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PredictedFigure:
-    """A figure that the simulated drill predicted, and what was seen; None: it does not exist."""
+    """A figure that the simulated drill predicted, and what was seen; None: it does not exist. Below `resolution`,
+    one is as good as another."""
 
     name: str
     unit: str
     predicted: float | None
     seen: float | None
+    resolution: float = 0.0
 
     @property
     def error(self) -> float | None:
         """Predicted over seen, less 1; None where there is no such quotient."""
-        if self.predicted is None or not self.seen:
+        if self.predicted is None or not self.seen or max(self.predicted, self.seen) < self.resolution:
             return None
         return self.predicted / self.seen - 1
 
@@ -223,12 +227,12 @@ class PredictedFigure:
 def compare(predicted: DrillFindings, seen: DrillFindings) -> tuple[PredictedFigure, ...]:
     """What both runs show of the same drill."""
 
-    def both(name: str, unit: str, figure: str) -> PredictedFigure:
-        return PredictedFigure(name, unit, getattr(predicted, figure), getattr(seen, figure))
+    def both(name: str, unit: str, figure: str, resolution: float = 0.0) -> PredictedFigure:
+        return PredictedFigure(name, unit, getattr(predicted, figure), getattr(seen, figure), resolution)
 
-    found = [both("time until the SLO held again", "s", "recovery_s")]
+    found = [both("time until the SLO held again", "s", "recovery_s", _RECOVERY_STEP_S)]
     if seen.heals:
-        found.append(both("the same after the fault was over", "s", "after_healing_s"))
+        found.append(both("the same after the fault was over", "s", "after_healing_s", _RECOVERY_STEP_S))
     for phase in dict.fromkeys(one.phase for one in seen.phases):
         before, after = predicted.of(phase, ""), seen.of(phase, "")
         found.append(PredictedFigure(f"SLO met, {phase} the fault", "%", 100 * before.met, 100 * after.met))

@@ -82,7 +82,7 @@ class DrillResult:
         elif found.recovery_s == 0:
             held = "the SLO held throughout"
         else:
-            held = f"the SLO held again after {found.recovery_s:.1f} s"
+            held = f"the SLO held again after {recovery(found.recovery_s)}"
         lost = found.lost_requests
         whole = "all answers whole" if not lost else f"{lost:,} of {found.requests:,} requests without a whole answer"
         return f"{self.drill.kind} of {self.drill.cell}: {held}; {whole}"
@@ -190,7 +190,9 @@ def compared_rows(figures: tuple[PredictedFigure, ...]) -> list[list[str]]:
 
 def recovery(value_s: float | None) -> str:
     """A time until the SLO held again."""
-    return "not before the end" if value_s is None else "it always held" if value_s == 0 else f"{value_s:.1f} s"
+    if value_s is None:
+        return "not before the end"
+    return "it always held" if value_s == 0 else f"{value_s:.2f} s" if value_s < 1 else f"{value_s:.1f} s"
 
 
 def percents(share: float) -> str:

@@ -112,6 +112,9 @@ def test_a_client_that_finds_its_cell_gone_has_its_next_answer_elsewhere() -> No
     found = findings_of(LOSS, record_of(CELLS, requests), SLO)
     assert found.next_answer_s == (0.7, 0.7, 0.7)
     assert found.handed_over == 0, "its client went there by itself"
+    waiting = [*steady(), sent(18.0, ttft_s=4.5, asked="us", served="us")]
+    after_loss = findings_of(LOSS, record_of(CELLS, waiting), SLO).next_answer_s
+    assert after_loss == (2.5, 2.5, 2.5), "it waited for its cell, and counts from the loss"
     late = [*steady(), sent(20.0 + WINDOW_S + 1, ttft_s=0.7, asked="us", served="us")]
     assert findings_of(LOSS, record_of(CELLS, late), SLO).next_answer_s is None
 
@@ -131,6 +134,20 @@ def test_predicted_and_seen_are_compared() -> None:
     assert figures["replica-seconds"].predicted is None
     assert figures["replica-seconds"].error is None
     assert figures["requests without a whole answer"].error is None, "none was lost"
+
+
+def test_recoveries_of_less_than_a_second_are_alike() -> None:
+    figures = [
+        {
+            one.name: one
+            for one in compare(*(findings_of(LOSS, record_of(CELLS, steady(late=late)), SLO) for late in pair))
+        }
+        for pair in ([(0.0, 0.0), (20.2, 21.5)], [(20.2, 21.5), (0.0, 0.0)], [(0.0, 0.0), (20.0, 32.0)])
+    ]
+    found = [one["time until the SLO held again"] for one in figures]
+    assert [one.error for one in found] == [None, None, -1.0]
+    assert found[0].seen is not None
+    assert 0 < found[0].seen < 1
 
 
 def test_requests_are_in_the_order_of_their_sending() -> None:

@@ -93,6 +93,37 @@ def test_a_partition_loses_nothing(case: DrillCase, capacity: float) -> None:
 
 
 @pytest.mark.whole
+def test_a_lost_zone_breaks_only_answers_that_have_begun(case: DrillCase, capacity: float) -> None:
+    traffic = traffic_at(case, capacity, (0.9, 0.3, 0.3))
+    drill = drill_on(FaultKind.ZONE_LOSS, "eu", (), 30.0, 1e-3, 90.0, share=0.5)
+    record, found = run(case, drill, traffic)
+    broken = record.of(SendEnd.ERROR_EVENT)
+    assert broken.any()
+    assert (record.sent_s[broken] + record.ttft_s[broken] <= 30.1).all()
+    assert set(found.lost) == {"error_event"}
+    waited = (record.sent_s < 30.0) & (record.sent_s + record.ttft_s > 30.1) & (record.home == 0)
+    assert waited.any()
+    assert not np.isnan(record.finished_s[waited]).any(), "who had no byte is placed again"
+    first = dict(zip(record.sent_s[broken].tolist(), broken.nonzero()[0].tolist(), strict=True))
+    assert record.again.sum() == len(first)
+
+
+@pytest.mark.whole
+def test_who_is_rejected_goes_on_to_another_cell(case: DrillCase, capacity: float) -> None:
+    """One small lane at home, far too much for it, and no hand-over."""
+    lanes = tuple(lane.model_copy(update={"cap_s": 2.0}) for lane in case.spec.lanes)
+    alone = _without_hand_over(case).model_copy(update={"lanes": lanes})
+    traffic = traffic_at(case, capacity, (2.0, 0.2, 0.2))
+    drill = drill_on(FaultKind.BROWN_OUT, "eu", (), 30.0, 10.0, 90.0, speed=1.0)
+    record, found = run(replace(case, spec=alone), drill, traffic)
+    by_itself = (record.home == 0) & (record.asked != 0)
+    assert not record.handed_over.any()
+    assert by_itself.sum() > 100
+    assert (record.served[by_itself] == record.asked[by_itself]).mean() > 0.95
+    assert found.lost.get("rejected", 0) < 0.02 * len(record)
+
+
+@pytest.mark.whole
 def test_a_brown_out_moves_requests_to_the_peers(case: DrillCase, capacity: float) -> None:
     traffic = traffic_at(case, capacity, (0.6, 0.3, 0.3))
     drill = drill_on(FaultKind.BROWN_OUT, "eu", (), 30.0, 40.0, 90.0, speed=0.4)
