@@ -92,7 +92,8 @@ class Workload:
 
     def _cut(self, part: "slice | NDArray[np.int64]", **instead: Any) -> "Workload":
         columns = {name: _part(getattr(self, name), part) for name in _COLUMNS if name not in instead}
-        return replace(self, session=None if self.session is None else self.session[part], **columns, **instead)
+        session = None if self.session is None else self.session[part]
+        return replace(self, session=session, repeats={}, **columns, **instead)
 
     def next_turns(self) -> NDArray[np.int64] | None:
         """For each request the next one of its conversation, -1 where there is none; None without conversations."""
