@@ -239,6 +239,6 @@ def compare(predicted: DrillFindings, seen: DrillFindings) -> tuple[PredictedFig
         found.append(PredictedFigure(f"TTFT p99, {phase} the fault", "s", before.ttft_p99_s, after.ttft_p99_s))
     found += [both("requests without a whole answer", "", "lost_requests"), both("handed over", "", "handed_over")]
     if seen.replica_s:
-        totals = (sum(one.replica_s.values()) if one.replica_s else None for one in (predicted, seen))
-        found.append(PredictedFigure("replica-seconds", "s", *totals))
+        before_s, after_s = (sum(one.replica_s.values()) if one.replica_s else None for one in (predicted, seen))
+        found.append(PredictedFigure("replica-seconds", "s", before_s, after_s))
     return tuple(found)
