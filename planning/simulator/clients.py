@@ -24,7 +24,7 @@ AVOID_S = 30.0
 """So long an endpoint that failed is asked last: as in `docs/examples/openai_failover.py`."""
 CONNECT_S = 1.0
 """So long a client tries to connect: as there."""
-SILENT_S = 2.0
+UNREACHABLE_S = 2.0
 """So long after the last sign of a machine a client gives its connection up: as there."""
 ROUND_S = 0.2
 """Between two rounds through endpoints of which none can be reached."""
@@ -158,9 +158,9 @@ class SimulatedClients:
         else:
             self._cross(index, now, lambda then: self._failed(index, cell, True, then))
 
-    def broke(self, index: int, cell: str, silently: bool, now: float) -> None:
-        """The cell is lost, and the request has no head yet. `silently`: no connection is reset."""
-        wait_s = SILENT_S if silently else 0.0
+    def broke(self, index: int, cell: str, unreachable: bool, now: float) -> None:
+        """The cell is lost, and the request has no head yet. `unreachable`: no connection is reset."""
+        wait_s = UNREACHABLE_S if unreachable else 0.0
         self._cells.at(
             now + wait_s,
             lambda then: self._cross(index, then, lambda later: self._failed(index, cell, False, later)),

@@ -15,7 +15,7 @@ from planning.simulator.clients import (
     AVOID_S,
     CONNECT_S,
     ROUND_S,
-    SILENT_S,
+    UNREACHABLE_S,
     ClientLists,
     EndpointList,
     SimulatedClients,
@@ -152,15 +152,15 @@ def test_a_cell_that_says_nothing_costs_the_time_to_connect() -> None:
     assert cells.asked == [(pytest.approx(1.0 + CONNECT_S + 0.04 + 0.04), 0, "ap")]
 
 
-@pytest.mark.parametrize(("silently", "wait_s"), [(False, 0.0), (True, SILENT_S)])
-def test_a_request_without_a_head_goes_on_when_its_cell_is_lost(silently: bool, wait_s: float) -> None:
+@pytest.mark.parametrize(("unreachable", "wait_s"), [(False, 0.0), (True, UNREACHABLE_S)])
+def test_a_request_without_a_head_goes_on_when_its_cell_is_lost(unreachable: bool, wait_s: float) -> None:
     cells = Cells(eu="waits", us="answers", ap="answers")
     clients = clients_of(cells, 0)
     cells.run(2.0)
     assert not clients.has_head(0, 2.0)
     assert clients.has_head(0, 1.0 + HEARTBEAT_S), "a heartbeat has sent it"
     cells.behaves["eu"] = None
-    clients.broke(0, "eu", silently, 5.0)
+    clients.broke(0, "eu", unreachable, 5.0)
     cells.run()
     assert cells.asked[1:] == [(pytest.approx(5.0 + wait_s + 0.02), 0, "us")]
 
