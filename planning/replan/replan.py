@@ -177,6 +177,8 @@ def _reasons(
     reasons = {}
     for key, count in target.counts.items():
         kept = state.reasons.get(key, ReplanReason.FIRST)
+        if state.targets.get(key, 0) > moment.bounds[key][1]:
+            kept = ReplanReason.ROOM
         reasons[key] = kept if state.floors.get(key) != count else ReplanReason.STEADY
     changed = [key for key, count in target.counts.items() if count != before[key]]
     if not changed:

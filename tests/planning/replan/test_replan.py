@@ -103,6 +103,7 @@ def test_capacity_that_cannot_be_had_is_planned_elsewhere_and_tried_again() -> N
     assert targets(again) == {"a": 8, "b": 0}
     failed = cluster.replan({"a": 8.0}, room={key("a"): 4})
     assert targets(failed) == {"a": 4, "b": 4}
+    assert {one.reason for one in failed.bounds} == {ReplanReason.ROOM}, "where less is asked for, too"
     assert failed.state.scarce[key("a")].wait_s == 1_200.0
 
 
