@@ -27,6 +27,12 @@ DELAY_VARIABLE = "RAYLANE_PEER_DELAY_MS"
 HOP_PATH = "/raylane/peers/hop"
 TAKEN = "taken"
 _MAX_ANSWER = 4 << 20
+_NOT_OF_A_CELL = "the answer is none of that cell's"
+_UNSIGNED = {
+    401: f"{_NOT_OF_A_CELL}, or it does not accept this cell's signature; needed: the same `peering.secret` in both",
+    403: f"{_NOT_OF_A_CELL}, or it does not know this cell; needed: the same names of `regions` in both specs",
+}
+"""What an answer without a signature may mean, by its status."""
 _KEEP_ALIVE_S = 50.0
 """Below `gateway.timeouts.keep_alive_s` (75 s by default), so that the peer does not close what is being used."""
 _COPIED_BYTES = 1 << 20
@@ -146,7 +152,7 @@ class PeerClient:
             if delay_s:
                 await asyncio.sleep(delay_s)
             if response.headers.get(CELL_HEADER) != peer:
-                raise ValueError(f"status {response.status}, and the answer is none of that cell's")
+                raise ValueError(f"status {response.status}: {_UNSIGNED.get(response.status, _NOT_OF_A_CELL)}")
         except BaseException:
             response.close()
             raise

@@ -157,6 +157,8 @@ async def test_a_cell_with_another_secret_is_refused_and_shown_as_such(make_cell
     await cells.start("us", secret="x" * 40)
     found = by_region(await look(cells, "eu"))
     assert [found[name]["reachable"] for name in ("eu", "us")] == [True, False]
+    assert "status 401" in found["us"]["error"]
+    assert "needed: the same `peering.secret` in both" in found["us"]["error"]
 
 
 async def test_who_is_no_peer_sees_nothing(three: Cells) -> None:
