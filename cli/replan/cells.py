@@ -21,6 +21,10 @@ class CellError(Exception):
     """A cell did not answer as a cell; the message says how."""
 
 
+class SecretRefused(CellError):
+    """A cell does not know the secret."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelReading:
     """One model in one cell: the owner's epoch, what arrived since its start by (lane, class), its groups' states."""
@@ -32,13 +36,15 @@ class ModelReading:
 
 @dataclass(slots=True)
 class Cell:
-    """One region's gateways at `url`. `readings`: the last one of each model, and when it was read (Unix time)."""
+    """One region's gateways at `url`. `readings`: the last one of each model, and when it was read (Unix time).
+    `refused`: whether the last error was that of a wrong secret."""
 
     region: str
     url: str
     secret: str | None
     heard_s: float = 0.0
     error: str = ""
+    refused: bool = False
     readings: dict[str, tuple[float, ModelReading]] = field(default_factory=dict)
     _session: requests.Session = field(default_factory=requests.Session)
 
@@ -50,9 +56,9 @@ class Cell:
             now = time.time()
             for name, model in models.items():
                 self.readings[name] = now, _reading(model)
-            self.heard_s, self.error = now, ""
+            self.heard_s, self.error, self.refused = now, "", False
         except CellError as error:
-            self.error = str(error)
+            self.error, self.refused = str(error), isinstance(error, SecretRefused)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             self.error = f"{self.url}{BOUNDS_PATH}: not the page of a cell: {error!r}"
 
@@ -71,7 +77,7 @@ class Cell:
         except (requests.RequestException, ValueError) as error:
             raise CellError(f"{self.url} does not answer as a raylane gateway: {error}") from error
         if response.status_code == requests.codes.unauthorized:
-            raise CellError(f"{self.url} requires its cluster's secret; set {secret_variable(self.region)}")
+            raise SecretRefused(f"{self.url} requires its cluster's secret; set {secret_variable(self.region)}")
         if response.status_code != requests.codes.ok:
             raise CellError(f"{self.url}: {answer.get('error', {}).get('message', f'HTTP {response.status_code}')}")
         return dict(answer)

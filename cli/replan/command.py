@@ -13,7 +13,7 @@ from cli.console import console, errors, fail, seconds_of
 from cli.gateway import AsJson
 from cli.options import check_outputs
 from cli.replan.cells import Cells
-from cli.replan.loop import LOOK_EVERY_S, ReplanLoop, Timing
+from cli.replan.loop import LOOK_EVERY_S, LOST_AFTER_S, ReplanLoop, Timing
 from cli.replan.output import as_json as plan_as_json
 from cli.replan.output import price_line, show, why_line
 from cluster.artifacts import ArtifactError
@@ -28,7 +28,7 @@ from planning.workload.trace import TraceError
 from planning.worksheet import Worksheet, WorksheetError, load_worksheet
 
 NOT_ORDERED = 1
-"""The exit code of `--once` where a cell did not take its bounds."""
+"""The exit code of `--once` where a cell did not answer, or did not take its bounds."""
 _SHORTEST_S = 5.0
 _LONGEST_EVERY_S = 1_200.0
 """Three periods are the longest for which a cell takes bounds."""
@@ -85,16 +85,32 @@ def replan(
 
 
 def _run(loop: ReplanLoop, source: "_Source", timing: Timing, *, once: bool, dry_run: bool, as_json: bool) -> None:
+    said: dict[str, str] = {}
     while True:
         loop.look()
+        say_who_does_not_answer(loop.cells, said)
         observed = loop.observed()
         if observed is not None and loop.due(observed):
             if (changed := source.changed()) is not None:
                 loop.take(changed)
             failed = _turn(loop, observed, dry_run=dry_run, as_json=as_json)
             if once or dry_run:
-                raise typer.Exit(NOT_ORDERED if failed else 0)
+                raise typer.Exit(NOT_ORDERED if failed or (once and observed.lost) else 0)
         time.sleep(min(LOOK_EVERY_S, timing.window_s / 2))
+
+
+def say_who_does_not_answer(cells: Cells, said: dict[str, str]) -> None:
+    """A line for each region whose state has changed since it was `said`. A wrong secret at the first look ends the
+    command: no plan can be made around it."""
+    refused = [cell for cell in cells.by_region.values() if cell.refused]
+    if refused and not said:
+        fail("; ".join(f"{cell.region}: {cell.error}" for cell in refused), code=2)
+    for region, cell in cells.by_region.items():
+        if cell.error and not said.get(region):
+            errors.print(f"[yellow]{region}:[/] {escape(cell.error)} (it counts as lost after {LOST_AFTER_S:.0f} s)")
+        elif said.get(region) and not cell.error:
+            errors.print(f"[green]{region}:[/] answers again")
+        said[region] = cell.error
 
 
 def _turn(loop: ReplanLoop, observed: Observed, *, dry_run: bool, as_json: bool) -> dict[str, str]:
@@ -104,9 +120,8 @@ def _turn(loop: ReplanLoop, observed: Observed, *, dry_run: bool, as_json: bool)
         console.print_json(json.dumps(plan_as_json(plan)))
     else:
         show(plan, everything=dry_run)
-    for region, cell in loop.cells.by_region.items():
-        if cell.error:
-            errors.print(f"[yellow]{region}:[/] {escape(cell.error)}")
+    for region in sorted(observed.lost):
+        errors.print(f"[yellow]{region} is lost:[/] {escape(loop.cells.by_region[region].error)}")
     for model, lane, traffic_class in sorted(loop.forecast.unplanned):
         errors.print(f"[yellow]note[/]: the worksheet has no {escape(traffic_class)} of {escape(model)} in lane {lane}")
     if dry_run:
@@ -159,7 +174,10 @@ class _Source:
         return self.case
 
     def _case(self, sheet: Worksheet, spec: ClusterSpec) -> ReplanCase:
-        return replan_case(sheet, spec, self._rate, lambda text: errors.print(escape(text), style="dim"))
+        case = replan_case(sheet, spec, self._rate, lambda text: errors.print(escape(text), style="dim"))
+        for note in case.notes:
+            errors.print(f"[yellow]note[/]: {escape(note)}")
+        return case
 
 
 def _apart_from_prices(sheet: Worksheet, spec: ClusterSpec) -> tuple[object, object]:

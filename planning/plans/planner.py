@@ -143,7 +143,7 @@ def checked_plan(
         "SLO in the simulation"
         for (model, group), factor in lowered.items()
     )
-    return replace(plan, notes=(*plan.notes, *notes, *_cut(checks), *_notes(case))), checks
+    return replace(plan, notes=(*plan.notes, *notes, *_cut(checks), *notes_of(case))), checks
 
 
 def _at(rates: Rates, lowered: Mapping[tuple[str, str], float]) -> dict[tuple[str, str, str, bool], GroupRate]:
@@ -170,7 +170,8 @@ def _cut(checks: Iterable[CellCheck]) -> list[str]:
     ]
 
 
-def _notes(case: Case) -> list[str]:
+def notes_of(case: Case) -> list[str]:
+    """What a plan of the case leaves out, or does not know."""
     notes = [note for stream in case.streams for note in stream.notes]
     notes += [
         f"{name}: {share:.2%} of the requests are longer than any group's context, and are left out"

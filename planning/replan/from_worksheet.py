@@ -12,7 +12,7 @@ from cluster.spec import ClusterSpec, Model, Region
 from deployments.accounting.tariffs import usd_per_replica_hour
 from planning.capacity.problem import LaneDemand, PriceKind, Problem, Quota, Site
 from planning.plans.offers import GroupOffer
-from planning.plans.planner import PlanLimits, case_from, found_rates
+from planning.plans.planner import PlanLimits, case_from, found_rates, notes_of
 from planning.plans.prices import prices_of
 from planning.plans.question import Case, Rates, question_of, serves, site_of
 from planning.plans.rates import RateOf
@@ -24,10 +24,11 @@ from planning.worksheet import SpotPrices, Worksheet
 
 @dataclass(frozen=True, slots=True)
 class ReplanCase:
-    """What a re-planner starts with."""
+    """What a re-planner starts with. `notes`: what the plan cannot know or serve."""
 
     basis: ReplanBasis
     planned: PlannedDemand
+    notes: tuple[str, ...] = ()
 
 
 def replan_case(sheet: Worksheet, spec: ClusterSpec, rate: RateOf, report: Callable[[str], None]) -> ReplanCase:
@@ -59,7 +60,7 @@ def case_with_rates(case: Case, rates: Rates) -> ReplanCase:
         PlannedBand(lane.title, lane.model, band.lane, band.stream.traffic_class, band.demand())
         for lane, band in zip(lanes, case.bands, strict=True)
     )
-    return ReplanCase(basis, PlannedDemand(tuple(planned), case.sheet.time_zone))
+    return ReplanCase(basis, PlannedDemand(tuple(planned), case.sheet.time_zone), tuple(notes_of(case)))
 
 
 def prices_now(basis: ReplanBasis, sheet: Worksheet, spec: ClusterSpec) -> dict[SiteKey, float]:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from cli.console import errors
 from cli.main import app
 from cli.replan.cells import Cells, secret_variable
+from cli.replan.command import say_who_does_not_answer
 from planning.replan import SiteKey
 from tests.deployments.gateway.rig import SECRET, Rig
 from tests.deployments.gateway.test_gateway_orders import MakeRig, get
@@ -91,6 +93,35 @@ async def test_each_region_may_have_a_secret_of_its_own(make_rig: MakeRig, monke
     await asyncio.to_thread(cells.look)
     assert cells.by_region["us-east-1"].error == ""
     assert "requires its cluster's secret; set RAYLANE_SECRET_EU_CENTRAL_1" in cells.by_region["eu-central-1"].error
+
+
+@pytest.mark.whole
+async def test_a_wrong_secret_ends_the_command_at_once(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rigs = await cells_of(make_rig)
+    monkeypatch.setenv(secret_variable("eu-central-1"), "wrong")
+    done = await replan(rigs, sheet(tmp_path), "--once", "--memo", tmp_path / "memo")
+    assert done.exit_code == 2, done.output
+    assert "requires its cluster's secret; set RAYLANE_SECRET_EU_CENTRAL_1" in " ".join(done.stderr.split())
+    for rig in rigs.values():
+        assert (await rig.directory.orders()).controls == ()
+
+
+def test_a_region_is_named_when_it_stops_answering_and_when_it_answers_again() -> None:
+    cells, said = Cells({"us": "http://127.0.0.1:9", "eu": "http://127.0.0.1:10"}), dict[str, str]()
+    us = cells.by_region["us"]
+    spoken = []
+    for error in ("", "no answer", "no answer", "", ""):
+        us.error = error
+        with errors.capture() as capture:
+            say_who_does_not_answer(cells, said)
+        spoken.append(" ".join(capture.get().split()))
+    assert spoken == ["", "us: no answer (it counts as lost after 60 s)", "", "us: answers again", ""]
+    us.error, us.refused = "another secret", True
+    with errors.capture() as capture:
+        say_who_does_not_answer(cells, said)
+    assert "another secret" in capture.get(), "one that was changed meanwhile ends nothing"
 
 
 async def test_readings_hold_what_the_page_says(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
