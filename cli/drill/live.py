@@ -15,7 +15,7 @@ import numpy as np
 from cli.bench.client import BenchClient
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
 from cli.drill.client import RegionClients, RegionEndpoint, drill_session
-from planning.drill.drill import Drill, DrillTraffic
+from planning.drill.drill import Drill, DrillTraffic, StartTimes
 from planning.drill.record import DrillRecord, SentRequest, record_of
 from planning.drill.simulated import DrillCase
 from planning.simulator.clients import preference
@@ -53,6 +53,10 @@ class DrilledCells(Protocol):
         """When the last request was handed over to a lost cell, from its loss on; None: not known."""
         ...
 
+    def started(self, drill: Drill) -> StartTimes | None:
+        """How long the drilled cell took to start, when the drill began; None: not known."""
+        ...
+
 
 class UsersCells:
     """The user's own cells, by their endpoints. The user's commands `begin_command` and `end_command` (None: the
@@ -77,6 +81,9 @@ class UsersCells:
         """What runs in the user's cells is theirs to count."""
 
     def last_hop_s(self, drill: Drill) -> float | None:
+        return None
+
+    def started(self, drill: Drill) -> StartTimes | None:
         return None
 
     @staticmethod
@@ -113,6 +120,8 @@ class LivedDrill:
     traffic: DrillTraffic
     late_s: float
     """How late the clients sent a request, at most."""
+    started: StartTimes | None = None
+    """Of the drilled cell; None: not known."""
 
 
 async def live_drill(
@@ -143,7 +152,8 @@ async def live_drill(
     usd = case.usd(replica_s) if replica_s else None
     last_hop_s = None if drill is None else cells.last_hop_s(drill)
     record = record_of(case.cells, requests, replica_s, usd, last_hop_s)
-    return LivedDrill(record, traffic.sent(sent_s), float((sent_s - traffic.work.arrived_s).max()))
+    started = None if drill is None else cells.started(drill)
+    return LivedDrill(record, traffic.sent(sent_s), float((sent_s - traffic.work.arrived_s).max()), started)
 
 
 def _endpoints(case: DrillCase, cells: DrilledCells, region: str) -> list[RegionEndpoint]:

@@ -28,7 +28,7 @@ from cli.run_dir import RunDir
 from cli.server_process import ServerProcess, become_subreaper
 from cluster.files import write_private
 from cluster.spec import ClusterSpec
-from planning.drill.drill import Drill
+from planning.drill.drill import Drill, StartTimes
 from planning.simulator.faults import FaultKind
 
 _PEERS_FILE = "peers_secret"
@@ -46,6 +46,10 @@ class LocalCell:
         self.trace_file = folder / "trace.jsonl"
         self.killed_s: float | None = None
         """When it was killed (monotonic clock)."""
+        self.started: StartTimes | None = None
+        """How long its first start took."""
+        self._answers_s = math.inf
+        """When its gateway answered first, whatever it said (monotonic clock)."""
         self._name, self._home = name, folder / "home"
         self._replicas = 1
 
@@ -60,7 +64,9 @@ class LocalCell:
 
     async def start(self) -> float:
         """Starts it; returns the seconds until it was ready. Raises ServerError."""
+        begin_s, self._answers_s = time.monotonic(), math.inf
         took_s = await self._server.start()
+        self.started = self.started or StartTimes(self._answers_s - begin_s, took_s - (self._answers_s - begin_s))
         self.killed_s = None
         return took_s
 
@@ -129,6 +135,7 @@ class LocalCell:
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
                 session.get(self.url + "/ready") as response,
             ):
+                self._answers_s = min(self._answers_s, time.monotonic())
                 if response.status != 200:
                     return False
             return len(await self.replicas()) >= self._replicas
@@ -162,6 +169,7 @@ class LocalCells:
         match drill.kind:
             case FaultKind.REGION_LOSS:
                 await cell.kill()
+                await cell.stop()  # what is left of it
             case FaultKind.ZONE_LOSS:
                 await cell.lose(fault.share)
             case FaultKind.BROWN_OUT:
@@ -178,7 +186,6 @@ class LocalCells:
         cell = self.cells[drill.cell]
         match drill.kind:
             case FaultKind.REGION_LOSS:
-                await cell.stop()
                 await cell.start()
             case FaultKind.BROWN_OUT:
                 await cell.run_at(1.0)
@@ -194,6 +201,10 @@ class LocalCells:
             return None
         ways = [link for (_, target), link in self.links.between.items() if target == drill.cell]
         return max((at_s - killed_s for link in ways for at_s in link.hops_s if at_s > killed_s), default=0.0)
+
+    def started(self, drill: Drill) -> StartTimes | None:
+        """When the drill started it."""
+        return self.cells[drill.cell].started
 
     async def watch_replicas(self, replica_s: dict[str, float]) -> None:
         """Adds up the seconds of replicas that are there, by cell, until it is cancelled."""

@@ -21,6 +21,14 @@ MIN_REQUESTS = 20
 
 
 @dataclass(frozen=True, slots=True)
+class StartTimes:
+    """How long a cell takes to start (seconds): until its gateway answers, and from then on until its replicas do."""
+
+    boot_s: float
+    replicas_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Drill:
     """Requests arrive for `length_s` (seconds). `faults`: what befalls the cluster meanwhile, all at one moment: one of
     a cell, or those of its links to others. Raises ValueError for what cannot be."""

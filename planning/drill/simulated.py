@@ -18,7 +18,7 @@ from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import slowed
 from planning.capacity.rates import cell_of
-from planning.drill.drill import Drill, DrillTraffic, RequestShape
+from planning.drill.drill import Drill, DrillTraffic, RequestShape, StartTimes
 from planning.drill.findings import DrillSlo, findings_of
 from planning.drill.record import ENDS, DrillRecord, SendEnd
 from planning.rehearsal import simulated_capacity
@@ -40,7 +40,8 @@ NEAR_COSTS = (0.96, 0.98, 1.02, 1.04)
 @dataclass(frozen=True, slots=True)
 class DrillCase:
     """The model that is drilled, with its engines' costs. `rtt_s`: the round trip between any two cells.
-    `slowness`: engines take so many times as long as the costs say. `patience_s`: of clients, with one request."""
+    `slowness`: engines take so many times as long as the costs say. `patience_s`: of clients, with one request.
+    `starts`: how long a cell takes to start, where that was seen; None: its replicas as the model's profile says."""
 
     spec: ClusterSpec
     model: Model
@@ -48,6 +49,7 @@ class DrillCase:
     rtt_s: Mapping[frozenset[str], float]
     slowness: float = 1.0
     patience_s: float = 120.0
+    starts: StartTimes | None = None
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -67,6 +69,8 @@ class DrillCase:
         settings = cell_of(alone, self.model, self.costs, max(1, self.model.replicas.count))
         setup, starts = setup_with_starts(self.spec, self.model, self.costs, None, ())
         settings = replace(settings, start_up_s=setup.replica_profile.start_up_s, starts=starts)
+        if self.starts is not None:
+            settings = replace(settings, start_up_s=self.starts.replicas_s, starts=None)
         return [CellPlan(name, settings, cost) for name in self.cells]
 
     def at_costs(self, factor: float) -> "DrillCase":
@@ -100,6 +104,8 @@ class DrillCase:
     def run(self, drill: Drill | None, traffic: DrillTraffic) -> CellsOutcome:
         """The cells with that traffic, and with the faults, if any."""
         faults = () if drill is None else drill.faults
+        if self.starts is not None:
+            faults = tuple(replace(one, boot_s=self.starts.boot_s) for one in faults)
         heartbeat_s = self.spec.gateway.heartbeat_s
         clients = ClientLists(traffic.clients, self.patience_s, heartbeat_s)
         return CellsSimulator(

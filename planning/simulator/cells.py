@@ -90,7 +90,7 @@ class CellsSimulator:
         for fault in faults:
             self.at(fault.at_s, partial(self._begin, fault))
             if fault.until_s < math.inf:
-                self.at(fault.until_s, partial(self._end, fault))
+                self.at(fault.back_s, partial(self._end, fault))
         if self._clients is not None:
             self._clients.begin(workload.arrived_s.tolist())
 
@@ -257,7 +257,7 @@ class CellsSimulator:
             wait_s = self._give_up_s if fault.unreachable else self._delay_s(frozenset((peer.name, cell.name)))
             self.at(now + wait_s, lambda then, peer=peer: peer.peer_gone(cell.name, then) if peer.alive else None)  # type: ignore[misc]
         for arrived_s, index in cell.to_come():
-            if arrived_s < fault.until_s:
+            if arrived_s < fault.back_s:
                 self.at(arrived_s, lambda now, index=index: self.reset.add(index))  # type: ignore[misc]
 
     def _clients_lose(self, cell: PeeredCell, open_requests: set[int], now: float) -> None:

@@ -118,9 +118,9 @@ class Fault:
     `cell`: of a loss or a brown-out, by its name in the spec; `link`: the two cells of a partition or a slow link.
     `share`: of the cell's replicas that a zone loss takes (above 0, at most 1; rounded up); with `room_elsewhere` their
     successors start at once, else at the end. `speed`: of the replicas in a brown-out, 1 is the usual one.
-    `more_rtt_s`: by how much a slow link's round trip is longer. Of a region loss: `warm`, it comes back with all the
-    replicas that it had, else they start anew and take their start-up time; `unreachable`, no connection is reset, as
-    where its network is gone, too.
+    `more_rtt_s`: by how much a slow link's round trip is longer. Of a region loss: `boot_s`, so long after the end its
+    gateways answer again; `warm`, it comes back with all the replicas that it had, else they start anew and take their
+    start-up time; `unreachable`, no connection is reset, as where its network is gone, too.
 
     Raises ValueError for a value that cannot be.
     """
@@ -133,6 +133,7 @@ class Fault:
     share: float = 0.5
     speed: float = 0.5
     more_rtt_s: float = 0.2
+    boot_s: float = 0.0
     warm: bool = False
     unreachable: bool = False
     room_elsewhere: bool = False
@@ -149,13 +150,19 @@ class Fault:
             raise ValueError(f"{self.kind}: cell={self.cell!r}: allowed: the name of a cell")
         if not (0 < self.share <= 1 and 0 < self.speed <= 1):
             raise ValueError(f"{self.kind}: share={self.share}, speed={self.speed}: allowed: above 0, at most 1")
-        if not 0 <= self.more_rtt_s < math.inf:
-            raise ValueError(f"{self.kind}: more_rtt_s={self.more_rtt_s}: allowed: 0 or more seconds")
+        for name, seconds in (("more_rtt_s", self.more_rtt_s), ("boot_s", self.boot_s)):
+            if not 0 <= seconds < math.inf:
+                raise ValueError(f"{self.kind}: {name}={seconds}: allowed: 0 or more seconds")
 
     @property
     def until_s(self) -> float:
         """When it ends."""
         return self.at_s + self.for_s
+
+    @property
+    def back_s(self) -> float:
+        """When a lost cell's gateways answer again."""
+        return self.until_s + self.boot_s
 
     @property
     def cells(self) -> frozenset[str]:
@@ -176,4 +183,4 @@ def check_timeline(faults: Sequence[Fault], cells: Collection[str]) -> None:
             raise ValueError(
                 f"{fault.kind}: two of them overlap at {where}, at {fault.at_s:g} s; allowed: one at a time"
             )
-        ended_s[place] = fault.until_s
+        ended_s[place] = fault.back_s

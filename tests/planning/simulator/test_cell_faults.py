@@ -264,3 +264,11 @@ def test_what_is_in_time() -> None:
     slo_s = np.full(4, 0.5)
     assert out.in_time(slo_s).tolist() == [True, False, False, False]
     assert (out.attainment("eu", slo_s), out.attainment("us", slo_s)) == (pytest.approx(1 / 3), 0.0)
+
+
+@pytest.mark.whole
+def test_a_lost_cell_that_boots_can_be_reached_no_sooner() -> None:
+    run = Run(replace(LOSS, boot_s=3.0))
+    assert run.out.reset[run.arrived(6.0, 14.0, US)].all()
+    assert not run.out.reset[run.arrived(14.0, UNTIL_S, US)].any()
+    assert not run.hops_between(6.0 + 2 * RTT_S, 14.0, EU, US)
