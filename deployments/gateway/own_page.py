@@ -58,11 +58,7 @@ class OwnPage:
             response.headers.append(name.decode(), value.decode())
         if self._service.leaving:
             response.headers["connection"] = "close"
-        try:
-            async with asyncio.timeout(self._service.settings.timeouts.client_stall_s):
-                await response(scope, receive, send)
-        except TimeoutError:  # it has not read the answers before this one
-            cut(send)
+        await send_or_cut(response, self._service, scope, receive, send)
         if not self._quiet:
             ledger.status, ledger.bytes_out, ledger.ended_s = response.status_code, len(response.body), time.monotonic()
             ledger.outcome = outcome_of(ledger)
@@ -77,6 +73,15 @@ class OwnPage:
                 headers={"allow": allowed},
             )
         return await self._handler(Request(scope, receive))
+
+
+async def send_or_cut(response: Response, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+    """Sends an answer. A client that has not read those before it is cut off."""
+    try:
+        async with asyncio.timeout(service.settings.timeouts.client_stall_s):
+            await response(scope, receive, send)
+    except TimeoutError:
+        cut(send)
 
 
 async def body_of(request: Request, max_bytes: int) -> bytes:

@@ -121,7 +121,11 @@ async def run_leased(
     if not admission.accepted:
         raise turned_away(dispatcher.model.name, request.tenant, admission)
     if client.hop is not None:
-        await client.taken()
+        try:
+            await client.taken()
+        except BaseException:
+            dispatcher.give_up(request)
+            raise
     deaths = 0
     while True:
         try:

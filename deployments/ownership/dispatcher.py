@@ -24,8 +24,7 @@ from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTo
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
 
 RESUBMIT_S = 0.5
-"""A request whose lease was refused as overtaken goes to the new owner as soon as there is one, and to the same one
-after so long."""
+"""A request whose lease was refused as overtaken goes to a new owner at once, and to the same one after so long."""
 
 
 class Dispatcher(HopSubmitter):
@@ -90,8 +89,7 @@ class Dispatcher(HopSubmitter):
                 self.own.cordon(replica_ids)
 
     def expect_replica(self, ready_at_s: float | None, group: str = DEFAULT_GROUP) -> None:
-        """An autoscaler says when the group's next replica should be ready, or that it knows of none; a moment more or
-        less is no news."""
+        """An autoscaler says when the group's next replica should be ready (None: it knows of none)."""
         if self._starts.take(ready_at_s, group) and self.own is not None:
             self.own.expect_replica(ready_at_s, group)
 
@@ -128,6 +126,11 @@ class Dispatcher(HopSubmitter):
             self._give_up(pending)
             raise
 
+    def give_up(self, request: Request) -> None:
+        """A request that was accepted is over before `placement` was awaited."""
+        if (pending := self._pending_requests.get(request.request_id)) is not None:
+            self._give_up(pending)
+
     def url_of(self, lease: Lease) -> str | None:
         """Where the lease's replica listens; None when it was lost."""
         pending = self._pending_requests.get(lease.request.request_id)
@@ -148,8 +151,7 @@ class Dispatcher(HopSubmitter):
                 self._owner.first_token(lease.attempt_id)
 
     def first_tokens(self, message: FirstTokens) -> None:
-        """A replica's word of first tokens. The owner hears it for those that other gateways hold, too, and for those
-        that nobody holds any more."""
+        """A replica's word of first tokens. The owner hears it whoever holds them, and where nobody does any more."""
         for attempt_id in message.request_ids:
             pending = self._running(attempt_id)
             if pending is not None and pending.lease is not None:
@@ -158,8 +160,7 @@ class Dispatcher(HopSubmitter):
                 self.own.first_token(attempt_id)
 
     def died(self, lease: Lease) -> None:
-        """The lease's replica, or its engine, died while it ran; `refused` or `release` comes next. Where there is no
-        owner, nobody learns of it."""
+        """The lease's replica, or its engine, died while it ran; `refused` or `release` comes next."""
         self.replicas.set_aside(lease.replica_id)
         if self._owner is not None:
             self._owner.died(lease.attempt_id)
@@ -208,8 +209,7 @@ class Dispatcher(HopSubmitter):
         self._pending_requests[lease.request.request_id].tell_lost = tell
 
     def hand_on(self, now: float) -> None:
-        """Hands what nobody has to the owner, oldest first, and gives up what waited too long without one. Called now
-        and then."""
+        """Hands what nobody has to the owner, and gives up what waited too long without one. Called now and then."""
         for pending in list(self._pending_requests.values()):
             if pending.owner is not None or pending.lease is not None or pending.is_away:
                 continue

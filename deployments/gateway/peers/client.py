@@ -10,13 +10,21 @@ import logging
 import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 import aiohttp
 from pydantic_core import from_json
 
 from cluster.spec import ClusterSpec, PeerTls
-from deployments.gateway.peers.auth import CELL_HEADER, HOP_HEADER, SIGNATURE_HEADER, AnswerCheck, Signer
+from deployments.gateway.peers.auth import (
+    AT_ONCE_BYTES,
+    CELL_HEADER,
+    HOP_HEADER,
+    SIGNATURE_HEADER,
+    AnswerCheck,
+    Signer,
+)
 from deployments.gateway.peers.frames import Frame, FrameReader
 from deployments.peering import HopRefusal
 
@@ -36,6 +44,8 @@ _UNSIGNED = {
 _KEEP_ALIVE_S = 50.0
 """Below `gateway.timeouts.keep_alive_s` (75 s by default), so that the peer does not close what is being used."""
 _COPIED_BYTES = 1 << 20
+_PIECES = 1_024
+"""Of an answer that a drill delays, so many are on their way at once."""
 
 
 class PeerFailed(Exception):
@@ -137,7 +147,8 @@ class PeerClient:
         self, method: str, peer: str, path: str, body: bytes, hop: str = ""
     ) -> tuple[aiohttp.ClientResponse, AnswerCheck]:
         """The head of an answer, and what the rest is checked by."""
-        headers, check = self._signer.call(method, path, peer, body, hop)
+        sign = partial(self._signer.call, method, path, peer, body, hop)
+        headers, check = sign() if len(body) <= AT_ONCE_BYTES else await asyncio.to_thread(sign)
         delay_s = self.delay_s(peer)
         if delay_s:
             await asyncio.sleep(delay_s)
@@ -196,15 +207,15 @@ class PeerStream:
 
     async def _delayed(self) -> Any:
         """Each piece so much later as if the link were that long; they do not wait for each other."""
-        loop, line = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes | Exception]]()
+        loop, line = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes | Exception]](_PIECES)
 
         async def read() -> None:
             try:
                 async for piece in self._pieces():
-                    line.put_nowait((loop.time() + self._delay_s, piece))
-                line.put_nowait((loop.time() + self._delay_s, b""))
+                    await line.put((loop.time() + self._delay_s, piece))
+                await line.put((loop.time() + self._delay_s, b""))
             except (aiohttp.ClientError, OSError) as error:
-                line.put_nowait((loop.time() + self._delay_s, error))
+                await line.put((loop.time() + self._delay_s, error))
 
         reading = asyncio.create_task(read())
         try:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from cluster.spec import ClusterSpec, Tenant, TrafficClass
 from deployments.gateway.connection import Connection
 from deployments.gateway.entrance import KeyRing
-from deployments.gateway.flow import RequestFlow
+from deployments.gateway.flow import Hop, RequestFlow
 from deployments.gateway.peers.auth import (
     CELL_HEADER,
     HOP_HEADER,
@@ -25,7 +25,7 @@ from deployments.gateway.peers.auth import (
     Call,
     CallRefusal,
     Calls,
-    content_of,
+    hashed,
 )
 from deployments.gateway.peers.client import TAKEN
 from deployments.gateway.peers.frames import BEAT_S, FrameKind, FrameWriter, UsageFrame
@@ -77,7 +77,7 @@ class GuestConnection(Connection):
         self._beating: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
-        self._refused = self._ended = self._is_cut = False
+        self._taking = self._refused = self._ended = self._is_cut = False
         flow.ledger.watcher = self
 
     def tenant(self, keys: KeyRing, spec: ClusterSpec) -> Tenant | None:
@@ -102,15 +102,16 @@ class GuestConnection(Connection):
     async def read_body(self) -> bytes:
         """The whole body, if it is the one that was signed."""
         body = await super().read_body()
-        if content_of(body) != self._call.content:
+        if await hashed(body) != self._call.content:
             self._calls.refuse(self._call.sender, CallRefusal.WRONG_CONTENT)
             raise ApiError(ErrorCode.UNAUTHORIZED, "the body is not the one that was signed")
         return body
 
     async def taken(self) -> None:
         """The request is admitted: from now on home may give up its place there."""
-        signer = self._calls.signer
+        signer, self._taking = self._calls.signer, True
         self._guests[self._flow.ledger.model, self._call.sender] += 1
+        self._flow.wait_for(Hop.CLIENT, time.monotonic())
         headers = [
             (b"content-type", b"application/octet-stream"),
             (HOP_HEADER.encode(), TAKEN.encode()),
@@ -140,11 +141,13 @@ class GuestConnection(Connection):
         """Tells home of an error: that the request is not taken, or what ends its answer."""
         try:
             async with asyncio.timeout(patience_s):
-                if self._beating is None:
-                    await self._refuse(error)
-                else:
+                if self._beating is not None:
                     content = {"code": error.error.code, "message": error.message, "param": error.param}
                     await self._put_json(FrameKind.ERROR, {**content, "headers": error.headers})
+                elif self._taking:  # home has not read that it is taken
+                    self.cut()
+                else:
+                    await self._refuse(error)
         except TimeoutError:
             self.cut()
 

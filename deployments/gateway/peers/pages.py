@@ -10,6 +10,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -21,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.gateway.exchange import TRACE_HEADERS
 from deployments.gateway.flow import RequestFlow
-from deployments.gateway.own_page import OwnPage, body_of
+from deployments.gateway.own_page import OwnPage, body_of, send_or_cut
 from deployments.gateway.peers.auth import (
     CALL,
     CELL_HEADER,
@@ -57,9 +58,10 @@ PeerHandler = Callable[[str, Any], Awaitable[Any]]
 class PeerPage:
     """The ASGI app of a JSON page for peers, behind its door. Its answers are signed."""
 
-    def __init__(self, handler: PeerHandler, calls: Calls, method: str = "POST") -> None:
+    def __init__(self, handler: PeerHandler, calls: Calls, service: Service, method: str = "POST") -> None:
         self._handler = handler
         self._calls = calls
+        self._service = service
         self._method = method
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,7 +78,8 @@ class PeerPage:
         body = json.dumps(content).encode()
         signer = self._calls.signer
         headers = {CELL_HEADER: signer.cell, SIGNATURE_HEADER: signer.answer(call, status, body)}
-        await Response(body, status, headers, "application/json")(scope, receive, send)
+        response = Response(body, status, headers, "application/json")
+        await send_or_cut(response, self._service, scope, receive, send)
 
     async def _answer(self, call: Call, request: Request) -> Any:
         if request.method != self._method:
@@ -93,11 +96,11 @@ class PeerPage:
         return await self._handler(call.sender, content)
 
 
-async def refuse_call(refusal: CallRefusal, scope: Scope, receive: Receive, send: Send) -> None:
+async def refuse_call(service: Service, refusal: CallRefusal, scope: Scope, receive: Receive, send: Send) -> None:
     """The answer to a call whose signature is not right. What else it holds is not read."""
     error = ApiError(ErrorCode.UNAUTHORIZED, f"this page is for peer cells: {refusal.value}")
     answer = JSONResponse(error.body(), refusal.status, {"connection": "close"})
-    await answer(scope, receive, send)
+    await send_or_cut(answer, service, scope, receive, send)
 
 
 class DigestPages:
@@ -165,8 +168,10 @@ class HopPage:
             if endpoint is None or scope["method"] != "POST" or envelope.facts.home != call.sender:
                 raise ValueError("a path that is not handed over, or the home is not who sends it")
         except ValueError as error:
-            answer = ApiError(ErrorCode.INVALID_VALUE, f"no hop: {error}")
-            await JSONResponse(answer.body(), 400, {"connection": "close"})(scope, receive, send)
+            answer = JSONResponse(
+                ApiError(ErrorCode.INVALID_VALUE, f"no hop: {error}").body(), 400, {"connection": "close"}
+            )
+            await send_or_cut(answer, service, scope, receive, send)
             return
         hand_overs = service.hand_overs
         assert hand_overs is not None
@@ -208,4 +213,4 @@ def _with_trace(scope: Scope, envelope: HopEnvelope) -> Scope:
 def peer_routes(service: Service, calls: Calls, pages: Mapping[str, PeerPage]) -> list[Route]:
     """The routes of the port for clients: hops, and JSON pages by their path."""
     apps: dict[str, ASGIApp] = {HOP_PATH: HopPage(service, calls), **pages}
-    return [Route(path, PeerDoor(app, calls, refuse_call)) for path, app in apps.items()]
+    return [Route(path, PeerDoor(app, calls, partial(refuse_call, service))) for path, app in apps.items()]

@@ -58,12 +58,12 @@ class CellPeers(Collector):
         self.client = PeerClient(spec, home.name, signer)
         service.hand_overs = HandOvers(self.client, service.closing)
         self._exchange = DigestExchange(self.client, service.dispatchers, peering.digest_period_s, peering.max_age_s)
-        self.pages[DIGEST_PATH] = PeerPage(self._digests.answer, self.calls)
+        self.pages[DIGEST_PATH] = PeerPage(self._digests.answer, self.calls, service)
 
     def show(self, own: CellView) -> Route:
         """What this cell shows of itself to its peers, and the page that shows all cells; before `routes`."""
         if self.calls is not None:
-            self.pages[VIEW_PATH] = PeerPage(own.answer, self.calls)
+            self.pages[VIEW_PATH] = PeerPage(own.answer, self.calls, self._service)
         return RegionsPage(self._service, self._home, own, self.client).route()
 
     def routes(self) -> list[Route]:

@@ -267,6 +267,61 @@ async def test_a_body_that_trickles_is_ended(make_cells: MakeCells) -> None:
         client.leave()
 
 
+class Unread:
+    """The server's end of an exchange whose client reads nothing."""
+
+    def __init__(self) -> None:
+        self.transport = self
+        self.disconnected = False
+        self.sent: list[str] = []
+        self.aborted = 0
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message["type"])
+        while not self.disconnected:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+@pytest.mark.whole
+async def test_who_does_not_read_is_cut_off(make_cells: MakeCells, subtests: pytest.Subtests) -> None:
+    """Whatever the answer: a refusal, which anybody gets, a digest, or that a hop is taken."""
+    cells = make_cells(gateway={"timeouts": {"client_stall_s": 0.3}})
+    await cells.start("eu", engines=0)
+    await cells.start("us")
+    await cells.met()
+    pages = {route.path: route.app for route in cells["us"].gateway.cell_peers.routes()}
+    question = json.dumps({"questions": {"demo": [1, 1]}}).encode()
+    hop = HopEnvelope(facts_of(cells), "/v1/completions", "id", {}).header()
+    reads = asyncio.Event()
+    for name, path, body, signer, signed in (
+        ("a refusal", DIGEST_PATH, question, Signer("eu", "guessed" * 6), ""),
+        ("a digest", DIGEST_PATH, question, EU, ""),
+        ("no hop", HOP_PATH, BODY, EU, "x"),
+        ("taken", HOP_PATH, BODY, EU, hop),
+    ):
+        with subtests.test(answer=name):
+            exchange = Unread()
+            messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+            async def receive(messages: list[Any] = messages) -> Any:
+                return messages.pop() if messages else await reads.wait()
+
+            headers = [
+                (key.encode(), value.encode())
+                for key, value in signer.call("POST", path, "us", body, signed)[0].items()
+            ]
+            scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+            async with asyncio.timeout(5):
+                await pages[path](scope, receive, exchange.send)
+            assert (exchange.sent, exchange.aborted) == (["http.response.start"], 1)
+
+
 # A peer that has the secret.
 @pytest.fixture
 async def fake(make_cells: MakeCells) -> AsyncIterator[tuple[Rig, FakePeer]]:
