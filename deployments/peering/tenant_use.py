@@ -66,7 +66,7 @@ class UseElsewhere:
             was = base.get(name, TenantUse(name, 0, 0, 0))
             requests, tokens = news.get(name, (0.0, 0.0))
             news[name] = (
-                requests + share * (one.requests - was.requests),
+                requests + share * max(0.0, one.requests - was.requests),
                 tokens + share * (one.tokens - was.tokens),
             )
 

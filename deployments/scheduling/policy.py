@@ -135,6 +135,10 @@ AT_ONCE_RETRY_S = 1.0
 """When the next of a tenant's requests ends nobody knows: it may ask again after so long."""
 
 
+MAX_DEBT_MIN = 60.0
+"""Whoever says what other cells have taken may be wrong: no tenant is kept out for longer because of that."""
+
+
 class Bucket:
     """A token bucket: holds at most a minute's worth."""
 
@@ -156,9 +160,10 @@ class Bucket:
         self._level = min(self._per_minute, self._level - cost)
 
     def take_late(self, cost: float, now: float) -> None:
-        """Takes without having asked before: the bucket may be in debt then."""
+        """Takes without having asked before: the bucket may be in debt then, by `MAX_DEBT_MIN` minutes' worth."""
         self._flow(now)
-        self.take(cost)
+        lowest = min(self._level, -MAX_DEBT_MIN * self._per_minute)
+        self.take(min(cost, self._level - lowest))
 
     def resize(self, per_minute: float, now: float) -> None:
         """The limit changed: what was used stays used."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from deployments.gateway.peers.client import PeerClient, PeerFailed
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.peering import Digest, LaneDigest, ModelDigest, Question, Received
+from deployments.peering import Digest, DigestRefusal, LaneDigest, ModelDigest, Question, Received
 from deployments.scheduling import TenantUse
 
 log = logging.getLogger("raylane.peers")
@@ -35,7 +35,9 @@ class _Form(BaseModel):
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Name = Annotated[str, Field(max_length=256)]
-_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_MAX = 1e18
+"""Sums and products of what a peer says stay finite."""
+_Amount = Annotated[float, Field(ge=0, le=_MAX)]
 
 
 class _Lane(_Form):
@@ -50,7 +52,7 @@ class _Received(_Form):
     number: _Number
 
 
-_Use = tuple[_Name, _Amount, Annotated[float, Field(allow_inf_nan=False)], _Number]
+_Use = tuple[_Name, _Amount, Annotated[float, Field(ge=-_MAX, le=_MAX)], _Number]
 """`TenantUse`. Tokens may be below zero: leases of an earlier owner are settled, too."""
 
 
@@ -186,7 +188,7 @@ class DigestExchange:
     async def _ask_one(self, cell: str, questions: Mapping[str, list[int]]) -> None:
         try:
             answer = await self._client.post_json(cell, DIGEST_PATH, {"questions": questions}, self._max_age_s)
-            digests = {model: read_digest(found) for model, found in answer["digests"].items()}
+            digests = {model: read_digest(found) for model, found in answer["digests"].items() if model in questions}
         except (PeerFailed, ValueError, KeyError, TypeError, AttributeError) as error:
             self.failed[cell] += 1
             self._log(cell, str(error) if isinstance(error, PeerFailed) else "its answer is no digest")
@@ -194,9 +196,9 @@ class DigestExchange:
         for model, digest in digests.items():
             dispatcher = self._dispatchers.get(model)
             owner = dispatcher.own if dispatcher is not None else None
-            if owner is None or owner.peering is None or model not in questions or digest.cell != cell:
+            if owner is None or owner.peering is None:
                 continue
-            refusal = owner.peering.heard(digest)
+            refusal = owner.peering.heard(digest) if digest.cell == cell else DigestRefusal.UNKNOWN_CELL
             if refusal is not None:
                 self.refused[cell, refusal.value] += 1
 

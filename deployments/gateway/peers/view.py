@@ -8,6 +8,7 @@ changes nothing anywhere: orders go to the cell itself.
 
 import asyncio
 import base64
+import json
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -151,7 +152,8 @@ class RegionsPage:
         is_status, asked_s = question.view is View.STATUS, time.monotonic()
         try:
             content = await self._client.post_json(name, VIEW_PATH, question.model_dump(mode="json"), WITHIN_S)
-        except PeerFailed as error:
+            json.dumps(content, allow_nan=False)  # one number that is none would spoil the answers of all
+        except (PeerFailed, ValueError) as error:
             known = self._last.get(name) if is_status else None
             if known is None:
                 return RegionAnswer(name, endpoint, False, None, str(error), None)

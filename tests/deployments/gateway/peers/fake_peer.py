@@ -21,6 +21,7 @@ from deployments.gateway.peers.client import HOP_PATH, TAKEN
 from deployments.gateway.peers.digests import DIGEST_PATH, digest_to_json
 from deployments.gateway.peers.envelope import HopEnvelope, read_envelope
 from deployments.gateway.peers.frames import FrameKind, FrameWriter
+from deployments.gateway.peers.view import VIEW_PATH
 from deployments.peering import Digest, LaneDigest, ModelDigest, Question
 from deployments.peering.rules import Rules
 from tests.deployments.gateway.fake_engine import event
@@ -75,6 +76,7 @@ class FakePeer:
         self.hops: list[HopEnvelope] = []
         self.left = 0
         self.wait_s = 0.0
+        self.view = b"{}"
         self.signer = Signer(cell, secret)
         self._marks = Rules(spec).marks
         self._models = [model.name for model in spec.models]
@@ -86,6 +88,7 @@ class FakePeer:
         app = web.Application(client_max_size=1 << 30)
         app.router.add_post(DIGEST_PATH, self._asked)
         app.router.add_post(HOP_PATH, self._hop)
+        app.router.add_post(VIEW_PATH, self._viewed)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
@@ -115,6 +118,12 @@ class FakePeer:
         asked = (await request.json())["questions"]
         digests = {name: digest_to_json(self.digest(name, Question(*question))) for name, question in asked.items()}
         return self.signed(call, {"digests": digests})
+
+    async def _viewed(self, request: web.Request) -> web.StreamResponse:
+        await request.read()
+        call, body = call_of(request), self.view
+        headers = {CELL_HEADER: self.cell, SIGNATURE_HEADER: self.signer.answer(call, 200, body)}
+        return web.Response(body=body, headers=headers, content_type="application/json")
 
     async def _hop(self, request: web.Request) -> web.StreamResponse:
         await request.read()

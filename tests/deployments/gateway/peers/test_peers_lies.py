@@ -5,11 +5,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from deployments.gateway.peers.auth import CELL_HEADER, SIGNATURE_HEADER, Call
 from deployments.gateway.peers.frames import FrameKind
+from deployments.gateway.peers.view import REGIONS_PATH
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from tests.deployments.gateway.fake_engine import event
 from tests.deployments.gateway.peers.cells import Cells, known_to, metrics_of, peering_of
@@ -235,6 +237,22 @@ async def test_what_follows_the_end_is_no_part_of_the_answer(fake: tuple[Rig, Fa
     status, body = await home.ask(STREAM)
     assert (status, b"more" in body) == (200, False)
     assert (await closed(home, 0)).outcome is RequestOutcome.OK
+
+
+async def test_a_view_that_is_none_spoils_no_other_cells(fake: tuple[Rig, FakePeer]) -> None:
+    home, peer = fake
+    headers = {"authorization": "Bearer the cluster's secret of eu"}
+    views = (DEEP, b'{"x": 1e999}', b'{"x": NaN}', b'{"x": "\\ud800"}', b"\xff", b"", b'{"x": 1}')
+    for view in views:
+        peer.view = view
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.get(home.url + REGIONS_PATH, params={"view": "status"}) as response,
+        ):
+            assert response.status == 200, view
+            found = {one["region"]: one for one in (await response.json())["regions"]}
+        assert found["eu"]["reachable"]
+        assert found["us"]["reachable"] is (view == views[-1])
 
 
 # Answers to the offer itself.
