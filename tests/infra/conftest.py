@@ -40,9 +40,14 @@ class Terraform:
         found = json.loads(self.run(folder, "validate", "-json").stdout)
         return [f"{one['summary']}: {one['detail']}" for one in found["diagnostics"]]
 
+    def tested(self, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        """Runs the folder's tests, with its example values where it has some."""
+        values = ("-var-file=terraform.tfvars.example",) if (folder / "terraform.tfvars.example").is_file() else ()
+        return self.run(folder, "test", *values, *options)
+
     def state(self, folder: Path) -> dict[str, Any]:
         """The state after the first run of the folder's tests: `root_module` and `outputs`."""
-        done = self.run(folder, "test", "-verbose", "-json")
+        done = self.tested(folder, "-verbose", "-json")
         messages = [json.loads(line) for line in done.stdout.splitlines()]
         states = [one["test_state"] for one in messages if one["type"] == "test_state"]
         assert states, done.stdout + done.stderr

@@ -31,52 +31,18 @@ locals {
   name = "raylane-us-east-1"
 }
 
-module "region" {
-  source = "../../modules/region"
+module "cell" {
+  source = "../../modules/cell"
 
-  name               = local.name
-  cidr_block         = "10.41.0.0/16"
-  availability_zones = ["us-east-1a", "us-east-1b", "us-east-1c"]
-  public             = true
-  client_cidrs       = var.client_cidrs
-  operator_cidrs     = var.operator_cidrs
-  certificate_arn    = var.certificate_arn
-  repository_arns    = var.repository_arns
-  peers              = true
-  elb_log_account_id = "127311923021" # AWS's, for us-east-1
-
-  gateway = {
-    port    = 8000
-    total_s = 900
-    drain_s = 30
-  }
-
-  pools = {
-    head = {
-      kind          = "head"
-      instance_type = "m7i.2xlarge"
-      image_id      = var.cpu_image_id
-    }
-    gateways = {
-      kind          = "gateway"
-      instance_type = "c7i.2xlarge"
-      image_id      = var.cpu_image_id
-    }
-    l40s = {
-      kind           = "worker"
-      instance_type  = "g6e.12xlarge"
-      image_id       = var.gpu_image_id
-      reservation_id = var.l40s_reservation_id
-      disk_gib       = 500
-      disk_mib_per_s = 750
-    }
-    l40s-spot = {
-      kind           = "worker"
-      instance_type  = "g6e.12xlarge"
-      image_id       = var.gpu_image_id
-      market         = "spot"
-      disk_gib       = 500
-      disk_mib_per_s = 750
-    }
-  }
+  name                = local.name
+  cidr_block          = "10.41.0.0/16"
+  availability_zones  = ["us-east-1a", "us-east-1b", "us-east-1c"]
+  elb_log_account_id  = "127311923021" # AWS's, for us-east-1
+  certificate_arn     = var.certificate_arn
+  client_cidrs        = var.client_cidrs
+  operator_cidrs      = var.operator_cidrs
+  cpu_image_id        = var.cpu_image_id
+  gpu_image_id        = var.gpu_image_id
+  l40s_reservation_id = var.l40s_reservation_id
+  repository_arns     = var.repository_arns
 }
