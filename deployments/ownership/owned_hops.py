@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 from deployments.ownership.entries import OVER, QUEUED, Entries, EntryState, OwnedRequest
 from deployments.ownership.hop_messages import HopBroke, HopFinished, HopFirstByte, HopRejected, HopReport, HopTaken
 from deployments.ownership.roles import Submitter
-from deployments.peering import CellPeering, HandedOver, HopAct, HopFacts, HopState, ModelDigest, Offer, Stay, Wait
+from deployments.peering import (
+    CellPeering,
+    HandedOver,
+    HopAct,
+    HopFacts,
+    HopState,
+    ModelDigest,
+    Offer,
+    Stay,
+    StayReason,
+    Wait,
+)
 from deployments.scheduling import (
     Admission,
     AdmissionKind,
@@ -54,8 +65,8 @@ class OwnedHops:
         enter: Enter,
         first_token: Callable[[float, float], None],
     ) -> None:
-        self.decisions: Counter[str] = Counter()
-        """Why requests stayed when they came, and why they were offered: by `StayReason` and `HandOverReason`."""
+        self.stays: Counter[StayReason] = Counter()
+        """Why requests stayed when they came."""
         self.rejections: Counter[str] = Counter()
         """Why requests were rejected that no peer took, and that had no lane here: by cause."""
         self._core = core
@@ -73,7 +84,7 @@ class OwnedHops:
         """Whether a request goes to a peer."""
         decision = self._core.decide(wait_of(self._model, waiting), self._own(now), now)
         if isinstance(decision, Stay):
-            self.decisions[decision.reason] += 1
+            self.stays[decision.reason] += 1
             return None
         return decision
 
@@ -82,7 +93,6 @@ class OwnedHops:
         entry = self._entries.get(request.request_id)
         assert entry is not None
         assert entry.submitter is not None
-        self.decisions[offer.decision.reason] += 1
         self._offered[request.request_id] = request
         entry.submitter.hop_offered(offer.peer, offer.hop)
 

@@ -155,7 +155,7 @@ def _of_digests(dispatchers: Mapping[str, Dispatcher]) -> Iterable[Metric]:
                 age.add_metric((model, cell), now - peer.asked_s)
             if peer.rtt_s is not None:
                 rtt.add_metric((model, cell), peer.rtt_s)
-        for family, counts in ((guests, peering.refusals), (stays, peering.hops.decisions)):
+        for family, counts in ((guests, peering.refusals), (stays, peering.hops.stays)):
             for reason, count in sorted(counts.items()):
                 family.add_metric((model, str(reason)), count)
     return age, rtt, guests, stays

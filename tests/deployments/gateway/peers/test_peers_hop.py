@@ -293,6 +293,7 @@ async def test_what_is_counted(cells: Cells) -> None:
     assert 0 < found["raylane_peer_rtt_seconds", "demo", "us"] < 1
     assert metrics_of(cells["us"])["raylane_guests_total", "demo", "eu"] == 2
     assert not [key for key in found if key[0] in ("raylane_hops_broken_total", "raylane_hops_in_flight")]
+    assert not [key for key in found if key[0] == "raylane_stays_total"], "none of them stayed"
 
 
 @pytest.mark.whole
