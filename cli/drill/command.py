@@ -250,7 +250,10 @@ async def _lived(
 
         if own.endpoints:
             users = UsersCells(own.endpoints, own.begin_command or "", own.end_command)
-            return await live_drill(case, plan, traffic, users, clients, tell)
+            try:
+                return await live_drill(case, plan, traffic, users, clients, tell)
+            finally:
+                await users.restore(plan)
         tell(f"starting {len(case.cells)} cells")
         async with local_cells(case.spec, case.model.name, case.rtt_s, folder) as cells:
             return await live_drill(case, plan, traffic, cells, clients, tell)

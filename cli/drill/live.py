@@ -61,21 +61,29 @@ class DrilledCells(Protocol):
 class UsersCells:
     """The user's own cells, by their endpoints. The user's commands `begin_command` and `end_command` (None: the
     fault ends by itself) make the faults: they get what befalls whom in the environment, as `RAYLANE_DRILL_KIND`,
-    `RAYLANE_DRILL_CELL` and `RAYLANE_DRILL_OTHERS`."""
+    `RAYLANE_DRILL_CELL` and `RAYLANE_DRILL_OTHERS`. `restore` when the drill is over, however it ended."""
 
     def __init__(self, endpoints: Mapping[str, str], begin_command: str, end_command: str | None) -> None:
         self._endpoints = dict(endpoints)
         self._begin, self._end = begin_command, end_command
+        self._begun = False
 
     def urls_from(self, region: str) -> Mapping[str, str]:
         return self._endpoints
 
     async def begin(self, drill: Drill) -> None:
+        self._begun = True
         await self._run("--begin-command", self._begin, drill)
 
     async def end(self, drill: Drill) -> None:
+        self._begun = False
         if self._end is not None:
             await self._run("--end-command", self._end, drill)
+
+    async def restore(self, drill: Drill) -> None:
+        """Ends the faults if they have begun and not ended, also where they could not be made. Raises FaultError."""
+        if self._begun:
+            await self.end(drill)
 
     async def watch_replicas(self, replica_s: dict[str, float]) -> None:
         """What runs in the user's cells is theirs to count."""
