@@ -1,11 +1,12 @@
 """The highest rate of a group for a band of requests: by the simulator, or by an equation where only a first estimate
 is needed; and how the cost of a request is shared by its prompt and its answer."""
 
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 import numpy as np
@@ -77,9 +78,18 @@ def rates_in(jobs: Sequence[RateJob], rate: RateOf, workers: int, report: Callab
         return found
     found = []
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        for job, one in zip(jobs, pool.map(rate, jobs), strict=True):
-            found.append(one)
-            report(f"{job} ({len(found)} of {len(jobs)})")
+        # Ctrl-C reaches every process of a terminal: the workers inherit the mask, and this process ends them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        results = pool.map(rate, jobs)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            for job, one in zip(jobs, results, strict=True):
+                found.append(one)
+                report(f"{job} ({len(found)} of {len(jobs)})")
+        except BaseException:
+            for process in active_children():
+                process.terminate()
+            raise
     return found
 
 
