@@ -29,6 +29,7 @@ class Link:
         self._whole = asyncio.Event()
         self._whole.set()
         self._listening = threading.Event()
+        self._open: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
 
     def __enter__(self) -> "Link":
@@ -45,6 +46,16 @@ class Link:
 
     def heal(self) -> None:
         self._loop.call_soon_threadsafe(self._whole.set)
+
+    def lead_to(self, target: int) -> None:
+        """To another port from now on; connections that are open end."""
+
+        def lead() -> None:
+            self._target = target
+            for writer in self._open:
+                writer.transport.abort()
+
+        self._loop.call_soon_threadsafe(lead)
 
     def _run(self) -> None:
         server = self._loop.run_until_complete(asyncio.start_server(self._carry, "127.0.0.1", self._port))
@@ -63,12 +74,14 @@ class Link:
         except OSError:
             writer.transport.abort()
             return
+        self._open |= {writer, back}
         ends = [asyncio.create_task(self._pump(reader, back)), asyncio.create_task(self._pump(there, writer))]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()
         for one in (writer, back):
             one.transport.abort()
+        self._open -= {writer, back}
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -79,14 +92,29 @@ class Link:
 
 
 class LiveCells:
-    """By name. `link`: the way from any other cell to `us`."""
+    """By name. `link`: the way from any other cell to `us`. `content`: the spec of both."""
 
-    def __init__(self, by_name: dict[str, LiveCluster], link: Link) -> None:
+    def __init__(self, by_name: dict[str, LiveCluster], link: Link, content: dict[str, Any]) -> None:
         self.by_name = by_name
         self.link = link
+        self.content = content
 
     def __getitem__(self, name: str) -> LiveCluster:
         return self.by_name[name]
+
+    @contextmanager
+    def instead_of_us(self, **changes: Any) -> Iterator[LiveCluster]:
+        """For the block another cell of that region stands at the end of the link, of another spec."""
+        us = self["us"]
+        folder = us.folder.parent / f"instead-{len(list(us.folder.parent.iterdir()))}"
+        folder.mkdir()
+        environment, port = {**us.environment, "RAYLANE_HOME": str(folder / "home")}, free_port()
+        with _begun(folder, "us", port, {**self.content, **changes}, environment) as cluster, waited_for(cluster):
+            self.link.lead_to(port)
+            try:
+                yield cluster
+            finally:
+                self.link.lead_to(int(us.url.rpartition(":")[2]))
 
     def metric(self, cell: str, name: str) -> float:
         """The sum over all samples of a metric."""
@@ -112,7 +140,7 @@ def live_cells(folder: Path, spec: dict[str, Any]) -> Iterator[LiveCells]:
         begun = {name: stack.enter_context(_begun(folder, name, ports[name], content, environment)) for name in CELLS}
         for cluster in begun.values():
             stack.enter_context(waited_for(cluster))
-        yield LiveCells(begun, link)
+        yield LiveCells(begun, link, content)
 
 
 @contextmanager
@@ -127,7 +155,7 @@ def _begun(
     with (own / "up.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
     cluster = LiveCluster(own, f"peers-{name}", port, environment, process)
-    cluster.run_dir = folder / "home" / cluster.name
+    cluster.run_dir = Path(environment["RAYLANE_HOME"]) / cluster.name
     try:
         yield cluster
     finally:
