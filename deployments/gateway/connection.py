@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from cluster.spec import ClusterSpec, Tenant, TrafficClass
 from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, KeyRing, class_of
-from deployments.gateway.flow import Aborted, EndCause, Hop, RequestFlow
+from deployments.gateway.flow import Aborted, Awaited, EndCause, RequestFlow
 from deployments.http.limits import ClientLimits
 from deployments.http.protocol import body_due_s
 from deployments.openai.endpoints import BodyKind, Endpoint
@@ -146,7 +146,7 @@ class Connection:
         pieces: list[bytes] = []
         size, began_s = 0, time.monotonic()
         while True:
-            self._flow.wait_for(Hop.UPLOAD, time.monotonic(), began_s + body_due_s(self._limits, size))
+            self._flow.wait_for(Awaited.UPLOAD, time.monotonic(), began_s + body_due_s(self._limits, size))
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Aborted(EndCause.CLIENT_GONE, None)
@@ -201,11 +201,11 @@ class Connection:
         """Ends the body, once the kernel took what was sent (`http/protocol.py`): a client that does not read keeps its
         flow waiting to the end."""
         for start in range(0, len(last), _PIECE_BYTES):
-            self._flow.wait_for(Hop.CLIENT, time.monotonic())
+            self._flow.wait_for(Awaited.CLIENT, time.monotonic())
             piece = last[start : start + _PIECE_BYTES]
             self._flow.ledger.bytes_out += len(piece)
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        self._flow.wait_for(Hop.CLIENT, time.monotonic())
+        self._flow.wait_for(Awaited.CLIENT, time.monotonic())
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def fail(self, error: ApiError, endpoint: Endpoint, patience_s: float) -> None:

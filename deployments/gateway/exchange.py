@@ -15,7 +15,7 @@ import aiohttp
 
 from deployments.cell.departure import Lost
 from deployments.gateway.connection import Connection, answer_headers
-from deployments.gateway.flow import EndCause, Hop, RequestFlow
+from deployments.gateway.flow import Awaited, EndCause, RequestFlow
 from deployments.openai.endpoints import BodyKind, Endpoint, engine_error
 from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.dispatcher import Dispatcher
@@ -218,7 +218,7 @@ async def run_direct(
         if status >= 400:
             error = engine_error(status, payload, endpoint.body, body)
             payload, kind, flow.ledger.error = error.payload(endpoint.dialect), b"application/json", error.error.code
-        flow.wait_for(Hop.CLIENT, time.monotonic())
+        flow.wait_for(Awaited.CLIENT, time.monotonic())
         await client.start(status, [(b"content-type", kind), *sized(payload), *marked, *answer_headers(flow.ledger)])
         await client.finish(payload)
         return
@@ -255,7 +255,7 @@ def _no_replica(dispatcher: Dispatcher) -> ApiError:
 async def _ask(
     session: aiohttp.ClientSession, replica: ReplicaFacts, flow: RequestFlow, endpoint: Endpoint, body: bytes
 ) -> _Answer:
-    flow.wait_for(Hop.FIRST_BYTE, time.monotonic())
+    flow.wait_for(Awaited.FIRST_BYTE, time.monotonic())
     try:
         async with await post(session, replica.url + endpoint.path, flow.ledger.attempt_id, body) as response:
             payload = await response.read()

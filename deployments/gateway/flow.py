@@ -1,8 +1,9 @@
 """A flow: one request while the gateway holds it. Who is waited for, until when, and why it must end early.
 
-Every wait has a hop and a deadline; one sweep over all flows enforces them, four times a second, so that a streamed
-token costs no timer. Whoever must end a flow early (the sweep, the client's disconnect, a lost replica) calls `abort`
-with the cause, which cancels the flow's task; `guard` turns that cancellation into `Aborted`.
+Every wait is for somebody (`Awaited`) and has a deadline; one sweep over all flows enforces the deadlines, four times a
+second, so that a streamed token costs no timer. Whoever must end a flow early (the sweep, the client's disconnect, a
+lost replica) calls `abort` with the cause, which cancels the flow's task; `guard` turns that cancellation into
+`Aborted`.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ SWEEP_S = 0.25
 Beat = Callable[[float], None]
 
 
-class Hop(StrEnum):
+class Awaited(StrEnum):
     """Whom a flow waits for."""
 
     UPLOAD = "upload"
@@ -52,16 +53,16 @@ class Aborted(Exception):
 
 
 class RequestFlow:
-    """One request in the gateway, from its first byte to the end of its answer. It waits for `hop`, until
-    `deadline_s`."""
+    """One request in the gateway, from its first byte to the end of its answer. It waits for `awaited`,
+    until `deadline_s`."""
 
     def __init__(self, ledger: Ledger, timeouts: Timeouts) -> None:
         self.ledger = ledger
         self._timeouts = timeouts
         self.limits_s = _limits_s(timeouts)
-        """Seconds that it may wait for each hop."""
+        """Seconds that it may wait for each."""
         self._total_s = ledger.arrived_s + timeouts.total_s
-        self.hop = Hop.UPLOAD
+        self.awaited = Awaited.UPLOAD
         self.deadline_s = ledger.arrived_s + timeouts.client_stall_s
         self._cause: EndCause | None = None
         self._task: asyncio.Task[object] | None = None
@@ -72,10 +73,10 @@ class RequestFlow:
     def cause(self) -> EndCause | None:
         return self._cause
 
-    def wait_for(self, hop: Hop, now: float, at_most_until_s: float = math.inf) -> None:
-        """From `now` on the flow waits for `hop`; no longer than `at_most_until_s`."""
-        self.hop = hop
-        self.deadline_s = min(now + self.limits_s[hop], at_most_until_s)
+    def wait_for(self, awaited: Awaited, now: float, at_most_until_s: float = math.inf) -> None:
+        """From `now` on the flow waits for `awaited`; no longer than `at_most_until_s`."""
+        self.awaited = awaited
+        self.deadline_s = min(now + self.limits_s[awaited], at_most_until_s)
 
     def expire(self, now: float) -> None:
         """Ends the flow if a deadline has passed; else lets a heartbeat out where one is due."""
@@ -83,7 +84,7 @@ class RequestFlow:
             self.abort(EndCause.TOTAL)
         elif now > self.deadline_s:
             self.abort(EndCause.DEADLINE)
-        elif self.beat is not None and self.hop in (Hop.LANE, Hop.FIRST_BYTE, Hop.PEER):
+        elif self.beat is not None and self.awaited in (Awaited.LANE, Awaited.FIRST_BYTE, Awaited.PEER):
             self.beat(now)
 
     def abort(self, cause: EndCause) -> None:
@@ -126,20 +127,20 @@ class RequestFlow:
 
     def _deadline_error(self) -> ApiError | None:
         times = self._timeouts
-        match self.hop:
-            case Hop.UPLOAD:
+        match self.awaited:
+            case Awaited.UPLOAD:
                 stall_s = times.client_stall_s
                 reported = (
                     f"the body came too slowly: nothing for client_stall_s = {stall_s:g} s, or after these less than "
                     "limits.min_body_bytes_per_s"
                 )
                 return ApiError(ErrorCode.CLIENT_TOO_SLOW, reported, headers={"connection": "close"})
-            case Hop.FIRST_BYTE:
+            case Awaited.FIRST_BYTE:
                 return ApiError(
                     ErrorCode.FIRST_BYTE_TIMEOUT,
                     f"the replica did not answer within first_byte_s = {times.first_byte_s:g} s",
                 )
-            case Hop.BETWEEN_BYTES:
+            case Awaited.BETWEEN_BYTES:
                 return ApiError(
                     ErrorCode.BETWEEN_BYTES_TIMEOUT,
                     f"the replica was unresponsive for between_bytes_s = {times.between_bytes_s:g} s",
@@ -148,18 +149,18 @@ class RequestFlow:
                 return None  # a client that stopped reading gets no error
 
 
-def _limits_s(times: Timeouts) -> dict[Hop, float]:
-    """How long a flow may wait for each hop."""
+def _limits_s(times: Timeouts) -> dict[Awaited, float]:
+    """How long a flow may wait for each."""
     return {
-        Hop.UPLOAD: times.client_stall_s,
+        Awaited.UPLOAD: times.client_stall_s,
         # The scheduler itself gives up the wait in the lane, after queue_wait_s. An answer that is not streamed has
         # its first byte after its last token, so first_byte_s would bound how long an answer may be.
-        Hop.LANE: times.total_s,
-        Hop.PEER: times.total_s,  # the peer ends its own waits; one that is lost says nothing (`peers/hop.py`)
-        Hop.WHOLE_ANSWER: times.total_s,
-        Hop.FIRST_BYTE: times.first_byte_s,
-        Hop.BETWEEN_BYTES: times.between_bytes_s,
-        Hop.CLIENT: times.client_stall_s,
+        Awaited.LANE: times.total_s,
+        Awaited.PEER: times.total_s,  # the peer ends its own waits; one that is lost says nothing (`peers/hop.py`)
+        Awaited.WHOLE_ANSWER: times.total_s,
+        Awaited.FIRST_BYTE: times.first_byte_s,
+        Awaited.BETWEEN_BYTES: times.between_bytes_s,
+        Awaited.CLIENT: times.client_stall_s,
     }
 
 

@@ -35,8 +35,8 @@ from deployments.gateway.operators.collectors import new_registry
 from deployments.gateway.operators.cost_page import CostMetrics, CostPages
 from deployments.gateway.operators.cost_reporter import CostReporter
 from deployments.gateway.operators.orders import OrderPages
+from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.operators.pages import OperatorPages
-from deployments.gateway.operators.peers import Peers
 from deployments.gateway.operators.registry import register_collectors
 from deployments.gateway.operators.shadow_page import ShadowExchange, ShadowPage
 from deployments.gateway.operators.status import Status
@@ -104,21 +104,21 @@ class Gateway:
         everywhere = ipaddress.ip_address(settings.host).is_unspecified
         scheme = "http" if settings.tls is None else "https"
         self.url = http_url(cell_host if everywhere else settings.host, settings.port, scheme)
-        self.peers = Peers(self.gateway_id, self._session)
+        self.others = OtherGateways(self.gateway_id, self._session)
         self._announced = Announced()
-        parts = (spec, self.service, self.feeds, self.peers, self._announced)
+        parts = (spec, self.service, self.feeds, self.others, self._announced)
         self._status = Status(*parts, self.url, str(run_dir), self._open_ledgers, self._logs, ttfts)
-        self._cost_metrics = CostMetrics(self.peers.everyone)
+        self._cost_metrics = CostMetrics(self.others.everyone)
         self._owner_trackers: dict[str, OwnerTracker] = {}
         trackers = self._owner_trackers
         self.cell_peers = CellPeers(spec, home, peers_secret, self.service, self._session, trackers)
         more = (self._cost_metrics, self._logs, self.cell_peers)
-        parts_of = (self.service.dispatchers, trackers, self._announced, self.peers.everyone)
+        parts_of = (self.service.dispatchers, trackers, self._announced, self.others.everyone)
         register_collectors(registry, settings, *parts_of, *more)
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._lag = LoopLag(registry)
         self._server, self._cell_server = self._servers(registry, secret, cell_host)
-        self.peers.own_url = http_url(cell_host, self._cell_server.port)
+        self.others.own_url = http_url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
         self._membership: Membership | None = None
         self._joining: asyncio.Task[None] | None = None
@@ -148,12 +148,12 @@ class Gateway:
 
     def _pages(self, registry: CollectorRegistry) -> list[Route]:
         """The gateway's own pages, at both its addresses."""
-        operators = OperatorPages(self.service, self._status, self._recent, self.peers, registry, self._apply)
+        operators = OperatorPages(self.service, self._status, self._recent, self.others, registry, self._apply)
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
-        bounds = BoundsPage(self.service, self._announced, self.peers, self._region, self._order).route()
+        bounds = BoundsPage(self.service, self._announced, self.others, self._region, self._order).route()
         shadow = ShadowPage(self.service, self._announced, self._exchange).route()
         costs = CostPages(self.service, lambda: self._directory)
-        traffic = TrafficPage(self._traffic.store, self.service, self.peers).route()
+        traffic = TrafficPage(self._traffic.store, self.service, self.others).route()
         own = OwnPages(self.service, self._status).routes()
         regions = self.cell_peers.show(CellView(self._status, operators.find, costs))
         return [*own, *operators.routes(), *orders.routes(), bounds, shadow, traffic, regions, *costs.routes()]
@@ -162,7 +162,7 @@ class Gateway:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""
         self._directory = self._departure_reporter.directory = directory
         await self._cell_server.start()
-        member = Member(self.gateway_id, self.peers.own_url, tuple(self.service.dispatchers))
+        member = Member(self.gateway_id, self.others.own_url, tuple(self.service.dispatchers))
         self._membership = Membership(directory, member, self._epochs, self._presence)
         for name, dispatcher in self.service.dispatchers.items():
             health = self._logs.named(f"decisions of {name}") if self._decision_logs else None
@@ -191,8 +191,8 @@ class Gateway:
             self._joining.cancel()
         if self._membership is not None:
             await self._membership.leave()
-        if self.peers.urls:
-            if self.peers.share_node:
+        if self.others.urls:
+            if self.others.share_node:
                 await self._server.stop_accepting()
             await asyncio.sleep(self._settings.lame_duck_s)
         else:
@@ -282,7 +282,7 @@ class Gateway:
         )
 
     def _reported(self, listing: Listing) -> None:
-        self.peers.reported(listing.gateways)
+        self.others.reported(listing.gateways)
         self._take_over(listing.spec_json)
         self._announced.take(listing)
         self._follow_orders()  # before an owner begins: it places nothing where it should not

@@ -18,7 +18,7 @@ import aiohttp
 from cluster.spec import GatewaySpec
 from deployments.gateway.connection import Connection
 from deployments.gateway.exchange import SIMULATED_MARK, BrokenExchanges, ReplicaDied, ReplicaRefused
-from deployments.gateway.flow import Hop, RequestFlow
+from deployments.gateway.flow import Awaited, RequestFlow
 from deployments.gateway.peers.guest import GuestRefusedHere
 from deployments.gateway.peers.hop import Carrier, HandOvers
 from deployments.gateway.relay import Relay
@@ -108,7 +108,7 @@ async def run_leased(
 ) -> None:
     """Runs a request that needs a lease to its end. Raises ApiError, or what cancelled the flow."""
     ledger, now = flow.ledger, time.monotonic()
-    flow.wait_for(Hop.LANE, now)
+    flow.wait_for(Awaited.LANE, now)
     carrier = None
     if client.hop is None and shared.hand_overs is not None:
         carrier = Carrier(shared.hand_overs, dispatcher, flow, client, endpoint)
@@ -155,7 +155,7 @@ async def run_leased(
 
 
 async def _placement(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Placement:
-    flow.wait_for(Hop.LANE, time.monotonic())
+    flow.wait_for(Awaited.LANE, time.monotonic())
     with _waiting(dispatcher, request, flow):
         placement = await dispatcher.placement(request)
     flow.ledger.left_lane(time.monotonic(), placed=True)

@@ -25,7 +25,7 @@ from deployments.gateway.exchange import (
     sized,
     trace_of,
 )
-from deployments.gateway.flow import EndCause, Hop, RequestFlow
+from deployments.gateway.flow import Awaited, EndCause, RequestFlow
 from deployments.openai.endpoints import Endpoint, EventSplitter, engine_error, rewrite_error_events
 from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.dispatcher import Dispatcher
@@ -130,7 +130,7 @@ class Relay:
         url = self._dispatcher.url_of(self._lease)
         if url is None:  # lost between the placement and now: no work was done
             raise ReplicaRefused(None)
-        self._flow.wait_for(Hop.FIRST_BYTE if self._ledger.stream else Hop.WHOLE_ANSWER, time.monotonic())
+        self._flow.wait_for(Awaited.FIRST_BYTE if self._ledger.stream else Awaited.WHOLE_ANSWER, time.monotonic())
         own = {PRIORITY_HEADER: str(self._lease.home), **self._dispatcher.credentials(self._lease)}
         headers = {**own, **trace_of(self._client.headers)}
         response = await post(self._session, url + self._endpoint.path, self._ledger.attempt_id, body, headers)
@@ -159,7 +159,7 @@ class Relay:
             payload, kind, ledger.error = error.payload(self._endpoint.dialect), b"application/json", error.error.code
         elif self._client.commented:
             raise ApiError(ErrorCode.ENGINE_ERROR, "the engine did not stream its answer")
-        self._flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
+        self._flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
         try:
             await self._client.start(
                 response.status, [(b"content-type", kind), *sized(payload), *marks(response), *answer_headers(ledger)]
@@ -178,7 +178,7 @@ class Relay:
     async def _stream(self, response: aiohttp.ClientResponse, body: bytes) -> None:
         flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
         events = EventSplitter()
-        client_s, between_s = flow.limits_s[Hop.CLIENT], flow.limits_s[Hop.BETWEEN_BYTES]
+        client_s, between_s = flow.limits_s[Awaited.CLIENT], flow.limits_s[Awaited.BETWEEN_BYTES]
         received = sent = 0.0
         try:
             while piece := await response.content.readany():
@@ -190,14 +190,15 @@ class Relay:
                     received = self._first_byte()
                     headers = [(b"content-type", content_type(response)), *marks(response), *answer_headers(ledger)]
                     await client.start(response.status, headers)
-                flow.hop, flow.deadline_s = Hop.CLIENT, received + client_s  # `wait_for`, without a call for each piece
+                # As `wait_for`, without a call for each piece.
+                flow.awaited, flow.deadline_s = Awaited.CLIENT, received + client_s
                 whole = events.feed(piece)
                 if ERROR_EVENT in whole or NAMED_ERROR_EVENT in whole:
                     whole = self._engine_failed(whole, body)
                 await client.write(whole)
                 sent = clock()
                 ledger.client_stall_s += sent - received
-                flow.hop, flow.deadline_s = Hop.BETWEEN_BYTES, sent + between_s
+                flow.awaited, flow.deadline_s = Awaited.BETWEEN_BYTES, sent + between_s
         finally:
             ledger.last_byte_s = clock()
             if received > sent:
@@ -207,7 +208,7 @@ class Relay:
         if not sent:
             raise aiohttp.ClientPayloadError("the stream ended before its first byte")
         self._end(Ending.FINISHED if ledger.error is None else Ending.FAILED)
-        flow.wait_for(Hop.CLIENT, ledger.last_byte_s)
+        flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
         try:
             await client.finish(events.rest())
         finally:

@@ -18,7 +18,7 @@ from deployments.cell.control import MAX_REPLICAS, SHORTEST_S
 from deployments.cell.listing import Announced
 from deployments.cell.orders import Orders
 from deployments.gateway.operators.orders import Named, OrderForm, read_form
-from deployments.gateway.operators.peers import Peers
+from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.operators.status import shown_control, shown_orders
 from deployments.gateway.own_page import OwnPage, body_of
 from deployments.gateway.service import Service
@@ -67,13 +67,13 @@ class BoundsPage:
         self,
         service: Service,
         announced: Announced,
-        peers: Peers,
+        others: OtherGateways,
         region: str,
         order: Callable[..., Awaitable[Orders]],
     ) -> None:
         self._service = service
         self._announced = announced
-        self._peers = peers
+        self._others = others
         self._region = region
         self._order = order
 
@@ -87,7 +87,7 @@ class BoundsPage:
             return JSONResponse(shown_orders(await self._bound(form)))
         models = self._here()
         if request.query_params.get("here") != "1":
-            for other in await self._peers.ask(BOUNDS_PATH + "?here=1"):
+            for other in await self._others.ask(BOUNDS_PATH + "?here=1"):
                 for name, model in other["models"].items():
                     if model["epoch"] > models.get(name, {"epoch": -1})["epoch"]:
                         models[name] = model

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from cluster.spec import ClusterSpec
 from deployments.gateway.operators.live_spec import LIVE, changes_between
-from deployments.gateway.operators.peers import Peers
+from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.operators.status import Status
 from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
@@ -32,14 +32,14 @@ class OperatorPages:
         service: Service,
         status: Status,
         recent: Recent,
-        peers: Peers,
+        others: OtherGateways,
         registry: CollectorRegistry,
         apply: Callable[[ClusterSpec], Awaitable[None]],
     ) -> None:
         self._service = service
         self._status = status
         self._recent = recent
-        self._peers = peers
+        self._others = others
         self._registry = registry
         self._apply = apply
 
@@ -80,7 +80,7 @@ class OperatorPages:
         """The record of one of the last requests of the cell."""
         if (found := self._here(request_id)) is not None:
             return found
-        answers = await self._peers.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1")
+        answers = await self._others.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1")
         return answers[0] if answers else None
 
     def _here(self, request_id: str) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from deployments.cell.listing import Announced
 from deployments.cell.orders import Cordon, Orders
 from deployments.cell.scaling_state import ScalingState
 from deployments.gateway.feeds import Feeds
-from deployments.gateway.operators.peers import Peers, merged
+from deployments.gateway.operators.other_gateways import OtherGateways, merged
 from deployments.gateway.operators.published_metrics import shown_drift
 from deployments.gateway.service import Service
 from deployments.ownership.dispatcher import Dispatcher
@@ -35,7 +35,7 @@ class Status:
         spec: ClusterSpec,
         service: Service,
         feeds: Feeds,
-        peers: Peers,
+        others: OtherGateways,
         announced: Announced,
         url: str,
         run_dir: str,
@@ -46,7 +46,7 @@ class Status:
         self._spec = spec
         self._service = service
         self._feeds = feeds
-        self._peers = peers
+        self._others = others
         self._announced = announced
         self._url = url
         self._run_dir = run_dir
@@ -84,7 +84,7 @@ class Status:
     def targets(self) -> list[dict[str, Any]]:
         """Prometheus' http_sd form. All of them ask for the cluster's secret."""
         cell = {"__metrics_path__": "/metrics", "cell": self._spec.name}
-        gateways = {self._peers.gateway_id: self._peers.own_url, **self._peers.urls}
+        gateways = {self._others.gateway_id: self._others.own_url, **self._others.urls}
         groups = [
             {"targets": [_address(url)], "labels": {**cell, "raylane_role": "gateway", "gateway": gateway_id}}
             for gateway_id, url in gateways.items()
@@ -96,11 +96,11 @@ class Status:
 
     async def report(self) -> dict[str, Any]:
         """Everything that `raylane status` shows, of the whole cell."""
-        return merged(self.here(), await self._peers.ask("/raylane/status?here=1"))
+        return merged(self.here(), await self._others.ask("/raylane/status?here=1"))
 
     async def under_way(self, models: Collection[str]) -> int:
         """How many requests for these models the cell's gateways have, from the lane to the end of the answer."""
-        reports = [self.here(), *await self._peers.ask("/raylane/status?here=1")]
+        reports = [self.here(), *await self._others.ask("/raylane/status?here=1")]
         return sum(model["under_way"] for report in reports for model in report["models"] if model["name"] in models)
 
     def here(self) -> dict[str, Any]:
@@ -108,10 +108,10 @@ class Status:
             "schema": 2,
             "cluster": self._spec.name,
             "gateway": {
-                "id": self._peers.gateway_id,
+                "id": self._others.gateway_id,
                 "pid": os.getpid(),
                 "url": self._url,
-                "cell_url": self._peers.own_url,
+                "cell_url": self._others.own_url,
                 "uptime_s": time.monotonic() - self._started_s,
                 "flows": len(self._service.flows),
                 "open_ledgers": self._open_ledgers(),
@@ -183,7 +183,7 @@ class Status:
     def _model_state(self, dispatcher: Dispatcher, snapshot: Snapshot) -> dict[str, Any]:
         own = dispatcher.own
         return {
-            "owner": self._peers.gateway_id,
+            "owner": self._others.gateway_id,
             "epoch": own.epoch if own is not None else None,
             "peers": []
             if own is None or own.peering is None

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.gateway.operators.peers import Peers
+from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
@@ -22,10 +22,10 @@ TRAFFIC_PATH = "/raylane/traffic"
 class TrafficPage:
     """Gateways of one node write to one file: the answer names each file by its id, and holds it once."""
 
-    def __init__(self, store: TrafficStore, service: Service, peers: Peers) -> None:
+    def __init__(self, store: TrafficStore, service: Service, others: OtherGateways) -> None:
         self._store = store
         self._service = service
-        self._peers = peers
+        self._others = others
 
     def route(self) -> Route:
         return Route(TRAFFIC_PATH, OwnPage(self.traffic, self._service, quiet=True))
@@ -44,8 +44,8 @@ class TrafficPage:
         stores = await asyncio.to_thread(self._read, Period[period], time.time() - 3_600 * int(hours))
         missing = 0
         if query.get("here") != "1":
-            answers = await self._peers.ask(f"{TRAFFIC_PATH}?period={period.lower()}&hours={hours}&here=1")
-            missing = len(self._peers.urls) - len(answers)
+            answers = await self._others.ask(f"{TRAFFIC_PATH}?period={period.lower()}&hours={hours}&here=1")
+            missing = len(self._others.urls) - len(answers)
             for answer in answers:
                 stores |= answer["stores"]
         return JSONResponse({"stores": stores, "missing": missing})

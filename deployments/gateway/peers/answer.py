@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 
 from deployments.gateway.connection import Connection, answer_headers
-from deployments.gateway.flow import Hop, RequestFlow
+from deployments.gateway.flow import Awaited, RequestFlow
 from deployments.gateway.peers.client import PeerFailed, PeerStream
 from deployments.gateway.peers.frames import (
     BEAT_S,
@@ -106,7 +106,7 @@ class PeerAnswer:
             case _:
                 pass
         if self.answering:  # until the next frame, of whatever kind
-            self._flow.wait_for(Hop.BETWEEN_BYTES, time.monotonic())
+            self._flow.wait_for(Awaited.BETWEEN_BYTES, time.monotonic())
 
     @property
     def _is_stream(self) -> bool:
@@ -124,7 +124,7 @@ class PeerAnswer:
             self._begin()
             ledger.first_byte_s = self._received
             await self._start()
-        self._flow.wait_for(Hop.CLIENT, self._received)
+        self._flow.wait_for(Awaited.CLIENT, self._received)
         try:
             await self._client.write(events)
         finally:
@@ -160,7 +160,7 @@ class PeerAnswer:
 
     async def _end(self) -> None:
         whole, began_s = bytes(self._whole), time.monotonic()
-        self._flow.wait_for(Hop.CLIENT, began_s)
+        self._flow.wait_for(Awaited.CLIENT, began_s)
         try:
             if self._is_stream:
                 await self._client.finish()

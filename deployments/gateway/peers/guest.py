@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from cluster.spec import ClusterSpec, Tenant, TrafficClass
 from deployments.gateway.connection import Connection
 from deployments.gateway.entrance import KeyRing
-from deployments.gateway.flow import Hop, RequestFlow
+from deployments.gateway.flow import Awaited, RequestFlow
 from deployments.gateway.peers.auth import (
     CELL_HEADER,
     HOP_HEADER,
@@ -111,7 +111,7 @@ class GuestConnection(Connection):
         """The request is admitted: from now on home may give up its place there."""
         signer, self._taking = self._calls.signer, True
         self._guests[self._flow.ledger.model, self._call.sender] += 1
-        self._flow.wait_for(Hop.CLIENT, time.monotonic())
+        self._flow.wait_for(Awaited.CLIENT, time.monotonic())
         headers = [
             (b"content-type", b"application/octet-stream"),
             (HOP_HEADER.encode(), TAKEN.encode()),

@@ -15,7 +15,7 @@ from typing import Any
 
 from deployments.gateway.connection import Connection
 from deployments.gateway.exchange import trace_of
-from deployments.gateway.flow import Hop, RequestFlow
+from deployments.gateway.flow import Awaited, RequestFlow
 from deployments.gateway.peers.answer import PeerAnswer, UsageReader
 from deployments.gateway.peers.client import HopRejectedThere, PeerClient, PeerFailed, PeerStream
 from deployments.gateway.peers.envelope import HopEnvelope
@@ -170,7 +170,7 @@ class Carrier:
         ledger.decide(RequestVerdict.HANDED_OVER, reason, now, peer=hop.peer, waited_s=round(ledger.lane_s, 6))
         ledger.peer, ledger.attempt_id = hop.peer, f"{facts.request_id}-hop"
         self._shared.closing.open(ledger)
-        self._flow.wait_for(Hop.PEER, now)
+        self._flow.wait_for(Awaited.PEER, now)
 
     def _broke(self, hop: TakenByPeer, facts: HopFacts, answering: bool) -> None:
         stage, now = "answering" if answering else "taken", time.monotonic()

@@ -48,7 +48,7 @@ async def test_load_asks_the_other_gateways(make_rig: MakeRig, monkeypatch: pyte
         assert path == "/raylane/status?here=1"
         return [{"models": [{"name": "demo", "under_way": 5}, {"name": "unlike", "under_way": 7}]}]
 
-    monkeypatch.setattr(rig.gateway.peers, "ask", ask)
+    monkeypatch.setattr(rig.gateway.others, "ask", ask)
     assert await get(rig, "/load") == (200, {"server_load": 5})
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cluster.spec import Timeouts
-from deployments.gateway.flow import Aborted, EndCause, Flows, Hop, RequestFlow
+from deployments.gateway.flow import Aborted, Awaited, EndCause, Flows, RequestFlow
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.telemetry.ledger import Ledger
 
@@ -34,20 +34,20 @@ async def aborted(one: RequestFlow, act: object) -> Aborted:
 
 
 @pytest.mark.parametrize(
-    ("hop", "limit_s", "code"),
+    ("awaited", "limit_s", "code"),
     [
-        (Hop.UPLOAD, 30, ErrorCode.CLIENT_TOO_SLOW),
-        (Hop.FIRST_BYTE, 10, ErrorCode.FIRST_BYTE_TIMEOUT),
-        (Hop.BETWEEN_BYTES, 20, ErrorCode.BETWEEN_BYTES_TIMEOUT),
-        (Hop.CLIENT, 30, None),
-        (Hop.LANE, 100, ErrorCode.TOTAL_TIMEOUT),
-        (Hop.WHOLE_ANSWER, 100, ErrorCode.TOTAL_TIMEOUT),
+        (Awaited.UPLOAD, 30, ErrorCode.CLIENT_TOO_SLOW),
+        (Awaited.FIRST_BYTE, 10, ErrorCode.FIRST_BYTE_TIMEOUT),
+        (Awaited.BETWEEN_BYTES, 20, ErrorCode.BETWEEN_BYTES_TIMEOUT),
+        (Awaited.CLIENT, 30, None),
+        (Awaited.LANE, 100, ErrorCode.TOTAL_TIMEOUT),
+        (Awaited.WHOLE_ANSWER, 100, ErrorCode.TOTAL_TIMEOUT),
     ],
 )
-async def test_each_hop_has_its_deadline_and_error(hop: Hop, limit_s: float, code: ErrorCode | None) -> None:
+async def test_each_wait_has_its_deadline_and_error(awaited: Awaited, limit_s: float, code: ErrorCode | None) -> None:
     one = flow()
     start = time.monotonic()
-    one.wait_for(hop, start)
+    one.wait_for(awaited, start)
     one.expire(start + limit_s - 0.1)
     assert one.cause is None
     error = (await aborted(one, lambda: one.expire(start + limit_s + 0.1))).error

@@ -93,7 +93,7 @@ async def test_http_sd_lists_every_process(make_rig: MakeRig) -> None:
     status, groups = await get(rig, "/raylane/http_sd")
     assert status == 200
     assert {target for group in groups for target in group["targets"]} == {
-        url.removeprefix("http://") for url in (rig.gateway.peers.own_url, *urls(rig))
+        url.removeprefix("http://") for url in (rig.gateway.others.own_url, *urls(rig))
     }
     assert all(isinstance(value, str) for group in groups for value in group["labels"].values())
     await rig.engines[0].kill()

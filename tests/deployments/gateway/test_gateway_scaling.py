@@ -33,7 +33,7 @@ PATIENT = [
 
 async def page(rig: Rig, name: str = "demo", secret: str = SECRET, **query: str) -> tuple[int, bytes]:
     """What the owner shows to an autoscaler."""
-    url, headers = rig.gateway.peers.own_url + f"{SCALING_PATH}/{name}", {"authorization": f"Bearer {secret}"}
+    url, headers = rig.gateway.others.own_url + f"{SCALING_PATH}/{name}", {"authorization": f"Bearer {secret}"}
     async with aiohttp.ClientSession() as session, session.get(url, params=query, headers=headers) as response:
         return response.status, await response.read()
 

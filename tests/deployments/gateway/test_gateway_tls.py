@@ -95,7 +95,7 @@ async def test_a_client_that_leaves_mid_stream_ends_its_lease(rig: Rig, files: G
 
 
 async def test_the_cells_own_port_stays_plain_and_asks_for_the_secret(rig: Rig) -> None:
-    url = rig.gateway.peers.own_url + "/raylane/status"
+    url = rig.gateway.others.own_url + "/raylane/status"
     async with aiohttp.ClientSession() as session:
         assert (await session.get(url)).status == 401
         async with session.get(url, headers=CREDENTIALS) as answer:

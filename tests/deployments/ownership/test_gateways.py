@@ -254,7 +254,7 @@ async def test_status_is_the_cells_whoever_is_asked(make_cell: MakeCell) -> None
 
 async def test_the_channel_is_closed_to_strangers(make_cell: MakeCell) -> None:
     cell = await make_cell()
-    url = cell.owner.gateway.peers.own_url + messages.LANES_PATH
+    url = cell.owner.gateway.others.own_url + messages.LANES_PATH
     good = {"model": "demo", "gateway": "x", "epoch": "1"}
     cases = [
         ({}, good, 401),
@@ -268,7 +268,7 @@ async def test_the_channel_is_closed_to_strangers(make_cell: MakeCell) -> None:
             async with session.post(url, params=query, headers=headers) as response:
                 assert response.status == status
         async with session.post(
-            cell.other.gateway.peers.own_url + messages.LANES_PATH, params=good, headers=cases[2][0]
+            cell.other.gateway.others.own_url + messages.LANES_PATH, params=good, headers=cases[2][0]
         ) as response:
             assert response.status == 409
         async with session.post(cell.owner.url + messages.LANES_PATH, params=good, headers=cases[2][0]) as response:

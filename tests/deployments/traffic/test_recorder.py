@@ -112,7 +112,7 @@ def test_what_waits_for_the_disk_is_bounded(tmp_path: Path, monkeypatch: pytest.
 async def page(rig: Rig, query: str, headers: dict[str, str] = CREDENTIALS) -> tuple[int, dict[str, object]]:
     async with (
         aiohttp.ClientSession() as session,
-        session.get(rig.gateway.peers.own_url + TRAFFIC_PATH + query, headers=headers) as response,
+        session.get(rig.gateway.others.own_url + TRAFFIC_PATH + query, headers=headers) as response,
     ):
         return response.status, json.loads(await response.read())
 
@@ -140,8 +140,8 @@ async def test_the_page_shows_what_the_gateway_counted(
     async def ask(path: str) -> list[object]:
         return [{"stores": stores | {"other": record}}]
 
-    monkeypatch.setattr(rig.gateway.peers, "ask", ask)
-    monkeypatch.setattr(rig.gateway.peers, "urls", {"a": "", "b": ""})
+    monkeypatch.setattr(rig.gateway.others, "ask", ask)
+    monkeypatch.setattr(rig.gateway.others, "urls", {"a": "", "b": ""})
     _, answer = await page(rig, "?period=minute")
     assert isinstance(answer["stores"], dict)
     assert (set(answer["stores"]), answer["missing"]) == ({*stores, "other"}, 1)

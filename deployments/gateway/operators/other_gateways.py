@@ -14,7 +14,7 @@ log = logging.getLogger("raylane.gateway")
 _ANSWER_S = 2.0
 
 
-class Peers:
+class OtherGateways:
     """`own_url` is where this gateway listens for the others."""
 
     def __init__(self, gateway_id: str, session: aiohttp.ClientSession) -> None:
