@@ -45,19 +45,23 @@ class HopOffered:
 
 
 @dataclass(frozen=True, slots=True)
-class HopConfirmed:
+class _OfHop:
+    """About the hop of that number."""
+
+    request_id: str
+    number: int
+
+
+class HopConfirmed(_OfHop):
     """The request has left its lane: the peer's answer is the client's."""
 
-    request_id: str
-    number: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HopWithdrawn:
+class HopWithdrawn(_OfHop):
     """Home has the request, or the peer is given up: the peer is to drop it."""
 
-    request_id: str
-    number: int
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,45 +72,35 @@ class GuestRefused:
     refusal: HopRefusal
 
 
-@dataclass(frozen=True, slots=True)
-class HopTaken:
+class HopTaken(_OfHop):
     """The peer took the request."""
 
-    request_id: str
-    number: int
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
-class HopRejected:
+class HopRejected(_OfHop):
     """The peer did not take it."""
 
-    request_id: str
-    number: int
     refusal: HopRefusal
 
 
-@dataclass(frozen=True, slots=True)
-class HopFirstByte:
+class HopFirstByte(_OfHop):
     """The client gets the first byte of the peer's answer."""
 
-    request_id: str
-    number: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HopFinished:
+class HopFinished(_OfHop):
     """The client has the peer's whole answer."""
 
-    request_id: str
-    number: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HopBroke:
+class HopBroke(_OfHop):
     """The peer cannot be reached, the connection broke, or the answer did."""
 
-    request_id: str
-    number: int
+    __slots__ = ()
 
 
 HopReport = HopTaken | HopRejected | HopFirstByte | HopFinished | HopBroke
@@ -125,6 +119,8 @@ HOP_KINDS: tuple[type[HopMessage], ...] = (
 )
 
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+_Id = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")]
+"""It becomes a part of the id in the header of the engine's request."""
 _Mark = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 _MAX_S = 1e9
 _Span = Annotated[float, Field(ge=-_MAX_S, le=_MAX_S)]
@@ -135,7 +131,7 @@ class _Facts(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    request_id: _Name
+    request_id: _Id
     home: _Name
     epoch: Annotated[int, Field(ge=0, lt=1 << 63)]
     number: Annotated[int, Field(ge=1, lt=1 << 63)]

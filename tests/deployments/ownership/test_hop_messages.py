@@ -108,7 +108,10 @@ def test_no_field_may_be_missing(name: str) -> None:
 
 BAD: list[tuple[str, Any]] = [
     ("request_id", ""),
-    ("request_id", "x" * 257),
+    ("request_id", "x" * 129),
+    ("request_id", "two words"),
+    ("request_id", "x\r\nx-evil: 1"),
+    ("request_id", "\u2603"),
     ("request_id", 5),
     ("home", ""),
     ("epoch", -1),
