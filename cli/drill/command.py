@@ -234,7 +234,7 @@ def _live(case: DrillCase, plan: Drill, traffic: DrillTraffic, own: _OwnCells, c
     simulated = plan
     if plan.kind is FaultKind.ZONE_LOSS and not own.endpoints:
         # Serve starts successors at once: there are nodes.
-        simulated = replace(plan, faults=tuple(replace(one, for_s=1e-3) for one in plan.faults))
+        simulated = replace(plan, faults=tuple(replace(one, room_elsewhere=True) for one in plan.faults))
     if plan.kind is FaultKind.REGION_LOSS:
         case = replace(case, starts=lived.started)
     return _result(case, plan, lived.traffic, lived, simulated)
