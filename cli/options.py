@@ -237,7 +237,7 @@ def chosen_requests(path: Path, choice: TrafficOptions) -> Trace:
     return trace
 
 
-def length_limits(spec: ClusterSpec, model: Model, costs: Mapping[str, CostFile], fit_lengths: bool) -> LengthLimits:
+def length_limits(model: Model, costs: Mapping[str, CostFile], fit_lengths: bool) -> LengthLimits:
     """What requests must fit on the engines of the cost files, by group: on that with the longest context."""
     views = [view for view in model.views if view.group in costs]
     longest = max(views, key=lambda view: view.settings.max_model_len)

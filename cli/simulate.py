@@ -147,7 +147,7 @@ def _gathered(
     except (CostFileError, TraceError) as error:
         fail(str(error), code=2)
     try:
-        limits = length_limits(spec, model, {group: cost for group, (_, cost) in found.items()}, fit_lengths)
+        limits = length_limits(model, {group: cost for group, (_, cost) in found.items()}, fit_lengths)
         return _Gathered(found, workload_of(requests, spec, model, limits))
     except WorkloadError as error:
         fail(f"{trace}: {error}", code=2)

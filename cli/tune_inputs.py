@@ -126,7 +126,7 @@ def gathered(
     began_s = start_unix_s(start_at, chosen)
     try:
         cost_path, cost = engine_costs(spec, chosen, costs)
-        limits = length_limits(spec, chosen, {chosen.group: cost}, fit_lengths)
+        limits = length_limits(chosen, {chosen.group: cost}, fit_lengths)
         work = workload_of(chosen_requests(trace, choice), spec, chosen, limits)
         past = None if history is None else scaled(read_trace(history), choice)
         before = None if past is None else _ending_at(began_s, past, spec.scheduling.decode_weight)

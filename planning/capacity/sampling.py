@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from deployments.scheduling.policy import SchedulingPolicy
 from planning.simulator.workload import Workload
 
 FIRST, LAST = 0.2, 0.95
@@ -40,15 +39,6 @@ def poisson(sample: Workload, rate: float, count: int, seed: int) -> Workload:
     if session is not None:
         session = np.where(session < 0, -1, session + np.array(rounds) * (int(session.max()) + 1))
     return replace(chosen, prefix=prefix, session=session)
-
-
-def in_lanes(sample: Workload, policy: SchedulingPolicy) -> dict[str, Workload]:
-    """The sample's requests by lane, by their true lengths without what a cache may hold; lanes without any are left
-    out."""
-    tokens = (sample.prompt_tokens + sample.output_tokens).tolist()
-    lanes = np.array([policy.lane_of(count) for count in tokens])
-    found = {lane.name: np.flatnonzero(lanes == number) for number, lane in enumerate(policy.lanes)}
-    return {name: sample.take(own, sample.arrived_s[own]) for name, own in found.items() if len(own)}
 
 
 def judged_part(arrivals: int) -> slice:

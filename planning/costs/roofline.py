@@ -71,7 +71,7 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
     if kinds.mixtures:
         notes.append("experts: evenly drawn by independent tokens")
     dense = Curve(_KNOTS, tuple(step_s(knot) for knot in _KNOTS))
-    attention = _attention(plan, parallel, roof, host.block_s * len(model.layers))
+    attention = _attention(plan, parallel, host.block_s * len(model.layers))
     cost = CostModel(dense, _sampled(plan, parallel, roof, link), attention, host.front, host.back_s)
     busy_s = exchange_s(BUSY_TOKENS / parallel.pipeline)
     sources = sources_of(cost, CostBasis.DATA_SHEET, host, len(model.layers), link, busy_s)
@@ -170,7 +170,7 @@ def _sampled(plan: Plan, parallel: Parallel, roof: Roof, link: Interconnect | No
     return Curve(counts, tuple(seconds(count) for count in counts))
 
 
-def _attention(plan: Plan, parallel: Parallel, roof: Roof, prefilling_s: float) -> Attention:
+def _attention(plan: Plan, parallel: Parallel, prefilling_s: float) -> Attention:
     model, gpu = plan.model, plan.gpu
     bandwidth = kernels.KV_MEMORY * gpu.memory_bytes_per_s
     token_s = (model.kv_elements(parallel.tensor) * plan.kv_element + model.latent_bytes) / bandwidth

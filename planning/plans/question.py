@@ -112,7 +112,7 @@ def question_of(
 ) -> PlacementQuestion:
     """The problem with replicas that are used to that share at most. `scale`: by model, a factor on its demand."""
     scale = scale or {}
-    lanes = tuple(_lane(case, band, scale.get(band.stream.model, 1.0)) for band in case.bands)
+    lanes = tuple(_lane(band, scale.get(band.stream.model, 1.0)) for band in case.bands)
     sites, offers, prices, unpriced = [], [], [], []
     for offer in case.offers:
         for name in offer.regions if serves(case, rates, offer) else ():
@@ -159,7 +159,7 @@ def _held(case: Case, rates: Rates, offer: GroupOffer, far: bool) -> dict[str, f
     return {name: rates[key].per_replica for name, key in keys.items() if key in rates and rates[key].per_replica > 0}
 
 
-def _lane(case: Case, band: Band, scale: float) -> LaneDemand:
+def _lane(band: Band, scale: float) -> LaneDemand:
     demand = {origin: tuple(scale * rate for rate in rates) for origin, rates in band.demand().items()}
     return LaneDemand(band.name, band.stream.model, demand, band.stream.ttft_s, band.stream.residency)
 

@@ -120,8 +120,3 @@ def replayed(lines: Iterable[str]) -> Iterator[ReplayedPlan]:
             raise ReplanLogError(f"line {number}: a re-plan without a header before it")
         yield ReplayedPlan(number, plan, replan(*begun, state, observed))
         state = plan.state
-
-
-def is_replan_log(first_line: str) -> bool:
-    """Whether a log that begins like this holds re-plans."""
-    return first_line.startswith(f'{{"log":"{KIND}"')

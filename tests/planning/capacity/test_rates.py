@@ -13,10 +13,10 @@ from cluster.spec import parse_spec
 from deployments.engine_model.cost_file import CostBasis, cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention, slowed
 from deployments.engine_model.limits import EngineModelLimits
-from deployments.scheduling import LanePolicy, SchedulingPolicy
+from deployments.scheduling import SchedulingPolicy
 from planning.capacity.judging import RateBound, RateSlo
 from planning.capacity.rates import HeldRate, RateSearch, highest_rate, highest_rate_of
-from planning.capacity.sampling import in_lanes, poisson
+from planning.capacity.sampling import poisson
 from planning.gauntlet.memo import Memo
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload, plain_workload
@@ -208,12 +208,3 @@ def test_prefixes_of_one_prompt_are_not_found_again_in_a_second_round() -> None:
     assert len(alone) == len(set(alone))
     assert work.session is not None
     assert len(set(work.session.tolist())) >= 2 * count
-
-
-def test_lanes_divide_a_sample() -> None:
-    policy = SchedulingPolicy((LanePolicy("short", 200), LanePolicy("medium", 100_000), LanePolicy("long")))
-    sample = mixed()
-    lanes = in_lanes(sample, policy)
-    assert list(lanes) == ["short", "medium"]
-    assert sum(map(len, lanes.values())) == len(sample)
-    assert (lanes["short"].prompt_tokens + lanes["short"].output_tokens).max() <= 200

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cli.main import app
 from planning.capacity.problem import Quota
 from planning.replan import Observed, ReplanBasis, ReplanSettings, ReplanState, replan
-from planning.replan.log import ReplanLog, ReplanLogError, from_tree, is_replan_log, replayed, to_tree
+from planning.replan.log import ReplanLog, ReplanLogError, from_tree, replayed, to_tree
 from planning.replan.result import Replan
 from tests.planning.replan.cases import basis, key, observed
 
@@ -32,11 +34,17 @@ def _written(path: Path, turns: int = 4) -> list[str]:
 
 def test_every_replan_can_be_made_again(tmp_path: Path) -> None:
     lines = _written(tmp_path / "replan.jsonl")
-    assert is_replan_log(lines[0])
     again = list(replayed(lines))
     assert [one.line for one in again] == [2, 3, 4, 5]
     assert all(one.agrees for one in again)
     assert [one.recorded for one in again] == [one.again for one in again]
+
+
+def test_the_command_knows_such_a_log_by_its_beginning(tmp_path: Path) -> None:
+    _written(tmp_path / "replan.jsonl", turns=2)
+    result = CliRunner().invoke(app, ["replay", str(tmp_path / "replan.jsonl")])
+    assert result.exit_code == 0, result.output
+    assert "2 re-plans" in result.stdout
 
 
 def test_a_log_goes_on_after_a_new_basis(tmp_path: Path) -> None:
