@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from cli.console import console, errors, fail
 from cli.gateway import Url
 from cli.options import AsJson, check_outputs
 from cli.plan.against import Planner
 from cli.plan.against import against as compared
+from cli.plan.text_tables import show_table
 from cluster.artifacts import ArtifactError
 from cluster.files import shipped, write_whole
 from cluster.spec import ClusterSpec, SpecError
@@ -31,7 +30,7 @@ from planning.plans.planner import PlanError, PlanLimits, case_from, checked_pla
 from planning.plans.question import Case
 from planning.plans.rates import QUICK, THOROUGH, RateSource
 from planning.plans.result import PlanResult
-from planning.plans.tables import TextTable, basis_lines, cards, tables
+from planning.plans.tables import basis_lines, cards, tables
 from planning.plans.write_spec import written_spec
 from planning.report.file import ReportFileError, write_report
 from planning.tune.advice import judge
@@ -43,10 +42,6 @@ MISSED = 1
 """The exit code where there is no placement, or an SLO is missed in the simulation."""
 _SHARED = 4
 """Replicas that share the requests when a rate is found thoroughly."""
-_MANY = 20
-"""A table of more columns is printed as lines."""
-_FIGURE = set("0123456789-")
-"""What a cell with a figure begins with; columns of figures are set to the right."""
 _WORKERS = min(4, os.cpu_count() or 1)
 _LINE_S = 5.0
 
@@ -230,34 +225,12 @@ def _show(result: PlanResult) -> None:
         console.print(f"  {card.name}: [bold]{escape(card.value)}[/]{f'  ({escape(card.note)})' if card.note else ''}")
     for one in tables(result):
         console.print()
-        if len(one.columns) > _MANY:
-            _show_lines(one)
-        else:
-            console.print(_table(one))
+        show_table(one)
         if one.note:
             console.print(escape(one.note), style="dim")
     console.print()
     for line in basis_lines(result):
         console.print(escape(line))
-
-
-def _table(of: TextTable) -> Table:
-    table = Table(title=of.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, column in enumerate(of.columns):
-        figures = number and all(row[number][:1] in _FIGURE for row in of.rows)
-        table.add_column(column, justify="right" if figures else "left", overflow="fold")
-    for row in of.rows:
-        table.add_row(*map(escape, row))
-    return table
-
-
-def _show_lines(of: TextTable) -> None:
-    """A table of many narrow columns, a line a row: figures keep their places, and are searched and cut easily."""
-    names = max(len(row[0]) for row in (of.columns, *of.rows))
-    width = max(len(cell) for row in (of.columns, *of.rows) for cell in row[1:])
-    console.print(f"[bold]{escape(of.title)}[/]")
-    for row in (of.columns, *of.rows):
-        console.print(escape(f"{row[0]:<{names}} {' '.join(f'{cell:>{width}}' for cell in row[1:])}"))
 
 
 def _save_page(path: Path | None, result: PlanResult, worksheet: Path) -> list[str]:

@@ -7,9 +7,45 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from cli.console import console
 from cli.main import app
+from cli.plan.text_tables import show_table
 from cluster.spec import load_spec
+from planning.plans.tables import TextTable
 from tests.planning.plans import small
+
+SLOS = TextTable(
+    "SLOs, simulated",
+    ("stream", "region", "hour", "replicas", "SLO", "in time", "range", "TTFT p50", "p90", "served by", "verdict"),
+    (
+        (
+            "chat-europe",
+            "eu-central-1",
+            "13",
+            "7 cheap, 2 large",
+            "95.0 % in 2.0 s",
+            "100.00 %",
+            "-",
+            "44 ms",
+            "178 ms",
+            "cheap 8 % (100.00 %), large 92 % (100.00 %)",
+            "met",
+        ),
+        (
+            "chat",
+            "us-east-1",
+            "9",
+            "4 cheap",
+            "95.0 % in 2.0 s",
+            "99.92 %",
+            "99.8 % to 100 %",
+            "409 ms",
+            "620 ms",
+            "cheap 100 % (99.92 %)",
+            "unsure",
+        ),
+    ),
+)
 
 
 def run(*arguments: object) -> Result:
@@ -46,6 +82,19 @@ def test_a_plan_is_printed_as_tables(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     for words in ("an hour on average; all SLOs are met", "Replicas by hour (UTC)", "$/Mtok in", "never rehearsed"):
         assert words in result.output
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160, 300])
+def test_no_word_of_a_table_is_broken(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "width", width)
+    show_table(SLOS)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    printed = {word.strip(":;") for line in lines for word in line.split()}
+    assert {word for row in SLOS.rows for cell in row for word in cell.split()} - {"-"} <= printed
+    assert {word for column in SLOS.columns[1:] for word in column.split()} <= printed
 
 
 @pytest.mark.parametrize(
