@@ -106,9 +106,9 @@ def _lane_cells(one: RegionView, model: dict[str, Any], lane: dict[str, Any]) ->
 
 
 def _head(cells: AllCells) -> str:
-    names = [model["name"] for one in cells.regions for model in _models(one)]
-    models = len(set(names))
-    return f"[bold]{len(cells.regions)} regions[/], {models} models, as {escape(cells.home)} sees them"
+    models = len({model["name"] for one in cells.regions for model in _models(one)})
+    counted = f"{models} model{'' if models == 1 else 's'}"
+    return f"[bold]{len(cells.regions)} regions[/], {counted}, as {escape(cells.home)} sees them"
 
 
 def unreachable_lines(cells: AllCells) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _known(one: RegionView) -> str:
 
 def _digests(cells: AllCells) -> Iterator[Table | str]:
     """How old each cell's last digest of each peer is, by its own clock, and what that says."""
-    table = plain_table("cell", "knows of", "model", "digest's age", "RTT", "trust", "hands nothing over", left=3)
+    table = plain_table("cell", "peer", "model", "digest age", "RTT", "trust", "no hand-over", left=3)
     for one in cells.regions:
         for model in _models(one) if one.reachable else ():
             for peer in model.get("peers", ()):

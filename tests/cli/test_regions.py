@@ -109,7 +109,7 @@ def three(state: type[Cell], error: str = "no answer") -> None:
 def test_status_shows_each_cell_and_who_is_unreachable(cell: tuple[str, type[Cell]]) -> None:
     three(cell[1], "cell us did not answer: [ClientError]")
     text = run(cell, "status", "--once")
-    assert "3 regions, 1 models, as eu sees them" in text
+    assert "3 regions, 1 model, as eu sees them" in text
     assert "us is unreachable (cell us did not answer: [ClientError]); what is shown of it is 34s old" in text
     assert "ap is unreachable" in text
     assert "nothing is known of it" in text
