@@ -10,7 +10,7 @@ those are looked at, and no others.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from planning.drill.record import ENDS, DrillRecord, SendEnd
 from planning.simulator.faults import FaultKind
 
 WINDOW_S = 10.0
+NOT_BEFORE_THE_END = "not before the end"
+"""In words: a recovery that was not seen."""
 _QUANTILES = (0.5, 0.99)
 _RECOVERY_STEP_S = 1.0
 """A recovery within less is that of a window or two that begin with the fault: as good as none."""
@@ -202,14 +204,15 @@ def _peak(seconds: NDArray[np.float64]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PredictedFigure:
-    """A figure that the simulated drill predicted, and what was seen; None: it does not exist. Below `resolution`,
-    one is as good as another."""
+    """A figure that the simulated drill predicted, and what was seen; None: it does not exist, which is shown as
+    `missing`. Below `resolution`, one is as good as another."""
 
     name: str
     unit: str
     predicted: float | None
     seen: float | None
     resolution: float = 0.0
+    missing: str = "-"
 
     @property
     def error(self) -> float | None:
@@ -227,12 +230,15 @@ class PredictedFigure:
 def compare(predicted: DrillFindings, seen: DrillFindings) -> tuple[PredictedFigure, ...]:
     """What both runs show of the same drill."""
 
-    def both(name: str, unit: str, figure: str, resolution: float = 0.0) -> PredictedFigure:
-        return PredictedFigure(name, unit, getattr(predicted, figure), getattr(seen, figure), resolution)
+    def both(name: str, unit: str, figure: str) -> PredictedFigure:
+        return PredictedFigure(name, unit, getattr(predicted, figure), getattr(seen, figure))
 
-    found = [both("time until the SLO held again", "s", "recovery_s", _RECOVERY_STEP_S)]
+    def recovery(name: str, figure: str) -> PredictedFigure:
+        return replace(both(name, "s", figure), resolution=_RECOVERY_STEP_S, missing=NOT_BEFORE_THE_END)
+
+    found = [recovery("time until the SLO held again", "recovery_s")]
     if seen.heals:
-        found.append(both("the same after the fault was over", "s", "after_healing_s", _RECOVERY_STEP_S))
+        found.append(recovery("the same after the fault was over", "after_healing_s"))
     for phase in dict.fromkeys(one.phase for one in seen.phases):
         before, after = predicted.of(phase, ""), seen.of(phase, "")
         found.append(PredictedFigure(f"SLO met, {phase} the fault", "%", 100 * before.met, 100 * after.met))

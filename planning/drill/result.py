@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planning.drill.drill import Drill, DrillTraffic
-from planning.drill.findings import DrillFindings, DrillSlo, PhaseFigures, PredictedFigure, compare
+from planning.drill.findings import (
+    NOT_BEFORE_THE_END,
+    DrillFindings,
+    DrillSlo,
+    PhaseFigures,
+    PredictedFigure,
+    compare,
+)
 from planning.drill.record import DrillRecord
 
 SCHEMA_VERSION = 1
@@ -180,8 +187,8 @@ def compared_rows(figures: tuple[PredictedFigure, ...]) -> list[list[str]]:
     return [
         [
             one.name,
-            "-" if one.predicted is None else f"{one.predicted:,.4g} {one.unit}".strip(),
-            "-" if one.seen is None else f"{one.seen:,.4g} {one.unit}".strip(),
+            one.missing if one.predicted is None else f"{one.predicted:,.4g} {one.unit}".strip(),
+            one.missing if one.seen is None else f"{one.seen:,.4g} {one.unit}".strip(),
             "-" if one.error is None else f"{100 * one.error:+.0f} %",
         ]
         for one in figures
@@ -191,7 +198,7 @@ def compared_rows(figures: tuple[PredictedFigure, ...]) -> list[list[str]]:
 def recovery(value_s: float | None) -> str:
     """A time until the SLO held again."""
     if value_s is None:
-        return "not before the end"
+        return NOT_BEFORE_THE_END
     return "it always held" if value_s == 0 else f"{value_s:.2f} s" if value_s < 1 else f"{value_s:.1f} s"
 
 

@@ -207,7 +207,7 @@ def _met_panel(result: DrillResult, clock: TimeAxis) -> Panel:
         "met",
         "SLO met",
         f"Of the requests that a cell's clients sent within the next {WINDOW_S:g} s, those whose first token came "
-        "within the SLO.",
+        "within the SLO. No window begins before the fault and ends after it.",
         figure,
         height_px,
     )
@@ -220,7 +220,10 @@ def _met_curve(record: DrillRecord, number: int, result: DrillResult) -> tuple[C
     first, beyond = np.searchsorted(times, begins), np.searchsorted(times, begins + WINDOW_S)
     total = np.concatenate([[0], np.cumsum(good)])
     count = beyond - first
-    share = np.where(count >= _WINDOW_MIN, 100 * (total[beyond] - total[first]) / np.maximum(count, 1), math.nan)
+    clear = (begins >= result.drill.at_s) | (begins + WINDOW_S <= result.drill.at_s)
+    share = np.where(
+        clear & (count >= _WINDOW_MIN), 100 * (total[beyond] - total[first]) / np.maximum(count, 1), math.nan
+    )
     return begins, share.astype(np.float64)
 
 

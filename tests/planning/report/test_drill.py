@@ -1,5 +1,6 @@
 """The page of a drill: it loads nothing, and says what was seen, lost and predicted."""
 
+import base64
 import json
 import math
 import re
@@ -85,3 +86,27 @@ def test_an_slo_that_never_holds_again_is_a_miss() -> None:
     result = result_of(live=False, drill=plan)
     assert not result.good
     assert "the SLO did not hold again before the end" in render(result)
+
+
+def test_a_recovery_that_was_not_seen_is_said_in_words() -> None:
+    plan = drill_on(FaultKind.REGION_LOSS, "eu", (), 30.0, math.inf, 40.0)
+    name, predicted, seen, error = compared_rows(result_of(live=True, drill=plan).compared)[0]
+    assert name == "time until the SLO held again"
+    assert (predicted, seen, error) == ("not before the end", "not before the end", "-")
+
+
+def test_no_window_of_the_curves_begins_before_the_fault_and_ends_after_it(page: str) -> None:
+    figures = dict(re.findall(r'class="figure" data-plot="([^"]+)" data-axis="own">(.*?)</script>', page, flags=re.S))
+    curve = json.loads(figures["met-plot"])["data"][0]
+    drawn = dict(zip(_numbers(curve["x"]), _numbers(curve["y"]), strict=True))
+    assert all(drawn[x] is None for x in range(21, 30))
+    assert None not in (drawn[20], drawn[30])
+
+
+def _numbers(column: object) -> list[float | None]:
+    """A column of a figure's JSON, plain or as plotly packs it."""
+    if isinstance(column, dict):
+        packed = np.frombuffer(base64.b64decode(column["bdata"]), dtype=column["dtype"])
+        return [None if value != value else float(value) for value in packed]
+    assert isinstance(column, list)
+    return column
