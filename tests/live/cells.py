@@ -2,6 +2,7 @@
 cut."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -120,6 +121,27 @@ class LiveCells:
         """The sum over all samples of a metric."""
         lines = self[cell].ask("/metrics").text.splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + "{", name + " ")))
+
+
+def slow_parts(folder: Path) -> dict[str, Any]:
+    """The parts of a spec with one slow simulated engine of 16 sequences in each cell. A lane holds any test's
+    requests."""
+    specs = ROOT / "infra/specs"
+    spec: dict[str, Any] = yaml.safe_load((specs / "three-regions.yaml").read_text())
+    limits = {"max_num_seqs": 16, "max_num_batched_tokens": 2_048}
+    costs: dict[str, Any] = json.loads((specs / "simulated-h100.costs.json").read_text())
+    costs["engine"] |= limits
+    (folder / "costs.json").write_text(json.dumps(costs))
+    model = spec["models"][0]
+    model["simulated"] |= {"costs": str(folder / "costs.json"), "speed": 0.3, "start_up_s": 0}
+    model["settings"] |= limits | {"max_model_len": 8_192}
+    model["replicas"] = {"count": 1}
+    return {
+        "pools": [{"name": "h100", "accelerator": "H100", "gpus_per_node": 1}],
+        "models": [model],
+        "classes": [{"name": "interactive", "ttft_ms": 1_000}],
+        "lanes": [lane | {"cap_s": 300} for lane in spec["lanes"]],
+    }
 
 
 @contextmanager

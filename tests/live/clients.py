@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class Answer:
     code: str | None = None
     replica: str | None = None
     gateway: str | None = None
+    region: str | None = None
+    """The cell that serves it, where cells have peers and the head says so."""
     tokens: int = 0
     """Events with text; one may carry several tokens."""
     counted: int | None = None
@@ -41,10 +44,10 @@ class Answer:
     ended_s: float = 0.0
 
 
-async def ask(session: aiohttp.ClientSession, url: str, **fields: Any) -> Answer:
-    """A streamed completion, to its end. No two have the same body, where no `user` is given: what ran when two
-    replicas died is refused."""
-    answer = Answer()
+async def ask(session: aiohttp.ClientSession, url: str, answer: Answer | None = None, **fields: Any) -> Answer:
+    """A streamed completion, to its end; `answer` is filled meanwhile. No two have the same body, where no `user` is
+    given: what ran when two replicas died is refused."""
+    answer = Answer() if answer is None else answer
     try:
         async with session.post(
             url + "/v1/completions", json={**STREAM, "user": uuid.uuid4().hex, **fields}
@@ -52,6 +55,7 @@ async def ask(session: aiohttp.ClientSession, url: str, **fields: Any) -> Answer
             answer.status = response.status
             answer.replica = response.headers.get("x-raylane-placement", "").partition(";")[0]
             answer.gateway = response.headers.get("x-raylane-gateway")
+            answer.region = response.headers.get("x-raylane-region")
             if response.content_type == "text/event-stream":
                 await _read_events(response, answer)
             else:
@@ -61,6 +65,31 @@ async def ask(session: aiohttp.ClientSession, url: str, **fields: Any) -> Answer
         answer.code = repr(error)
     answer.ended_s = time.monotonic()
     return answer
+
+
+@dataclass
+class Stream:
+    """A streamed completion that runs: `answer` is what has come of it."""
+
+    answer: Answer
+    task: asyncio.Task[Answer]
+
+    @property
+    def has_begun(self) -> bool:
+        """It has its first text, and goes on."""
+        return self.answer.first_s is not None and not self.task.done()
+
+
+def begin(session: aiohttp.ClientSession, url: str, count: int, **fields: Any) -> list[Stream]:
+    """So many streams at once."""
+    answers = [Answer() for _ in range(count)]
+    return [Stream(one, asyncio.create_task(ask(session, url, one, **fields))) for one in answers]
+
+
+async def ends_of(streams: list[Stream]) -> Counter[tuple[str, str | None]]:
+    """How they ended, once all have: `Answer.end`, and the error's code."""
+    answers = await asyncio.gather(*(one.task for one in streams))
+    return Counter((one.end, one.code) for one in answers)
 
 
 async def _read_events(response: aiohttp.ClientResponse, answer: Answer) -> None:

@@ -1,51 +1,37 @@
-"""Two real cells that help each other: hand-over under overload, cancellation across the hop, a peer that is killed
-while it streams, and a link that is cut; on simulated engines, and the first two with vLLM."""
+"""Two real cells that help each other: hand-over under overload, cancellation across the hop, a peer's gateway that is
+killed while it streams, and a link that is cut; on simulated engines, and the first two with vLLM."""
 
 import asyncio
-import json
 import os
 import signal
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
 
-from tests.live.cells import LiveCells, live_cells
-from tests.live.clients import STREAM, Answer, ask, clients
+from tests.live.cells import LiveCells, live_cells, slow_parts
+from tests.live.clients import Stream, ask, begin, clients, ends_of
 from tests.live.cluster import ROOT, eventually, eventually_async
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 OVERLOAD = 64
+STAY = ("raylane_stays", "raylane_digest_age", "raylane_hops")
 CUT_S = 6.0
+ROOM = 13
+"""Of the peer's 16 sequences, `max_load` of them for the other cell's requests, if it has none of its own."""
+STOPS_S = 2.0
+"""Within so many seconds a cell sends nothing more to a peer that is lost."""
 
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCells]:
-    """Two cells of one slow simulated engine each, of 16 sequences: a few dozen requests are more than one cell can
-    serve in time."""
-    specs, folder = ROOT / "infra/specs", tmp_path_factory.mktemp("peers")
-    spec: dict[str, Any] = yaml.safe_load((specs / "three-regions.yaml").read_text())
-    limits = {"max_num_seqs": 16, "max_num_batched_tokens": 2_048}
-    costs: dict[str, Any] = json.loads((specs / "simulated-h100.costs.json").read_text())
-    costs["engine"] |= limits
-    (folder / "costs.json").write_text(json.dumps(costs))
-    model = spec["models"][0]
-    model["simulated"] |= {"costs": str(folder / "costs.json"), "speed": 0.3, "start_up_s": 0}
-    model["settings"] |= limits | {"max_model_len": 8_192}
-    model["replicas"] = {"count": 1}
-    parts = {
-        "pools": [{"name": "h100", "accelerator": "H100", "gpus_per_node": 1}],
-        "models": [model],
-        "classes": [{"name": "interactive", "ttft_ms": 1_000}],
-        "lanes": spec["lanes"],
-    }
-    with live_cells(folder, parts) as found:
+    """A few dozen requests are more than one cell can serve in time."""
+    folder = tmp_path_factory.mktemp("peers")
+    with live_cells(folder, slow_parts(folder)) as found:
         yield found
 
 
@@ -64,61 +50,59 @@ async def learn(cells: LiveCells, model: str) -> None:
             assert {answer.end for answer in answers} == {"done"}, answers
 
 
-async def overload(cells: LiveCells, model: str, count: int, tokens: int) -> list[Answer]:
-    """So many streams at `eu` at once."""
+def there(streams: list[Stream]) -> list[Stream]:
+    """Those that `us` answers at this moment."""
+    return [one for one in streams if one.answer.region == "us" and one.has_begun]
+
+
+async def some_there(cells: LiveCells, streams: list[Stream], count: int) -> list[Stream]:
+    """Those that `us` answers, as soon as there are so many."""
+    try:
+        await eventually_async(lambda: len(there(streams)) >= count, 30)
+    except AssertionError:
+        lines = (await asyncio.to_thread(cells["eu"].ask, "/metrics")).text.splitlines()
+        raise AssertionError([line for line in lines if line.startswith(STAY)]) from None
+    return there(streams)
+
+
+def offers(cells: LiveCells) -> list[float]:
+    """When `eu` offered requests to its peer (Unix time)."""
+    records = cells["eu"].records()
+    made = [(one["arrived_s"], step) for one in records for step in one["decisions"] if step["verdict"] == "offered"]
+    return sorted(arrived_s + step["at_s"] for arrived_s, step in made)
+
+
+def left_there(cells: LiveCells) -> int:
+    """The requests whose clients left while `us` served them, by its own ledger."""
+    return sum(one["home"] == "eu" and one["outcome"] == "cancelled" for one in cells["us"].records())
+
+
+async def a_client_leaves(cells: LiveCells, model: str, count: int, tokens: int) -> float:
+    """One of so many clients leaves while `us` answers it. Returns the seconds until `us` has ended its request."""
+    before = left_there(cells)
     async with clients() as session:
-        asks = (ask(session, cells["eu"].url, model=model, max_tokens=tokens) for _ in range(count))
-        return list(await asyncio.gather(*asks))
-
-
-class There:
-    """One stream of a request that was handed over: the peer has sent its first bytes."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self.response = response
-        self.text = b""
-
-    async def rest(self) -> bytes:
-        async for piece in self.response.content.iter_any():
-            self.text += piece
-        return self.text
-
-
-async def find_one_there(cells: LiveCells, session: aiohttp.ClientSession, model: str, tokens: int) -> There:
-    """Asks `eu`, which is full, until a stream comes from `us`."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        body = {**STREAM, "model": model, "max_tokens": tokens, "user": uuid.uuid4().hex}
-        response = await session.post(cells["eu"].url + "/v1/completions", json=body)
-        if response.headers.get("x-raylane-region") == "us":
-            there = There(response)
-            there.text = await response.content.readany()
-            return there
-        response.close()
-    raise AssertionError(f"no request was handed over in a minute: {stays(cells)}")
-
-
-def stays(cells: LiveCells) -> list[str]:
-    """Why requests stayed at `eu`, and what it knows of `us`."""
-    lines = cells["eu"].ask("/metrics").text.splitlines()
-    return [line for line in lines if line.startswith(("raylane_stays", "raylane_digest_age", "raylane_hops"))]
-
-
-async def fill(cells: LiveCells, session: aiohttp.ClientSession, model: str, count: int) -> list[asyncio.Task[Answer]]:
-    """Keeps `eu` busy with `count` streams."""
-    asks = (ask(session, cells["eu"].url, model=model, max_tokens=200) for _ in range(count))
-    tasks = [asyncio.create_task(one) for one in asks]
-    await asyncio.sleep(1.0)
-    return tasks
+        streams = begin(session, cells["eu"].url, count, model=model, max_tokens=tokens)
+        leaving = (await some_there(cells, streams, 1))[0]
+        leaving.task.cancel()
+        left_s = time.monotonic()
+        await asyncio.to_thread(eventually, lambda: left_there(cells) > before, 10)
+        took_s = time.monotonic() - left_s
+        ends = await ends_of([one for one in streams if one is not leaving])
+    assert set(ends) == {("done", None)}, ends
+    await asyncio.to_thread(ready, cells)
+    assert left_there(cells) == before + 1
+    return took_s
 
 
 async def test_an_overloaded_cell_hands_requests_over(cells: LiveCells, tell: list[str]) -> None:
     model = cells["eu"].model()["name"]
     await learn(cells, model)
     await asyncio.to_thread(ready, cells)
-    answers = await overload(cells, model, OVERLOAD, 64)
-    assert {answer.end for answer in answers} == {"done"}, Counter((answer.end, answer.code) for answer in answers)
-    assert {answer.tokens > 0 for answer in answers} == {True}
+    async with clients() as session:
+        streams = begin(session, cells["eu"].url, OVERLOAD, model=model, max_tokens=64)
+        ends = await ends_of(streams)
+    assert set(ends) == {("done", None)}, ends
+    assert {one.answer.tokens > 0 for one in streams} == {True}
     taken = cells.metric("eu", "raylane_hand_overs_total")
     assert taken > 0
     assert cells.metric("us", "raylane_guests_total") == taken
@@ -129,59 +113,89 @@ async def test_an_overloaded_cell_hands_requests_over(cells: LiveCells, tell: li
     seen = [(one["stages_s"]["hop"] > 0, one["output_tokens"]) for one in records]
     assert set(seen) == {(True, 64)}, Counter(seen)
     assert all(one["home"] == "eu" for one in cells["us"].records() if one["home"])
-    tell.append(f"{len(answers)} streams at once: {taken:.0f} were served by the peer")
+    hops_ms = sorted(1e3 * one["stages_s"]["hop"] for one in records)
+    tell.append(
+        f"{OVERLOAD} streams at once: {taken:.0f} were served by the peer, after a hop of {hops_ms[0]:.1f} to "
+        f"{hops_ms[-1]:.1f} ms"
+    )
 
 
 async def test_a_client_that_leaves_frees_the_peer(cells: LiveCells, tell: list[str]) -> None:
     model = cells["eu"].model()["name"]
     await asyncio.to_thread(ready, cells)
-    async with clients() as session, clients() as leaving:
-        busy = await fill(cells, session, model, OVERLOAD)
-        there = await find_one_there(cells, leaving, model, 4_000)
-        began_s = time.monotonic()
-        there.response.close()
-        await asyncio.gather(*busy)
-        await asyncio.to_thread(eventually, cells["us"].quiet, 30)
-        tell.append(f"the peer was quiet {time.monotonic() - began_s:.1f} s after its client had left")
-    last = [one for one in cells["us"].records() if one["home"] == "eu" and one["outcome"] == "cancelled"]
-    assert last, "the peer's ledger says that its client left"
+    took_s = await a_client_leaves(cells, model, OVERLOAD, 200)
+    tell.append(f"the peer ended the request {took_s:.2f} s after its client had left")
 
 
-async def test_a_peer_that_is_killed_ends_its_streams_with_an_error_event(cells: LiveCells) -> None:
+async def test_a_peer_that_is_killed_ends_its_streams_with_an_error_event(cells: LiveCells, tell: list[str]) -> None:
+    """The gateway is killed: streams that it had begun for the other cell's clients end with an error event, and all
+    others are served at home. Ray starts another gateway."""
     model = cells["eu"].model()["name"]
     await asyncio.to_thread(ready, cells)
     pid = cells["us"].gateway_pid()
-    async with clients() as session, clients() as other:
-        busy = await fill(cells, session, model, OVERLOAD)
-        there = await find_one_there(cells, other, model, 4_000)
+    async with clients() as session:
+        streams = begin(session, cells["eu"].url, OVERLOAD, model=model, max_tokens=300)
+        lost = await some_there(cells, streams, 3)
         os.kill(pid, signal.SIGKILL)
-        text = await asyncio.wait_for(there.rest(), 30)
-        assert b'"code": "peer_lost"' in text
-        assert text.endswith(b"data: [DONE]\n\n")
-        answers = await asyncio.gather(*busy)
-    ends = Counter((answer.end, answer.code) for answer in answers)
-    assert set(ends) <= {("done", None), ("error", "peer_lost")}, ends
+        killed_s, killed_unix_s = time.monotonic(), time.time()
+        await asyncio.to_thread(eventually, lambda: cells["us"].gateway_pid() != pid)
+        back_unix_s = time.time()
+        ends = await ends_of(streams)
+    assert set(ends) == {("done", None), ("error", "peer_lost")}, ends
+    assert {one.answer.code for one in lost} == {"peer_lost"}
+    broken = [one.answer for one in streams if one.answer.code]
+    assert {answer.region for answer in broken} == {"us"}
+    assert all(answer.tokens for answer in broken), "what had no byte is served at home"
+    told_s = max(answer.ended_s for answer in broken) - killed_s
     await eventually_async(lambda: cells["us"].process.poll() is None)
-    await asyncio.to_thread(eventually, lambda: cells["us"].gateway_pid() != pid)
     await asyncio.to_thread(ready, cells)
+    late_s = [at_s - killed_unix_s for at_s in offers(cells) if killed_unix_s < at_s < back_unix_s]
+    tell.append(
+        f"gateway killed: {len(broken)} of {OVERLOAD} streams ended with an error event, the last one {told_s:.2f} s "
+        f"after; {len(late_s)} offers after, the last one {max(late_s, default=0):.2f} s after; another gateway after "
+        f"{back_unix_s - killed_unix_s:.1f} s"
+    )
+    assert told_s < 2
+    assert max(late_s, default=0.0) < STOPS_S
 
 
 async def test_a_link_that_is_cut_for_a_while_loses_nothing(cells: LiveCells, tell: list[str]) -> None:
+    """More wait than the peer has room for when the link heals: no more are sent in a second than before."""
     model = cells["eu"].model()["name"]
     await asyncio.to_thread(ready, cells)
+    broken = cells.metric("eu", "raylane_hops_broken_total")
     async with clients() as session:
-        asking = [
-            asyncio.create_task(ask(session, cells["eu"].url, model=model, max_tokens=100)) for _ in range(OVERLOAD)
-        ]
-        await asyncio.sleep(1.5)
+        began_s = time.time()
+        streams = begin(session, cells["eu"].url, OVERLOAD, model=model, max_tokens=100)
+        await some_there(cells, streams, 3)
         cells.link.cut()
+        cut_s = time.time()
+        streams += begin(session, cells["eu"].url, OVERLOAD, model=model, max_tokens=100)  # more to send
         await asyncio.sleep(CUT_S)
         cells.link.heal()
-        answers = await asyncio.gather(*asking)
-    assert {answer.end for answer in answers} == {"done"}, Counter((answer.end, answer.code) for answer in answers)
+        healed_s = time.time()
+        waiting = sum(one.answer.first_s is None for one in streams)
+        ends = await ends_of(streams)
+    assert set(ends) == {("done", None)}, ends
     await asyncio.to_thread(ready, cells)
-    broken = cells.metric("eu", "raylane_hops_broken_total")
-    tell.append(f"link cut for {CUT_S:g} s: {len(answers)} streams answered, {broken:.0f} hops came home")
+    broken = cells.metric("eu", "raylane_hops_broken_total") - broken
+    made = offers(cells)
+    late_s = [at_s - cut_s for at_s in made if cut_s < at_s < healed_s]
+    before = peak([at_s for at_s in made if began_s <= at_s < cut_s])
+    after = peak([at_s for at_s in made if at_s >= healed_s])
+    tell.append(
+        f"link cut for {CUT_S:g} s: {len(streams)} streams answered, {broken:.0f} hops came home; last offer "
+        f"{max(late_s, default=0):.2f} s after the cut; {waiting} waited when it healed; offers in a second: "
+        f"{before} before, {after} after"
+    )
+    assert max(late_s, default=0.0) < STOPS_S
+    assert waiting > 2 * ROOM, "a flood would show"
+    assert max(before, after) <= ROOM
+
+
+def peak(times_s: list[float]) -> int:
+    """The most that are within one second."""
+    return max((sum(begin_s <= at_s < begin_s + 1 for at_s in times_s) for begin_s in times_s), default=0)
 
 
 def test_with_vllm_requests_are_handed_over_and_cancelled_across_the_hop(
@@ -201,19 +215,17 @@ def test_with_vllm_requests_are_handed_over_and_cancelled_across_the_hop(
     async def run(cells: LiveCells) -> None:
         await learn(cells, model["name"])
         await asyncio.to_thread(ready, cells)
-        answers = await overload(cells, model["name"], 12, 200)
-        assert {answer.end for answer in answers} == {"done"}, Counter((one.end, one.code) for one in answers)
+        async with clients() as session:
+            ends = await ends_of(begin(session, cells["eu"].url, 12, model=model["name"], max_tokens=200))
+        assert set(ends) == {("done", None)}, ends
         taken = cells.metric("eu", "raylane_hand_overs_total")
-        assert taken > 0, stays(cells)
-        tell.append(f"vLLM: {taken:.0f} of {len(answers)} streams were served by the peer")
+        assert taken > 0
         await asyncio.to_thread(ready, cells)
-        async with clients() as session, clients() as leaving:
-            busy = await fill(cells, session, model["name"], 12)
-            there = await find_one_there(cells, leaving, model["name"], 1_500)
-            there.response.close()
-            await asyncio.gather(*busy)
-            await asyncio.to_thread(eventually, cells["us"].quiet, 30)
-        assert [one for one in cells["us"].records() if one["home"] == "eu" and one["outcome"] == "cancelled"]
+        took_s = await a_client_leaves(cells, model["name"], 12, 400)
+        tell.append(
+            f"vLLM: {taken:.0f} of 12 streams were served by the peer; it ended a request {took_s:.2f} s after its "
+            "client had left"
+        )
 
     with live_cells(tmp_path_factory.mktemp("vllm"), parts) as cells:
         asyncio.run(run(cells))
