@@ -30,6 +30,8 @@ class CellLink:
         parts = urlsplit(target_url)
         self.place = (parts.hostname or "127.0.0.1", parts.port or 80)
         self.is_cut = False
+        self.cut_s = self.healed_s = 0.0
+        """When it was last cut, and healed (monotonic clock)."""
         self.url = ""
         self.hops_s: list[float] = []
         """When requests were handed over through it (monotonic clock)."""
@@ -53,10 +55,11 @@ class CellLink:
 
     def cut(self) -> None:
         """From now on nothing gets through."""
-        self.is_cut = True
+        self.is_cut, self.cut_s = True, time.monotonic()
 
     def heal(self) -> None:
         """What was held goes on."""
+        self.healed_s = time.monotonic() if self.is_cut else self.healed_s
         self.is_cut = False
         held, self._held = self._held, []
         for call in held:
