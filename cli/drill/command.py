@@ -279,6 +279,7 @@ def _result(
         near_s,
         None if lived is None else run_of(lived.record),
         None if lived is None else lived.late_s,
+        case.starts,
     )
 
 
@@ -286,6 +287,8 @@ def _show(result: DrillResult) -> None:
     style = "bold green" if result.good else "bold red"
     console.print(f"[{style}]{escape(result.headline)}[/]")
     console.print(escape(f"{'live' if result.live else 'simulated'}: {result.drill.in_words()}"))
+    if result.came_back:
+        console.print(escape(result.came_back))
     console.print(f"simulated with costs 4 % lower to 4 % higher, the SLO held again: {result.prediction}")
     found = result.seen.findings
     show(_table("", LINE_COLUMNS, finding_rows(found, result.drill)))

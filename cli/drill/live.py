@@ -54,7 +54,7 @@ class DrilledCells(Protocol):
         ...
 
     def started(self, drill: Drill) -> StartTimes | None:
-        """How long the drilled cell took to start, when the drill began; None: not known."""
+        """How long the drilled cell took to start, the last time that it did; None: not known."""
         ...
 
 

@@ -47,7 +47,7 @@ class LocalCell:
         self.killed_s: float | None = None
         """When it was killed (monotonic clock)."""
         self.started: StartTimes | None = None
-        """How long its first start took."""
+        """How long its last start took; None: it has not come to an end."""
         self._answers_s = math.inf
         """When its gateway answered first, whatever it said (monotonic clock)."""
         self._name, self._home = name, folder / "home"
@@ -64,9 +64,9 @@ class LocalCell:
 
     async def start(self) -> float:
         """Starts it; returns the seconds until it was ready. Raises ServerError."""
-        begin_s, self._answers_s = time.monotonic(), math.inf
+        begin_s, self._answers_s, self.started = time.monotonic(), math.inf, None
         took_s = await self._server.start()
-        self.started = self.started or StartTimes(self._answers_s - begin_s, took_s - (self._answers_s - begin_s))
+        self.started = StartTimes(self._answers_s - begin_s, took_s - (self._answers_s - begin_s))
         self.killed_s = None
         return took_s
 
@@ -203,8 +203,9 @@ class LocalCells:
         return max((at_s - killed_s for link in ways for at_s in link.hops_s if at_s > killed_s), default=0.0)
 
     def started(self, drill: Drill) -> StartTimes | None:
-        """When the drill started it."""
-        return self.cells[drill.cell].started
+        """At its last start: after the fault, where it has come back, or is still starting when the drill ends."""
+        started = self.cells[drill.cell].started
+        return started or StartTimes(max(0.0, drill.length_s - drill.heals_s), 0.0)
 
     async def watch_replicas(self, replica_s: dict[str, float]) -> None:
         """Adds up the seconds of replicas that are there, by cell, until it is cancelled."""

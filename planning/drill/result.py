@@ -3,10 +3,10 @@
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from planning.drill.drill import Drill, DrillTraffic
+from planning.drill.drill import Drill, DrillTraffic, StartTimes
 from planning.drill.findings import (
     NOT_BEFORE_THE_END,
     DrillFindings,
@@ -33,7 +33,8 @@ class DrillRun:
 @dataclass(frozen=True, slots=True)
 class DrillResult:
     """A drill of a model. `simulated`: with the traffic as it was sent, where there was a live run, too. `rtt_s`: the
-    round trips, by pair. `near_s`: the time until the SLO holds again with engines a little faster and slower."""
+    round trips, by pair. `near_s`: the time until the SLO holds again with engines a little faster and slower.
+    `started`: how long the live cell took to come back, and the simulated one, too."""
 
     cluster: str
     model: str
@@ -45,6 +46,7 @@ class DrillResult:
     near_s: tuple[float | None, ...] = ()
     live: DrillRun | None = None
     late_s: float | None = None
+    started: StartTimes | None = None
 
     @property
     def seen(self) -> DrillRun:
@@ -79,6 +81,17 @@ class DrillResult:
         """Whether the SLO held again before the end, no answer had too much, and everybody got an answer."""
         found = self.seen.findings
         return found.recovery_s is not None and not found.twice and "unanswered" not in found.lost
+
+    @property
+    def came_back(self) -> str:
+        """How a lost cell did; empty where it did not, or where that is not known."""
+        if self.started is None or not self.drill.phases.get("after"):
+            return ""
+        boot_s, replicas_s = self.started.boot_s, self.started.replicas_s
+        return (
+            f"{self.drill.cell} was started at second {self.drill.heals_s:g}: its gateway answered {boot_s:.1f} s "
+            f"later, its replicas after {replicas_s:.1f} s more; the simulated one takes as long"
+        )
 
     @property
     def headline(self) -> str:
@@ -121,6 +134,7 @@ class DrillResult:
             "recovery_s_near": list(self.near_s),
             "live": None if self.live is None else self.live.findings.as_json(),
             "client_late_s": self.late_s,
+            "started_s": None if self.started is None else asdict(self.started),
             "compared": [one.as_json() for one in self.compared],
         }
 

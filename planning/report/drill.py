@@ -298,5 +298,7 @@ def _notes(result: DrillResult) -> list[str]:
         notes.append(
             f"The simulated drill is to be within {100 * MAX_ERROR:g} % of the time until the SLO holds again."
         )
+        if result.came_back:
+            notes.append(f"{result.came_back}.")
         notes.append(f"The clients were at most {1e3 * (result.late_s or 0.0):.0f} ms late with a request.")
     return notes

@@ -4,12 +4,13 @@ import base64
 import json
 import math
 import re
+from dataclasses import replace
 from html import escape
 
 import numpy as np
 import pytest
 
-from planning.drill.drill import Drill, DrillTraffic, drill_on
+from planning.drill.drill import Drill, DrillTraffic, StartTimes, drill_on
 from planning.drill.findings import DrillSlo, findings_of
 from planning.drill.record import DrillRecord, SendEnd, SentRequest, record_of
 from planning.drill.result import DrillResult, DrillRun, compared_rows
@@ -110,3 +111,11 @@ def _numbers(column: object) -> list[float | None]:
         return [None if value != value else float(value) for value in packed]
     assert isinstance(column, list)
     return column
+
+
+def test_it_is_said_how_long_a_cell_took_to_come_back() -> None:
+    plan = drill_on(FaultKind.REGION_LOSS, "eu", (), 30.0, 20.0, 90.0)
+    result = replace(result_of(live=True, drill=plan), started=StartTimes(12.0, 6.0))
+    assert "its gateway answered 12.0 s later, its replicas after 6.0 s more" in render(result)
+    assert result.as_json()["started_s"] == {"boot_s": 12.0, "replicas_s": 6.0}
+    assert not replace(result_of(live=True), started=StartTimes(12.0, 6.0)).came_back, "it did not"
