@@ -47,6 +47,12 @@ def case_from(sheet: Worksheet, spec: ClusterSpec) -> Case:
         if not any(one.model == stream.model for one in offers):
             reasons = "; ".join(f"{one.group} on {one.gpu}: {one.reason}" for one in rejected)
             raise PlanError(f"no group can serve {stream.model}: {reasons or 'the spec has none'}")
+    if not case.bands:
+        longest = max(one.context for one in offers)
+        raise PlanError(
+            f"{', '.join(case.too_long)}: all requests are longer than any group's context, {longest:,} tokens; "
+            "needed: a candidate with a larger max_model_len"
+        )
     for band in case.bands:
         if not case.serving(band):
             raise PlanError(
@@ -75,13 +81,18 @@ def shared_replicas(case: Case, maximum: int) -> dict[tuple[str, str], int]:
 def planned(
     case: Case, rates: Rates, utilisation: float, limits: PlanLimits, report: Callable[[str], None]
 ) -> WorksheetPlan:
-    """The cheapest placement at those rates; where there is none, with what clashes. Raises PlanError where no price is
-    known."""
+    """The cheapest placement at those rates; where there is none, with what clashes. Raises PlanError where no group
+    meets an SLO, or no price is known."""
     question = question_of(case, rates, utilisation)
+    if not question.problem.sites and not question.unpriced:
+        raise PlanError(
+            f"no group serves a single request within its SLO: {', '.join(map(str, case.offers))}; needed: more "
+            "time in demand.slo, or a faster group"
+        )
     if not question.problem.sites:
         raise PlanError(
-            f"no price is known of {', '.join(question.unpriced) or 'any group'}; needed: gpu_prices in the worksheet, "
-            "or a price in the spec's pools"
+            f"no price is known of {', '.join(question.unpriced)}; needed: gpu_prices in the worksheet, or a price in "
+            "the spec's pools"
         )
     report(f"placing {len(question.problem.lanes)} lanes on {len(question.problem.sites)} sites")
     placement = place(question.problem, gap=limits.gap, limit_s=limits.limit_s)

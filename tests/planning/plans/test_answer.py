@@ -15,7 +15,7 @@ from planning.capacity.problem import PriceKind
 from planning.plans.answer import token_prices
 from planning.plans.as_json import as_json
 from planning.plans.compare import break_even, elsewhere
-from planning.plans.planner import PlanLimits, found_rates
+from planning.plans.planner import PlanError, PlanLimits, found_rates, planned
 from planning.plans.question import question_of
 from planning.plans.rates import GroupRate, RateJob, input_share
 from planning.plans.result import PlanResult
@@ -221,6 +221,16 @@ def test_a_written_group_has_its_own_costs_and_not_those_of_another_gpu(tmp_path
     found = {view.group.split("-")[0]: spec.costs_of(view) for view in spec.models[0].views}
     assert found == {"cheap": path, "large": str(tmp_path / "large.json")}
     assert {spec.autoscaling_of(view).forecast for view in spec.models[0].views} == {"seasonal"}
+
+
+def test_a_worksheet_that_no_group_can_serve_says_why(tmp_path: Path) -> None:
+    stream = small.SHEET["demand"][0]
+    with pytest.raises(PlanError, match=r"^chat: all requests are longer than any group's context, 8,192 tokens"):
+        small.case(tmp_path, {"demand": [stream | {"input_tokens": {"mean": 9_000}}]})
+    case = small.case(tmp_path)
+    none = {key: replace(rate, per_replica=0.0) for key, rate in small.rates(case).items()}
+    with pytest.raises(PlanError, match=r"no group serves a single request .*: cheap \(L4\), large \(H100\)"):
+        planned(case, none, 0.9, PlanLimits(), lambda text: None)
 
 
 def test_tables_cards_and_json_say_the_same(tmp_path: Path) -> None:
