@@ -60,6 +60,7 @@ class Cell:
         except CellError as error:
             self.error, self.refused = str(error), isinstance(error, SecretRefused)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
+            self.refused = False
             self.error = f"{self.url}{BOUNDS_PATH}: not the page of a cell: {error!r}"
 
     def bound(self, bounds: Sequence[SiteBounds], for_s: float, why: str) -> None:
@@ -79,8 +80,16 @@ class Cell:
         if response.status_code == requests.codes.unauthorized:
             raise SecretRefused(f"{self.url} requires its cluster's secret; set {secret_variable(self.region)}")
         if response.status_code != requests.codes.ok:
-            raise CellError(f"{self.url}: {answer.get('error', {}).get('message', f'HTTP {response.status_code}')}")
-        return dict(answer)
+            raise CellError(f"{self.url}: {_message(answer) or f'HTTP {response.status_code}'}")
+        if not isinstance(answer, dict):
+            raise CellError(f"{self.url}{BOUNDS_PATH}: not the page of a cell")
+        return answer
+
+
+def _message(answer: Any) -> str:
+    """What an error's page says: a gateway's, or that of a load balancer before it; empty: nothing that is known."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return str(error.get("message", "")) if isinstance(error, dict) else error if isinstance(error, str) else ""
 
 
 def _reading(model: Mapping[str, Any]) -> ModelReading:
