@@ -44,13 +44,16 @@ class ReplanLoop:
         log: ReplanLog | None = None,
     ) -> None:
         self.cells = cells
-        self.state = ReplanState()
+        now = time.time()
+        until_s = now + LIFETIMES * timing.every_s
+        # Of a region that is lost before it was heard, the worksheet's rates are all that is known.
+        self.state = ReplanState(before_loss=case.planned.demand(cells.by_region, now, until_s))
         self._settings = settings
         self._timing = timing
         self._prices = prices
         self._log = log
         self._arrivals = Arrivals(timing.window_s)
-        self._began_s = time.time()
+        self._began_s = now
         self.take(case)
 
     def take(self, case: ReplanCase) -> None:

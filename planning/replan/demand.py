@@ -51,6 +51,10 @@ class PlannedDemand:
         """The highest rate of any hour in that time."""
         return max(self.rate(band, origin, at) for at in {*_range(from_s, to_s), to_s})
 
+    def demand(self, regions: Iterable[str], from_s: float, to_s: float) -> Demand:
+        """The highest rates of that time in those regions."""
+        return {(band.title, one): self.highest(band, one, from_s, to_s) for one in regions for band in self.bands}
+
     def of_model(self, model: str, origin: str, unix_s: float) -> float:
         """Requests/s of all bands of a model."""
         return sum(self.rate(band, origin, unix_s) for band in self.bands if band.model == model)

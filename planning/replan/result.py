@@ -70,7 +70,8 @@ class ReplanState:
     """What one re-plan leaves to the next. The first one begins with an empty state.
 
     `bounds`: the fewest and the most replicas of each site that were possible then. `expected`: the demand of the last
-    re-plans within `hold_s`, with their times. `before_loss`: what was expected when all regions last answered.
+    re-plans within `hold_s`, with their times. `before_loss`: what was expected when all regions last answered, or
+    what the worksheet has, where they never did.
     """
 
     targets: Mapping[SiteKey, int] = field(default_factory=dict)

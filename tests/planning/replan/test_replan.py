@@ -119,6 +119,13 @@ def test_a_lost_regions_demand_is_carried_by_the_others_as_far_as_it_does_not_co
     assert set(floors(back)) == {"a", "b", "c"}
 
 
+def test_a_region_that_was_lost_from_the_start_counts_with_what_the_worksheet_has() -> None:
+    of, seen = basis(ALIKE), observed({"b": 3.0}, {key("b"): 3}, lost=frozenset("a"))
+    knows = ReplanState(before_loss={(LANE, "a"): 2.0, (LANE, "b"): 3.0})
+    assert targets(replan(of, AT_ONCE, ReplanState(), seen)) == {"b": 3}
+    assert targets(replan(of, AT_ONCE, knows, seen)) == {"b": 5}
+
+
 def test_missing_replicas_are_named_and_nothing_is_lowered() -> None:
     cluster = Cluster(basis(ALIKE, highest=3), {key("a"): 3, key("b"): 3}, AT_ONCE)
     plan = cluster.replan({"a": 10.0})
