@@ -125,8 +125,15 @@ def _answer(
     except (requests.RequestException, ValueError) as error:
         _no_answer(base, error)
     if response.status_code != requests.codes.ok:
-        fail(answer["error"].get("message", f"HTTP {response.status_code}"))
+        fail(error_message(answer) or f"HTTP {response.status_code}")
     return answer
+
+
+def error_message(answer: Any) -> str:
+    """What the page of an error says: a gateway's, or that of a load balancer before it; empty: nothing that is
+    known."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return str(error.get("message", "")) if isinstance(error, dict) else error if isinstance(error, str) else ""
 
 
 def _no_answer(base: str, error: Exception) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import Any
 
 import requests
 
-from cli.gateway import known_secret, operator
+from cli.gateway import error_message, known_secret, operator
 from planning.replan import SiteBounds, SiteKey, SiteState
 
 BOUNDS_PATH = "/raylane/bounds"
@@ -80,16 +80,10 @@ class Cell:
         if response.status_code == requests.codes.unauthorized:
             raise SecretRefused(f"{self.url} requires its cluster's secret; set {secret_variable(self.region)}")
         if response.status_code != requests.codes.ok:
-            raise CellError(f"{self.url}: {_message(answer) or f'HTTP {response.status_code}'}")
+            raise CellError(f"{self.url}: {error_message(answer) or f'HTTP {response.status_code}'}")
         if not isinstance(answer, dict):
             raise CellError(f"{self.url}{BOUNDS_PATH}: not the page of a cell")
         return answer
-
-
-def _message(answer: Any) -> str:
-    """What an error's page says: a gateway's, or that of a load balancer before it; empty: nothing that is known."""
-    error = answer.get("error") if isinstance(answer, dict) else None
-    return str(error.get("message", "")) if isinstance(error, dict) else error if isinstance(error, str) else ""
 
 
 def _reading(model: Mapping[str, Any]) -> ModelReading:

@@ -1,0 +1,34 @@
+"""What commands say of an error's page that is not a gateway's."""
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.gateway import error_message
+from cli.main import app
+from tests.http_server import Handler, listening
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"error": {"message": "full"}}, "full"),
+        ({"error": "no healthy upstream"}, "no healthy upstream"),
+        ({"error": {"code": 5}}, ""),
+        ({"error": None}, ""),
+        ({}, ""),
+        (["down"], ""),
+    ],
+)
+def test_an_errors_words_are_found_where_they_may_be(answer: object, says: str) -> None:
+    assert error_message(answer) == says
+
+
+def test_a_load_balancers_error_is_one_line() -> None:
+    class Balancer(Handler):
+        def do_GET(self) -> None:
+            self.answer(503, b'{"error": "no healthy upstream"}')
+
+    with listening(Balancer) as url:
+        result = CliRunner().invoke(app, ["status", "--once", "--url", url])
+    assert result.exit_code == 1
+    assert result.stderr.strip() == "error: no healthy upstream"
