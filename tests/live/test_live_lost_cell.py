@@ -18,7 +18,7 @@ from tests.live.cluster import eventually_async
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 RTT_S = 0.04
-OVERLOAD, OWN = 64, 4
+OVERLOAD, SOME, OWN = 64, 24, 4
 STOPS_S = 2.0
 """Within so many seconds the peer sends it nothing more."""
 
@@ -58,17 +58,17 @@ async def learn(cells: LocalCells, model: str) -> None:
 
 
 async def lost_under_load(cells: LocalCells, model: str, tell: list[str]) -> None:
-    """`eu` has more than it can serve in time, `us` answers some of it and clients of its own."""
+    """`eu` has more than it can serve in time; `us` answers some of it, and its own clients, and has room for more."""
     eu, us = cells.cells["eu"], cells.cells["us"]
     async with clients() as session:
         own = begin(session, us.url, OWN, model=model, max_tokens=600)
         await eventually_async(lambda: all(one.has_begun for one in own), 30)
-        streams = begin(session, eu.url, OVERLOAD, model=model, max_tokens=300)
+        streams = begin(session, eu.url, SOME, model=model, max_tokens=300)
         await eventually_async(lambda: len(there(streams)) >= 3, 30)
         before = len(cells.links.between["eu", "us"].hops_s)
         begun = there(streams)
         await us.kill()
-        streams += begin(session, eu.url, OVERLOAD, model=model, max_tokens=100)  # it would have more to send
+        streams += begin(session, eu.url, OVERLOAD, model=model, max_tokens=100)  # it has more to send
         seen, ends = await ends_of(own), await ends_of(streams)
     killed_s = us.killed_s
     assert killed_s is not None
