@@ -10,6 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -198,7 +199,8 @@ class DigestExchange:
             owner = dispatcher.own if dispatcher is not None else None
             if owner is None or owner.peering is None:
                 continue
-            refusal = owner.peering.heard(digest) if digest.cell == cell else DigestRefusal.UNKNOWN_CELL
+            asked = replace(digest, models=tuple(one for one in digest.models if one.model == model))
+            refusal = owner.peering.heard(asked) if digest.cell == cell else DigestRefusal.UNKNOWN_CELL
             if refusal is not None:
                 self.refused[cell, refusal.value] += 1
 

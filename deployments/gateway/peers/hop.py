@@ -125,11 +125,9 @@ class Carrier:
             return False
         except asyncio.CancelledError:
             relaying, self._relaying = self._relaying, None
-            if self._cut and relaying is not None:
-                relaying.uncancel()
-                if self._flow.cause is None:
-                    self._broke(hop, facts, False)
-                    return False
+            if self._cut and relaying is not None and not relaying.uncancel():  # nobody else has cancelled it
+                self._broke(hop, facts, False)
+                return False
             self._dispatcher.hops.client_left(facts.request_id, hop.number)
             raise
         except Exception:  # an error that the peer tells of, or one of this gateway's

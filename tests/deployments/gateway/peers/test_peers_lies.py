@@ -2,6 +2,7 @@
 goes on, and nothing is left."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from aiohttp import web
 
 from deployments.gateway.peers.auth import CELL_HEADER, SIGNATURE_HEADER, Call
+from deployments.gateway.peers.digests import digest_to_json
 from deployments.gateway.peers.frames import FrameKind
 from deployments.gateway.peers.view import REGIONS_PATH
+from deployments.peering import Question
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from tests.deployments.gateway.fake_engine import event
 from tests.deployments.gateway.peers.cells import Cells, known_to, metrics_of, peering_of
@@ -255,6 +258,30 @@ async def test_a_view_that_is_none_spoils_no_other_cells(fake: tuple[Rig, FakePe
         assert found["us"]["reachable"] is (view == views[-1])
 
 
+async def test_what_nobody_has_asked_about_is_not_kept(fake: tuple[Rig, FakePeer]) -> None:
+    """Models that a peer makes up, new ones in each digest."""
+    home, peer = fake
+    answered = 0
+
+    async def talkative(request: web.Request, call: Call) -> web.StreamResponse:
+        nonlocal answered
+        asked = (await request.json())["questions"]
+        answered += 1
+        digest = digest_to_json(peer.digest("demo", Question(*asked["demo"])))
+        made_up = [digest["models"][0] | {"model": f"{answered}-{number}"} for number in range(20)]
+        whole = {"demo": digest | {"models": [*made_up, *digest["models"]]}, "other": digest}
+        return peer.signed(call, {"digests": whole})
+
+    peer.answer_digest = talkative
+    await until(lambda: answered >= 5)
+    core = peering_of(home).core
+    assert time.monotonic() - core.peers.by_cell["us"].asked_s < 1, "its word on what was asked is taken over"
+    known = core.peers.by_cell["us"].digest
+    assert known is not None
+    assert [one.model for one in known.models] == ["demo"]
+    assert {model for model, _ in core._tenants._heard} == {"demo"}
+
+
 # Answers to the offer itself.
 Answer = Callable[[web.Request, Call], Awaitable[web.StreamResponse]]
 
@@ -364,6 +391,50 @@ async def test_a_client_that_leaves_ends_the_hop(fake: tuple[Rig, FakePeer], bod
     await until(lambda: peer.left == 1, within_s=2)
     assert (await closed(home, 0)).outcome is RequestOutcome.CANCELLED
     await until(lambda: not home.owner.entries.live)
+
+
+async def test_a_client_of_another_gateway_than_the_owners_may_leave_at_any_time(
+    make_cells: Callable[..., Cells], subtests: pytest.Subtests
+) -> None:
+    cells = make_cells(gateway={"heartbeat_s": 0.0, "replicas": 2, "lame_duck_s": 0.1})
+    home = await cells.start("eu", engines=0)
+    peer = await FakePeer(cells.spec_of("us"), "us", cells.spec_of("us").gateway.port).start()
+    second = await cells.add_gateway("eu", gateway={"heartbeat_s": 0.0, "lame_duck_s": 0.1})
+    await until(lambda: all(known_to(home).values()))
+    for number, (name, (body, script)) in enumerate(LEFT_AT.items(), 1):
+        with subtests.test(left=name):
+            peer.script = script
+            client = await second.connect(body)
+            await until(lambda number=number: len(peer.hops) == number)  # type: ignore[misc]
+            await asyncio.sleep(0.1)
+            client.leave()
+            await until(lambda number=number: peer.left == number, within_s=5)  # type: ignore[misc]
+            assert (await closed(second, number - 1)).outcome is RequestOutcome.CANCELLED
+            await until(lambda: not home.owner.entries.live)
+    await peer.stop()
+
+
+async def test_a_hop_that_is_withdrawn_as_soon_as_it_is_confirmed_is_not_relayed(
+    fake: tuple[Rig, FakePeer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the beginning of its answer is here."""
+    home, peer = fake
+    peer.script = frames((FrameKind.HEAD, HEAD), (FrameKind.DATA, event("a")))
+    confirmed = home.dispatcher.hop_confirmed
+
+    def both(request_id: str, number: int) -> None:
+        confirmed(request_id, number)
+        home.dispatcher.hop_withdrawn(request_id, number)
+
+    late = asyncio.get_running_loop().call_later
+    monkeypatch.setattr(home.dispatcher, "hop_confirmed", lambda *given: late(0.1, both, *given))
+    client = await home.connect(STREAM)
+    await until(lambda: broken(home, "taken") == 1, within_s=5)
+    await until(lambda: peer.left == 1)
+    assert sum(lane.waiting for lane in home.owner.snapshot().lanes) == 1
+    client.leave()
+    ledger = await closed(home, 0)
+    assert (ledger.outcome, ledger.first_byte_s, ledger.bytes_out) == (RequestOutcome.CANCELLED, None, 0)
 
 
 async def test_a_client_that_leaves_before_the_peer_has_answered_ends_the_offer(fake: tuple[Rig, FakePeer]) -> None:
