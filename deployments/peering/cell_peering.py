@@ -6,7 +6,6 @@ the peer has taken it; whoever is first serves it, and the other one drops it (`
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -74,8 +73,6 @@ class CellPeering:
         self.configure(spec)
         self.peers = KnownPeers(cell, epoch, self.rules.cells, self.policy)
         self._tenants = UseElsewhere(self.policy.max_age_s)
-        self.offers: Counter[tuple[str, str, HandOverReason]] = Counter()
-        """By model, peer and reason."""
         self._pressed_s: dict[str, float] = {}
         """When requests of a model were last offered because this cell was late."""
         self._sequence = 0
@@ -197,7 +194,6 @@ class CellPeering:
         number = self.peers.sent(decision.peer, request.request_id, wait.model, candidate.load, expected_s, now)
         self.hops.offer(request.request_id, HandedOver(decision.peer, number, expected_s, now, candidate.slo_s))
         self._model_of[request.request_id] = wait.model
-        self.offers[wait.model, decision.peer, decision.reason] += 1
         if decision.reason in (HandOverReason.SOONER, HandOverReason.NO_REPLICA):
             self._pressed_s[wait.model] = now
         hop = HopFacts(

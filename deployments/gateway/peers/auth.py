@@ -93,7 +93,6 @@ class Signer:
 
     def __init__(self, cell: str, secret: str | None) -> None:
         self.cell = cell
-        self.has_secret = secret is not None
         self._key = hashlib.sha256(b"raylane peers\0" + (secret or "").encode()).digest()
 
     def call(

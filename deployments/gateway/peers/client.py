@@ -101,26 +101,17 @@ class PeerClient:
         """The delay of one way that a drill asks for."""
         return self._delays.get(peer, 0.0)
 
-    async def get_json(self, peer: str, path: str, within_s: float) -> Any:
-        """The JSON of a peer's page. Raises PeerFailed."""
-        return await self._json("GET", peer, path, b"", within_s)
-
     async def post_json(self, peer: str, path: str, content: Any, within_s: float) -> Any:
         """The JSON that a peer answers to JSON. Raises PeerFailed."""
-        return await self._json("POST", peer, path, json.dumps(content).encode(), within_s)
-
-    async def _json(self, method: str, peer: str, path: str, body: bytes, within_s: float) -> Any:
         try:
             async with asyncio.timeout(within_s):
-                response, check = await self._call(method, peer, path, body)
+                response, check = await self._call(peer, path, json.dumps(content).encode())
                 try:
                     return from_json(await _whole(response, check), allow_inf_nan=False)
                 finally:
                     response.close()  # no effect on one that was read to its end
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise PeerFailed(f"cell {peer} did not answer {path}: {_name(error)}") from error
-        finally:
-            await asyncio.sleep(0)
 
     async def open_hop(self, peer: str, body: bytes, hop: str) -> "PeerStream":
         """Hands a request over. Returns when the peer has taken it. Raises HopRejectedThere, PeerFailed.
@@ -129,9 +120,9 @@ class PeerClient:
         """
         try:
             try:
-                response, check = await self._call("POST", peer, HOP_PATH, body, hop)
+                response, check = await self._call(peer, HOP_PATH, body, hop)
             except aiohttp.ServerDisconnectedError:
-                response, check = await self._call("POST", peer, HOP_PATH, body, hop)
+                response, check = await self._call(peer, HOP_PATH, body, hop)
             try:
                 if response.status != 200:
                     raise HopRejectedThere(HopRefusal(from_json(await _whole(response, check, 409))["refusal"]))
@@ -144,18 +135,17 @@ class PeerClient:
             raise PeerFailed(f"cell {peer} did not take a request: {_name(error)}") from error
 
     async def _call(
-        self, method: str, peer: str, path: str, body: bytes, hop: str = ""
+        self, peer: str, path: str, body: bytes, hop: str = ""
     ) -> tuple[aiohttp.ClientResponse, AnswerCheck]:
         """The head of an answer, and what the rest is checked by."""
-        sign = partial(self._signer.call, method, path, peer, body, hop)
+        sign = partial(self._signer.call, "POST", path, peer, body, hop)
         headers, check = sign() if len(body) <= AT_ONCE_BYTES else await asyncio.to_thread(sign)
         delay_s = self.delay_s(peer)
         if delay_s:
             await asyncio.sleep(delay_s)
-        response = await self._session.request(
-            method,
+        response = await self._session.post(
             self.peers[peer] + path,
-            data=None if method == "GET" else body if len(body) <= _COPIED_BYTES else io.BytesIO(body),
+            data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body),
             headers={**headers, "content-type": "application/json"},
             allow_redirects=False,
         )

@@ -52,17 +52,16 @@ _OWNER_S = 1.0
 _RELAYED: Mapping[str, Endpoint] = {one.path: one for one in ENDPOINTS if one.leased}
 
 PeerHandler = Callable[[str, Any], Awaitable[Any]]
-"""Of a page: who asks, and what (JSON; None for a GET), to the answer (JSON). May raise ApiError."""
+"""Of a page: who asks, and what (JSON), to the answer (JSON). May raise ApiError."""
 
 
 class PeerPage:
-    """The ASGI app of a JSON page for peers, behind its door. Its answers are signed."""
+    """The ASGI app of a JSON page for peers, behind its door: POST alone. Its answers are signed."""
 
-    def __init__(self, handler: PeerHandler, calls: Calls, service: Service, method: str = "POST") -> None:
+    def __init__(self, handler: PeerHandler, calls: Calls, service: Service) -> None:
         self._handler = handler
         self._calls = calls
         self._service = service
-        self._method = method
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call: Call = scope[CALL]
@@ -82,15 +81,14 @@ class PeerPage:
         await send_or_cut(response, self._service, scope, receive, send)
 
     async def _answer(self, call: Call, request: Request) -> Any:
-        if request.method != self._method:
-            message = f"{request.method} {request.url.path}: allowed: {self._method}"
-            raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, message)
+        if request.method != "POST":
+            raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{request.method} {request.url.path}: allowed: POST")
         body = await body_of(request, _MAX_QUESTION)
         if content_of(body) != call.content:
             self._calls.refuse(call.sender, CallRefusal.WRONG_CONTENT)
             raise ApiError(ErrorCode.UNAUTHORIZED, "the body is not the one that was signed")
         try:
-            content = from_json(body) if body else None
+            content = from_json(body)
         except ValueError:
             raise ApiError(ErrorCode.INVALID_JSON, "the body is no JSON") from None
         return await self._handler(call.sender, content)

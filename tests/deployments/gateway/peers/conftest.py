@@ -18,6 +18,13 @@ def pytest_asyncio_loop_factories(
     return {"uvloop": uvloop.new_event_loop}
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cells are in one process, and on a busy machine an answer takes longer than a round trip and a quarter of a
+    second. A peer that was given up is not asked again about that request."""
+    monkeypatch.setattr("deployments.peering.cell_peering._ANSWER_S", 2.0)
+
+
 @pytest.fixture
 async def make_cells(tmp_path: Path) -> AsyncIterator[Callable[..., Cells]]:
     """Cells that are not started yet; the arguments go into the spec. At the end the books of each must balance."""

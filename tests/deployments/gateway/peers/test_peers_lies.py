@@ -71,7 +71,7 @@ async def goes_home(home: Rig, peer: FakePeer, body: Any = STREAM) -> None:
     before, offered = len(home.closed), len(peer.hops)
     client = await home.connect(body)
     try:
-        await until(lambda: len(peer.hops) > offered and not peering_of(home).core.hops.open(), within_s=5)
+        await until(lambda: len(peer.hops) > offered and not peering_of(home).core.hops.open(), within_s=10)
         assert sum(lane.waiting for lane in home.owner.snapshot().lanes) == 1
         assert not home.dispatcher.hops._hops
     finally:
@@ -347,7 +347,7 @@ async def test_an_answer_that_takes_too_long_is_given_up(fake: tuple[Rig, FakePe
     home, peer = fake
     peer.answer_hop = trickles
     client = await home.connect(STREAM)
-    await until(lambda: peer.left == 1, within_s=5)
+    await until(lambda: peer.left == 1, within_s=10)
     assert sum(lane.waiting for lane in home.owner.snapshot().lanes) == 1
     client.leave()
     assert (await closed(home, 0)).outcome is RequestOutcome.CANCELLED
