@@ -188,7 +188,7 @@ async def test_the_commands_show_all_cells(three: Cells, monkeypatch: pytest.Mon
         result = await asyncio.to_thread(CliRunner().invoke, app, arguments)
         assert result.exit_code == 0, result.output
         assert "ap is unreachable" in result.stdout + result.stderr
-        assert command[0] == "cost" or "3 regions, 1 models, as us sees them" in result.stdout
+        assert command[0] == "cost" or "3 regions, 1 model, as us sees them" in result.stdout
 
 
 async def test_a_prefix_has_the_same_salt_in_all_cells(make_cells: MakeCells) -> None:
