@@ -9,7 +9,8 @@ All waits are 95th percentiles. A request is handed over if its home would miss 
 (its wait and the round trip are within the SLO, however late the request is already), and the benefit is larger than
 the margin. The difference of the two prefills is the price of the prefix that is cached at home and not there. Where
 all cells are late nobody is helped by moving requests, and none are. While what was sent to a peer and has no first
-token takes it long to prefill, nothing more goes there: prompts that come together hold up the peer's own clients.
+token takes it long to prefill, nothing more goes there: prompts that come together hold up the peer's own clients. For
+the same reason, of several peers the one with the least to prefill for this cell gets the request.
 
 A cell that has no replica, or may not serve the request, hands over what a peer can serve while the client waits. A
 class that prefers price also moves while its home is in time, to a cell that holds the SLO for less.
@@ -84,6 +85,7 @@ class Stay:
 
 
 _FURTHEST = tuple(StayReason)
+_Rank = tuple[float, bool, bool, float, float]
 
 
 def decide(
@@ -99,15 +101,14 @@ def decide(
         return Stay(StayReason.IN_TIME)
     must_leave, home_s = outside_residency(candidate, home), _home_s(candidate, home)
     in_time = home_s <= candidate.slack_s
-    offers: list[tuple[float, HandOver]] = []
+    offers: list[tuple[_Rank, HandOver]] = []
     closest = Stay(StayReason.RESIDENCY)
     for peer in peers:
         reason = _bar(candidate, peer)
         if reason is None:
             rated = _rate(candidate, home, home_s, peer, policy, must_leave, in_time)
             if isinstance(rated, HandOver):
-                key = _cost(peer) if candidate.prefers_price else rated.there_s
-                offers.append((key, rated))
+                offers.append((_rank(candidate, peer, rated), rated))
                 continue
             reason = rated
         if _FURTHEST.index(reason) >= _FURTHEST.index(closest.reason):
@@ -195,6 +196,17 @@ def _rate(
     if there_s <= candidate.slack_s and _is_cheaper(home, peer, policy):
         return HandOver(peer.cell, HandOverReason.CHEAPER, home_s, there_s, peer.rtt_s, lost_s)
     return StayReason.NOT_CHEAPER
+
+
+def _rank(candidate: HandOverCandidate, peer: PeerView, offer: HandOver) -> _Rank:
+    """The least is best. Where price does not decide: peers where it is in time before others, and then those that are
+    not late themselves. Of these the one whose own clients are held up least, by what it would have to prefill for this
+    cell: to be sooner than in time is worth nothing, and sent to one peer alone it costs more than spread. Of those
+    that are late, the soonest."""
+    prefill_s = _prefill_s(candidate, peer.cached_tokens, peer.prefill_tokens_per_s)
+    cost, there_s = _cost(peer) if candidate.prefers_price else 0.0, offer.there_s
+    late = there_s > candidate.slo_s
+    return cost, there_s > candidate.slack_s, late, there_s if late else peer.sent_prefill_s + prefill_s, there_s
 
 
 def _home_s(candidate: HandOverCandidate, home: Home) -> float:

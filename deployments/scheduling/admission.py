@@ -67,7 +67,7 @@ def duplicate_id(job: Job, admitted: bool, facts: Facts, now: float) -> Rejectio
     """A request with that id waits, runs, or is with a peer cell. Of one that an earlier owner admitted a lease may
     stand: it waits for the next."""
     request_id, lanes = job.request.request_id, facts.lanes
-    waits = request_id in lanes.jobs or request_id in lanes.aside or request_id in lanes.away
+    waits = lanes.waiting(request_id) is not None or request_id in lanes.away
     return Rejection(RejectCause.DUPLICATE_ID) if waits or (not admitted and facts.placing.runs(request_id)) else None
 
 
@@ -105,7 +105,7 @@ def model_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection 
     """As many requests wait as may. What is full still takes from a tenant that holds less than its share of it: who
     floods the model is rejected, and nobody else."""
     lanes, maximum = facts.lanes, facts.lanes.policy.max_waiting
-    if admitted or len(lanes.jobs) + len(lanes.aside) < maximum:
+    if admitted or len(lanes.jobs) + len(lanes.guests) + len(lanes.aside) < maximum:
         return None
     claim = lanes.home_of(job).claim(job.request.tenant)
     return Rejection(RejectCause.MODEL_FULL) if claim.count >= claim.share * maximum or claim.share == 1.0 else None

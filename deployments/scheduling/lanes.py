@@ -44,6 +44,7 @@ Property tests hold both forms, in work and in time, on saturated replicas.
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from deployments.scheduling.lane import FairClock, FairFlow, Lane
 from deployments.scheduling.policy import Order, SchedulingPolicy
@@ -54,9 +55,17 @@ _PROMOTED = -1
 """In place of the index of a lane by length."""
 
 
+class WaitingGuest(NamedTuple):
+    """A guest that waits aside of the lanes, until `until_s` at the latest."""
+
+    job: Job
+    until_s: float
+
+
 class Lanes:
     """All lanes, the promoted one last. `jobs` holds what waits in them, by request id, `aside` what waits to be let in
-    (`suspects.py`), `away` what a peer cell serves (`waiting.py`).
+    (`suspects.py`), `guests` what peer cells handed over and is to be let in (`guests.py`), `away` what a peer cell
+    serves (`waiting.py`).
 
     `lanes` has one for each lane of the policy; of a model with groups one for each of them and each set of groups that
     its jobs fit (`Lane`), and as many of the promoted.
@@ -65,6 +74,7 @@ class Lanes:
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.jobs: dict[str, Job] = {}
         self.aside: dict[str, Job] = {}
+        self.guests: dict[str, WaitingGuest] = {}
         self.away: dict[str, Job] = {}
         self.largest_cost = 1.0
         self._clock = FairClock()
@@ -190,6 +200,17 @@ class Lanes:
         assert job.lane is not None
         job.lane.remove(job)
         self._gone(job)
+
+    def waiting(self, request_id: str) -> Job | None:
+        """The job of a request that waits, in a lane or aside of them."""
+        guest = self.guests.get(request_id)
+        return self.jobs.get(request_id) or self.aside.get(request_id) or (None if guest is None else guest.job)
+
+    def take_out(self, job: Job) -> None:
+        """A job that waits, in a lane or aside of them, goes without being served."""
+        request_id = job.request.request_id
+        if self.aside.pop(request_id, None) is None and self.guests.pop(request_id, None) is None:
+            self.leave(job)
 
     def due(self, passed_over: list[Lane]) -> Lane | None:
         """The backlogged lane that is served next, of those not passed over already."""

@@ -240,13 +240,13 @@ class Placing:
 
     def _find(self, lane: Lane, job: Job) -> tuple[Replica, PickReason] | WaitReason:
         held = self._holds.of(lane, job)
-        if held is not None:
-            waits = held.wait_reason(job)
-            if waits is None:
-                return held, PickReason.HELD
+        if held is not None and held.wait_reason(job) is None:
+            return held, PickReason.HELD
         fitting = self._fleet.fitting(job)
         if isinstance(fitting, WaitReason):
             return fitting
+        if job.request.guest:  # it holds up nobody where nothing is prefilled (guests.py)
+            fitting = [replica for replica in fitting if not replica.prefill_tokens] or fitting
         group = fitting[0].capacity.group
         prefixes = self._learned.prefixes
         warm_ids = prefixes.longest(job.request.prefix)[1] if job.request.prefix else ()

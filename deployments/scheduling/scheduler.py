@@ -19,6 +19,7 @@ from deployments.scheduling.contract import Admission, Step
 from deployments.scheduling.fleet import Fleet, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
 from deployments.scheduling.group_rates import GroupRates
+from deployments.scheduling.guests import GuestRoom
 from deployments.scheduling.lanes import Lanes, earlier
 from deployments.scheduling.learned_state import LearnedState, ServiceRate
 from deployments.scheduling.outlook import Starting
@@ -58,6 +59,7 @@ class Scheduler:
         facts = Facts(self.lanes, self.limits, self.placing, self.group_rates, self.starting, self.suspects)
         self.admission = AdmissionControl(facts, self.forecasts, self.tally)
         self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts)
+        self.guests = GuestRoom(self.lanes, self.fleet)
         self.withdrawals = Withdrawals(self.lanes, self.forecasts, self.limits, self.tally)
         self.waiting = WaitingView(self.lanes, self.forecasts, self.placing, self.learned_state, self.suspects)
         self.leases = self.placing.leases
@@ -84,6 +86,8 @@ class Scheduler:
         if rejection is not None:
             return rejection
         self.limits.begin(job)
+        if request.guest and not self.suspects.of(request.key, now):
+            return Admission(self.guests.take(job, now), job.home_name)
         if self.quarantine.takes(job, now):
             return Admission(AdmissionKind.QUEUE, job.home_name)
         if self.placing.has_room_for(job):
@@ -110,13 +114,12 @@ class Scheduler:
         return lease
 
     def cancel(self, request_id: str, now: float) -> bool:
-        job = self.lanes.jobs.get(request_id) or self.lanes.aside.get(request_id)
+        job = self.lanes.waiting(request_id)
         if job is None:
             return self.withdrawals.end(request_id, now)
         self.forecasts.gave_up(job, now)
         self.tally.gave_up(job, now)
-        if self.lanes.aside.pop(request_id, None) is None:
-            self.lanes.leave(job)
+        self.lanes.take_out(job)
         self.limits.end(job)
         return True
 
@@ -252,6 +255,7 @@ class Scheduler:
 
         What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
         """
+        self.guests.disperse()
         self._end_waits(now)
         self.suspects.forget(now)
         if self.quarantine.has_work:
@@ -262,13 +266,15 @@ class Scheduler:
         if self.holds.by_lane:
             self.holds.end_stale()
         self.placing.step(now)
+        while self.guests.lets_in(now):
+            self.placing.step(now)
         self.rate.placed.run(bool(self.lanes.jobs) and self.fleet.any_ready, now)
         if self.lanes.policy.contexts:
             self.group_rates.tick(self.lanes, self.fleet, now)
         return self._decided.hand_over(self.suspects.news())
 
     def next_wakeup(self) -> float | None:
-        return earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup())
+        return earlier(earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup()), self.guests.next_wakeup())
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         parts = (self.lanes, self.fleet, self.placing, self.forecasts, self.learned_state, self.tally, self.suspects)
@@ -300,14 +306,14 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        return not self.lanes.jobs and not self.leases
+        return not self.lanes.jobs and not self.lanes.guests and not self.leases
 
     def _end_waits(self, now: float) -> None:
         if self.starting.doubt:
             self.admission.reject_waiting(self._decided.turned_away, now)
-        if not (self.lanes.is_expired(now) or self.lanes.aside):
+        if not (self.lanes.is_expired(now) or self.lanes.aside or self.lanes.guests):
             return
-        for gone in chain(self.lanes.expire(now), self.quarantine.expire(now)):
+        for gone in chain(self.lanes.expire(now), self.quarantine.expire(now), self.guests.expire(now)):
             self._decided.expired.append(gone.request)
             self.limits.end(gone)
             self.tally.gave_up(gone, now)

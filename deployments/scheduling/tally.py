@@ -145,8 +145,14 @@ def take_snapshot(
     for lane in lanes.all:
         by_name.setdefault(lane.name, []).append(lane)
     closed = {lane.groups: fleet.why_none_is_open(lane.groups) for lane in lanes.all}
+    guests: dict[str, list[Job]] = {}
+    for one in lanes.guests.values():
+        guests.setdefault(one.job.home_name, []).append(one.job)
     return Snapshot(
-        lanes=tuple(_lane(of_name, placing, closed, forecasts, now, etas) for of_name in by_name.values()),
+        lanes=tuple(
+            _lane(of_name, guests.get(name, []), placing, closed, forecasts, now, etas)
+            for name, of_name in by_name.items()
+        ),
         replicas=tuple(_replica(replica) for replica in fleet.by_id.values()),
         submitted=tally.submitted,
         placed=placing.placed,
@@ -207,6 +213,7 @@ def _replica(r: Replica) -> ReplicaStats:
 
 def _lane(
     lanes: list[Lane],
+    guests: list[Job],
     placing: Placing,
     closed: Mapping[Groups, WaitReason],
     forecasts: Forecasts,
@@ -214,7 +221,8 @@ def _lane(
     etas: bool,
 ) -> LaneStats:
     """The lanes of one name as one: they differ in the groups that may serve their jobs. The estimate is that of the
-    first, which all its groups may serve; the seconds of work are the longest."""
+    first, which all its groups may serve; the seconds of work are the longest. `guests` wait to be let in: they are
+    counted, and nobody waits for them."""
     first, rates = lanes[0], placing.group_rates
     waiting = [lane for lane in lanes if lane.count]
     known = [forecasts.etas[lane.key] for lane in lanes if lane.key in forecasts.etas]
@@ -222,8 +230,8 @@ def _lane(
     work_s = [lane.work / rate for lane in lanes if (rate := rates.of(lane.groups))]
     return LaneStats(
         name=first.name,
-        waiting=sum(lane.count for lane in lanes),
-        work_tokens=sum(lane.work for lane in lanes),
+        waiting=sum(lane.count for lane in lanes) + len(guests),
+        work_tokens=sum(lane.work for lane in lanes) + sum(job.cost for job in guests),
         work_s=max(work_s, default=None),
         oldest_wait_s=now - min(oldest) if oldest else 0.0,
         head_waits_for=placing.waits.get(waiting[0].key) or closed[waiting[0].groups] if waiting else None,

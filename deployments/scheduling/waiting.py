@@ -71,13 +71,10 @@ class Withdrawals:
     def take(self, request_id: str) -> bool:
         """A request leaves its lane. False where it does not wait."""
         lanes = self._lanes
-        job = lanes.jobs.get(request_id)
-        if job is not None:
-            lanes.leave(job)
-        else:
-            job = lanes.aside.pop(request_id, None)
+        job = lanes.waiting(request_id)
         if job is None:
             return False
+        lanes.take_out(job)
         self._forecasts.withdraw(job)
         self._tally.withdrawn += 1
         lanes.away[request_id] = job

@@ -164,6 +164,23 @@ def test_two_equal_peers_get_half_each() -> None:
     assert 450 < chosen.count("us") < 550
 
 
+def test_of_peers_that_hold_the_slo_the_one_with_the_least_to_prefill_for_this_cell_is_asked() -> None:
+    near, far = replace(PEER, sent_prefill_s=0.05), replace(PEER, cell="ap", rtt_s=0.2, sent_prefill_s=0.04)
+    for slack_s in (CANDIDATE.slack_s, -20.0):
+        assert goes(replace(CANDIDATE, slack_s=slack_s), LATE, near, far).peer == "ap"
+    cached = replace(near, cached_tokens=CANDIDATE.prompt_tokens)
+    assert goes(CANDIDATE, LATE, cached, far).peer == "us", "its own prompt is part of that"
+
+
+def test_who_is_late_goes_where_it_is_sooner() -> None:
+    near, far = replace(PEER, sent_prefill_s=0.05), replace(PEER, cell="ap", wait_s=0.7, sent_prefill_s=0.04)
+    assert goes(replace(CANDIDATE, slack_s=0.5), LATE, near, far).peer == "us", "only there it is in time"
+    home = replace(LATE, wait_s=math.inf)
+    slow, slower = replace(PEER, wait_s=2.0, sent_prefill_s=0.05), replace(PEER, cell="ap", wait_s=20.0)
+    assert goes(CANDIDATE, home, slower, slow).peer == "us"
+    assert goes(replace(CANDIDATE, slack_s=-20.0), home, slower, replace(PEER, sent_prefill_s=0.05)).peer == "us"
+
+
 def test_what_is_still_to_wait() -> None:
     assert remaining_s(5.0, 2.0, 9.0) == 3.0
     assert remaining_s(5.0, 5.0, 9.0) == 9.0

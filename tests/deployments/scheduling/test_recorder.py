@@ -206,6 +206,7 @@ def test_a_header_holds_the_state_and_what_made_it() -> None:
     lines: list[str] = []
     scheduler = recording(lines)
     scheduler.submit(REQUEST, 2.0)
+    scheduler.submit(dataclasses.replace(REQUEST, request_id="own", guest_of=""), 2.0)
     scheduler.begin(2.5)
     header = json.loads(lines[-1])
     assert {key: header[key] for key in ("schema", "code", "ns")} == {
@@ -214,7 +215,7 @@ def test_a_header_holds_the_state_and_what_made_it() -> None:
         "ns": 2_500_000_000,
     }
     assert set(header) == {"schema", "code", "ns", "inputs", "state"}
-    assert header["inputs"] == 2
+    assert header["inputs"] == 3
     assert ": " not in lines[-1]
     state = load_state(
         base64.b64decode(header["state"]),
@@ -222,7 +223,7 @@ def test_a_header_holds_the_state_and_what_made_it() -> None:
         (("deployments.scheduling.recorder", "_restore"),),
     )
     assert type(state) is Scheduler
-    assert list(state.lanes.jobs) == ["q"]
+    assert (list(state.lanes.jobs), list(state.lanes.guests)) == (["own"], ["q"])
     assert set(state.__dict__) == set(Scheduler(POLICY).__dict__)
 
 
@@ -283,9 +284,8 @@ def test_a_step_is_told_in_full() -> None:
     assert json.loads(lines[-1])[3]["suspicions"] == [["d1", 1, False, 62.0]], "it ran when its replica was lost"
     scheduler.replica_up("r1", CAPACITY, 91.0)
     for number in range(9):
-        scheduler.submit(
-            dataclasses.replace(REQUEST, request_id=f"q{number}", expires_s=200.0, digest=f"d{number + 2}"), 91.0
-        )
+        own = {"request_id": f"q{number}", "guest_of": "", "expires_s": 200.0, "digest": f"d{number + 2}"}
+        scheduler.submit(dataclasses.replace(REQUEST, **own), 91.0)
     queued = scheduler.step(92.0).placements[-1]
     assert queued.eta_s is not None
     assert json.loads(lines[-1])[3]["placed"][-1][-1] == list(queued.eta_s)
