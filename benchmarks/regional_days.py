@@ -6,7 +6,8 @@ time zone: no region's curve is another's shifted. Rates are scaled to 0.54 requ
 whole days of its clients; lengths, SLOs and engines are those of the gauntlet's days
 (`planning/gauntlet/scenarios/servegen.py`). A replica takes 90 s to start.
 
-    reserved     a fixed number of replicas in each region: the smallest that attains what `own` attains there
+    reserved     a fixed number of replicas in each region: the smallest that attains what `own` (and what
+                 `hand-over`) attains there, searched
     own          each region by our own policy alone
     hand-over    the same, and cells hand over; policies count what peers have to spare
     re-planned   (`--replan`) the same, within the floors and ceilings of a re-plan every five minutes
@@ -89,9 +90,10 @@ class RegionalDay:
         return self.work.take(own, self.work.arrived_s[own])
 
 
-def day_of(folder: Path, day: int, per_s: float, until_s: float) -> RegionalDay:
-    """The day of that number (from 1) of the two weeks, drawn the same each time."""
-    rng = np.random.default_rng([zlib.crc32(b"regional_days"), day])
+def day_of(folder: Path, day: int, per_s: float, until_s: float, seed: int = 0) -> RegionalDay:
+    """The day of that number (from 1) of the two weeks, drawn the same each time for a seed: which clients a region
+    has, when each of them asks, and how long each request is."""
+    rng = np.random.default_rng([zlib.crc32(b"regional_days"), day, *([seed] if seed else [])])
     lengths = drawn_trace(read_tables(folder, REASONER), 0.0, DAY_S, 0.01, np.random.default_rng(11), _MAX)
     parts: list[Trace] = []
     for name, clients in zip(REGIONS, regions_of(read_tables(folder, SMALL), rng), strict=True):
@@ -180,19 +182,36 @@ def held_rate(day: RegionalDay) -> float:
     return low
 
 
-def reserved(day: RegionalDay, until_s: float, attained: Mapping[str, float]) -> dict[str, int]:
-    """In each region the fewest replicas, always there, that attain as much; by bisection, since more never hurt."""
-    found = {}
-    for number, name in enumerate(REGIONS):
-        work = day.of(number)
-        low, high = 1, BOUNDS.maximum
-        while low < high:
-            middle = (low + high) // 2
-            out = CellSimulator(settings_of(until_s, middle), REASONING.cost, work).run()
-            good = float((np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s).mean()) >= attained[name]
-            low, high = (low, middle) if good else (middle + 1, high)
-        found[name] = high
-    return found
+class ReservedSearch:
+    """Fixed numbers of replicas in each region, and what they attain there. Each number is simulated once."""
+
+    def __init__(self, day: RegionalDay, until_s: float) -> None:
+        self._works = {name: day.of(number) for number, name in enumerate(REGIONS)}
+        self._until_s = until_s
+        self._attained: dict[tuple[str, int], float] = {}
+
+    def attained(self, name: str, replicas: int) -> float:
+        """The share of a region's clients that so many replicas, always there, serve in time."""
+        if (name, replicas) not in self._attained:
+            work = self._works[name]
+            out = CellSimulator(settings_of(self._until_s, replicas), REASONING.cost, work).run()
+            in_time = np.nan_to_num(out.ttft_s, nan=np.inf) <= work.ttft_slo_s
+            self._attained[name, replicas] = float(in_time.mean())
+        return self._attained[name, replicas]
+
+    def fewest(self, attained: Mapping[str, float]) -> dict[str, int]:
+        """In each region the fewest replicas that attain as much; by bisection, since more never hurt."""
+        found = {}
+        for name in REGIONS:
+            low, high = 1, 8
+            while self.attained(name, high) < attained[name]:
+                low, high = high + 1, 2 * high
+            while low < high:
+                middle = (low + high) // 2
+                good = self.attained(name, middle) >= attained[name]
+                low, high = (low, middle) if good else (middle + 1, high)
+            found[name] = high
+        return found
 
 
 def figures(out: CellsOutcome, day: RegionalDay, until_s: float) -> dict[str, Any]:
@@ -211,10 +230,12 @@ def figures(out: CellsOutcome, day: RegionalDay, until_s: float) -> dict[str, An
     }
 
 
-def one_day(folder: Path, day_number: int, per_s: float, hours: float, reserve: bool, replan: bool) -> dict[str, Any]:
+def one_day(
+    folder: Path, day_number: int, seed: int, per_s: float, hours: float, reserve: bool, replan: bool
+) -> dict[str, Any]:
     """All sides of one day."""
     until_s = 3_600 * hours
-    day = day_of(folder, day_number, per_s, until_s)
+    day = day_of(folder, day_number, per_s, until_s, seed)
     sides = {
         "own": figures(autoscaled(day, False, until_s), day, until_s),
         "hand-over": figures(autoscaled(day, True, until_s), day, until_s),
@@ -222,16 +243,26 @@ def one_day(folder: Path, day_number: int, per_s: float, hours: float, reserve: 
     if replan:
         sides["re-planned"] = figures(replanned(day, until_s), day, until_s)
     if reserve:
-        counts = reserved(day, until_s, sides["own"]["attained"])
-        hours_of = {name: counts[name] * hours for name in REGIONS}
-        usd = sum(USD_PER_HOUR[name] * hours_of[name] for name in REGIONS)
-        sides["reserved"] = {"usd": usd, "replica_hours": hours_of, "attained": sides["own"]["attained"]}
-    return {"day": day_number, "requests": len(day.work), "sides": sides}
+        search = ReservedSearch(day, until_s)
+        for title, side in (("reserved as own", "own"), ("reserved as hand-over", "hand-over")):
+            sides[title] = _reserved(search, sides[side]["attained"], hours)
+    return {"day": day_number, "seed": seed, "requests": len(day.work), "sides": sides}
+
+
+def _reserved(search: ReservedSearch, attained: Mapping[str, float], hours: float) -> dict[str, Any]:
+    counts = search.fewest(attained)
+    hours_of = {name: counts[name] * hours for name in REGIONS}
+    return {
+        "usd": sum(USD_PER_HOUR[name] * hours_of[name] for name in REGIONS),
+        "replica_hours": hours_of,
+        "attained": {name: search.attained(name, counts[name]) for name in REGIONS},
+    }
 
 
 def main(
     traces: Traces,
     days: Annotated[str, typer.Option(help="Days of the two weeks, from 1 to 12.")] = "4,5,6",
+    seeds: Annotated[str, typer.Option(help="Draws of each day.")] = "0",
     per_s: Annotated[float, typer.Option(min=0.01, help="Requests a second in each region, on average.")] = PER_S,
     hours: Annotated[float, typer.Option(min=0.5, max=24, help="Hours of each day.")] = 24.0,
     reserve: Annotated[bool, typer.Option(help="Also find the reserved numbers.")] = True,
@@ -241,13 +272,16 @@ def main(
     """Compare regions alone with regions that help each other."""
     runs = []
     for number in map(int, days.split(",")):
-        runs.append(one_day(traces, number, per_s, hours, reserve, replan))
-        _show(runs[-1])
-        write_json({"schema": 1, **run_facts(), "per_s": per_s, "hours": hours, "runs": runs}, json_file)
+        for seed in map(int, seeds.split(",")):
+            runs.append(one_day(traces, number, seed, per_s, hours, reserve, replan))
+            _show(runs[-1])
+            write_json({"schema": 1, **run_facts(), "per_s": per_s, "hours": hours, "runs": runs}, json_file)
 
 
 def _show(run: Mapping[str, Any]) -> None:
-    table = plain_table(f"day {run['day']}, {run['requests']:,} requests", "", "USD", "of own", *REGIONS, "moved")
+    table = plain_table(
+        f"day {run['day']}, seed {run['seed']}, {run['requests']:,} requests", "", "USD", "of own", *REGIONS, "moved"
+    )
     own = run["sides"]["own"]["usd"]
     for name, side in run["sides"].items():
         regions = (f"{side['replica_hours'][one]:.1f} h, {side['attained'][one]:.3%}" for one in REGIONS)
