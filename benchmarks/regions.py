@@ -129,7 +129,9 @@ async def drilled(bench: CellsBench, cells: LocalCells, drill: Drill, traffic: D
 async def loss_part(bench: CellsBench, cells: LocalCells, seed: int) -> dict[str, Any]:
     home = bench.case.cells[_HOME]
     drill = drill_on(FaultKind.REGION_LOSS, home, (), _FAULT_AT * bench.seconds, math.inf, bench.seconds)
-    return {"seed": seed, **await drilled(bench, cells, drill, bench.traffic(LOST, LEFT, seed))}
+    found = await drilled(bench, cells, drill, bench.traffic(LOST, LEFT, seed))
+    offers = sum(len(link.hops_s) for (_, target), link in cells.links.between.items() if target == home)
+    return {"seed": seed, **found, "offers_to_it": offers}
 
 
 async def partition_part(bench: CellsBench, cells: LocalCells, seed: int) -> dict[str, Any]:
@@ -195,14 +197,9 @@ def summary_rows(parts: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
             rows.append([part, f"{name}: SLO held again after (live, simulated)", _pair(run, "recovery_s"), "1"])
             rows.append([part, f"{name}: lost", f"{live['lost']}", "1"])
             if part == "loss":
-                rows.append(
-                    [
-                        part,
-                        f"{name}: last hand-over to it, next answer",
-                        f"{live['last_hop_s']}, {live['next_answer_s']}",
-                        "1",
-                    ]
-                )
+                last = f"{live['last_hop_s']} s (of {run['offers_to_it']})"
+                rows.append([part, f"{name}: last offer to it after its loss", last, "1"])
+                rows.append([part, f"{name}: next answer (p50, p99, longest)", f"{live['next_answer_s']} s", "1"])
             else:
                 offers = run["offers"]
                 peaks = f"{offers['peak_after']} against {offers['peak_before']}"
