@@ -32,7 +32,7 @@ _RANGED = (
 
 def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
     """As text. What the figures leave out comes before them."""
-    show_unmodelled(unmodelled(case.model, cost))
+    show_unmodelled(unmodelled(case.model, cost, case.spec))
     show_changes(case.work.changes)
     _show_lines(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", cost, out, answer)
     if len(case.views) > 1:
@@ -59,7 +59,7 @@ def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: A
     return {
         "schema": SCHEMA_VERSION,
         "replicas": case.replicas,
-        "not_modelled": [one.as_json() for one in unmodelled(case.model, cost)],
+        "not_modelled": [one.as_json() for one in unmodelled(case.model, cost, case.spec)],
         "changes": [change.as_json() for change in case.work.changes],
         "rejections": rejections(case.work.changes) | rejections_of(out),
         "costs": costs | {"range": None if answer.costs is None else answer.costs.as_json()},

@@ -66,7 +66,7 @@ def facts_of(
         published=None if published_error is None else read_published(published_error),
         scaling=case.in_words() if case.scales or len(case.views) > 1 else None,
         changes=case.work.changes,
-        unmodelled=unmodelled(model, cost),
+        unmodelled=unmodelled(model, cost, spec),
         answer=answer,
     )
 

@@ -232,7 +232,7 @@ def _save_report(
         command=shlex.join(["raylane", *sys.argv[1:]]),
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         changes=case.work.changes,
-        unmodelled=unmodelled(inputs.model, cost),
+        unmodelled=unmodelled(inputs.model, cost, inputs.spec),
     )
     try:
         write_report(path, render(advice, runner.load, facts))
@@ -251,7 +251,7 @@ _BASES = {
 
 def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
     """Everything; `diff` is None where the spec could not be edited."""
-    show_unmodelled(unmodelled(inputs.model, inputs.cost))
+    show_unmodelled(unmodelled(inputs.model, inputs.cost, inputs.spec))
     show_changes(inputs.case.work.changes)
     show_changes(inputs.history_changes, "--history")
     reported = headline(advice)

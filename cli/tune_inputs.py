@@ -68,7 +68,7 @@ class Inputs:
     def as_json(self) -> dict[str, object]:
         """What is not modelled, what was changed in the traffic, and what was held fixed."""
         return {
-            "not_modelled": [one.as_json() for one in unmodelled(self.model, self.cost)],
+            "not_modelled": [one.as_json() for one in unmodelled(self.model, self.cost, self.spec)],
             "changes": [change.as_json() for change in self.case.work.changes],
             "history_changes": [change.as_json() for change in self.history_changes],
             "held_fixed": self.held_fixed,

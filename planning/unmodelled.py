@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cluster.spec import Model
+from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.fits import speculation_of
 from planning.fit.architecture import read_architecture
@@ -29,6 +29,7 @@ class UnmodelledKind(StrEnum):
     ARCHITECTURE_UNKNOWN = "architecture_unknown"
     OTHER_ARGUMENT = "other_argument"
     COSTS = "costs"
+    OTHER_REGIONS = "other_regions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,20 @@ _COVERED = frozenset(
 ones), or that change neither what a step computes nor when."""
 
 
-def unmodelled(model: Model, cost: CostFile | None = None) -> tuple[Unmodelled, ...]:
+def unmodelled(model: Model, cost: CostFile | None = None, spec: ClusterSpec | None = None) -> tuple[Unmodelled, ...]:
     """What the model's settings, its adapters and its `config.json` ask for that is not modelled, and what the costs of
-    steps leave out or approximate."""
+    steps leave out or approximate. `spec`: of a command that simulates one cell, whatever regions it has."""
     notes = () if cost is None else (Unmodelled(_K.COSTS, "the costs", note) for note in cost.unmodelled)
-    return (*_of_settings(model, cost), *_of_arguments(model), *_of_config(model), *notes)
+    regions = () if spec is None else _of_regions(model, spec)
+    return (*_of_settings(model, cost), *_of_arguments(model), *_of_config(model), *notes, *regions)
+
+
+def _of_regions(model: Model, spec: ClusterSpec) -> Iterator[Unmodelled]:
+    first, *others = spec.regions_of(model)
+    if others:
+        handed = "" if spec.peering is None else "; nothing is handed over (`raylane drill` simulates several cells)"
+        effect = f"the cell in {first.name} alone is simulated, with all requests of the trace{handed}"
+        yield Unmodelled(_K.OTHER_REGIONS, "regions", effect)
 
 
 def _of_settings(model: Model, cost: CostFile | None) -> Iterator[Unmodelled]:

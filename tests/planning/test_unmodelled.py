@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.spec import Model, parse_spec
+from cluster.spec import Model, load_spec, parse_spec
 from planning.unmodelled import UnmodelledKind, unmodelled
 from tests.planning.fit.configs import LLAMA_8B
 from tests.planning.tune import cases
+from tests.source import ROOT
 
 
 def model(source: Path, lines: str = "", settings: str = "") -> Model:
@@ -29,6 +30,18 @@ def test_what_the_costs_leave_out_is_named_too(tmp_path: Path) -> None:
     cost = cases.costs().model_copy(update={"unmodelled": ("layer 'x' is not known",)})
     (found,) = unmodelled(model(folder(tmp_path)), cost)
     assert (found.kind, str(found)) == (UnmodelledKind.COSTS, "the costs: layer 'x' is not known")
+
+
+def test_a_cell_alone_is_not_a_cluster_of_several() -> None:
+    """The spec of three regions, and the same with one of them."""
+    spec = load_spec(ROOT / "infra" / "specs" / "three-regions.yaml")
+    named = [one for one in unmodelled(spec.models[0], None, spec) if one.kind is UnmodelledKind.OTHER_REGIONS]
+    assert [str(one) for one in named] == [
+        "regions: the cell in eu alone is simulated, with all requests of the trace; nothing is handed over "
+        "(`raylane drill` simulates several cells)"
+    ]
+    alone = spec.model_copy(update={"regions": spec.regions[:1], "peering": None})
+    assert UnmodelledKind.OTHER_REGIONS not in {one.kind for one in unmodelled(spec.models[0], None, alone)}
 
 
 def test_a_plain_model_is_modelled(tmp_path: Path) -> None:
