@@ -2,6 +2,7 @@
 URL, or all cells of a cluster through any of them."""
 
 import base64
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ def read_store(url: str | None, run_dir: Path | None) -> Iterator[CostFileStore]
     if run_dir is not None:
         if not (run_dir / FOLDER).is_dir():
             fail(f"--run-dir {run_dir}: has no folder {FOLDER!r}; allowed: the run directory of a cell", code=2)
-        yield CostFileStore(run_dir / FOLDER)
+        yield _left_store(run_dir / FOLDER)
         return
     if url is not None or known_clusters():
         with tempfile.TemporaryDirectory(prefix="raylane-cost-") as folder:
@@ -41,7 +42,18 @@ def read_store(url: str | None, run_dir: Path | None) -> Iterator[CostFileStore]
     if len(found) > 1:
         names = ", ".join(str(RunDir(path.parent.name).path) for path in found)
         fail(f"no cluster is up, and several have left bills; name one with --run-dir: {names}", code=2)
-    yield CostFileStore(found[0])
+    yield _left_store(found[0])
+
+
+def _left_store(folder: Path) -> CostFileStore:
+    """The files that a cell has left here. Ends the command where one cannot be read: the bill would lack it."""
+    try:
+        locked = [path for path in folder.iterdir() if not os.access(path, os.R_OK) and path.exists()]
+    except OSError:
+        locked = [folder]
+    if locked:
+        fail(f"{locked[0]}: cannot be read: permission denied; needed: the user who ran the cell", code=2)
+    return CostFileStore(folder)
 
 
 def _fetch_all(base: str, folder: Path) -> None:

@@ -3,6 +3,10 @@
 import csv
 import io
 import json
+import os
+import shutil
+import subprocess
+import sys
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -98,6 +102,24 @@ def test_the_page_stands_alone(cell: tuple[Path, ImaginedCell], tmp_path: Path) 
 )
 def test_other_input_is_refused_by_name(arguments: tuple[str, ...], says: str) -> None:
     assert says in refused(*arguments)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("locked", ["", "facts"], ids=["the folder", "a file"])
+def test_what_cannot_be_read_is_no_empty_bill(cell: tuple[Path, ImaginedCell], tmp_path: Path, locked: str) -> None:
+    """Root may read everything, so that this right is taken away first."""
+    drop = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+    if drop and shutil.which("setpriv") is None:
+        pytest.skip("runs as root, and setpriv is not installed")
+    shutil.copytree(cell[0] / FOLDER, tmp_path / FOLDER)
+    path = tmp_path / FOLDER if not locked else next((tmp_path / FOLDER).glob("*.jsonl"))
+    mode = path.stat().st_mode
+    path.chmod(0)
+    command = [*drop, sys.executable, "-m", "cli.main", "cost", "--run-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    path.chmod(mode)
+    assert done.returncode == 2, done.stderr
+    assert f"{path}: cannot be read: permission denied" in " ".join(done.stderr.split())
 
 
 def test_a_machine_without_any_cell_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
