@@ -40,8 +40,6 @@ class GuestRoom:
         """Lets one guest into its lane, if one may begin or has waited for long enough. To be called again after what
         can be placed is placed: the next one finds less room."""
         guests = self._lanes.guests
-        if not guests:
-            return False
         found = next((one.job for one in guests.values() if one.until_s <= now), None)
         if found is None and any(replica.open and not replica.prefill_tokens for replica in self._fleet.by_id.values()):
             jobs = (one.job for one in islice(guests.values(), _LOOKED_AT))
@@ -62,10 +60,6 @@ class GuestRoom:
             if one.job.request.expires_s <= now:
                 del self._lanes.guests[request_id]
                 yield one.job
-
-    def next_wakeup(self) -> float | None:
-        """When the next of these waits ends by itself."""
-        return min((one.until_s for one in self._lanes.guests.values()), default=None)
 
     def _let_in(self, job: Job) -> None:
         del self._lanes.guests[job.request.request_id]

@@ -268,8 +268,9 @@ class Lanes:
             yield job
 
     def next_wakeup(self) -> float | None:
-        """When a promotion or the end of a wait comes next."""
-        return earlier(self._promotions.next_s(), self._expiries.next_s())
+        """When a promotion or the end of a wait comes next, or that of a guest's wait aside."""
+        guests_s = min((one.until_s for one in self.guests.values()), default=None)
+        return earlier(earlier(self._promotions.next_s(), self._expiries.next_s()), guests_s)
 
     def find_home(self, job: Job) -> None:
         """The lane of a job by what it is booked with, as the lanes are now."""

@@ -255,7 +255,6 @@ class Scheduler:
 
         What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
         """
-        self.guests.disperse()
         self._end_waits(now)
         self.suspects.forget(now)
         if self.quarantine.has_work:
@@ -266,7 +265,7 @@ class Scheduler:
         if self.holds.by_lane:
             self.holds.end_stale()
         self.placing.step(now)
-        while self.guests.lets_in(now):
+        while self.lanes.guests and self.guests.lets_in(now):
             self.placing.step(now)
         self.rate.placed.run(bool(self.lanes.jobs) and self.fleet.any_ready, now)
         if self.lanes.policy.contexts:
@@ -274,7 +273,7 @@ class Scheduler:
         return self._decided.hand_over(self.suspects.news())
 
     def next_wakeup(self) -> float | None:
-        return earlier(earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup()), self.guests.next_wakeup())
+        return earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup())
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         parts = (self.lanes, self.fleet, self.placing, self.forecasts, self.learned_state, self.tally, self.suspects)
@@ -310,6 +309,7 @@ class Scheduler:
 
     def _end_waits(self, now: float) -> None:
         if self.starting.doubt:
+            self.guests.disperse()
             self.admission.reject_waiting(self._decided.turned_away, now)
         if not (self.lanes.is_expired(now) or self.lanes.aside or self.lanes.guests):
             return

@@ -14,8 +14,8 @@ FAULTS: Faults = {
         ("one that waited too long counts against its tenant for ever", "self.limits.end(gone)", "pass"),
         (
             "one that is cancelled while it waits counts against its tenant for ever",
-            "self.lanes.leave(job)\n        self.limits.end(job)",
-            "self.lanes.leave(job)",
+            "self.lanes.take_out(job)\n        self.limits.end(job)",
+            "self.lanes.take_out(job)",
         ),
         ("an adopted lease is not counted among its tenant's", "self.limits.adopt(job)", "pass"),
         (

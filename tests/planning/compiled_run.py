@@ -3,7 +3,7 @@ what happened, and a digest of each outcome."""
 
 import hashlib
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -11,9 +11,14 @@ from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy, TenantPolicy, scheduler
 from planning.simulator.cell import CellSettings, CellSimulator
+from planning.simulator.cell_plan import CellPlan
+from planning.simulator.cells import CellsSimulator
+from planning.simulator.cells_outcome import CellsOutcome
+from planning.simulator.faults import Fault, FaultKind
 from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload
+from tests.deployments.peering.setups import CELLS, make_spec
 
 _COST = CostModel(line(0.006, 1.2e-5), line(0.0, 2e-6), plain_attention(1.2e-9, 2e-12))
 _LANES = (
@@ -26,8 +31,9 @@ _REPLICAS = 4
 
 
 def main() -> None:
-    """Twelve seeds; odd ones schedule asynchronously."""
+    """Twelve seeds of one cell, three of three; odd ones schedule asynchronously."""
     outcomes = [_run(seed) for seed in range(12)]
+    of_cells = [_run_cells(seed) for seed in range(3)]
     features = {
         "promoted": sum(int(out.promoted.sum()) for out in outcomes),
         "rejected": sum(int((out.cause >= 0).sum()) for out in outcomes),
@@ -35,8 +41,10 @@ def main() -> None:
         "failed": sum(int(out.failed.sum()) for out in outcomes),
         "preemptions": sum(out.preemptions for out in outcomes),
         "cached": sum(int(out.cached_tokens.sum()) for out in outcomes),
+        "hops": sum(len(out.hops) for out in of_cells),
+        "broken": sum(int(out.broken.sum() + out.reset.sum()) for out in of_cells),
     }
-    digests = [_digest(out) for out in outcomes]
+    digests = [_digest(out) for out in (*outcomes, *of_cells)]
     print(json.dumps({"file": scheduler.__file__, "features": features, "outcomes": digests}))
 
 
@@ -50,6 +58,21 @@ def _run(seed: int) -> SimulationOutcome:
     )
     settings = CellSettings(_REPLICAS, limits, policy, queue_wait_s=15.0, start_up_s=10.0, fleet=events)
     return CellSimulator(settings, _COST, _workload(seed)).run()
+
+
+def _run_cells(seed: int) -> CellsOutcome:
+    """The first cell gets most; a partition, a brown-out, and the loss of a peer that comes back."""
+    work = replace(_workload(seed), traffic_class=("interactive",) * _REQUESTS, tenant=("",) * _REQUESTS)
+    homes = np.random.default_rng(seed).choice(3, _REQUESTS, p=(0.6, 0.2, 0.2))
+    limits = EngineModelLimits(48, 2_048, 24_000, prefix_caching=True, chunk_tokens=64, async_scheduling=seed % 2 == 1)
+    settings = CellSettings(2, limits, SchedulingPolicy(_LANES, max_waiting=400), queue_wait_s=15.0, start_up_s=10.0)
+    faults = (
+        Fault(FaultKind.PARTITION, 8.0, 6.0, link=("eu", "us")),
+        Fault(FaultKind.BROWN_OUT, 12.0, 5.0, cell="ap"),
+        Fault(FaultKind.REGION_LOSS, 20.0, 10.0, cell="us"),
+    )
+    plans = [CellPlan(name, settings, _COST) for name in CELLS]
+    return CellsSimulator(make_spec(), plans, work, homes, 0.08, faults).run()
 
 
 def _workload(seed: int) -> Workload:
@@ -70,7 +93,7 @@ def _workload(seed: int) -> Workload:
     return Workload(arrived_s, prompt, output, bounded, slo_s, tenant, classes, prefix, 64)
 
 
-def _digest(outcome: SimulationOutcome) -> str:
+def _digest(outcome: SimulationOutcome | CellsOutcome) -> str:
     digest = hashlib.sha256()
     for one in fields(outcome):
         value = getattr(outcome, one.name)
