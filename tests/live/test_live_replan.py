@@ -1,5 +1,6 @@
 """`raylane replan` beside two real cells of simulated engines: the autoscalers follow its floors and ceilings, prices
-move them, capacity that cannot be had is planned elsewhere; a re-planner that is killed leaves nothing behind.
+move them, capacity that cannot be had is planned elsewhere; a re-planner that is killed and a region that does not
+answer leave nothing behind.
 
 The tests run in their order, on one pair of cells.
 """
@@ -25,7 +26,7 @@ from deployments.engine_model.limits import EngineModelLimits
 from planning.replan import Observed, Replan, ReplanReason, SiteKey
 from planning.replan.log import from_tree
 from planning.replan.result import HeldBack
-from tests.live.cells import LiveCells, live_cells
+from tests.live.cells import Link, LiveCells, live_cells
 from tests.live.clients import Answer, ask, clients
 from tests.live.cluster import ROOT, eventually, eventually_async
 from tests.live.scaling import logs, scaling
@@ -38,8 +39,10 @@ EVERY_S = 5
 BOUNDS_S = 3 * EVERY_S
 ROOM = 2
 """Replicas that fit into each region's pool; the spec and the worksheet allow four."""
-THREE, FOUR = 11.0, 15.5
+TWO, THREE, FOUR = 7.0, 11.0, 15.5
 """Requests/s that need so many replicas: a replica holds 4.8 of them, of which nine tenths are planned with."""
+LOST_S = 60.0
+"""After so long without an answer a region counts as lost (`cli/replan/loop.py`)."""
 
 
 def spec_in(folder: Path) -> dict[str, Any]:
@@ -166,6 +169,15 @@ def requested(replanning: Replanning) -> dict[str, int]:
     return {region: scaling(replanning.cells[region])["requested"] for region in ("eu", "us")}
 
 
+@contextmanager
+def cut(link: Link) -> Iterator[None]:
+    link.cut()
+    try:
+        yield
+    finally:
+        link.heal()
+
+
 @asynccontextmanager
 async def arriving(replanning: Replanning, per_s: float, region: str = "eu") -> AsyncIterator[list[Answer]]:
     """So many requests a second in a region, whatever becomes of them, until the block ends; all are answered then."""
@@ -257,6 +269,33 @@ async def test_a_killed_replanner_leaves_nothing_and_the_next_one_goes_on(
         tell.append(f"killed: the last bounds ended after {time.monotonic() - began:.0f} s")
     await asyncio.to_thread(eventually, lambda: requested(replanning) == {"eu": 1, "us": 1})
     assert not scaling(replanning.cells["us"])["reason"].startswith("replan_")
+
+
+async def test_a_region_that_does_not_answer_is_planned_around_and_comes_back(
+    replanning: Replanning, tell: list[str]
+) -> None:
+    """The re-planner and `eu` do not reach `us`; its own clients do. Its demand takes both regions' one replica."""
+    replanning.price(5.0, 1.0)
+    before = len(replanning.plans())
+    with replanning.running():
+        async with arriving(replanning, TWO, "us") as answers:
+            await eventually_async(lambda: len(replanning.plans()) > before + 2, every_s=0.5)
+            assert replanning.floors() == {"eu": 1, "us": 1}
+            with cut(replanning.cells.link):
+                began = time.monotonic()
+                await eventually_async(lambda: replanning.floors() == {"eu": 2}, every_s=0.5)
+                lost_s = time.monotonic() - began
+                assert await asyncio.to_thread(controls, replanning, "us") == {}, "it goes on by its own"
+            assert lost_s > LOST_S
+            tell.append(f"a region counted as lost, and the other one got what it needs for both, after {lost_s:.0f} s")
+            assert "us is lost: " in replanning.said()
+            began = time.monotonic()
+            await eventually_async(lambda: replanning.floors() == {"eu": 1, "us": 1}, every_s=0.5)
+            tell.append(f"it was back in the plan {time.monotonic() - began:.0f} s after it answered again")
+            await asyncio.to_thread(eventually, lambda: set(controls(replanning, "us")) == {"floor", "ceiling"})
+        assert {answer.end for answer in answers} == {"done"}
+    reasons = {(one.site, one.reason) for _, plan in replanning.plans() for one in plan.bounds}
+    assert {(EU, ReplanReason.REGION_LOST), (EU, ReplanReason.REGION_BACK)} <= reasons
 
 
 def test_a_wrong_secret_is_said_at_once_and_nothing_is_ordered(replanning: Replanning) -> None:
