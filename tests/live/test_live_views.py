@@ -90,7 +90,7 @@ def test_each_command_shows_both_cells(cells: LiveCells, tell: list[str]) -> Non
     request = asyncio.run(one_request(cells))
     for command in (("status", "--once"), ("top", "--once")):
         text = asked(cells, *command)
-        assert "2 regions, 1 models, as eu sees them" in text
+        assert "2 regions, 1 model, as eu sees them" in text
         assert "unreachable" not in text
     assert "in eu" in asked(cells, "why", request)
     text = asked(cells, "cost", "--by", "region")
