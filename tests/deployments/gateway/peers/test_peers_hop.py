@@ -6,9 +6,11 @@ import json
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from deployments.peering.reception import Reception
 from deployments.telemetry.ledger import RequestOutcome, Stage
@@ -16,6 +18,7 @@ from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event
 from tests.deployments.gateway.peers.cells import Cells, metrics_of, peering_of, stop_asking
 from tests.deployments.gateway.rig import ASK, CHAT, Rig, until
 
+ALERTS = Path(__file__).resolve().parents[4] / "infra" / "alerts"
 STREAM = {**ASK, "stream": True}
 MakeCells = Callable[..., Cells]
 
@@ -180,6 +183,18 @@ async def test_the_peers_gateway_dies_mid_stream(cells: Cells) -> None:
     ledger = await cells["eu"].last()
     assert (ledger.error, ledger.outcome) == ("peer_lost", RequestOutcome.FAILED)
     assert metrics_of(cells["eu"])["raylane_hops_broken_total", "demo", "us", "answering"] == 1
+
+
+async def test_the_shipped_alerts_use_metrics_of_peers(cells: Cells) -> None:
+    labels_of = {
+        family.name + "_total" * (family.type == "counter"): family._labelnames
+        for family in cells["eu"].gateway.cell_peers.collect()
+    }
+    (group,) = yaml.safe_load((ALERTS / "peers.yaml").read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]:
+        for by, name in re.findall(r"by \(([^)]*)\) \((?:increase\()?(raylane_\w+)", rule["expr"]):
+            assert set(by.split(", ")) <= set(labels_of[name]), name
+        assert set(re.findall(r"raylane_\w+", rule["expr"])) <= set(labels_of)
 
 
 async def test_the_peers_replica_dies_mid_stream(cells: Cells) -> None:

@@ -1,9 +1,7 @@
-"""The shipped alert rules, by Prometheus' own tool: they are valid, fire when they should and not otherwise, and use
-metrics that gateways have."""
+"""The shipped alert rules on drift, by Prometheus' own tool: they are valid, fire when they should and not otherwise,
+and use metrics that gateways have."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deployments.gateway.operators.published_metrics import DriftMetrics
 from deployments.traffic.published_drift import DriftAlarm, PublishedDrift, write_drift
+from tests.infra.promtool import needs_promtool, promtool
 
 RULES = Path(__file__).resolve().parents[2] / "infra" / "alerts" / "drift.yaml"
-PROMTOOL = shutil.which("promtool")
-
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus")
-
-
-def promtool(*arguments: str | Path) -> str:
-    assert PROMTOOL is not None
-    done = subprocess.run([PROMTOOL, *map(str, arguments)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def rules() -> list[dict[str, Any]]:
