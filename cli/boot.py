@@ -202,7 +202,10 @@ class Boot:
             ready = is_late or get(url + "/ready", timeout_s=1).status_code == 200
             if not ready:
                 return False
-            report = get(url + "/raylane/status", 1, secret).json()
+            status = get(url + "/raylane/status", 1, secret)
+            if status.status_code != 200:
+                return False
+            report = status.json()
         except requests.RequestException:
             return False
         failing = {model_of(one.model) for one in self.failing}

@@ -142,7 +142,7 @@ class CellPeering:
         request = wait.request
         if self.hops.get(request.request_id) is not None or request.request_id in self._guests:
             return Stay(StayReason.HANDED_OVER)
-        candidate = self._candidate(wait, now)
+        candidate = self._candidate(wait, bool(own.replicas), now)
         wait_s = wait.p95_s if own.replicas else math.inf
         if wait_s is None:
             if self.may_serve(wait.model, request):
@@ -168,7 +168,9 @@ class CellPeering:
                 break
         return offers
 
-    def _candidate(self, wait: Wait, now: float) -> HandOverCandidate:
+    def _candidate(self, wait: Wait, served: bool, now: float) -> HandOverCandidate:
+        """`served`: whether this cell has a replica of the model. Where it has not, the request is offered again to a
+        peer that did not take it, once what the peer knew then is too old to count."""
         request = wait.request
         names = (wait.model, request.traffic_class, request.tenant)
         traffic_class = self._classes.get(request.traffic_class)
@@ -185,7 +187,7 @@ class CellPeering:
             traffic_class is not None and traffic_class.prefers == "price",
             wait.cached_tokens,
             max(request.hops, int(self.hops.spent(request.request_id))),
-            self.hops.tried(request.request_id),
+            self.hops.tried(request.request_id, -math.inf if served else now - self.policy.max_age_s),
         )
 
     def _offer(self, wait: Wait, candidate: HandOverCandidate, decision: HandOver, home: Home, now: float) -> Offer:

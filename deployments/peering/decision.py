@@ -35,7 +35,7 @@ class HandOverCandidate:
 
     `slo_s` is the TTFT of its class, `slack_s` what is left of it (negative: it is late), `patience_s` the wait after
     which it gives up. `cached_tokens` of its prompt are cached at home. `hops`: how many it has behind it. `tried`: the
-    peers that have rejected it. `marks`: what the peer's spec must have (`Rules.marks_of`).
+    peers that did not take it, as far as that still counts. `marks`: what the peer's spec must have (`Rules.marks_of`).
     """
 
     request_id: str

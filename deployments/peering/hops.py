@@ -10,6 +10,7 @@ A request that is gone from here is home's own affair again, or over. What was T
 stays at home then (`spent`). Pure: the shell does what each `HopAct` says.
 """
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -42,7 +43,7 @@ class Hops:
 
     def __init__(self) -> None:
         self._hops: dict[str, HandedOver] = {}
-        self._tried: dict[str, frozenset[str]] = {}
+        self._offered_s: dict[str, dict[str, float]] = {}
         self._spent: set[str] = set()
 
     def __len__(self) -> int:
@@ -56,9 +57,9 @@ class Hops:
         """All of them, by request id."""
         return tuple(self._hops.items())
 
-    def tried(self, request_id: str) -> frozenset[str]:
-        """The peers to which the request is not offered again."""
-        return self._tried.get(request_id, frozenset())
+    def tried(self, request_id: str, since_s: float = -math.inf) -> frozenset[str]:
+        """The peers to which the request was offered, at `since_s` or later."""
+        return frozenset(peer for peer, at_s in self._offered_s.get(request_id, {}).items() if at_s >= since_s)
 
     def spent(self, request_id: str) -> bool:
         """Whether the request has had its one hop."""
@@ -69,7 +70,7 @@ class Hops:
         if request_id in self._hops or request_id in self._spent:
             raise ValueError(f"request {request_id}: handed over before; allowed: one hop, and one offer at a time")
         self._hops[request_id] = hop
-        self._tried[request_id] = self.tried(request_id) | {hop.peer}
+        self._offered_s.setdefault(request_id, {})[hop.peer] = hop.sent_s
 
     def taken(self, request_id: str, number: int) -> HopAct:
         """The peer took the request. Where home has it meanwhile, or the client is gone, the peer is to drop it."""
@@ -130,7 +131,7 @@ class Hops:
     def forget(self, request_id: str) -> None:
         """The request is over."""
         self._hops.pop(request_id, None)
-        self._tried.pop(request_id, None)
+        self._offered_s.pop(request_id, None)
         self._spent.discard(request_id)
 
     def _current(self, request_id: str, number: int) -> HandedOver | None:

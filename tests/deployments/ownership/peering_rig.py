@@ -157,7 +157,7 @@ class PeeredOwner:
         peers = core.peers.by_cell.values()
         return (
             not len(core.hops)
-            and not (core._model_of or core._guests or core.hops._tried or core.hops._spent)
+            and not (core._model_of or core._guests or core.hops._offered_s or core.hops._spent)
             and not (hops._homeless or hops._offered)
             and not any(peer.unseen or peer.seen or peer.on_its_way for peer in peers)
             and not scheduler.snapshot(self.clock.now).away

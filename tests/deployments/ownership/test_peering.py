@@ -105,6 +105,25 @@ async def test_a_rejected_request_keeps_its_place_and_goes_to_another_peer_with_
     assert home.is_clean()
 
 
+async def test_where_home_has_no_replica_a_peer_is_asked_again_once_its_refusal_is_old(
+    home: PeeredOwner, clock: Clock
+) -> None:
+    home.submit()
+    home.rejected()
+    home.helpful("us")
+    home.rejected()
+    home.gateway.news()
+    first = home.gateway.hops["q"].number
+    clock.now += home.spec.peering.max_age_s if home.spec.peering else 0.0
+    home.helpful("us")
+    ((verb, request, peer),) = home.gateway.news()
+    assert (verb, request, peer) == ("offered", "q", "us")
+    assert home.gateway.hops["q"].number > first
+    home.taken()
+    home.finished()
+    assert home.is_clean()
+
+
 async def test_a_request_that_the_peer_loses_waits_again_first_and_goes_nowhere_else(home: PeeredOwner) -> None:
     home.submit()
     home.taken()

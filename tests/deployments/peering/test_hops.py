@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.peering import HandedOver, HopAct, Hops, HopState
+from deployments.peering import (
+    CellPeering,
+    HandedOver,
+    HopAct,
+    HopRefusal,
+    Hops,
+    HopState,
+    Offer,
+    Stay,
+    Wait,
+)
+from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_request, make_spec
 
 
 def make_hops() -> Hops:
@@ -100,3 +111,24 @@ def test_any_order_of_words_ends_it_once(events: list[tuple[str, int]]) -> None:
             assert event == "client_left"
             has = set()
     assert (hops.get("r") is not None) is (has & {"peer", "offered"} != set())
+
+
+@pytest.mark.parametrize(("replicas", "again"), [(0, True), (2, False)])
+def test_only_what_home_cannot_serve_is_offered_again_to_who_rejected_it(replicas: int, again: bool) -> None:
+    home, own = CellPeering(make_spec(), "eu", 1), make_model(10.0, replicas)
+
+    def hear(sequence: int, now: float) -> None:
+        home.heard(make_digest("us", home.ask(now)["us"], None, 1, sequence, home.rules.marks), now + 0.05)
+
+    def decided(name: str, now: float) -> Offer | Stay:
+        return home.decide(Wait(make_request(name, 0.0, slo_s=5.0), MODEL, "all", 10.0, 50), own, now)
+
+    hear(1, 0.0)
+    offer = decided("q", 0.1)
+    assert isinstance(offer, Offer)
+    home.rejected("q", offer.hop.number, HopRefusal.REJECTED, 0.2)
+    hear(2, 1.0)
+    assert isinstance(decided("q", 1.1), Stay)
+    hear(3, 3.0)
+    assert isinstance(decided("other", 3.1), Offer)
+    assert isinstance(decided("q", 3.1), Offer) == again
