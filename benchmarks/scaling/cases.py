@@ -2,13 +2,11 @@
 traffic, one request a minute."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.scaler.decision import Bounds
@@ -26,8 +24,6 @@ MID_FROM_S = 9 * DAY_S + 15 * 3_600
 QUIET_S = (12 * 3_600.0, 12.5 * 3_600.0)
 HOUR_S = 3_600.0
 TRICKLE_S = 3 * 3_600.0
-_WHOLE = ("chunk_tokens", "changes", "session")
-"""Fields of a workload that are no columns, or (`session`) are left out."""
 _EVEN = 400.0
 """The shape of gaps that differ by a twentieth."""
 MEAN_OF_SMALL = 520.0
@@ -85,17 +81,12 @@ def without_arrivals(run: ScenarioRun, from_s: float, to_s: float) -> ScenarioRu
     """The run without the requests that arrive between these times."""
     work, load = run.workload, run.load.replicas
     kept = np.flatnonzero((work.arrived_s < from_s) | (work.arrived_s >= to_s))
-    columns = {one.name: _taken(getattr(work, one.name), kept) for one in fields(work) if one.name not in _WHOLE}
     at_s = np.arange(len(load)) * STEP_S
     return replace(
         run,
-        workload=replace(work, session=None, **columns),
+        workload=replace(work.take(kept, work.arrived_s[kept]), changes=work.changes, session=None),
         load=LoadCurve(np.where((at_s >= from_s) & (at_s < to_s), 0.0, load)),
     )
-
-
-def _taken(column: Any, index: NDArray[np.intp]) -> Any:
-    return column[index] if isinstance(column, np.ndarray) else tuple(column[int(one)] for one in index)
 
 
 RESTING: Mapping[str, Callable[[Path | None, int], ScalingCase]] = {
