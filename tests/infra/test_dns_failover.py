@@ -67,7 +67,7 @@ def stale_s(late_s: float, cached: bool) -> tuple[float, int]:
         return found
 
 
-@pytest.mark.whole
+@pytest.mark.long  # a quarter of a second is the machine's: too little beside other tests
 def test_a_client_follows_a_stale_record_no_longer_than_the_checks_and_the_ttl(
     record_property: Callable[[str, object], None],
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_client_follows_a_stale_record_no_longer_than_the_checks_and_the_ttl(
     assert all(failed > 0 for _, failed in found)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_without_a_cache_only_the_checks_take_time() -> None:
     span_s, _ = stale_s(0.1, cached=False)
     assert INTERVAL_S * (FAILURES - 1) - 1 <= FASTER * span_s <= INTERVAL_S * FAILURES + FASTER * 0.25

@@ -31,7 +31,7 @@ def _searched(problem: Problem) -> tuple[float, float, float]:
 
 @pytest.mark.whole
 @given(small_problems())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_search_run_to_its_end_finds_the_optimum(problem: Problem) -> None:
     found = place(problem, gap=0.0)
     if found.outcome is Outcome.INFEASIBLE:

@@ -88,7 +88,7 @@ async def story_of(dice: random.Random, taken: Taken) -> None:
 
 
 @pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 async def test_a_peer_may_answer_what_it_likes(make_cells: Callable[..., Cells], seed: int) -> None:
     cells = make_cells(gateway={"heartbeat_s": 0.0})
     home = await cells.start("eu", engines=0)
@@ -168,7 +168,7 @@ async def sent(dice: random.Random, rig: Rig, facts: HopFacts) -> None:
 
 
 @pytest.mark.usefixtures("watched")
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 async def test_a_peer_may_send_what_it_likes(make_cells: Callable[..., Cells], seed: int) -> None:
     """To either gateway of the cell. What is left of it, the fixture looks at."""
     cells = make_cells(gateway={"replicas": 2, "lame_duck_s": 0.1})
