@@ -93,7 +93,7 @@ async def test_the_costs_of_a_simulated_engine_are_found_again(
     assert cost.back_s < AROUND_S
 
 
-@pytest.mark.whole
+@pytest.mark.long
 async def test_open_loops_are_left_out_where_no_answer_ended_in_time(
     make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_damaged_recording_is_named_before_anything_is_played(traces: Path, tm
     assert not (tmp_path / "memo.jsonl").exists()
 
 
+@pytest.mark.long
 def test_a_swept_scenario_takes_what_was_found_in_another(traces: Path, tmp_path: Path) -> None:
     plan = replace(
         PLAN, policies=("fixed",), scenarios=("start_up_0", "start_up_15"), held_out=1, points=1, sims=1, traces=traces
