@@ -145,6 +145,17 @@ class Entries:
         entry = None if named is None else self.get(named[0])
         return entry if entry is not None and named is not None and entry.attempt == named[1] else None
 
+    def of_ended(self, attempt_id: str) -> OwnedRequest | None:
+        """As `of_attempt_id`, of an attempt that its engine has ended. One that was only declared is closed by that,
+        and one that is news is kept as closed: None."""
+        entry, named = self.of_attempt_id(attempt_id), split(attempt_id)
+        if entry is None and named is not None and self.is_news(*named):
+            self.begin(*named, EntryState.CLOSED)
+        elif entry is not None and entry.state is EntryState.DECLARED:
+            self.move(entry, EntryState.CLOSED)
+            return None
+        return entry
+
     def of_submitter(self, submitter: Submitter) -> list[OwnedRequest]:
         """Those that this submitter holds."""
         return [entry for entry in self if entry.submitter is submitter]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from cluster.spec import DEFAULT_GROUP, ClusterSpec
 from deployments.cell.scaling_facts import LatencySignals
 from deployments.ownership.decision_log import DecisionLog
-from deployments.ownership.entries import OVER, QUEUED, Adoption, Entries, EntryState, OwnedRequest, split
+from deployments.ownership.entries import OVER, QUEUED, Adoption, Entries, EntryState, OwnedRequest
 from deployments.ownership.hop_messages import HopReport
 from deployments.ownership.peering import LanePeering
 from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state
@@ -154,13 +154,10 @@ class LaneOwner:
         """An engine's account of a request, which may come before or after its lease ends."""
         if message.sequences:
             self._latencies.ended(message.decode_s, message.output_tokens / message.sequences, now_s())
-        entry, named = self.entries.of_attempt_id(message.request_id), split(message.request_id)
-        if entry is None:
-            if named is not None and self.entries.is_news(*named):
-                self.entries.begin(*named, EntryState.CLOSED)
-        elif entry.state is EntryState.DECLARED:
-            self.entries.move(entry, EntryState.CLOSED)
-        elif entry.lease is not None and entry.state in (EntryState.RUNNING, EntryState.ORPHANED, EntryState.ENDED):
+        entry = self.entries.of_ended(message.request_id)
+        if entry is None or entry.lease is None:
+            return
+        if entry.state in (EntryState.RUNNING, EntryState.ORPHANED, EntryState.ENDED):
             self.scheduler.learn(entry.lease, usage_of(message), now_s())
             if entry.state is EntryState.RUNNING:
                 self.entries.move(entry, EntryState.ANSWERED if message.sequences else EntryState.ABORTED)
