@@ -72,7 +72,7 @@ class Job:
     `wait_id` names this time that it waits. `limited`: it counts against its tenant's limits. `late`: it waits
     behind those that can still meet their deadline; `came_late`: its lane's forecasts know that. `wait_estimate`:
     the estimate that it got (`eta.py`); `eta`: what gave it, and learns from the outcome, whatever the lanes are
-    called by then.
+    called by then. `judged`: it has met or missed its SLO.
     """
 
     __slots__ = (
@@ -86,6 +86,7 @@ class Job:
         "groups",
         "home",
         "home_name",
+        "judged",
         "kv_tokens",
         "lane",
         "late",
@@ -119,6 +120,7 @@ class Job:
         self.latest_start_s = request.deadline_s
         self.late = False
         self.limited = False
+        self.judged = False
         self.promoted_s: float | None = None
         self.came_late = False
         self.wait_estimate: WaitEstimate | None = None

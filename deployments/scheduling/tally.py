@@ -89,25 +89,31 @@ class Tally:
     def rejected(self, job: Job, cause: RejectCause) -> None:
         """It was turned away."""
         if cause not in _OWN_FAULT:
-            self._flow(job).missed += 1
+            self._judge(job, False)
 
     def first_token(self, job: Job, now: float) -> None:
         """Its first token came."""
-        flow = self._flow(job)
-        if now <= job.request.deadline_s:
-            flow.met += 1
-        else:
-            flow.missed += 1
+        self._judge(job, now <= job.request.deadline_s)
 
     def gave_up(self, job: Job, now: float) -> None:
         """It left its lane unplaced."""
         if now > job.request.deadline_s:
-            self._flow(job).missed += 1
+            self._judge(job, False)
 
     def ended_unanswered(self, job: Job, ending: Ending, now: float) -> None:
         """Its lease ended before its first token. One that waits again (`REFUSED`) may still be in time."""
         if ending is Ending.FAILED or (ending is Ending.CANCELLED and now > job.request.deadline_s):
-            self._flow(job).missed += 1
+            self._judge(job, False)
+
+    def _judge(self, job: Job, met: bool) -> None:
+        """Once: a replica may tell of a first token and die before a byte reaches the gateway; another one begins then
+        anew."""
+        if job.judged:
+            return
+        job.judged = True
+        flow = self._flow(job)
+        flow.met += met
+        flow.missed += not met
 
     def ended(self, job: Job, ending: Ending) -> None:
         """Its lease ended."""

@@ -66,7 +66,6 @@ class Withdrawals:
         self._forecasts = forecasts
         self._limits = limits
         self._tally = tally
-        self._answered: set[str] = set()
 
     def take(self, request_id: str) -> bool:
         """A request leaves its lane. False where it does not wait."""
@@ -82,14 +81,12 @@ class Withdrawals:
 
     def take_back(self, request_id: str) -> Job | None:
         """The peer has lost it, and no token of it was seen: it is to wait again."""
-        self._answered.discard(request_id)
         return self._lanes.away.pop(request_id, None)
 
     def first_token(self, request_id: str, now: float) -> None:
         """Its client has the first token."""
         job = self._lanes.away.get(request_id)
-        if job is not None and request_id not in self._answered:
-            self._answered.add(request_id)
+        if job is not None:
             self._tally.first_token(job, now)
 
     def end(self, request_id: str, now: float) -> bool:
@@ -98,8 +95,5 @@ class Withdrawals:
         if job is None:
             return False
         self._limits.end(job)
-        if request_id in self._answered:
-            self._answered.discard(request_id)
-        else:
-            self._tally.gave_up(job, now)
+        self._tally.gave_up(job, now)
         return True

@@ -50,7 +50,7 @@ class SchedulerBooks(RuleBasedStateMachine):
         self.cordoned: set[str] = set()
         self.ready_at_s: float | None = None
         self.withdrawn = 0
-        self.answered_away: set[str] = set()
+        self.answered: set[str] = set()
 
     @invariant()
     def books_balance(self) -> None:

@@ -112,6 +112,18 @@ def test_a_first_token_counts_once_and_only_while_the_lease_stands() -> None:
     assert (flow.met, flow.missed) == (1, 0)
 
 
+def test_a_request_meets_its_slo_once_though_its_replica_dies_after_the_first_token() -> None:
+    """The replica told of the token, and no byte had reached the gateway."""
+    scheduler = make_scheduler(1)
+    lease = placed(scheduler, "q")
+    scheduler.first_token(lease, 1.0)
+    scheduler.release(lease, Ending.REFUSED, None, 1.0)
+    (again,) = scheduler.step(2.0).placements
+    scheduler.first_token(again.lease, 9.0)
+    (flow,) = scheduler.snapshot(9.0).flows
+    assert (flow.arrived, flow.met, flow.missed) == (1, 1, 0)
+
+
 def test_an_end_before_the_first_token_counts_by_its_reason() -> None:
     scheduler = make_scheduler(1)
     for name, ending, now in (

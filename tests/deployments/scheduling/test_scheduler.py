@@ -100,17 +100,16 @@ class SchedulerMachine(SchedulerBooks):
         assert self.scheduler.put_back(name, self.now) == self.twin.put_back(name, self.now) == away
         if away:
             self.fate[name] = "waiting"
-            self.answered_away.discard(name)
 
     @rule(name=requests)
     def first_token_away(self, name: str) -> None:
         flows = self.scheduler.tally.flows.values()
         before = sum(flow.met + flow.missed for flow in flows)
         self._both(lambda scheduler: scheduler.first_token_away(name, self.now))
-        news = self.fate[name] == "away" and name not in self.answered_away
+        news = self.fate[name] == "away" and name not in self.answered
         assert sum(flow.met + flow.missed for flow in self.scheduler.tally.flows.values()) == before + news
         if self.fate[name] == "away":
-            self.answered_away.add(name)
+            self.answered.add(name)
 
     @rule(target=leases, passed=st.floats(0, 10))
     def step(self, passed: float) -> object:
@@ -127,6 +126,7 @@ class SchedulerMachine(SchedulerBooks):
             self._both(lambda scheduler: scheduler.first_token(current, self.now))
             if lease.attempt_id in self.live:
                 self.prefilled.add(lease.attempt_id)
+                self.answered.add(current.request.request_id)
 
     @rule(
         lease=leases,
@@ -162,6 +162,7 @@ class SchedulerMachine(SchedulerBooks):
         self.owners += 1
         self.scheduler, self.twin = make_scheduler(0, policy), self._recording(policy)
         self.prefilled.clear()  # a new owner hears of first tokens anew
+        self.answered.clear()
         self.withdrawn = 0
         self.fate = {name: "elsewhere" if fate == "away" else fate for name, fate in self.fate.items()}
         self.ready_at_s = None

@@ -83,11 +83,12 @@ def test_only_want_of_capacity_breaks_a_promise(tally: Tally, cause: RejectCause
 
 
 def test_guests_are_the_demand_of_their_home_alone(tally: Tally) -> None:
-    guest = job()
-    guest.request = dataclasses.replace(guest.request, guest_of="us")
-    guest.groups = ("default",)
-    tally.arrived(guest)
-    tally.first_token(guest, 12.0)
-    tally.rejected(guest, RejectCause.LANE_FULL)
+    served, rejected = job(), job()
+    for guest in (served, rejected):
+        guest.request = dataclasses.replace(guest.request, guest_of="us")
+        guest.groups = ("default",)
+        tally.arrived(guest)
+    tally.first_token(served, 12.0)
+    tally.rejected(rejected, RejectCause.LANE_FULL)
     assert (tally.flows, tally.demands) == ({}, {})
-    assert tally.guests == FlowTally(1, 300.0, 140, 1, 1, 5.0)
+    assert tally.guests == FlowTally(2, 600.0, 280, 1, 1, 5.0)

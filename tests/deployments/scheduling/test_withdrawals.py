@@ -127,7 +127,7 @@ def test_what_was_answered_elsewhere_is_forgotten_with_its_end() -> None:
         scheduler.first_token_away("a", 2.0)
         scheduler.cancel("a", 3.0)
     assert slo(scheduler) == (2, 0)
-    assert scheduler.withdrawals._answered == set()
+    assert scheduler.lanes.away == {}
 
 
 def test_its_id_is_taken_while_it_is_away() -> None:
