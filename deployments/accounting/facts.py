@@ -143,8 +143,9 @@ _BEFORE_HOME = len(AttemptUsage.__slots__) - 1
 
 def line_of(fact: Fact) -> bytes:
     """The fact's line, with its end."""
-    fields = [_plain(getattr(fact, name)) for name in fact.__slots__]
-    return json.dumps([_NAMES[type(fact)], *fields], separators=(",", ":")).encode() + b"\n"
+    fields = [getattr(fact, name) for name in fact.__slots__]
+    line = json.dumps([_NAMES[type(fact)], *fields], separators=(",", ":"), default=str)  # a price is a fraction
+    return line.encode() + b"\n"
 
 
 def lines_of(facts: Iterable[Fact]) -> bytes:
@@ -164,10 +165,6 @@ def fact_in(line: bytes) -> Fact:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ValueError(f"not a fact of a bill: {line[:200]!r}") from error
     return fact
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Fraction) else value
 
 
 def _text(value: object) -> str:
