@@ -22,6 +22,8 @@ from deployments.scheduling import Request, TenantUse
 
 _ANSWER_S = 0.25
 """A peer answers an offer at once, so that the answer takes a round trip; this much more is patience."""
+_UPLOAD_BYTES_PER_S = 1_000_000
+"""An offer's body may be so slow on its way: a link of 50 Mbit/s carries six at this rate."""
 _IN_VAIN = 16
 """Requests in a row that no peer has room or time for: then the rest that waits is not asked about before the next
 digest."""
@@ -194,7 +196,9 @@ class CellPeering:
         request, expected_s = wait.request, decision.there_s
         digest = self.peers.by_cell[decision.peer].digest
         number = self.peers.sent(decision.peer, request.request_id, wait.model, candidate.load, expected_s, now)
-        self.hops.offer(request.request_id, HandedOver(decision.peer, number, expected_s, now, candidate.slo_s))
+        upload_s = request.body_bytes / _UPLOAD_BYTES_PER_S
+        offered = HandedOver(decision.peer, number, expected_s, now, candidate.slo_s, upload_s)
+        self.hops.offer(request.request_id, offered)
         self._model_of[request.request_id] = wait.model
         if decision.reason in (HandOverReason.SOONER, HandOverReason.NO_REPLICA):
             self._pressed_s[wait.model] = now
@@ -279,7 +283,7 @@ class CellPeering:
         for request_id, hop in self.hops.open():
             peer = self.peers.by_cell[hop.peer]
             if hop.state is HopState.OFFERED:
-                late = now - hop.sent_s > 2.0 * (peer.rtt_s or 0.0) + _ANSWER_S
+                late = now - hop.sent_s > 2.0 * (peer.rtt_s or 0.0) + _ANSWER_S + hop.upload_s
             else:
                 late = hop.state is HopState.THERE and now - peer.asked_s > _LOST_AGES * self.policy.max_age_s
             if late:

@@ -28,13 +28,14 @@ class HopState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class HandedOver:
     """One hand-over: to which peer, and its number (`KnownPeers.sent`). `expected_s`: the TTFT that the decision
-    counted with, from `sent_s` on; `slo_s`: that of its class."""
+    counted with, from `sent_s` on; `slo_s`: that of its class. `upload_s`: so long its body may take to get there."""
 
     peer: str
     number: int
     expected_s: float
     sent_s: float
     slo_s: float
+    upload_s: float = 0.0
     state: HopState = HopState.OFFERED
 
 

@@ -202,7 +202,7 @@ class KnownPeers:
     def first_token(self, model: str, hop: HandedOver, now: float) -> None:
         """The first token of a hand-over came."""
         self.by_cell[hop.peer].on_its_way.pop(hop.number, None)
-        self.by_cell[hop.peer].trust_in(model).observe(hop.expected_s, now - hop.sent_s, hop.slo_s, now)
+        self.by_cell[hop.peer].trust_in(model).observe(hop.expected_s + hop.upload_s, now - hop.sent_s, hop.slo_s, now)
 
     def rejected(self, cell: str, model: str, number: int, refusal: HopRefusal, now: float) -> None:
         """The peer did not take a request. If it has no room, nothing more goes there before its next digest."""
