@@ -125,12 +125,8 @@ class Hops:
         del self._hops[request_id]
         return HopAct.CANCEL_THERE
 
-    def client_left(self, request_id: str) -> HopAct:
-        """Nobody waits for the answer any more."""
-        return HopAct.NOTHING if self._hops.pop(request_id, None) is None else HopAct.CANCEL_THERE
-
     def forget(self, request_id: str) -> None:
-        """The request is over."""
+        """The request is over, or nobody waits for its answer any more."""
         self._hops.pop(request_id, None)
         self._offered_s.pop(request_id, None)
         self._spent.discard(request_id)
