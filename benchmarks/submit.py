@@ -84,7 +84,7 @@ class OwnerSide:
         stated = ModelDigest(MODEL, lanes, 2, 100, 100, 10**6, 10**6, 10_000.0)
         for cell, question in peering.ask().items():
             rules = peering.core.rules
-            digest = Digest(cell, 1, self._sequence, question, rules.version, rules.marks, (stated,))
+            digest = Digest(cell, 1, self._sequence, question, rules.marks, (stated,))
             assert peering.heard(digest) is None
 
     def request(self, slo_s: float) -> Request:

@@ -207,7 +207,7 @@ class Service:
         if endpoint.leased:
             traffic_class = client.traffic_class(self._spec, tenant)
             flow.ledger.traffic_class = traffic_class.name
-            asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class)
+            asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.body))
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
             return run_leased(self, dispatcher, request, flow, client, endpoint, body)
@@ -242,7 +242,9 @@ class Service:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
         return dispatcher
 
-    def _request(self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass) -> Request:
+    def _request(
+        self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass, body_bytes: int
+    ) -> Request:
         context = self.context_of(model.name)
         inquiry.check_limits(context, self.settings.limits.max_sequences)
         ratio = self._ratios[model.name]
@@ -270,6 +272,7 @@ class Service:
             digest=ledger.digest,
             chunk_tokens=CHUNK_IDS if inquiry.prompt_ids else max(1, round(CHUNK_CHARS / ratio.chars_per_token)),
             max_prompt_tokens=ratio.max_tokens(inquiry.prompt_chars, inquiry.prompt_ids),
+            body_bytes=body_bytes,
         )
 
     async def _fail(self, client: Connection, endpoint: Endpoint, error: ApiError | None) -> None:
