@@ -73,7 +73,7 @@ def cost(
     now_ns = ns(datetime.now(UTC).timestamp())
     first_ns = 0 if since is None else _moment("--since", since, now_ns)
     last_ns = None if until is None else _moment("--until", until, now_ns)
-    if first_ns >= (last_ns or now_ns):
+    if first_ns >= (now_ns if last_ns is None else last_ns):
         fail(f"--since {since}, --until {until}: allowed: a beginning before the end, and before now", code=2)
     if as_csv and as_json:
         fail("--csv, --json: allowed: one of them", code=2)

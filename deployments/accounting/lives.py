@@ -73,7 +73,8 @@ class ReplicaLives:
 
     def stopped(self, running: Collection[str], at_ns: int) -> list[Fact]:
         """Of those that start, only `running` still do: the others were stopped."""
-        gone = [key for key in self._begun if key not in self._ready and key not in running]
+        others = self._begun.keys() - self._ready.keys() - self._unheard - set(running)
+        gone = [key for key in self._begun if key in others]
         return [fact for key in gone for fact in self.gone(key, at_ns)]
 
     def forget_unheard(self) -> None:

@@ -113,7 +113,7 @@ class DepartureTracker:
         self._unheard = {(kind, ready.who): ready for kind in kinds for ready in self._history.living(kind)}
         """Those whom an earlier directory knew, until they speak to this one."""
         self._held |= {
-            (one.kind, one.who): one.lost for one in self._log.ends() if (one.kind, one.who) in self._unheard
+            (one.kind, one.who): one.lost for one in self._log.held() if (one.kind, one.who) in self._unheard
         }
         for before in self._history.living(MemberKind.DIRECTORY):
             self._take(Ended(MemberKind.DIRECTORY, before.who, now, DepartureCause.PROCESS_DIED))
@@ -133,7 +133,7 @@ class DepartureTracker:
         """A gateway or the controller lives. There is one controller: another one before it is gone."""
         self._unheard.pop((kind, who), None)
         self._held[kind, who] = presence.held
-        if self._held != self._kept and self._log.keep_ends(
+        if self._held != self._kept and self._log.keep_held(
             Ended(*key, time.time(), DepartureCause.PROCESS_DIED, lost=lost) for key, lost in self._held.items()
         ):
             self._kept = dict(self._held)

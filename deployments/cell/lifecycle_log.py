@@ -15,8 +15,8 @@ log = logging.getLogger("raylane.departures")
 
 FILE_NAME = "logs/lifecycle.jsonl"
 """Below the run directory."""
-ENDS = "ends-to-come.jsonl"
-"""Beside it: how each member that held requests a moment ago would end, if it were killed now."""
+HELD_FILE = "held.jsonl"
+"""Beside it: the end that each member would have, were it killed now, with the requests that it holds."""
 FAILED_START = "logs/failed-start-{}.log"
 """Below the run directory, by model."""
 MAX_BYTES = 4 << 20
@@ -51,22 +51,21 @@ class LifecycleLog:
             self._waiting.clear()
             self.health.well()
 
-    def keep_ends(self, ends: Iterable[Ended]) -> bool:
-        """Replaces what the next directory is to tell of those who live, if it finds them gone. Whether it is
-        written."""
+    def keep_held(self, ends: Iterable[Ended]) -> bool:
+        """Replaces what the next directory is to tell of those that it finds gone. Whether it is written."""
         if self._path is None:
             return True
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path.with_name(ENDS), "".join(f"{line_of(end)}\n" for end in ends))
+            write_whole(self._path.with_name(HELD_FILE), "".join(f"{line_of(end)}\n" for end in ends))
         except OSError as error:
             self.health.lost(0, error)
             return False
         return True
 
-    def ends(self) -> list[Ended]:
+    def held(self) -> list[Ended]:
         """What the last directory kept so."""
-        events = [] if self._path is None else _events(self._path.with_name(ENDS))
+        events = [] if self._path is None else _events(self._path.with_name(HELD_FILE))
         return [event for event in events if isinstance(event, Ended)]
 
     def read(self, since_unix_s: float = 0.0) -> list[Event]:
