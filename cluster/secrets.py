@@ -7,9 +7,7 @@ line does.
 """
 
 import json
-import os
 import secrets
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cluster.files import write_private
 from cluster.launch import KEYS_FILE, PEERS_FILE, SECRET_FILE, TOKEN_FILE, aws_region
 from cluster.spec import ClusterSpec, Region
 
@@ -126,20 +125,9 @@ class SecretsFolder:
             folder.chmod(0o700)
             for name, text in texts.items():
                 if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text:
-                    _write_private(folder / name, text)
+                    write_private(folder / name, text)
         except OSError as error:
             raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error
-
-
-def _write_private(path: Path, text: str) -> None:
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # of mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
 
 
 class AwsSecret:
@@ -224,6 +212,6 @@ def copy_peers_secret(spec: ClusterSpec, folder: Path) -> None:
         if text is not None and (
             not (folder / PEERS_FILE).is_file() or (folder / PEERS_FILE).read_text(encoding="utf-8").strip() != text
         ):
-            _write_private(folder / PEERS_FILE, text)
+            write_private(folder / PEERS_FILE, text)
     except OSError as error:
         raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error

@@ -6,7 +6,7 @@ A line is a JSON array: the kind, then the fields in their order. Times are whol
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -40,6 +40,12 @@ class Tariff:
     costs: str
     step_tokens: int
     decode_weight: float
+
+
+def tariff_at(tariffs: Sequence[Tariff], at_ns: int) -> Tariff:
+    """Of some tariffs, oldest first, the one that was in force then, or came next."""
+    before = [one for one in tariffs if one.at_ns <= at_ns]
+    return before[-1] if before else tariffs[0]
 
 
 @dataclass(frozen=True, slots=True)
