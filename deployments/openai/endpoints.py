@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from deployments.openai.errors import ApiError, Dialect, ErrorCode, lost
-from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENTS, NAMED_ERROR_EVENT
+from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENT, ERROR_EVENTS, NAMED_ERROR_EVENT
 
 
 class ModelTask(StrEnum):
@@ -159,6 +159,10 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def tells_of_error(events: bytes) -> bool:
+    return ERROR_EVENT in events or NAMED_ERROR_EVENT in events
+
+
 _BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 """The empty line that ends an event, in each of the forms of lines that the standard allows (vLLM sends the first)."""
 
@@ -169,6 +173,10 @@ class EventSplitter:
 
     def __init__(self) -> None:
         self._tail = b""
+
+    def passes(self, piece: bytes) -> bool:
+        """Whether `piece` may be passed on as it is: whole events, none of an error."""
+        return not self._tail and piece.endswith(b"\n\n") and not tells_of_error(piece)
 
     def feed(self, piece: bytes) -> bytes:
         """What of the stream may be passed on now that `piece` came."""
