@@ -200,11 +200,11 @@ class Connection:
     def pass_on(self, piece: bytes) -> bool:
         """Writes a piece of a stream as uvicorn would, but at once; False where that is not possible: the client has
         not read all before it, or knows no chunks, or is a peer cell."""
-        exchange: Any = getattr(self._send, "__self__", None)
-        if self.hop or exchange.flow.write_paused or exchange.disconnected or not exchange.chunked_encoding:
+        to: Any = getattr(self._send, "__self__", None)
+        if to is None or self.hop is not None or to.flow.write_paused or to.disconnected or not to.chunked_encoding:
             return False
         self._flow.ledger.bytes_out += len(piece)
-        exchange.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        to.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
 
     async def finish(self, last: bytes = b"") -> None:

@@ -271,28 +271,19 @@ async def _ask(
     return response.status, content_type(response), payload, marks(response)
 
 
-_taps: dict[aiohttp.StreamReader, Callable[[bytes], bool]] = {}
+taps: dict[aiohttp.StreamReader, Callable[[bytes], bool]] = {}
 
 
-class _TappedReader(aiohttp.StreamReader):
+class TappedReader(aiohttp.StreamReader):
+    """A body whose pieces its tap may take as they come: then they need no turn of the task that reads, which is a
+    third of the cost of relaying them. What it does not take waits to be read. (The parser feeds the reader that it has
+    made itself, so an answer's reader becomes one of these.)"""
+
     __slots__ = ()
 
     def feed_data(self, data: bytes, size: int = 0) -> bool:
-        tap = _taps.get(self)
+        tap = taps.get(self)
         return False if tap is not None and not self._buffer and tap(data) else super().feed_data(data)
-
-
-@contextmanager
-def tapped(content: aiohttp.StreamReader, tap: Callable[[bytes], bool]) -> Iterator[None]:
-    """While it lasts, `tap` is offered each piece of a body that has none waiting before it; what it does not take
-    waits to be read. A piece that it takes needs no turn of the task, a third of the cost of relaying it."""
-    if not content.at_eof():  # as is the one that stands for all empty bodies, of another class
-        _taps[content] = tap
-        content.__class__ = _TappedReader  # aiohttp's parser has made the reader that it feeds
-    try:
-        yield
-    finally:
-        _taps.pop(content, None)
 
 
 def engine_session(secret: str, connect_s: float) -> aiohttp.ClientSession:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from deployments.openai.errors import ApiError, Dialect, ErrorCode, lost
-from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENT, ERROR_EVENTS, NAMED_ERROR_EVENT
+from deployments.protocol import ENGINE_DIED_CODE, ERROR_EVENTS, NAMED_ERROR_EVENT
 
 
 class ModelTask(StrEnum):
@@ -159,10 +159,6 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def tells_of_error(events: bytes) -> bool:
-    return ERROR_EVENT in events or NAMED_ERROR_EVENT in events
-
-
 _BLANKS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 """The empty line that ends an event, in each of the forms of lines that the standard allows (vLLM sends the first)."""
 
@@ -172,23 +168,19 @@ class EventSplitter:
     is then passed as it is."""
 
     def __init__(self) -> None:
-        self._tail = b""
-
-    def passes(self, piece: bytes) -> bool:
-        """Whether `piece` may be passed on as it is: whole events, none of an error."""
-        return not self._tail and piece.endswith(b"\n\n") and not tells_of_error(piece)
+        self.tail = b""
 
     def feed(self, piece: bytes) -> bytes:
         """What of the stream may be passed on now that `piece` came."""
-        if self._tail:
-            piece = self._tail + piece
+        if self.tail:
+            piece = self.tail + piece
         if piece.endswith(b"\n\n"):
-            self._tail = b""
+            self.tail = b""
             return piece
         cut = max(piece.rfind(blank) + len(blank) if blank in piece else 0 for blank in _BLANKS)
-        self._tail = piece[cut:]
+        self.tail = piece[cut:]
         return piece[:cut]
 
     def rest(self) -> bytes:
-        rest, self._tail = self._tail, b""
+        rest, self.tail = self.tail, b""
         return rest
