@@ -81,6 +81,7 @@ def _engine(settings: EngineSettings) -> dict[str, Any]:
         "max_model_len": settings.max_model_len,
         "max_num_seqs": settings.max_num_seqs,
         "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "stream_interval": settings.stream_interval,
         "enable_chunked_prefill": settings.chunked_prefill,
         "enable_prefix_caching": settings.prefix_caching,
         "enforce_eager": settings.enforce_eager,

@@ -197,6 +197,16 @@ class Connection:
         self._flow.ledger.bytes_out += len(piece)
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
+    def pass_on(self, piece: bytes) -> bool:
+        """Writes a piece of a stream as uvicorn would, but at once; False where that is not possible: the client has
+        not read all before it, or knows no chunks, or is a peer cell."""
+        to: Any = getattr(self._send, "__self__", None)
+        if to is None or self.hop is not None or to.flow.write_paused or to.disconnected or not to.chunked_encoding:
+            return False
+        self._flow.ledger.bytes_out += len(piece)
+        to.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
+
     async def finish(self, last: bytes = b"") -> None:
         """Ends the body, once the kernel took what was sent (`http/protocol.py`): a client that does not read keeps its
         flow waiting to the end."""

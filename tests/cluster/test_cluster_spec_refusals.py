@@ -162,9 +162,8 @@ REFUSED_MODELS = [
         "task: embed: not supported with engine = 'simulated'",
     ),
     (
-        "{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c, "
-        "tokens_per_chunk: 0}}",
-        "models.0.simulated.tokens_per_chunk = 0: allowed: a whole number, 1 to 4096",
+        "{name: m, source: s, settings: {max_model_len: 99, stream_interval: 0}}",
+        "models.0.settings.stream_interval = 0: allowed: a whole number, 1 to 4096",
     ),
 ]
 
