@@ -4,14 +4,20 @@ All of them together take a second and a half to import (SciPy alone half of tha
 """
 
 import os
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
+from cli.console import complain
 from cli.extras import lacks_planning, need_planning
 
 GROUPS = {
@@ -133,6 +139,59 @@ class _Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Imported()  # type: ignore[assignment]  # Typer only reads it
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Runs the command. What the machine refuses (a full disk, an unreadable file) ends it with a line that says
+        so; what only a mistake of ours can raise, with a traceback."""
+        with _stopped_by_signals() as received:
+            try:
+                try:
+                    return super().main(*arguments, **options)
+                finally:
+                    sys.stdout.flush()
+            except SystemExit as ending:
+                raise SystemExit(128 + received[0] if received else ending.code) from None
+            except (OSError, RecursionError, UnicodeError) as error:
+                _end_with(error)
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[list[int]]:
+    """SIGTERM, and SIGHUP of a terminal that was closed, end the command as Ctrl-C does: with its workers, servers and
+    temporary files. Yields those that came. A signal that is ignored (nohup) stays so."""
+    received: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background job has it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.raise_signal(signal.SIGINT)
+
+    own = threading.current_thread() is threading.main_thread()
+    heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if own and signal.getsignal(one) is signal.SIG_DFL]
+    for number in heeded:
+        signal.signal(number, stop)
+    try:
+        yield received
+    finally:
+        for number in heeded:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _end_with(error: OSError | RecursionError | UnicodeError) -> NoReturn:
+    problem = str(error)
+    if isinstance(error, OSError):
+        problem = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError as full:
+            problem = f"standard output: cannot be written: {full.strerror}"
+            with open(os.devnull, "wb") as nowhere:  # what it still holds would fail again as Python ends
+                os.dup2(nowhere.fileno(), stream.fileno())
+    with suppress(OSError):
+        complain(problem)
+    sys.exit(1)
 
 
 app = typer.Typer(
