@@ -3,6 +3,7 @@
 All of them together take a second and a half to import (SciPy alone half of that), `status` a fifth of a second.
 """
 
+import errno
 import os
 import signal
 import sys
@@ -178,16 +179,21 @@ def _stopped_by_signals() -> Iterator[list[int]]:
             signal.signal(number, signal.SIG_DFL)
 
 
+_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 def _end_with(error: OSError | RecursionError | UnicodeError) -> NoReturn:
-    problem = str(error)
+    problem = f"what was given is nested too deeply, or is no UTF-8: {error}"
     if isinstance(error, OSError):
-        problem = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        problem = str(error)
+        problem = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or problem
+        if error.errno in _WRITING and not error.filename:
+            problem = f"the output cannot be written: {problem}"
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except OSError as full:
-            problem = f"standard output: cannot be written: {full.strerror}"
-            with open(os.devnull, "wb") as nowhere:  # what it still holds would fail again as Python ends
+        except OSError:  # what it still holds would fail again as Python ends
+            with open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), stream.fileno())
     with suppress(OSError):
         complain(problem)

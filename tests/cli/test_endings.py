@@ -1,4 +1,4 @@
-"""How a command ends by a signal, and where the machine refuses: with all of its processes, and a line that says why."""
+"""How a command ends by a signal, and where the machine refuses: with its processes, and a line that says why."""
 
 import os
 import signal
@@ -36,6 +36,13 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
+def wait_gone(processes: list[psutil.Process]) -> None:
+    deadline = time.monotonic() + ENDS_S
+    while left := alive(processes):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("number", "to_all", "status"),
@@ -55,10 +62,7 @@ def test_whatever_ends_a_command_ends_its_workers(
     try:
         (os.killpg if to_all else os.kill)(command.pid, number)
         assert command.wait(ENDS_S) == status
-        deadline = time.monotonic() + ENDS_S
-        while left := alive(own):
-            assert time.monotonic() < deadline, left
-            time.sleep(0.05)
+        wait_gone(own)
     finally:
         for one in [command, *alive(own)]:
             one.kill()
@@ -76,16 +80,22 @@ def test_a_command_outlives_its_terminal_where_it_was_told_to(tmp_path: Path) ->
     finally:
         command.terminate()
         assert command.wait(ENDS_S) == 143
-    assert not alive(own)
+    wait_gone(own)
 
 
-@pytest.mark.parametrize("arguments", [("spec", "schema"), ("key",), ("--help",), ("plan", "--help")])
-def test_a_full_disk_at_stdout_is_one_line(arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("arguments", [("spec", "schema"), ("key",), ("--help",)])
+def test_a_full_disk_at_stdout_is_one_line(arguments: tuple[str, ...], buffered: bool) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "cli.main", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "cli.main", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=os.environ | {"PYTHONUNBUFFERED": "" if buffered else "1"},
         )
     assert done.returncode == 1
-    assert "standard output: cannot be written: No space left on device" in done.stderr
+    assert "error: the output cannot be written: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
