@@ -105,7 +105,7 @@ class SecretsFolder:
                 for name in (SECRET_FILE, TOKEN_FILE, KEYS_FILE)
             }
             keys = json.loads(texts[KEYS_FILE] or "{}")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise SecretsUnavailable(f"{folder}: cannot be read: {error}") from error
         secret, token = texts[SECRET_FILE], texts[TOKEN_FILE]
         if token is None:  # it is written last, and used by nobody before
@@ -124,7 +124,7 @@ class SecretsFolder:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.chmod(0o700)
             for name, text in texts.items():
-                if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text:
+                if not (folder / name).is_file() or (folder / name).read_bytes() != text.encode():
                     write_private(folder / name, text)
         except OSError as error:
             raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error
@@ -134,10 +134,15 @@ class AwsSecret:
     """One secret of AWS Secrets Manager, with boto3's own credential chain."""
 
     def __init__(self, name: str, region: str) -> None:
+        """Raises SecretsUnavailable."""
         import boto3
+        from botocore.exceptions import BotoCoreError
 
         self.name = name
-        self._client: Any = boto3.client("secretsmanager", region_name=region)
+        try:
+            self._client: Any = boto3.client("secretsmanager", region_name=region)
+        except (BotoCoreError, ValueError) as error:
+            raise SecretsUnavailable(f"AWS region {region!r}: {error}") from error
 
     def read(self) -> CellSecrets | None:
         """None: there is no such secret. Raises SecretsUnavailable."""
@@ -210,7 +215,7 @@ def copy_peers_secret(spec: ClusterSpec, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if text is not None and (
-            not (folder / PEERS_FILE).is_file() or (folder / PEERS_FILE).read_text(encoding="utf-8").strip() != text
+            not (folder / PEERS_FILE).is_file() or (folder / PEERS_FILE).read_bytes().strip() != text.encode()
         ):
             write_private(folder / PEERS_FILE, text)
     except OSError as error:

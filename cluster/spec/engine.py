@@ -69,5 +69,6 @@ StepTokens = Annotated[int, Field(ge=16, le=1_048_576)]
 EventTokens = Annotated[int, Field(ge=1, le=4_096)]
 Parts = Annotated[int, Field(ge=1, le=16)]
 MemoryShare = Annotated[float, Field(gt=0, le=1)]
-KvBytes = Annotated[int, Field(ge=1 << 20)]
+KvBytes = Annotated[int, Field(ge=1 << 20, le=1 << 42)]
+"""Of one rank; no GPU has 4 TiB (`Gpu.memory_bytes`), and few nodes do."""
 Cpus = Annotated[float, Field(gt=0, le=256)]
