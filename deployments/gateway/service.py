@@ -207,6 +207,8 @@ class Service:
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
             return run_leased(self, dispatcher, request, flow, client, endpoint)
+        context, model = self.context_of(dispatcher.model.name), dispatcher.model.name
+        inquiry.check_limits(context, self.settings.limits.max_sequences, self._ratios[model].max_chars(context))
         return run_direct(self.session, dispatcher, flow, client, endpoint)
 
     def views_of(self, model: str) -> tuple[Model, ...]:
