@@ -96,8 +96,8 @@ def _too_late(job: Job, wait_s: float, now: float) -> bool:
 
 
 def tenant_limits(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
-    """Its tenant is at a limit of its own (`TenantLimits`), which says exactly when the request would pass: never told
-    less."""
+    """Its tenant is at a limit of its own (`TenantLimits`). When the request would pass is known exactly, so the jitter
+    never makes the wait shorter."""
     over = None if admitted else facts.limits.reject(job, now)
     if over is None:
         return None
