@@ -120,8 +120,9 @@ class Connection:
         self._limits = limits
         self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
-        self.body = b""
-        """As the client sent it, where it may be handed over to a peer cell."""
+        self.body_for_replica = self.body_for_peer = b""
+        """What the request is sent on with, until its answer has begun; a peer cell, where there may be one, gets it as
+        the client sent it."""
 
     def tenant(self, keys: KeyRing, spec: ClusterSpec) -> Tenant | None:
         """Whose request it is. Raises ApiError."""
@@ -156,6 +157,10 @@ class Connection:
                 raise self._too_large(size)
             if not message.get("more_body", False):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def release_body(self) -> None:
+        """The answer has begun: nobody needs the body again, and it may be as large as a hundred thousand tokens."""
+        self.body_for_replica = self.body_for_peer = b""
 
     def watch(self) -> None:
         """From now on a client that leaves aborts the flow."""

@@ -205,9 +205,9 @@ async def run_direct(
     flow: RequestFlow,
     client: Connection,
     endpoint: Endpoint,
-    body: bytes,
 ) -> None:
     """Runs a request to its end. Raises ApiError, or what cancelled the flow."""
+    body = client.body_for_replica
     for replica in dispatcher.replicas.ready_in_turn():
         flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
         try:

@@ -179,7 +179,7 @@ class Service:
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
         if self.hand_overs is not None:
-            client.body = body
+            client.body_for_peer = body
         reading = await self._reader.read(
             endpoint.body,
             body,
@@ -187,12 +187,8 @@ class Service:
             self._salts.of(tenant),
             partial(self._digests.of, endpoint.path),
         )
-        inquiry, body, flow.ledger.read_s, flow.ledger.digest = (
-            reading.inquiry,
-            reading.body,
-            reading.cpu_s,
-            reading.digest,
-        )
+        inquiry, flow.ledger.read_s, flow.ledger.digest = reading.inquiry, reading.cpu_s, reading.digest
+        client.body_for_replica = reading.body
         if endpoint.body is BodyKind.ANY:
             if _ADAPTER_HEADER.lower().encode() in client.headers:
                 raise ApiError(
@@ -210,8 +206,10 @@ class Service:
             asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.body))
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
-            return run_leased(self, dispatcher, request, flow, client, endpoint, body)
-        return run_direct(self.session, dispatcher, flow, client, endpoint, body)
+            return run_leased(self, dispatcher, request, flow, client, endpoint)
+        context, model = self.context_of(dispatcher.model.name), dispatcher.model.name
+        inquiry.check_limits(context, self.settings.limits.max_sequences, self._ratios[model].max_chars(context))
+        return run_direct(self.session, dispatcher, flow, client, endpoint)
 
     def views_of(self, model: str) -> tuple[Model, ...]:
         """The groups of the model that run here, as the spec in force has them."""
