@@ -65,7 +65,7 @@ class StreamClient(asyncio.Protocol):
     def __init__(self, load: Load, first: int, events: int) -> None:
         self._load = load
         self._asked, self._events = first, events
-        self._head = b""
+        self._head: bytes | None = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
@@ -92,6 +92,10 @@ class StreamClient(asyncio.Protocol):
         body = json.dumps(fields).encode()
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\n"
         self._transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+
+
+def _same(client: StreamClient) -> StreamClient:
+    return client
 
 
 class GatewaySide:
@@ -134,7 +138,7 @@ class GatewaySide:
         transports = []
         for number in range(1, streams + 1):
             client = StreamClient(load, max(1, events * number // streams), events)
-            transports.append((await loop.create_connection(lambda client=client: client, "127.0.0.1", self._port))[0])
+            transports.append((await loop.create_connection(partial(_same, client), "127.0.0.1", self._port))[0])
         deadline = time.monotonic() + _PATIENCE_S
         while load.begun < streams and not load.broken:
             if time.monotonic() > deadline:
