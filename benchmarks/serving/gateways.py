@@ -7,6 +7,7 @@ time is that of the gateways' own processes; Ray's are not counted.
 
 import asyncio
 import json
+import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -44,10 +45,11 @@ _PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a side's clients got, and what it took; `broken`: streams that ended early, or never began."""
+    """What a side's clients got, and the processor time that its gateways took; `broken`: streams that ended early, or
+    never began."""
 
     events_per_s: float
-    cpu_s_per_million: float
+    cores: float
     broken: int
 
 
@@ -55,7 +57,7 @@ class Load:
     """The streams of a turn."""
 
     def __init__(self) -> None:
-        self.begun = self.events = self.broken = 0
+        self.begun = self.ended = self.events = self.broken = 0
         self.over = False
 
 
@@ -80,6 +82,7 @@ class StreamClient(asyncio.Protocol):
             if b"data: {" in self._head:
                 self._load.begun, self._head = self._load.begun + 1, None
         if data.endswith(b"0\r\n\r\n"):
+            self._load.ended += 1
             self._asked = self._events
             self._ask()
 
@@ -94,16 +97,13 @@ class StreamClient(asyncio.Protocol):
         self._transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
 
 
-def _same(client: StreamClient) -> StreamClient:
-    return client
-
-
 class GatewaySide:
     """One side in front of the source."""
 
     def __init__(self, name: str, folder: Path, source_port: int) -> None:
         self.name = name
         self.turns: dict[int, list[Turn]] = {}
+        self._gateways = 2 if name.endswith(" 2") else 1
         self._port, self._folder = free_port(), folder / name.replace(" ", "")
         self._folder.mkdir()
         if name in ROUTERS:
@@ -111,7 +111,7 @@ class GatewaySide:
         else:
             text = yaml.safe_load(one_replica_spec(self._port))
             text["models"][0]["replicas"] = {"count": 0}
-            text["gateway"] |= {"replicas": 2 if name.endswith("2") else 1, "access_log": False}
+            text["gateway"] |= {"replicas": self._gateways, "access_log": False}
             write_spec(self._folder, yaml.safe_dump(text, sort_keys=False))
             arguments = ["relay", str(self._folder / "spec.yaml"), str(source_port)]
             command = [sys.executable, "-m", "benchmarks.serving.rivals", *arguments]
@@ -122,8 +122,13 @@ class GatewaySide:
     async def start(self) -> None:
         """Raises ServerError."""
         await self._server.start()
-        self._pids = [process.pid for process in self._server.tree()]
-        if self.name not in ROUTERS:
+        if self.name in ROUTERS:
+            self._pids = [process.pid for process in self._server.tree()]
+            return
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(self._pids) < self._gateways:
+            if time.monotonic() > deadline:
+                raise ServerError(f"{self.name}: {len(self._pids)} gateways are up; wanted: {self._gateways}")
             async with aiohttp.ClientSession() as session:
                 status = await read_status(session, f"http://127.0.0.1:{self._port}", self._folder)
             self._pids = [gateway["pid"] for gateway in status["gateways"]]
@@ -137,8 +142,8 @@ class GatewaySide:
         loop, load = asyncio.get_running_loop(), Load()
         transports = []
         for number in range(1, streams + 1):
-            client = StreamClient(load, max(1, events * number // streams), events)
-            transports.append((await loop.create_connection(partial(_same, client), "127.0.0.1", self._port))[0])
+            client = partial(StreamClient, load, max(1, events * number // streams), events)
+            transports.append((await loop.create_connection(client, "127.0.0.1", self._port))[0])
         deadline = time.monotonic() + _PATIENCE_S
         while load.begun < streams and not load.broken:
             if time.monotonic() > deadline:
@@ -148,7 +153,7 @@ class GatewaySide:
         began_s, cpu_s, before = time.monotonic(), self._cpu_s(), load.events
         await asyncio.sleep(turn_s)
         took_s, cpu_s, got = time.monotonic() - began_s, self._cpu_s() - cpu_s, load.events - before
-        turn = Turn(round(got / took_s, 1), round(1e6 * cpu_s / max(1, got), 2), load.broken)
+        turn = Turn(round(got / took_s, 1), round(cpu_s / took_s, 5), load.broken)
         self.turns.setdefault(streams, []).append(turn)
         load.over = True
         for transport in transports:
@@ -174,10 +179,10 @@ async def _answers(port: int) -> bool:
 
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds at each point; each side has one turn in a round.")] = 5,
-    points: Annotated[str, typer.Option(help="Numbers of streams.")] = "32,64,512",
+    points: Annotated[str, typer.Option(help="Numbers of streams; 0: idle.")] = "0,32,64,512",
     sides: Annotated[str, typer.Option(help="The sides.")] = ",".join(SIDES),
     events: Annotated[int, typer.Option(min=1, help="Events of an answer.")] = 512,
-    turn_s: Annotated[float, typer.Option(min=0.1, help="How long a turn is measured (seconds).")] = 5.0,
+    turn_s: Annotated[float, typer.Option(min=0.1, help="How long a turn is measured (seconds).")] = 4.0,
     gpu_events_per_s: Annotated[
         float, typer.Option(min=1, help="Events that one GPU sends, for cores per GPU.")
     ] = 2_000,
@@ -232,25 +237,21 @@ async def _measure(
 def render(result: dict[str, Any], gpu_events_per_s: float) -> Table:
     """One line for each side and point."""
     table = plain_table(
-        f"CPU seconds per million relayed events; cores for a GPU that sends {gpu_events_per_s:g} events/s",
-        "gateway",
-        "streams",
-        "events/s",
-        "CPU s per million",
-        "interval",
-        "events/s of a core",
-        "cores per GPU",
-        "broken",
+        f"Processor time of the gateways; cores for a GPU that sends {gpu_events_per_s:g} events/s",
+        *("gateway", "streams", "events/s", "% of a core", "CPU s per million events", "interval"),
+        *("events/s of a core", "cores per GPU", "broken"),
     )
     for name, points in result["sides"].items():
         for streams, turns in points.items():
-            cost = median_interval([turn["cpu_s_per_million"] for turn in turns])
-            rate = median_interval([turn["events_per_s"] for turn in turns]).median
-            table.add_row(
-                *(name, streams, f"{rate:,.0f}", f"{cost.median:.1f}", f"{cost.low:.1f}-{cost.high:.1f}"),
-                *(f"{1e6 / cost.median:,.0f}", f"{cost.median * gpu_events_per_s / 1e6:.3f}"),
-                str(sum(turn["broken"] for turn in turns)),
-            )
+            busy, rate = (statistics.median(turn[key] for turn in turns) for key in ("cores", "events_per_s"))
+            costs = [1e6 * turn["cores"] / turn["events_per_s"] for turn in turns if turn["events_per_s"]]
+            figures = ["-"] * 4
+            if costs:
+                cost = median_interval(costs)
+                figures = [f"{cost.median:.1f}", f"{cost.low:.1f}-{cost.high:.1f}"]
+                figures += [f"{1e6 / cost.median:,.0f}", f"{cost.median * gpu_events_per_s / 1e6:.3f}"]
+            broken = str(sum(turn["broken"] for turn in turns))
+            table.add_row(name, streams, f"{rate:,.0f}", f"{100 * busy:.1f}", *figures, broken)
     return table
 
 

@@ -1,22 +1,28 @@
 """The pure parts of the serving benchmark: intervals, points, flags, specs, and what is read from a gateway's
 status."""
 
+import asyncio
+import io
 import math
 import os
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from benchmarks.harness import median_interval
 from benchmarks.serving.cancel import CancelTrial, LeavePoint, summarise
 from benchmarks.serving.contest import parse_points, requests_for
 from benchmarks.serving.gateway import counts, engine_headers, engine_url
+from benchmarks.serving.gateways import Load, StreamClient, render
 from benchmarks.serving.memory import growth_per_chunk, mapped
 from benchmarks.serving.sides import make_side, one_replica_spec, vllm_flags, write_spec
+from benchmarks.serving.source import serve
 from cli.private_cell import free_port
 from cluster.spec import parse_spec
 
@@ -129,6 +135,38 @@ def test_the_books_are_summed_over_models_and_lanes() -> None:
 def test_the_secret_comes_from_the_run_directory(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("abc\n")
     assert engine_headers({"run_dir": str(tmp_path)}) == {"Authorization": "Bearer abc"}
+
+
+async def test_the_source_and_the_clients_of_the_gateways_benchmark_count_the_same() -> None:
+    """Streams of five events follow each other on each connection, the first of one, two and five."""
+    port, load = free_port(), Load()
+    server = await serve(port)
+    connect = asyncio.get_running_loop().create_connection
+    clients = [partial(StreamClient, load, first, 5) for first in (1, 2, 5)]
+    transports = [(await connect(client, "127.0.0.1", port))[0] for client in clients]
+    async with asyncio.timeout(30):
+        while load.ended < 9:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert load.begun == 3
+    assert load.events - (1 + 2 + 5 + 6 * 5) <= 3 * 5  # of those that have begun since
+    assert load.broken == 0
+    load.over = True
+    for transport in transports:
+        transport.close()
+    server.close()
+    await server.wait_closed()
+
+
+def test_the_table_of_gateways_has_cores_per_gpu() -> None:
+    turns = [{"events_per_s": 1_000.0, "cores": 0.05, "broken": 0}] * 3
+    idle = [{"events_per_s": 0.0, "cores": 0.01, "broken": 0}]
+    console = Console(file=io.StringIO(), width=160)
+    console.print(render({"sides": {"raylane": {"0": idle, "32": turns}}}, 2_000))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert ["raylane", "0", "0", "1.0", "-", "-", "-", "-", "0"] in [line.split()[1::2] for line in text.splitlines()]
+    assert "50.0-50.0" in text
+    assert "20,000" in text
+    assert "0.100" in text
 
 
 def test_growth_leaves_out_the_start_and_the_first_chunk() -> None:
