@@ -156,13 +156,8 @@ def scaling_line(model: dict[str, Any]) -> str:
 
 
 def controls_line(model: dict[str, Any]) -> str:
-    """What operators hold or pin, and what a re-plan allows."""
-    words = {
-        "hold": "held at no fewer than",
-        "pin": "pinned at",
-        "floor": "re-planned to no fewer than",
-        "ceiling": "re-planned to no more than",
-    }
+    """What operators hold or pin."""
+    words = {"hold": "held at no fewer than", "pin": "pinned at"}
     reported = [
         f"{words[one['kind']]} {one['replicas']} for another {shown_span(one['until_unix_s'] - time.time())} by "
         f"{escape(one['by'])}" + (f" ({escape(one['why'])})" if one["why"] else "")
