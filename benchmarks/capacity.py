@@ -17,7 +17,7 @@ import typer
 
 from benchmarks.harness import JsonFile, console, plain_table, run_facts, write_json
 from cluster.hardware.facts import Hardware
-from planning.capacity.placement import CapacityPlan, place
+from planning.capacity.placement import GAP, CapacityPlan, place
 from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
 
 REGIONS = {
@@ -141,7 +141,7 @@ def measured(problem: Problem, gap: float, limit_s: float) -> tuple[CapacityPlan
 
 
 def main(
-    gap: Annotated[float, typer.Option(min=0, help="Stop at this gap.")] = 0.02,
+    gap: Annotated[float, typer.Option(min=0, help="Stop at this gap.")] = GAP,
     seeds: Annotated[int, typer.Option(min=1, help="Problems of each size.")] = 3,
     first_seed: Annotated[int, typer.Option(min=0, help="The seed of the first one.")] = 0,
     crossing: Annotated[float, typer.Option(min=0, help="US dollars a GB for traffic between regions.")] = 0.0,
