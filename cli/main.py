@@ -52,14 +52,13 @@ GROUPS = {
         "costs": "cli.costs:costs",
         "calibrate": "cli.calibrate:calibrate",
         "rehearse": "cli.rehearse:rehearse",
-        "drill": "cli.drill:drill",
         "tune": "cli.tune:tune",
         "gauntlet": "cli.gauntlet:gauntlet",
     },
 }
 """The subcommands as `raylane --help` groups them, and where each is: a function, or a Typer of further ones."""
 COMMANDS = {name: place for commands in GROUPS.values() for name, place in commands.items()}
-NEED_PLANNING = ("gauntlet", "tune", "calibrate", "plan", "drill")
+NEED_PLANNING = ("gauntlet", "tune", "calibrate", "plan")
 """Importing these fails without the extra `planning`."""
 COMPILED = ("simulate", "tune", "gauntlet", "plan")
 """They use the compiled core where `make install FAST=1` has built it (`planning/compiled.py`)."""

@@ -22,14 +22,14 @@ import psutil
 import yaml
 
 from cli.down import clean
-from cli.drill.links import CellLinks
 from cli.private_cell import FOREIGN, free_port
 from cli.run_dir import RunDir
 from cli.server_process import ServerProcess, become_subreaper
 from cluster.files import write_private
 from cluster.spec import ClusterSpec
-from planning.drill.drill import Drill, StartTimes
 from planning.simulator.faults import FaultKind
+from tests.live.drill.drill import Drill, StartTimes
+from tests.live.drill.links import CellLinks
 
 _PEERS_FILE = "peers_secret"
 """As `cluster/secrets.py` has it."""

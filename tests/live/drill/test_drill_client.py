@@ -8,8 +8,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from cli.drill.client import REGION_HEADER, RegionClients, RegionEndpoint, drill_session
-from planning.drill.record import SendEnd
+from tests.live.drill.client import REGION_HEADER, RegionClients, RegionEndpoint, drill_session
+from tests.live.drill.record import SendEnd
 
 TOKENS = 5
 Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]

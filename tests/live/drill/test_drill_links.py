@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 import uvloop
 
-from cli.drill.links import CellLink, CellLinks
+from tests.live.drill.links import CellLink, CellLinks
 
 RTT_S = 0.06
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -1,31 +1,19 @@
-"""What a drill showed: how long until the SLO held again, what was lost, what it cost. Pure.
-
-    the SLO holds at t   of the requests that a cell's clients sent within [t, t + w), the class's share met it
-    recovery             from the fault until a moment from which on it holds at every cell
-
-w is `WINDOW_S`; the last window ends when the last request is sent. The share is counted over whole windows, so that
-one late request among hundreds is no outage. What a window holds changes only where it begins or ends at a request, so
-those are looked at, and no others.
-"""
+"""What a drill showed: how long until the SLO held again, what was lost, what it cost. Pure."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planning.drill.drill import Drill
-from planning.drill.record import ENDS, DrillRecord, SendEnd
+from planning.several_regions import WINDOW_S, recovery_s
 from planning.simulator.faults import FaultKind
+from tests.live.drill.drill import Drill
+from tests.live.drill.record import ENDS, DrillRecord, SendEnd
 
-WINDOW_S = 10.0
-NOT_BEFORE_THE_END = "not before the end"
-"""In words: a recovery that was not seen."""
 _QUANTILES = (0.5, 0.99)
-_RECOVERY_STEP_S = 1.0
-"""A recovery within less is that of a window or two that begin with the fault: as good as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,29 +125,6 @@ def findings_of(drill: Drill, record: DrillRecord, slo: DrillSlo) -> DrillFindin
     )
 
 
-def recovery_s(
-    sent_s: NDArray[np.float64],
-    met: NDArray[np.bool_],
-    span_s: tuple[float, float],
-    share: float,
-    window_s: float = WINDOW_S,
-) -> float | None:
-    """Seconds from the beginning of the span until the SLO holds in every window that begins later; None: not before
-    the span's end. `sent_s` ascends."""
-    begin_s, until_s = span_s
-    inside = (sent_s >= begin_s) & (sent_s < until_s)
-    times, good = sent_s[inside], met[inside]
-    last_begin_s = max(begin_s, until_s - window_s)
-    begins = np.clip(np.concatenate([times, times - window_s, [last_begin_s]]), begin_s, last_begin_s)
-    first, beyond = np.searchsorted(times, begins, "left"), np.searchsorted(times, begins + window_s, "left")
-    total = np.concatenate([[0], np.cumsum(good)])
-    held = total[beyond] - total[first] >= share * (beyond - first)
-    if held.all():
-        return 0.0
-    last_s = float(begins[~held].max())
-    return None if last_s == last_begin_s else last_s - begin_s
-
-
 def _longest(by_cell: Mapping[str, float | None]) -> float | None:
     values = list(by_cell.values())
     return None if None in values else max((value for value in values if value is not None), default=0.0)
@@ -200,51 +165,3 @@ def _next_answer(drill: Drill, record: DrillRecord) -> tuple[float, float, float
 
 def _peak(seconds: NDArray[np.float64]) -> int:
     return int(np.unique(seconds, return_counts=True)[1].max()) if len(seconds) else 0
-
-
-@dataclass(frozen=True, slots=True)
-class PredictedFigure:
-    """A figure that the simulated drill predicted, and what was seen; None: it does not exist, which is shown as
-    `missing`. Below `resolution`, one is as good as another."""
-
-    name: str
-    unit: str
-    predicted: float | None
-    seen: float | None
-    resolution: float = 0.0
-    missing: str = "-"
-
-    @property
-    def error(self) -> float | None:
-        """Predicted over seen, less 1; None where there is no such quotient."""
-        if self.predicted is None or not self.seen or max(self.predicted, self.seen) < self.resolution:
-            return None
-        return self.predicted / self.seen - 1
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        found: dict[str, Any] = _plain(asdict(self) | {"error": self.error})
-        return found
-
-
-def compare(predicted: DrillFindings, seen: DrillFindings) -> tuple[PredictedFigure, ...]:
-    """What both runs show of the same drill."""
-
-    def both(name: str, unit: str, figure: str) -> PredictedFigure:
-        return PredictedFigure(name, unit, getattr(predicted, figure), getattr(seen, figure))
-
-    def recovery(name: str, figure: str) -> PredictedFigure:
-        return replace(both(name, "s", figure), resolution=_RECOVERY_STEP_S, missing=NOT_BEFORE_THE_END)
-
-    found = [recovery("time until the SLO held again", "recovery_s")]
-    if seen.heals:
-        found.append(recovery("the same after the fault was over", "after_healing_s"))
-    for phase in dict.fromkeys(one.phase for one in seen.phases):
-        before, after = predicted.of(phase, ""), seen.of(phase, "")
-        found.append(PredictedFigure(f"SLO met, {phase} the fault", "%", 100 * before.met, 100 * after.met))
-        found.append(PredictedFigure(f"TTFT p99, {phase} the fault", "s", before.ttft_p99_s, after.ttft_p99_s))
-    found += [both("requests without a whole answer", "", "lost_requests"), both("handed over", "", "handed_over")]
-    if seen.replica_s:
-        before_s, after_s = (sum(one.replica_s.values()) if one.replica_s else None for one in (predicted, seen))
-        found.append(PredictedFigure("replica-seconds", "s", before_s, after_s))
-    return tuple(found)

@@ -18,8 +18,8 @@ import aiohttp
 
 from cli.bench.answer import FailureKind, StreamedAnswer
 from cli.bench.client import KEEP_ALIVE_S
-from planning.drill.record import SendEnd, SentRequest
 from planning.simulator.clients import CONNECT_S, ROUND_S, EndpointList
+from tests.live.drill.record import SendEnd, SentRequest
 
 REGION_HEADER = "x-raylane-region"
 _PATH = "/v1/completions"

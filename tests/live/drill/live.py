@@ -3,111 +3,26 @@ saw."""
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from cli.bench.client import BenchClient
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
-from cli.drill.client import RegionClients, RegionEndpoint, drill_session
-from planning.drill.drill import Drill, DrillTraffic, StartTimes
-from planning.drill.record import DrillRecord, SentRequest, record_of
-from planning.drill.simulated import DrillCase
 from planning.simulator.clients import preference
+from tests.live.drill.case import DrillCase
+from tests.live.drill.client import RegionClients, RegionEndpoint, drill_session
+from tests.live.drill.drill import Drill, DrillTraffic, StartTimes
+from tests.live.drill.local_cells import LocalCells
+from tests.live.drill.record import DrillRecord, SentRequest, record_of
 
 WARM_UP = 20
 """Requests to each cell that nobody counts: connections are opened, and estimates learned."""
 _SETTLED_S = 3.0
 """A few digest periods, so that peers know of each other when the drill begins."""
-
-
-class FaultError(RuntimeError):
-    """The fault could not be made, or not be ended."""
-
-
-class DrilledCells(Protocol):
-    """Real cells, and who makes faults there."""
-
-    def urls_from(self, region: str) -> Mapping[str, str]:
-        """The endpoint of each cell, as clients of a region reach it."""
-        ...
-
-    async def begin(self, drill: Drill) -> None:
-        """Makes the faults. Raises FaultError."""
-        ...
-
-    async def end(self, drill: Drill) -> None:
-        """Ends them. Raises FaultError."""
-        ...
-
-    async def watch_replicas(self, replica_s: dict[str, float]) -> None:
-        """Adds up the seconds of replicas, by cell, until it is cancelled."""
-        ...
-
-    def last_hop_s(self, drill: Drill) -> float | None:
-        """When the last request was handed over to a lost cell, from its loss on; None: not known."""
-        ...
-
-    def started(self, drill: Drill) -> StartTimes | None:
-        """How long the drilled cell took to start, the last time that it did; None: not known."""
-        ...
-
-
-class UsersCells:
-    """The user's own cells, by their endpoints. The user's commands `begin_command` and `end_command` (None: the
-    fault ends by itself) make the faults: they get what befalls whom in the environment, as `RAYLANE_DRILL_KIND`,
-    `RAYLANE_DRILL_CELL` and `RAYLANE_DRILL_OTHERS`. `restore` when the drill is over, however it ended."""
-
-    def __init__(self, endpoints: Mapping[str, str], begin_command: str, end_command: str | None) -> None:
-        self._endpoints = dict(endpoints)
-        self._begin, self._end = begin_command, end_command
-        self._begun = False
-
-    def urls_from(self, region: str) -> Mapping[str, str]:
-        return self._endpoints
-
-    async def begin(self, drill: Drill) -> None:
-        self._begun = True
-        await self._run("--begin-command", self._begin, drill)
-
-    async def end(self, drill: Drill) -> None:
-        self._begun = False
-        if self._end is not None:
-            await self._run("--end-command", self._end, drill)
-
-    async def restore(self, drill: Drill) -> None:
-        """Ends the faults if they have begun and not ended, also where they could not be made. Raises FaultError."""
-        if self._begun:
-            await self.end(drill)
-
-    async def watch_replicas(self, replica_s: dict[str, float]) -> None:
-        """What runs in the user's cells is theirs to count."""
-
-    def last_hop_s(self, drill: Drill) -> float | None:
-        return None
-
-    def started(self, drill: Drill) -> StartTimes | None:
-        return None
-
-    @staticmethod
-    async def _run(option: str, command: str, drill: Drill) -> None:
-        facts = {
-            "RAYLANE_DRILL_KIND": drill.kind.value,
-            "RAYLANE_DRILL_CELL": drill.cell,
-            "RAYLANE_DRILL_OTHERS": " ".join(drill.others),
-        }
-        process = await asyncio.create_subprocess_shell(
-            command, env=os.environ | facts, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        output, _ = await process.communicate()
-        if process.returncode:
-            said = output.decode(errors="replace").strip()[-500:]
-            raise FaultError(f"{option} {command!r}: ended with {process.returncode}: {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +51,11 @@ async def live_drill(
     case: DrillCase,
     drill: Drill | None,
     traffic: DrillTraffic,
-    cells: DrilledCells,
+    cells: LocalCells,
     clients: LiveClients,
     tell: Callable[[str], None] = lambda text: None,
 ) -> LivedDrill:
-    """Runs the drill, or the traffic alone. Raises EndpointError where a cell does not answer beforehand, and
-    FaultError."""
+    """Runs the drill, or the traffic alone. Raises EndpointError where a cell does not answer beforehand."""
     async with drill_session() as session:
         tell("asking the endpoints")
         prompts = await _prompts(case, cells, clients)
@@ -164,13 +78,13 @@ async def live_drill(
     return LivedDrill(record, traffic.sent(sent_s), float((sent_s - traffic.work.arrived_s).max()), started)
 
 
-def _endpoints(case: DrillCase, cells: DrilledCells, region: str) -> list[RegionEndpoint]:
+def _endpoints(case: DrillCase, cells: LocalCells, region: str) -> list[RegionEndpoint]:
     """The region's own one first, then the others by round trip."""
     urls = cells.urls_from(region)
     return [RegionEndpoint(name, urls[name]) for name in preference(region, list(urls), case.rtt_s)]
 
 
-async def _prompts(case: DrillCase, cells: DrilledCells, clients: LiveClients) -> Prompts:
+async def _prompts(case: DrillCase, cells: LocalCells, clients: LiveClients) -> Prompts:
     """A source of bodies, after a warm-up of each cell."""
     options = RequestOptions(case.model.name, "completions", ignore_eos=True)
     vocabulary = None
@@ -208,7 +122,7 @@ async def _send_all(
     return list(await asyncio.gather(*tasks)), np.array(sent_s)
 
 
-async def _faults(drill: Drill | None, cells: DrilledCells, began_s: float, tell: Callable[[str], None]) -> None:
+async def _faults(drill: Drill | None, cells: LocalCells, began_s: float, tell: Callable[[str], None]) -> None:
     """Begins and ends the faults at their times."""
     if drill is None:
         return
@@ -222,7 +136,7 @@ async def _faults(drill: Drill | None, cells: DrilledCells, began_s: float, tell
         tell(f"{drill.kind}: it is over")
 
 
-async def _watched(cells: DrilledCells, replica_s: dict[str, float], for_s: float) -> None:
+async def _watched(cells: LocalCells, replica_s: dict[str, float], for_s: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(for_s):
             await cells.watch_replicas(replica_s)

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from planning.drill.drill import Drill, RequestShape, drawn_traffic, drill_on
 from planning.simulator.faults import Fault, FaultKind
 from planning.workload.lengths import Fixed, LogNormal
+from tests.live.drill.drill import Drill, RequestShape, drawn_traffic, drill_on
 
 SHAPE = RequestShape(LogNormal(300, 0.8), Fixed(50), 2.0)
 RATES = {"eu": 5.0, "us": 2.0, "ap": 1.0}

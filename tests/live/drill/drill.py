@@ -1,8 +1,6 @@
 """What a drill does to a cluster of several cells, and the requests that its clients send meanwhile. Pure.
 
-The clients are an open loop: requests arrive as a Poisson process at each cell, however many are still open. The same
-requests go to real cells (`cli/drill`) and to simulated ones (`simulated.py`).
-"""
+The clients are an open loop: requests arrive as a Poisson process at each cell, however many are still open."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -3,14 +3,14 @@
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.drill.drill import Drill, drill_on
-from planning.drill.findings import WINDOW_S, DrillSlo, compare, findings_of, recovery_s
-from planning.drill.record import DrillRecord, SendEnd, SentRequest, record_of
+from planning.several_regions import WINDOW_S, recovery_s
 from planning.simulator.faults import FaultKind
+from tests.live.drill.drill import Drill, drill_on
+from tests.live.drill.findings import DrillSlo, findings_of
+from tests.live.drill.record import SendEnd, SentRequest, record_of
 
 SLO = DrillSlo(1.0, 0.9)
 CELLS = ("eu", "us")
@@ -123,35 +123,3 @@ def test_what_does_not_exist_is_null_in_json() -> None:
     found = findings_of(LOSS, record_of(CELLS, [one for one in steady() if one.home == "eu"]), SLO).as_json()
     assert found["recovery_by_cell_s"] == {"eu": 0.0}
     assert next(one for one in found["phases"] if one["cell"] == "us")["met"] is None
-
-
-def test_predicted_and_seen_are_compared() -> None:
-    predicted = findings_of(LOSS, record_of(CELLS, steady(late=(20.0, 30.0))), SLO)
-    seen = findings_of(LOSS, record_of(CELLS, steady(late=(20.0, 32.0)), {"eu": 60.0}), SLO)
-    figures = {one.name: one for one in compare(predicted, seen)}
-    recovery = figures["time until the SLO held again"]
-    assert recovery.error == pytest.approx(9.0 / 11.0 - 1, abs=0.02)
-    assert figures["replica-seconds"].predicted is None
-    assert figures["replica-seconds"].error is None
-    assert figures["requests without a whole answer"].error is None, "none was lost"
-
-
-def test_recoveries_of_less_than_a_second_are_alike() -> None:
-    figures = [
-        {
-            one.name: one
-            for one in compare(*(findings_of(LOSS, record_of(CELLS, steady(late=late)), SLO) for late in pair))
-        }
-        for pair in ([(0.0, 0.0), (20.2, 21.5)], [(20.2, 21.5), (0.0, 0.0)], [(0.0, 0.0), (20.0, 32.0)])
-    ]
-    found = [one["time until the SLO held again"] for one in figures]
-    assert [one.error for one in found] == [None, None, -1.0]
-    assert found[0].seen is not None
-    assert 0 < found[0].seen < 1
-
-
-def test_requests_are_in_the_order_of_their_sending() -> None:
-    record = record_of(CELLS, [sent(2.0), sent(1.0, "us"), sent(3.0)])
-    assert record.sent_s.tolist() == [1.0, 2.0, 3.0]
-    assert record.home.tolist() == [1, 0, 0]
-    assert isinstance(record, DrillRecord)
