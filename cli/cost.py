@@ -72,8 +72,8 @@ def cost(
     dimensions = _dimensions(by if by is not None else _DEFAULT_OF_ALL if all_regions else _DEFAULT)
     now_ns = ns(datetime.now(UTC).timestamp())
     first_ns = 0 if since is None else _moment("--since", since, now_ns)
-    last_ns = now_ns if until is None else _moment("--until", until, now_ns)
-    if first_ns >= last_ns:
+    last_ns = None if until is None else _moment("--until", until, now_ns)
+    if first_ns >= (now_ns if last_ns is None else last_ns):
         fail(f"--since {since}, --until {until}: allowed: a beginning before the end, and before now", code=2)
     if as_csv and as_json:
         fail("--csv, --json: allowed: one of them", code=2)
@@ -88,7 +88,10 @@ def cost(
             errors.print(line)
     else:
         with read_store(url, run_dir) as store:
-            bill = store.bill(first_ns, last_ns)
+            try:
+                bill = store.bill(first_ns, last_ns)
+            except OSError as error:
+                fail(f"{error.filename}: cannot be read: {error.strerror}")
     rows = rows_by(bill.lines, dimensions)
     if out is not None:
         _write_page(out, bill, rows, dimensions)

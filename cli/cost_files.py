@@ -90,7 +90,7 @@ def _part(url: str, secret: str | None) -> bytes | None:
     return response.content
 
 
-def bill_of_all_regions(base: str, first_ns: int, last_ns: int) -> tuple[Bill, list[str]]:
+def bill_of_all_regions(base: str, first_ns: int, last_ns: int | None) -> tuple[Bill, list[str]]:
     """The bills of all cells as one, and a line for each cell that is not in it. Each cell bills what it did, so that
     nothing is in two of them."""
     cells = fetch_regions(base, "cost_files")

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from cli.console import console, fail
-from cli.run_dir import RunDir, State, known_clusters
+from cli.run_dir import RunDir, State, checked_secret, known_clusters, read_secret
 
 Url = Annotated[
     str | None, typer.Option(help="The gateway, as http://HOST:PORT. Default: the cluster on this machine.")
@@ -81,7 +81,9 @@ def base_url(url: str | None) -> str:
 def known_secret(base: str) -> str | None:
     """The secret of the cluster on this machine that answers at `base`, else the environment's RAYLANE_SECRET."""
     state = _cluster_at(base)
-    return os.environ.get("RAYLANE_SECRET") if state is None else (RunDir(state.name).path / "secret").read_text()
+    if state is not None:
+        return read_secret(RunDir(state.name).path / "secret")
+    return checked_secret(os.environ.get("RAYLANE_SECRET", ""), "RAYLANE_SECRET") or None
 
 
 def _cluster_at(base: str) -> State | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from cli.boot import Boot, BootError, tell_missing, unserved
 from cli.console import console, errors, fail
-from cli.run_dir import RunDir, State
+from cli.run_dir import RunDir, State, read_secret
 from cluster.files import write_private
 from cluster.spec import ClusterSpec, Region
 
@@ -111,11 +111,8 @@ def _secret_of(run_dir: RunDir, secret_file: Path | None) -> str:
     for the commands."""
     kept = run_dir.path / "secret"
     if secret_file is None:
-        return kept.read_text() if kept.is_file() else run_dir.new_secret("secret")
-    try:
-        secret = secret_file.read_text().strip()
-    except OSError as error:
-        fail(f"--secret-file {secret_file}: {error.strerror}", code=2)
+        return read_secret(kept) if kept.is_file() else run_dir.new_secret("secret")
+    secret = read_secret(secret_file, "--secret-file ")
     if len(secret) < 32:
         fail(f"--secret-file {secret_file}: {len(secret)} characters; allowed: at least 32", code=2)
     write_private(kept, secret)

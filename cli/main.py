@@ -3,15 +3,22 @@
 All of them together take a second and a half to import (SciPy alone half of that), `status` a fifth of a second.
 """
 
+import errno
 import os
+import signal
+import sys
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
+from cli.console import complain
 from cli.extras import lacks_planning, need_planning
 
 GROUPS = {
@@ -131,6 +138,64 @@ class _Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Imported()  # type: ignore[assignment]  # Typer only reads it
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """Runs the command. What the machine refuses (a full disk, an unreadable file) ends it with a line that says
+        so; what only a mistake of ours can raise, with a traceback."""
+        with _stopped_by_signals() as received:
+            try:
+                try:
+                    return super().main(*arguments, **options)
+                finally:
+                    sys.stdout.flush()
+            except SystemExit as ending:
+                raise SystemExit(128 + received[0] if received else ending.code) from None
+            except (OSError, RecursionError, UnicodeError) as error:
+                _end_with(error)
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[list[int]]:
+    """SIGTERM, and SIGHUP of a terminal that was closed, end the command as Ctrl-C does: with its workers, servers and
+    temporary files. Yields those that came. A signal that is ignored (nohup) stays so."""
+    received: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background job has it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.raise_signal(signal.SIGINT)
+
+    own = threading.current_thread() is threading.main_thread()
+    heeded = [one for one in (signal.SIGTERM, signal.SIGHUP) if own and signal.getsignal(one) is signal.SIG_DFL]
+    for number in heeded:
+        signal.signal(number, stop)
+    try:
+        yield received
+    finally:
+        for number in heeded:
+            signal.signal(number, signal.SIG_DFL)
+
+
+_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _end_with(error: OSError | RecursionError | UnicodeError) -> NoReturn:
+    problem = f"what was given is nested too deeply, or is no UTF-8: {error}"
+    if isinstance(error, OSError):
+        problem = str(error)
+        problem = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or problem
+        if error.errno in _WRITING and not error.filename:
+            problem = f"the output cannot be written: {problem}"
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # what it still holds would fail again as Python ends
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
+    with suppress(OSError):
+        complain(problem)
+    sys.exit(1)
 
 
 app = typer.Typer(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from cli.console import fail
 from cluster.files import write_private, write_whole
 from deployments.cell.gateways_file import read_gateways
 
@@ -81,7 +82,7 @@ class RunDir:
         """What `up` wrote last, or None."""
         try:
             return State(**json.loads((self.path / "state.json").read_text()))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
 
     def write_state(self, state: State) -> None:
@@ -104,6 +105,22 @@ class RunDir:
         secret = secrets.token_hex(32)
         write_private(self.path / file_name, secret)
         return secret
+
+
+def read_secret(file: Path, option: str = "") -> str:
+    """A cell's secret. Ends the command where it cannot be used."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        fail(f"{option}{file}: {error.strerror}", code=2)
+    return checked_secret(text, f"{option}{file}")
+
+
+def checked_secret(secret: str, source: str) -> str:
+    """The same. Ends the command where no HTTP header could carry it."""
+    if not (secret.isascii() and secret.isprintable()):
+        fail(f"{source}: is no secret of a cell; allowed: printable ASCII characters", code=2)
+    return secret
 
 
 def home() -> Path:

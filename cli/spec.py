@@ -37,6 +37,8 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
     _show_fits(found)
     if problems := [problem for one in found for problem in one.problems]:
         _refuse(file, problems)
+    for problem in cluster.unknown_gpus():
+        errors.print(f"[yellow]not known[/]: {escape(problem)}")
     for problem in missing_sources(cluster):  # a fact of this machine, not of the spec: another one may hold them
         errors.print(f"[yellow]not on this machine[/]: {escape(problem)}")
     for problem in cost_problems(cluster):

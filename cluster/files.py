@@ -38,28 +38,31 @@ def write_whole(path: Path, text: str) -> None:
     if is_special(path):
         raise OSError(errno.EINVAL, "the path exists and is not a regular file", str(path))
     target = Path(os.path.realpath(path))
-    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask()
+    _replace(target, text, stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666 & ~_umask())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that its owner alone can read, in one move; when it returns, it is on the disk. Raises OSError."""
+    _replace(path, text, 0o600, on_disk=True)
+
+
+def _replace(path: Path, text: str, mode: int, on_disk: bool = False) -> None:
     draft = None
     try:
         with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", newline="", dir=target.parent, prefix=f".{target.name}.", delete=False
+            "w", encoding="utf-8", newline="", dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:
             draft = Path(file.name)
             file.write(text)
+            if on_disk:
+                file.flush()
+                os.fsync(file.fileno())
         draft.chmod(mode)
-        draft.replace(target)
+        draft.replace(path)
     except BaseException:
         if draft is not None:
             draft.unlink(missing_ok=True)
         raise
-
-
-def write_private(path: Path, text: str) -> None:
-    """Writes a file that its owner alone can read, in place of an earlier one. Raises OSError."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def kept_text(folder: Path | None, name: str) -> str:

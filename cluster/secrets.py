@@ -7,9 +7,7 @@ line does.
 """
 
 import json
-import os
 import secrets
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cluster.files import write_private
 from cluster.launch import KEYS_FILE, PEERS_FILE, SECRET_FILE, TOKEN_FILE, aws_region
 from cluster.spec import ClusterSpec, Region
 
@@ -106,7 +105,7 @@ class SecretsFolder:
                 for name in (SECRET_FILE, TOKEN_FILE, KEYS_FILE)
             }
             keys = json.loads(texts[KEYS_FILE] or "{}")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise SecretsUnavailable(f"{folder}: cannot be read: {error}") from error
         secret, token = texts[SECRET_FILE], texts[TOKEN_FILE]
         if token is None:  # it is written last, and used by nobody before
@@ -125,31 +124,25 @@ class SecretsFolder:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.chmod(0o700)
             for name, text in texts.items():
-                if not (folder / name).is_file() or (folder / name).read_text(encoding="utf-8") != text:
-                    _write_private(folder / name, text)
+                if not (folder / name).is_file() or (folder / name).read_bytes() != text.encode():
+                    write_private(folder / name, text)
         except OSError as error:
             raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error
-
-
-def _write_private(path: Path, text: str) -> None:
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # of mode 0600
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
 
 
 class AwsSecret:
     """One secret of AWS Secrets Manager, with boto3's own credential chain."""
 
     def __init__(self, name: str, region: str) -> None:
+        """Raises SecretsUnavailable."""
         import boto3
+        from botocore.exceptions import BotoCoreError
 
         self.name = name
-        self._client: Any = boto3.client("secretsmanager", region_name=region)
+        try:
+            self._client: Any = boto3.client("secretsmanager", region_name=region)
+        except (BotoCoreError, ValueError) as error:
+            raise SecretsUnavailable(f"AWS region {region!r}: {error}") from error
 
     def read(self) -> CellSecrets | None:
         """None: there is no such secret. Raises SecretsUnavailable."""
@@ -222,8 +215,8 @@ def copy_peers_secret(spec: ClusterSpec, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if text is not None and (
-            not (folder / PEERS_FILE).is_file() or (folder / PEERS_FILE).read_text(encoding="utf-8").strip() != text
+            not (folder / PEERS_FILE).is_file() or (folder / PEERS_FILE).read_bytes().strip() != text.encode()
         ):
-            _write_private(folder / PEERS_FILE, text)
+            write_private(folder / PEERS_FILE, text)
     except OSError as error:
         raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error

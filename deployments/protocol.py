@@ -144,7 +144,7 @@ class FirstTokens:
     """The first tokens of these requests are there: all prompts of each are prefilled, for all its sequences. One
     message for a step of the engine.
 
-    An answer that is not streamed has its first byte after its last token, so that no byte tells of this.
+    Only of answers that are not streamed: their first byte comes after their last token, so that no byte tells of this.
     """
 
     request_ids: tuple[str, ...]

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Installs a locked set of tools into .venv-tools/NAME, apart from raylane's own environment, and prints the folder of its commands.
-# usage: infra/tools.sh checkov|bom        (requirements/tools-NAME.lock; does nothing when what is there is up to date)
+# usage: infra/tools.sh checkov|bom|routers        (requirements/tools-NAME.lock; does nothing when what is there is up to date)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-name=${1:?usage: infra/tools.sh checkov|bom}
+name=${1:?usage: infra/tools.sh checkov|bom|routers}
 lock=requirements/tools-$name.lock
-[ -f "$lock" ] || { echo "error: there is no $lock; allowed: checkov, bom" >&2; exit 2; }
+[ -f "$lock" ] || { echo "error: there is no $lock; allowed: checkov, bom, routers" >&2; exit 2; }
 folder=.venv-tools/$name
 print=$(sha256sum < "$lock" | cut -c1-16)
 mkdir -p .venv-tools

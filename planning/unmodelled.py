@@ -81,7 +81,6 @@ _ARGUMENTS: Mapping[str, tuple[UnmodelledKind, str]] = {
             "scheduler_reserve_full_isl",
             "num_gpu_blocks_override",
             "enable_dbo",
-            "stream_interval",
         ),
         (_K.SCHEDULING_ARGUMENT, "the simulated engine schedules as vLLM does without it"),
     ),

@@ -12,6 +12,8 @@ NO_LINKS=1 compile --extra gpu --extra planning --extra build -c <(grep -E '^(ra
 tools() { uv pip compile - --python-version 3.11 --no-header --no-emit-index-url --no-annotate --generate-hashes -q -o "requirements/tools-$1.lock"; }
 tools checkov <<< "checkov"
 tools bom <<< $'cyclonedx-bom\npip-audit\nhadolint-bin\npip'
+# ...and the routers that the serving benchmark compares with.
+tools routers <<< $'smg\nvllm-router'
 # What the images install: an engine without planning and development, and the checksum of every file.
 image() { ${NO_LINKS:+env -u UV_FIND_LINKS} uv pip compile pyproject.toml --extra "$1" --override requirements/overrides.txt -c "requirements/$1.lock" --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-header --no-emit-index-url --no-annotate --generate-hashes -q -o "requirements/image-$1.lock"; }
 image cpu

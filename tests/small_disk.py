@@ -3,6 +3,7 @@ container's own mounts, too)."""
 
 import errno
 import os
+import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,12 +22,13 @@ class SmallDisk:
         self.path = path
         self._filler = path / "filler"
 
-    def fill(self) -> None:
-        """Takes all the room that there is, to the last byte."""
+    def fill(self, pages: int = 0) -> None:
+        """Takes all the room that there is, to the last byte; but for so many pages."""
         with self._filler.open("ab", buffering=0) as file:
             for size in (1 << 16, 1 << 12, 1):
                 with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
                     _write_for_ever(file, b"x" * size)
+            file.truncate(file.tell() - pages * resource.getpagesize())
 
     def free(self) -> None:
         """Gives it back."""

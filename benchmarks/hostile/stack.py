@@ -102,7 +102,7 @@ def _spec(costs: Path, port: int) -> ClusterSpec:
         "max_num_seqs": _LIMITS.sequences,
         "max_num_batched_tokens": _LIMITS.step_tokens,
     }
-    simulated = {"costs": str(costs), "tokens_per_chunk": 1}
+    simulated = {"costs": str(costs)}
     return ClusterSpec.model_validate(
         {
             "name": "hostile",

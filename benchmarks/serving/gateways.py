@@ -1,135 +1,257 @@
-"""What a second gateway costs and gains on one hot model: `python -m benchmarks.serving.gateways`.
+"""What a relayed event costs a gateway: `python -m benchmarks.serving.gateways`.
 
-Two clusters with one replica each, one with one gateway and one with two, are loaded in turns. It reports output tokens
-a second, and the gateways' CPU time per 1,000 output tokens: with two, half of the requests ask the owner over a
-channel for each lease.
+raylane with one gateway and with two, SMG and vLLM Router stand in front of one source of events (`source.py`), all at
+once, and are loaded in turns: so many streams are open, and each answer that ends is followed by another. The processor
+time is that of the gateways' own processes; Ray's are not counted.
 """
 
-import functools
+import asyncio
+import json
+import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import aiohttp
-import psutil
 import typer
 import yaml
+from rich.table import Table
 
-from benchmarks.harness import JsonFile, console, in_turns, median_interval, run_facts, run_program, write_json
-from benchmarks.serving.contest import closed_run
+from benchmarks.harness import (
+    JsonFile,
+    console,
+    in_turns,
+    listed,
+    median_interval,
+    plain_table,
+    run_facts,
+    run_program,
+    write_json,
+)
 from benchmarks.serving.gateway import read_status
-from benchmarks.serving.sides import Side, make_side, one_replica_spec, write_spec
-from cli.bench.client import BenchClient
-from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
-from cli.bench.record import RunRecord
+from benchmarks.serving.sides import ROUTERS, caller_environment, one_replica_spec, router_command, write_spec
+from benchmarks.serving.source import EVENTS_PER_S, MODEL
 from cli.private_cell import free_port
+from cli.server_process import ServerError, ServerProcess
 
-SCHEMA_VERSION = 1
-_TOKENS = 64
-_MODEL = "demo"
+SCHEMA_VERSION = 2
+SIDES = ("raylane", "raylane x 2", *ROUTERS)
+_SETTLE_S = 1.0
+_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """One round of one side: output tokens a second, and the gateways' CPU seconds per 1,000 of them."""
+class Turn:
+    """What a side's clients got, and what it took; `broken`: streams that ended early, or never began."""
 
-    tokens_per_s: float
-    cpu_s_per_1000: float
-    failed: int
+    events_per_s: float
+    cpu_s_per_million: float
+    broken: int
 
 
-class GatewayCluster:
-    """A cluster with so many gateways."""
+class Load:
+    """The streams of a turn."""
 
-    def __init__(self, gateways: int, folder: Path) -> None:
-        self.gateways = gateways
-        folder.mkdir()
-        text = yaml.safe_load(one_replica_spec(free_port()))
-        text["gateway"]["replicas"] = gateways
-        self.side: Side = make_side("raylane", write_spec(folder, yaml.safe_dump(text, sort_keys=False)), folder)
-        self.rounds: list[Round] = []
-        self._processes: list[psutil.Process] = []
+    def __init__(self) -> None:
+        self.begun = self.events = self.broken = 0
+        self.over = False
 
-    async def start(self) -> Vocabulary:
-        """Brings it up, and learns what the model's tokens are."""
-        await self.side.server.start()
-        async with aiohttp.ClientSession() as session:
-            status = await read_status(session, self.side.url, self.side.folder)
-        self._processes = [psutil.Process(gateway["pid"]) for gateway in status["gateways"]]
-        if len(self._processes) != self.gateways:
-            raise RuntimeError(f"{len(self._processes)} gateways are up; wanted: {self.gateways}")
-        async with BenchClient(self.side.url, "completions") as client:
-            return await measure_vocabulary(client, _MODEL)
 
-    async def run(self, vocabulary: Vocabulary, concurrency: int, requests: int, seed: int) -> None:
-        """One round, on new connections, which the kernel spreads over the gateways."""
-        record = RunRecord()
-        before, began_s = self._cpu_s(), time.monotonic()
-        async with BenchClient(self.side.url, "completions") as client:
-            prompts = Prompts(vocabulary, RequestOptions(_MODEL, "completions", ignore_eos=True), seed)
-            await closed_run(client, prompts, (_TOKENS, _TOKENS), concurrency, requests, seed, record)
-        elapsed_s = time.monotonic() - began_s
-        tokens = (record.ended - record.failed) * _TOKENS
-        self.rounds.append(Round(tokens / elapsed_s, 1_000 * (self._cpu_s() - before) / tokens, record.failed))
+class StreamClient(asyncio.Protocol):
+    """A connection with one stream after another, of `events` events each but for the `first`. It only counts."""
+
+    def __init__(self, load: Load, first: int, events: int) -> None:
+        self._load = load
+        self._asked, self._events = first, events
+        self._head: bytes | None = b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        self._ask()
+
+    def data_received(self, data: bytes) -> None:
+        self._load.events += data.count(b'data: {"id"')
+        if self._head is not None:
+            self._head += data
+            if not self._head.startswith(b"HTTP/1.1 200"[: len(self._head)]):
+                self._transport.abort()
+            if b"data: {" in self._head:
+                self._load.begun, self._head = self._load.begun + 1, None
+        if data.endswith(b"0\r\n\r\n"):
+            self._asked = self._events
+            self._ask()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._load.broken += not self._load.over
+
+    def _ask(self) -> None:
+        content = {"role": "user", "content": "Say a word, and then others."}
+        fields = {"model": MODEL, "messages": [content], "stream": True, "max_tokens": self._asked}
+        body = json.dumps(fields).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\n"
+        self._transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+
+
+def _same(client: StreamClient) -> StreamClient:
+    return client
+
+
+class GatewaySide:
+    """One side in front of the source."""
+
+    def __init__(self, name: str, folder: Path, source_port: int) -> None:
+        self.name = name
+        self.turns: dict[int, list[Turn]] = {}
+        self._port, self._folder = free_port(), folder / name.replace(" ", "")
+        self._folder.mkdir()
+        if name in ROUTERS:
+            command = router_command(name, f"http://127.0.0.1:{source_port}", self._port)
+        else:
+            text = yaml.safe_load(one_replica_spec(self._port))
+            text["models"][0]["replicas"] = {"count": 0}
+            text["gateway"] |= {"replicas": 2 if name.endswith("2") else 1, "access_log": False}
+            write_spec(self._folder, yaml.safe_dump(text, sort_keys=False))
+            arguments = ["relay", str(self._folder / "spec.yaml"), str(source_port)]
+            command = [sys.executable, "-m", "benchmarks.serving.rivals", *arguments]
+        environment = caller_environment(self._folder)
+        self._server = ServerProcess(command, environment, partial(_answers, self._port), self._folder / "log")
+        self._pids: list[int] = []
+
+    async def start(self) -> None:
+        """Raises ServerError."""
+        await self._server.start()
+        self._pids = [process.pid for process in self._server.tree()]
+        if self.name not in ROUTERS:
+            async with aiohttp.ClientSession() as session:
+                status = await read_status(session, f"http://127.0.0.1:{self._port}", self._folder)
+            self._pids = [gateway["pid"] for gateway in status["gateways"]]
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def turn(self, streams: int, events: int, turn_s: float) -> None:
+        """So many streams for so long, on new connections. The first answers are of all lengths, so that ends are
+        spread."""
+        loop, load = asyncio.get_running_loop(), Load()
+        transports = []
+        for number in range(1, streams + 1):
+            client = StreamClient(load, max(1, events * number // streams), events)
+            transports.append((await loop.create_connection(partial(_same, client), "127.0.0.1", self._port))[0])
+        deadline = time.monotonic() + _PATIENCE_S
+        while load.begun < streams and not load.broken:
+            if time.monotonic() > deadline:
+                raise ServerError(f"{self.name}: {load.begun} of {streams} streams began within {_PATIENCE_S:g} s")
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(_SETTLE_S)
+        began_s, cpu_s, before = time.monotonic(), self._cpu_s(), load.events
+        await asyncio.sleep(turn_s)
+        took_s, cpu_s, got = time.monotonic() - began_s, self._cpu_s() - cpu_s, load.events - before
+        turn = Turn(round(got / took_s, 1), round(1e6 * cpu_s / max(1, got), 2), load.broken)
+        self.turns.setdefault(streams, []).append(turn)
+        load.over = True
+        for transport in transports:
+            transport.abort()
 
     def _cpu_s(self) -> float:
-        return sum(sum(process.cpu_times()[:2]) for process in self._processes)
+        """By the kernel's clock of each process, to the nanosecond (`clock_getcpuclockid`)."""
+        return sum(time.clock_gettime(~pid << 3 | 2) for pid in self._pids)
+
+
+async def _answers(port: int) -> bool:
+    """Whether a streamed chat comes to its end."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "stream": True, "max_tokens": 2}
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,
+            session.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body) as response,
+        ):
+            return b"[DONE]" in await response.read()
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return False
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 5,
-    concurrency: Annotated[int, typer.Option(min=1)] = 64,
-    requests: Annotated[int, typer.Option(min=1, help="Requests in a round.")] = 600,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds at each point; each side has one turn in a round.")] = 5,
+    points: Annotated[str, typer.Option(help="Numbers of streams.")] = "32,64,512",
+    sides: Annotated[str, typer.Option(help="The sides.")] = ",".join(SIDES),
+    events: Annotated[int, typer.Option(min=1, help="Events of an answer.")] = 512,
+    turn_s: Annotated[float, typer.Option(min=0.1, help="How long a turn is measured (seconds).")] = 5.0,
+    gpu_events_per_s: Annotated[
+        float, typer.Option(min=1, help="Events that one GPU sends, for cores per GPU.")
+    ] = 2_000,
     json_file: JsonFile = None,
 ) -> None:
-    """Compare one gateway with two on one hot model."""
-    result = run_program(functools.partial(_measure, rounds=rounds, concurrency=concurrency, requests=requests))
-    for line in result["lines"]:
-        console.print(line, highlight=False)
+    """Compare what relaying costs raylane's gateways, SMG and vLLM Router."""
+    try:
+        streams = [int(part) for part in points.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{points!r}; allowed: whole numbers with commas", param_hint="'--points'") from None
+    chosen = listed("--sides", sides, SIDES)
+    result = run_program(partial(_measure, names=chosen, points=streams, rounds=rounds, events=events, turn_s=turn_s))
+    console.print(render(result, gpu_events_per_s))
     write_json(result, json_file)
 
 
-async def _measure(folder: Path, rounds: int, concurrency: int, requests: int) -> dict[str, Any]:
-    contenders = [GatewayCluster(gateways, folder / f"gateways-{gateways}") for gateways in (1, 2)]
+async def _measure(
+    folder: Path, names: list[str], points: list[int], rounds: int, events: int, turn_s: float
+) -> dict[str, Any]:
+    source_port = free_port()
+    command = [sys.executable, "-m", "benchmarks.serving.source", str(source_port)]
+    environment, ready = caller_environment(folder), partial(_answers, source_port)
+    servers: list[ServerProcess | GatewaySide] = [ServerProcess(command, environment, ready, folder / "source.log")]
     try:
-        for contender in contenders:
-            console.print(f"starting a cluster with {contender.gateways} gateways ...", style="dim")
-            vocabulary = await contender.start()
-        for contender in contenders:
-            await contender.run(vocabulary, concurrency, requests // 3, seed=0)  # warm
-            contender.rounds.clear()
-        for number in range(rounds):
-            for contender in in_turns(contenders, number):
-                await contender.run(vocabulary, concurrency, requests, seed=number + 1)
-            console.print(f"round {number + 1} of {rounds}", style="dim")
+        await servers[0].start()
+        contenders = [GatewaySide(name, folder, source_port) for name in names]
+        for side in contenders:
+            console.print(f"starting {side.name} ...", style="dim")
+            servers.append(side)
+            await side.start()
+        for streams in points:
+            for number in range(rounds):
+                for side in in_turns(contenders, number):
+                    await side.turn(streams, events, turn_s)
+            console.print(f"{streams} streams: {rounds} rounds", style="dim")
     finally:
-        for contender in contenders:
-            await contender.side.server.stop()
-    one, two = (contender.rounds for contender in contenders)
-    ratio = median_interval([mine.tokens_per_s / theirs.tokens_per_s for mine, theirs in zip(two, one, strict=True)])
-    lines = [*(_line(contender) for contender in contenders), f"two gateways / one: {ratio} times the tokens/s"]
-    sides = {str(contender.gateways): [asdict(one_round) for one_round in contender.rounds] for contender in contenders}
+        for server in reversed(servers):
+            await server.stop()
     return {
         "schema_version": SCHEMA_VERSION,
         **run_facts(),
-        "concurrency": concurrency,
-        "sides": sides,
-        "ratio": ratio.as_json(),
-        "lines": lines,
+        "events_per_s_of_a_stream": EVENTS_PER_S,
+        "events_of_an_answer": events,
+        "turn_s": turn_s,
+        "sides": {
+            side.name: {str(streams): [asdict(turn) for turn in turns] for streams, turns in side.turns.items()}
+            for side in contenders
+        },
     }
 
 
-def _line(contender: GatewayCluster) -> str:
-    rounds: Sequence[Round] = contender.rounds
-    speed = median_interval([one.tokens_per_s for one in rounds]).median
-    cpu_ms = 1e3 * median_interval([one.cpu_s_per_1000 for one in rounds]).median
-    failed = sum(one.failed for one in rounds)
-    return (
-        f"{contender.gateways} gateways: {speed:.0f} tokens/s, {cpu_ms:.1f} ms of gateway CPU per 1,000 tokens, "
-        f"{failed} failed"
+def render(result: dict[str, Any], gpu_events_per_s: float) -> Table:
+    """One line for each side and point."""
+    table = plain_table(
+        f"CPU seconds per million relayed events; cores for a GPU that sends {gpu_events_per_s:g} events/s",
+        "gateway",
+        "streams",
+        "events/s",
+        "CPU s per million",
+        "interval",
+        "events/s of a core",
+        "cores per GPU",
+        "broken",
     )
+    for name, points in result["sides"].items():
+        for streams, turns in points.items():
+            cost = median_interval([turn["cpu_s_per_million"] for turn in turns])
+            rate = median_interval([turn["events_per_s"] for turn in turns]).median
+            table.add_row(
+                *(name, streams, f"{rate:,.0f}", f"{cost.median:.1f}", f"{cost.low:.1f}-{cost.high:.1f}"),
+                *(f"{1e6 / cost.median:,.0f}", f"{cost.median * gpu_events_per_s / 1e6:.3f}"),
+                str(sum(turn["broken"] for turn in turns)),
+            )
+    return table
 
 
 if __name__ == "__main__":

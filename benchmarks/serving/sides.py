@@ -5,6 +5,7 @@
 - `serve-llm`: `ray.serve.llm` as its documentation starts it (Serve's Python proxy, an ingress, a handle to the
   engine).
 - `serve-llm-direct`: the same with direct streaming (HAProxy in front of vLLM's app inside the replica).
+- `smg`, `vllm-router`: those routers (`infra/tools.sh routers` installs them) in front of vLLM's own server.
 - `checkout`: `raylane up` of another checkout, installed in its own `.venv`: whether a change made anything slower.
 
 All are started from the shipped local spec with one replica and a free port.
@@ -13,6 +14,7 @@ All are started from the shipped local spec with one replica and a free port.
 import functools
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,14 +52,17 @@ def write_spec(folder: Path, text: str) -> ClusterSpec:
     return parse_spec(text)
 
 
-SideName = Literal["raylane", "bare", "serve-llm", "serve-llm-direct", "checkout"]
-SIDES: tuple[SideName, ...] = ("raylane", "bare", "serve-llm", "serve-llm-direct")
+SideName = Literal["raylane", "bare", "serve-llm", "serve-llm-direct", "smg", "vllm-router", "checkout"]
+ROUTERS = ("smg", "vllm-router")
+SIDES: tuple[SideName, ...] = ("raylane", "bare", "serve-llm", "serve-llm-direct", "smg", "vllm-router")
 """Those that need nothing but this checkout."""
 _READY = {
     "raylane": "/ready",
     "bare": "/health",
     "serve-llm": "/v1/models",
     "serve-llm-direct": "/v1/models",
+    "smg": "/health",
+    "vllm-router": "/health",
     "checkout": "/ready",
 }
 _FOREIGN = ("VLLM_CPU_KVCACHE_SPACE", "RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "PYTHONPATH")
@@ -126,35 +131,43 @@ def _command(name: SideName, spec: ClusterSpec, folder: Path, port: int, checkou
         case "raylane":
             return [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
         case "bare":
-            own = ["--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log"]
-            return [
-                sys.executable,
-                "-m",
-                "vllm.entrypoints.openai.api_server",
-                *own,
-                *vllm_flags(arguments(spec.models[0])),
-            ]
-        case "serve-llm" | "serve-llm-direct":
-            return [
-                sys.executable,
-                "-m",
-                "benchmarks.serving.rivals",
-                "serve-llm",
-                str(folder / "spec.yaml"),
-                str(port),
-            ]
+            return vllm_command(spec, port)
+        case "serve-llm" | "serve-llm-direct" | "smg" | "vllm-router":
+            module = [sys.executable, "-m", "benchmarks.serving.rivals"]
+            return [*module, name.removesuffix("-direct"), str(folder / "spec.yaml"), str(port)]
+
+
+def vllm_command(spec: ClusterSpec, port: int) -> list[str]:
+    """vLLM's own server."""
+    own = ["--host", "127.0.0.1", "--port", str(port), "--disable-uvicorn-access-log"]
+    flags = [*own, *vllm_flags(arguments(spec.models[0]))]
+    return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
+
+
+def router_command(name: str, worker_url: str, port: int) -> list[str]:
+    """One of `ROUTERS` in front of one worker. Installs it where it is missing."""
+    done = subprocess.run([ROOT / "infra" / "tools.sh", "routers"], stdout=subprocess.PIPE, text=True, check=True)
+    worker = ["--worker-urls", worker_url, "--worker-startup-check-interval", "1", "--policy", "round_robin"]
+    metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())]
+    log = ["--log-level", "warn" if name == "smg" else "warning"]
+    own = ["launch", "--backend", "vllm", "--disable-tokenizer-autoload"] if name == "smg" else []
+    return [f"{done.stdout.strip()}/{name}", *own, "--host", "127.0.0.1", "--port", str(port), *worker, *metrics, *log]
+
+
+def caller_environment(folder: Path) -> dict[str, str]:
+    """The caller's environment, less what would change an engine. `folder` gets what a cell keeps."""
+    kept = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+    return kept | {"RAYLANE_HOME": str(folder / "home")}
 
 
 def _environment(name: SideName, spec: ClusterSpec, folder: Path) -> dict[str, str]:
     """The caller's environment, less what would change an engine, plus what the side needs."""
-    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {
-        "RAYLANE_HOME": str(folder / "home")
-    }
+    env = caller_environment(folder)
     if name in ("raylane", "checkout"):
         return env  # `up` gives its replica the engine's environment itself
     model = spec.models[0]
     env |= replica_environment(model, spec.pool_of(model, spec.regions[0]))
-    if name == "bare":
+    if name in ("bare", *ROUTERS):
         return env
     env |= _ONE_PROCESS | {"PYTHONPATH": str(ROOT)}
     return env | _DIRECT_STREAMING | _haproxy(folder) if name == "serve-llm-direct" else env

@@ -45,7 +45,7 @@ def main(
     ] = None,
     spec_file: Annotated[Path | None, typer.Option("--spec", help="Default: infra/specs/simulated-h100.yaml.")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
-    tokens_per_chunk: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
+    stream_interval: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn load.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
@@ -53,7 +53,7 @@ def main(
     path = spec_file or shipped("specs/simulated-h100.yaml")
 
     async def work(folder: Path) -> dict[str, Any]:
-        spec = _changed(load_spec(path), replicas, tokens_per_chunk)
+        spec = _changed(load_spec(path), replicas, stream_interval)
         (folder / "spec.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
         context = spec.models[0].settings.max_model_len
         duration_s = 60 * minutes
@@ -70,7 +70,7 @@ def main(
     write_json(result, json_file)
 
 
-def _changed(spec: ClusterSpec, replicas: int | None, tokens_per_chunk: int | None) -> ClusterSpec:
+def _changed(spec: ClusterSpec, replicas: int | None, stream_interval: int | None) -> ClusterSpec:
     """The spec on a port of its own, with what the command line says instead."""
     content = spec.model_dump(mode="json")
     content["gateway"] |= {"port": free_port(), "access_log": False}
@@ -82,8 +82,8 @@ def _changed(spec: ClusterSpec, replicas: int | None, tokens_per_chunk: int | No
         )
     if replicas is not None:
         model["replicas"]["count"] = replicas
-    if tokens_per_chunk is not None:
-        model["simulated"]["tokens_per_chunk"] = tokens_per_chunk
+    if stream_interval is not None:
+        model["settings"]["stream_interval"] = stream_interval
     return ClusterSpec.model_validate(content)
 
 
@@ -118,11 +118,10 @@ async def _measure(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -
     costs = read_costs(model)
     console.print("the same in the simulator ...", style="dim")
     simulated = rehearse(spec, costs, schedule)
-    assert model.simulated is not None
     return {
         "costs": {"basis": costs.basis, "hardware": costs.hardware},
         "replicas": model.replicas.count,
-        "tokens_per_chunk": model.simulated.tokens_per_chunk,
+        "stream_interval": model.settings.stream_interval,
         "start_s": round(start_s, 1),
         "killed_at_stop": left,
         "run": _run(schedule, answers, elapsed_s),

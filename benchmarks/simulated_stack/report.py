@@ -73,7 +73,7 @@ def _facts(result: dict[str, Any]) -> dict[str, str]:
         "costs": f"{result['costs']['basis']} ({result['costs']['hardware']})",
         "replicas": f"{result['replicas']}, up in {result['start_s']:.0f} s",
         "requests": f"{run['requests']} in {run['elapsed_s']:.0f} s, {run['output_tokens_per_s']:.0f} output tokens/s",
-        "tokens per chunk": f"{result['tokens_per_chunk']} ({run['tokens_per_event']:.1f} a stream's event on average)",
+        "tokens per event": f"{result['stream_interval']} ({run['tokens_per_event']:.1f} a stream's event on average)",
         "events relayed": f"{run['events_per_s']:.0f} a second",
         "errors": errors + (f"; {run['unmarked']} answers without the mark" if run["unmarked"] else ""),
         "gateway": f"{cpu['gateway']:.1%} of a core",

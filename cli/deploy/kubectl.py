@@ -12,7 +12,7 @@ from cli.deploy.serve_api import DeployError
 from cli.deploy.state import Applied, DeployState
 from cli.deploy.steps import finished
 from cluster.launch import KEYS_FILE, MANIFESTS, SECRET_FILE, TOKEN_KEY, secret_name
-from cluster.secrets import CellSecrets, kept
+from cluster.secrets import CellSecrets, SecretsUnavailable, kept
 from cluster.spec import ClusterSpec, KubernetesDeploy, Region
 
 _MANAGER = "raylane"
@@ -62,9 +62,12 @@ class Kubernetes:
         found = self._ask("get", f"secret/{self._secret}", "--ignore-not-found", "--output=json")
         if not found.strip():
             return None
-        data = {key: base64.b64decode(value).decode() for key, value in json.loads(found).get("data", {}).items()}
+        try:
+            data = {key: base64.b64decode(value).decode() for key, value in json.loads(found).get("data", {}).items()}
+            keys = json.loads(data.get(KEYS_FILE) or "{}")
+        except ValueError as error:
+            raise SecretsUnavailable(f"Secret {self._secret!r}: cannot be read: {error}") from None
         text = {"secret": data.get(SECRET_FILE, ""), "ray_token": data.get(TOKEN_KEY, "")}
-        keys = json.loads(data.get(KEYS_FILE) or "{}")
         return CellSecrets.from_json(json.dumps({**text, "tenant_keys": keys}), f"Secret {self._secret!r}")
 
     def write(self, content: CellSecrets) -> None:

@@ -83,6 +83,7 @@ def gpu_named(name: str, own: Iterable[Gpu] = ()) -> Gpu:
     found = known.get(name.lower())
     if found is None:
         raise ValueError(
-            f"GPU {name!r} is unknown; allowed: {', '.join(sorted(known))}, or one of your own under `hardware.gpus`"
+            f"GPU {name!r} is unknown; allowed: {', '.join(sorted(known)).upper()}, or one of your own under "
+            "`hardware.gpus`"
         )
     return found

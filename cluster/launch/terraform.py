@@ -85,7 +85,7 @@ def read_outputs(text: str, source: str) -> RegionOutput:
     """The region's output. Raises SpecError, whose problems name the field."""
     try:
         found = Outputs.model_validate(json.loads(text)).raylane.value
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if not isinstance(error, ValidationError):
             raise SpecError(source, [f"is not JSON: {error}; needed: what `terraform output -json` prints"]) from error
         raise SpecError(source, problem_lines(error, Outputs)) from error

@@ -275,13 +275,37 @@ class ClusterSpec(Section):
                 f"{model.where}.pool: {model.pool!r} is unknown; allowed: {', '.join(p.name for p in region.pools)}"
             )
         for pool in pools:
-            if pool.accelerator == "cpu" or pool.gpus_per_node >= need:
+            if need <= _ranks_on(pool, model):
                 return pool
-        maximum = max(pool.gpus_per_node for pool in pools)
+        maximum = max(_ranks_on(pool, model) for pool in pools)
+        if maximum == 0:
+            where = f"regions.{region.name}.pools.{pools[0].name}.gpus_per_node = 0"
+            raise ValueError("; ".join([f"{where}: allowed: 1 to 16, or accelerator: cpu", *self.unknown_gpus()]))
+        lacking = f"no node of {region.name} has so many GPUs"
+        if all(pool.accelerator == "cpu" for pool in pools):
+            lacking = "a replica books fewer cores (settings.cpus), which its ranks share on CPUs"
         raise ValueError(
             f"{model.where}.settings.tensor_parallel_size = {model.settings.tensor_parallel_size}"
-            f"{staged}: no node of {region.name} has so many GPUs; allowed: 1 to {maximum}{' in all' if staged else ''}"
+            f"{staged}: {lacking}; allowed: 1 to {maximum}{' in all' if staged else ''}"
         )
+
+    def unknown_gpus(self) -> list[str]:
+        """A line for each pool of GPUs of which neither the spec nor the shipped table has the facts."""
+        lines = []
+        for region in self.regions:
+            for pool in region.pools:
+                try:
+                    _ = pool.accelerator == "cpu" or self.hardware.gpu_named(pool.accelerator)
+                except ValueError as error:
+                    lines.append(f"regions.{region.name}.pools.{pool.name}.accelerator: {error}")
+        return lines
+
+
+def _ranks_on(pool: Pool, model: Model) -> int:
+    """How many ranks a replica may have there: a GPU each; on CPUs they share the cores that it books."""
+    if pool.accelerator != "cpu":
+        return pool.gpus_per_node
+    return max(1, int(model.cpus)) if model.engine == "vllm" else model.settings.ranks
 
 
 def _unique(where: str, names: Iterable[str]) -> None:

@@ -14,15 +14,13 @@ NAME_MARK = "-simulated"
 class Simulated(Section):
     """How a simulated engine answers (`docs/simulator.md`).
 
-    `costs` is the path of a cost file, relative to the spec's own file. `tokens_per_chunk`: tokens in each event of a
-    stream after the first event, which has one. A real engine sends one token per event; a laptop cannot relay that for
-    forty GPUs. `speed`: a factor on the speed of the costs. An answer without `max_tokens` has a log-normal length of
-    median `answer_tokens` and deviation `answer_sigma` (0: always the median), seeded by the request's `seed` or else
-    by its id. `start_up_s`: seconds until a replica serves, in addition to the start of its process.
+    `costs` is the path of a cost file, relative to the spec's own file. `speed`: a factor on the speed of the costs. An
+    answer without `max_tokens` has a log-normal length of median `answer_tokens` and deviation `answer_sigma` (0:
+    always the median), seeded by the request's `seed` or else by its id. `start_up_s`: seconds until a replica serves,
+    in addition to the start of its process.
     """
 
     costs: Annotated[str, Field(min_length=1)]
-    tokens_per_chunk: Annotated[int, Field(ge=1, le=4_096)] = 64
     speed: Annotated[float, Field(gt=0, le=1_000)] = 1.0
     answer_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 200
     answer_sigma: Annotated[float, Field(ge=0, le=4)] = 0.8
@@ -68,7 +66,9 @@ KvDtype = Literal["auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2"]
 Context = Annotated[int, Field(ge=16, le=10_485_760)]
 Sequences = Annotated[int, Field(ge=1, le=4_096)]
 StepTokens = Annotated[int, Field(ge=16, le=1_048_576)]
+EventTokens = Annotated[int, Field(ge=1, le=4_096)]
 Parts = Annotated[int, Field(ge=1, le=16)]
 MemoryShare = Annotated[float, Field(gt=0, le=1)]
-KvBytes = Annotated[int, Field(ge=1 << 20)]
+KvBytes = Annotated[int, Field(ge=1 << 20, le=1 << 42)]
+"""Of one rank; no GPU has 4 TiB (`Gpu.memory_bytes`), and few nodes do."""
 Cpus = Annotated[float, Field(gt=0, le=256)]

@@ -198,9 +198,9 @@ def _words(node: dict[str, Any], root: dict[str, Any]) -> str:
         return f"a mapping of {', '.join(node['properties'])}{or_null}"
     words = "an IPv4 address" if node.get("format") == "ipv4" else _KINDS.get(node.get("type", ""), "any value")
     if {"minimum", "maximum"} <= node.keys():
-        words += f", {node['minimum']:.12g} to {node['maximum']:.12g}"
+        words += f", {node['minimum']:.15g} to {node['maximum']:.15g}"
     else:
-        words += "".join(f", {name} {node[bound]:.12g}" for bound, name in _BOUNDS if bound in node)
+        words += "".join(f", {name} {node[bound]:.15g}" for bound, name in _BOUNDS if bound in node)
     if "pattern" in node:
         words += f" of the form {node['pattern']}"
     if node.get("minItems"):

@@ -11,6 +11,7 @@ from cluster.spec.engine import (
     Context,
     Cpus,
     Dtype,
+    EventTokens,
     KvBytes,
     KvDtype,
     LoraAdapter,
@@ -33,9 +34,10 @@ DEFAULT_GROUP = "default"
 class EngineSettings(Section):
     """How one replica of the engine runs. Names and meanings are vLLM's; None leaves vLLM's own default in force.
 
-    `max_num_batched_tokens` is the token budget of one step, `kv_cache_memory_bytes` the KV cache's size (instead of a
-    share of the GPU's memory), `cpus` the cores that Ray reserves for a replica (None: `Model.cpus`), `extra` further
-    vLLM engine arguments by their Python name.
+    `max_num_batched_tokens` is the token budget of one step, `stream_interval` the tokens in each event of a stream
+    after the first event, which has one. `kv_cache_memory_bytes` is the KV cache's size (instead of a share of the
+    GPU's memory), `cpus` the cores that Ray reserves for a replica (None: `Model.cpus`), `extra` further vLLM engine
+    arguments by their Python name.
     """
 
     dtype: Dtype = "auto"
@@ -44,6 +46,7 @@ class EngineSettings(Section):
     max_model_len: Context
     max_num_seqs: Sequences = 256
     max_num_batched_tokens: StepTokens = 2_048
+    stream_interval: EventTokens = 1
     chunked_prefill: bool = True
     prefix_caching: bool = True
     enforce_eager: bool = False

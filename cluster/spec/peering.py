@@ -21,7 +21,8 @@ Endpoint = Annotated[str, StringConstraints(pattern=r"^https?://([A-Za-z0-9.-]+|
 
 class PeerTls(Section):
     """Mutual TLS between cells: PEM files on each node with a gateway. `cert` (with its chain) and `key` are this
-    cell's own; `ca` is the certificate of the authority that signs those of all cells, and of nobody else."""
+    cell's own, whose region's name is one of the certificate's DNS names; `ca` is the certificate of the authority that
+    signs those of all cells, and of nobody else."""
 
     cert: Annotated[str, Field(min_length=1)]
     key: Annotated[str, Field(min_length=1)]

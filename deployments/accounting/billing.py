@@ -26,7 +26,7 @@ from deployments.accounting.bill import (
     hour_of,
     summed,
 )
-from deployments.accounting.facts import AttemptUsage, Count, Tariff
+from deployments.accounting.facts import AttemptUsage, Count, Tariff, tariff_at
 from deployments.accounting.gathering import Gathered, ReplicaLife
 from deployments.accounting.pricing import Pricing, Work
 from deployments.accounting.spans import Span, common, measure, minus, union
@@ -65,10 +65,7 @@ def _tariff(facts: Gathered, life: ReplicaLife | None, attempts: Sequence[Attemp
     model, group = (attempts[0].model, DEFAULT_GROUP) if life is None else (life.model, life.group)
     at_ns = attempts[0].from_ns if life is None else life.begin_ns
     known = facts.tariffs.get((model, group), ())
-    before = [one for one in known if one.at_ns <= at_ns]
-    if not known:
-        return Tariff(at_ns, model, group, "", "", 0, Fraction(0), "", 1, 1.0)
-    return before[-1] if before else known[0]
+    return tariff_at(known, at_ns) if known else Tariff(at_ns, model, group, "", "", 0, Fraction(0), "", 1, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

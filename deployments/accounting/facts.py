@@ -6,7 +6,7 @@ A line is a JSON array: the kind, then the fields in their order. Times are whol
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -40,6 +40,12 @@ class Tariff:
     costs: str
     step_tokens: int
     decode_weight: float
+
+
+def tariff_at(tariffs: Sequence[Tariff], at_ns: int) -> Tariff:
+    """Of some tariffs, oldest first, the one that was in force then, or came next."""
+    before = [one for one in tariffs if one.at_ns <= at_ns]
+    return before[-1] if before else tariffs[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +149,9 @@ _BEFORE_HOME = len(AttemptUsage.__slots__) - 1
 
 def line_of(fact: Fact) -> bytes:
     """The fact's line, with its end."""
-    fields = [_plain(getattr(fact, name)) for name in fact.__slots__]
-    return json.dumps([_NAMES[type(fact)], *fields], separators=(",", ":")).encode() + b"\n"
+    fields = [getattr(fact, name) for name in fact.__slots__]
+    line = json.dumps([_NAMES[type(fact)], *fields], separators=(",", ":"), default=str)  # a price is a fraction
+    return line.encode() + b"\n"
 
 
 def lines_of(facts: Iterable[Fact]) -> bytes:
@@ -164,10 +171,6 @@ def fact_in(line: bytes) -> Fact:
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ValueError(f"not a fact of a bill: {line[:200]!r}") from error
     return fact
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Fraction) else value
 
 
 def _text(value: object) -> str:

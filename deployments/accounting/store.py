@@ -1,8 +1,9 @@
 """Where facts and bills are kept: a folder with a file of facts for each hour, which the directory alone writes, and a
 file with the bill of each hour that is settled, in place of its facts.
 
-An hour is settled `SETTLE_S` after its end. What is reported of it later changes nothing in it: tokens are then counted
-in the hour in which they were reported, and the time stays unattributed. Both kinds of files have a limit. Facts beyond
+An hour is settled `SETTLE_S` after its end, once: with its bill in place it is never settled again. What is reported of
+it later changes nothing in it, whether it was late or the clock went back: it comes into the file of the hour that is
+open, where its tokens are counted, and the time stays unattributed. Both kinds of files have a limit. Facts beyond
 `MAX_FACT_BYTES` an hour are lost and counted, so that their time is unattributed; of settled hours the oldest go first.
 Cost files of engines are kept here, too, as they were when the facts were written.
 """
@@ -12,6 +13,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -65,14 +67,24 @@ class CostFileStore:
         self._max_fact_bytes = max_fact_bytes
         self._file: WholeLines | None = None
         self._hour_ns = -1
+        self._closed_ns = -1
+        with suppress(OSError):  # then nothing is settled, either
+            self._closed_ns = self._last_settled()
+        self._is_behind = False
         self._costs: dict[str, tuple[int, str]] = {}
         """By their paths: when they were changed last, and their names here."""
 
     def append(self, lines: bytes, now_ns: int, carried: Callable[[], bytes] = bytes) -> bool:
-        """Adds whole lines to the file of this hour, which begins with `carried()`. Whether they were written, or are
-        lost for good, since the hour has its limit."""
+        """Adds whole lines to the file of this hour, or of the first that is open where the clock is behind; a file
+        begins with `carried()`. Whether they were written, or are lost for good, since the hour has its limit."""
+        hour_ns = max(hour_of(now_ns), self._closed_ns + HOUR_NS)
+        if now_ns < hour_ns and not self._is_behind:
+            log.warning(
+                "the clock went back into a settled hour: what is reported now counts in %s", hour_name(hour_ns)
+            )
+        self._is_behind = now_ns < hour_ns
         try:
-            file = self._open(hour_of(now_ns), carried)
+            file = self._open(hour_ns, carried)
             if file.size + len(lines) > self._max_fact_bytes:
                 self.health.lost(lines.count(b"\n"), OSError(f"the facts of this hour have {file.size} bytes"))
                 return True
@@ -93,7 +105,11 @@ class CostFileStore:
             self.health.lost(0, error)
 
     def lives(self) -> list[Fact]:
-        return [fact for fact in _facts(self.folder / LIVES_FILE) if fact is not None]
+        try:
+            return [fact for fact in _facts(self.folder / LIVES_FILE) if fact is not None]
+        except OSError as error:
+            log.error("the replicas that were there are not known: %s", error)
+            return []
 
     def keep_costs(self, path: str) -> str:
         """Copies a cost file into the folder, and returns its name there; empty where it cannot be read."""
@@ -113,29 +129,42 @@ class CostFileStore:
 
     def due(self, now_ns: int) -> list[int]:
         """The hours that are to be settled, oldest first."""
-        return [hour_ns for hour_ns in self._hours(_FACTS) if hour_ns + HOUR_NS + ns(SETTLE_S) <= now_ns]
+        settled_ns = self._last_settled()
+        return [one for one in self._hours(_FACTS) if settled_ns < one <= now_ns - HOUR_NS - ns(SETTLE_S)]
+
+    def close_hour(self, hour_ns: int, now_ns: int, carried: Callable[[], bytes] = bytes) -> bool:
+        """An hour is about to be settled: from now on nothing comes into it. Whether that is written."""
+        if not self.append(line_of(Settled(hour_ns)), now_ns, carried):
+            return False
+        self._closed_ns = max(self._closed_ns, hour_ns)
+        return True
 
     def settle(self, hour_ns: int) -> None:
-        """Writes the bill of an hour, and removes its facts. `append` has written before that it is settled
-        (`Settled`); again is no error. Raises OSError."""
-        settled = self._hours(_BILL)
-        first_ns = settled[-1] + HOUR_NS if settled else hour_ns - HOUR_NS  # one before it may have no file
-        bill = self._bill_of(range(min(first_ns, hour_ns), hour_ns + 1, HOUR_NS), until=hour_ns)
-        write_whole(self.folder / (hour_name(hour_ns) + _BILL), json.dumps(bill_record(bill)))
-        self._add_to_totals(hour_ns, bill)
-        (self.folder / (hour_name(hour_ns) + _FACTS)).unlink(missing_ok=True)
+        """Writes the bill of an hour that was closed before, and of those before it without a file, and removes the
+        facts; of a settled hour it only does what is left to do. Raises OSError."""
+        settled_ns = self._last_settled()
+        if hour_ns > settled_ns:
+            first_ns = settled_ns + HOUR_NS if settled_ns >= 0 else hour_ns - HOUR_NS
+            bill = self._bill_of(range(first_ns, hour_ns + 1, HOUR_NS), until=hour_ns)
+            write_whole(self.folder / (hour_name(hour_ns) + _BILL), json.dumps(bill_record(bill)))
+        for old_ns in self._hours(_FACTS):
+            if old_ns <= hour_ns:
+                (self.folder / (hour_name(old_ns) + _FACTS)).unlink(missing_ok=True)
+        self._keep_totals()
         self._prune()
 
     def bill(self, since_ns: int = 0, until_ns: int | None = None) -> Bill:
-        """The bill of all hours that begin in that time, settled or not."""
-        last_ns = time.time_ns() if until_ns is None else until_ns
+        """The bill of all hours that begin in that time, settled or not; by default up to now, or to the hour that is
+        open where the clock is behind. Raises OSError where a file cannot be read."""
         settled = self._hours(_BILL)
+        open_hours = [hour_ns for hour_ns in self._hours(_FACTS) if not settled or hour_ns > settled[-1]]
+        known = max([time.time_ns(), *(hour_ns + 1 for hour_ns in (*settled, *open_hours))])
+        last_ns = known if until_ns is None else until_ns
         found = Bill()
         for hour_ns in settled:
             if since_ns <= hour_ns:
                 found = found.plus(self._settled(hour_ns))
         found = lines_where(found, lambda key: since_ns <= key.hour_ns < last_ns)
-        open_hours = [hour_ns for hour_ns in self._hours(_FACTS) if not settled or hour_ns > settled[-1]]
         if not open_hours:
             return found
         first_ns = settled[-1] + HOUR_NS if settled else open_hours[0] - HOUR_NS
@@ -143,7 +172,7 @@ class CostFileStore:
         return found.plus(self._bill_of(hours)) if hours else found
 
     def totals(self) -> Bill:
-        """All hours that were ever settled here, summed up (their lines' hour is 0)."""
+        """All hours that were ever settled here, summed up (their lines' hour is 0). Raises OSError."""
         return self._totals()[1]
 
     def files(self) -> list[tuple[str, int]]:
@@ -167,7 +196,7 @@ class CostFileStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             file = WholeLines(path)
             try:
-                file.add(carried())
+                file.add(carried() + (line_of(Settled(self._closed_ns)) if self._closed_ns >= 0 else b""))
             except OSError:
                 file.close()
                 raise
@@ -179,11 +208,15 @@ class CostFileStore:
             self._file.close()
             self._file = None
 
+    def _last_settled(self) -> int:
+        """-1: none is."""
+        return max(self._hours(_BILL), default=-1)
+
     def _hours(self, kind: str) -> list[int]:
-        """The hours that have a file of that kind, oldest first."""
+        """The hours that have a file of that kind, oldest first. Raises OSError, unless there is no folder."""
         try:
             names = [path.name.removesuffix(kind) for path in self.folder.iterdir() if path.suffix == kind]
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         found = []
         for name in names:
@@ -223,28 +256,29 @@ class CostFileStore:
         path = self.folder / (hour_name(hour_ns) + _BILL)
         try:
             return bill_from(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            log.error("%s cannot be read: %s", path, error)
+        except ValueError as error:
+            log.error("%s is no bill: %s", path, error)
             return Bill(unread=1)
 
     def _totals(self) -> tuple[int, Bill]:
-        """The last hour that they hold, and the totals."""
+        """The last settled hour, and the totals: those in the file, and the bills that it does not hold yet."""
+        through_ns, totals = -1, Bill()
         try:
             record = json.loads((self.folder / TOTALS_FILE).read_text(encoding="utf-8"))
-            return hour_named(record["through"]), bill_from(record)
+            through_ns, totals = hour_named(record["through"]), bill_from(record)
         except FileNotFoundError:
-            return 0, Bill()
-        except (OSError, KeyError, TypeError, ValueError) as error:
-            log.error("%s cannot be read, and begins anew: %s", self.folder / TOTALS_FILE, error)
-            return 0, Bill()
+            pass
+        except (KeyError, TypeError, ValueError) as error:
+            log.error("%s is made anew of the bills that are there: %s", self.folder / TOTALS_FILE, error)
+        newer = [hour_ns for hour_ns in self._hours(_BILL) if hour_ns > through_ns]
+        for hour_ns in newer:
+            totals = totals.plus(self._settled(hour_ns))
+        pairs = ((replace(line.key, hour_ns=0), line.amounts) for line in totals.lines)
+        return max([through_ns, *newer]), replace(totals, lines=summed(pairs))
 
-    def _add_to_totals(self, hour_ns: int, bill: Bill) -> None:
+    def _keep_totals(self) -> None:
         through_ns, totals = self._totals()
-        if hour_ns <= through_ns:
-            return
-        pairs = ((replace(line.key, hour_ns=0), line.amounts) for line in (*totals.lines, *bill.lines))
-        record = bill_record(Bill(summed(pairs), {**totals.basis, **bill.basis}, totals.unread + bill.unread))
-        write_whole(self.folder / TOTALS_FILE, json.dumps({**record, "through": hour_name(hour_ns)}))
+        write_whole(self.folder / TOTALS_FILE, json.dumps({**bill_record(totals), "through": hour_name(through_ns)}))
 
     def _pricing(self, tariff: Tariff) -> Pricing:
         """By the tariff's cost file; by tokens where it has none."""
@@ -266,17 +300,12 @@ class CostFileStore:
             sizes.pop(0)
 
 
-def settled_line(hour_ns: int) -> bytes:
-    """What `append` is to write before `settle`."""
-    return line_of(Settled(hour_ns))
-
-
 _USAGE = b'["usage","'
 
 
 def _facts(path: Path, keep: Callable[[bytes], bool] | None = None) -> Iterator[Fact | None]:
     """The facts in a file; None for each line that is none, such as one that broke off. Replicas that are not to be
-    kept, by their ids, are left out, and what ran on them."""
+    kept, by their ids, are left out, and what ran on them. Raises OSError, unless there is no file."""
     try:
         with path.open("rb") as file:
             for line in file:
@@ -292,5 +321,3 @@ def _facts(path: Path, keep: Callable[[bytes], bool] | None = None) -> Iterator[
                     yield fact
     except FileNotFoundError:
         return
-    except OSError as error:
-        log.error("%s cannot be read: %s", path, error)

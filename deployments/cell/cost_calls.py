@@ -15,7 +15,7 @@ from cluster.spec.models import DEFAULT_GROUP, model_of
 from deployments.accounting.bill import Bill
 from deployments.accounting.facts import Fact, Tariff, line_of, lines_of, ns
 from deployments.accounting.lives import ReplicaLives
-from deployments.accounting.store import FOLDER, CostFileStore, settled_line
+from deployments.accounting.store import FOLDER, CostFileStore
 from deployments.cell.start_calls import StartCalls
 from deployments.protocol import ReplicaFacts
 from deployments.starts.start import ReplicaStart, StartOutcome, StartReport
@@ -83,7 +83,7 @@ class CostCalls(StartCalls):
 
     async def cost_totals(self) -> Bill:
         """All hours that are settled, summed up."""
-        return Bill() if self._cost_files is None else self._cost_files.totals()
+        return Bill() if self._cost_files is None else await asyncio.to_thread(self._cost_files.totals)
 
     def _serves(self, facts: ReplicaFacts) -> None:
         """It registers, again and again: it may have become ready while there was no directory, or have been given up
@@ -107,20 +107,18 @@ class CostCalls(StartCalls):
         running = {start.replica_id for start in self._starts.starts().running}
         self._write(self._lives.stopped(running, now_ns))
         self._cost_files.append(line_of(self._lives.alive(now_ns)), now_ns, self._carried)
-        if self._cost_files.due(now_ns) and (self._settling is None or self._settling.done()):
-            self._settling = asyncio.create_task(self._settle())
+        if self._settling is None or self._settling.done():
+            self._settling = asyncio.create_task(self._settle(self._cost_files))
 
-    async def _settle(self) -> None:
-        files = self._cost_files
-        assert files is not None
-        for hour_ns in files.due(time.time_ns()):
-            if not files.append(settled_line(hour_ns), time.time_ns(), self._carried):
-                return
-            try:
+    async def _settle(self, files: CostFileStore) -> None:
+        """What cannot be settled now, the next turn settles."""
+        try:
+            for hour_ns in files.due(time.time_ns()):
+                if not files.close_hour(hour_ns, time.time_ns(), self._carried):
+                    return
                 await asyncio.to_thread(files.settle, hour_ns)
-            except OSError as error:
-                files.health.lost(0, error)
-                return
+        except OSError as error:
+            files.health.lost(0, error)
 
     def _write(self, news: list[Fact]) -> None:
         """Writes what the directory itself knows. What cannot be written now, the next hour's file begins with."""

@@ -141,13 +141,14 @@ class Departures:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """It serves from `at_unix_s` on (time of day)."""
+    """It serves from `at_unix_s` on (time of day), on the machine `where` (`departure_tracker.machine`)."""
 
     kind: MemberKind
     who: str
     at_unix_s: float
     model: str = ""
     pid: int = 0
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Ended:
 
 
 Event = Ready | Ended | ReplicaStart
-_TEXTS = ("who", "model", "reported_by", "detail")
+_TEXTS = ("who", "model", "where", "reported_by", "detail")
 _NUMBERS = ("at_unix_s", "pid")
 _COUNTS = ("broken", "placed_again", "tokens")
 

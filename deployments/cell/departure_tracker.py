@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import psutil
+
 from deployments.cell.departure import DepartureCause, Departures, Ended, Event, Lost, MemberKind, Ready
 from deployments.cell.departure_history import DepartureHistory
 from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
@@ -96,6 +98,7 @@ class DepartureTracker:
         self._settles_s: float | None = time.monotonic() + SETTLE_S
         self._where = machine()
         self._held: dict[tuple[MemberKind, str], Lost] = {}
+        self._kept: dict[tuple[MemberKind, str], Lost] = {}
         self._watches: dict[tuple[MemberKind, str], ProcessWatch] = {}
         self._doubted: dict[tuple[MemberKind, str], asyncio.TimerHandle] = {}
         known = self._log.read(began_unix_s)
@@ -105,7 +108,13 @@ class DepartureTracker:
         """Whether the cell had no directory before."""
         for event in known:
             self._history.take(event)
-        now = time.time()
+        now = self._since_unix_s = time.time()
+        kinds = (MemberKind.GATEWAY, MemberKind.CONTROLLER, MemberKind.REPLICA)
+        self._unheard = {(kind, ready.who): ready for kind in kinds for ready in self._history.living(kind)}
+        """Those whom an earlier directory knew, until they speak to this one."""
+        self._held |= {
+            (one.kind, one.who): one.lost for one in self._log.held() if (one.kind, one.who) in self._unheard
+        }
         for before in self._history.living(MemberKind.DIRECTORY):
             self._take(Ended(MemberKind.DIRECTORY, before.who, now, DepartureCause.PROCESS_DIED))
         self._take(
@@ -116,17 +125,23 @@ class DepartureTracker:
     def departures(self) -> Departures:
         return self._history.departures()
 
-    def replica(self, replica_id: str, model: str, pid: int) -> None:
-        self._take(Ready(MemberKind.REPLICA, replica_id, time.time(), model, pid))
+    def replica(self, replica_id: str, model: str, pid: int, where: str = "") -> None:
+        self._unheard.pop((MemberKind.REPLICA, replica_id), None)
+        self._take(Ready(MemberKind.REPLICA, replica_id, time.time(), model, pid, where))
 
     def process(self, kind: MemberKind, who: str, presence: Presence) -> None:
         """A gateway or the controller lives. There is one controller: another one before it is gone."""
+        self._unheard.pop((kind, who), None)
         self._held[kind, who] = presence.held
+        if self._held != self._kept and self._log.keep_held(
+            Ended(*key, time.time(), DepartureCause.PROCESS_DIED, lost=lost) for key, lost in self._held.items()
+        ):
+            self._kept = dict(self._held)
         self._trust(kind, who)
         for before in self._history.living(MemberKind.CONTROLLER) if kind is MemberKind.CONTROLLER else ():
             if before.who != who:
                 self._gone(kind, before.who)
-        self._take(Ready(kind, who, time.time(), pid=presence.pid))
+        self._take(Ready(kind, who, time.time(), pid=presence.pid, where=presence.where))
         self._watch(kind, who, presence)
 
     def started(self, start: ReplicaStart) -> None:
@@ -142,9 +157,13 @@ class DepartureTracker:
         """It was found dead or unresponsive.
 
         The connections of a process that is killed break before the process is gone, so one that is watched gets a
-        moment to be gone. One that speaks again within it has not ended.
+        moment to be gone. One that speaks again within it has not ended. One that an earlier directory knew may have
+        been killed with that one.
         """
-        if (kind, who) not in self._watches:
+        before = self._unheard.get((kind, who))
+        if before is not None and before.where == self._where != "" and not psutil.pid_exists(before.pid):
+            self._end(kind, who, DepartureCause.PROCESS_DIED, self._since_unix_s)
+        elif (kind, who) not in self._watches:
             self._end(kind, who, DepartureCause.UNRESPONSIVE)
         elif (kind, who) not in self._doubted:
             at_unix_s = time.time()
@@ -152,15 +171,15 @@ class DepartureTracker:
                 GONE_WITHIN_S, self._still_unresponsive, kind, who, at_unix_s
             )
 
-    def sweep(self) -> None:
-        """Gives up those that an earlier directory knew and that never spoke to this one. Called now and then."""
+    def sweep(self) -> bool:
+        """Gives up those that an earlier directory knew and that never spoke to this one, once. Called now and then;
+        whether it has just done so."""
         if self._settles_s is None or time.monotonic() < self._settles_s:
-            return
+            return False
         self._settles_s = None
-        for kind in (MemberKind.GATEWAY, MemberKind.CONTROLLER):
-            for ready in self._history.living(kind):
-                if (kind, ready.who) not in self._held:
-                    self.given_up(kind, ready.who)
+        for key in list(self._unheard):
+            self.given_up(*key)
+        return True
 
     def close(self) -> None:
         """The cell is taken down: processes that end from now on are no losses."""
@@ -195,6 +214,7 @@ class DepartureTracker:
 
     def _leave(self, kind: MemberKind, who: str) -> None:
         self._held.pop((kind, who), None)
+        self._unheard.pop((kind, who), None)
         self._trust(kind, who)
         watch = self._watches.pop((kind, who), None)
         if watch is not None:

@@ -5,8 +5,8 @@ start, who ended and why, and the cluster's secret.
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for
 changes. Nothing on a request's path calls it: gateways go on with what they know, owners with what they own, while it,
 or Ray's head, is down. Whether a listed replica lives is not decided here but by its feed. Operators' orders, the
-epochs of ownership and who ended are in files of the run directory (`act.py`, `epoch_file.py`, `lifecycle_log.py`),
-which it reads at its start.
+epochs of ownership, the spec in force and who ended are in files of the run directory (`act.py`, `kept_file.py`,
+`lifecycle_log.py`), which it reads at its start.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,8 @@ from deployments.cell.act import FILE_NAME, Act, Audit
 from deployments.cell.cost_calls import CostCalls
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.departure_tracker import DepartureTracker, Presence
-from deployments.cell.epoch_file import FILE_NAME as EPOCH_FILE_NAME
-from deployments.cell.epoch_file import EpochFile
 from deployments.cell.gateways_file import write_gateways
+from deployments.cell.kept_file import EPOCH_FILE, SPEC_FILE, EpochByModel, KeptFile, SpecInForce
 from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders, Orders
 from deployments.cell.owners import Owners, Ownership
@@ -38,8 +38,6 @@ NAME = "raylane-directory"
 NAMESPACE = "raylane"
 SECRET_FILE = "secret"
 """In the run directory."""
-_DEPLOYED_FILE = "deployed"
-"""There, too: the digest of the spec that was deployed last."""
 REGISTER_EVERY_S = 2.0
 FORGET_AFTER_S = 15.0
 """A replica that did not register for so long leaves the list."""
@@ -52,8 +50,8 @@ GIVE_UP_AFTER_S = 60.0
 
 
 class Directory(CostCalls):
-    """The actor's class. `run_dir` holds the operators' orders, the epochs, the departures and the secret; without one
-    they end with the actor.
+    """The actor's class. `run_dir` holds the operators' orders, the epochs, the spec in force, the departures and the
+    secret; without one they end with the actor.
 
     `began_unix_s`: when the cell was brought up. `secret` is for tests: Ray keeps an actor's arguments in its store, so
     an actor gets its secret by `use_secret`, or reads it from `run_dir` when it starts again.
@@ -65,15 +63,17 @@ class Directory(CostCalls):
         self._run_dir = None if run_dir is None else Path(run_dir).expanduser()
         self._secret = secret or kept_text(self._run_dir, SECRET_FILE)
         self._gateways_written: dict[str, str] = {}
-        self._epoch_file = EpochFile(None if self._run_dir is None else self._run_dir / EPOCH_FILE_NAME)
+        self._epoch_file = KeptFile(self._path(EPOCH_FILE), EpochByModel)
         self._owners = Owners(time.monotonic(), gateways, self._epoch_file.read())
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
         self._version = 0
-        self._spec_json: str | None = None
-        self._deployed = kept_text(self._run_dir, _DEPLOYED_FILE)
+        self._spec_file = KeptFile(self._path(SPEC_FILE), SpecInForce)
+        self._spec = self._spec_file.read()
+        if self._spec.cell_unix_s != began_unix_s:  # that of a cell before this one
+            self._spec = replace(self._spec, spec_json=None, cell_unix_s=began_unix_s)
         self._changed = asyncio.Condition()
-        self._audit = Audit(None if self._run_dir is None else self._run_dir / FILE_NAME)
+        self._audit = Audit(self._path(FILE_NAME))
         self._history = OperatorOrders(self._audit.read())
         self._cordons_seen = dict.fromkeys(self._history.cordons, time.monotonic())
         self._scaling = ScalingStates()
@@ -99,12 +99,13 @@ class Directory(CostCalls):
             self._secret = secret
         return self._secret
 
-    async def register(self, facts: ReplicaFacts, epoch: int = 0) -> None:
-        """Lists a replica, or keeps it listed. `epoch` is the highest that it has seen."""
+    async def register(self, facts: ReplicaFacts, epoch: int = 0, where: str = "") -> None:
+        """Lists a replica, or keeps it listed. `epoch` is the highest that it has seen, `where` its machine
+        (`departure_tracker.machine`)."""
         self._owners.saw({facts.model: epoch})
         self._seen[facts.replica_id] = time.monotonic()
         self._missing.pop(facts.replica_id, None)
-        self._departure_tracker.replica(facts.replica_id, facts.model, facts.pid)
+        self._departure_tracker.replica(facts.replica_id, facts.model, facts.pid, where)
         self._serves(facts)
         if facts.replica_id in self._history.cordons:
             self._cordons_seen[facts.replica_id] = time.monotonic()
@@ -159,42 +160,47 @@ class Directory(CostCalls):
         """An engine has seen an epoch that the model's owner has not."""
         await self._changing(lambda now: self._owners.overtaken(model, highest, now))
 
-    async def apply(self, spec_json: str) -> None:
-        """Puts a changed spec in force: every gateway of the cell takes it over."""
-        self._spec_json = spec_json
-        await self._publish()
+    async def apply(self, spec_json: str) -> int:
+        """Puts a changed spec in force: every gateway of the cell takes it over. Returns its number, which is larger
+        than any before, also where the file with these is lost."""
+        await self._put_in_force(spec_json, max(self._spec.number + 1, time.time_ns()))
+        return self._spec.number
 
     async def deployed(self, spec_json: str, models: Sequence[str] = ()) -> None:
         """Somebody deploys the cell with this spec, which has these models in this region. One that is deployed for the
         first time is put in force; what an operator has changed since stays."""
         digest = hashlib.sha256(spec_json.encode()).hexdigest()
-        if digest == self._deployed and self._spec_json is None:
+        if digest == self._spec.deployed and self._spec.spec_json is None:
             await asyncio.sleep(RESTORE_S)
-        if digest != self._deployed or self._spec_json is None:
-            self._deployed = digest
+        if digest != self._spec.deployed or self._spec.spec_json is None:
+            self._spec = replace(self._spec, deployed=digest)
             self._starts.deployed(models, time.time())
-            if self._run_dir is not None:
-                write_private(self._run_dir / _DEPLOYED_FILE, digest)
             await self.apply(spec_json)
 
-    async def restore(self, spec_json: str) -> None:
-        """A gateway tells what was in force before the directory restarted; what has been put in force since stands."""
-        if self._spec_json is None:
-            await self.apply(spec_json)
+    async def restore(self, spec_json: str, number: int = 0) -> None:
+        """A gateway tells a directory that has restarted what was in force before; what is older than that which the
+        directory has kept, or has heard of since, stays out."""
+        if number > self._spec.number or (number == self._spec.number and self._spec.spec_json is None):
+            await self._put_in_force(spec_json, number)
 
-    async def exchange(self, act: Act, spec_json: str, based_on: str | None) -> Orders | None:
-        """An act that is a change of the spec: it is written down and the spec put in force, or neither. Returns what
-        is in force then.
+    async def _put_in_force(self, spec_json: str, number: int) -> None:
+        self._spec = replace(self._spec, spec_json=spec_json, number=number)
+        self._spec_file.write(self._spec)  # before anyone hears of it
+        await self._publish()
+
+    async def exchange(self, act: Act, spec_json: str, based_on: str | None) -> tuple[Orders, int] | None:
+        """An act that is a change of the spec: it is written down and the spec put in force, or neither. Returns the
+        orders in force then, and the spec's number.
 
         None, and nothing is done, where another spec is in force than the one that the change was made of. Raises
         OSError as `order` does.
         """
-        if self._spec_json not in (None, based_on):  # None: it has restarted, and would get `based_on` again
+        if self._spec.spec_json not in (None, based_on):  # None: it has restarted, and would get `based_on` again
             return None
         self._audit.write(act)
         self._history.take(act)
-        await self.apply(spec_json)
-        return await self.orders()
+        number = await self.apply(spec_json)
+        return await self.orders(), number
 
     async def order(self, *acts: Act) -> Orders:
         """Acts of an operator: written down, put in force in the whole cell. Returns what is in force then. Raises
@@ -222,17 +228,20 @@ class Directory(CostCalls):
         """The listing as soon as its version differs from `known_version`, or as it is after `timeout_s`."""
         await self._forget_unresponsive()
         await self._changing(self._owners.assign)
+        self._spec_file.write(self._spec)  # if it could not be written before
         async with self._changed:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._changed.wait_for(lambda: self._version != known_version)
             orders, scaling = self._history.orders(time.time()), self._scaling.scaling()
             ended, starts = self._departure_tracker.departures(), self._starts.starts()
-            live = tuple(self._replicas.values())
-            return Listing(self._version, live, self._spec_json, *self._ownership, orders, scaling, ended, starts)
+            live, spec = tuple(self._replicas.values()), self._spec
+            facts = (*self._ownership, orders, scaling, ended, starts)
+            return Listing(self._version, live, spec.spec_json, *facts, spec.number)
 
     async def _forget_unresponsive(self) -> None:
-        self._departure_tracker.sweep()
+        if self._departure_tracker.sweep():
+            self._lives.forget_unheard()
         await self.give_up_starts()
         for replica_id in [key for key, seen in self._missing.items() if seen < time.monotonic() - GIVE_UP_AFTER_S]:
             del self._missing[replica_id]
@@ -248,6 +257,9 @@ class Directory(CostCalls):
             del self._cordons_seen[replica_id]
             if self._history.forget(replica_id):
                 await self._publish()
+
+    def _path(self, name: str) -> Path | None:
+        return None if self._run_dir is None else self._run_dir / name
 
     @property
     def _ownership(self) -> tuple[tuple[Ownership, ...], tuple[tuple[str, str], ...], tuple[str, ...]]:

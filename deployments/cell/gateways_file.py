@@ -26,5 +26,5 @@ def read_gateways(run_dir: Path) -> list[str]:
     try:
         found = json.loads((run_dir / _NAME).read_text(encoding="utf-8"))
         return [str(url) for url in found.values()]
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return []

@@ -4,16 +4,19 @@ not."""
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from deployments.cell.departure import Event, line_of, read_event
+from cluster.files import write_whole
+from deployments.cell.departure import Ended, Event, line_of, read_event
 from deployments.telemetry.line_log import LogHealth, WholeLines, rotate
 
 log = logging.getLogger("raylane.departures")
 
 FILE_NAME = "logs/lifecycle.jsonl"
 """Below the run directory."""
+HELD_FILE = "held.jsonl"
+"""Beside it: the end that each member would have, were it killed now, with the requests that it holds."""
 FAILED_START = "logs/failed-start-{}.log"
 """Below the run directory, by model."""
 MAX_BYTES = 4 << 20
@@ -47,6 +50,23 @@ class LifecycleLog:
         else:
             self._waiting.clear()
             self.health.well()
+
+    def keep_held(self, ends: Iterable[Ended]) -> bool:
+        """Replaces what the next directory is to tell of those that it finds gone. Whether it is written."""
+        if self._path is None:
+            return True
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(self._path.with_name(HELD_FILE), "".join(f"{line_of(end)}\n" for end in ends))
+        except OSError as error:
+            self.health.lost(0, error)
+            return False
+        return True
+
+    def held(self) -> list[Ended]:
+        """What the last directory kept so."""
+        events = [] if self._path is None else _events(self._path.with_name(HELD_FILE))
+        return [event for event in events if isinstance(event, Ended)]
 
     def read(self, since_unix_s: float = 0.0) -> list[Event]:
         """The events since then, in the order in which they were written; the newest `KEPT + 1` files hold them."""

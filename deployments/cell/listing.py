@@ -15,8 +15,8 @@ from deployments.starts.start import CellStarts
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`version` grows with each change; `spec_json` is the spec that was applied last, None when none was since the
-    start.
+    """`version` grows with each change; `spec_json` is the spec in force, None where the directory knows none;
+    `spec_number` grows with each.
 
     `owners` says who owns which model, `gateways` who lives and where each listens for the others, `lost` which were
     given up last. `orders` are the operators', `scaling` is what autoscalers say, `departures` tells who ended,
@@ -33,6 +33,7 @@ class Listing:
     scaling: ScalingSummary = field(default_factory=ScalingSummary)
     departures: Departures = field(default_factory=Departures)
     starts: CellStarts = field(default_factory=CellStarts)
+    spec_number: int = 0
 
 
 class Announced:

@@ -68,7 +68,9 @@ def namespace(model: Model) -> argparse.Namespace:
     args: argparse.Namespace = make_arg_parser(FlexibleArgumentParser()).parse_args([])
     values = arguments(model)
     values["lora_modules"] = [LoRAModulePath(**module) for module in values.get("lora_modules", ())] or None
-    for key, value in {**values, **_extra(model, args)}.items():
+    # `usage` tells of cached tokens, as OpenAI's does: of its own tenant's alone (`openai/prefix.py`).
+    values = {"enable_prompt_tokens_details": True, **values, **_extra(model, args)}
+    for key, value in values.items():
         setattr(args, key, value)
     validate_parsed_serve_args(args)
     return args
@@ -81,6 +83,7 @@ def _engine(settings: EngineSettings) -> dict[str, Any]:
         "max_model_len": settings.max_model_len,
         "max_num_seqs": settings.max_num_seqs,
         "max_num_batched_tokens": settings.max_num_batched_tokens,
+        "stream_interval": settings.stream_interval,
         "enable_chunked_prefill": settings.chunked_prefill,
         "enable_prefix_caching": settings.prefix_caching,
         "enforce_eager": settings.enforce_eager,

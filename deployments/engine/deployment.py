@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.exceptions import RayActorError, RayError
 
+from deployments.cell.departure_tracker import machine
 from deployments.cell.directory import REGISTER_EVERY_S, cell_host, find_directory
 from deployments.cell.node_check import check_own_node
 
@@ -58,7 +59,7 @@ _ANSWER_S = 5.0
 async def keep_registered(replica: "ReplicaServer", directory: Any) -> None:
     """Registers `replica` again and again while it is ready, then takes it off the list."""
     while not replica.left_ready.is_set():
-        directory = await _tell(directory, "register", replica.facts, replica.epoch)
+        directory = await _tell(directory, "register", replica.facts, replica.epoch, machine())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REGISTER_EVERY_S):
                 await replica.left_ready.wait()

@@ -45,7 +45,8 @@ class VllmSequence(Protocol):
 @dataclass(eq=False, slots=True)
 class EngineExchange:
     """One HTTP exchange. `owed` counts sequences that the engine has accepted and not yet finished; `coming` those of
-    them that it was not yet seen to have. `answered`: the first token of each sequence is there."""
+    them that it was not yet seen to have. `answered`: the first token of each sequence is there. `streams`: its answer
+    does."""
 
     request_id: str
     started: float
@@ -54,6 +55,7 @@ class EngineExchange:
     first_byte: float | None = None
     ended: float | None = None
     status: int = CLIENT_LEFT
+    streams: bool = False
     owed: int = 0
     coming: int = 0
     prefilling: list[VllmSequence] = field(default_factory=list)
@@ -128,7 +130,8 @@ class Exchanges:
         self.stepped()
 
     def stepped(self) -> None:
-        """The engine has taken a step: tells which exchanges have got their first tokens."""
+        """The engine has taken a step: tells which exchanges have got their first tokens, but for those whose first
+        byte tells it."""
         if not self._prefilling:
             return
         answered = []
@@ -139,8 +142,8 @@ class Exchanges:
                 answered.append(exchange)
         for exchange in answered:
             del self._prefilling[exchange]
-        if answered:
-            self._tell(FirstTokens(tuple(exchange.request_id for exchange in answered)))
+        if whole := tuple(exchange.request_id for exchange in answered if not exchange.streams):
+            self._tell(FirstTokens(whole))
 
     def record(self, attempt_id: str, stats: SequenceStats) -> None:
         """Adds a finished sequence's statistics; an id that no exchange accepted is ignored."""

@@ -138,6 +138,10 @@ class Guard:
             nonlocal head
             if message["type"] == "http.response.start":
                 exchange.status, head = message["status"], message
+                exchange.streams = any(
+                    name == b"content-type" and value.startswith(b"text/event-stream")
+                    for name, value in message["headers"]
+                )
                 return
             body = message.get("body", b"")
             if exchange.first_byte is None and body:

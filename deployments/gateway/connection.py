@@ -120,8 +120,9 @@ class Connection:
         self._limits = limits
         self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
-        self.body = b""
-        """As the client sent it, where it may be handed over to a peer cell."""
+        self.body_for_replica = self.body_for_peer = b""
+        """What the request is sent on with, until its answer has begun; a peer cell, where there may be one, gets it as
+        the client sent it."""
 
     def tenant(self, keys: KeyRing, spec: ClusterSpec) -> Tenant | None:
         """Whose request it is. Raises ApiError."""
@@ -156,6 +157,10 @@ class Connection:
                 raise self._too_large(size)
             if not message.get("more_body", False):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def release_body(self) -> None:
+        """The answer has begun: nobody needs the body again, and it may be as large as a hundred thousand tokens."""
+        self.body_for_replica = self.body_for_peer = b""
 
     def watch(self) -> None:
         """From now on a client that leaves aborts the flow."""
@@ -196,6 +201,16 @@ class Connection:
         self._streaming = True
         self._flow.ledger.bytes_out += len(piece)
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    def pass_on(self, piece: bytes) -> bool:
+        """Writes a piece of a stream as uvicorn would, but at once; False where that is not possible: the client has
+        not read all before it, or knows no chunks, or is a peer cell."""
+        to: Any = getattr(self._send, "__self__", None)
+        if to is None or self.hop is not None or to.flow.write_paused or to.disconnected or not to.chunked_encoding:
+            return False
+        self._flow.ledger.bytes_out += len(piece)
+        to.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        return True
 
     async def finish(self, last: bytes = b"") -> None:
         """Ends the body, once the kernel took what was sent (`http/protocol.py`): a client that does not read keeps its

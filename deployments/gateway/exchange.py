@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -205,9 +205,9 @@ async def run_direct(
     flow: RequestFlow,
     client: Connection,
     endpoint: Endpoint,
-    body: bytes,
 ) -> None:
     """Runs a request to its end. Raises ApiError, or what cancelled the flow."""
+    body = client.body_for_replica
     for replica in dispatcher.replicas.ready_in_turn():
         flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
         try:
@@ -269,6 +269,21 @@ async def _ask(
     if refused is not None:
         raise refused
     return response.status, content_type(response), payload, marks(response)
+
+
+taps: dict[aiohttp.StreamReader, Callable[[bytes], bool]] = {}
+
+
+class TappedReader(aiohttp.StreamReader):
+    """A body whose pieces its tap may take as they come: then they need no turn of the task that reads, which is a
+    third of the cost of relaying them. What it does not take waits to be read. (The parser feeds the reader that it has
+    made itself, so an answer's reader becomes one of these.)"""
+
+    __slots__ = ()
+
+    def feed_data(self, data: bytes, size: int = 0) -> bool:
+        tap = taps.get(self)
+        return False if tap is not None and not self._buffer and tap(data) else super().feed_data(data)
 
 
 def engine_session(secret: str, connect_s: float) -> aiohttp.ClientSession:

@@ -9,8 +9,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -40,6 +39,7 @@ LOST_AFTER_S = 40.0
 """...and after so long it is given up: its machine may be gone without having closed a connection. Serve waits some 45
 s (`health.timeout_s`)."""
 RECONNECTS = 3
+_LONGEST_LINE = 1 << 20
 WATCH_S = 5.0
 
 OnAccount = Callable[[FirstTokens | Finished], None]
@@ -83,24 +83,23 @@ class ReplicaFeed:
         self._state: ReplicaState | None = None
         self._said_goodbye = False
         self._was_unresponsive = False
+        self._last_s = self._read_s = 0.0
+        """When its last line was taken, and when something last came."""
 
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Follows the feed; returns when the replica is lost. A broken connection alone is no loss while connecting
         again works."""
         failures = 0
         while failures < RECONNECTS and self.failed is None:
+            before_s = self._last_s
             try:
-                async with aclosing(self._lines(session)) as lines:
-                    async for line in lines:
-                        failures = 0
-                        self._take(line)
-                failures += 1
+                await self._follow(session)
             except (
                 Exception
             ) as error:  # whatever it is: a feed that ended unseen would leave its replica ready for ever
-                failures += 1
                 self._was_unresponsive = self._was_unresponsive or isinstance(error, TimeoutError)
                 log.info("feed of %s broke: %r", self.facts.replica_id, error)
+            failures = failures + 1 if self._last_s == before_s else 1
             self._become(None)
             await asyncio.sleep(0.05 * failures)
         cause, detail = (
@@ -112,32 +111,40 @@ class ReplicaFeed:
         self._dispatcher.replica_lost(self.facts.replica_id)
         self._on_ended(self.facts, cause, detail)
 
-    async def _lines(self, session: aiohttp.ClientSession) -> AsyncGenerator[bytes]:
+    async def _follow(self, session: aiohttp.ClientSession) -> None:
+        """Reads one connection's lines to their end. Raises TimeoutError where nothing has come for `LOST_AFTER_S`."""
         async with asyncio.timeout(
             UNRESPONSIVE_AFTER_S
         ):  # a stopped process lets the kernel connect, and answers nothing
             response = await session.get(self.facts.url + FEED_PATH)
-        async with response:
+        async with response, asyncio.timeout(None) as limit:
             response.raise_for_status()
-            reading: asyncio.Task[bytes] | None = None
-            heard_s = time.monotonic()
+            self._read_s = time.monotonic()
+            silence = asyncio.create_task(self._watch_silence(limit))
+            rest = b""
             try:
-                while time.monotonic() - heard_s < LOST_AFTER_S:
-                    reading = reading or asyncio.create_task(response.content.readline())
-                    done, _ = await asyncio.wait([reading], timeout=UNRESPONSIVE_AFTER_S)
-                    if not done:
-                        self._was_unresponsive = True
-                        self._become(None)  # stopped, or its machine is; the connection may yet speak again
-                        continue
-                    line, reading = reading.result(), None
-                    if not line:
-                        self._said_goodbye = True
-                        return
-                    heard_s = time.monotonic()
-                    yield line
+                while data := await response.content.readany():
+                    self._read_s = time.monotonic()
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        self._last_s = self._read_s
+                        self._take(line)
+                    if len(rest) > _LONGEST_LINE:
+                        raise ValueError(f"a line of over {_LONGEST_LINE} bytes")
             finally:
-                if reading is not None:
-                    reading.cancel()
+                silence.cancel()
+        self._said_goodbye = True
+
+    async def _watch_silence(self, limit: asyncio.Timeout) -> None:
+        """Looks now and then, so that what does come costs no timer. A silent replica is stopped, or its machine is;
+        the connection may yet speak again."""
+        while (silent_s := time.monotonic() - self._read_s) < LOST_AFTER_S:
+            is_silent = silent_s >= UNRESPONSIVE_AFTER_S
+            if is_silent:
+                self._was_unresponsive = True
+                self._become(None)
+            await asyncio.sleep(UNRESPONSIVE_AFTER_S - (0.0 if is_silent else silent_s))
+        limit.reschedule(0.0)
 
     def _take(self, line: bytes) -> None:
         self._was_unresponsive = False

@@ -122,6 +122,7 @@ class Gateway:
         self._joining: asyncio.Task[None] | None = None
         self._directory: Any = None
         self._applied_json: str | None = None
+        self._applied_number = 0
         self._changing_spec = asyncio.Lock()
         self._swept_s = time.monotonic()
 
@@ -229,8 +230,7 @@ class Gateway:
         """Puts a changed spec in force in the whole cell: here at once, at other gateways by the directory."""
         spec_json = spec.model_dump_json()
         async with self._changing_spec:
-            await self._directory.apply.remote(spec_json)
-            self._take_over(spec_json)
+            self._take_over(spec_json, await self._directory.apply.remote(spec_json))
 
     async def _exchange(self, change: Callable[[ClusterSpec], ShadowExchange]) -> ShadowExchange | None:
         """Changes the spec in force by an operator's act, in the whole cell; None where another gateway has changed it
@@ -241,11 +241,13 @@ class Gateway:
         async with self._changing_spec:
             done = change(self.service.spec)
             spec_json = done.spec.model_dump_json()
-            orders: Orders | None = await self._directory.exchange.remote(done.act, spec_json, self._applied_json)
-            if orders is None:
+            answer: tuple[Orders, int] | None = await self._directory.exchange.remote(
+                done.act, spec_json, self._applied_json
+            )
+            if answer is None:
                 return None
-            self._announced.orders = orders
-            self._take_over(spec_json)
+            self._announced.orders, number = answer
+            self._take_over(spec_json, number)
             self._follow_orders()
             return done
 
@@ -262,9 +264,9 @@ class Gateway:
             for view in self.service.views_of(name):
                 dispatcher.expect_replica(self._announced.ready_at_s(view.group_key), view.group)
 
-    async def _tell_again(self, spec_json: str) -> None:
+    async def _tell_again(self, spec_json: str, number: int) -> None:
         try:
-            await self._directory.restore.remote(spec_json)
+            await self._directory.restore.remote(spec_json, number)
         except Exception as error:  # any failure of Ray; the next listing asks again
             log.warning("the directory did not get the spec: %r", error)
 
@@ -280,7 +282,7 @@ class Gateway:
 
     def _reported(self, listing: Listing) -> None:
         self.others.reported(listing.gateways)
-        self._take_over(listing.spec_json)
+        self._take_over(listing.spec_json, listing.spec_number)
         self._announced.take(listing)
         self._follow_orders()  # before an owner begins: it places nothing where it should not
         owners = {ownership.model: ownership for ownership in listing.owners}
@@ -290,12 +292,15 @@ class Gateway:
             owner_tracker.dispatcher.losses.died(listing.lost, now)
         self._costs.died(listing.lost)
 
-    def _take_over(self, spec_json: str | None) -> None:
-        """Applies the spec that the directory has. A directory that restarted has lost it, and gets it again."""
-        if spec_json is None:
+    def _take_over(self, spec_json: str | None, number: int) -> None:
+        """Applies the spec that the directory has. One that restarted may have lost it, or have an older one: it gets
+        this one again."""
+        if spec_json is None or number < self._applied_number:
             if self._applied_json is not None:
-                self._tasks.append(asyncio.create_task(self._tell_again(self._applied_json)))
-        elif spec_json != self._applied_json:
+                self._tasks.append(asyncio.create_task(self._tell_again(self._applied_json, self._applied_number)))
+            return
+        self._applied_number = number
+        if spec_json != self._applied_json:
             self._applied_json = spec_json
             self.service.configure(ClusterSpec.model_validate_json(spec_json))
             for owner_tracker in self._owner_trackers.values():

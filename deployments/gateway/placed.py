@@ -104,7 +104,6 @@ async def run_leased(
     flow: RequestFlow,
     client: Connection,
     endpoint: Endpoint,
-    body: bytes,
 ) -> None:
     """Runs a request that needs a lease to its end. Raises ApiError, or what cancelled the flow."""
     ledger, now = flow.ledger, time.monotonic()
@@ -142,7 +141,7 @@ async def run_leased(
             with shared.broken_exchanges.watching(placement.lease, flow):
                 await Relay(
                     shared.session, dispatcher, placement.lease, flow, client, endpoint, again=deaths < MAX_DEATHS
-                ).run(body)
+                ).run()
             return
         except (ReplicaRefused, ReplicaDied) as gone:
             shared.closing.forget(ledger)
@@ -238,7 +237,7 @@ _OWN_LIMITS = {
 def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
     """The error of a request that its lane did not take: 429 for its tenant's own limit, 400 for one that is too long,
     422 for a query of death, 503 for overload."""
-    retry_after = max(1, round(admission.retry_after_s or 1))
+    retry_after = max(1, math.ceil(admission.retry_after_s or 1))
     headers = {"retry-after": str(retry_after), "x-raylane-lane": admission.lane}
     own = _OWN_LIMITS.get(admission.cause) if admission.cause is not None else None
     if own is not None:

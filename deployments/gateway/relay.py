@@ -18,11 +18,13 @@ from deployments.gateway.exchange import (
     Death,
     ReplicaDied,
     ReplicaRefused,
+    TappedReader,
     content_type,
     marks,
     post,
     refusal,
     sized,
+    taps,
     trace_of,
 )
 from deployments.gateway.flow import Awaited, EndCause, RequestFlow
@@ -59,18 +61,18 @@ class Relay:
         self._task: asyncio.Task[object] | None = None
         self._ledger: Ledger = flow.ledger
 
-    async def run(self, body: bytes) -> None:
+    async def run(self) -> None:
         """Relays to the end. Raises Refused, Died, ApiError, or what cancelled the flow; the lease is ended in each
         case."""
         self._task = asyncio.current_task()
         self._dispatcher.when_lost(self._lease, self._replica_lost)
         try:
-            response = await self._post(body)
+            response = await self._post()
             try:
                 if response.content_type == "text/event-stream":
-                    await self._stream(response, body)
+                    await self._stream(response)
                 else:
-                    await self._whole(response, body)
+                    await self._whole(response)
             except BaseException:
                 response.close()  # the engine sees the disconnect and aborts the request
                 raise
@@ -125,7 +127,7 @@ class Relay:
             self._task.uncancel()
         return self._died and self._flow.cause is None
 
-    async def _post(self, body: bytes) -> aiohttp.ClientResponse:
+    async def _post(self) -> aiohttp.ClientResponse:
         """Sends the request; the head of an answer, unless it says that the engine died."""
         url = self._dispatcher.url_of(self._lease)
         if url is None:  # lost between the placement and now: no work was done
@@ -133,7 +135,9 @@ class Relay:
         self._flow.wait_for(Awaited.FIRST_BYTE if self._ledger.stream else Awaited.WHOLE_ANSWER, time.monotonic())
         own = {PRIORITY_HEADER: str(self._lease.home), **self._dispatcher.credentials(self._lease)}
         headers = {**own, **trace_of(self._client.headers)}
-        response = await post(self._session, url + self._endpoint.path, self._ledger.attempt_id, body, headers)
+        response = await post(
+            self._session, url + self._endpoint.path, self._ledger.attempt_id, self._client.body_for_replica, headers
+        )
         if ENGINE_DIED_HEADER in response.headers:
             response.close()
             if self._may_go_again:
@@ -142,23 +146,24 @@ class Relay:
             raise lost()
         return response
 
-    async def _whole(self, response: aiohttp.ClientResponse, body: bytes) -> None:
+    async def _whole(self, response: aiohttp.ClientResponse) -> None:
         payload = await response.read()
         refused = refusal(response.status, payload)
         if refused is not None:
             raise refused
-        if response.status == 400 and self._is_too_long(payload, body):
+        if response.status == 400 and self._is_too_long(payload):
             raise ReplicaRefused(None, too_long=True)
         ledger, kind = self._ledger, content_type(response)
         ledger.last_byte_s = self._first_byte()
         self._end(Ending.FINISHED if response.status < 500 else Ending.FAILED)
         if response.status >= 400:
-            error = engine_error(response.status, payload, self._endpoint.body, body)
+            error = engine_error(response.status, payload, self._endpoint.body, self._client.body_for_replica)
             if self._client.commented or self._client.hop is not None:
                 raise error
             payload, kind, ledger.error = error.payload(self._endpoint.dialect), b"application/json", error.error.code
         elif self._client.commented:
             raise ApiError(ErrorCode.ENGINE_ERROR, "the engine did not stream its answer")
+        self._client.release_body()
         self._flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
         try:
             await self._client.start(
@@ -168,20 +173,37 @@ class Relay:
         finally:
             ledger.last_stall_s = time.monotonic() - ledger.last_byte_s
 
-    def _is_too_long(self, payload: bytes, body: bytes) -> bool:
+    def _is_too_long(self, payload: bytes) -> bool:
         """Whether another group of the model has a context for what this replica found too long."""
         here, dispatcher = self._lease.replica_id, self._dispatcher
         if not self._may_go_again or dispatcher.context_tokens <= dispatcher.replicas.context_of(here):
             return False
-        return engine_error(400, payload, self._endpoint.body, body).error is ErrorCode.CONTEXT_LENGTH
+        error = engine_error(400, payload, self._endpoint.body, self._client.body_for_replica)
+        return error.error is ErrorCode.CONTEXT_LENGTH
 
-    async def _stream(self, response: aiohttp.ClientResponse, body: bytes) -> None:
+    async def _stream(self, response: aiohttp.ClientResponse) -> None:
         flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
-        events = EventSplitter()
-        client_s, between_s = flow.limits_s[Awaited.CLIENT], flow.limits_s[Awaited.BETWEEN_BYTES]
+        events, content, between_s = EventSplitter(), response.content, flow.limits_s[Awaited.BETWEEN_BYTES]
         received = sent = 0.0
+
+        def pass_on(piece: bytes) -> bool:
+            """Relays whole events as they come, unless the task has others in hand: as the loop below, in few calls."""
+            nonlocal received, sent
+            is_plain = piece.endswith(b"\n\n") and ERROR_EVENT not in piece and NAMED_ERROR_EVENT not in piece
+            if flow.awaited is not Awaited.BETWEEN_BYTES or events.tail or not is_plain or not client.pass_on(piece):
+                return False
+            now = clock()
+            ledger.itl.append(now - received)
+            ledger.engine_wait_s += now - sent
+            received = sent = now
+            flow.deadline_s = now + between_s
+            return True
+
+        if not content.at_eof():  # aiohttp's one reader of all empty bodies is of another class
+            taps[content] = pass_on
+            content.__class__ = TappedReader
         try:
-            while piece := await response.content.readany():
+            while piece := await content.readany():
                 previous, received = received, clock()
                 if previous:
                     ledger.itl.append(received - previous)
@@ -190,16 +212,18 @@ class Relay:
                     received = self._first_byte()
                     headers = [(b"content-type", content_type(response)), *marks(response), *answer_headers(ledger)]
                     await client.start(response.status, headers)
-                # As `wait_for`, without a call for each piece.
-                flow.awaited, flow.deadline_s = Awaited.CLIENT, received + client_s
+                flow.wait_for(Awaited.CLIENT, received)
                 whole = events.feed(piece)
                 if ERROR_EVENT in whole or NAMED_ERROR_EVENT in whole:
-                    whole = self._engine_failed(whole, body)
+                    whole = self._engine_failed(whole)
                 await client.write(whole)
+                if not sent:
+                    client.release_body()
                 sent = clock()
                 ledger.client_stall_s += sent - received
-                flow.awaited, flow.deadline_s = Awaited.BETWEEN_BYTES, sent + between_s
+                flow.wait_for(Awaited.BETWEEN_BYTES, sent)
         finally:
+            taps.pop(content, None)
             ledger.last_byte_s = clock()
             if received > sent:
                 ledger.client_stall_s += ledger.last_byte_s - received
@@ -214,10 +238,10 @@ class Relay:
         finally:
             ledger.last_stall_s = clock() - ledger.last_byte_s
 
-    def _engine_failed(self, events: bytes, body: bytes) -> bytes:
+    def _engine_failed(self, events: bytes) -> bytes:
         """The engine reports in its stream that it failed: the ledger records it, and the client gets the error in
         OpenAI's form."""
-        error, rewritten = rewrite_error_events(events, self._endpoint, body)
+        error, rewritten = rewrite_error_events(events, self._endpoint, self._client.body_for_replica)
         if error is not None:
             self._ledger.error = error.error.code
             if error.error is ErrorCode.REPLICA_LOST:

@@ -179,7 +179,7 @@ class Service:
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
         if self.hand_overs is not None:
-            client.body = body
+            client.body_for_peer = body
         reading = await self._reader.read(
             endpoint.body,
             body,
@@ -187,12 +187,8 @@ class Service:
             self._salts.of(tenant),
             partial(self._digests.of, endpoint.path),
         )
-        inquiry, body, flow.ledger.read_s, flow.ledger.digest = (
-            reading.inquiry,
-            reading.body,
-            reading.cpu_s,
-            reading.digest,
-        )
+        inquiry, flow.ledger.read_s, flow.ledger.digest = reading.inquiry, reading.cpu_s, reading.digest
+        client.body_for_replica = reading.body
         if endpoint.body is BodyKind.ANY:
             if _ADAPTER_HEADER.lower().encode() in client.headers:
                 raise ApiError(
@@ -207,11 +203,13 @@ class Service:
         if endpoint.leased:
             traffic_class = client.traffic_class(self._spec, tenant)
             flow.ledger.traffic_class = traffic_class.name
-            asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class)
+            asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.body_for_peer))
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
-            return run_leased(self, dispatcher, request, flow, client, endpoint, body)
-        return run_direct(self.session, dispatcher, flow, client, endpoint, body)
+            return run_leased(self, dispatcher, request, flow, client, endpoint)
+        context, model = self.context_of(dispatcher.model.name), dispatcher.model.name
+        inquiry.check_limits(context, self.settings.limits.max_sequences, self._ratios[model].max_chars(context))
+        return run_direct(self.session, dispatcher, flow, client, endpoint)
 
     def views_of(self, model: str) -> tuple[Model, ...]:
         """The groups of the model that run here, as the spec in force has them."""
@@ -242,7 +240,9 @@ class Service:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
         return dispatcher
 
-    def _request(self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass) -> Request:
+    def _request(
+        self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass, body_bytes: int
+    ) -> Request:
         context = self.context_of(model.name)
         inquiry.check_limits(context, self.settings.limits.max_sequences)
         ratio = self._ratios[model.name]
@@ -270,6 +270,7 @@ class Service:
             digest=ledger.digest,
             chunk_tokens=CHUNK_IDS if inquiry.prompt_ids else max(1, round(CHUNK_CHARS / ratio.chars_per_token)),
             max_prompt_tokens=ratio.max_tokens(inquiry.prompt_chars, inquiry.prompt_ids),
+            body_bytes=body_bytes,
         )
 
     async def _fail(self, client: Connection, endpoint: Endpoint, error: ApiError | None) -> None:

@@ -168,19 +168,19 @@ class EventSplitter:
     is then passed as it is."""
 
     def __init__(self) -> None:
-        self._tail = b""
+        self.tail = b""
 
     def feed(self, piece: bytes) -> bytes:
         """What of the stream may be passed on now that `piece` came."""
-        if self._tail:
-            piece = self._tail + piece
+        if self.tail:
+            piece = self.tail + piece
         if piece.endswith(b"\n\n"):
-            self._tail = b""
+            self.tail = b""
             return piece
         cut = max(piece.rfind(blank) + len(blank) if blank in piece else 0 for blank in _BLANKS)
-        self._tail = piece[cut:]
+        self.tail = piece[cut:]
         return piece[:cut]
 
     def rest(self) -> bytes:
-        rest, self._tail = self._tail, b""
+        rest, self.tail = self.tail, b""
         return rest

@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 import msgspec
 from msgspec import Raw
 
+from deployments.openai.census import CENSUS, Effect, by_kind
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import (
     ABSENT,
+    begins_with,
     count_of,
     flag_of,
     is_null,
@@ -25,7 +27,7 @@ from deployments.openai.fields import (
     salt_given,
     shown,
 )
-from deployments.openai.prefix import Hashing, SaltOf
+from deployments.openai.prefix import Hashing, SaltOf, Text
 from deployments.openai.prompt import MAX_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
 from deployments.openai.structure import structure_of
 
@@ -51,22 +53,34 @@ class _Fields(msgspec.Struct, gc=False):
     messages: Raw = ABSENT
     prompt: Raw = ABSENT
     prompt_embeds: Raw = ABSENT
+    tokens: Raw = ABSENT
     echo: Raw = ABSENT
     system: Raw = ABSENT
     input: Raw = ABSENT
     instructions: Raw = ABSENT
-    tools: Raw = ABSENT
     n: Raw = ABSENT
     max_tokens: Raw = ABSENT
     max_completion_tokens: Raw = ABSENT
     max_output_tokens: Raw = ABSENT
-    store: Raw = ABSENT
-    background: Raw = ABSENT
-    previous_response_id: Raw = ABSENT
     cache_salt: Raw = ABSENT
 
 
-_FIELDS = msgspec.json.Decoder(_Fields)
+_OWN = frozenset(_Fields.__struct_fields__)
+_OTHERS = {field.name.partition(".")[0] for field in CENSUS if field.effect is not Effect.HARMLESS} - _OWN
+_FIELDS: msgspec.json.Decoder[_Fields] = msgspec.json.Decoder(
+    msgspec.defstruct("_AllFields", [(name, Raw, ABSENT) for name in _OTHERS], bases=(_Fields,), gc=False)
+)
+_REFUSED = {
+    kind: [(*field.name.partition("."), field.why) for field in fields]
+    for kind, fields in by_kind(Effect.REFUSED).items()
+}
+_ALSO_COUNTED = {
+    kind: [field.name for field in fields if field.name not in _OWN] for kind, fields in by_kind(Effect.COUNTED).items()
+}
+"""What else is a part of the prompt, beside what the readers below take by name."""
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_NOTHING = frozenset({b"null", b"false", b"[]", b"{}"})
+"""Values of a field that is refused which say no more than if it were not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +106,9 @@ class Inquiry:
     prefix: tuple[int, ...] = ()
     cache_salt: str | None = None
 
-    def check_limits(self, context: int, max_sequences: int) -> None:
-        """Raises ApiError for what the model's context (tokens) or `limits.max_sequences` does not allow."""
+    def check_limits(self, context: int, max_sequences: int, max_chars: int | None = None) -> None:
+        """Raises ApiError for what the model's context (tokens; surely fewer than `max_chars` of text) or
+        `limits.max_sequences` does not allow."""
         if self.max_tokens is not None and self.max_tokens > context:
             message = (
                 f"{self.max_tokens_field} = {shown(self.max_tokens)}: allowed: 1 to {context}, the model's context"
@@ -101,6 +116,12 @@ class Inquiry:
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=self.max_tokens_field)
         if self.prompt_ids > context:
             message = f"{self.prompt_field}: {self.prompt_ids} tokens; allowed: at most {context}, the model's context"
+            raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=self.prompt_field)
+        if max_chars is not None and self.prompt_chars > max_chars:
+            message = (
+                f"{self.prompt_field}: {self.prompt_chars} characters; allowed: at most {context} tokens, the model's "
+                "context"
+            )
             raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=self.prompt_field)
         if self.sequences > max_sequences:
             message = (
@@ -126,20 +147,22 @@ def read_inquiry(kind: BodyKind, body: bytes, max_values: int = MAX_VALUES, salt
         kind = _kind_of(fields) if kind is BodyKind.ANY else kind
         given = salt_given("cache_salt", fields.cache_salt)
         salt = given if salt_of is None or kind in UNSALTED else salt_of(given)
-        inquiry = _READERS[kind](fields, values, Hashing((salt or "").encode()))
+        also = [value for name in _ALSO_COUNTED[kind] if (value := getattr(fields, name)) and not is_null(value)]
+        inquiry = _READERS[kind](fields, also, values, Hashing((salt or "").encode()))
+        _refuse(kind, fields)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
     return inquiry if salt is None else replace(inquiry, cache_salt=salt)
 
 
-def _chat(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    prompt = read_conversation("messages", fields.messages, values, hashing, fields.tools)
+def _chat(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:
+    prompt = read_conversation("messages", fields.messages, values, hashing, also)
     return _inquiry(BodyKind.CHAT, fields, prompt, "messages", *_chat_limit(fields), _n(fields))
 
 
-def _chats(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
+def _chats(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:
     """Several conversations, each answered; the answers come together, and so are never streamed."""
-    prompt = read_conversations("messages", fields.messages, values, hashing)
+    prompt = read_conversations("messages", fields.messages, values, hashing, also)
     return replace(_inquiry(BodyKind.CHATS, fields, prompt, "messages", *_chat_limit(fields)), stream=False)
 
 
@@ -151,51 +174,58 @@ def _chat_limit(fields: _Fields) -> tuple[int | None, str]:
     )
 
 
-def _messages(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
+def _messages(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:
     limit = count_of("max_tokens", fields.max_tokens)
-    prompt = read_conversation("messages", fields.messages, values, hashing, fields.tools, fields.system)
+    prompt = read_conversation("messages", fields.messages, values, hashing, also, fields.system)
     if not fields.model or limit is None:
         raise missing("max_tokens" if fields.model else "model")
     return _inquiry(BodyKind.MESSAGES, fields, prompt, "messages", limit, "max_tokens")
 
 
-def _completion(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
+def _completion(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:
     minimum = 0 if flag_of("echo", fields.echo) else 1
     limit = count_of("max_tokens", fields.max_tokens, minimum=minimum)
     limit = (
         _DEFAULT_COMPLETION_TOKENS if limit is None else max(limit, 1)
     )  # vLLM generates a token even where it shows none
-    if is_null(fields.prompt) and (is_null(fields.prompt_embeds) or _is_empty_list(fields.prompt_embeds)):
+    if is_null(fields.prompt) and _is_nothing(fields.prompt_embeds):
         message = "Either prompt or prompt_embeds must be provided and non-empty."  # as vLLM says it
         raise ApiError(ErrorCode.INVALID_VALUE, message, param="prompt")
     prompt = read_prompt("prompt", fields.prompt, values, hashing)
+    prompt = replace(prompt, chars=prompt.chars + sum(map(len, also)))
     return _inquiry(BodyKind.COMPLETION, fields, prompt, "prompt", limit, "max_tokens", _n(fields))
 
 
-def _embedding(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
+def _embedding(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:
     prompt = replace(
         read_prompt("input", fields.input, values, hashing), prefix=()
     )  # an embedding's prompts seldom begin alike
     return _inquiry(BodyKind.EMBEDDING, fields, prompt, "input", 0, "")
 
 
-def _response(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    _refuse_state(fields)
+def _response(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:
     limit = count_of("max_output_tokens", fields.max_output_tokens)
-    prompt = read_conversation("input", fields.input, values, hashing, fields.tools, fields.instructions, or_text=True)
+    prompt = read_conversation("input", fields.input, values, hashing, also, fields.instructions, or_text=True)
     return _inquiry(BodyKind.RESPONSE, fields, prompt, "input", limit, "max_output_tokens")
 
 
-def _tokenizer(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
-    return Inquiry(
-        BodyKind.TOKENIZER, name_of("model", fields.model), flag_of("stream", fields.stream), 0, 0, 0, "", "prompt", 1
-    )
+def _tokenizer(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:
+    """A text, a conversation (which vLLM takes where both are given), or ids to detokenize."""
+    model, stream = name_of("model", fields.model), flag_of("stream", fields.stream)
+    if is_null(fields.messages):
+        text = Text()
+        text.add(fields.prompt)
+        chars, field = text.chars, "prompt"
+    else:
+        chars, field = read_conversation("messages", fields.messages, values, hashing, also).chars, "messages"
+    ids = bytes(fields.tokens).count(b",") + 1 if fields.tokens else 0
+    return Inquiry(BodyKind.TOKENIZER, model, stream, chars, ids, 0, "", "tokens" if ids else field, 1)
 
 
-def _count(fields: _Fields, values: int, hashing: Hashing) -> Inquiry:
+def _count(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:
     if not fields.model:
         raise missing("model")
-    prompt = read_conversation("messages", fields.messages, values, hashing, fields.tools, fields.system)
+    prompt = read_conversation("messages", fields.messages, values, hashing, also, fields.system)
     return Inquiry(BodyKind.COUNT, name_of("model", fields.model), False, prompt.chars, 0, 0, "", "messages", 1)
 
 
@@ -236,8 +266,19 @@ def _inquiry(
     )
 
 
-def _is_empty_list(value: Raw) -> bool:
-    return len(value) <= _SHORT and bytes(value).translate(None, b" \t\r\n") == b"[]"
+def _refuse(kind: BodyKind, fields: _Fields) -> None:
+    """Raises ApiError for what the census refuses."""
+    for name, dot, member, why in _REFUSED[kind]:
+        value = getattr(fields, name)
+        if value and dot:
+            value = _OBJECT.decode(value).get(member, ABSENT) if begins_with(value, b"{") else ABSENT
+        if value and not _is_nothing(value):
+            error = not_allowed(name + dot + member, value, f"leave it out: {why}")
+            raise ApiError(ErrorCode.UNSUPPORTED, error.message, param=name + dot + member)
+
+
+def _is_nothing(value: Raw) -> bool:
+    return not value or (len(value) <= _SHORT and bytes(value).translate(None, b" \t\r\n") in _NOTHING)
 
 
 def _n(fields: _Fields) -> int:
@@ -266,17 +307,6 @@ def containers_at_most(body: bytes) -> int:
     """At most how many lists and objects a JSON text has: brackets inside strings count too. Quicker than
     `structure_of` for small ones."""
     return body.count(b"[") + body.count(b"{")
-
-
-def _refuse_state(fields: _Fields) -> None:
-    for name, value, refused in (
-        ("store", fields.store, flag_of("store", fields.store)),
-        ("background", fields.background, flag_of("background", fields.background)),
-        ("previous_response_id", fields.previous_response_id, not is_null(fields.previous_response_id)),
-    ):
-        if refused:
-            error = not_allowed(name, value, f"leave {name} out, since responses are stateless here")
-            raise ApiError(ErrorCode.UNSUPPORTED, error.message, param=name)
 
 
 def _not_json(error: Exception) -> ApiError:

@@ -22,6 +22,7 @@ MAX_MESSAGES = 1 << 12
 """Messages and parts of messages in one conversation."""
 
 _PROMPTS = "a text, a list of texts, token ids, or a list of lists of token ids"
+_USER = b'"user"'
 _IDS = b"0123456789- \t\r\n"
 """What a list of token ids is made of, beside its brackets and commas."""
 _LISTS_OF_IDS = re.compile(rb"\[\[,*+\](?:,\[,*+\])*+\]")
@@ -45,10 +46,17 @@ class _Message(msgspec.Struct, gc=False):
     role: Raw = ABSENT
     name: Raw = ABSENT
     content: Raw = ABSENT
+    reasoning: Raw = ABSENT
     reasoning_content: Raw = ABSENT
     tool_calls: Raw = ABSENT
+    tool_call_id: Raw = ABSENT
+    tools: Raw = ABSENT
+    task: Raw = ABSENT
     arguments: Raw = ABSENT
+    call_id: Raw = ABSENT
+    input: Raw = ABSENT
     output: Raw = ABSENT
+    summary: Raw = ABSENT
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -63,8 +71,13 @@ class _Part(msgspec.Struct, gc=False):
     file: Raw = ABSENT
     source: Raw = ABSENT
     thinking: Raw = ABSENT
+    refusal: Raw = ABSENT
+    id: Raw = ABSENT
     name: Raw = ABSENT
     input: Raw = ABSENT
+    tool: Raw = ABSENT
+    tool_name: Raw = ABSENT
+    tool_use_id: Raw = ABSENT
     content: Raw = ABSENT
 
 
@@ -102,18 +115,18 @@ def read_conversation(
     value: Raw,
     values: int,
     hashing: Hashing = PLAIN,
-    tools: Raw = ABSENT,
+    also: Sequence[Raw] = (),
     instructions: Raw = ABSENT,
     or_text: bool = False,
 ) -> Prompt:
-    """The one prompt that a chat's messages make, or a response's input. Raises ApiError, msgspec.DecodeError and
-    UnicodeDecodeError."""
+    """The one prompt that a chat's messages make, or a response's input, behind what comes `also` into it. Raises
+    ApiError, msgspec.DecodeError and UnicodeDecodeError."""
     check_other_values(values)
     if not value:
         raise missing(field)
     text = Text()
-    if not is_null(tools):
-        text.mark_json(tools)
+    for more in also:
+        _add_any(text, more)
     if not is_null(instructions):
         text.mark("\x1esystem\x1f")
         _add_content(text, instructions)
@@ -125,9 +138,11 @@ def read_conversation(
     return Prompt(text.chars, 0, 1, text.prefix(hashing))
 
 
-def read_conversations(field: str, value: Raw, values: int, hashing: Hashing = PLAIN) -> Prompt:
-    """The prompts that a list of conversations makes, one each. Raises ApiError, msgspec.DecodeError and
-    UnicodeDecodeError."""
+def read_conversations(
+    field: str, value: Raw, values: int, hashing: Hashing = PLAIN, also: Sequence[Raw] = ()
+) -> Prompt:
+    """The prompts that a list of conversations makes, one each, each with what comes `also` into it. Raises ApiError,
+    msgspec.DecodeError and UnicodeDecodeError."""
     check_other_values(values)
     if not value:
         raise missing(field)
@@ -135,8 +150,8 @@ def read_conversations(field: str, value: Raw, values: int, hashing: Hashing = P
     if not conversations:
         raise not_allowed(field, value, "a list of conversations, not empty, each a list of objects")
     prompts = [read_conversation(field, conversation, values, hashing) for conversation in conversations]
-    prefix = prompts[0].prefix if len(prompts) == 1 else ()
-    return Prompt(max(prompt.chars for prompt in prompts), 0, len(prompts), prefix)
+    prefix = prompts[0].prefix if len(prompts) == 1 and not also else ()
+    return Prompt(max(prompt.chars for prompt in prompts) + sum(map(len, also)), 0, len(prompts), prefix)
 
 
 def check_other_values(values: int) -> None:
@@ -191,17 +206,36 @@ def _add(text: Text, message: _Message) -> int:
     text.mark("\x1e")
     text.add(message.role)
     text.mark("\x1f")
-    parts = _add_content(text, message.content) + _add_content(text, message.output)
-    for more in (message.name, message.reasoning_content, message.arguments):
+    parts = _add_content(text, message.content, message.role) + _add_content(text, message.output)
+    has_reasoning = message.reasoning and not is_null(message.reasoning)
+    for more in (
+        message.name,
+        message.reasoning if has_reasoning else message.reasoning_content,
+        message.arguments,
+        message.tool_calls,
+        message.tool_call_id,
+        message.tools,
+        message.task,
+        message.call_id,
+        message.input,
+        message.summary,
+    ):
         if more:
-            text.add(more)
-    if not is_null(message.tool_calls):
-        text.add_json(message.tool_calls)
+            _add_any(text, more)
     return parts
 
 
-def _add_content(text: Text, content: Raw, of_message: bool = True) -> int:
-    """Adds a text or a list of parts, whose own content may be another such list. Returns of how many parts it is."""
+def _add_any(text: Text, value: Raw) -> None:
+    """Adds a text, or any other value as JSON."""
+    if begins_with(value, b'"'):
+        text.add(value)
+    elif not is_null(value):
+        text.add_json(value)
+
+
+def _add_content(text: Text, content: Raw, role: Raw = ABSENT) -> int:
+    """Adds a text or a list of parts. A part's own content may be another such list: of a user's message vLLM takes the
+    texts in it, of any other the whole as it is. Returns of how many parts it is."""
     if not begins_with(content, b"["):
         text.add(content)
         return 0
@@ -213,18 +247,29 @@ def _add_content(text: Text, content: Raw, of_message: bool = True) -> int:
     count = len(parts)
     if count > MAX_MESSAGES:
         return count
+    is_users = len(role) == len(_USER) and bytes(role) == _USER
     for part in parts:
         if part.text:
             text.add(part.text)
-            continue
         for other in (part.image_url, part.video_url, part.audio_url, part.input_audio, part.file, part.source):
-            text.mark_json(other)
-        for said in (part.thinking, part.name):
-            text.add(said)
-        if part.input:
-            text.add_json(part.input)
-        if of_message:
-            count += _add_content(text, part.content, of_message=False)
+            if other:
+                text.mark_json(other)
+        for said in (
+            part.thinking,
+            part.refusal,
+            part.id,
+            part.name,
+            part.input,
+            part.tool,
+            part.tool_name,
+            part.tool_use_id,
+        ):
+            if said:
+                _add_any(text, said)
+        if part.content and is_users:
+            count += _add_content(text, part.content)
+        elif part.content:
+            _add_any(text, part.content)
     return count
 
 
@@ -234,6 +279,8 @@ _FIRST_DEVIATION = 0.15
 """The mean deviation that is assumed before any was seen, of tokens in proportion to their estimate."""
 _DEVIATIONS = 4.0
 """So many mean deviations above the estimate hardly any prompt lies: three standard deviations of a normal error."""
+_SURELY = 4.0
+"""Over its whole length no text has so many times the mean characters a token: code with deep indents has twice."""
 _LONG_TOKENS = 256
 """Of shorter prompts the chat template is too large a part; and no context is so short that theirs matters."""
 
@@ -253,6 +300,10 @@ class TokenRatio:
     def max_tokens(self, chars: int, ids: int) -> int:
         """The prompt hardly has more tokens; 0: it has exactly `ids`."""
         return 0 if ids else round(self.tokens(chars, 0) * (1.0 + _DEVIATIONS * self.deviation))
+
+    def max_chars(self, tokens: int) -> int:
+        """Text of so many tokens surely has no more."""
+        return round(tokens * _SURELY * max(self.chars_per_token, _FIRST_GUESS))
 
     def chars_of(self, tokens: int) -> int:
         return max(1, round(tokens * self.chars_per_token))

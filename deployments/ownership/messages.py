@@ -56,6 +56,7 @@ class Waiting:
     max_prompt_tokens: int = 0
     guest_of: str = ""
     hops: int = 0
+    body_bytes: int = 0
 
     def request(self, now: float) -> Request:
         """The request on this process's clock."""
@@ -76,6 +77,7 @@ class Waiting:
             self.max_prompt_tokens,
             self.guest_of,
             self.hops,
+            self.body_bytes,
         )
 
 
@@ -253,6 +255,7 @@ def waiting_of(request: Request, now: float) -> Waiting:
         request.max_prompt_tokens,
         request.guest_of,
         request.hops,
+        request.body_bytes,
     )
 
 

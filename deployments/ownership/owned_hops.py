@@ -100,7 +100,6 @@ class OwnedHops:
         """Nobody waits for the request any more. Who made its hop has closed it."""
         self._homeless.pop(request_id, None)
         if self._offered.pop(request_id, None) is not None:
-            self._core.client_left(request_id)
             self._core.over(request_id)
 
     # What gateways report.

@@ -7,7 +7,7 @@ from deployments.peering.hops import HandedOver, Hops, HopState
 from deployments.peering.peers import Footprint, KnownPeers, PeerView
 from deployments.peering.reasons import DigestRefusal, HandOverReason, HopAct, HopRefusal, StayReason
 from deployments.peering.reception import Here, HopFacts, Reception
-from deployments.peering.rules import Allowed, PeeringPolicy, Rules, policy_of
+from deployments.peering.rules import Allowed, Rules
 
 __all__ = [
     "Allowed",
@@ -32,7 +32,6 @@ __all__ = [
     "Offer",
     "Overdue",
     "PeerView",
-    "PeeringPolicy",
     "Question",
     "Received",
     "Reception",
@@ -43,6 +42,5 @@ __all__ = [
     "decide",
     "model_digest",
     "outside_residency",
-    "policy_of",
     "remaining_s",
 ]

@@ -16,12 +16,14 @@ from deployments.peering.hops import HandedOver, Hops, HopState
 from deployments.peering.peers import Footprint, KnownPeers
 from deployments.peering.reasons import DigestRefusal, HandOverReason, HopAct, HopRefusal, StayReason
 from deployments.peering.reception import Here, HopFacts, Reception
-from deployments.peering.rules import PeeringPolicy, Rules, policy_of
+from deployments.peering.rules import Rules
 from deployments.peering.tenant_use import UseElsewhere
 from deployments.scheduling import Request, TenantUse
 
 _ANSWER_S = 0.25
 """A peer answers an offer at once, so that the answer takes a round trip; this much more is patience."""
+_UPLOAD_BYTES_PER_S = 1_000_000
+"""An offer's body may be so slow on its way: a link of 50 Mbit/s carries six at this rate."""
 _IN_VAIN = 16
 """Requests in a row that no peer has room or time for: then the rest that waits is not asked about before the next
 digest."""
@@ -50,7 +52,6 @@ class Offer:
 
     peer: str
     hop: HopFacts
-    decision: HandOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ class CellPeering:
         if spec.peering is None:
             raise ValueError("peering: missing; needed: a spec with that section")
         spec.region(self.cell)
-        self.policy: PeeringPolicy = policy_of(spec.peering)
+        self.policy = spec.peering
         self.rules = Rules(spec)
-        self._reception = Reception(spec, self.cell, self.rules.marks, self.policy)
+        self._reception = Reception(spec, self.cell, self.rules.marks, self.policy.hand_over)
         self._classes = {one.name: one for one in spec.classes}
 
     # Digests.
@@ -103,7 +104,6 @@ class CellPeering:
             self.epoch,
             self._sequence,
             question,
-            self.rules.version,
             self.rules.marks,
             models,
             self.peers.received,
@@ -124,7 +124,7 @@ class CellPeering:
 
     def hands_over(self, model: str, now: float) -> bool:
         """Whether this cell has handed requests over lately because it was late itself: for its own digest."""
-        return now - self._pressed_s.get(model, -math.inf) < self.policy.quiet_s
+        return now - self._pressed_s.get(model, -math.inf) < self.policy.hand_over.quiet_s
 
     def spare(self, model: str, now: float) -> float:
         """The replicas (of theirs) whose worth of room peers would give this cell now: of those peers that may serve
@@ -153,8 +153,8 @@ class CellPeering:
         if not candidate.hops and stays_in_time(candidate, home):  # most do, and the views are most of the work
             return Stay(StayReason.IN_TIME)
         views = self.peers.views(wait.model, wait.lane, now, request.prefix, request.chunk_tokens)
-        decision = decide(candidate, home, views, self.policy)
-        return decision if isinstance(decision, Stay) else self._offer(wait, candidate, decision, home, now)
+        decision = decide(candidate, home, views, self.policy.hand_over)
+        return decision if isinstance(decision, Stay) else self._offer(wait, candidate, decision, now)
 
     def reconsider(self, waits: Iterable[Wait], own: ModelDigest, now: float) -> list[Offer]:
         """Decides again on what waits, when a digest has come: those first that would wait for longest."""
@@ -190,11 +190,12 @@ class CellPeering:
             self.hops.tried(request.request_id, -math.inf if served else now - self.policy.max_age_s),
         )
 
-    def _offer(self, wait: Wait, candidate: HandOverCandidate, decision: HandOver, home: Home, now: float) -> Offer:
-        request, expected_s = wait.request, decision.there_s
-        digest = self.peers.by_cell[decision.peer].digest
-        number = self.peers.sent(decision.peer, request.request_id, wait.model, candidate.load, expected_s, now)
-        self.hops.offer(request.request_id, HandedOver(decision.peer, number, expected_s, now, candidate.slo_s))
+    def _offer(self, wait: Wait, candidate: HandOverCandidate, decision: HandOver, now: float) -> Offer:
+        request, digest = wait.request, self.peers.by_cell[decision.peer].digest
+        number = self.peers.sent(decision.peer, wait.model, candidate.load)
+        upload_s = request.body_bytes / _UPLOAD_BYTES_PER_S
+        offered = HandedOver(decision.peer, number, decision.there_s, now, candidate.slo_s, upload_s)
+        self.hops.offer(request.request_id, offered)
         self._model_of[request.request_id] = wait.model
         if decision.reason in (HandOverReason.SOONER, HandOverReason.NO_REPLICA):
             self._pressed_s[wait.model] = now
@@ -216,7 +217,7 @@ class CellPeering:
             candidate.slo_s,
             0 if digest is None else digest.epoch,
         )
-        return Offer(decision.peer, hop, decision)
+        return Offer(decision.peer, hop)
 
     def taken(self, request_id: str, number: int, prefix: tuple[int, ...] = ()) -> HopAct:
         """The peer took the request, whose prompt has that `prefix`."""
@@ -256,15 +257,8 @@ class CellPeering:
             self.peers.ended(hop.peer, hop.number)
         return act
 
-    def client_left(self, request_id: str) -> HopAct:
-        """The client is gone."""
-        hop, act = self.hops.get(request_id), self.hops.client_left(request_id)
-        if hop is not None:
-            self.peers.ended(hop.peer, hop.number)
-        return act
-
     def over(self, request_id: str) -> None:
-        """The request is over, wherever it was served."""
+        """The request is over, wherever it was served, or its client is gone."""
         hop = self.hops.get(request_id)
         if hop is not None:
             self.peers.ended(hop.peer, hop.number)
@@ -279,7 +273,7 @@ class CellPeering:
         for request_id, hop in self.hops.open():
             peer = self.peers.by_cell[hop.peer]
             if hop.state is HopState.OFFERED:
-                late = now - hop.sent_s > 2.0 * (peer.rtt_s or 0.0) + _ANSWER_S
+                late = now - hop.sent_s > 2.0 * (peer.rtt_s or 0.0) + _ANSWER_S + hop.upload_s
             else:
                 late = hop.state is HopState.THERE and now - peer.asked_s > _LOST_AGES * self.policy.max_age_s
             if late:

@@ -24,9 +24,10 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cluster.spec import HandOverSettings
 from deployments.peering.peers import Footprint, PeerView
 from deployments.peering.reasons import HandOverReason, StayReason
-from deployments.peering.rules import Allowed, PeeringPolicy
+from deployments.peering.rules import Allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,11 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """To that peer. `home_s` and `there_s`: the TTFT (95th percentile) in either cell; `lost_prefix_s`: what the
-    prefill takes longer there."""
+    """To that peer. `there_s`: the TTFT (95th percentile) there."""
 
     peer: str
     reason: HandOverReason
-    home_s: float
     there_s: float
-    rtt_s: float
-    lost_prefix_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ _Rank = tuple[float, bool, bool, float, float]
 
 
 def decide(
-    candidate: HandOverCandidate, home: Home, peers: Sequence[PeerView], policy: PeeringPolicy
+    candidate: HandOverCandidate, home: Home, peers: Sequence[PeerView], policy: HandOverSettings
 ) -> HandOver | Stay:
     """See the module's docstring. A request that `home` may not serve (`outside_residency`) and that stays must be
     rejected."""
@@ -161,23 +158,21 @@ def _rate(
     home: Home,
     home_s: float,
     peer: PeerView,
-    policy: PeeringPolicy,
+    policy: HandOverSettings,
     must_leave: bool,
     in_time: bool,
 ) -> HandOver | StayReason:
     """The hand-over to a peer that may have the request, or why there is none. A peer that handed over to this cell a
     moment ago gets only what its home cannot serve."""
     wait_s = peer.wait_s + peer.rtt_s
-    prefill_s = _prefill_s(candidate, peer.cached_tokens, peer.prefill_tokens_per_s)
-    there_s = wait_s + prefill_s
-    lost_s = prefill_s - _prefill_s(candidate, candidate.cached_tokens, home.prefill_tokens_per_s)
+    there_s = wait_s + _prefill_s(candidate, peer.cached_tokens, peer.prefill_tokens_per_s)
     if peer.barred is StayReason.LOADED:
         return peer.barred
     if must_leave or home.wait_s == math.inf:
         reason = HandOverReason.RESIDENCY if must_leave else HandOverReason.NO_REPLICA
         if wait_s > candidate.patience_s:
             return StayReason.LATE_THERE
-        return HandOver(peer.cell, reason, home_s, there_s, peer.rtt_s, lost_s)
+        return HandOver(peer.cell, reason, there_s)
     if peer.barred is not None:
         return peer.barred
     if candidate.load.sequences > peer.room_sequences or candidate.load.kv_tokens > peer.room_kv_tokens:
@@ -190,11 +185,11 @@ def _rate(
         margin_s = policy.margin_s + policy.margin_share * home_s
         jitter = 1.0 + policy.jitter * (2.0 * draw(candidate.request_id, "") - 1.0)
         if peer.weight * (home_s - there_s) > margin_s * jitter:
-            return HandOver(peer.cell, HandOverReason.SOONER, home_s, there_s, peer.rtt_s, lost_s)
+            return HandOver(peer.cell, HandOverReason.SOONER, there_s)
         if not candidate.prefers_price:
             return StayReason.NOT_SOONER
     if there_s <= candidate.slack_s and _is_cheaper(home, peer, policy):
-        return HandOver(peer.cell, HandOverReason.CHEAPER, home_s, there_s, peer.rtt_s, lost_s)
+        return HandOver(peer.cell, HandOverReason.CHEAPER, there_s)
     return StayReason.NOT_CHEAPER
 
 
@@ -218,7 +213,7 @@ def _prefill_s(candidate: HandOverCandidate, cached_tokens: int, tokens_per_s: f
     return uncached / tokens_per_s if tokens_per_s > 0 else 0.0
 
 
-def _is_cheaper(home: Home, peer: PeerView, policy: PeeringPolicy) -> bool:
+def _is_cheaper(home: Home, peer: PeerView, policy: HandOverSettings) -> bool:
     if home.usd_per_mtok is None or peer.usd_per_mtok is None:
         return False
     return peer.usd_per_mtok < home.usd_per_mtok * (1.0 - policy.price_share)

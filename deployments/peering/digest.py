@@ -1,39 +1,47 @@
 """What a cell says of itself to its peers, once for each of their questions.
 
 A digest holds no time: its age is the receiver's own matter, from the moment of the question that it answers. It holds
-no prompt, and of tenants hashes of their rules, and the names of those with limits, with what they use of them.
+no prompt, and of tenants hashes of their rules, and the names of those with limits, with what they use of them. What a
+peer says is checked by the types here where it is read, and by `Digest.is_possible`.
 """
 
-import math
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from deployments.scheduling import Snapshot, TenantUse
 from deployments.scheduling.replica import ReplicaStatus
+
+MAX_AMOUNT = 1e18
+"""Sums and products of what a peer says stay finite."""
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Amount = Annotated[float, Meta(ge=0, le=MAX_AMOUNT)]
+Name = Annotated[str, Meta(max_length=256)]
 
 
 class Question(NamedTuple):
     """Names a question of one cell: the cell's epoch, and a number that grows within it."""
 
-    epoch: int
-    number: int
+    epoch: Number
+    number: Number
 
 
 class LaneDigest(NamedTuple):
     """The wait estimate that a request would get in a lane (p50, p95), in seconds."""
 
-    lane: str
-    p50_s: float
-    p95_s: float
+    lane: Name
+    p50_s: Amount
+    p95_s: Amount
 
 
 class Received(NamedTuple):
     """The highest number of the hand-overs that came from a cell, and that cell's epoch then."""
 
-    cell: str
-    epoch: int
-    number: int
+    cell: Name
+    epoch: Number
+    number: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +54,15 @@ class ModelDigest:
     `tenants`: what those with limits have taken here since the epoch began (`tenant_use.py`).
     """
 
-    model: str
-    lanes: tuple[LaneDigest, ...]
-    replicas: int
-    max_sequences: int
-    free_sequences: int
-    max_kv_tokens: int
-    free_kv_tokens: int
-    prefill_tokens_per_s: float
-    usd_per_mtok: float | None = None
+    model: Name
+    lanes: Annotated[tuple[LaneDigest, ...], Meta(max_length=64)]
+    replicas: Number
+    max_sequences: Number
+    free_sequences: Number
+    max_kv_tokens: Number
+    free_kv_tokens: Number
+    prefill_tokens_per_s: Amount
+    usd_per_mtok: Amount | None = None
     hands_over: bool = False
     tenants: tuple[TenantUse, ...] = ()
 
@@ -73,17 +81,16 @@ class ModelDigest:
 class Digest:
     """One cell, as the answer to `answers`.
 
-    `epoch` grows with each start of the cell's owner, and is never issued twice; `sequence` grows within it.
-    `spec_version` is for people; `marks` are hashes of the parts of the spec that both sides must have alike
-    (`rules.py`). `received`: the hand-overs that this digest already counts.
+    `epoch` grows with each start of the cell's owner, and is never issued twice; `sequence` grows within it. `marks`
+    are hashes of the parts of the spec that both sides must have alike (`rules.py`). `received`: the hand-overs that
+    this digest already counts.
     """
 
-    cell: str
-    epoch: int
-    sequence: int
+    cell: Name
+    epoch: Number
+    sequence: Number
     answers: Question
-    spec_version: str
-    marks: frozenset[str]
+    marks: frozenset[Name]
     models: tuple[ModelDigest, ...]
     received: tuple[Received, ...] = ()
 
@@ -102,7 +109,7 @@ class Digest:
         uses = chain.from_iterable(
             (use.requests, abs(use.tokens), use.at_once) for one in self.models for use in one.tenants
         )
-        return all(0 <= value < math.inf for value in chain(waits, counts, prices, uses)) and all(
+        return all(0 <= value <= MAX_AMOUNT for value in chain(waits, counts, prices, uses)) and all(
             one.free_sequences <= one.max_sequences and one.free_kv_tokens <= one.max_kv_tokens for one in self.models
         )
 

@@ -28,13 +28,14 @@ class HopState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class HandedOver:
     """One hand-over: to which peer, and its number (`KnownPeers.sent`). `expected_s`: the TTFT that the decision
-    counted with, from `sent_s` on; `slo_s`: that of its class."""
+    counted with, from `sent_s` on; `slo_s`: that of its class. `upload_s`: so long its body may take to get there."""
 
     peer: str
     number: int
     expected_s: float
     sent_s: float
     slo_s: float
+    upload_s: float = 0.0
     state: HopState = HopState.OFFERED
 
 
@@ -124,12 +125,8 @@ class Hops:
         del self._hops[request_id]
         return HopAct.CANCEL_THERE
 
-    def client_left(self, request_id: str) -> HopAct:
-        """Nobody waits for the answer any more."""
-        return HopAct.NOTHING if self._hops.pop(request_id, None) is None else HopAct.CANCEL_THERE
-
     def forget(self, request_id: str) -> None:
-        """The request is over."""
+        """The request is over, or nobody waits for its answer any more."""
         self._hops.pop(request_id, None)
         self._offered_s.pop(request_id, None)
         self._spent.discard(request_id)

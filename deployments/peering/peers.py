@@ -10,11 +10,12 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from deployments.peering.digest import Digest, ModelDigest, Question, Received
+from cluster.spec import Peering
+from deployments.peering.digest import Digest, Question, Received
 from deployments.peering.hops import HandedOver
 from deployments.peering.reasons import DigestRefusal, HopRefusal, StayReason
-from deployments.peering.rules import PeeringPolicy
 from deployments.peering.trust import PeerTrust
 from deployments.scheduling.learned_state import PrefixIndex
 
@@ -50,7 +51,6 @@ class PeerView:
 
     cell: str
     barred: StayReason | None = None
-    age_s: float = math.inf
     weight: float = 0.0
     rtt_s: float = _FIRST_RTT_S
     wait_s: float = math.inf
@@ -63,13 +63,9 @@ class PeerView:
     marks: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    request_id: str
+class _Sent(NamedTuple):
     model: str
     load: Footprint
-    expected_s: float
-    sent_s: float
 
 
 class Peer:
@@ -134,7 +130,7 @@ class Peer:
 class KnownPeers:
     """Of one cell under one epoch. `now` is the cell's own monotonic clock, in seconds."""
 
-    def __init__(self, cell: str, epoch: int, others: frozenset[str], policy: PeeringPolicy) -> None:
+    def __init__(self, cell: str, epoch: int, others: frozenset[str], policy: Peering) -> None:
         self.cell, self.epoch = cell, epoch
         self.policy = policy
         self.by_cell = {name: Peer() for name in sorted(others - {cell})}
@@ -180,11 +176,10 @@ class KnownPeers:
         """The connection to a peer broke: nothing more goes there before it has answered a question again."""
         self.by_cell[cell].asked_s = -math.inf
 
-    def sent(self, cell: str, request_id: str, model: str, load: Footprint, expected_s: float, now: float) -> int:
-        """A request is handed over; its first token is expected within `expected_s`. Returns the hand-over's number."""
+    def sent(self, cell: str, model: str, load: Footprint) -> int:
+        """A request is handed over. Returns the hand-over's number."""
         self._number += 1
-        sent = _Sent(request_id, model, load, expected_s, now)
-        self.by_cell[cell].unseen[self._number] = self.by_cell[cell].on_its_way[self._number] = sent
+        self.by_cell[cell].unseen[self._number] = self.by_cell[cell].on_its_way[self._number] = _Sent(model, load)
         return self._number
 
     def kept_prefix(self, cell: str, prefix: tuple[int, ...]) -> None:
@@ -202,7 +197,7 @@ class KnownPeers:
     def first_token(self, model: str, hop: HandedOver, now: float) -> None:
         """The first token of a hand-over came."""
         self.by_cell[hop.peer].on_its_way.pop(hop.number, None)
-        self.by_cell[hop.peer].trust_in(model).observe(hop.expected_s, now - hop.sent_s, hop.slo_s, now)
+        self.by_cell[hop.peer].trust_in(model).observe(hop.expected_s + hop.upload_s, now - hop.sent_s, hop.slo_s, now)
 
     def rejected(self, cell: str, model: str, number: int, refusal: HopRefusal, now: float) -> None:
         """The peer did not take a request. If it has no room, nothing more goes there before its next digest."""
@@ -243,13 +238,13 @@ class KnownPeers:
             stated = None if peer.digest is None else peer.digest.model(model)
             if stated is None or now - peer.asked_s > self.policy.max_age_s or stated.hands_over:
                 continue
-            share = max(0.0, self.policy.max_load - stated.load)
+            share = max(0.0, self.policy.hand_over.max_load - stated.load)
             found += peer.trust_in(model).at(now) * stated.replicas * share / (1 + self._rivals(cell, model, now))
         return found / math.sqrt(max(1, len(self.by_cell)))
 
     def _spare(self, maximum: int, free: int) -> float:
         """What is free below `max_load`: the rest is for the peer's own clients."""
-        return max(0.0, free - (1.0 - self.policy.max_load) * maximum)
+        return max(0.0, free - (1.0 - self.policy.hand_over.max_load) * maximum)
 
     def _rivals(self, cell: str, model: str, now: float) -> int:
         """Peers that see the same room of a cell at the same moment, and may use it: those that hand over at present,
@@ -280,7 +275,7 @@ class KnownPeers:
         if wait is None:
             return PeerView(cell, StayReason.NO_DIGEST)
         barred = None
-        if stated.hands_over or now - peer.received_s.get(model, -math.inf) < policy.quiet_s:
+        if stated.hands_over or now - peer.received_s.get(model, -math.inf) < policy.hand_over.quiet_s:
             barred = StayReason.QUIET
         elif peer.asked_s <= peer.rejected_s:
             barred = StayReason.LOADED
@@ -292,13 +287,12 @@ class KnownPeers:
         return PeerView(
             cell,
             barred,
-            age_s,
             fresh * trusted,
             _FIRST_RTT_S if peer.rtt_s is None else peer.rtt_s,
             wait.p95_s + on_its_way_s + (1.0 - trusted) * trust.excess_s,
             share * self._spare(stated.max_sequences, stated.free_sequences) + freed.sequences - unseen.sequences,
             share * self._spare(stated.max_kv_tokens, stated.free_kv_tokens) + freed.kv_tokens - unseen.kv_tokens,
-            _prefill_rate(stated),
+            stated.prefill_tokens_per_s / stated.replicas,  # of one replica: a prompt is prefilled by one
             on_its_way_s,
             stated.usd_per_mtok,
             self._prefixes.known(prefix, cell) * chunk_tokens,
@@ -313,8 +307,3 @@ def _sum(hand_overs: Mapping[int, _Sent], model: str) -> Footprint:
         sum(load.kv_tokens for load in loads),
         sum(load.sequences for load in loads),
     )
-
-
-def _prefill_rate(stated: ModelDigest) -> float:
-    """Of one replica: a prompt is prefilled by one."""
-    return stated.prefill_tokens_per_s / stated.replicas

@@ -9,9 +9,8 @@ All durations are relative: the clocks of two cells have nothing in common.
 
 from dataclasses import dataclass, replace
 
-from cluster.spec import ClusterSpec
+from cluster.spec import ClusterSpec, HandOverSettings
 from deployments.peering.reasons import HandOverReason, HopRefusal
-from deployments.peering.rules import PeeringPolicy
 from deployments.scheduling import Request
 
 
@@ -73,7 +72,7 @@ class Here:
 class Reception:
     """Of one cell, by its own spec. `marks`: of its rules."""
 
-    def __init__(self, spec: ClusterSpec, cell: str, marks: frozenset[str], policy: PeeringPolicy) -> None:
+    def __init__(self, spec: ClusterSpec, cell: str, marks: frozenset[str], policy: HandOverSettings) -> None:
         self._spec = spec
         self._cell = cell
         self._marks = marks

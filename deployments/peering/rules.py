@@ -1,5 +1,5 @@
-"""What the spec says on peering: the settings, which cells may serve a request (the sender's check), and the marks by
-which two cells find out whether they have the same rules.
+"""What the spec says on peering: which cells may serve a request (the sender's check), and the marks by which two cells
+find out whether they have the same rules.
 
 The receiver's check of residency is in `reception.py`. It is written on its own and shares nothing with this one, so
 that a fault in one of them crosses no residency line.
@@ -11,42 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.spec import ClusterSpec, Model, Peering, Tenant, TrafficClass
+from cluster.spec import ClusterSpec, Model, Tenant, TrafficClass
 
 _MARK_DIGITS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class PeeringPolicy:
-    """The settings: see `Peering` and `HandOverSettings` of the spec."""
-
-    digest_period_s: float = 1.0
-    half_life_s: float = 0.5
-    max_age_s: float = 2.0
-    margin_s: float = 0.1
-    margin_share: float = 0.25
-    jitter: float = 0.5
-    max_load: float = 0.8
-    max_prefill_share: float = 0.07
-    quiet_s: float = 10.0
-    price_share: float = 0.1
-
-
-def policy_of(peering: Peering) -> PeeringPolicy:
-    """The policy of a spec with peers."""
-    settings = peering.hand_over
-    return PeeringPolicy(
-        peering.digest_period_s,
-        peering.half_life_s,
-        peering.max_age_s,
-        settings.margin_s,
-        settings.margin_share,
-        settings.jitter,
-        settings.max_load,
-        settings.max_prefill_share,
-        settings.quiet_s,
-        settings.price_share,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +25,7 @@ class Allowed:
 
 
 class Rules:
-    """Of one spec: which cells may serve what, and the marks of its parts. `version` names the whole."""
+    """Of one spec: which cells may serve what, and the marks of its parts."""
 
     def __init__(self, spec: ClusterSpec) -> None:
         self.cells = frozenset(region.name for region in spec.regions)
@@ -76,7 +43,6 @@ class Rules:
         if not spec.tenants:
             self._marks["tenant", ""] = _mark("tenant", {"name": ""})
         self.marks = frozenset(self._marks.values())
-        self.version = _mark("spec", sorted(self.marks))
 
     def _cells_in(self, names: tuple[str, ...] | None) -> frozenset[str]:
         return self.cells if names is None else frozenset(names)

@@ -96,9 +96,13 @@ def _too_late(job: Job, wait_s: float, now: float) -> bool:
 
 
 def tenant_limits(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
-    """Its tenant is at a limit of its own (`TenantLimits`)."""
+    """Its tenant is at a limit of its own (`TenantLimits`). When the request would pass is known exactly, so the jitter
+    never makes the wait shorter."""
     over = None if admitted else facts.limits.reject(job, now)
-    return None if over is None else Rejection(over[0], jittered_s(job.request.request_id, over[1]))
+    if over is None:
+        return None
+    cause, wait_s = over
+    return Rejection(cause, max(jittered_s(job.request.request_id, wait_s), float(math.ceil(wait_s))))
 
 
 def model_full(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:

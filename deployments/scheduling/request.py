@@ -23,7 +23,8 @@ class Request:
     `attempts`: how often it was placed before, under an owner that is gone. `digest`: of its body, keyed
     (`suspects.py`). `max_prompt_tokens`: the prompt hardly has more, where `prompt_tokens` is an estimate (0: it is
     exact). `guest_of`: the cell that handed it over to this one (empty: it arrived here), where it counts as demand and
-    against its tenant's limits. `hops`: how many cells it has left; after one it is handed over no more.
+    against its tenant's limits. `hops`: how many cells it has left; after one it is handed over no more. `body_bytes`:
+    of the body that a hand-over would carry (0: there are no peers).
     """
 
     request_id: str
@@ -42,6 +43,7 @@ class Request:
     max_prompt_tokens: int = 0
     guest_of: str = ""
     hops: int = 0
+    body_bytes: int = 0
 
     @property
     def guest(self) -> bool:

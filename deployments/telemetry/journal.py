@@ -92,32 +92,10 @@ class Journal:
         self._trace = LineLog(trace_file, logs.named("trace")) if trace_file is not None else None
 
     def write(self, ledger: Ledger) -> None:
-        if self._access is None and self._trace is None:
-            return
-        record = ledger.record()
         if self._trace is not None:
-            self._trace.write(json.dumps(record))
+            self._trace.write(json.dumps(ledger.record()))
         if self._access is not None:
-            kept = (
-                "request_id",
-                "arrived_s",
-                "path",
-                "model",
-                "stream",
-                "status",
-                "outcome",
-                "error",
-                "replica",
-                "digest",
-            )
-            self._access.write(
-                json.dumps(
-                    {
-                        key: record[key]
-                        for key in (*kept, "prompt_tokens", "output_tokens", "bytes_out", "ttft_s", "wall_s")
-                    }
-                )
-            )
+            self._access.write(json.dumps(ledger.access_record()))
 
     def close(self) -> None:
         for log in (self._access, self._trace):

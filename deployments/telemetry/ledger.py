@@ -59,6 +59,9 @@ class Stage(StrEnum):
     CLIENT_STALL = "client_stall"
 
 
+_STAGES = tuple(Stage)
+
+
 class RequestOutcome(StrEnum):
     """How a request ended, as its client (or its absence) saw it."""
 
@@ -204,7 +207,7 @@ class Ledger:
     def stages(self) -> dict[Stage, float]:
         """Seconds by stage, in the order in which they pass; stages that did not happen are absent."""
         found = self._stages()
-        return {stage: found[stage] for stage in Stage if stage in found}
+        return {stage: found[stage] for stage in _STAGES if stage in found}
 
     def _stages(self) -> dict[Stage, float]:
         ended = self.ended_s or self.arrived_s
@@ -291,6 +294,27 @@ class Ledger:
             "stages_s": {stage.value: _rounded(seconds) for stage, seconds in self.stages().items()},
             "unaccounted_s": _rounded(self.unaccounted_s),
             "decisions": [decision.record() for decision in self.decisions],
+        }
+
+    def access_record(self) -> dict[str, object]:
+        """The line of the access log: a part of `record`."""
+        done = self.finished
+        return {
+            "request_id": self.request_id,
+            "arrived_s": self.arrived_unix_s,
+            "path": self.path,
+            "model": self.model,
+            "stream": self.stream,
+            "status": self.status,
+            "outcome": self.outcome,
+            "error": self.error,
+            "replica": self.replica_id,
+            "digest": self.digest,
+            "prompt_tokens": done.prompt_tokens if done else None,
+            "output_tokens": done.output_tokens if done else None,
+            "bytes_out": self.bytes_out,
+            "ttft_s": _rounded(self.ttft_s),
+            "wall_s": _rounded(self.wall_s),
         }
 
     def _first_byte_stages(self, wait_s: float) -> Iterator[tuple[Stage, float]]:

@@ -8,13 +8,17 @@ counts. What is read at scrape time is in `gateway/operators`.
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from deployments.cell.scaling_facts import LatencySignals
-from deployments.telemetry.ledger import Ledger, RequestOutcome, Stage
+from deployments.telemetry.ledger import Ledger, RequestOutcome
 
 PROMPT_BOUNDS = (64, 256, 1_024, 4_096, 16_384, 65_536)
 TTFT_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 30, 60, 120, 300)
@@ -126,8 +130,52 @@ def _quantiles(window: ValueWindow, levels: Sequence[float], span_s: float, now:
     return count, values or [0.0] * len(levels)
 
 
+class _Counts(Collector):
+    """Counters by their labels' values. One loop adds to them and shows them, so that they need none of the locks and
+    checks for which prometheus_client's own take several calls an addition: a request would pay for a hundred."""
+
+    def __init__(self, name: str, text: str, *labels: str) -> None:
+        self._about = (name, text, labels)
+        self.values: Counter[tuple[str, ...]] = Counter()
+
+    def collect(self) -> Iterable[CounterMetricFamily]:
+        name, text, labels = self._about
+        family = CounterMetricFamily(name, text, labels=labels)
+        for values, count in self.values.items():
+            family.add_metric(values, count)
+        yield family
+
+
+class _Distribution(Collector):
+    """Histograms by their labels' values, like `_Counts`."""
+
+    def __init__(self, name: str, text: str, bounds: tuple[float, ...], *labels: str) -> None:
+        self._about = (name, text, labels)
+        self._bounds = bounds
+        self._bands: dict[tuple[str, ...], list[float]] = {}
+        """The counts between the bounds, and above them; last the sum of all values."""
+
+    def observe(self, labels: tuple[str, ...], *values: float) -> None:
+        bands = self._bands.get(labels)
+        if bands is None:
+            bands = self._bands[labels] = [0.0] * (len(self._bounds) + 2)
+        for value in values:
+            bands[bisect_left(self._bounds, value)] += 1
+            bands[-1] += value
+
+    def collect(self) -> Iterable[HistogramMetricFamily]:
+        name, text, labels = self._about
+        family = HistogramMetricFamily(name, text, labels=labels)
+        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        for values, (*counts, total) in self._bands.items():
+            family.add_metric(values, list(zip(names, accumulate(counts), strict=True)), total)
+        yield family
+
+
 _BY_LENGTH = ("model", "prompt_bucket")
 _READ_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
+_UNACCOUNTED_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.1)
+_ERROR_BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 MAX_TENANTS = 100
 """So many tenants, in the order in which they came, have a label value of their own; the rest are `other`."""
 
@@ -142,62 +190,66 @@ class RequestMetrics:
 
     def __init__(self, registry: CollectorRegistry, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
+        self._tenants: set[str] = set()
 
-        def histogram(
-            name: str, text: str, bounds: tuple[float, ...], labels: tuple[str, ...] = _BY_LENGTH
-        ) -> Histogram:
-            return Histogram(name, text, labels, buckets=bounds, registry=registry)
+        def histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> _Distribution:
+            registry.register(found := _Distribution(name, text, bounds, *labels))
+            return found
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
+        def counter(name: str, text: str, *labels: str) -> _Counts:
+            registry.register(found := _Counts(name, text, *labels))
+            return found
 
-        self.ttft = histogram(
+        self._ttft = histogram(
             "raylane_ttft_seconds",
             "From arrival to the first token (of a whole answer: as the engine tells).",
             TTFT_BOUNDS_S,
+            *_BY_LENGTH,
         )
-        self.itl = histogram("raylane_itl_seconds", "Between two pieces of a streamed answer.", ITL_BOUNDS_S)
-        self.tpot = histogram("raylane_tpot_seconds", "Per output token after the first.", ITL_BOUNDS_S)
-        self.e2e = histogram("raylane_e2e_seconds", "From a request's arrival to the end of its answer.", E2E_BOUNDS_S)
-        self.queue_wait = histogram("raylane_queue_wait_seconds", "In the lane, until placed.", TTFT_BOUNDS_S)
-        self.stages = histogram(
-            "raylane_stage_seconds", "Wall time by stage of the ledger.", TTFT_BOUNDS_S, ("model", "stage")
+        self._itl = histogram(
+            "raylane_itl_seconds", "Between two pieces of a streamed answer.", ITL_BOUNDS_S, *_BY_LENGTH
         )
-        self.unaccounted = histogram(
-            "raylane_unaccounted_seconds",
-            "Wall time that no stage explains.",
-            (0.0005, 0.001, 0.002, 0.005, 0.01, 0.1),
-            ("model",),
+        self._tpot = histogram("raylane_tpot_seconds", "Per output token after the first.", ITL_BOUNDS_S, *_BY_LENGTH)
+        self._e2e = histogram(
+            "raylane_e2e_seconds", "From a request's arrival to the end of its answer.", E2E_BOUNDS_S, *_BY_LENGTH
         )
-        self.requests = counter(
+        self._queue_wait = histogram(
+            "raylane_queue_wait_seconds", "In the lane, until placed.", TTFT_BOUNDS_S, *_BY_LENGTH
+        )
+        self._stages = histogram(
+            "raylane_stage_seconds", "Wall time by stage of the ledger.", TTFT_BOUNDS_S, "model", "stage"
+        )
+        self._unaccounted = histogram(
+            "raylane_unaccounted_seconds", "Wall time that no stage explains.", _UNACCOUNTED_BOUNDS_S, "model"
+        )
+        self._requests = counter(
             "raylane_requests", "Requests by how they ended.", "model", "path", "outcome", "status", "error"
         )
-        self.tokens = counter(
+        self._tokens = counter(
             "raylane_tokens", "Tokens by the engine's own count: in, out, cached (a part of in).", "model", "kind"
         )
-        self.resubmitted = counter(
+        self._resubmitted = counter(
             "raylane_resubmitted",
             "Requests placed again since their replica or its engine had died, by why.",
             "model",
             "reason",
         )
-        self.tenant_requests = counter(
+        self._tenant_requests = counter(
             "raylane_tenant_requests", "Requests of each tenant.", "tenant", "model", "outcome"
         )
-        self.tenant_tokens = counter(
+        self._tenant_tokens = counter(
             "raylane_tenant_tokens", "Tokens of each tenant: in, out.", "tenant", "model", "kind"
         )
-        self.read = histogram(
-            "raylane_read_seconds", "CPU time to read a body and estimate its tokens.", _READ_BOUNDS_S, ("model",)
+        self._read = histogram(
+            "raylane_read_seconds", "CPU time to read a body and estimate its tokens.", _READ_BOUNDS_S, "model"
         )
-        self.prompt_error = histogram(
+        self._prompt_error = histogram(
             "raylane_prompt_estimate_error_ratio",
             "|estimated - counted| / counted prompt tokens.",
-            (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1),
-            ("model",),
+            _ERROR_BOUNDS,
+            "model",
         )
-        self._tenants: set[str] = set()
-        self.no_usage = counter(
+        self._no_usage = counter(
             "raylane_requests_without_usage", "Requests whose engine statistics never came.", "model"
         )
 
@@ -207,55 +259,49 @@ class RequestMetrics:
             self._count_engine_tokens(model, ledger)
             return
         path = ledger.path if ledger.path in self._paths else "other"
-        self.requests.labels(model, path, ledger.outcome.value, str(ledger.status), ledger.error or "").inc()
-        tenant = self._tenant(ledger.tenant)
-        if tenant:
-            self.tenant_requests.labels(tenant, model, ledger.outcome.value).inc()
+        self._requests.values[model, path, ledger.outcome, str(ledger.status), ledger.error or ""] += 1
+        if tenant := self._tenant(ledger.tenant):
+            self._tenant_requests.values[tenant, model, ledger.outcome] += 1
         if ledger.submitted_s is None:
             return
         if ledger.resubmitted:
-            self.resubmitted.labels(model, ledger.resubmitted).inc()
-        self.read.labels(model).observe(ledger.read_s)
-        by_length = (model, prompt_bucket(_prompt_tokens(ledger)))
-        self.queue_wait.labels(*by_length).observe(ledger.lane_s)
-        self.e2e.labels(*by_length).observe(ledger.wall_s)
-        if ledger.ttft_s is not None and ledger.status < 400:
-            self.ttft.labels(*by_length).observe(ledger.ttft_s)
-        if ledger.tpot_s is not None:
-            self.tpot.labels(*by_length).observe(ledger.tpot_s)
-        itl = self.itl.labels(*by_length)
-        for gap in ledger.itl:
-            itl.observe(gap)
-        self._observe_stages(model, ledger)
-        self._count_tokens(model, ledger)
-
-    def _observe_stages(self, model: str, ledger: Ledger) -> None:
-        stages: Mapping[Stage, float] = ledger.stages()
+            self._resubmitted.values[model, ledger.resubmitted] += 1
+        of_model, by_length = (model,), (model, prompt_bucket(_prompt_tokens(ledger)))
+        wall_s, ttft_s, tpot_s, stages = ledger.wall_s, ledger.ttft_s, ledger.tpot_s, ledger.stages()
+        self._read.observe(of_model, ledger.read_s)
+        self._queue_wait.observe(by_length, ledger.lane_s)
+        self._e2e.observe(by_length, wall_s)
+        if ttft_s is not None and ledger.status < 400:
+            self._ttft.observe(by_length, ttft_s)
+        if tpot_s is not None:
+            self._tpot.observe(by_length, tpot_s)
+        self._itl.observe(by_length, *ledger.itl)
         for stage, seconds in stages.items():
-            self.stages.labels(model, stage.value).observe(seconds)
-        self.unaccounted.labels(model).observe(abs(ledger.unaccounted_s))
+            self._stages.observe((model, stage), seconds)
+        self._unaccounted.observe(of_model, abs(wall_s - sum(stages.values())))
+        self._count_tokens(model, tenant, ledger)
 
-    def _count_tokens(self, model: str, ledger: Ledger) -> None:
+    def _count_tokens(self, model: str, tenant: str, ledger: Ledger) -> None:
         done = ledger.finished
         if done is None:
             if ledger.placed_s is not None:
-                self.no_usage.labels(model).inc()
+                self._no_usage.values[model,] += 1
             return
         if ledger.peer is None:
             self._count_engine_tokens(model, ledger)
         if done.sequences and ledger.expected_prompt_tokens:
             counted = max(1.0, done.prompt_tokens / done.sequences)
-            self.prompt_error.labels(model).observe(abs(ledger.expected_prompt_tokens - counted) / counted)
-        if tenant := self._tenant(ledger.tenant):
-            self.tenant_tokens.labels(tenant, model, "in").inc(done.prompt_tokens)
-            self.tenant_tokens.labels(tenant, model, "out").inc(done.output_tokens)
+            self._prompt_error.observe((model,), abs(ledger.expected_prompt_tokens - counted) / counted)
+        if tenant:
+            self._tenant_tokens.values[tenant, model, "in"] += done.prompt_tokens
+            self._tenant_tokens.values[tenant, model, "out"] += done.output_tokens
 
     def _count_engine_tokens(self, model: str, ledger: Ledger) -> None:
         """Where the engine is that counted them."""
         if (done := ledger.finished) is not None:
-            self.tokens.labels(model, "in").inc(done.prompt_tokens)
-            self.tokens.labels(model, "out").inc(done.output_tokens)
-            self.tokens.labels(model, "cached").inc(done.cached_tokens)
+            self._tokens.values[model, "in"] += done.prompt_tokens
+            self._tokens.values[model, "out"] += done.output_tokens
+            self._tokens.values[model, "cached"] += done.cached_tokens
 
     def _tenant(self, name: str) -> str:
         if name in self._tenants or not name:

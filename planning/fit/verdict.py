@@ -33,6 +33,7 @@ class RefusalCause(StrEnum):
     CAPABILITY = "capability"
     UTILIZATION = "utilization"
     LOADING = "loading"
+    KV_BYTES = "kv_bytes"
     PROFILING = "profiling"
     NO_POOL = "no_pool"
     POOL = "pool"
@@ -203,6 +204,9 @@ def _memory_refusals(plan: Plan, stage: StageMemory) -> Iterator[Refusal]:
         yield Refusal(
             RefusalCause.PROFILING, f"{text}; allowed: {_gib(free)}, so lower max_num_seqs or max_num_batched_tokens"
         )
+    elif settings.kv_cache_bytes and (held := stage.weights + stage.activation + stage.non_torch) + stage.pool > free:
+        text = f"kv_cache_memory_bytes = {settings.kv_cache_bytes}: allowed: at most {int(free - held)}"
+        yield Refusal(RefusalCause.KV_BYTES, f"{text}, what {plan.gpu.title} has left beside {_gib(held)}")
     elif stage.pool <= 0:
         text = f"gpu_memory_utilization = {share}: no memory is left for the KV cache ({_gib(stage.pool)})"
         yield Refusal(RefusalCause.NO_POOL, f"{text}; allowed: a higher share, more GPUs, or a lower max_num_seqs")

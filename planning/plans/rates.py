@@ -1,12 +1,14 @@
 """The highest rate of a group for a band of requests: by the simulator, or by an equation where only a first estimate
 is needed; and how the cost of a request is shared by its prompt and its answer."""
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 
 import numpy as np
@@ -77,20 +79,32 @@ def rates_in(jobs: Sequence[RateJob], rate: RateOf, workers: int, report: Callab
             found.append(rate(job))
         return found
     found = []
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) as pool:
         # Ctrl-C reaches every process of a terminal: the workers inherit the mask, and this process ends them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        results = pool.map(rate, jobs)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
-            for job, one in zip(jobs, results, strict=True):
-                found.append(one)
+            # Not `map`, which cancels what is left: the pool's thread dies of that when it finds its workers gone.
+            results = [pool.submit(rate, job) for job in jobs]
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for job, result in zip(jobs, results, strict=True):
+                found.append(result.result())
                 report(f"{job} ({len(found)} of {len(jobs)})")
         except BaseException:
             for process in active_children():
                 process.terminate()
             raise
     return found
+
+
+def _end_with_parent() -> None:
+    """A worker would wait for ever for a parent that was killed."""
+
+    def wait() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class RateSource:

@@ -190,7 +190,7 @@ class CellsSimulator:
                 if asked is not None:
                     self._digest(frozenset((name, peer)), partial(self._answer, cell, asked, question))
         open_hops = cell is not None and len(cell.peering.hops)
-        if open_hops or now < self._until_s + max(policy.quiet_s, policy.digest_period_s):
+        if open_hops or now < self._until_s + max(policy.hand_over.quiet_s, policy.digest_period_s):
             self.at(now + policy.digest_period_s, partial(self._exchange, name))
 
     def _digest(self, link: frozenset[str], call: Callable[[float], None]) -> None:

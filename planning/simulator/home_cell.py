@@ -197,7 +197,7 @@ class HomeCell(CellSimulator, ABC):
 
     def _send(self, offer: Offer) -> None:
         index = int(offer.hop.request_id)
-        self._kept.reasons[offer.decision.reason] += 1
+        self._kept.reasons[offer.hop.reason] += 1
         self.send(offer, self._waiting[index] if index in self._waiting else self._outside[index].request)
 
     def _over_at_home(self, index: int) -> None:

@@ -34,8 +34,13 @@ def test_the_costs_of_a_simulated_engine_are_found_again(tmp_path: Path) -> None
         "name": "m-simulated",
         "source": "nothing",
         "engine": "simulated",
-        "simulated": {"costs": "true.json", "tokens_per_chunk": 16},
-        "settings": {"max_model_len": CONTEXT, "max_num_seqs": SEATS, "max_num_batched_tokens": 2_048},
+        "simulated": {"costs": "true.json"},
+        "settings": {
+            "max_model_len": CONTEXT,
+            "max_num_seqs": SEATS,
+            "max_num_batched_tokens": 2_048,
+            "stream_interval": 16,
+        },
     }
     spec = {"version": 1, "name": "calibrated", "regions": [{"name": "here", "pools": [{"name": "cpu"}]}]}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec | {"models": [model]}), encoding="utf-8")

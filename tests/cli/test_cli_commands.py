@@ -184,6 +184,44 @@ def test_up_on_a_ray_cluster_that_does_not_answer(spec: Path, tmp_path: Path) ->
     assert (RunDir("x").path / "secret").read_text() == "x" * 32, "the next one keeps it"
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe" * 20, b"a\nb" * 20, "\N{LLAMA}".encode() * 40])
+def test_a_secret_that_is_none_is_refused_and_not_shown(
+    spec: Path, tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "own_secret"
+    given.write_bytes(content)
+    result = run("up", spec, "--address", "127.0.0.1:1", "--secret-file", given)
+    assert result.exit_code == 2
+    assert (
+        result.stderr == f"error: --secret-file {given}: is no secret of a cell; allowed: printable ASCII characters\n"
+    )
+
+    run_dir = RunDir("x")
+    run_dir.create()
+    run_dir.write_state(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
+    (run_dir.path / "gateways.json").write_text('{"g": "http://127.0.0.1:1"}')
+    (run_dir.path / "secret").write_bytes(content)
+    result = run("hold", "m", 1, "--for", "1h")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {run_dir.path / 'secret'}: is no secret of a cell; allowed: ")
+
+    monkeypatch.setenv("RAYLANE_SECRET", content.decode("utf-8", "surrogateescape"))
+    result = run("hold", "m", 1, "--for", "1h", "--url", "http://127.0.0.1:2")
+    assert result.exit_code == 2
+    assert result.stderr == "error: RAYLANE_SECRET: is no secret of a cell; allowed: printable ASCII characters\n"
+
+
+@pytest.mark.parametrize("file", ["state.json", "gateways.json"])
+def test_files_of_a_run_directory_that_are_nested_deeply_are_as_none(file: str) -> None:
+    run_dir = RunDir("x")
+    run_dir.create()
+    run_dir.write_state(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
+    (run_dir.path / file).write_text("[" * 100_000)
+    result = run("status")
+    assert result.exit_code == 1
+    assert "error: no " in result.stderr
+
+
 def test_up_refuses_while_another_starts(spec: Path) -> None:
     run_dir = RunDir("x")
     run_dir.create()

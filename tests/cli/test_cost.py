@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from deployments.accounting.bill import HOUR_NS, hour_name
 from deployments.accounting.facts import lines_of
-from deployments.accounting.store import FOLDER, CostFileStore, settled_line
+from deployments.accounting.store import FOLDER, CostFileStore
 from tests.deployments.accounting.replicas import BEGIN, ImaginedCell, imagined
 
 
@@ -27,8 +27,10 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImaginedCell]:
     run_dir, cell = tmp_path_factory.mktemp("cell"), imagined(5, 400)
     store = CostFileStore(run_dir / FOLDER)
     for hour_ns in cell.hours:
-        facts = [one for one in cell.facts if hour_ns == BEGIN]
-        store.append(lines_of(facts) or settled_line(BEGIN), hour_ns + 1)
+        if hour_ns == BEGIN:
+            store.append(lines_of(cell.facts), hour_ns + 1)
+        else:
+            store.close_hour(BEGIN, hour_ns + 1)
     store.settle(BEGIN)
     return run_dir, cell
 

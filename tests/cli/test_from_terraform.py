@@ -200,7 +200,10 @@ def test_a_pool_that_only_one_of_them_has_is_named(tmp_path: Path, outputs: dict
     assert "regions.eu-central-1.pools.l40s-spot: not in raylane.value.pools" in printed
 
 
-@pytest.mark.parametrize(("text", "named"), [("{", "is not JSON"), ("{}", "raylane: missing"), ("[]", "outputs.json")])
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("{}", "raylane: missing"), ("[]", "outputs.json")],
+)
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "outputs.json").write_text(text)
     result = CliRunner().invoke(app, ["spec", "from-terraform", str(tmp_path / "outputs.json")])

@@ -111,7 +111,11 @@ REFUSED_MODELS = [
     ),
     (
         "{name: m, source: s, settings: {max_model_len: 99, kv_cache_memory_bytes: 5}}",
-        "= 5: allowed: a whole number, at least 1048576 or null",
+        "= 5: allowed: a whole number, 1048576 to 4398046511104 or null",
+    ),
+    (
+        "{name: m, source: s, settings: {max_model_len: 99, kv_cache_memory_bytes: 102254581055488}}",
+        "models.0.settings.kv_cache_memory_bytes = 102254581055488: allowed: a whole number, 1048576 to 4398046511104",
     ),
     (
         "{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 17}}",
@@ -162,9 +166,8 @@ REFUSED_MODELS = [
         "task: embed: not supported with engine = 'simulated'",
     ),
     (
-        "{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c, "
-        "tokens_per_chunk: 0}}",
-        "models.0.simulated.tokens_per_chunk = 0: allowed: a whole number, 1 to 4096",
+        "{name: m, source: s, settings: {max_model_len: 99, stream_interval: 0}}",
+        "models.0.settings.stream_interval = 0: allowed: a whole number, 1 to 4096",
     ),
 ]
 
@@ -189,6 +192,24 @@ def test_a_pipeline_that_no_node_can_hold() -> None:
     reported = problem(f"{regions}models: [{{name: m, source: s, settings: {settings}}}]")
     assert "tensor_parallel_size = 2, pipeline_parallel_size = 4: no node of r has so many GPUs" in reported
     assert "allowed: 1 to 4 in all" in reported
+
+
+def test_ranks_on_cpus_share_the_cores_of_a_replica() -> None:
+    regions = "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
+    settings = "max_model_len: 99, tensor_parallel_size: 8"
+    model = "{name: m, source: s, settings: {%s}}"
+    reported = problem(f"{regions}models: [{model % settings}]")
+    assert "models.m.settings.tensor_parallel_size = 8: a replica books fewer cores (settings.cpus)" in reported
+    assert "allowed: 1 to 1" in reported
+    parse_spec(f"{regions}models: [{model % (settings + ', cpus: 8')}]")
+
+
+def test_a_pool_of_gpus_that_are_not_known_and_not_counted() -> None:
+    model = "models: [{name: m, source: s, settings: {max_model_len: 99}}]"
+    reported = problem(f"name: x\nregions: [{{name: r, pools: [{{name: p, accelerator: H1000}}]}}]\n{model}")
+    assert "regions.r.pools.p.gpus_per_node = 0: allowed: 1 to 16, or accelerator: cpu" in reported
+    assert "regions.r.pools.p.accelerator: GPU 'H1000' is unknown; allowed: A100-40G, " in reported
+    assert "1 to 0" not in reported
 
 
 def test_several_problems_are_told_at_once() -> None:

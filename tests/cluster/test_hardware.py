@@ -79,7 +79,7 @@ def test_a_specs_own_entries_come_first() -> None:
     assert hardware.link("us-east-1", "eu-west-1") == Link(
         source="us-east-1", target="eu-west-1", rtt_ms=70, usd_per_gb=0.02
     )
-    with pytest.raises(ValueError, match=r"'nope' is unknown; allowed: .*mine.*hardware\.gpus"):
+    with pytest.raises(ValueError, match=r"'nope' is unknown; allowed: .*MINE.*hardware\.gpus"):
         hardware.gpu_named("nope")
 
 

@@ -42,6 +42,7 @@ def test_a_first_write_that_was_broken_off_is_done_again(tmp_path: Path) -> None
         ("secret", None, "secret: missing, though ray_token is there"),
         ("secret", "short", "secret: not usable"),
         ("tenant_keys.json", "[", "cannot be read"),
+        ("tenant_keys.json", "[" * 100_000, "cannot be read"),
         ("tenant_keys.json", '{"a": 1}', "tenant_keys.a: not usable"),
     ],
 )
@@ -55,6 +56,19 @@ def test_what_is_damaged_is_named_and_not_shown(tmp_path: Path, name: str, text:
     assert words in str(caught.value)
     assert made.secret not in str(caught.value)
     assert made.ray_token not in str(caught.value)
+
+
+def test_a_file_that_is_no_text_is_replaced(tmp_path: Path) -> None:
+    made = kept(SecretsFolder(tmp_path), KEYS)
+    (tmp_path / "secret").write_bytes(b"\xff\xfe")
+    SecretsFolder(tmp_path).write(made)
+    assert (tmp_path / "secret").read_text() == made.secret
+
+
+@pytest.mark.parametrize("region", ["[/]", "", "a b", "x" * 300])
+def test_a_region_that_aws_has_not_is_named(region: str) -> None:
+    with pytest.raises(SecretsUnavailable, match="AWS region "):
+        AwsSecret("raylane/team-us", region)
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,8 @@ from deployments.accounting.facts import (
 from deployments.accounting.store import CostFileStore
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import MemberKind, Ready
-from deployments.cell.epoch_file import EpochFile
 from deployments.cell.gateways_file import read_gateways, write_gateways
+from deployments.cell.kept_file import EpochByModel, KeptFile
 from deployments.cell.lifecycle_log import FILE_NAME as LIFECYCLE_FILE
 from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.engine.step_log import StepLog
@@ -227,7 +227,7 @@ class Epochs:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "epochs.json"
-        self.file = EpochFile(self.path)
+        self.file = KeptFile(self.path, EpochByModel)
         self.epoch = 0
 
     def write(self) -> None:
@@ -235,7 +235,7 @@ class Epochs:
         self.file.write({f"model-{number}": self.epoch for number in range(500)})
 
     def check(self, gaps: bool) -> None:
-        assert EpochFile(self.path).read() == {f"model-{number}": self.epoch for number in range(500)}
+        assert KeptFile(self.path, EpochByModel).read() == {f"model-{number}": self.epoch for number in range(500)}
 
     def close(self) -> None:
         pass

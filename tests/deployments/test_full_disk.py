@@ -40,7 +40,7 @@ USERS = {
     "deployments/engine/step_log.py": ("steps",),
     "deployments/cell/act.py": ("controls",),
     "autoscaling/forecast/history.py": ("arrivals",),
-    "deployments/cell/epoch_file.py": ("epochs",),
+    "deployments/cell/kept_file.py": ("epochs",),
     "deployments/cell/gateways_file.py": ("gateways",),
     "deployments/cell/lifecycle_log.py": ("departure_tracker",),
     "deployments/traffic/store.py": ("traffic",),
@@ -51,6 +51,7 @@ BY_COMMANDS = {
     "deployments/telemetry/published_error.py",
     "deployments/traffic/published_drift.py",
     "deployments/engine_model/cost_file.py",
+    "deployments/cell/directory.py",
 }
 """These are written by commands, which end with what is wrong; what serves reads them."""
 OF_A_START = {"deployments/engine/start_clock.py"}
@@ -180,7 +181,10 @@ def test_no_other_module_writes_files() -> None:
                 )
                 calls.setdefault("opens" if writes else name, set()).add(str(path.relative_to(ROOT)))
     users = calls["opens"].union(
-        *(calls.get(name, set()) for name in ("WholeLines", "LineLog", "DecisionLog", "write_json", "write_whole"))
+        *(
+            calls.get(name, set())
+            for name in ("WholeLines", "LineLog", "DecisionLog", "write_json", "write_whole", "write_private")
+        )
     )
     assert users - SHARED - BY_COMMANDS - OF_A_START == set(USERS)
     assert sorted(name for names in USERS.values() for name in names) == sorted(WRITERS)

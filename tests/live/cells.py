@@ -3,6 +3,7 @@ cut."""
 
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,11 +22,13 @@ CELLS = ("eu", "us")
 
 class Link:
     """A TCP proxy on loopback, in a thread of its own. While it is cut, its connections stay open and carry nothing,
-    and new ones come to nothing, as behind a router that drops packets."""
+    and new ones come to nothing, as behind a router that drops packets. All of them share `bytes_per_s`."""
 
-    def __init__(self, port: int, target: int) -> None:
+    def __init__(self, port: int, target: int, bytes_per_s: float = math.inf) -> None:
         self._port = port
         self._target = target
+        self._bytes_per_s = bytes_per_s
+        self._turn = asyncio.Lock()
         self._loop = asyncio.new_event_loop()
         self._whole = asyncio.Event()
         self._whole.set()
@@ -63,10 +66,15 @@ class Link:
         self._listening.set()
         self._loop.run_forever()
         server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._end())
         self._loop.close()
+
+    async def _end(self) -> None:
+        """Each task ends with its connection."""
+        self._whole.set()
+        for writer in self._open:
+            writer.transport.abort()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._whole.wait()
@@ -88,6 +96,8 @@ class Link:
         with suppress(OSError):
             while piece := await reader.read(65_536):
                 await self._whole.wait()
+                async with self._turn:
+                    await asyncio.sleep(len(piece) / self._bytes_per_s)
                 writer.write(piece)
                 await writer.drain()
 

@@ -250,11 +250,12 @@ def spec_in(folder: Path) -> dict[str, Any]:
         "name": MODEL,
         "source": "nothing",
         "engine": "simulated",
-        "simulated": {"costs": str(folder / "costs.json"), "tokens_per_chunk": 16},
+        "simulated": {"costs": str(folder / "costs.json")},
         "settings": {
             "max_model_len": 4_096,
             "max_num_seqs": SEQUENCES,
             "max_num_batched_tokens": STEP_TOKENS,
+            "stream_interval": 16,
         },
         "health": {"period_s": 1, "timeout_s": 60, "stall_s": 60},
         "replicas": {"count": 2, "min": 1, "max": 3},

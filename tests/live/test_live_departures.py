@@ -10,8 +10,10 @@ from typing import Any
 
 import psutil
 import pytest
+import requests
 import yaml
 
+from deployments.cell.membership import JOIN_EVERY_S
 from deployments.gateway.feeds import LOST_AFTER_S
 from tests.live.clients import ask, clients
 from tests.live.cluster import ROOT, LiveCluster, eventually, held
@@ -71,6 +73,39 @@ async def test_each_end_is_told_with_its_cause(tmp_path: Path, tell: list[str]) 
             if " lost (" in line or " was ready after" in line or "responded again" in line
         )
     )
+
+
+async def test_all_that_are_killed_at_once_are_told_with_what_was_lost(tmp_path: Path, tell: list[str]) -> None:
+    """As the kernel or Ray's memory monitor does it: both gateways, the directory and a replica, under streams."""
+    with held(tmp_path, "together", spec()) as cluster:
+        await asyncio.to_thread(eventually, lambda: cluster.is_whole() and len(cluster.gateways()) == 2)
+        gateways, victim = cluster.gateways(), cluster.replicas()[0]
+        directory = await asyncio.to_thread(process_of, cluster, "ray::Directory")
+        async with clients() as session:
+            tasks = [
+                asyncio.create_task(ask(session, cluster.url, model=MODEL, max_tokens=4_000)) for _ in range(STREAMS)
+            ]
+            await asyncio.to_thread(eventually, lambda: sum(one["leases"] for one in cluster.replicas()) == STREAMS)
+            await asyncio.sleep(2 * JOIN_EVERY_S)  # until the directory has heard of them
+            for pid in (directory, *gateways.values(), victim["pid"]):
+                os.kill(pid, signal.SIGKILL)
+            answers = await asyncio.gather(*tasks)
+        assert {answer.end for answer in answers} == {"cut"}
+
+        def told() -> bool:
+            try:
+                return {*gateways, victim["replica_id"]} <= {one["who"] for one in departures(cluster)}
+            except (requests.RequestException, KeyError):
+                return False  # no gateway has come in their place yet
+
+        await asyncio.to_thread(eventually, told, 240)
+        await asyncio.to_thread(eventually, cluster.is_whole, 240)
+        ended = {one["who"]: one for one in departures(cluster)}
+        lost = [ended[who]["lost"] for who in gateways]
+        assert {ended[who]["cause"] for who in (*gateways, victim["replica_id"])} == {"process_died"}
+        assert [one["cause"] for one in ended.values() if one["kind"] == "directory"] == ["process_died"]
+        assert sum(one["broken"] + one["placed_again"] for one in lost) == STREAMS
+    tell.append(f"killed at once: {STREAMS} streams cut, lost with the gateways: {[one['broken'] for one in lost]}")
 
 
 def spec() -> dict[str, Any]:

@@ -47,15 +47,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
 
 
 async def ask(session: aiohttp.ClientSession, cluster: LiveCluster, who: str, path: str, body: dict[str, Any]) -> int:
-    """Asks, and returns how many tokens of the prompt the engine had cached, by its own count."""
+    """Asks, and returns how many tokens of the prompt the engine had cached, by its own count; the client is told the
+    same."""
     name = uuid.uuid4().hex
     async with session.post(
         cluster.url + path, json={"model": "demo", **body}, headers={**KEYS[who], "x-request-id": name}
     ) as response:
         assert response.status == 200, await response.read()
-        await response.read()
+        usage = (await response.json())["usage"]
     await eventually_async(lambda: any(record["request_id"] == name for record in cluster.records()), every_s=0.05)
     record = next(record for record in cluster.records() if record["request_id"] == name)
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+    told = details.get("cached_tokens", usage.get("cache_read_input_tokens"))
+    assert (told or 0) == record["cached_tokens"], path
     return int(record["cached_tokens"])
 
 

@@ -1,6 +1,7 @@
 """The endpoint as its users see it: OpenAI's own client, against real replicas of the demo model."""
 
 import json
+import uuid
 from collections.abc import Iterator
 from importlib.metadata import version
 
@@ -93,6 +94,20 @@ def test_responses_are_stateless(client: openai.OpenAI) -> None:
     for wish in ({"store": True}, {"background": True}, {"previous_response_id": "resp_1"}):
         with pytest.raises(openai.BadRequestError, match="stateless"):
             client.responses.create(model="demo", input="hi", **wish)  # type: ignore[call-overload]
+
+
+def test_usage_tells_what_was_cached(client: openai.OpenAI) -> None:
+    said = f"{uuid.uuid4()} " + "one two three four " * 60
+    cached = []
+    for _ in range(4):  # of two replicas one may be asked first, and then the other
+        usage = client.chat.completions.create(
+            model="demo", messages=[{"role": "user", "content": said}], max_tokens=2
+        ).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        cached.append(usage.prompt_tokens_details.cached_tokens or 0)
+    assert cached[0] == 0
+    assert usage.prompt_tokens > cached[-1] > 100
 
 
 def test_tokenize_and_back(cluster: LiveCluster) -> None:

@@ -1,7 +1,7 @@
 """Reads a request's body: what is asked, and how long the simulated answer will be. Pure.
 
 Prompts are counted as the gateway estimates them (`openai/prompt.py`), so that the two agree. What only a real engine
-can do (tools, guided output, log probabilities, stop words) is read over: the answer is filler whatever is asked.
+can do (tool calls, guided output, log probabilities, stop words) is read over: the answer is filler whatever is asked.
 """
 
 import math
@@ -54,6 +54,8 @@ class _Body(msgspec.Struct):
 
     model: str | None = None
     messages: Raw = ABSENT
+    tools: Raw = ABSENT
+    documents: Raw = ABSENT
     prompt: Raw = ABSENT
     stream: bool | None = False
     stream_options: _StreamOptions | None = None
@@ -103,7 +105,7 @@ def read_ask(kind: BodyKind, body: bytes, model: str, request_id: str) -> Ask:
     if kind is BodyKind.CHAT:
         return _ask(
             form,
-            [_chat_prompt(form.messages, len(body), hashing)],
+            [_chat_prompt(form.messages, len(body), hashing, (form.tools, form.documents))],
             form.max_completion_tokens or form.max_tokens,
             model,
             request_id,
@@ -176,9 +178,9 @@ def _ask(form: _Body, prompts: Sequence[_Prompt], limit: int | None, model: str,
     )
 
 
-def _chat_prompt(messages: Raw, values: int, hashing: Hashing) -> _Prompt:
+def _chat_prompt(messages: Raw, values: int, hashing: Hashing, also: Sequence[Raw] = ()) -> _Prompt:
     try:
-        prompt = read_conversation("messages", messages, min(values, MAX_OTHER_VALUES), hashing)
+        prompt = read_conversation("messages", messages, min(values, MAX_OTHER_VALUES), hashing, also)
     except ApiError as error:
         raise AskError(error.message, error.param) from None
     return _RATIO.tokens(prompt.chars, 0), prompt.prefix

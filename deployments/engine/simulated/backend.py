@@ -104,7 +104,7 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges, 
     engine = EngineModel(limits, cost)
     log = StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl", LOGS.named("steps")) if model.step_log else None
     steps = None if log is None else SimulatedSteps(log, limits)
-    driver = Driver(engine, load, model.simulated.tokens_per_chunk, model.simulated.speed, LATE.observe, steps=steps)
+    driver = Driver(engine, load, model.settings.stream_interval, model.simulated.speed, LATE.observe, steps=steps)
     RUNNING.labels(model.name).set_function(lambda: load.running)
     WAITING.labels(model.name).set_function(lambda: load.waiting)
     KV_USAGE.labels(model.name).set_function(lambda: load.kv_usage)

@@ -116,7 +116,7 @@ _BEAT_S = 1.0
 
 
 class Driver:
-    """Drives `engine`, `speed` times as fast as its costs say, and tells jobs of every `tokens_per_chunk` tokens.
+    """Drives `engine`, `speed` times as fast as its costs say, and tells jobs of every `stream_interval` tokens.
 
     `load` is painted after each turn; `late` hears how late a turn came (seconds).
     """
@@ -125,7 +125,7 @@ class Driver:
         self,
         engine: EngineModel,
         load: EngineLoad,
-        tokens_per_chunk: int,
+        stream_interval: int,
         speed: float = 1.0,
         late: Callable[[float], None] = lambda late_s: None,
         clock: Callable[[], float] = time.monotonic,
@@ -133,7 +133,7 @@ class Driver:
     ) -> None:
         self._engine = engine
         self._load = load
-        self._per_chunk = tokens_per_chunk
+        self._interval = stream_interval
         self._speed = speed
         self._late = late
         self._clock = clock
@@ -258,7 +258,7 @@ class Driver:
             job.first_s, job.first_step, job.is_prefilling = now, steps, False
             if job.open and job.stepwise and sequence.output > 1:
                 job.listener.reached(job, 1)
-                self._schedule(job, 1 + self._per_chunk)
+                self._schedule(job, 1 + self._interval)
         for sequence in boundary.finished:
             job = sequence.tag
             if job.open:
@@ -273,7 +273,7 @@ class Driver:
         _, _, tokens, job = heapq.heappop(self._due)
         if job.open:
             job.listener.reached(job, tokens)
-            self._schedule(job, tokens + self._per_chunk)
+            self._schedule(job, tokens + self._interval)
 
     def _schedule(self, job: SequenceJob, tokens: int) -> None:
         """The last token comes with the end, and not before."""

@@ -137,6 +137,7 @@ class PeerAnswer:
             self.answering = self._hops.first_byte(self._facts.request_id, self._facts.number)
             if not self.answering:
                 raise PeerFailed("the hop was withdrawn")
+            self._client.release_body()
 
     async def _start(self, *more: tuple[bytes, bytes]) -> None:
         assert self._head is not None

@@ -2,16 +2,18 @@
 
 With a secret, every request and every answer is signed:
 
-    request   HMAC(secret, method, path, sender, receiver, nonce, SHA-256 of the body, what is said of a hop)
+    request   HMAC(secret, method, path, sender, receiver, nonce, time, SHA-256 of the body, what is said of a hop)
     answer    HMAC(secret, the request's nonce, sender, receiver, status, SHA-256 of the body)
     frame     HMAC(a key of the exchange, its number, its kind, its content), of an answer that comes in pieces
 
 A signature is checked before a byte of the body is read, and the body against its hash. The nonce ties an answer to its
-question, so that a recorded answer is none. A recorded request is the core's affair: a hop of a number that came before
-is refused, and the answer to a question that is not open is not taken over (`deployments/peering`).
+question, so that a recorded answer is none. A recorded request is refused once it is older than `CLOCK_SKEW_S`. Until
+then, this gateway refuses a question whose nonce it has seen, and the core a hop whose number it has seen, at whichever
+gateway (`deployments/peering`).
 
-Without a secret (mutual TLS alone) the signatures have an empty key and prove nothing; the certificate does. The secret
-never reaches a log, and of what is refused nothing is logged but the cell and the reason.
+With mutual TLS, the name of the sender must be in its certificate. Without a secret (mutual TLS alone) the signatures
+have an empty key and prove nothing; the certificate does. The secret never reaches a log, and of what is refused
+nothing is logged but the cell and the reason.
 """
 
 import asyncio
@@ -21,7 +23,7 @@ import logging
 import re
 import secrets
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,13 +37,20 @@ CELL_HEADER = "x-raylane-cell"
 """Who asks; who answers, in an answer."""
 RECEIVER_HEADER = "x-raylane-receiver"
 NONCE_HEADER = "x-raylane-nonce"
+TIME_HEADER = "x-raylane-time"
+"""When the call was signed: Unix time in whole seconds."""
 CONTENT_HEADER = "x-raylane-content"
 """The SHA-256 of the body, in hexadecimal digits."""
 SIGNATURE_HEADER = "x-raylane-signature"
 HOP_HEADER = "x-raylane-hop"
 """In a request: what is said of the hop (`hop.py`). In an answer: `taken`."""
 
+CLOCK_SKEW_S = 30
+"""A call counts that was signed at most so many seconds before or after it comes, by the receiver's clock."""
+_MAX_NONCES = 16_384
+"""So many nonces of questions are remembered (4 MB): all of those that are not stale, up to 270 questions a second."""
 _NONCE = re.compile(r"[0-9a-f]{32}")
+_TIME = re.compile(r"[0-9]{1,12}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 MAC_BYTES = 16
 """Of a frame's signature: half of SHA-256, as RFC 2104 allows."""
@@ -53,7 +62,13 @@ class CallRefusal(StrEnum):
 
     UNSIGNED = "unsigned"
     WRONG_SIGNATURE = "wrong_signature"
+    STALE = "stale"
+    """It was signed longer ago than the clocks of two cells may differ, or is to be signed yet."""
+    REPLAYED = "replayed"
+    """The same question came before."""
     NO_CERTIFICATE = "no_certificate"
+    WRONG_CERTIFICATE = "wrong_certificate"
+    """The sender's name is none of its DNS names."""
     UNKNOWN_CELL = "unknown_cell"
     WRONG_RECEIVER = "wrong_receiver"
     WRONG_CONTENT = "wrong_content"
@@ -72,6 +87,7 @@ class Call:
     nonce: str
     content: str
     hop: str = ""
+    time: str = ""
 
 
 def content_of(body: bytes) -> str:
@@ -89,29 +105,31 @@ async def hashed(body: bytes) -> str:
 
 
 class Signer:
-    """Of one cell. `secret`: None without one."""
+    """Of one cell. `secret`: None without one. `clock`: Unix time in seconds."""
 
-    def __init__(self, cell: str, secret: str | None) -> None:
+    def __init__(self, cell: str, secret: str | None, clock: Callable[[], float] = time.time) -> None:
         self.cell = cell
+        self.clock = clock
         self._key = hashlib.sha256(b"raylane peers\0" + (secret or "").encode()).digest()
 
     def call(
         self, method: str, path: str, receiver: str, body: bytes, hop: str = ""
     ) -> tuple[Mapping[str, str], "AnswerCheck"]:
         """The headers of a call, and what its answer is checked by."""
-        nonce, content = secrets.token_hex(16), content_of(body)
+        nonce, at, content = secrets.token_hex(16), str(int(self.clock())), content_of(body)
         headers = {
             CELL_HEADER: self.cell,
             RECEIVER_HEADER: receiver,
             NONCE_HEADER: nonce,
+            TIME_HEADER: at,
             CONTENT_HEADER: content,
-            SIGNATURE_HEADER: self._sign("call", method, path, self.cell, receiver, nonce, content, hop),
+            SIGNATURE_HEADER: self._sign("call", method, path, self.cell, receiver, nonce, at, content, hop),
         }
         return (headers | {HOP_HEADER: hop} if hop else headers), AnswerCheck(self, receiver, nonce)
 
     def is_signed(self, method: str, path: str, sender: str, call: Call, signature: str) -> bool:
         """Whether a call to this cell has its sender's signature."""
-        right = self._sign("call", method, path, sender, self.cell, call.nonce, call.content, call.hop)
+        right = self._sign("call", method, path, sender, self.cell, call.nonce, call.time, call.content, call.hop)
         return hmac.compare_digest(right.encode(), signature.encode("utf-8", "replace"))
 
     def answer(self, call: Call, status: int, body: bytes) -> str:
@@ -159,10 +177,14 @@ class Calls:
         self._cells = frozenset(cells) - {signer.cell}
         self._asks_certificate = asks_certificate
         self._logged_s: dict[str, float] = {}
+        self._nonces: OrderedDict[str, None] = OrderedDict()
+        """Of the last questions, the oldest first."""
 
-    def judge(self, method: str, path: str, headers: Mapping[str, str], certified: bool) -> Call | CallRefusal:
-        """By the head of a call alone. `certified`: it came over a connection whose client showed a certificate of the
-        cells' authority."""
+    def judge(
+        self, method: str, path: str, headers: Mapping[str, str], certified: Collection[str] | None
+    ) -> Call | CallRefusal:
+        """By the head of a call alone. `certified`: the names in the certificate of the cells' authority that its
+        client showed; None without one."""
         sender = headers.get(CELL_HEADER, "")
         refusal = self._refusal(method, path, headers, certified)
         if refusal is not None:
@@ -179,23 +201,36 @@ class Calls:
             self._logged_s[known] = now
             log.warning("a call of %s was refused: %s", f"cell {known}" if known else "no known cell", refusal.value)
 
-    def _refusal(self, method: str, path: str, headers: Mapping[str, str], certified: bool) -> CallRefusal | None:
-        if self._asks_certificate and not certified:
+    def _refusal(
+        self, method: str, path: str, headers: Mapping[str, str], certified: Collection[str] | None
+    ) -> CallRefusal | None:
+        if self._asks_certificate and certified is None:
             return CallRefusal.NO_CERTIFICATE
         call, signature = _call_of(headers), headers.get(SIGNATURE_HEADER, "")
-        if not (_NONCE.fullmatch(call.nonce) and _HASH.fullmatch(call.content) and _HASH.fullmatch(signature)):
+        forms = ((_NONCE, call.nonce), (_TIME, call.time), (_HASH, call.content), (_HASH, signature))
+        if not all(form.fullmatch(value) for form, value in forms):
             return CallRefusal.UNSIGNED
         if call.sender not in self._cells:
             return CallRefusal.UNKNOWN_CELL
+        if self._asks_certificate and certified is not None and call.sender not in certified:
+            return CallRefusal.WRONG_CERTIFICATE
         if headers.get(RECEIVER_HEADER) != self.signer.cell:
             return CallRefusal.WRONG_RECEIVER
         if not self.signer.is_signed(method, path, call.sender, call, signature):
             return CallRefusal.WRONG_SIGNATURE
+        if abs(self.signer.clock() - int(call.time)) > CLOCK_SKEW_S:
+            return CallRefusal.STALE
+        if call.nonce in self._nonces:
+            return CallRefusal.REPLAYED
+        if not call.hop:
+            self._nonces[call.nonce] = None
+            if len(self._nonces) > _MAX_NONCES:
+                self._nonces.popitem(last=False)
         return None
 
 
 def _call_of(headers: Mapping[str, str]) -> Call:
-    names = (CELL_HEADER, NONCE_HEADER, CONTENT_HEADER, HOP_HEADER)
+    names = (CELL_HEADER, NONCE_HEADER, CONTENT_HEADER, HOP_HEADER, TIME_HEADER)
     return Call(*(headers.get(name, "") for name in names))
 
 
@@ -221,7 +256,7 @@ class PeerDoor:
                 headers[SIGNATURE_HEADER] = ""
                 break
             headers[known] = value.decode("latin-1")
-        call = self._calls.judge(scope["method"], path_of(scope), headers, is_certified(send))
+        call = self._calls.judge(scope["method"], path_of(scope), headers, certified_names(send))
         if isinstance(call, CallRefusal):
             await self._refuse(call, scope, receive, send)
             return
@@ -235,7 +270,9 @@ def path_of(scope: Scope) -> str:
     return f"{scope['path']}?{query}" if query else str(scope["path"])
 
 
-def is_certified(send: Send) -> bool:
-    """Whether the client of an exchange showed a certificate, which TLS has checked. uvicorn has no call for that."""
+def certified_names(send: Send) -> Collection[str] | None:
+    """The DNS names in the certificate that the client of an exchange showed, which TLS has checked; None without one.
+    uvicorn has no call for that."""
     transport = getattr(getattr(send, "__self__", None), "transport", None)
-    return bool(transport is not None and transport.get_extra_info("peercert"))
+    certificate = None if transport is None else transport.get_extra_info("peercert")
+    return [name for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"] if certificate else None

@@ -20,6 +20,7 @@ from cluster.spec import ClusterSpec, PeerTls
 from deployments.gateway.peers.auth import (
     AT_ONCE_BYTES,
     CELL_HEADER,
+    CLOCK_SKEW_S,
     HOP_HEADER,
     SIGNATURE_HEADER,
     AnswerCheck,
@@ -37,7 +38,8 @@ TAKEN = "taken"
 _MAX_ANSWER = 4 << 20
 _NOT_OF_A_CELL = "the answer is none of that cell's"
 _UNSIGNED = {
-    401: f"{_NOT_OF_A_CELL}, or it does not accept this cell's signature; needed: the same `peering.secret` in both",
+    401: f"{_NOT_OF_A_CELL}, or it does not accept this cell's signature; needed: the same `peering.secret` in both, "
+    f"clocks within {CLOCK_SKEW_S} s of each other, and this cell's name in the certificate of its `peering.tls`",
     403: f"{_NOT_OF_A_CELL}, or it does not know this cell; needed: the same names of `regions` in both specs",
 }
 """What an answer without a signature may mean, by its status."""

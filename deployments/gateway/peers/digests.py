@@ -10,129 +10,45 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
 
 from deployments.gateway.peers.client import PeerClient, PeerFailed
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.peering import Digest, DigestRefusal, LaneDigest, ModelDigest, Question, Received
-from deployments.scheduling import TenantUse
+from deployments.peering import Digest, DigestRefusal, Question
 
 log = logging.getLogger("raylane.peers")
 
 DIGEST_PATH = "/raylane/peers/digest"
 _LOG_EVERY_S = 60.0
-_MAX_MODELS = 1_000
 
 Questions = Mapping[str, Question]
 """By model."""
 
 
-class _Form(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)  # a peer may be of a later version
-
-
-_Number = Annotated[int, Field(ge=0, lt=1 << 63)]
-_Name = Annotated[str, Field(max_length=256)]
-_MAX = 1e18
-"""Sums and products of what a peer says stay finite."""
-_Amount = Annotated[float, Field(ge=0, le=_MAX)]
-
-
-class _Lane(_Form):
-    lane: _Name
-    p50_s: _Amount
-    p95_s: _Amount
-
-
-class _Received(_Form):
-    cell: _Name
-    epoch: _Number
-    number: _Number
-
-
-_Use = tuple[_Name, _Amount, Annotated[float, Field(ge=-_MAX, le=_MAX)], _Number]
-"""`TenantUse`. Tokens may be below zero: leases of an earlier owner are settled, too."""
-
-
-class _ModelForm(_Form):
-    model: _Name
-    lanes: Annotated[list[_Lane], Field(max_length=64)]
-    replicas: _Number
-    max_sequences: _Number
-    free_sequences: _Number
-    max_kv_tokens: _Number
-    free_kv_tokens: _Number
-    prefill_tokens_per_s: _Amount
-    usd_per_mtok: _Amount | None = None
-    hands_over: bool = False
-    tenants: Annotated[list[_Use], Field(max_length=100_000)] = []
-
-    def plain(self) -> ModelDigest:
-        lanes = tuple(LaneDigest(one.lane, one.p50_s, one.p95_s) for one in self.lanes)
-        fields = {name: getattr(self, name) for name in ModelDigest.__slots__}
-        return ModelDigest(**{**fields, "lanes": lanes, "tenants": tuple(TenantUse(*one) for one in self.tenants)})
-
-
-class _DigestForm(_Form):
-    cell: _Name
-    epoch: _Number
-    sequence: _Number
-    answers: tuple[_Number, _Number]
-    spec_version: _Name
-    marks: Annotated[list[_Name], Field(max_length=100_000)]
-    models: Annotated[list[_ModelForm], Field(max_length=_MAX_MODELS)]
-    received: Annotated[list[_Received], Field(max_length=1_000)] = []
-
-    def plain(self) -> Digest:
-        return Digest(
-            self.cell,
-            self.epoch,
-            self.sequence,
-            Question(*self.answers),
-            self.spec_version,
-            frozenset(self.marks),
-            tuple(one.plain() for one in self.models),
-            tuple(Received(one.cell, one.epoch, one.number) for one in self.received),
-        )
-
-
-class _QuestionsForm(_Form):
-    questions: Annotated[dict[_Name, tuple[_Number, _Number]], Field(max_length=_MAX_MODELS)]
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    questions: Questions
 
 
 def read_questions(content: Any) -> Questions:
     """Raises ValueError."""
-    asked = _QuestionsForm.model_validate(content).questions
-    return {model: Question(*question) for model, question in asked.items()}
+    return msgspec.convert(content, _Asked).questions
 
 
 def digest_to_json(digest: Digest) -> dict[str, Any]:
     """A digest as JSON has it. A wait that is infinite is not known: it is left out."""
-    models = [
-        {
-            **{name: getattr(one, name) for name in ModelDigest.__slots__},
-            "lanes": [lane._asdict() for lane in one.lanes if math.isfinite(lane.p50_s) and math.isfinite(lane.p95_s)],
-        }
-        for one in digest.models
-    ]
-    return {
-        "cell": digest.cell,
-        "epoch": digest.epoch,
-        "sequence": digest.sequence,
-        "answers": list(digest.answers),
-        "spec_version": digest.spec_version,
-        "marks": sorted(digest.marks),
-        "models": models,
-        "received": [one._asdict() for one in digest.received],
-    }
+    content: dict[str, Any] = msgspec.to_builtins(digest)
+    for model in content["models"]:
+        model["lanes"] = [lane for lane in model["lanes"] if all(map(math.isfinite, lane[1:]))]
+    return content
 
 
 def read_digest(content: Any) -> Digest:
     """Raises ValueError."""
-    return _DigestForm.model_validate(content).plain()
+    return msgspec.convert(content, Digest)
 
 
 def answers_of(dispatchers: Mapping[str, Dispatcher], questions: Questions) -> dict[str, Any]:

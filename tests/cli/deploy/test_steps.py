@@ -101,7 +101,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     monkeypatch.setattr(steps, "run", made.counted(made.run))
     monkeypatch.setattr(state_module, "write_whole", made.counted(state_module.write_whole))
     monkeypatch.setattr(state_module, "write_json", made.counted(state_module.write_json))
-    monkeypatch.setattr(secrets_module, "_write_private", made.counted(secrets_module._write_private))
+    monkeypatch.setattr(secrets_module, "write_private", made.counted(secrets_module.write_private))
 
     class Api(ServeApi):
         def __init__(self) -> None:

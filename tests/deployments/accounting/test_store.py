@@ -20,7 +20,7 @@ from deployments.accounting.facts import (
     lines_of,
     ns,
 )
-from deployments.accounting.store import SETTLE_S, CostFileStore, settled_line
+from deployments.accounting.store import SETTLE_S, CostFileStore
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
@@ -46,7 +46,7 @@ def write(store: CostFileStore, at_s: float, *facts: Fact) -> None:
 
 def settle(store: CostFileStore, hour: int, at_s: float) -> None:
     """As the directory does it."""
-    store.append(settled_line(BEGIN + hour * HOUR_NS), BEGIN + ns(at_s), lambda: lines_of(FIRST))
+    assert store.close_hour(BEGIN + hour * HOUR_NS, BEGIN + ns(at_s), lambda: lines_of(FIRST))
     store.settle(BEGIN + hour * HOUR_NS)
 
 

@@ -131,7 +131,8 @@ async def test_hours_that_are_over_are_settled_once(tmp_path: Path) -> None:
     part = await directory.cost_part(f"{hour_name(hour_ns)}.json", 0)
     assert part == (tmp_path / FOLDER / f"{hour_name(hour_ns)}.json").read_bytes()
     await deliver(directory)
-    assert directory._settling.done()
+    await directory._settling
+    assert await directory.cost_totals() == totals
 
 
 async def test_without_a_run_directory_nothing_is_kept() -> None:

@@ -1,6 +1,7 @@
 """The directory's list: who registers is on it, who is unresponsive leaves it, and who watches hears of it."""
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from typing import cast
@@ -19,6 +20,7 @@ from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
 from tests.deployments.gateway.rig import Handle
+from tests.small_disk import small_disk
 
 
 def facts(name: str = "r1", pid: int = 1) -> ReplicaFacts:
@@ -49,24 +51,92 @@ async def test_the_secret_is_kept_beside_the_directory_and_not_in_rays_store(tmp
     assert (tmp_path / "run" / "secret").stat().st_mode & 0o777 == 0o600
 
 
+async def spec_in(directory: Directory) -> str | None:
+    return (await directory.watch(-1, 0.0)).spec_json
+
+
 async def test_a_spec_is_put_in_force_when_it_is_deployed_for_the_first_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Directory("secret", run_dir=str(tmp_path))
     await one.deployed("deployed")
-    assert (await one.watch(-1, 0.0)).spec_json == "deployed"
+    assert await spec_in(one) == "deployed"
     await one.apply("changed by an operator")
     await one.deployed("deployed")
     again = Directory("secret", run_dir=str(tmp_path))
-    await again.restore("changed by an operator")
     await again.deployed("deployed")
-    assert (await again.watch(-1, 0.0)).spec_json == "changed by an operator"
+    assert await spec_in(again) == "changed by an operator"
     monkeypatch.setattr(module, "RESTORE_S", 0.01)
-    alone = Directory("secret", run_dir=str(tmp_path))
-    await alone.deployed("deployed")
-    assert (await alone.watch(-1, 0.0)).spec_json == "deployed", "nobody lives who has another"
-    await again.deployed("deployed anew")
-    assert (await again.watch(-1, 0.0)).spec_json == "deployed anew"
+    anew = Directory("secret", run_dir=str(tmp_path), began_unix_s=1.0)
+    assert await spec_in(anew) is None
+    await anew.deployed("deployed")
+    assert await spec_in(anew) == "deployed", "another cell, and nobody lives who has the other spec"
+    await anew.deployed("deployed anew")
+    assert await spec_in(anew) == "deployed anew"
+
+
+async def told(directory: Directory) -> tuple[str, int]:
+    """What a gateway knows of the spec in force."""
+    listing = await directory.watch(-1, 0.0)
+    assert listing.spec_json is not None
+    return listing.spec_json, listing.spec_number
+
+
+async def test_after_a_restart_an_older_spec_stays_out(tmp_path: Path) -> None:
+    """Whoever speaks first: one that was cut off from the last directory knows of no newer one."""
+    one = Directory("secret", run_dir=str(tmp_path))
+    await one.apply("old")
+    cut_off = await told(one)
+    await one.apply("new")
+    others = await told(one)
+    again = Directory("secret", run_dir=str(tmp_path))
+    await again.restore(*cut_off)
+    assert await spec_in(again) == "new"
+    await again.restore(*others)
+    assert await told(again) == others
+
+
+@pytest.mark.parametrize("all_is_lost", [False, True])
+async def test_where_the_spec_could_not_be_kept_the_newest_that_a_gateway_has_wins(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, all_is_lost: bool
+) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        one = Directory("secret", run_dir=str(disk.path))
+        await one.apply("old")
+        cut_off = await told(one)
+        disk.fill()
+        await one.apply("new" * 5_000)  # it is in force all the same
+        others = await told(one)
+        assert "cannot be written" in caplog.text
+        disk.free()
+        again = Directory("secret", run_dir=str(disk.path / "lost" if all_is_lost else disk.path))
+        for known in (cut_off, others, cut_off):
+            await again.restore(*known)
+        assert await told(again) == others
+
+
+async def test_a_spec_that_could_not_be_kept_is_kept_when_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        one = Directory("secret", run_dir=str(disk.path))
+        disk.fill()
+        await one.apply("new")
+        disk.free()
+        known = await told(one)
+        assert await told(Directory("secret", run_dir=str(disk.path))) == known
+
+
+async def test_no_spec_of_an_earlier_cell_comes_back(tmp_path: Path) -> None:
+    """Gateways of a cell whose head was lost may still live when it is deployed again."""
+    one = Directory("secret", run_dir=str(tmp_path), began_unix_s=1.0)
+    await one.apply("old")
+    before = await told(one)
+    await one.apply("new")
+    anew = Directory("secret", run_dir=str(tmp_path), began_unix_s=2.0)
+    await anew.restore(*before)
+    assert await spec_in(anew) is None
+    await anew.deployed("deployed")
+    await anew.restore(*before)
+    assert await spec_in(anew) == "deployed"
 
 
 async def test_the_first_replicas_wait_for_their_node_since_the_cell_began(tmp_path: Path) -> None:
@@ -169,8 +239,8 @@ async def test_what_was_in_force_is_restored_and_what_has_been_put_in_force_sinc
 async def test_an_applied_spec_is_heard() -> None:
     one = Directory("secret")
     version = (await one.watch(-1, 1.0)).version
-    await one.apply("{}")
-    assert await one.watch(version, 1.0) == Listing(version + 1, (), "{}")
+    number = await one.apply("{}")
+    assert await one.watch(version, 1.0) == Listing(version + 1, (), "{}", spec_number=number)
 
 
 def cordon(name: str = "r1") -> Act:
@@ -249,7 +319,7 @@ async def test_an_epoch_is_on_the_disk_before_anyone_hears_of_it(tmp_path: Path)
     heard = asyncio.create_task(one.watch(version, 30.0))
     await asyncio.sleep(0)
     await one.join("g1", "u1", ["demo"], {}, {})
-    assert (tmp_path / "epochs.json").read_text() == '{"demo": 1}'
+    assert json.loads((tmp_path / "epochs.json").read_text()) == {"demo": 1}
     assert epoch_of(await heard) == ("g1", 1)
 
 
@@ -266,16 +336,17 @@ async def test_where_the_epochs_are_lost_replicas_and_gateways_know_them(
 
 
 async def test_a_full_disk_does_not_keep_a_model_from_moving(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    one = Directory("secret", run_dir=str(tmp_path))
-    await one.join("g1", "u1", ["demo"], {}, {})
-    (tmp_path / "epochs.json.new").mkdir()  # stands in for a full disk: nothing can be written there
-    await one.give_up("g1")
-    await one.join("g2", "u2", ["demo"], {}, {})
-    assert epoch_of(await one.watch(-1, 1.0)) == ("g2", 2)
-    assert "cannot be written" in caplog.text
-    (tmp_path / "epochs.json.new").rmdir()
-    await one.watch(-1, 0.0)
-    assert (tmp_path / "epochs.json").read_text() == '{"demo": 2}'
+    with small_disk(tmp_path / "disk") as disk:
+        one = Directory("secret", run_dir=str(disk.path))
+        await one.join("g1", "u1", ["demo"], {}, {})
+        disk.fill()
+        await one.give_up("g1")
+        await one.join("g2", "u2", ["demo"], {}, {})
+        assert epoch_of(await one.watch(-1, 1.0)) == ("g2", 2)
+        assert "cannot be written" in caplog.text
+        disk.free()
+        await one.watch(-1, 0.0)
+        assert json.loads((disk.path / "epochs.json").read_text()) == {"demo": 2}
 
 
 async def test_starts_are_listed_and_a_failed_one_leaves_its_story(tmp_path: Path) -> None:

@@ -162,6 +162,19 @@ def test_first_tokens_are_told_once_for_a_step_when_all_prompts_and_sequences_ha
     assert single.answered
 
 
+def test_the_first_byte_of_a_stream_is_word_enough() -> None:
+    dispatcher = Desk()
+    streamed, whole = dispatcher.begin("streamed", a=1), dispatcher.begin("whole", b=1)
+    streamed.streams = True
+    first, second = Sequence(), Sequence()
+    expect(dispatcher, streamed, 1, first)
+    expect(dispatcher, whole, 1, second)
+    first.is_prefilling = second.is_prefilling = False
+    dispatcher.books.stepped()
+    assert dispatcher.first == [("whole",)]
+    assert streamed.answered
+
+
 def test_a_request_that_ended_before_it_was_looked_at_has_its_first_token() -> None:
     dispatcher = Desk()
     expect(dispatcher, dispatcher.begin("r", a=2), 2)

@@ -50,8 +50,8 @@ async def probed(
         "name": "m-simulated",
         "source": "org/m",
         "engine": "simulated",
-        "simulated": {"costs": str(costs), "tokens_per_chunk": 64},
-        "settings": {"max_model_len": 2_048, "max_num_seqs": 8, "max_num_batched_tokens": 1_024},
+        "simulated": {"costs": str(costs)},
+        "settings": {"max_model_len": 2_048, "max_num_seqs": 8, "max_num_batched_tokens": 1_024, "stream_interval": 64},
         "step_log": str(steps),
     }
     model = Model.model_validate(content)

@@ -4,14 +4,16 @@ import asyncio
 import copy
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from cluster.spec import ClusterSpec
+from deployments.cell.directory import Directory
 from deployments.gateway.entrance import digest_of
 from tests.deployments.gateway.fake_engine import waiting
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig, until
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, PATIENCE_S, SECRET, Rig, until
 
 
 async def put(rig: Rig, spec: Any, secret: str = SECRET, **params: str) -> tuple[int, dict[str, Any]]:
@@ -90,3 +92,23 @@ async def test_a_request_is_explained(make_rig: Callable[..., Awaitable[Rig]]) -
     assert [decision["verdict"] for decision in record["decisions"]] == ["admitted", "placed"]
     assert record["decisions"][1]["reason"] == "only_fit"
     assert abs(sum(record["stages_s"].values()) - record["wall_s"]) < 0.002
+
+
+async def test_a_directory_that_has_kept_an_older_spec_gets_the_newer_one(
+    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path
+) -> None:
+    """Its disk was full when the newer one was put in force; then it restarted."""
+    rig = await make_rig()
+    older, newer = (
+        ClusterSpec.model_validate(changed(rig, scheduling={"promoted_share": share})).model_dump_json()
+        for share in (0.4, 0.5)
+    )
+    restarted = Directory(SECRET, run_dir=str(tmp_path / "run"))
+    await restarted.apply(older)
+    await rig.directory.apply(newer)
+    await until(lambda: rig.owner.scheduler.lanes.policy.promoted_share == 0.5)
+    rig.gateway._directory._directory = restarted
+    async with asyncio.timeout(PATIENCE_S):
+        while (await restarted.watch(-1, 0)).spec_json != newer:
+            assert rig.owner.scheduler.lanes.policy.promoted_share == 0.5
+            await asyncio.sleep(0.02)

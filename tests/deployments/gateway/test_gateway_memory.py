@@ -3,11 +3,14 @@
 import asyncio
 import gc
 import os
+from collections.abc import Awaitable, Callable
 
 import psutil
 import pytest
 
+from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators import cost_reporter
+from tests.deployments.gateway.bodies import ForgetfulEngine, streams_hold_no_bodies
 from tests.deployments.gateway.fake_engine import DONE, dying, event, good, pieces, refusing
 from tests.deployments.gateway.rig import ASK, Rig, until
 
@@ -48,3 +51,10 @@ async def test_memory_is_flat(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
     gc.collect()
     assert len(gc.get_objects()) - objects < 2_000
     assert process.memory_info().rss - before < 8 << 20
+
+
+async def test_a_body_is_kept_until_its_answer_begins(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+    """Both of a tenant's: as it came, and with a salt for the engine."""
+    rig = await make_rig(engines=0, tenants=[{"name": "a", "keys": [digest_of("key-a")]}])
+    engine = await rig.add(ForgetfulEngine(max_num_seqs=16))
+    await streams_hold_no_bodies(rig, engine, authorization="Bearer key-a")

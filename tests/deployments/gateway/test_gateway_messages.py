@@ -136,6 +136,14 @@ async def test_counting_tokens_needs_no_lease(rig: Rig) -> None:
     assert "no such block" in anthropic_error(payload)["message"]
 
 
+async def test_what_is_surely_longer_than_the_context_is_not_counted(rig: Rig) -> None:
+    for asked in ({"messages": [{"role": "user", "content": "x" * 13_000}]}, {"tools": [{"x": "y" * 13_000}]}):
+        status, payload = await rig.ask({**MESSAGE, **asked}, COUNT)
+        assert (status, anthropic_error(payload)["type"]) == (400, "invalid_request_error")
+        assert "context_length_exceeded: messages: 130" in anthropic_error(payload)["message"]
+    assert not rig.engines[0].seen
+
+
 async def test_overload_is_told_by_anthropics_status(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0, timeouts={"queue_wait_s": 0.3})
     async with rig.post(MESSAGES, MESSAGE) as response:
@@ -226,7 +234,8 @@ def test_what_is_read_of_messages() -> None:
         "stream": True,
     }
     inquiry = read_inquiry(BodyKind.MESSAGES, json.dumps(body).encode())
-    assert inquiry.prompt_chars == len("be" + "assistant" + "hm" + "look" + '{"a": 1}' + "user" + "abc" + "defg" + "hi")
+    said = "be" + "assistant" + "hm" + "t1" + "look" + '{"a": 1}' + "user" + "abc" + "t1" + "defg" + "t2" + "hi"
+    assert inquiry.prompt_chars == len(said)
     assert (inquiry.kind, inquiry.max_tokens, inquiry.stream, inquiry.cache_salt, inquiry.sequences) == (
         BodyKind.MESSAGES,
         8,

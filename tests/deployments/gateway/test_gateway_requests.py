@@ -15,6 +15,9 @@ from tests.deployments.gateway.rig import ASK, CHAT, Rig
 
 MakeRig = Callable[..., Awaitable[Rig]]
 RESPONSE = {"model": "demo", "input": "x"}
+KV = {"kv_transfer_params": {"prompt_token_ids": [7] * 60_000}}
+LONG = "x" * 13_000
+"""Of no model a thousand tokens."""
 
 BAD: list[tuple[str, Any, int, str, str | None]] = [
     ("/v1/completions", {**ASK, "model": "other"}, 404, "model_not_found", "model"),
@@ -67,7 +70,26 @@ BAD: list[tuple[str, Any, int, str, str | None]] = [
     ("/invocations", {"input": "x"}, 400, "unsupported", "model"),
     ("/tokenize", {"model": "other", "prompt": "x"}, 404, "model_not_found", "model"),
     ("/tokenize", {"model": 5, "prompt": "x"}, 400, "invalid_value", "model"),
+    ("/tokenize", {"prompt": "x" * 8_000_000}, 400, "context_length_exceeded", "prompt"),
+    ("/tokenize", {"messages": [{"role": "user", "content": LONG}]}, 400, "context_length_exceeded", "messages"),
+    (
+        "/tokenize",
+        {"prompt": "x", "messages": [{"role": "user", "content": LONG}]},
+        400,
+        "context_length_exceeded",
+        "messages",
+    ),
+    ("/tokenize", {"messages": CHAT["messages"], "tools": [{"x": LONG}]}, 400, "context_length_exceeded", "messages"),
+    ("/detokenize", {"tokens": [7] * 1_025}, 400, "context_length_exceeded", "tokens"),
     ("/detokenize", b"nonsense", 400, "invalid_json", None),
+    ("/v1/chat/completions", {**CHAT, **KV}, 400, "unsupported", "kv_transfer_params"),
+    ("/v1/chat/completions/batch", {"messages": [CHAT["messages"]], **KV}, 400, "unsupported", "kv_transfer_params"),
+    ("/v1/completions", {**ASK, "ec_transfer_params": {"a": 1}}, 400, "unsupported", "ec_transfer_params"),
+    ("/v1/completions", {**ASK, "vllm_xargs": KV}, 400, "unsupported", "vllm_xargs.kv_transfer_params"),
+    ("/v1/completions", {**ASK, "prompt_embeds": "aGk="}, 400, "unsupported", "prompt_embeds"),
+    ("/v1/responses", {**RESPONSE, **KV}, 400, "unsupported", "kv_transfer_params"),
+    ("/v1/responses", {**RESPONSE, "request_id": "mine"}, 400, "unsupported", "request_id"),
+    ("/invocations", {**CHAT, **KV}, 400, "unsupported", "kv_transfer_params"),
 ]
 
 
@@ -93,8 +115,21 @@ async def test_what_the_engine_judges_is_left_to_it(rig: Rig) -> None:
         {"stream": None},
         {"prompt": ""},
         {"prompt": [[1], [2]]},
+        {"kv_transfer_params": None, "ec_transfer_params": {}, "vllm_xargs": {"other": 1}},
     ):
         assert (await rig.ask({**ASK, **fields}))[0] == 200
+
+
+async def test_documents_and_the_like_count_as_a_part_of_the_prompt(rig: Rig) -> None:
+    ask = {**CHAT, "documents": [{"text": "x" * 600}], "chat_template_kwargs": {"x": "y" * 600}}
+    assert (await rig.ask({**ask, "tools": [{"x": "y" * 600}]}, "/v1/chat/completions"))[0] == 200
+    assert ((await rig.last()).expected_prompt_tokens or 0) >= 600
+
+
+async def test_a_text_that_may_be_within_the_context_reaches_the_tokenizer(rig: Rig) -> None:
+    """Some scripts and programs have ten characters a token."""
+    for path, body in (("/tokenize", {"prompt": "x" * 10_000}), ("/detokenize", {"tokens": [7] * 1_024})):
+        assert (await rig.ask(body, path))[0] == 200
 
 
 async def test_several_conversations_are_as_many_sequences(rig: Rig) -> None:

@@ -117,10 +117,11 @@ async def test_an_apply_that_comes_in_between_is_not_lost(make_rig: MakeRig) -> 
     rig = await make_rig(models=SHADOWED)
     gate, entered, apply = asyncio.Event(), asyncio.Event(), rig.directory.apply
 
-    async def slow(spec_json: str) -> None:
-        await apply(spec_json)
+    async def slow(spec_json: str) -> int:
+        number = await apply(spec_json)
         entered.set()
         await gate.wait()
+        return number
 
     rig.directory.apply = slow  # type: ignore[method-assign]
     desired = changed(rig)

@@ -41,11 +41,12 @@ async def simulated(
         "name": "m-simulated",
         "source": "org/m",
         "engine": "simulated",
-        "simulated": {"costs": str(costs), "tokens_per_chunk": 64, "speed": speed},
+        "simulated": {"costs": str(costs), "speed": speed},
         "settings": {
             "max_model_len": 4_096,
             "max_num_seqs": LIMITS.sequences,
             "max_num_batched_tokens": LIMITS.step_tokens,
+            "stream_interval": 64,
         },
     }
     rig = await make_rig(engines=0, models=[model], **gateway)

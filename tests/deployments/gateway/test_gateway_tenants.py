@@ -7,8 +7,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from deployments.gateway.entrance import digest_of
+from deployments.gateway.placed import turned_away
+from deployments.scheduling import Admission, AdmissionKind, RejectCause
 from tests.deployments.gateway.fake_engine import good, waiting
 from tests.deployments.gateway.rig import ASK, Rig, until
 
@@ -79,6 +83,13 @@ async def test_limits_of_its_own_are_429_with_the_time_to_wait(make_rig: MakeRig
     assert (status, error["code"], error["type"]) == (429, "request_limit_exceeded", "rate_limit_error")
     assert 25 <= int(headers["retry-after"]) <= 34
     assert (await ask(rig, "key-a"))[0] == 200
+
+
+@given(st.sampled_from([cause for cause in RejectCause if cause is not RejectCause.CONTEXT]), st.floats(0, 3_600))
+def test_no_client_is_told_to_come_back_too_early(cause: RejectCause, wait_s: float) -> None:
+    """A header has whole seconds."""
+    error = turned_away("demo", "team-a", Admission(AdmissionKind.REJECT, "short", cause, retry_after_s=wait_s))
+    assert wait_s <= int(error.headers["retry-after"]) < max(wait_s, 1.0) + 1
 
 
 async def test_requests_at_once_are_counted_until_they_end(make_rig: MakeRig) -> None:

@@ -32,8 +32,8 @@ from deployments.scheduling import (
     Suspicion,
 )
 
-REQUEST = Request("q", 70, 30, 90.0, 105.0, 160.0, 2, "batch", "b", (7, 8), 64, 3, "d1", 80, "us", 1)
-WAITING = Waiting("q", 70, 30, 10.0, 5.0, 60.0, 2, "batch", "b", [7, 8], 64, 3, "d1", 80, "us", 1)
+REQUEST = Request("q", 70, 30, 90.0, 105.0, 160.0, 2, "batch", "b", (7, 8), 64, 3, "d1", 80, "us", 1, 900)
+WAITING = Waiting("q", 70, 30, 10.0, 5.0, 60.0, 2, "batch", "b", [7, 8], 64, 3, "d1", 80, "us", 1, 900)
 LEASE = Lease(9, REQUEST, "r1", 100.0, 4, 140, 300, 31, 1)
 PLACED = Placed("q", "r1", "http://r1", PickReason.LEAST_DECODE, "long", True, 3.5, [1.0, 2.0], 4, 140, 300, 31, 1)
 ADMITTED = Admitted("q", AdmissionKind.REJECT, "long", RejectCause.LANE_FULL, [1.0, 2.0], 7.0, 8.0)

@@ -56,7 +56,7 @@ def make_digest(
     received: tuple[Received, ...] = (),
 ) -> Digest:
     """A cell's digest of one model."""
-    return Digest(cell, epoch, sequence, question, "v", marks, (model or make_model(),), received)
+    return Digest(cell, epoch, sequence, question, marks, (model or make_model(),), received)
 
 
 def make_request(

@@ -24,7 +24,7 @@ USES = st.tuples(NAMES, AMOUNTS, AMOUNTS | AMOUNTS.map(lambda amount: -amount), 
 MODELS = st.fixed_dictionaries(
     {
         "model": st.just(MODEL) | NAMES,
-        "lanes": st.lists(st.fixed_dictionaries({"lane": NAMES, "p50_s": AMOUNTS, "p95_s": AMOUNTS}), max_size=3),
+        "lanes": st.lists(st.tuples(NAMES, AMOUNTS, AMOUNTS), max_size=3),
         "replicas": NUMBERS,
         "max_sequences": NUMBERS,
         "free_sequences": NUMBERS,
@@ -36,7 +36,7 @@ MODELS = st.fixed_dictionaries(
         "tenants": st.lists(USES, max_size=3),
     }
 )
-RECEIVED = st.fixed_dictionaries({"cell": NAMES, "epoch": NUMBERS, "number": NUMBERS})
+RECEIVED = st.tuples(NAMES, NUMBERS, NUMBERS)
 DIGESTS = st.fixed_dictionaries(
     {
         "epoch": st.integers(1, 3) | NUMBERS,
@@ -66,7 +66,6 @@ def test_nothing_raises_and_every_number_stays_one(said: list[dict[str, Any]]) -
         whole = content | {
             "cell": "us",
             "answers": list(asked),
-            "spec_version": "v",
             "marks": sorted(home.rules.marks),
         }
         home.heard(read_digest(json.loads(json.dumps(whole))), now)
@@ -76,7 +75,9 @@ def test_nothing_raises_and_every_number_stays_one(said: list[dict[str, Any]]) -
             decision = home.decide(Wait(make_request(name, now), MODEL, "all", wait_s, 50), make_model(), now)
             assert isinstance(decision, Offer | Stay)
             if isinstance(decision, Offer):
-                assert not math.isnan(decision.decision.there_s)
+                hop = home.hops.get(name)
+                assert hop is not None
+                assert not math.isnan(hop.expected_s)
                 home.broke(name, decision.hop.number)
                 home.over(name)
         assert 0.0 <= home.spare(MODEL, now) < math.inf
@@ -108,7 +109,7 @@ def test_requests_are_not_given_back() -> None:
 
 @pytest.mark.parametrize("amount", [1.1e18, math.inf, math.nan, -1.0])
 def test_amounts_whose_sums_would_be_none_are_refused(amount: float) -> None:
-    lanes = [{"lane": "all", "p50_s": 0.0, "p95_s": amount}]
+    lanes = [["all", 0.0, amount]]
     model = {
         "model": MODEL,
         "lanes": lanes,
@@ -119,6 +120,6 @@ def test_amounts_whose_sums_would_be_none_are_refused(amount: float) -> None:
         "free_kv_tokens": 1,
         "prefill_tokens_per_s": 1.0,
     }
-    whole = {"cell": "us", "epoch": 1, "sequence": 1, "answers": [1, 1], "spec_version": "v", "marks": []}
-    with pytest.raises(ValueError, match="p95_s"):
+    whole = {"cell": "us", "epoch": 1, "sequence": 1, "answers": [1, 1], "marks": []}
+    with pytest.raises(ValueError, match="lanes"):
         read_digest(whole | {"models": [model]})

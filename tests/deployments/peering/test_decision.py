@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.spec import HandOverSettings
 from deployments.peering import (
     Allowed,
     Footprint,
@@ -12,7 +13,6 @@ from deployments.peering import (
     HandOverCandidate,
     HandOverReason,
     Home,
-    PeeringPolicy,
     PeerView,
     Stay,
     StayReason,
@@ -23,13 +23,12 @@ from deployments.peering import (
 
 ALL = frozenset({"eu", "us", "ap"})
 MARKS = frozenset({"a", "b"})
-POLICY = PeeringPolicy(jitter=0.0)
+POLICY = HandOverSettings(jitter=0.0)
 LATE = Home("eu", 10.0, 10_000.0, 5.0)
 IN_TIME = Home("eu", 0.2, 10_000.0, 5.0)
 CANDIDATE = HandOverCandidate("r", 1_000, Footprint(1_000, 2_000), 1.0, 1.0, 60.0, Allowed(ALL, ALL), MARKS)
 PEER = PeerView(
     "us",
-    age_s=0.5,
     weight=1.0,
     rtt_s=0.1,
     wait_s=0.1,
@@ -48,7 +47,7 @@ def stays(candidate: HandOverCandidate = CANDIDATE, home: Home = LATE, peer: Pee
 
 
 def goes(
-    candidate: HandOverCandidate = CANDIDATE, home: Home = LATE, *peers: PeerView, policy: PeeringPolicy = POLICY
+    candidate: HandOverCandidate = CANDIDATE, home: Home = LATE, *peers: PeerView, policy: HandOverSettings = POLICY
 ) -> HandOver:
     decision = decide(candidate, home, peers or [PEER], policy)
     assert isinstance(decision, HandOver), decision
@@ -58,7 +57,6 @@ def goes(
 def test_a_request_goes_where_it_is_served_sooner() -> None:
     decision = goes()
     assert (decision.peer, decision.reason) == ("us", HandOverReason.SOONER)
-    assert decision.home_s == pytest.approx(10.1)
     assert decision.there_s == pytest.approx(0.1 + 0.1 + 0.1)
 
 
@@ -104,7 +102,7 @@ def test_where_the_prefix_is_lost_the_prefill_counts() -> None:
     assert stays(long, home) is StayReason.NOT_SOONER
     there = replace(PEER, cached_tokens=49_000)
     decision = goes(long, home, PEER, replace(there, cell="ap"))
-    assert (decision.peer, decision.lost_prefix_s) == ("ap", pytest.approx(0.0))
+    assert decision.peer == "ap"
 
 
 def test_what_is_late_already_goes_to_a_peer_that_is_not() -> None:
@@ -148,7 +146,7 @@ def test_the_peer_that_came_closest_says_why() -> None:
 
 
 def test_requests_do_not_all_move_at_the_same_wait() -> None:
-    policy = PeeringPolicy(jitter=0.5)
+    policy = HandOverSettings(jitter=0.5)
     home = replace(LATE, wait_s=1.1)
     peer = replace(PEER, wait_s=0.6)  # the benefit is 0.4 s; the margin 0.2 to 0.6 s
     decisions = [decide(replace(CANDIDATE, request_id=f"r{n}"), home, [peer], policy) for n in range(1_000)]

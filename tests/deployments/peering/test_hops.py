@@ -1,5 +1,7 @@
 """Who has a request that is handed over: each way ends it once."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,14 +80,13 @@ def test_a_broken_link() -> None:
 
 def test_a_client_that_leaves() -> None:
     hops = make_hops()
-    assert hops.client_left("r") is HopAct.CANCEL_THERE
-    assert hops.client_left("r") is HopAct.NOTHING
+    hops.taken("r", 1)
     hops.forget("r")
     assert not hops.spent("r")
     assert len(hops) == 0
 
 
-EVENTS = ("taken", "rejected", "first_byte", "finished", "broke", "left_home", "client_left")
+EVENTS = ("taken", "rejected", "first_byte", "finished", "broke", "left_home", "forget")
 
 
 @given(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from((1, 2)))))
@@ -94,7 +95,7 @@ def test_any_order_of_words_ends_it_once(events: list[tuple[str, int]]) -> None:
     hops = make_hops()
     has = {"home", "offered"}
     for event, number in events:
-        by_number = event not in ("left_home", "client_left")
+        by_number = event not in ("left_home", "forget")
         act = getattr(hops, event)("r", number) if by_number else getattr(hops, event)("r")
         if act is HopAct.LEAVE_LANE:
             assert has == {"home", "offered"}
@@ -108,7 +109,7 @@ def test_any_order_of_words_ends_it_once(events: list[tuple[str, int]]) -> None:
         elif hops.get("r") is None and has == {"home", "offered"}:
             has = {"home"}
         elif hops.get("r") is None and has == {"peer"}:
-            assert event == "client_left"
+            assert event == "forget"
             has = set()
     assert (hops.get("r") is not None) is (has & {"peer", "offered"} != set())
 
@@ -132,3 +133,25 @@ def test_only_what_home_cannot_serve_is_offered_again_to_who_rejected_it(replica
     hear(3, 3.0)
     assert isinstance(decided("other", 3.1), Offer)
     assert isinstance(decided("q", 3.1), Offer) == again
+
+
+def test_a_body_may_take_its_time_and_is_not_held_against_the_peer() -> None:
+    """8 MB at 50 Mbit/s take 1.3 s. A peer that says nothing at all is given up all the same."""
+    home, own = CellPeering(make_spec(), "eu", 1), make_model(10.0, 0)
+    home.heard(make_digest("us", home.ask(0.0)["us"], None, 1, 1, home.rules.marks), 0.05)
+
+    def offer(name: str, body_bytes: int) -> int:
+        request = replace(make_request(name, 0.0, slo_s=1.0), body_bytes=body_bytes)
+        decided = home.decide(Wait(request, MODEL, "all", 10.0, 50), own, 0.1)
+        assert isinstance(decided, Offer)
+        return decided.hop.number
+
+    number, _ = offer("long", 8_000_000), offer("lost", 8_000_000)
+    assert not home.overdue(1.5)
+    assert home.taken("long", number) is HopAct.LEAVE_LANE
+    home.first_byte("long", number, 1.5)
+    assert home.peers.by_cell["us"].trust_in(MODEL).at(1.5) == 1.0
+    assert not home.overdue(8.0)
+    offer("short", 1_000)
+    assert {name for name, _ in home.overdue(8.0)} == {"short"}
+    assert {name for name, _ in home.overdue(9.0)} == {"short", "lost"}

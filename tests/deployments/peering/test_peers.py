@@ -11,7 +11,6 @@ from deployments.peering import (
     HopRefusal,
     KnownPeers,
     LaneDigest,
-    PeeringPolicy,
     PeerView,
     Question,
     Received,
@@ -19,13 +18,15 @@ from deployments.peering import (
 )
 from deployments.peering.hops import HandedOver
 from deployments.peering.trust import PeerTrust
-from tests.deployments.peering.setups import MODEL, make_digest, make_model
+from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_spec
 
 LOAD = Footprint(500, 2_000)
 
 
 def make_peers(epoch: int = 7) -> KnownPeers:
-    return KnownPeers("eu", epoch, frozenset({"eu", "us", "ap"}), PeeringPolicy())
+    peering = make_spec().peering
+    assert peering is not None
+    return KnownPeers("eu", epoch, frozenset({"eu", "us", "ap"}), peering)
 
 
 def view(peers: KnownPeers, now: float, cell: str = "us") -> PeerView:
@@ -45,7 +46,7 @@ def test_a_digest_ages_from_its_question_and_is_worth_less_then_nothing() -> Non
     peers = make_peers()
     assert hear(peers, 10.3, rtt_s=0.3) is None
     seen = view(peers, 10.3)
-    assert (seen.barred, seen.age_s, seen.rtt_s) == (None, pytest.approx(0.3), pytest.approx(0.3))
+    assert (seen.barred, seen.rtt_s) == (None, pytest.approx(0.3))
     assert view(peers, 11.0).weight == 1.0
     assert view(peers, 11.5).weight == pytest.approx(0.5)
     assert view(peers, 12.01).barred is StayReason.NO_DIGEST
@@ -96,7 +97,7 @@ def test_what_was_sent_takes_room_until_a_digest_counts_it_or_it_ends() -> None:
     peers = make_peers()
     hear(peers, 1.0)
     assert view(peers, 1.0).room_sequences == pytest.approx((80 - 20) / 2)
-    numbers = [peers.sent("us", f"r{n}", MODEL, LOAD, 1.0, 1.0) for n in range(3)]
+    numbers = [peers.sent("us", MODEL, LOAD) for _ in range(3)]
     seen = view(peers, 1.0)
     assert seen.room_sequences == pytest.approx(30 - 3)
     assert seen.room_kv_tokens == pytest.approx(30_000 - 6_000)
@@ -114,7 +115,7 @@ def test_what_was_sent_takes_room_until_a_digest_counts_it_or_it_ends() -> None:
 def test_a_first_token_takes_the_prefill_off_the_wait() -> None:
     peers = make_peers()
     hear(peers, 1.0)
-    number = peers.sent("us", "r", MODEL, LOAD, 1.0, 1.0)
+    number = peers.sent("us", MODEL, LOAD)
     assert view(peers, 1.0).wait_s == pytest.approx(500 / 10_000)
     peers.first_token(MODEL, HandedOver("us", number, 1.0, 1.0, 0.5), 1.3)
     assert view(peers, 1.3).wait_s == 0
@@ -126,7 +127,7 @@ def test_a_first_token_takes_the_prefill_off_the_wait() -> None:
 def test_the_count_of_another_cell_or_epoch_says_nothing() -> None:
     peers = make_peers()
     hear(peers, 1.0)
-    number = peers.sent("us", "r", MODEL, LOAD, 1.0, 1.0)
+    number = peers.sent("us", MODEL, LOAD)
     hear(peers, 2.0, sequence=2, received=(Received("ap", 7, number + 9), Received("eu", 6, number + 9)))
     assert view(peers, 2.0).room_sequences == pytest.approx(30 - 1)
 
@@ -143,7 +144,7 @@ def test_the_whole_room_is_ours_where_the_third_cell_needs_none() -> None:
 def test_a_peer_that_restarts_knows_of_nothing_that_was_sent() -> None:
     peers = make_peers()
     hear(peers, 1.0)
-    peers.sent("us", "r", MODEL, LOAD, 1.0, 1.0)
+    peers.sent("us", MODEL, LOAD)
     peers.kept_prefix("us", (1, 2))
     hear(peers, 2.0, epoch=2)
     assert view(peers, 2.0).room_sequences == pytest.approx(30)
@@ -166,7 +167,7 @@ def test_a_rejection_for_want_of_room_holds_until_the_next_question_is_answered(
     peers = make_peers()
     hear(peers, 1.0)
     early = peers.ask("us", 1.1)
-    number = peers.sent("us", "r", MODEL, LOAD, 1.0, 1.2)
+    number = peers.sent("us", MODEL, LOAD)
     peers.rejected("us", MODEL, number, HopRefusal.LOADED, 1.3)
     assert view(peers, 1.3).barred is StayReason.LOADED
     peers.heard(make_digest("us", early, sequence=2), 1.4)
@@ -179,7 +180,7 @@ def test_a_rejection_for_want_of_room_holds_until_the_next_question_is_answered(
 def test_a_refusal_for_the_rules_says_nothing_of_room() -> None:
     peers = make_peers()
     hear(peers, 1.0)
-    number = peers.sent("us", "r", MODEL, LOAD, 1.0, 1.2)
+    number = peers.sent("us", MODEL, LOAD)
     peers.rejected("us", MODEL, number, HopRefusal.RESIDENCY, 1.3)
     assert (view(peers, 1.3).barred, view(peers, 1.3).weight) == (None, 1.0)
 

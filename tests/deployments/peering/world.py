@@ -166,7 +166,7 @@ class Cell:
         """What waits may go to a peer."""
         own = self.digest_model()
         decision = self.peering.decide(self._wait(ask, request, own), own, self.now())
-        self.world.reasons[decision.reason if isinstance(decision, Stay) else decision.decision.reason] += 1
+        self.world.reasons[decision.reason if isinstance(decision, Stay) else decision.hop.reason] += 1
         if isinstance(decision, Offer):
             self._send(decision, ask)
 
@@ -190,7 +190,7 @@ class Cell:
         mine = (request for request in waiting if request.request_id in self.asks)
         waits = (self._wait(self.asks[request.request_id], request, own) for request in mine)
         for offer in self.peering.reconsider(waits, own, self.now()):
-            self.world.reasons[offer.decision.reason] += 1
+            self.world.reasons[offer.hop.reason] += 1
             self._send(offer, self.asks[offer.hop.request_id])
 
     # A request of a peer.

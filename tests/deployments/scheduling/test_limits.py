@@ -90,6 +90,24 @@ def test_the_wait_that_is_told_is_right() -> None:
     assert ask(scheduler, "again", "a", now=1.0) is None
 
 
+@given(
+    st.sampled_from(["requests_per_minute", "tokens_per_minute"]),
+    st.floats(0.5, 1_000),
+    st.lists(st.tuples(st.floats(0, 20), st.integers(1, 2_000)), min_size=2, max_size=20),
+    st.text(max_size=4),
+)
+def test_who_waits_as_told_passes(limit: str, per_minute: float, asks: list[tuple[float, int]], name: str) -> None:
+    """Whatever the jitter of its request's id."""
+    scheduler, now = limited(**{limit: per_minute}), 0.0
+    for number, (passed, prompt) in enumerate(asks):
+        now += passed
+        asked = make_request(f"{name}{number}", prompt, now=now, tenant="a")
+        told_s = scheduler.submit(asked, now).retry_after_s
+        if told_s is not None:
+            now += told_s + 1e-6
+            assert scheduler.submit(asked, now).accepted
+
+
 def test_an_ended_request_makes_room_whatever_its_end() -> None:
     scheduler = limited(max_concurrency=1)
     for number, ending in enumerate((Ending.FINISHED, Ending.CANCELLED, Ending.FAILED)):

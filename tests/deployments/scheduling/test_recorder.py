@@ -43,6 +43,7 @@ REQUEST = dataclasses.replace(
     max_prompt_tokens=80,
     guest_of="us",
     hops=1,
+    body_bytes=900,
 )
 LEASE = Lease(9, REQUEST, "r1", 2.0, 4, 140, 300, 30, 0)
 USAGE = Usage(140, 5, 44, 1, 2, 0.25, 0.5)
@@ -63,6 +64,7 @@ REQUEST_LINE = {
     "max_prompt_tokens": 80,
     "guest_of": "us",
     "hops": 1,
+    "body_bytes": 900,
 }
 LEASE_LINE = {
     "lease_id": 9,

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from deployments.protocol import Finished
 from deployments.telemetry import line_log
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.line_log import Logs
-from deployments.telemetry.metrics import PROMPT_BOUNDS, LoopLag, RequestMetrics, prompt_bucket
+from deployments.telemetry.metrics import ITL_BOUNDS_S, PROMPT_BOUNDS, LoopLag, RequestMetrics, prompt_bucket
 
 ROOT = Path(__file__).parents[3]
 
@@ -52,6 +52,23 @@ def test_the_bucket_is_of_one_prompt() -> None:
     assert registry.get_sample_value("raylane_ttft_seconds_count", labels) == 1
     assert registry.get_sample_value("raylane_ttft_seconds_sum", labels) == pytest.approx(0.5)
     assert registry.get_sample_value("raylane_tokens_total", {"model": "demo", "kind": "in"}) == 240
+
+
+@given(st.lists(st.sampled_from((*ITL_BOUNDS_S, 0.0)) | st.floats(0, 10), max_size=50))
+def test_the_gaps_of_a_stream_are_counted_as_prometheus_counts(gaps: list[float]) -> None:
+    ours, theirs = ledger(stream=True, status=200, itl=gaps), CollectorRegistry()
+    histogram = Histogram(
+        "raylane_itl_seconds",
+        "Between two pieces of a streamed answer.",
+        ("model", "prompt_bucket"),
+        buckets=ITL_BOUNDS_S,
+        registry=theirs,
+    ).labels("demo", "le_64")
+    for gap in gaps:
+        histogram.observe(gap)
+    lines = generate_latest(of(ours)).decode().splitlines()
+    expected = [line for line in generate_latest(theirs).decode().splitlines() if "_created" not in line]
+    assert [line for line in lines if "raylane_itl_seconds" in line] == expected
 
 
 def test_an_error_has_no_ttft() -> None:

@@ -289,7 +289,7 @@ DISAGREEMENTS = [
     (STREAM % ("m", "batch", "us"), "demand.0.rates.region = 'us': the spec has none of this name; allowed: eu"),
     (
         STREAM % ("m", "batch", "eu") + "quotas: [{gpu: L999, region: eu, gpus: 1}]",
-        "quotas.0.gpu = 'L999': GPU 'L999' is unknown; allowed: a100-40g",
+        "quotas.0.gpu = 'L999': GPU 'L999' is unknown; allowed: A100-40G",
     ),
     (
         STREAM % ("m", "batch", "eu") + "candidates: [{name: c, model: m, gpu: L4, settings: {max_model_len: 2}}]",

@@ -109,7 +109,7 @@ class FakePeer:
         self._sequence += 1
         lanes = tuple(LaneDigest(name, self.wait_s, self.wait_s) for name in ("short", "medium", "long", "all"))
         one = ModelDigest(model, lanes, 1, 100, 100, 100_000, 100_000, 1e6)
-        return Digest(self.cell, 1, self._sequence, question, "v", self._marks, (one,))
+        return Digest(self.cell, 1, self._sequence, question, self._marks, (one,))
 
     async def _asked(self, request: web.Request) -> web.StreamResponse:
         return await self.answer_digest(request, call_of(request))

@@ -13,11 +13,12 @@ import pytest
 from aiohttp import web
 
 from deployments.gateway.entrance import ACCESS
-from deployments.gateway.peers.auth import Call, CallRefusal, Signer
+from deployments.gateway.peers.auth import CLOCK_SKEW_S, Call, CallRefusal, Signer
 from deployments.gateway.peers.client import HOP_PATH
 from deployments.gateway.peers.digests import DIGEST_PATH
 from deployments.gateway.peers.envelope import HopEnvelope
 from deployments.gateway.peers.frames import FrameKind
+from deployments.gateway.peers.view import VIEW_PATH
 from deployments.peering import HandOverReason, HopFacts
 from tests.deployments.gateway.fake_engine import FakeEngine, event, waiting
 from tests.deployments.gateway.peers.cells import PEERS_SECRET, Cells, known_to, metrics_of, peering_of
@@ -103,6 +104,21 @@ async def test_a_body_that_was_not_signed_reaches_nobody(cells: Cells) -> None:
             assert response.status == 401
     assert not cells["us"].engines[0].seen
     assert metrics_of(cells["us"])["raylane_peer_calls_refused_total", "eu", "wrong_content"] == 2
+
+
+async def test_a_recorded_question_is_answered_once(cells: Cells) -> None:
+    question = json.dumps({"questions": {"demo": [1, 1]}}).encode()
+    early = Signer("eu", PEERS_SECRET, lambda: time.time() - CLOCK_SKEW_S - 5)
+    for path, body in ((DIGEST_PATH, question), (VIEW_PATH, b'{"view": "status"}')):
+        recorded = dict(EU.call("POST", path, "us", body)[0])
+        async with aiohttp.ClientSession() as session:
+            for status in (200, 401, 401):
+                async with session.post(cells["us"].url + path, data=body, headers=recorded) as response:
+                    assert response.status == status, path
+        assert (await call(cells["us"], path, body, early))[0] == 401, path
+    found = metrics_of(cells["us"])
+    assert found["raylane_peer_calls_refused_total", "eu", "replayed"] == 4
+    assert found["raylane_peer_calls_refused_total", "eu", "stale"] == 2
 
 
 async def test_a_recorded_hop_is_taken_once(cells: Cells) -> None:

@@ -1,7 +1,8 @@
 """How cells prove to each other who they are: what is signed, and what is refused."""
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 
 from deployments.gateway.peers.auth import (
     CELL_HEADER,
+    CLOCK_SKEW_S,
     CONTENT_HEADER,
     HOP_HEADER,
     NONCE_HEADER,
     RECEIVER_HEADER,
     SIGNATURE_HEADER,
+    TIME_HEADER,
     Call,
     CallRefusal,
     Calls,
@@ -32,13 +35,20 @@ def calls_of(cell: str = "us", secret: str | None = SECRET, asks_certificate: bo
     return Calls(Signer(cell, secret), CELLS, asks_certificate)
 
 
-def headers_of(body: bytes = b"{}", hop: str = "", secret: str | None = SECRET, to: str = "us") -> dict[str, str]:
-    headers, _ = Signer("eu", secret).call("POST", PATH, to, body, hop)
+def headers_of(
+    body: bytes = b"{}", hop: str = "", secret: str | None = SECRET, to: str = "us", ahead_s: float = 0.0
+) -> dict[str, str]:
+    """`ahead_s`: of the receiver's clock, of the sender's."""
+    headers, _ = Signer("eu", secret, lambda: time.time() + ahead_s).call("POST", PATH, to, body, hop)
     return dict(headers)
 
 
 def judged(
-    headers: Mapping[str, str], calls: Calls | None = None, path: str = PATH, method: str = "POST", tls: bool = False
+    headers: Mapping[str, str],
+    calls: Calls | None = None,
+    path: str = PATH,
+    method: str = "POST",
+    tls: Collection[str] | None = None,
 ) -> Call | CallRefusal:
     return (calls or calls_of()).judge(method, path, headers, tls)
 
@@ -52,6 +62,7 @@ def test_a_signed_call_is_let_in_with_its_sender() -> None:
 CHANGED = {
     "the sender": {CELL_HEADER: "ap"},
     "the nonce": {NONCE_HEADER: "0" * 32},
+    "the time": {TIME_HEADER: str(int(time.time()) + 5)},
     "the body's hash": {CONTENT_HEADER: content_of(b"other")},
     "the hop": {HOP_HEADER: "other facts"},
     "the signature": {SIGNATURE_HEADER: "0" * 64},
@@ -89,17 +100,43 @@ def test_a_stranger_and_the_cell_itself_are_no_peers() -> None:
         assert judged(headers) is CallRefusal.UNKNOWN_CELL
 
 
-def test_with_mutual_tls_a_certificate_is_needed_beside_the_secret() -> None:
+@pytest.mark.parametrize("hop", ["", "facts"], ids=["a question", "a hop"])
+def test_a_call_counts_for_as_long_as_clocks_may_differ(hop: str) -> None:
+    for ahead_s in (-CLOCK_SKEW_S + 5, 0, CLOCK_SKEW_S - 5):
+        assert isinstance(judged(headers_of(hop=hop, ahead_s=ahead_s)), Call), ahead_s
+    for ahead_s in (-CLOCK_SKEW_S - 5, CLOCK_SKEW_S + 5, -1e9):
+        assert judged(headers_of(hop=hop, ahead_s=ahead_s)) is CallRefusal.STALE, ahead_s
+
+
+def test_a_question_counts_once_and_a_hop_is_left_to_its_number() -> None:
+    calls, question, hop = calls_of(), headers_of(), headers_of(hop="facts")
+    assert isinstance(judged(question, calls), Call)
+    assert [judged(question, calls) for _ in range(3)] == [CallRefusal.REPLAYED] * 3
+    assert isinstance(judged(question, calls_of()), Call), "another gateway has not seen it"
+    assert all(isinstance(judged(hop, calls), Call) for _ in range(3))
+    assert isinstance(judged(headers_of(), calls), Call), "the same question, asked again"
+
+
+def test_a_forged_question_takes_no_nonce_from_a_real_one() -> None:
+    calls, question = calls_of(), headers_of()
+    assert judged(question | {SIGNATURE_HEADER: "0" * 64}, calls) is CallRefusal.WRONG_SIGNATURE
+    assert isinstance(judged(question, calls), Call)
+
+
+def test_with_mutual_tls_a_certificate_with_the_cells_name_is_needed_beside_the_secret() -> None:
     calls = calls_of(asks_certificate=True)
     assert judged(headers_of(), calls) is CallRefusal.NO_CERTIFICATE
-    assert isinstance(judged(headers_of(), calls, tls=True), Call)
-    assert judged(headers_of(secret="t" * 40), calls, tls=True) is CallRefusal.WRONG_SIGNATURE
+    for names in ((), ("ap",), ("us",), ("*",), ("eu.llm.example.org",), ("EU",)):
+        assert judged(headers_of(), calls, tls=names) is CallRefusal.WRONG_CERTIFICATE, names
+    assert isinstance(judged(headers_of(), calls, tls=("eu.llm.example.org", "eu")), Call)
+    assert judged(headers_of(secret="t" * 40), calls, tls=("eu",)) is CallRefusal.WRONG_SIGNATURE
 
 
 def test_with_mutual_tls_alone_the_certificate_proves_it() -> None:
     calls = calls_of(secret=None, asks_certificate=True)
     assert judged(headers_of(secret=None), calls) is CallRefusal.NO_CERTIFICATE
-    assert isinstance(judged(headers_of(secret=None), calls, tls=True), Call)
+    assert judged(headers_of(secret=None), calls, tls=("ap",)) is CallRefusal.WRONG_CERTIFICATE
+    assert isinstance(judged(headers_of(secret=None), calls, tls=("eu",)), Call)
 
 
 @given(

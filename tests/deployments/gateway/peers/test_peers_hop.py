@@ -16,7 +16,8 @@ from deployments.peering.reception import Reception
 from deployments.telemetry.ledger import RequestOutcome, Stage
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, pieces, waiting, whole
 from tests.deployments.gateway.peers.cells import Cells, metrics_of, peering_of, stop_asking
-from tests.deployments.gateway.rig import ASK, CHAT, Rig, until
+from tests.deployments.gateway.rig import ASK, CHAT, Rig, free_port, until
+from tests.live.cells import Link
 
 ALERTS = Path(__file__).resolve().parents[4] / "infra" / "alerts"
 STREAM = {**ASK, "stream": True}
@@ -87,6 +88,25 @@ async def test_a_long_body_and_a_long_answer_cross(make_cells: MakeCells) -> Non
     cells["us"].engines[0].behave = whole(answer)
     status, payload = await cells["eu"].ask({**ASK, "prompt": "x" * 2_000_000})
     assert (status, payload) == (200, answer)
+
+
+@pytest.mark.whole
+async def test_a_long_body_crosses_a_slow_link_and_bars_the_peer_for_nobody(make_cells: MakeCells) -> None:
+    """8 MB at 20 Mbit/s take longer than a peer has to answer a short offer. Other requests share the link."""
+    cells, port = make_cells(), free_port()
+    with Link(cells.spec_of("us").gateway.port, port, bytes_per_s=20e6 / 8):
+        home, peer = await cells.start("eu", engines=0), await cells.start("us", gateway={"port": port})
+        await cells.met()
+        async with asyncio.timeout(30):
+            long, statuses = asyncio.create_task(home.ask({**STREAM, "user": "x" * 8_000_000})), set()
+            while not long.done():
+                statuses.add((await home.ask(STREAM))[0])
+            statuses.add((await long)[0])
+    assert statuses == {200}
+    await until(lambda: len(home.closed) == len(peer.engines[0].seen))
+    for ledger in home.closed:
+        verdicts = [one.verdict.value for one in ledger.decisions]
+        assert [one for one in verdicts if one != "queued"] == ["offered", "handed_over"]
 
 
 async def test_trace_context_crosses_and_other_headers_do_not(cells: Cells) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+from collections.abc import Callable
 
 import pytest
 
 from deployments.gateway.operators import cost_reporter
 from deployments.peering.reception import Reception
+from tests.deployments.gateway.bodies import ForgetfulEngine, streams_hold_no_bodies
 from tests.deployments.gateway.fake_engine import DONE, event, good, pieces, whole
 from tests.deployments.gateway.peers.cells import Cells
 from tests.deployments.gateway.rig import ASK, until
@@ -55,3 +57,14 @@ async def test_nothing_is_kept_of_what_was_handed_over(cells: Cells, monkeypatch
         await round_(12)
     gc.collect()
     assert len(gc.get_objects()) - before < 600, "fewer than five for each request"
+
+
+async def test_a_body_is_kept_until_its_answer_begins(
+    make_cells: Callable[..., Cells], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reception, "_late_or_loaded", lambda self, hop, here: None)
+    cells = make_cells()
+    await cells.start("eu", engines=0)
+    engine = await (await cells.start("us", engines=0)).add(ForgetfulEngine(max_num_seqs=16))
+    await cells.met()
+    await streams_hold_no_bodies(cells["eu"], engine)

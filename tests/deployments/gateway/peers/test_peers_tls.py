@@ -31,11 +31,11 @@ class Authority:
         self._openssl("req", "-x509", *EC, "-subj", f"/CN={name}", "-keyout", self._key, "-out", self.ca)
 
     def sign(self, name: str) -> tuple[str, str]:
-        """The files of a certificate for 127.0.0.1 and of its key."""
+        """The files of a certificate for that cell at 127.0.0.1, and of its key, as docs/regions.md says."""
         cert, key, asked = (self._folder / f"{name}.{kind}" for kind in ("pem", "key", "csr"))
         self._openssl("req", *EC, "-subj", f"/CN={name}", "-keyout", key, "-out", asked)
         names = self._folder / f"{name}.ext"
-        names.write_text("subjectAltName=IP:127.0.0.1\n")
+        names.write_text(f"subjectAltName=DNS:{name},IP:127.0.0.1\n")
         signing = ("-CA", self.ca, "-CAkey", self._key, "-CAcreateserial", "-days", "2", "-extfile", names)
         self._openssl("x509", "-req", "-in", asked, "-out", cert, *signing)
         return str(cert), str(key)
@@ -91,8 +91,10 @@ async def test_a_request_is_handed_over_and_strangers_are_refused(
 
     has_secret = "beside" in request.node.name
     secret = PEERS_SECRET if has_secret else None
-    mine = authority.sign("another-cell")
+    mine, another = authority.sign("eu"), authority.sign("ap")
     assert await ask(cells["us"], trusting(authority, mine), secret) == 200
+    assert await ask(cells["us"], trusting(authority, another), secret) == 401, "the certificate of another cell"
+    assert metrics_of(cells["us"])["raylane_peer_calls_refused_total", "eu", "wrong_certificate"] == 1
     assert await ask(cells["us"], trusting(authority), secret) == 401, "no certificate"
     assert metrics_of(cells["us"])["raylane_peer_calls_refused_total", "eu", "no_certificate"] == 1
     if has_secret:
