@@ -4,6 +4,8 @@ The CRT compares each file with the checksum that S3 stores of it: one of the wh
 the parts are as long as what it asks for at once (8 MiB, which is also what boto3 and the AWS CLI upload by default).
 Each request names the ETag that was listed (`If-Match`), so that a file that is replaced meanwhile is an error and not
 a mixture.
+
+Source: Amazon S3 User Guide, "Checking object integrity" (part-level checksums).
 """
 
 import errno
