@@ -4,8 +4,7 @@ left.
 Problems are drawn from a seed: real round trips between regions, GPU types with the prices and relative speeds of their
 data sheets, demand that follows the day of each region, and three lanes a model, the longest of which does not fit the
 small GPUs. Any one region may be lost in the hours that bind, quotas bound each GPU type of a region, and capacity is
-on demand, spot (at most a third) or reserved. One thread. The limits are of wall time; with `--cpu`, on a machine that
-does other work, of processor time.
+on demand, spot (at most a third) or reserved. One thread. The limits are of wall time.
 """
 
 import math
@@ -18,9 +17,8 @@ import typer
 
 from benchmarks.harness import JsonFile, console, plain_table, run_facts, write_json
 from cluster.hardware.facts import Hardware
-from planning.capacity.placement import CapacityPlan, place
+from planning.capacity.placement import GAP, CapacityPlan, place
 from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
-from planning.capacity.solver import Clock
 
 REGIONS = {
     "us-east-1": -5,
@@ -135,19 +133,18 @@ def _site(rng: np.random.Generator, model: str, size: float, region: str, gpu: s
     return Site(gpu, model, region, gpu, 1, rates, prices, ttft_s)
 
 
-def measured(problem: Problem, gap: float, limit_s: float, clock: Clock) -> tuple[CapacityPlan, float, float]:
+def measured(problem: Problem, gap: float, limit_s: float) -> tuple[CapacityPlan, float, float]:
     """The placement, its wall time and its CPU time."""
     began_s, began_cpu_s = time.monotonic(), time.process_time()
-    plan = place(problem, gap=gap, limit_s=limit_s, clock=clock)
+    plan = place(problem, gap=gap, limit_s=limit_s)
     return plan, time.monotonic() - began_s, time.process_time() - began_cpu_s
 
 
 def main(
-    gap: Annotated[float, typer.Option(min=0, help="Stop at this gap.")] = 0.02,
+    gap: Annotated[float, typer.Option(min=0, help="Stop at this gap.")] = GAP,
     seeds: Annotated[int, typer.Option(min=1, help="Problems of each size.")] = 3,
     first_seed: Annotated[int, typer.Option(min=0, help="The seed of the first one.")] = 0,
     crossing: Annotated[float, typer.Option(min=0, help="US dollars a GB for traffic between regions.")] = 0.0,
-    cpu: Annotated[bool, typer.Option("--cpu", help="The limits are of processor time.")] = False,
     sizes: Annotated[
         str, typer.Option(help="models x regions x groups x hours : limit in seconds, separated by commas.")
     ] = "3x4x4x24:60,20x10x10x24:300",
@@ -161,7 +158,7 @@ def main(
         for seed in range(first_seed, first_seed + seeds):
             console.print(f"{size}, seed {seed} ...", style="dim")
             problem = drawn_problem(models, regions, groups, hours, seed, crossing)
-            plan, wall_s, cpu_s = measured(problem, gap, float(limit), time.process_time if cpu else time.monotonic)
+            plan, wall_s, cpu_s = measured(problem, gap, float(limit))
             replicas = max(sum(plan.count(site, hour) for site in range(len(problem.sites))) for hour in range(hours))
             results.append(
                 CapacityResult(

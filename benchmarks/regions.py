@@ -1,13 +1,14 @@
 """Three cells of the real stack that help each other: `python -m benchmarks.regions`.
 
 Each cell is `raylane up` of one region of `infra/specs/three-regions.yaml` (or `--spec`): a Ray, a gateway and
-simulated engines of its own. Links with 40 and 80 ms lie between them (`cli/drill/links.py`). Engines are slow, so that
-a busy machine does not distort their times. Rates are shares of the capacity that the simulator finds for a cell.
+simulated engines of its own. Links with 40 and 80 ms lie between them (`tests/live/drill/links.py`). Engines are slow,
+so that a busy machine does not distort their times. Rates are shares of the capacity that the simulator finds for a
+cell.
 
     help       one cell at 1.5 times its capacity, its peers at half, with and without hand-over, in turns; without: all
                links are cut
     overload   all cells at 1.5 times their capacity: what share of the requests is handed over
-    loss       a cell is killed: what its clients and its peers see, and what the simulated drill predicts
+    loss       a cell is killed: what its clients and its peers see
     partition  the links of the overloaded cell are cut, and heal
 
 `--json FILE` adds to what the file holds of the same part, so that pairs can be measured one by one.
@@ -27,19 +28,17 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.harness import JsonFile, console, in_turns, plain_table, run_facts, run_program
-from cli.drill.links import CellLink
-from cli.drill.live import LiveClients, LivedDrill, live_drill
-from cli.drill.local_cells import LocalCells, local_cells
-from cli.drill.options import read_case
 from cluster.files import shipped
 from cluster.spec import load_spec
-from planning.drill.drill import Drill, DrillTraffic, RequestShape, drawn_traffic, drill_on
-from planning.drill.findings import findings_of
-from planning.drill.record import ENDS, DrillRecord
-from planning.drill.result import DrillResult, DrillRun
-from planning.drill.simulated import DrillCase, simulate_drill, simulated_recoveries
 from planning.simulator.faults import FaultKind
 from planning.workload.lengths import LogNormal
+from tests.live.drill.case import DrillCase, read_case, round_trips
+from tests.live.drill.drill import Drill, DrillTraffic, RequestShape, drawn_traffic, drill_on
+from tests.live.drill.findings import findings_of
+from tests.live.drill.links import CellLink
+from tests.live.drill.live import LiveClients, LivedDrill, live_drill
+from tests.live.drill.local_cells import LocalCells, local_cells
+from tests.live.drill.record import ENDS, DrillRecord
 
 OVERLOADED, HALF = 1.5, 0.5
 LOST, LEFT = 0.7, 0.4
@@ -115,15 +114,11 @@ async def overload_part(bench: CellsBench, cells: LocalCells, seed: int) -> dict
 
 
 async def drilled(bench: CellsBench, cells: LocalCells, drill: Drill, traffic: DrillTraffic) -> dict[str, Any]:
-    """A live drill, and the same one simulated."""
-    case = bench.case
-    lived: LivedDrill = await live_drill(case, drill, traffic, cells, LiveClients())
-    simulated, near_s = simulate_drill(case, drill, lived.traffic), simulated_recoveries(case, drill, lived.traffic)
-    predicted, seen = (DrillRun(one, findings_of(drill, one, case.slo)) for one in (simulated, lived.record))
-    names = (case.spec.name, case.model.name)
-    result = DrillResult(*names, case.slo, drill, lived.traffic, case.rtt_s, predicted, near_s, seen, lived.late_s)
-    console.print(result.headline, highlight=False)
-    return result.as_json()
+    """A live drill."""
+    lived: LivedDrill = await live_drill(bench.case, drill, traffic, cells, LiveClients())
+    found = findings_of(drill, lived.record, bench.case.slo).as_json()
+    console.print(f"{drill.in_words()}: the SLO held again after {found['recovery_s']} s", highlight=False)
+    return {"live": found, "client_late_s": lived.late_s}
 
 
 async def loss_part(bench: CellsBench, cells: LocalCells, seed: int) -> dict[str, Any]:
@@ -194,7 +189,7 @@ def summary_rows(parts: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
         for number, run in enumerate(parts.get(part, ())):
             live = run["live"]
             name = f"run {number + 1}"
-            rows.append([part, f"{name}: SLO held again after (live, simulated)", _pair(run, "recovery_s"), "1"])
+            rows.append([part, f"{name}: SLO held again after", f"{live['recovery_s']} s", "1"])
             rows.append([part, f"{name}: lost", f"{live['lost']}", "1"])
             if part == "loss":
                 last = f"{live['last_hop_s']} s (of {run['offers_to_it']})"
@@ -206,10 +201,6 @@ def summary_rows(parts: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
                 rows.append([part, f"{name}: most offers in a second after healing, and before the cut", peaks, "1"])
                 rows.append([part, f"{name}: last offer after the cut", f"{offers['last_after_cut_s']} s", "1"])
     return rows
-
-
-def _pair(run: dict[str, Any], key: str) -> str:
-    return f"{run['live'][key]} s, {run['simulated'][key]} s"
 
 
 def main(
@@ -228,9 +219,9 @@ def main(
         raise typer.BadParameter(f"{part!r}; allowed: {', '.join(PARTS)}", param_hint="--part")
     if part in NEEDS_NEW_CELLS and runs > 1:
         raise typer.BadParameter(f"{runs}; allowed with --part {part}: 1, since a cell is lost", param_hint="--runs")
-    first, second, third = (region.name for region in read_spec_regions(spec))
-    trips = [f"{RTT_MS['far']:g}", f"{first}:{second}={RTT_MS['near']:g}", f"{first}:{third}={RTT_MS['far']:g}"]
-    case = at_speed(read_case(spec or shipped("specs/three-regions.yaml"), None, None, trips), speed)
+    names = [region.name for region in read_spec_regions(spec)]
+    trips = round_trips(names, RTT_MS["near"] / 1e3, RTT_MS["far"] / 1e3)
+    case = at_speed(read_case(spec or shipped("specs/three-regions.yaml"), trips), speed)
     shape = RequestShape(*_SHAPE, case.slo.ttft_s)
     bench = CellsBench(case, shape, case.capacity(shape), seconds)
     console.print(f"capacity of a cell: {bench.capacity:.2f} requests/s", highlight=False)

@@ -55,21 +55,19 @@ GROUPS = {
         "bench": "cli.bench:bench",
         "traffic": "cli.traffic:traffic",
         "plan": "cli.plan:plan",
-        "replan": "cli.replan:replan",
         "simulate": "cli.simulate:simulate",
         "costs": "cli.costs:costs",
         "calibrate": "cli.calibrate:calibrate",
         "rehearse": "cli.rehearse:rehearse",
-        "drill": "cli.drill:drill",
         "tune": "cli.tune:tune",
         "gauntlet": "cli.gauntlet:gauntlet",
     },
 }
 """The subcommands as `raylane --help` groups them, and where each is: a function, or a Typer of further ones."""
 COMMANDS = {name: place for commands in GROUPS.values() for name, place in commands.items()}
-NEED_PLANNING = ("gauntlet", "tune", "calibrate", "plan", "replan", "drill")
+NEED_PLANNING = ("gauntlet", "tune", "calibrate", "plan")
 """Importing these fails without the extra `planning`."""
-COMPILED = ("simulate", "tune", "gauntlet", "plan", "replan")
+COMPILED = ("simulate", "tune", "gauntlet", "plan")
 """They use the compiled core where `make install FAST=1` has built it (`planning/compiled.py`)."""
 _PANELS = {name: group for group, commands in GROUPS.items() for name in commands}
 

@@ -40,7 +40,7 @@ def pull_models(
     cache: CacheFolder = None,
     model: Annotated[str | None, typer.Option(help="Of a spec: only this model, with its adapters and draft.")] = None,
 ) -> None:
-    """Fetch the files of models into this node's cache. An interrupted pull continues when it is repeated."""
+    """Fetch the files of models into this node's cache. A pull keeps what an interrupted one has left whole."""
     for settings, source in _chosen(sources, spec_file, cache, model):
         try:
             origin = origin_of(source, settings)
@@ -56,7 +56,7 @@ def pull_models(
             )
             held.release()
         except ArtifactError as error:
-            fail(str(error), hint="raylane models pull   (it continues where it stopped)")
+            fail(str(error), hint="raylane models pull   (it keeps what is whole)")
 
 
 def _chosen(
@@ -146,7 +146,7 @@ Entries = Annotated[list[str] | None, typer.Argument(metavar="[ENTRY...]", help=
 @models.command("verify")
 def verify_models(entries: Entries = None, spec_file: SpecFile = None, cache: CacheFolder = None) -> None:
     """Read all files of this node's cache (or of some entries), and compare them with the checksums from their
-    download."""
+    download. Names the files that the store had no checksum of."""
     held = _open(spec_file, cache)
     whole = [entry.name for entry in held.list() if entry.whole]
     if unknown := [name for name in entries or () if name not in whole]:
@@ -160,8 +160,10 @@ def _is_sound(cache: ModelCache, name: str) -> bool:
     lease = cache.hold(name)
     if lease is None:
         return True  # evicted since it was listed
+    unchecked: list[str] = []
     try:
         problems = damage(lease, read=True)
+        unchecked = [file.name for file in lease.manifest().files if file.checked_by is None]
     except ArtifactError as error:
         problems = [str(error)]
     finally:
@@ -169,6 +171,8 @@ def _is_sound(cache: ModelCache, name: str) -> bool:
     console.print(
         f"{escape(name)}: " + ("[green]sound[/]" if not problems else f"[red]{escape('; '.join(problems))}[/]")
     )
+    if unchecked:
+        console.print(f"  fetched without a checksum, by size and TLS alone: {escape(', '.join(unchecked))}")
     return not problems
 
 

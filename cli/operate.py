@@ -142,9 +142,7 @@ def _control(kind: str, model: str, replicas: int, span: str, why: str, url: str
 
 def _show(orders: dict[str, Any]) -> None:
     if orders["controls"]:
-        table = Table(
-            title="holds, pins and re-planned bounds", title_justify="left", title_style="bold", show_edge=False
-        )
+        table = Table(title="holds and pins", title_justify="left", title_style="bold", show_edge=False)
         for column in ("model", "what", "replicas", "time left", "by", "why"):
             table.add_column(column, justify="right" if column in ("replicas", "time left") else "left")
         for one in orders["controls"]:

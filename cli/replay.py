@@ -1,5 +1,5 @@
 """`raylane replay`: feeds recorded decision logs to the code of this version and compares every decision: a scheduler's
-logs, an autoscaler's, or a re-planner's."""
+or an autoscaler's."""
 
 import re
 from pathlib import Path
@@ -10,13 +10,10 @@ import typer
 from autoscaling.log.reader import LogError, all_lines_of, is_scaling_log, lines_of
 from autoscaling.log.reader import replay as replay_scaling
 from cli.console import console, fail
-from cli.extras import need_planning
 from deployments.scheduling.replay import ReplayError, replay
 
 _FILE = re.compile(r"(?P<log>.*\.jsonl)(?:\.(?P<age>\d+))?")
 """A log's newest file, and those before it: the larger the number, the older."""
-_REPLAN_LOG = '{"log":"raylane-replan"'
-"""How a re-planner's log begins; the code that reads it needs the extra `planning`."""
 _BEGUN = ".jsonl.new"
 """How the name of a file ends that is being opened, or whose writer was killed while it opened it: nothing is in it
 yet."""
@@ -27,7 +24,7 @@ def replay_log(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Files of decision logs (a gateway's, an autoscaler's or a re-planner's), in any order.",
+            help="Files of decision logs (a gateway's or an autoscaler's), in any order.",
         ),
     ],
     any_code: Annotated[
@@ -48,9 +45,7 @@ def replay_log(
             first = next(all_lines_of(parts), None)
             if first is None:
                 fail(f"{log}: not a decision log: it is empty", code=2)
-            if first.startswith(_REPLAN_LOG):
-                _replay_replans(parts, reported)
-            elif is_scaling_log(first):
+            if is_scaling_log(first):
                 _replay_scaling(parts, any_code, reported)
             else:
                 _replay_scheduling(parts, any_code, reported)
@@ -94,23 +89,6 @@ def _replay_scheduling(files: list[Path], any_code: bool, reported: str) -> None
             f"{reported}line {different.line}, {different.method}: recorded {different.recorded}, decided now "
             f"{different.replayed}"
         )
-
-
-def _replay_replans(files: list[Path], reported: str) -> None:
-    need_planning("replay")
-    from planning.replan.log import ReplanLogError, replayed  # SciPy and HiGHS, for this kind of log alone
-
-    count = 0
-    try:
-        for one in replayed(lines_of(files)):
-            count += 1
-            if not one.agrees:
-                pairs = zip(one.recorded.bounds, one.again.bounds, strict=False)
-                old, new = next(((a, b) for a, b in pairs if a != b), (one.recorded.bounds, one.again.bounds))
-                fail(f"{reported}line {one.line}: recorded {old}, decided now {new}")
-    except ReplanLogError as error:
-        fail(f"{reported}{error}", code=2)
-    console.print(f"{reported}{count} re-plans")
 
 
 def _replay_scaling(files: list[Path], any_code: bool, reported: str) -> None:

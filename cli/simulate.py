@@ -40,11 +40,13 @@ from cli.options import (
     replica_count,
     start_unix_s,
 )
+from cli.simulate_regions import simulate_regions
 from cli.simulation_output import print_json, show_answer
 from cli.simulation_report import check_report, facts_of, save_report
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
 from planning.answer import Answer, Variant, variants
+from planning.several_regions import FORMS, is_several
 from planning.simulation import RunFigures, Simulation, simulation_of
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import Sampler
@@ -63,6 +65,10 @@ PublishedErrorFile = Annotated[
 ]
 Neighbours = Annotated[
     bool, typer.Option(help="Also simulate one replica fewer and one more (two more runs, each as long as the first).")
+]
+Lose = Annotated[
+    list[str] | None,
+    typer.Option(help=f"Of regions that help each other: lose one, a zone or a link. {FORMS}. May be repeated."),
 ]
 FailAt = Annotated[list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")]
 
@@ -85,6 +91,7 @@ def simulate(
     price_per_gpu_hour: PricePerGpuHour = None,
     published_error: PublishedErrorFile = None,
     fail_at: FailAt = None,
+    lose: Lose = None,
     start_up_s: StartUp = None,
     starts: RecordedStarts = None,
     start_at: StartAt = None,
@@ -97,6 +104,13 @@ def simulate(
     spec, chosen = chosen_model(spec_file, model)
     traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
     gathered = _gathered(spec, chosen, costs, trace, traffic, fit_lengths)
+    if is_several(spec, chosen):
+        _only_for_one_region(report, replicas, fail_at)
+        regions = _regions(spec_file, spec, chosen, gathered, fixed, start_up_s, starts, start_at)
+        held = simulate_regions(spec, chosen, regions, lose or [], gathered.cost, as_json)
+        raise typer.Exit(0 if held else 1)
+    if lose:
+        fail(f"--lose {lose[0]}: allowed: for a model without groups in several regions with `peering`", code=2)
     case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [], starts, start_at)
     sampler = None if report is None else Sampler()
     likely = _likely(spec, chosen, gathered) if with_range else None
@@ -107,6 +121,33 @@ def simulate(
         save_report(report, facts, out, case.work, case.lanes, sampler.samples())
     tell = print_json if as_json else show_answer
     tell(case, gathered.cost, out, answer)
+
+
+def _only_for_one_region(report: Path | None, replicas: int | None, fail_at: list[float] | None) -> None:
+    for option, value in (("--report", report), ("--replicas", replicas), ("--fail-at", fail_at)):
+        if value is not None:
+            fail(f"{option} {value}: allowed: for one region; this spec's regions help each other", code=2)
+
+
+def _regions(
+    spec_file: Path,
+    spec: ClusterSpec,
+    model: Model,
+    gathered: "_Gathered",
+    fixed: bool,
+    start_up_s: float | None,
+    starts: Path | None,
+    start_at: str | None,
+) -> dict[str, Simulation]:
+    """Of each region. Ends the command where the spec's policy cannot be made."""
+    scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in model.views)
+    began_s = start_unix_s(start_at, model) if scales else 0.0
+    past, costs = past_starts(starts, model.name), {group: cost for group, (_, cost) in gathered.costs.items()}
+    common = (spec, model, costs, gathered.work, None, scales, start_up_s, (), past, began_s)
+    try:
+        return {region.name: simulation_of(*common, region) for region in spec.regions_of(model)}
+    except PolicyError as error:
+        fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 
 
 @dataclass(frozen=True, slots=True)

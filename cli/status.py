@@ -111,13 +111,12 @@ def in_gateways(report: dict[str, Any]) -> str:
 
 def drift_lines(report: dict[str, Any]) -> list[str]:
     """A line for each figure that is off the worksheet, as far as that was published."""
-    drift: dict[str, Any] = report.get("drift", {"worksheet": "", "alarms": ()})
+    drift: dict[str, Any] = report.get("drift", {"worksheet": "", "figures": ()})
     return [
-        f"[yellow]off the worksheet {escape(drift['worksheet'])}[/]: {escape(alarm['quantity'])} "
-        f"{escape(' '.join(part for part in (alarm['model'], alarm['traffic_class'], alarm['region']) if part))} "
-        f"{alarm['observed']:.3g} instead of {alarm['expected']:.3g}"
-        f"{' (acknowledged)' if alarm['acknowledged'] else ''}"
-        for alarm in drift["alarms"]
+        f"[yellow]off the worksheet {escape(drift['worksheet'])}[/]: {escape(one['quantity'])} "
+        f"{escape(' '.join(part for part in (one['model'], one['traffic_class'], one['region']) if part))} "
+        f"{one['observed']:.3g} instead of {one['expected']:.3g}"
+        for one in drift["figures"]
     ]
 
 
@@ -156,13 +155,8 @@ def scaling_line(model: dict[str, Any]) -> str:
 
 
 def controls_line(model: dict[str, Any]) -> str:
-    """What operators hold or pin, and what a re-plan allows."""
-    words = {
-        "hold": "held at no fewer than",
-        "pin": "pinned at",
-        "floor": "re-planned to no fewer than",
-        "ceiling": "re-planned to no more than",
-    }
+    """What operators hold or pin."""
+    words = {"hold": "held at no fewer than", "pin": "pinned at"}
     reported = [
         f"{words[one['kind']]} {one['replicas']} for another {shown_span(one['until_unix_s'] - time.time())} by "
         f"{escape(one['by'])}" + (f" ({escape(one['why'])})" if one["why"] else "")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autoscaling.forecast.forecaster import make_forecaster
 from autoscaling.from_spec import FIXED, ScalingSetup, cost_of
 from autoscaling.signals.signals import PastStart
-from cluster.spec import ClusterSpec, Model
+from cluster.spec import ClusterSpec, Model, Region
 from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel, slowed
@@ -113,7 +113,7 @@ class GroupFigures:
 class Simulation:
     """With `scales` the spec's policy decides on replicas, else their number stays. `views`: one for each group of the
     model. `failures_s`: at each of these seconds one replica fails. `start_unix_s`: when the traffic begins (Unix
-    time), for bounds by time of day and forecasts."""
+    time), for bounds by time of day and forecasts. `region`: None: the model's first one."""
 
     spec: ClusterSpec
     model: Model
@@ -122,6 +122,7 @@ class Simulation:
     scales: bool
     failures_s: tuple[float, ...] = ()
     start_unix_s: float = 0.0
+    region: Region | None = None
 
     @property
     def cost(self) -> CostModel:
@@ -186,7 +187,7 @@ class Simulation:
     ) -> SimulationOutcome:
         """Runs all of the traffic; `progress` is given the share of the requests that have arrived."""
         sample = None if sampler is None else sampler.take
-        return CellSimulator(self._settings(), self.cost, self.work, progress, sample).run()
+        return CellSimulator(self.cell_settings(), self.cost, self.work, progress, sample).run()
 
     def figures(self, out: SimulationOutcome) -> RunFigures:
         """A run in figures."""
@@ -253,13 +254,14 @@ class Simulation:
             float(in_time[ran].mean()) if ran.any() else nan,
         )
 
-    def _settings(self) -> CellSettings:
+    def cell_settings(self) -> CellSettings:
+        """What the cell runs."""
         groups = tuple(self._group(view) for view in self.views)
         first = groups[0]
         return CellSettings(
             first.replicas,
             first.limits,
-            policy_of(self.spec, self.model, self.spec.regions_of(self.model)[0]),
+            policy_of(self.spec, self.model, self.region or self.spec.regions_of(self.model)[0]),
             binding_of(self.spec),
             first.max_model_len,
             self.spec.gateway.timeouts.queue_wait_s,
@@ -295,11 +297,12 @@ def simulation_of(
     failures_s: Sequence[float] = (),
     past: Sequence[PastStart] = (),
     start_unix_s: float = 0.0,
+    region: Region | None = None,
 ) -> Simulation:
-    """The simulation of a model in its first region. `costs`: by group. `replicas`: instead of the spec's count, of a
-    model with one group. `past`: recorded starts, which say how long the phases take; `start_unix_s`: when the traffic
-    begins. Raises ValueError for settings that make no bounds, and PolicyError."""
-    region = spec.regions_of(model)[0]
+    """The simulation of a model in `region`, or else in its first one. `costs`: by group. `replicas`: instead of the
+    spec's count, of a model with one group. `past`: recorded starts, which say how long the phases take;
+    `start_unix_s`: when the traffic begins. Raises ValueError for settings that make no bounds, and PolicyError."""
+    region = region or spec.regions_of(model)[0]
     views = []
     for view in spec.groups_of(model, region):
         file = costs[view.group]
@@ -307,7 +310,7 @@ def simulation_of(
         count = view.replicas.count if replicas is None else replicas
         price = float(usd_per_replica_hour(spec, view, spec.pool_of(view, region), region))
         views.append(SimulatedView(view, cost_of(view, file), setup, count, starts, price))
-    found = Simulation(spec, model, tuple(views), work, scales, tuple(failures_s), start_unix_s)
+    found = Simulation(spec, model, tuple(views), work, scales, tuple(failures_s), start_unix_s, region)
     for one in found.views:
         found.scaling(one)
     return found

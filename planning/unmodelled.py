@@ -118,7 +118,7 @@ def unmodelled(model: Model, cost: CostFile | None = None, spec: ClusterSpec | N
 def _of_regions(model: Model, spec: ClusterSpec) -> Iterator[Unmodelled]:
     first, *others = spec.regions_of(model)
     if others:
-        handed = "" if spec.peering is None else "; nothing is handed over (`raylane drill` simulates several cells)"
+        handed = "" if spec.peering is None else "; nothing is handed over"
         effect = f"the cell in {first.name} alone is simulated, with all requests of the trace{handed}"
         yield Unmodelled(_K.OTHER_REGIONS, "regions", effect)
 

@@ -8,7 +8,7 @@ The root makes the noise of counts even (its variance grows with the rate) and b
 logarithm does not. Back from z ~ N(m, s^2): E rate = m^2 + s^2, Var rate = 4 m^2 s^2 + 2 s^4. The variance h steps
 ahead is s^2 times the sum of the squares of the first h weights of the process as a moving average. A fit takes
 milliseconds, which a thread beside a controller can afford every ten minutes. On two weeks of recorded traffic heavier
-methods (MSTL with an autoregression of the rest, Holt-Winters) were no more exact (`benchmarks/forecast`). Hyndman,
+methods (MSTL with an autoregression of the rest, Holt-Winters) were no more exact. Hyndman,
 Athanasopoulos: Forecasting: Principles and Practice, 3rd ed., sections 10.5 and 12.1 (dynamic harmonic regression, for
 long and several seasons).
 

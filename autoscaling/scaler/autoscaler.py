@@ -2,8 +2,8 @@
 the same class.
 
     desired   = policy(signals)                                      if it fails, the number stays (POLICY_FAILED)
-    bounded   = within [minimum, min(maximum, ceiling)] of that time of the week (`schedule.py`), within the floor and
-                the ceiling of a re-plan, held or pinned by an operator, no more than can be scheduled
+    bounded   = within [minimum, min(maximum, ceiling)] of that time of the week (`schedule.py`),
+                held or pinned by an operator, no more than can be scheduled
     requested = bounded, with rate limits over 60 s; no step down while a replica is unresponsive, or a forecast failed
 
 Each failure is a named condition with a safe answer: the applied number stays. The platform may apply another number
@@ -117,7 +117,6 @@ class Autoscaler:
     def _limited(self, signals: Signals, desired: DesiredReplicas, controls: tuple[Control, ...]) -> ScalingDecision:
         bounds = self._bounds_now(signals)
         number, limit, entry = self._bounded(desired.replicas, bounds)
-        number, limit = self._replanned(number, limit, bounds, controls)
         commanded, command = self._commanded(number, controls)
         if command is not None:
             number, limit = commanded, command
@@ -147,20 +146,6 @@ class Autoscaler:
             entry = bounds.maximum_by
             return bounds.maximum, Limit.MAX_REPLICAS if entry is None else Limit.SCHEDULED_MAX, entry
         return number, None, None
-
-    def _replanned(
-        self, number: int, limit: Limit | None, bounds: BoundsInForce, controls: tuple[Control, ...]
-    ) -> tuple[int, Limit | None]:
-        """Within what a re-plan orders, as far as the spec's bounds and its cost ceiling allow that."""
-        highest = bounds.maximum
-        if self.bounds.ceiling is not None:
-            highest = min(highest, max(bounds.minimum, self.bounds.ceiling))
-        for control in controls:
-            if control.kind is ControlKind.FLOOR and number < (floor := min(control.replicas, highest)):
-                return floor, Limit.REPLAN_FLOOR
-            if control.kind is ControlKind.CEILING and number > (ceiling := max(control.replicas, bounds.minimum)):
-                return ceiling, Limit.REPLAN_CEILING
-        return number, limit
 
     @staticmethod
     def _commanded(number: int, controls: tuple[Control, ...]) -> tuple[int, Limit | None]:

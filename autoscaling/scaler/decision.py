@@ -54,8 +54,6 @@ class Limit(Explained):
     SCHEDULED_MIN = "scheduled_min", "replicas.schedule keeps at least {decision.requested} ({decision.scheduled})"
     SCHEDULED_MAX = "scheduled_max", "replicas.schedule allows at most {decision.requested} ({decision.scheduled})"
     COST_CEILING = "cost_ceiling", "autoscaling.usd_per_hour pays for {bounds.ceiling}"
-    REPLAN_FLOOR = "replan_floor", "the re-plan keeps at least {decision.requested} here"
-    REPLAN_CEILING = "replan_ceiling", "the re-plan allows at most {decision.requested} here"
     UNSCHEDULABLE = "unschedulable", "there is room for {decision.requested}: no GPU, quota or node for more"
     """The next attempt is when something changes, or `retry_s` has passed."""
     UP_RATE = "up_rate", "autoscaling.up_per_minute allows {bounds.up_per_min:g} more in a minute"

@@ -6,7 +6,7 @@ A row of the snapshot's demands holds the requests of one lane that the same gro
     offered(row, g)   = product of overflow(h) over the groups h before g in the row; 0 where g does not serve it
     overflow(h)       = max(0, 1 - carried / desired)       desired: by the policy of h, for what h is offered
     carried           the requested replicas, where a limit keeps them below the policy's number (a maximum, the cost
-                      ceiling, that of a re-plan, an operator's pin, missing room); the ready ones, where a start takes
+                      ceiling, an operator's pin, missing room); the ready ones, where a start takes
                       LATE times as long as expected; else `desired`: what starts in time needs no help
 
 The policy `fixed` knows no demand: for a group that it decides on, `desired` is what the backlog policy would want.
@@ -38,7 +38,6 @@ _LIMITED = (
     Limit.MAX_REPLICAS,
     Limit.SCHEDULED_MAX,
     Limit.COST_CEILING,
-    Limit.REPLAN_CEILING,
     Limit.UNSCHEDULABLE,
     Limit.PINNED,
 )

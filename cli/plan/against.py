@@ -4,6 +4,7 @@ the plan."""
 import json
 import zoneinfo
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,11 @@ from rich.table import Table
 
 from cli.console import console, fail, shown_span
 from cli.gateway import ask, base_url
-from cli.plan.record import as_record
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Period, Stream, Stretches
-from deployments.traffic.published_drift import (
-    DriftAlarm,
-    PublishedDrift,
-    PublishedDriftError,
-    acknowledge,
-    read_drift,
-    write_drift,
-)
-from planning.drift.comparison import ComparedFigure, Comparison, Drift, compare
+from deployments.traffic.published_drift import OffFigure, PublishedDrift, write_drift
+from planning.drift.comparison import ComparedFigure, Comparison, DriftQuantity, compare
 from planning.drift.expected import Expected
-from planning.drift.measures import DriftQuantity
 from planning.drift.recording import (
     RecordingError,
     is_recording,
@@ -51,15 +43,7 @@ HOURS = 24
 Planner = Callable[[Case], WorksheetPlan]
 
 
-def against(
-    source: str,
-    url: str | None,
-    case: Case,
-    planner: Planner,
-    publish: Path | None,
-    acknowledged: Path | None,
-    as_json: bool,
-) -> int:
+def against(source: str, url: str | None, case: Case, planner: Planner, publish: Path | None, as_json: bool) -> int:
     """Compares the worksheet with `live`, a recording or a trace, and prints it. Returns the exit code."""
     expected = expected_from(case.sheet, case.streams)
     recorded = _recorded(source, url, expected, case.sheet.time_zone)
@@ -70,58 +54,86 @@ def against(
     live = ClusterSpec.model_validate(ask(base_url(url), "/raylane/spec")) if source == LIVE else case.spec
     prices = price_drifts(case.sheet, case.spec, live)
     off = published(found, prices, case.sheet.name)
-    if acknowledged is not None:
-        off = off.model_copy(update={"alarms": acknowledge(off.alarms, _known(acknowledged))})
-    change = _change(case, found, prices, planner) if found.open or prices else None
+    change = _change(case, found, prices, planner) if found.off or prices else None
     if as_json:
-        console.print_json(json.dumps(as_record(found, prices, change, off)))
+        console.print_json(json.dumps(_as_record(found, prices, change, off)))
     else:
-        _show(found, prices, change, off, case.sheet.time_zone)
+        _show(found, prices, change, case.sheet.time_zone)
     if publish is not None:
         try:
             write_drift(publish, off)
         except OSError as problem:
             fail(f"--publish {publish}: cannot be written: {problem.strerror}", code=2)
-    return OFF if any(not one.acknowledged for one in off.alarms) else 0
-
-
-def _known(path: Path) -> tuple[DriftAlarm, ...]:
-    try:
-        return read_drift(path).alarms
-    except PublishedDriftError as problem:
-        fail(f"--acknowledged: {problem}; allowed: a file that --publish has written", code=2)
+    return OFF if off.figures else 0
 
 
 def published(found: Comparison, prices: tuple[PriceDrift, ...], worksheet: str) -> PublishedDrift:
     """What is off now. Traffic that the worksheet does not have is a rate where 0 is expected."""
-    alarms = [
-        DriftAlarm(
-            **_names(drift.stream),
-            quantity=drift.quantity.value,
-            direction=drift.direction.value,
-            expected=drift.expected,
-            observed=drift.observed,
-            since_unix_s=drift.since_unix_s,
-        )
-        for drift in found.open
+    figures = [
+        OffFigure(**_names(one.stream), quantity=one.quantity.value, expected=off.expected, observed=off.observed)
+        for one in found.off
+        if (off := one.off)
     ]
-    rate: dict[str, Any] = {"quantity": DriftQuantity.RATE.value, "direction": "above", "expected": 0.0}
-    since: dict[str, Any] = {"since_unix_s": found.from_unix_s}
-    alarms += [DriftAlarm(**_names(stream), **rate, **since, observed=observed) for stream, observed in found.unplanned]
-    alarms += [
-        DriftAlarm(
+    figures += [
+        OffFigure(**_names(stream), quantity=DriftQuantity.RATE.value, expected=0.0, observed=observed)
+        for stream, observed in found.unplanned
+    ]
+    figures += [
+        OffFigure(
             model="",
             traffic_class="",
             region=one.region,
             quantity=f"price of {one.gpu}, {one.kind.value}",
-            direction="above" if one.observed_usd > one.expected_usd else "below",
             expected=one.expected_usd,
             observed=one.observed_usd,
-            **since,
         )
         for one in prices
     ]
-    return PublishedDrift(worksheet=worksheet, compared_unix_s=found.to_unix_s, alarms=tuple(alarms))
+    return PublishedDrift(worksheet=worksheet, compared_unix_s=found.to_unix_s, figures=tuple(figures))
+
+
+def _as_record(
+    found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange | None, off: PublishedDrift
+) -> dict[str, Any]:
+    """Plain values, for a machine."""
+
+    def of(stream: Stream) -> dict[str, str]:
+        return {"model": stream.model, "class": stream.traffic_class, "region": stream.region}
+
+    return {
+        "off": bool(off.figures),
+        "from_unix_s": found.from_unix_s,
+        "to_unix_s": found.to_unix_s,
+        "watched_s": found.watched_s,
+        "figures": [
+            {
+                **of(one.stream),
+                "quantity": one.quantity,
+                "expected": one.whole.expected,
+                "observed": one.whole.observed,
+                "off": None if one.off is None else one.off.direction,
+                "hours": [
+                    {
+                        "begin_unix_s": hour.begin_unix_s,
+                        "expected": hour.expected,
+                        "observed": hour.observed,
+                        "interval": [_finite(hour.low), _finite(hour.high)],
+                        "off": hour.direction,
+                    }
+                    for hour in one.hours
+                ],
+            }
+            for one in found.figures
+        ],
+        "unplanned": [{**of(stream), "requests_per_s": rate} for stream, rate in found.unplanned],
+        "unseen": [of(stream) for stream in found.unseen],
+        "prices": [asdict(one) for one in prices],
+        "plan": None if change is None else asdict(change),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None
 
 
 def _names(stream: Stream) -> dict[str, Any]:
@@ -158,7 +170,7 @@ def _of_trace(source: str, trace: Trace, expected: Expected, time_zone: str) -> 
 
 def _change(case: Case, found: Comparison, prices: tuple[PriceDrift, ...], planner: Planner) -> PlanChange:
     try:
-        return plan_change(planner(case), planner(case_as_recorded(case, found.open, prices)))
+        return plan_change(planner(case), planner(case_as_recorded(case, found.off, prices)))
     except (PlanError, ValueError) as problem:
         fail(f"the plan for the recorded traffic: {problem}", code=2)
 
@@ -167,38 +179,24 @@ _WORDS = {
     DriftQuantity.RATE: "requests/s",
     DriftQuantity.PROMPT_TOKENS: "prompt tokens",
     DriftQuantity.OUTPUT_TOKENS: "output tokens",
-    DriftQuantity.LONG_PROMPTS: "share of long prompts",
-    DriftQuantity.LONG_OUTPUTS: "share of long outputs",
     DriftQuantity.PREFIX_SHARE: "prefix share",
 }
 
 
-def _show(
-    found: Comparison,
-    prices: tuple[PriceDrift, ...],
-    change: PlanChange | None,
-    published: PublishedDrift,
-    time_zone: str,
-) -> None:
+def _show(found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange | None, time_zone: str) -> None:
     zone = zoneinfo.ZoneInfo(time_zone)
 
     def clock(unix_s: int) -> str:
         return f"{datetime.fromtimestamp(unix_s, zone):%a %H:%M}"
 
-    names = list(dict.fromkeys(_named(drift) for drift in found.open))
+    names = [_named(one) for one in found.off]
     off = [*names, *(f"unplanned: {_of(stream)}" for stream, _ in found.unplanned), *(["prices"] if prices else [])]
     head = (
         f"[bold red]off the worksheet: {escape('; '.join(off))}[/]" if off else "[bold green]as the worksheet says[/]"
     )
     console.print(head)
-    if known := sum(one.acknowledged for one in published.alarms):
-        console.print(f"acknowledged: {known} of {len(published.alarms)}")
     watched = shown_span(found.watched_s)
     console.print(f"{watched} of traffic, {clock(found.from_unix_s)} to {clock(found.to_unix_s)} ({time_zone})")
-    for one in found.incidents:
-        figures = "1 figure" if len(one.drifts) == 1 else f"{len(one.drifts)} figures"
-        until = "" if one.ended_unix_s is None else f" to {clock(one.ended_unix_s)}"
-        console.print(f"incident: {escape(one.model)}, {figures}, alarm {clock(one.raised_unix_s)}{until}")
     for stream in dict.fromkeys(one.stream for one in found.figures):
         console.print(_table(stream, found, clock))
     for stream, rate in found.unplanned:
@@ -214,14 +212,18 @@ def _show(
 
 
 def _table(stream: Stream, found: Comparison, clock: Callable[[int], str]) -> Table:
-    """The figures of a stream over all that was compared, and when they were off."""
+    """The figures of a stream over all hours and in the last one, and the hours in which they were off."""
     table = Table(title=escape(_of(stream)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("figure", "worksheet", "recorded", ""):
-        table.add_column(column, justify="right" if column in ("worksheet", "recorded") else "left")
+    for column in ("figure", "worksheet", "recorded", "last hour", "hours off"):
+        table.add_column(column, justify="left" if column in ("figure", "hours off") else "right")
     for one in found.figures:
         if one.stream == stream:
-            state = "; ".join(_state(drift, clock) for drift in found.drifts if _is_of(drift, one))
-            table.add_row(_WORDS[one.quantity], _shown(one.expected), _shown(one.observed), escape(state))
+            hours = [hour for hour in one.hours if hour.direction is not None]
+            when = "" if not hours else f"{len(hours)} of {len(one.hours)}, last {clock(hours[-1].begin_unix_s)}"
+            last = one.hours[-1]
+            state = f"{_shown(last.observed)} of {_shown(last.expected)}"
+            row = _WORDS[one.quantity], _shown(one.whole.expected), _shown(one.whole.observed), state, when
+            table.add_row(*row, style=None if one.off is None else "bold red")
     return table
 
 
@@ -243,19 +245,11 @@ def _show_change(change: PlanChange) -> None:
     console.print(f"cost: ${before:,.2f} an hour by the worksheet, ${after:,.2f} as recorded ({after - before:+,.2f})")
 
 
-def _named(drift: Drift) -> str:
-    times = "" if drift.ratio is None else f" {drift.ratio:.2f} times the worksheet's"
-    return f"{_WORDS[drift.quantity]} of {_of(drift.stream)}{times}"
-
-
-def _state(drift: Drift, clock: Callable[[int], str]) -> str:
-    end = "" if drift.ended_unix_s is None else f" to {clock(drift.ended_unix_s)}"
-    times = "" if drift.ratio is None else f" (x {drift.ratio:.2f})"
-    return f"{drift.direction.value} from {clock(drift.since_unix_s)}{end}{times}, alarm {clock(drift.raised_unix_s)}"
-
-
-def _is_of(drift: Drift, figure: ComparedFigure) -> bool:
-    return (drift.stream, drift.quantity) == (figure.stream, figure.quantity)
+def _named(figure: ComparedFigure) -> str:
+    assert figure.off is not None
+    when = "" if figure.off is figure.whole else " in the last hour"
+    times = "" if not figure.off.expected else f" {figure.off.ratio:.2f} times the worksheet's"
+    return f"{_WORDS[figure.quantity]} of {_of(figure.stream)}{when}{times}"
 
 
 def _of(stream: Stream) -> str:

@@ -92,20 +92,13 @@ Publish = Annotated[
     Path | None, typer.Option(help="With --against: write what is off to this file, for the spec's gateway.drift.")
 ]
 
-Acknowledged = Annotated[
-    Path | None,
-    typer.Option(
-        help="With --against: a published file whose figures are known, and no alarm until they move further."
-    ),
-]
-
 
 def plan(
     worksheet: SheetFile = None,
     out: Out = None,
     write_spec: WriteSpec = None,
     smoothing: Smoothing = 0.02,
-    gap: Gap = 0.02,
+    gap: Gap = 0.05,
     time_limit: TimeLimit = 60.0,
     thorough: Thorough = False,
     error: ErrorFile = None,
@@ -113,7 +106,6 @@ def plan(
     workers: Workers = _WORKERS,
     against: Against = None,
     publish: Publish = None,
-    acknowledged: Acknowledged = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -121,12 +113,10 @@ def plan(
     check_outputs(out=out, write_spec=write_spec, memo=memo, publish=publish)
     if publish is not None and against is None:
         fail("--publish: needs --against", code=2)
-    if acknowledged is not None and against is None:
-        fail("--acknowledged: needs --against", code=2)
     worksheet = worksheet or shipped("plans/one-region.yaml")
     sheet, spec, case = _read(worksheet)
     if against is not None:
-        raise typer.Exit(compared(against, url, case, _planner(memo, workers), publish, acknowledged, as_json))
+        raise typer.Exit(compared(against, url, case, _planner(memo, workers), publish, as_json))
     known = _errors(spec, case, error)
     search = THOROUGH if thorough else QUICK
     limits = PlanLimits(gap, time_limit, shared=_SHARED if thorough else 1, workers=workers)

@@ -1,7 +1,7 @@
 """The node-local cache of model files: entries that are whole or not there, leases by live processes, and eviction.
 
     entries/NAME/   manifest.json, lease, files/   a whole model; NAME holds the source and its version
-    partial/NAME/   plan.json, extents, files/     a download that has not finished
+    partial/NAME/   plan.json, manifest.json, files/   a download that has not finished; the manifest has what is whole
     locks/NAME      held by the process that downloads NAME
     trash/          what is being removed
 
@@ -71,14 +71,6 @@ class Held:
             self._lease = -1
 
 
-def boot_id() -> str:
-    """What changes when the machine starts anew; empty where that is unknown."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
 class ModelCache:
     """The cache in `folder`, of at most `max_bytes` (None: as much as the disk holds). Raises ArtifactError where the
     folder cannot be made."""
@@ -131,8 +123,7 @@ class ModelCache:
     def publish(self, name: str, manifest: Manifest) -> Held:
         """Makes the partial folder of that name an entry, in one move, and holds it. The caller has its lock."""
         partial = self._partial / name
-        for path in (partial / "plan.json", partial / "extents"):
-            path.unlink(missing_ok=True)
+        (partial / "plan.json").unlink(missing_ok=True)
         write_json(partial / "manifest.json", manifest)
         (partial / "lease").touch()
         lease = locked(partial / "lease", fcntl.LOCK_SH)
@@ -159,7 +150,7 @@ class ModelCache:
             try:
                 self._make_room(name, source, size)
             except ArtifactError:
-                if not (self._partial / name / "extents").exists():
+                if not any((self._partial / name / "files").iterdir()):
                     shutil.rmtree(self._partial / name, ignore_errors=True)
                 raise
         finally:
@@ -223,8 +214,6 @@ class ModelCache:
         """Whether it is gone: not if somebody has begun to use it."""
         folder = (self._entries if entry.whole else self._partial) / entry.name
         guard = folder / "lease" if entry.whole else self._locks / entry.name
-        if not entry.whole:
-            guard.touch()
         lock = locked(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             return not folder.exists()
@@ -239,7 +228,7 @@ class ModelCache:
 
     def list(self) -> list[CacheEntry]:
         """All entries and partial downloads, by name. What is in use counts as used now."""
-        found = [*map(self._entry, self._entries.iterdir()), *map(self._download, self._partial.iterdir())]
+        found = [*map(self._entry, _folders(self._entries)), *map(self._download, _folders(self._partial))]
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
 
     def _entry(self, folder: Path) -> CacheEntry | None:
@@ -270,6 +259,11 @@ class ModelCache:
             return CacheEntry(folder.name, plan.source, size, False, in_use, folder.stat().st_mtime)
         except FileNotFoundError:
             return None
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Those below it, without the files that somebody else has put there."""
+    return [path for path in folder.iterdir() if path.is_dir()]
 
 
 def _on_disk(folder: Path) -> int:

@@ -1,64 +1,85 @@
-"""A folder, perhaps of a network file system, as the origin of files: copied as anything else is fetched."""
+"""A folder, perhaps of a network file system, as the origin of files."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from cluster.artifacts.extents import crc_from
+from awscrt.checksums import crc64nvme
+
+from cluster.artifacts.download import Download
 from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing
-from cluster.artifacts.progress import ProgressReport
-from cluster.artifacts.ranged import Checked, RangedDownload, Read, Transfer
 from cluster.artifacts.sources import ArtifactError
+
+_FILES_AT_ONCE = 4
+_PIECE = 1 << 20
 
 
 class FolderOrigin:
-    """The files below `source`, an absolute path. A file's tag is its size and its time of change."""
+    """The files below `source`, an absolute path. A file's tag is its time of change."""
 
-    def __init__(self, source: str, part_bytes: int, connections: int) -> None:
+    def __init__(self, source: str) -> None:
         self.source = source
-        self._transfer = Transfer(self._opened, self._checked, part_bytes, connections)
 
     def listing(self) -> tuple[RemoteFile, ...]:
-        """All files below, without hidden ones. Raises ArtifactError."""
+        """All files below, also of linked folders, without hidden ones. Raises ArtifactError."""
         root = Path(self.source)
+        files = []
         try:
-            paths = [path for path in sorted(root.rglob("*")) if path.is_file() and not _is_hidden(path, root)]
-            found = [(path, path.stat()) for path in paths]
+            for path in self._below(root, ()):
+                facts = path.stat()
+                if not stat.S_ISREG(facts.st_mode):
+                    raise ArtifactError(f"source {self.source!r}: {path} is neither a file nor a folder")
+                files.append(RemoteFile(str(path.relative_to(root)), facts.st_size, str(facts.st_mtime_ns), str(path)))
         except OSError as error:
             raise ArtifactError(
                 f"source {self.source!r}: cannot be read: {error.strerror} ({error.filename})"
             ) from error
-        files = [
-            RemoteFile(str(path.relative_to(root)), facts.st_size, f"{facts.st_mtime_ns}", str(path))
-            for path, facts in found
-        ]
+        if not files:
+            raise ArtifactError(f"source {self.source!r}: holds no files; allowed: a model's folder")
         return checked_listing(self.source, files)
 
-    def fetch(self, files: Sequence[RemoteFile], partial: Path, report: ProgressReport) -> tuple[CachedFile, ...]:
-        """Copies them. Raises ArtifactError, OSError."""
-        return RangedDownload(files, partial, self._transfer, report).run()
+    def _below(self, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+        real = folder.resolve()
+        if real in above:
+            raise ArtifactError(f"source {self.source!r}: {folder} is a link to a folder that holds it ({real})")
+        for path in folder.iterdir():
+            if path.name.startswith("."):
+                continue
+            if path.is_dir():
+                yield from self._below(path, (*above, real))
+            else:
+                yield path
 
-    @contextmanager
-    def _opened(self, file: RemoteFile, start: int, end: int) -> Iterator[Read]:
-        try:
-            with open(file.key, "rb", buffering=0) as opened:
-                if str(os.fstat(opened.fileno()).st_mtime_ns) != file.tag:
-                    raise ArtifactError(f"{file.key}: changed while it was copied; try it again")
-                opened.seek(start)
-                yield lambda size: opened.read(size) or b""
-        except OSError as error:
-            if error.filename != file.key:  # of the disk that is written to
+    def fetch(self, download: Download) -> None:
+        """Copies what is missing. Raises ArtifactError, OSError."""
+        with ThreadPoolExecutor(_FILES_AT_ONCE, "artifact") as pool:
+            try:
+                for copied in as_completed([pool.submit(_copy, file, download) for file in download.missing]):
+                    download.note(copied.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
                 raise
-            raise ArtifactError(f"{file.key}: cannot be read: {error.strerror}") from error
-
-    @staticmethod
-    def _checked(file: RemoteFile, path: Path, crc: int) -> Checked:
-        """A second reading of the folder would say no more than the first; the copy itself is read."""
-        with path.open("rb", buffering=0) as opened:
-            sound = crc_from(opened.fileno(), 0, file.size) == crc
-        return Checked("CRC-64/NVME", () if sound else ((0, file.size),))
 
 
-def _is_hidden(path: Path, root: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(root).parts)
+def _copy(file: RemoteFile, download: Download) -> CachedFile:
+    crc = 0
+    with download.path(file).open("wb") as copy:
+        for piece in _pieces(file):
+            copy.write(piece)
+            crc = crc64nvme(piece, crc)
+            download.came(len(piece))
+    return CachedFile(name=file.name, size=file.size, tag=file.tag, crc64nvme=crc, checked_by="CRC64NVME")
+
+
+def _pieces(file: RemoteFile) -> Iterator[bytes]:
+    try:
+        with open(file.key, "rb", buffering=0) as source:
+            while piece := source.read(_PIECE):
+                yield piece
+            facts = os.fstat(source.fileno())
+    except OSError as error:
+        raise ArtifactError(f"{file.key}: cannot be read: {error.strerror}") from error
+    if (facts.st_size, str(facts.st_mtime_ns)) != (file.size, file.tag):
+        raise ArtifactError(f"{file.key}: changed while it was copied; try it again")

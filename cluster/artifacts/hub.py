@@ -19,9 +19,8 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from cluster.artifacts.extents import crc_from
-from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing
-from cluster.artifacts.progress import FetchStep, ProgressReport
+from cluster.artifacts.download import Download
+from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing, crc_of
 from cluster.artifacts.sources import ArtifactError, StorageUnavailable
 
 _OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".tflite", ".ot")
@@ -53,11 +52,10 @@ def engine_files(names: Sequence[str]) -> list[str]:
 class HubOrigin:
     """The files of a model on the hub. A file's tag is its SHA-256 (of a large file) or its git blob's SHA-1."""
 
-    def __init__(self, source: str, connections: int) -> None:
+    def __init__(self, source: str) -> None:
         self.source = source
         self._repository, _, revision = source.partition("@")
         self._revision: str | None = revision or None
-        self._connections = connections
 
     def listing(self) -> tuple[RemoteFile, ...]:
         """What an engine reads of the repository, at one commit. Raises ArtifactError."""
@@ -73,23 +71,20 @@ class HubOrigin:
             raise ArtifactError(f"source {self.source!r}: the repository holds no model's files")
         return checked_listing(self.source, files)
 
-    def fetch(self, files: Sequence[RemoteFile], partial: Path, report: ProgressReport) -> tuple[CachedFile, ...]:
-        """Fetches them. Raises ArtifactError, OSError."""
-        folder, total = partial / "files", sum(file.size for file in files)
-        report(FetchStep.FETCHING, 0, total)
+    def fetch(self, download: Download) -> None:
+        """Fetches what is missing. Raises ArtifactError, OSError."""
         self._asked(
             lambda: snapshot_download(
                 self._repository,
                 revision=self._revision,
-                local_dir=folder,
-                allow_patterns=[glob.escape(file.name) for file in files],
-                max_workers=self._connections,
+                local_dir=download.folder,
+                allow_patterns=[glob.escape(file.name) for file in download.missing],
             )
         )
-        shutil.rmtree(folder / ".cache", ignore_errors=True)
-        report(FetchStep.FETCHING, total, total)
-        report(FetchStep.CHECKING, total, total)
-        return tuple(self._checked(file, folder / file.name) for file in files)
+        for file in download.missing:
+            download.note(self._checked(file, download.folder / file.name))
+            download.came(file.size)
+        shutil.rmtree(download.folder / ".cache", ignore_errors=True)
 
     def _checked(self, file: RemoteFile, path: Path) -> CachedFile:
         kind, _, expected = file.tag.partition(":")
@@ -99,11 +94,10 @@ class HubOrigin:
         with path.open("rb") as opened:
             while piece := opened.read(1 << 20):
                 digest.update(piece)
-            crc = crc_from(opened.fileno(), 0, file.size)
-        if digest.hexdigest() != expected or crc is None:
+        if digest.hexdigest() != expected:
             path.unlink()
             raise ArtifactError(f"{file.key}: its content does not match its {kind}; it was removed, try it again")
-        return CachedFile(name=file.name, size=file.size, tag=file.tag, crc64nvme=crc, checked_by=kind)
+        return CachedFile(name=file.name, size=file.size, tag=file.tag, crc64nvme=crc_of(path), checked_by=kind)
 
     def is_in_hub_cache(self) -> bool:
         """Whether huggingface_hub's own cache holds the model's configuration, and so perhaps its files."""

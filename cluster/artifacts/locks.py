@@ -6,6 +6,10 @@ import time
 from pathlib import Path
 
 
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # a file that somebody has removed must not block its folder
+
+
 def takes_lock(descriptor: int) -> bool:
     """Whether it now has the exclusive lock."""
     try:
@@ -16,10 +20,10 @@ def takes_lock(descriptor: int) -> bool:
 
 
 def locked(path: Path, how: int) -> int | None:
-    """A descriptor with that lock; None where the file is missing or somebody else's lock forbids it."""
+    """A descriptor with that lock; None where the file's folder is missing or somebody else's lock forbids it."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
+        descriptor = _opened(path)
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.flock(descriptor, how)
@@ -31,8 +35,8 @@ def locked(path: Path, how: int) -> int | None:
 
 def is_locked(path: Path) -> bool:
     """Whether another descriptor has any lock on it. Asked twice: to ask takes the lock for a moment. Raises
-    FileNotFoundError."""
-    descriptor = os.open(path, os.O_RDWR)
+    FileNotFoundError where its folder is missing."""
+    descriptor = _opened(path)
     try:
         for _ in range(2):
             try:

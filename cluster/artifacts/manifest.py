@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 
+from awscrt.checksums import crc64nvme
 from pydantic import BaseModel, ConfigDict
 
-from cluster.artifacts.progress import ProgressReport
 from cluster.artifacts.sources import ArtifactError
+
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class RemoteFile:
 
 
 class CachedFile(BaseModel):
-    """A file in the cache. `crc64nvme` is that of its content as it was checked against `checked_by` of the source."""
+    """A file in the cache. `checked_by`: the checksum of its source that it was compared with; None where the source
+    has none. `crc64nvme` is that of its content then."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,7 +36,7 @@ class CachedFile(BaseModel):
     size: int
     tag: str
     crc64nvme: int
-    checked_by: str
+    checked_by: str | None
 
 
 class Manifest(BaseModel):
@@ -54,16 +56,34 @@ class Manifest(BaseModel):
         return sum(file.size for file in self.files)
 
 
-class Origin(Protocol):
-    """Where files come from."""
+def boot_id() -> str:
+    """What changes when the machine starts anew; empty where that is unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
-    source: str
 
-    def listing(self) -> tuple[RemoteFile, ...]:
-        """All files that the engine may need. Raises ArtifactError."""
+def crc_of(path: Path) -> int:
+    """The CRC-64/NVME of a file. Raises OSError."""
+    crc, buffer = 0, memoryview(bytearray(_PIECE))
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(buffer):
+            crc = crc64nvme(buffer[:size], crc)
+    return crc
 
-    def fetch(self, files: Sequence[RemoteFile], partial: Path, report: ProgressReport) -> tuple[CachedFile, ...]:
-        """Completes `partial/files` and checks it; what is there from before is used. Raises ArtifactError, OSError."""
+
+def problem_of(file: CachedFile, folder: Path, read: bool) -> str | None:
+    """What is wrong with it: missing, of another size, or (`read`) of other content."""
+    path = folder / file.name
+    try:
+        if (size := path.stat().st_size) != file.size:
+            return f"{file.name}: {size} bytes, not {file.size}"
+        if read and crc_of(path) != file.crc64nvme:
+            return f"{file.name}: its content has changed"
+    except OSError as error:
+        return f"{file.name}: {error.strerror}"
+    return None
 
 
 def version_of(files: Iterable[RemoteFile]) -> str:

@@ -18,7 +18,6 @@ class FetchStep(StrEnum):
     WAITING = "waiting"
     """Another process of this node fetches the same files."""
     FETCHING = "fetching"
-    CHECKING = "checking"
     READY = "ready"
 
 

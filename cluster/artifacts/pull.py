@@ -6,15 +6,28 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from cluster.artifacts.cache import Held, ModelCache, boot_id
-from cluster.artifacts.extents import crc_from
-from cluster.artifacts.manifest import Manifest, Origin, entry_name, version_of
+from cluster.artifacts.cache import Held, ModelCache
+from cluster.artifacts.download import Download
+from cluster.artifacts.manifest import RemoteFile, boot_id, entry_name, problem_of, version_of
 from cluster.artifacts.progress import FetchStep, ProgressReport, quiet
 from cluster.artifacts.sources import S3, ArtifactError, StorageUnavailable, is_shipped, resolve_source
 from cluster.spec import Artifacts
 
 logger = logging.getLogger(__name__)
+
+
+class Origin(Protocol):
+    """Where files come from."""
+
+    source: str
+
+    def listing(self) -> tuple[RemoteFile, ...]:
+        """All files that the engine may need. Raises ArtifactError."""
+
+    def fetch(self, download: Download) -> None:
+        """Fetches what `download` lacks, checks each file, and notes it. Raises ArtifactError, OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +73,18 @@ def origin_of(source: str, settings: Artifacts) -> Origin | None:
     if resolved.startswith(S3):
         from cluster.artifacts.s3 import S3Origin  # boto3 takes half a second to import
 
-        return S3Origin(resolved, settings.part_mib << 20, settings.connections)
+        return S3Origin(resolved)
     if resolved.startswith("/"):
         if not settings.copy_folders or is_shipped(source):
             return None
         from cluster.artifacts.folder import FolderOrigin
 
-        return FolderOrigin(resolved, settings.part_mib << 20, settings.connections)
+        return FolderOrigin(resolved)
     if os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
         return None
     from cluster.artifacts.hub import HubOrigin
 
-    return HubOrigin(resolved, settings.connections)
+    return HubOrigin(resolved)
 
 
 def _is_in_hub_cache(origin: Origin) -> bool:
@@ -81,10 +94,9 @@ def _is_in_hub_cache(origin: Origin) -> bool:
 
 def pull(origin: Origin, cache: ModelCache, report: ProgressReport = quiet) -> Held:
     """The origin's files as they are now, in the cache. Processes that ask at the same time wait for the first one.
-    Raises ArtifactError; what was fetched until then is kept, and used by the next pull."""
+    Raises ArtifactError; the files that are whole by then are kept, and used by the next pull."""
     files = origin.listing()
-    version = version_of(files)
-    name = entry_name(origin.source, version)
+    name = entry_name(origin.source, version_of(files))
     total = sum(file.size for file in files)
     report(FetchStep.LISTING, 0, total)
     if (held := _ready(cache, name, may_read=False)) is not None:
@@ -95,10 +107,10 @@ def pull(origin: Origin, cache: ModelCache, report: ProgressReport = quiet) -> H
             if (held := _ready(cache, name, may_read=True)) is not None:
                 report(FetchStep.READY, total, total)
                 return held
+            download = Download(partial, origin.source, files, report)
             cache.make_room(name, origin.source, total)
-            fetched = origin.fetch(files, partial, report)
-            manifest = Manifest(source=origin.source, version=version, files=fetched, boot_id=boot_id())
-            held = cache.publish(name, manifest)
+            origin.fetch(download)
+            held = cache.publish(name, download.manifest)
     except OSError as error:
         raise ArtifactError(_disk_trouble(origin.source, cache.folder, error)) from error
     report(FetchStep.READY, total, total)
@@ -107,7 +119,7 @@ def pull(origin: Origin, cache: ModelCache, report: ProgressReport = quiet) -> H
 
 def _disk_trouble(source: str, folder: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"source {source!r}: the disk of {folder} is full; free some space, and pull again: it goes on from here"
+        return f"source {source!r}: the disk of {folder} is full; free some space, and pull again: what is whole is kept"
     return f"source {source!r}: {folder}: {error.strerror or error}"
 
 
@@ -138,18 +150,6 @@ def _ready(cache: ModelCache, name: str, may_read: bool) -> Held | None:
 
 
 def damage(held: Held, read: bool = False) -> list[str]:
-    """What is wrong with an entry's files: missing, of another size, or (`read`) of other content. Raises
-    ArtifactError."""
-    problems = []
-    for file in held.manifest().files:
-        path = held.files / file.name
-        try:
-            with path.open("rb", buffering=0) as opened:
-                size = os.fstat(opened.fileno()).st_size
-                if size != file.size:
-                    problems.append(f"{file.name}: {size} bytes, not {file.size}")
-                elif read and crc_from(opened.fileno(), 0, size) != file.crc64nvme:
-                    problems.append(f"{file.name}: its content has changed")
-        except OSError as error:
-            problems.append(f"{file.name}: {error.strerror}")
-    return problems
+    """What is wrong with an entry's files. Raises ArtifactError."""
+    problems = (problem_of(file, held.files, read) for file in held.manifest().files)
+    return [problem for problem in problems if problem is not None]

@@ -1,18 +1,23 @@
-"""An `s3://` prefix as the origin of files, by boto3: its credential chain, its endpoints, its retries.
+"""An `s3://` prefix as the origin of files: boto3 lists it, s3transfer fetches it with the AWS CRT.
 
-A request names the ETag that was listed (`If-Match`), so that a file that is replaced meanwhile is an error and not a
-mixture. `checksums.py` says by what a file is checked.
+The CRT compares each file with the checksum that S3 stores of it: one of the whole object, or one of each part where
+the parts are as long as what it asks for at once (8 MiB, which is also what boto3 and the AWS CLI upload by default).
+Each request names the ETag that was listed (`If-Match`), so that a file that is replaced meanwhile is an error and not
+a mixture.
+
+Source: Amazon S3 User Guide, "Checking object integrity" (part-level checksums).
 """
 
+import errno
 import os
-import socket
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import boto3
+import botocore.session
+from awscrt.exceptions import AwsCrtError
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -21,20 +26,24 @@ from botocore.exceptions import (
     ConnectTimeoutError,
     EndpointConnectionError,
     HTTPClientError,
-    IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
 )
+from s3transfer.crt import (
+    BotocoreCRTCredentialsWrapper,
+    BotocoreCRTRequestSerializer,
+    CRTTransferManager,
+    create_s3_crt_client,
+)
+from s3transfer.subscribers import BaseSubscriber
 
-from cluster.artifacts.checksums import Checksums
-from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing
-from cluster.artifacts.progress import ProgressReport
-from cluster.artifacts.ranged import Checked, Interrupted, RangedDownload, Read, Transfer
+from cluster.artifacts.download import Download
+from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing, crc_of
 from cluster.artifacts.sources import ArtifactError, StorageUnavailable, bucket_and_prefix
 
+_FILES_AT_ONCE = 4
+"""Each is fetched by many connections. With all files at once, a pull that is killed would leave none that is whole."""
 _CONNECT_S, _READ_S = 10.0, 30.0
-_BATCH = 256 << 10
-"""Bytes for which the kernel wakes a reader. A connection slower than this in `_READ_S` counts as broken."""
 _CREDENTIALS = (
     "boto3's chain: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE and ~/.aws, or the role of the instance "
     "or pod"
@@ -49,7 +58,9 @@ _DENIED = {
     "AccessDenied": "these credentials may not read it",
     "Forbidden": "these credentials may not read it",
     "403": "these credentials may not read it",
+    "400": "refused without a reason, as credentials are that have expired",
 }
+_DAMAGE = "AWS_ERROR_S3_RESPONSE_CHECKSUM_MISMATCH"
 _MISSING = ("NoSuchBucket", "NoSuchKey", "NotFound", "404")
 _BUSY = ("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "500", "502", "503", "504")
 ResultT = TypeVar("ResultT")
@@ -58,17 +69,16 @@ ResultT = TypeVar("ResultT")
 class S3Origin:
     """The objects below an `s3://bucket/prefix`."""
 
-    def __init__(self, source: str, part_bytes: int, connections: int) -> None:
+    def __init__(self, source: str) -> None:
         self.source = source
         self._bucket, self._prefix = bucket_and_prefix(source)
-        self._client = _client(source, connections)
-        self._checksums = Checksums(self._client, self._bucket)
-        self._transfer = Transfer(self._opened, self._checked, part_bytes, connections)
+        self._session, self._client = _session_and_client(source)
+        self._region: str = self._client.meta.region_name
 
     def listing(self) -> tuple[RemoteFile, ...]:
         """All objects below the prefix. Raises ArtifactError."""
         start = f"{self._prefix}/"
-        found = self._asked(self.source, lambda: list(self._objects(start)))
+        found = self._asked(lambda: list(self._objects(start)))
         files = [
             RemoteFile(item["Key"].removeprefix(start), item["Size"], item["ETag"].strip('"'), item["Key"])
             for item in found
@@ -82,126 +92,144 @@ class S3Origin:
 
     def _objects(self, start: str) -> Iterator[Any]:
         for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=start):
+            headers = page["ResponseMetadata"]["HTTPHeaders"]
+            self._region = headers.get("x-amz-bucket-region", self._region)  # boto3 finds it, the CRT does not
             yield from page.get("Contents", ())
 
-    def fetch(self, files: Sequence[RemoteFile], partial: Path, report: ProgressReport) -> tuple[CachedFile, ...]:
-        """Fetches them. Raises ArtifactError, OSError."""
-        return RangedDownload(files, partial, self._transfer, report).run()
-
-    @contextmanager
-    def _opened(self, file: RemoteFile, start: int, end: int) -> Iterator[Read]:
-        where = f"s3://{self._bucket}/{file.key}"
-        answer = self._asked(
-            where,
-            lambda: self._client.get_object(
-                Bucket=self._bucket, Key=file.key, Range=f"bytes={start}-{end - 1}", IfMatch=f'"{file.tag}"'
-            ),
-            busy=Interrupted,
-        )
-        body = answer["Body"]
-        if answer["ContentLength"] != end - start:
-            body.close()
-            raise ArtifactError(f"{where}: answered {answer['ContentLength']} bytes to a request for {end - start}")
-
-        left = end - start
-        with body as raw, _gathering(raw) as gather:
-
-            def read(size: int) -> bytes:
-                nonlocal left
-                gather(left - size > 2 * _BATCH)
+    def fetch(self, download: Download) -> None:
+        """Fetches what is missing. Raises ArtifactError, OSError."""
+        waiting, ended, running = deque(download.missing), SimpleQueue[_Transfer](), 0
+        damaged: set[str] = set()
+        with self._manager(download) as manager:
+            while waiting or running:
+                while waiting and running < _FILES_AT_ONCE:
+                    transfer = _Transfer(waiting.popleft(), download, ended)
+                    target = str(download.path(transfer.file))
+                    manager.download(self._bucket, transfer.file.key, target, subscribers=[transfer])
+                    running += 1
+                transfer = ended.get()
+                running -= 1
                 try:
-                    content: bytes = body.read(size)
-                except (HTTPClientError, IncompleteReadError, OSError) as error:
-                    raise Interrupted(f"the connection broke ({_words(error)})") from error
-                left -= len(content)
-                return content
+                    transfer.future.result()
+                except (ClientError, BotoCoreError, AwsCrtError) as error:
+                    if not _is_named(error, _DAMAGE) or transfer.file.name in damaged:
+                        raise self._failure(transfer.file, error) from error
+                    download.came(-transfer.size)
+                    damaged.add(transfer.file.name)
+                    waiting.append(transfer.file)
+                else:
+                    download.note(transfer.result())
 
-            yield read
+    def _manager(self, download: Download) -> CRTTransferManager:
+        tags = {file.key: f'"{file.tag}"' for file in download.missing}
 
-    def _checked(self, file: RemoteFile, path: Path, crc: int) -> Checked:
+        def name_the_version(params: dict[str, Any], **_: object) -> None:
+            params["IfMatch"] = tags[params["Key"]]
+
+        self._session.register("before-parameter-build.s3.GetObject", name_the_version)
+        credentials = BotocoreCRTCredentialsWrapper(self._session.get_credentials())
+        client = create_s3_crt_client(
+            region=self._region,
+            crt_credentials_provider=credentials.to_crt_credentials_provider(),
+            use_ssl=self._client.meta.endpoint_url.startswith("https:"),
+            verify=self._session.get_config_variable("ca_bundle"),
+        )
+        return CRTTransferManager(client, BotocoreCRTRequestSerializer(self._session, {"region_name": self._region}))
+
+    def _failure(self, file: RemoteFile, error: Exception) -> Exception:
         where = f"s3://{self._bucket}/{file.key}"
-        return self._asked(where, lambda: self._checksums.check(file, path, crc))
+        if isinstance(error, ClientError):
+            return _refused(where, error)
+        if _is_named(error, "AWS_ERROR_NO_SPACE"):
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if _is_named(error, _DAMAGE):
+            return ArtifactError(
+                f"{where}: its content does not match the checksum that is stored with it, fetched twice; either the "
+                "store holds a damaged file, or something on the way damages it"
+            )
+        return ArtifactError(f"{where}: {_words(error)}; what is whole is kept")
 
-    def _asked(self, where: str, ask: Callable[[], ResultT], busy: type[Exception] | None = None) -> ResultT:
-        """The answer. Raises ArtifactError with what is wrong; `busy` where another try may help."""
+    def _asked(self, ask: Callable[[], ResultT]) -> ResultT:
+        """The answer. Raises ArtifactError with what is wrong."""
         try:
             return ask()
         except ClientError as error:
-            raise self._refused(where, error, busy) from error
+            raise _refused(self.source, error) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
-            raise StorageUnavailable(f"{where}: {_words(error)}; looked for by {_CREDENTIALS}") from error
-        except (EndpointConnectionError, ConnectTimeoutError) as error:
-            raise self._trouble(f"{where}: cannot be reached: {_words(error)}", busy) from error
-        except (HTTPClientError, ConnectionClosedError) as error:
-            raise self._trouble(f"{where}: {_words(error)}", busy) from error
+            raise StorageUnavailable(f"{self.source}: {_words(error)}; looked for by {_CREDENTIALS}") from error
+        except (EndpointConnectionError, ConnectTimeoutError, HTTPClientError, ConnectionClosedError) as error:
+            raise StorageUnavailable(
+                f"{self.source}: cannot be reached: {_words(error)}; endpoint: AWS_ENDPOINT_URL or the region's own"
+            ) from error
         except BotoCoreError as error:  # a profile that is missing, a role that cannot be assumed
-            raise StorageUnavailable(f"{where}: {_words(error)}; allowed: {_CREDENTIALS}") from error
+            raise StorageUnavailable(f"{self.source}: {_words(error)}; allowed: {_CREDENTIALS}") from error
 
-    @staticmethod
-    def _trouble(message: str, busy: type[Exception] | None) -> Exception:
-        return (
-            StorageUnavailable(f"{message}; endpoint: AWS_ENDPOINT_URL or the region's own")
-            if busy is None
-            else busy(message)
+
+class _Transfer(BaseSubscriber):  # type: ignore[misc]
+    """The transfer of one file. The CRT's threads call it."""
+
+    def __init__(self, file: RemoteFile, download: Download, ended: "SimpleQueue[_Transfer]") -> None:
+        self.file, self.size = file, 0
+        self._download, self._ended = download, ended
+        self._checked_by: str | None = None
+
+    def on_progress(self, future: Any, bytes_transferred: int, **_: object) -> None:
+        self.size += bytes_transferred
+        self._download.came(bytes_transferred)
+
+    def on_done(self, future: Any, checksum_validation_algorithm: Any = None, **_: object) -> None:
+        self.future = future
+        if checksum_validation_algorithm is not None:
+            self._checked_by = checksum_validation_algorithm.name
+        self._ended.put(self)
+
+    def result(self) -> CachedFile:
+        """What has come. Raises OSError, ArtifactError."""
+        path = self._download.path(self.file)
+        if (size := path.stat().st_size) != self.file.size:
+            raise ArtifactError(f"{self.file.key}: {size} bytes came, not {self.file.size}; try it again")
+        return CachedFile(
+            name=self.file.name,
+            size=size,
+            tag=self.file.tag,
+            crc64nvme=crc_of(path),
+            checked_by=self._checked_by,
         )
 
-    def _refused(self, where: str, error: ClientError, busy: type[Exception] | None) -> Exception:
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        if code in _DENIED or status == 403:
-            reason = _DENIED.get(code, "these credentials may not read it")
-            return StorageUnavailable(f"{where}: {reason} ({code}); used: {_CREDENTIALS}")
-        if code in ("PreconditionFailed", "412"):
-            return ArtifactError(f"{where}: it was replaced while it was fetched; try it again")
-        if code in _MISSING:
-            return ArtifactError(f"{where}: there is no such bucket or object ({code}); allowed: one that exists")
-        if code in _BUSY and busy is not None:
-            return busy(f"the store answered {code}")
-        if code in _BUSY:
-            return StorageUnavailable(f"{where}: the store answered {code}, also when asked again")
-        return ArtifactError(f"{where}: {_words(error)}")
+
+def _is_named(error: Exception, name: str) -> bool:
+    return isinstance(error, AwsCrtError) and error.name == name
 
 
-@contextmanager
-def _gathering(raw: Any) -> Iterator[Callable[[bool], None]]:
-    """Switches whether the kernel wakes the reader of an answer for `_BATCH` bytes, or for every packet, which takes a
-    third more of the CPU. To be off before less than that is left: else the reader would never be woken."""
-    try:
-        connection = socket.socket(fileno=os.dup(raw.fileno()))
-    except OSError:  # its last byte has come already
-        yield lambda whether: None
-        return
-    is_on = False
-
-    def gather(whether: bool) -> None:
-        nonlocal is_on
-        if whether != is_on:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _BATCH if whether else 1)
-            is_on = whether
-
-    with connection:
-        yield gather
+def _refused(where: str, error: ClientError) -> ArtifactError:
+    code = str(error.response.get("Error", {}).get("Code", ""))
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if code in _DENIED or status == 403:
+        reason = _DENIED.get(code, "these credentials may not read it")
+        return StorageUnavailable(f"{where}: {reason} ({code}); used: {_CREDENTIALS}")
+    if code in ("PreconditionFailed", "412"):
+        return ArtifactError(f"{where}: it was replaced while it was fetched; try it again")
+    if code in _MISSING:
+        return ArtifactError(f"{where}: there is no such bucket or object ({code}); allowed: one that exists")
+    if code in _BUSY:
+        return StorageUnavailable(f"{where}: the store answered {code}, also when asked again")
+    return ArtifactError(f"{where}: {_words(error)}")
 
 
-_SESSION_LOCK = threading.Lock()
-
-
-def _client(source: str, connections: int) -> Any:
-    """boto3's client. Raises ArtifactError where its configuration is wrong or names no region."""
+def _session_and_client(source: str) -> tuple[Any, Any]:
+    """botocore's session, and boto3's client. Raises ArtifactError where its configuration is wrong."""
     config = Config(
         connect_timeout=_CONNECT_S,
         read_timeout=_READ_S,
-        max_pool_connections=connections + 1,
         retries={"mode": "standard", "max_attempts": 3},
-        response_checksum_validation="when_required",  # of a range there is none, and whole files are checked here
         user_agent_extra="raylane",
     )
     try:
-        with _SESSION_LOCK:
-            return boto3.session.Session().client("s3", config=config)
+        session = botocore.session.Session()
+        return session, boto3.session.Session(botocore_session=session).client("s3", config=config)
     except (BotoCoreError, ValueError) as error:
         raise StorageUnavailable(f"source {source!r}: {_words(error)}; allowed: {_CREDENTIALS}") from error
 
 
 def _words(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -11,9 +11,9 @@ class Artifacts(Section):
     """The node-local cache of model files (`cluster/artifacts`, `docs/artifacts.md`).
 
     `cache` is a folder, the same on every node. `max_gib` limits what it holds: before a download, the files that were
-    used least recently go, but never those that a running process uses. Without a limit the disk is one. A file is
-    fetched in parts of at most `part_mib`, by so many `connections` at a time. With `copy_folders` a local folder is
-    copied into the cache, too, which is worth its while where the folder is on a network file system.
+    used least recently go, but never those that a running process uses. Without a limit the disk is one. With
+    `copy_folders` a local folder is copied into the cache, too, which is worth its while where the folder is on a
+    network file system.
 
     Region, endpoint and credentials of `s3://` come from boto3's own chain (`AWS_ENDPOINT_URL`, `AWS_PROFILE`, an
     instance's role, ...), on each node.
@@ -21,8 +21,6 @@ class Artifacts(Section):
 
     cache: Annotated[str, Field(pattern=r"^[/~]")] = "~/.cache/raylane/models"
     max_gib: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
-    part_mib: Annotated[int, Field(ge=1, le=512)] = 64
-    connections: Annotated[int, Field(ge=1, le=128)] = 8
     copy_folders: bool = False
 
     @property

@@ -23,7 +23,6 @@ class ActKind(StrEnum):
     CORDON = "cordon"
     UNCORDON = "uncordon"
     DRAIN = "drain"
-    BOUND = "bound"
     PROMOTE = "promote"
     ROLLBACK = "rollback"
 
@@ -32,8 +31,7 @@ class ActKind(StrEnum):
 class Act:
     """Who (`by`: the operator's name on the machine of the command) did what, when (time of day), and why.
 
-    `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin, and with a `ceiling` for
-    bounds, of which `replicas` is the floor; `reason` for a drain
+    `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin; `reason` for a drain
     (`protocol.DrainReason`); `policy` and `over` for a promotion and its undoing: what is active from then on, and what
     its shadow is (`orders.py`).
     """
@@ -49,7 +47,6 @@ class Act:
     reason: str = ""
     policy: str = ""
     over: str = ""
-    ceiling: int = 0
 
     def line(self) -> str:
         reported = {
@@ -69,13 +66,12 @@ def read_act(line: str) -> Act:
         act = Act(**{**fields, "kind": ActKind(fields["kind"])})
     except (KeyError, TypeError) as error:
         raise ValueError(f"not an act: {line[:200]!r}") from error
-    numbers = (act.at_unix_s, act.until_unix_s, act.replicas, act.ceiling)
+    numbers = (act.at_unix_s, act.until_unix_s, act.replicas)
     texts = (act.model, act.by, act.why, act.replica_id, act.reason, act.policy, act.over)
     if (
         not all(isinstance(number, int | float) for number in numbers)
         or not all(isinstance(text, str) for text in texts)
         or act.replicas < 0
-        or act.ceiling < 0
     ):
         raise ValueError(f"not an act: {line[:200]!r}")
     return act

@@ -1,4 +1,4 @@
-"""What an operator, or the re-planner, has ordered about the number of replicas: it goes over the policy's, and ends by
+"""What an operator has ordered about the number of replicas: it goes over the policy's, and ends by
 itself. The autoscaler applies it, the directory keeps it."""
 
 from dataclasses import dataclass
@@ -12,14 +12,10 @@ LONGEST_S = 7 * 86_400.0
 
 
 class ControlKind(StrEnum):
-    """`HOLD`: no fewer than so many, the policy may want more. `PIN`: exactly so many. Both are operators'. `FLOOR` and
-    `CEILING` are the re-planner's (`planning/replan`): no fewer and no more than so many, within the spec's bounds and
-    below operators' orders."""
+    """`HOLD`: no fewer than so many, the policy may want more. `PIN`: exactly so many."""
 
     HOLD = "hold"
     PIN = "pin"
-    FLOOR = "floor"
-    CEILING = "ceiling"
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,11 +203,10 @@ class Directory(CostCalls):
         return await self.orders(), number
 
     async def order(self, *acts: Act) -> Orders:
-        """Acts of an operator or of the re-planner: written down, put in force in the whole cell. Returns what is in
-        force then. Raises OSError if one cannot be written; then neither it nor a later one is in force."""
+        """Acts of an operator: written down, put in force in the whole cell. Returns what is in force then. Raises
+        OSError if one cannot be written; then neither it nor a later one is in force."""
         for act in acts:
-            if not self._history.repeats(act):
-                self._audit.write(act)
+            self._audit.write(act)
             self._history.take(act)
             if act.replica_id in self._history.cordons:
                 self._cordons_seen[act.replica_id] = time.monotonic()

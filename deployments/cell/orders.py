@@ -1,4 +1,4 @@
-"""What operators and the re-planner have ordered and is in force, from their acts in order. Pure: the directory keeps
+"""What operators have ordered and is in force, from their acts in order. Pure: the directory keeps
 it, gateways and policies get `Orders`."""
 
 import json
@@ -73,7 +73,7 @@ class Orders:
 
 class OperatorOrders:
     """Takes the acts one after another. A later hold of a model replaces an earlier one, a later pin an earlier pin; a
-    release ends both. Later bounds replace earlier ones, and end by themselves."""
+    release ends both."""
 
     def __init__(self, acts: Iterable[Act] = ()) -> None:
         self.cordons: dict[str, Cordon] = {}
@@ -84,15 +84,11 @@ class OperatorOrders:
             self.take(act)
 
     def take(self, act: Act) -> None:
-        if not self.repeats(act):
-            self._acts[act.model, act.kind] += 1
+        self._acts[act.model, act.kind] += 1
         match act.kind:
             case ActKind.HOLD | ActKind.PIN:
                 kind = ControlKind(act.kind.value)
                 self._controls[act.model, kind] = Control(kind, act.replicas, act.until_unix_s, act.by, act.why)
-            case ActKind.BOUND:
-                for kind, replicas in ((ControlKind.FLOOR, act.replicas), (ControlKind.CEILING, act.ceiling)):
-                    self._controls[act.model, kind] = Control(kind, replicas, act.until_unix_s, act.by, act.why)
             case ActKind.RELEASE:
                 for kind in (ControlKind.HOLD, ControlKind.PIN):
                     self._controls.pop((act.model, kind), None)
@@ -108,16 +104,6 @@ class OperatorOrders:
                     self._promoted[act.model] = made
             case ActKind.ROLLBACK:
                 self._promoted.pop(act.model, None)
-
-    def repeats(self, act: Act) -> bool:
-        """Whether it only says again, for longer, what bounds are in force. The next ones come in minutes, so that no
-        file needs to hold it."""
-        numbers = ((ControlKind.FLOOR, act.replicas), (ControlKind.CEILING, act.ceiling))
-        found = [self._controls.get((act.model, kind)) for kind, _ in numbers]
-        return act.kind is ActKind.BOUND and all(
-            one is not None and one.replicas == replicas and act.at_unix_s < one.until_unix_s
-            for one, (_, replicas) in zip(found, numbers, strict=True)
-        )
 
     def forget(self, replica_id: str) -> bool:
         """A replica is gone for good. Whether that changed anything."""

@@ -66,7 +66,6 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/raylane/cost": Access.SECRET,
         "/raylane/cost/{name}": Access.SECRET,
         "/raylane/controls": Access.SECRET,
-        "/raylane/bounds": Access.SECRET,
         "/raylane/release": Access.SECRET,
         "/raylane/cordon": Access.SECRET,
         "/raylane/drain": Access.SECRET,

@@ -30,7 +30,6 @@ from deployments.gateway.entrance import ClientApp
 from deployments.gateway.exchange import engine_session
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
-from deployments.gateway.operators.bounds_page import BoundsPage
 from deployments.gateway.operators.collectors import new_registry
 from deployments.gateway.operators.cost_page import CostMetrics, CostPages
 from deployments.gateway.operators.cost_reporter import CostReporter
@@ -82,7 +81,6 @@ class Gateway:
         registry = new_registry()
         self.gateway_id = uuid.uuid4().hex[:8]
         self._settings = settings
-        self._region = home.name
         self._session = engine_session(secret, settings.timeouts.connect_s)
         metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         ttfts = RecentTtfts(model.name for model in models)
@@ -151,13 +149,12 @@ class Gateway:
         """The gateway's own pages, at both its addresses."""
         operators = OperatorPages(self.service, self._status, self._recent, self.others, registry, self._apply)
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
-        bounds = BoundsPage(self.service, self._announced, self.others, self._region, self._order).route()
         shadow = ShadowPage(self.service, self._announced, self._exchange).route()
         costs = CostPages(self.service, lambda: self._directory)
         traffic = TrafficPage(self._traffic.store, self.service, self.others).route()
         own = OwnPages(self.service, self._status).routes()
         regions = self.cell_peers.show(CellView(self._status, operators.find, costs))
-        return [*own, *operators.routes(), *orders.routes(), bounds, shadow, traffic, regions, *costs.routes()]
+        return [*own, *operators.routes(), *orders.routes(), shadow, traffic, regions, *costs.routes()]
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""

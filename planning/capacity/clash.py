@@ -84,7 +84,7 @@ def savings(problem: Problem) -> tuple[Relaxation, ...]:
 
 def _cost(problem: Problem) -> float:
     program = build(problem)
-    return math.inf if program.unserved else relax(program, limit_s=_LIMIT_S)[0].cost
+    return math.inf if program.unserved else relax(program, limit_s=_LIMIT_S).cost
 
 
 def _is_possible(problem: Problem) -> bool:

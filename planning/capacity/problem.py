@@ -5,7 +5,7 @@ Rates are requests per second, times are seconds, prices are US dollars per repl
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -153,6 +153,11 @@ class Problem:
         for what, figures in (("round trip", self.rtt_s), ("price of a request", self.usd_per_request)):
             for (origin, region), figure in figures.items():
                 _check_number(f"{what} from {origin} to {region}", figure)
+
+    def of_model(self, model: str) -> "Problem":
+        """The same for one model alone."""
+        lanes = tuple(lane for lane in self.lanes if lane.model == model)
+        return replace(self, lanes=lanes, sites=tuple(site for site in self.sites if site.model == model))
 
     @property
     def hours(self) -> int:

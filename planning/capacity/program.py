@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import highspy
 import numpy as np
 
-from planning.capacity.problem import LaneDemand, PriceKind, Problem, Quota
+from planning.capacity.problem import LaneDemand, PriceKind, Problem
 from planning.capacity.routes import AlikeRoutes, Route, alike_routes, divided
 
 HOUR_S = 3600.0
@@ -30,16 +30,13 @@ _ROUND = 1e-6
 class Program:
     """Columns and rows, and what each column means.
 
-    `hours`: of each row. `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`:
-    columns of shares by (routes, hour), with the share that one unit is. `quotas`: rows by (quota, hour). `spots`: rows
-    by (model, hour). `unserved`: (lane's title, origin) that no site may serve. `unprotected`: (lane's title, origin,
-    region) that cannot survive the loss of the region.
+    `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`: columns of shares by
+    (routes, hour), with the share that one unit is. `unserved`: (lane's title, origin) that no site may serve.
+    `unprotected`: (lane's title, origin, region) that cannot survive the loss of the region.
     """
 
     counts: dict[tuple[int, PriceKind, int], int] = field(default_factory=dict)
     flows: dict[tuple[AlikeRoutes, int], tuple[int, float]] = field(default_factory=dict)
-    quotas: dict[tuple[Quota, int], int] = field(default_factory=dict)
-    spots: dict[tuple[str, int], int] = field(default_factory=dict)
     unserved: list[tuple[str, str]] = field(default_factory=list)
     unprotected: list[tuple[str, str, str]] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
@@ -48,7 +45,6 @@ class Program:
     integer: list[bool] = field(default_factory=list)
     row_lower: list[float] = field(default_factory=list)
     row_upper: list[float] = field(default_factory=list)
-    hours: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
     value: list[float] = field(default_factory=list)
@@ -61,27 +57,14 @@ class Program:
         self.integer.append(integer)
         return len(self.cost) - 1
 
-    def row(self, hour: int, lower: float, upper: float, terms: Iterable[tuple[int, float]]) -> int:
-        """Adds a row of (column, coefficient); its number."""
-        self.hours.append(hour)
+    def row(self, lower: float, upper: float, terms: Iterable[tuple[int, float]]) -> None:
+        """Adds a row of (column, coefficient)."""
         self.starts.append(len(self.index))
         for column, coefficient in terms:
             self.index.append(column)
             self.value.append(coefficient)
         self.row_lower.append(lower)
         self.row_upper.append(upper)
-        return len(self.row_lower) - 1
-
-    def activity(self, row: int, values: Sequence[float]) -> float:
-        """What a row's terms add up to."""
-        end = self.starts[row + 1] if row + 1 < len(self.starts) else len(self.index)
-        entries = range(self.starts[row], end)
-        return sum(self.value[entry] * values[self.index[entry]] for entry in entries)
-
-    def allows(self, values: Sequence[float]) -> bool:
-        """Whether values are within the bounds of all columns."""
-        bounds = zip(self.lower, values, self.upper, strict=True)
-        return all(lower - _ROUND <= value <= upper + _ROUND for lower, value, upper in bounds)
 
     def replicas(self, site: int, hour: int) -> list[int]:
         """The columns that add up to a site's replicas in an hour."""
@@ -183,7 +166,7 @@ def _share_columns(
         rows.setdefault(routes.requests, []).append(column)
     for (number, _), columns in rows.items():
         parts = problem.lanes[number].slices or 1
-        program.row(hour, parts, parts, ((column, 1.0) for column in columns))
+        program.row(parts, parts, ((column, 1.0) for column in columns))
     for number in lanes:
         lane = problem.lanes[number]
         for origin, rates in lane.demand.items():
@@ -213,12 +196,12 @@ def _capacity_rows(
         loads.setdefault(routes.sites, []).append((column, unit * routes.demand(problem, hour) / routes.rate))
     for sites, terms in loads.items():
         replicas = [column for site in sites for column in program.replicas(site, hour)]
-        program.row(hour, -math.inf, 0.0, [*terms, *((column, -utilisation) for column in replicas)])
+        program.row(-math.inf, 0.0, [*terms, *((column, -utilisation) for column in replicas)])
         if failures:
             used, whole = program.column(0.0, 1.0, integer=True), sum(program.upper[c] * load for c, load in terms)
             spare = [(used, float(failures)), *((column, -1.0) for column in replicas)]
-            program.row(hour, -math.inf, 0.0, [*terms, *spare])
-            program.row(hour, -math.inf, 0.0, [*terms, (used, -whole)])
+            program.row(-math.inf, 0.0, [*terms, *spare])
+            program.row(-math.inf, 0.0, [*terms, (used, -whole)])
 
 
 def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
@@ -229,7 +212,7 @@ def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
             if (site.region, site.gpu) == (quota.region, quota.gpu)
             for column in _of_kind(program, number, hour, quota.kind)
         ]
-        program.quotas[quota, hour] = program.row(hour, -math.inf, float(quota.free(hour)), terms)
+        program.row(-math.inf, float(quota.free(hour)), terms)
     share = problem.limits.spot_share
     if share >= 1:
         return
@@ -238,7 +221,7 @@ def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
         spot = {column for number in sites for column in _of_kind(program, number, hour, PriceKind.SPOT)}
         every = [column for number in sites for column in program.replicas(number, hour)]
         terms = [(column, (1.0 if column in spot else 0.0) - share) for column in every]
-        program.spots[model, hour] = program.row(hour, -math.inf, 0.0, terms)
+        program.row(-math.inf, 0.0, terms)
 
 
 def _of_kind(program: Program, site: int, hour: int, kind: PriceKind | None) -> list[int]:

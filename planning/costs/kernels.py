@@ -9,7 +9,7 @@
 The constants of matrix products minimize the mean |log error| over vLLM's bf16 products on four GPUs (A100, H100,
 L40S, RTX PRO 6000) with at least 8 Mi weights, as measured by ai-dynamo/aiconfigurator 095f58a5 (2026-08); each GPU
 counts the same. Fitted to three of them, they predict the fourth with a mean error of 13 % (A100), 10 % (H100), 15 %
-(L40S) and 10 % (RTX PRO 6000): `python -m benchmarks.kernels` prints it. Attention's come from the same source's
+(L40S) and 10 % (RTX PRO 6000). Attention's come from the same source's
 attention tables, `CHAIN_S` and `TILE_ROWS` from the profiles of an RTX PRO 6000.
 """
 

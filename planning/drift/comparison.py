@@ -1,228 +1,211 @@
-"""Recorded traffic against a worksheet: which figures have left it, since when, and by how much. Pure."""
+"""Recorded traffic against a worksheet, hour by hour and over all hours: which figures have left it. Pure.
 
-from collections import Counter, defaultdict
+A figure is off where its interval lies beyond its bounds, which are the expected figure and the tolerance: a plan has
+headroom, and few requests prove nothing. The interval holds the true figure in 95 of 100 cases, if requests come
+independently: of rates that of a Poisson count (Garwood 1936), of mean lengths and prefix shares the normal one. Real
+requests come in clusters, which the tolerance has to cover.
+"""
+
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
 
-import numpy as np
+from scipy.stats import chi2
 
-from deployments.traffic.counts import Period, Stream, Stretches
-from planning.drift.detector import CLEAR_MINUTES, Change, changes, threshold_of
-from planning.drift.dispersion import dispersion
-from planning.drift.expected import Expected, FloatArray, IntArray
-from planning.drift.measures import Direction, DriftQuantity, Family, Measure, measures_of
+from deployments.traffic.counts import LengthCounts, Period, Stream, Stretches, TrafficCounts
+from planning.drift.expected import Expected, ExpectedStream, Tolerance
 
-ALL_REGIONS = ""
-"""The region of a figure that is of all regions of a model and class together."""
-HOLD_S = 3_600
-"""What begins within an hour of the end of another drift of the model counts as the same incident."""
+HOUR_S = 3_600
+MINOR = 0.01
+"""Traffic that the worksheet does not have is named where it is more than this share of all requests."""
+_Z, _TAIL = 1.96, 0.025
+_FEW = 0.05
+"""Of the mean rate, so much may come at any hour: it needs no replica of its own."""
+
+
+class DriftQuantity(StrEnum):
+    """A figure of a worksheet that traffic can leave."""
+
+    RATE = "rate"
+    PROMPT_TOKENS = "prompt_tokens"
+    OUTPUT_TOKENS = "output_tokens"
+    PREFIX_SHARE = "prefix_share"
+
+
+class Direction(StrEnum):
+    """On which side of the expected figure."""
+
+    ABOVE = "above"
+    BELOW = "below"
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
-    """A figure that has left the worksheet. Times are unix seconds: `since_unix_s` it is off, `raised_unix_s` the alarm
-    came, `ended_unix_s` it was as expected again (None: it is off now). `expected` and `observed` are means since then:
-    requests/s, tokens, or shares."""
+class HourlyFigure:
+    """One figure over some time from `begin_unix_s` on: requests/s, tokens, or a share. `exposure`: seconds, requests
+    or prompt tokens. `low` and `high`: the interval of `observed`; `least` and `most`: the bounds."""
 
-    stream: Stream
-    quantity: DriftQuantity
-    direction: Direction
-    since_unix_s: int
-    raised_unix_s: int
-    ended_unix_s: int | None
+    begin_unix_s: int
+    exposure: float
     expected: float
     observed: float
+    low: float
+    high: float
+    least: float
+    most: float
 
     @property
-    def ratio(self) -> float | None:
-        """Observed over expected; None where nothing was expected."""
-        return self.observed / self.expected if self.expected else None
+    def direction(self) -> Direction | None:
+        """On which side it is off; None: it is not."""
+        if self.low > self.most:
+            return Direction.ABOVE
+        return Direction.BELOW if self.high < self.least else None
+
+    @property
+    def ratio(self) -> float:
+        """Observed over expected; NaN where nothing was expected."""
+        return self.observed / self.expected if self.expected else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """One figure over all that was compared: requests/s, tokens, or a share."""
+    """One figure of one stream: over all hours, and in each that was watched."""
 
     stream: Stream
     quantity: DriftQuantity
-    expected: float
-    observed: float
-
-
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """Drifts of a model that overlap, or follow each other within `HOLD_S`: an operator hears of them once."""
-
-    model: str
-    drifts: tuple[Drift, ...]
+    whole: HourlyFigure
+    hours: tuple[HourlyFigure, ...]
 
     @property
-    def raised_unix_s(self) -> int:
-        """When the first alarm came."""
-        return min(one.raised_unix_s for one in self.drifts)
-
-    @property
-    def ended_unix_s(self) -> int | None:
-        """When the last one ended; None: something is off now."""
-        ends = [one.ended_unix_s for one in self.drifts]
-        return None if None in ends else max(one for one in ends if one is not None)
-
-
-def incidents(drifts: Iterable[Drift]) -> tuple[Incident, ...]:
-    """In the order of their first alarms."""
-    found: list[Incident] = []
-    last: dict[str, int] = {}
-    for drift in sorted(drifts, key=lambda one: one.raised_unix_s):
-        number = last.get(drift.stream.model)
-        end = None if number is None else found[number].ended_unix_s
-        if number is not None and (end is None or drift.raised_unix_s <= end + HOLD_S):
-            found[number] = replace(found[number], drifts=(*found[number].drifts, drift))
-        else:
-            last[drift.stream.model] = len(found)
-            found.append(Incident(drift.stream.model, (drift,)))
-    return tuple(found)
+    def off(self) -> HourlyFigure | None:
+        """The figure that has left the worksheet: in the last hour, or else over all hours."""
+        return next((one for one in (self.hours[-1], self.whole) if one.direction is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`drifts` in the order of their alarms; `figures` of all streams. `unplanned`: streams that the worksheet does not
-    have, with their requests/s, where they are more than `MINOR` of all requests. `unseen`: streams of the worksheet
-    without any request."""
+    """`unplanned`: streams that the worksheet does not have, with their requests/s, where they are more than `MINOR` of
+    all requests. `unseen`: streams of the worksheet without any request."""
 
     from_unix_s: int
     to_unix_s: int
     watched_s: float
-    drifts: tuple[Drift, ...] = ()
+    figures: tuple[ComparedFigure, ...] = ()
     unplanned: tuple[tuple[Stream, float], ...] = ()
     unseen: tuple[Stream, ...] = ()
-    figures: tuple[ComparedFigure, ...] = ()
 
     @property
-    def open(self) -> tuple[Drift, ...]:
-        """What is off now."""
-        return tuple(drift for drift in self.drifts if drift.ended_unix_s is None)
-
-    @property
-    def incidents(self) -> tuple[Incident, ...]:
-        """The drifts of one model at one time."""
-        return incidents(self.drifts)
-
-
-MINOR = 0.01
+    def off(self) -> tuple[ComparedFigure, ...]:
+        """What has left the worksheet."""
+        return tuple(one for one in self.figures if one.off is not None)
 
 
 def compare(expected: Expected, recorded: Stretches) -> Comparison:
-    """Compares the recorded minutes. Raises ValueError where there are none."""
-    begins = recorded.begins(Period.MINUTE)
-    if not begins:
+    """Compares the recorded minutes, in hours. Raises ValueError where there are none."""
+    minutes = recorded.begins(Period.MINUTE)
+    if not minutes:
         raise ValueError("no minute was recorded; allowed: at least one")
-    minutes = np.arange(begins[0], begins[-1] + 60, 60)
-    streams = [
-        measure for stream in expected.streams for measure in measures_of(stream, recorded, minutes, expected.tolerance)
-    ]
-    measures = [*streams, *pooled(streams)]
-    threshold = threshold_of(len(measures) * len(Direction))
-    found = [
-        _drift(measure.plain or measure, direction, minutes, change)
-        for measure in measures
-        for scale in (dispersion(measure),)
-        for direction in Direction
-        for change in changes(measure, direction, scale, threshold)
-    ]
-    planned = {one.stream for one in expected.streams}
-    watched_s = sum(recorded.watched_s(Period.MINUTE, int(begin)) for begin in minutes)
-    requests: Counter[Stream] = Counter()
-    for (period, _, stream), counts in recorded.counts.items():
+    watched: dict[int, float] = {}
+    for begin in minutes:
+        hour = begin - begin % HOUR_S
+        watched[hour] = watched.get(hour, 0.0) + recorded.watched_s(Period.MINUTE, begin)
+    counts: dict[Stream, dict[int, TrafficCounts]] = {}
+    for (period, begin, stream), found in recorded.counts.items():
         if period is Period.MINUTE:
-            requests[stream] += counts.requests
+            counts.setdefault(stream, {}).setdefault(begin - begin % HOUR_S, TrafficCounts()).merge(found)
+    requests = {stream: sum(one.requests for one in hours.values()) for stream, hours in counts.items()}
+    planned = {one.stream for one in expected.streams}
+    watched_s, total = sum(watched.values()), sum(requests.values())
+    figures = (
+        figure
+        for one in expected.streams
+        for figure in _figures(one, counts.get(one.stream, {}), watched, expected.tolerance)
+    )
     return Comparison(
-        int(minutes[0]),
-        int(minutes[-1]) + 60,
+        minutes[0],
+        minutes[-1] + 60,
         watched_s,
-        tuple(_once(sorted(found, key=lambda drift: drift.raised_unix_s))),
+        tuple(figures),
         tuple(
             (one, requests[one] / watched_s)
             for one in recorded.streams()
-            if one not in planned and requests[one] > MINOR * requests.total()
+            if one not in planned and requests.get(one, 0) > MINOR * total
         ),
-        tuple(one for one in sorted(planned, key=str) if not requests[one]),
-        tuple(_figures(streams)),
+        tuple(one for one in sorted(planned, key=str) if not requests.get(one)),
     )
 
 
-def pooled(measures: Sequence[Measure]) -> Iterator[Measure]:
-    """Lengths and prefix shares of a model and class in all its regions together: what changes everywhere is known
-    sooner than it is in any of them. Rates of regions differ in their own ways, and are not added up."""
-    alike: defaultdict[tuple[str, str, DriftQuantity, Family], list[Measure]] = defaultdict(list)
-    regions: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for one in measures:
-        regions[one.stream.model, one.stream.traffic_class].add(one.stream.region)
-        if one.family is not Family.RATE:
-            alike[one.stream.model, one.stream.traffic_class, one.quantity, one.family].append(one)
-    plain: dict[tuple[str, str, DriftQuantity], Measure] = {}
-    for (model, traffic_class, quantity, family), own in alike.items():
-        if len(own) < 2 or len(own) < len(regions[model, traffic_class]):
-            continue
-        key = model, traffic_class, quantity
-        found = _together(own, Stream(model, traffic_class, ALL_REGIONS))
-        if family is Family.LOG_MEAN:
-            found = replace(found, plain=plain[key])
-        elif family is Family.MEAN:
-            plain[key] = found
-        yield found
+def _figures(
+    expected: ExpectedStream, counts: dict[int, TrafficCounts], watched: dict[int, float], tolerance: Tolerance
+) -> Iterator[ComparedFigure]:
+    hours = [(begin, expected.hour_of(begin), counts.get(begin, TrafficCounts())) for begin in sorted(watched)]
+    few, scale = _FEW * sum(expected.hourly) / len(expected.hourly), 1 + tolerance.rate
+    rates: list[HourlyFigure] = []
+    prompts: list[HourlyFigure] = []
+    outputs: list[HourlyFigure] = []
+    shares: list[HourlyFigure] = []
+    for begin, hour, of_hour in hours:
+        rate = expected.hourly[hour]
+        if watched[begin] > 0:
+            bounds = rate * min(1.0, expected.growth) / scale, max(few, rate * max(1.0, expected.growth) * scale)
+            rates.append(_rate(begin, of_hour.requests, watched[begin], max(few, rate), bounds))
+        prompts += _mean(begin, of_hour.prompt, expected.prompt_tokens[hour], tolerance)
+        outputs += _mean(begin, of_hour.output, expected.output_tokens[hour], tolerance)
+        if expected.prefix_share is not None:
+            shares += _share(begin, of_hour, expected.prefix_share, tolerance)
+    for quantity, spans in (
+        (DriftQuantity.RATE, rates if any(expected.hourly) else []),
+        (DriftQuantity.PROMPT_TOKENS, prompts),
+        (DriftQuantity.OUTPUT_TOKENS, outputs),
+        (DriftQuantity.PREFIX_SHARE, shares),
+    ):
+        if spans:
+            yield ComparedFigure(expected.stream, quantity, _together(quantity, spans), tuple(spans))
 
 
-def _together(measures: Sequence[Measure], stream: Stream) -> Measure:
-    """Expected figures and bounds by the exposure of each; the first one's where there is none."""
-    exposure = np.sum([one.exposure for one in measures], axis=0)
-
-    def mean(figures: list[FloatArray]) -> FloatArray:
-        weighted = np.sum([one.exposure * figure for one, figure in zip(measures, figures, strict=True)], axis=0)
-        found: FloatArray = np.divide(weighted, exposure, out=figures[0].copy(), where=exposure > 0)
-        return found
-
-    weights = [float(one.exposure.sum()) + 1e-9 for one in measures]
-    return replace(
-        measures[0],
-        stream=stream,
-        observed=np.sum([one.observed for one in measures], axis=0),
-        exposure=exposure,
-        expected=mean([one.expected for one in measures]),
-        low=mean([one.low for one in measures]),
-        high=mean([one.high for one in measures]),
-        spread=float(np.average([one.spread for one in measures], weights=weights)),
-        plain=None,
+def _rate(begin: int, requests: float, seconds: float, expected: float, bounds: tuple[float, float]) -> HourlyFigure:
+    low = chi2.ppf(_TAIL, 2 * requests) / 2 if requests else 0.0
+    high = chi2.ppf(1 - _TAIL, 2 * requests + 2) / 2
+    return HourlyFigure(
+        begin, seconds, expected, requests / seconds, float(low) / seconds, float(high) / seconds, *bounds
     )
 
 
-def _figures(measures: Iterable[Measure]) -> Iterator[ComparedFigure]:
-    for measure in measures:
-        figures = measure.figures(0, len(measure.observed))
-        if measure.plain is None and figures is not None:
-            yield ComparedFigure(measure.stream, measure.quantity, figures[1], figures[0])
+def _mean(begin: int, lengths: LengthCounts, expected: float, tolerance: Tolerance) -> Iterable[HourlyFigure]:
+    if len(lengths) and expected:
+        variance = max(0.0, lengths.square_sum() / len(lengths) - lengths.mean**2)
+        # one length alone has no variance: it proves nothing
+        error = _Z * math.sqrt(variance / len(lengths)) if len(lengths) > 1 else math.inf
+        bounds = expected / (1 + tolerance.lengths), expected * (1 + tolerance.lengths)
+        yield _normal(begin, len(lengths), expected, lengths.mean, error, bounds)
 
 
-def _once(drifts: Iterable[Drift]) -> Iterator[Drift]:
-    """Without those that tell again of what an earlier one still tells of."""
-    known: dict[tuple[Stream, DriftQuantity, Direction], Drift] = {}
-    for drift in drifts:
-        key = drift.stream, drift.quantity, drift.direction
-        before = known.get(key)
-        if before is None or (before.ended_unix_s is not None and before.ended_unix_s <= drift.raised_unix_s):
-            known[key] = drift
-            yield drift
+def _share(begin: int, counts: TrafficCounts, expected: float, tolerance: Tolerance) -> Iterable[HourlyFigure]:
+    """Tokens of one prompt are hits or not together: n prompts of lengths x count as sum(x)^2 / sum(x^2) trials."""
+    if counts.prompt_tokens and (squares := counts.prompt.square_sum()):
+        share, trials = counts.cached_tokens / counts.prompt_tokens, counts.prompt.tokens**2 / squares
+        error = _Z * math.sqrt(max(expected * (1 - expected), share * (1 - share)) / trials)
+        bounds = expected - tolerance.prefix_share, expected + tolerance.prefix_share
+        yield _normal(begin, counts.prompt_tokens, expected, share, error, bounds)
 
 
-def _drift(measure: Measure, direction: Direction, minutes: IntArray, change: Change) -> Drift:
-    until = len(minutes) if change.ended is None else change.ended + 1 - CLEAR_MINUTES
-    observed, expected = measure.figures(change.since, max(until, change.raised + 1)) or (0.0, 0.0)
-    return Drift(
-        measure.stream,
-        measure.quantity,
-        direction,
-        int(minutes[change.since]),
-        int(minutes[change.raised]) + 60,
-        None if change.ended is None else int(minutes[change.ended]) + 60,
-        expected,
-        observed,
-    )
+def _normal(
+    begin: int, exposure: float, expected: float, observed: float, error: float, bounds: tuple[float, float]
+) -> HourlyFigure:
+    return HourlyFigure(begin, exposure, expected, observed, observed - error, observed + error, *bounds)
+
+
+def _together(quantity: DriftQuantity, spans: Sequence[HourlyFigure]) -> HourlyFigure:
+    """All hours: figures and bounds by their exposure; errors of means add up as independent ones do."""
+    exposure = sum(one.exposure for one in spans)
+
+    def mean(name: str) -> float:
+        return sum(one.exposure * float(getattr(one, name)) for one in spans) / exposure
+
+    expected, observed, bounds = mean("expected"), mean("observed"), (mean("least"), mean("most"))
+    if quantity is DriftQuantity.RATE:
+        return _rate(spans[0].begin_unix_s, round(observed * exposure), exposure, expected, bounds)
+    known = [one for one in spans if math.isfinite(one.high)]
+    errors = sum((one.exposure * (one.high - one.observed)) ** 2 for one in known)
+    error = math.sqrt(errors) / exposure if known else math.inf
+    return _normal(spans[0].begin_unix_s, exposure, expected, observed, error, bounds)

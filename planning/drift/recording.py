@@ -3,13 +3,14 @@ demand that a worksheet states."""
 
 import json
 import zoneinfo
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deployments.traffic.counts import (
     LengthCounts,
@@ -21,19 +22,11 @@ from deployments.traffic.counts import (
     stretches_from,
 )
 from deployments.traffic.store import StoreError, TrafficStore
-from planning.drift.expected import (
-    DAY_HOURS,
-    WEEK_HOURS,
-    Expected,
-    ExpectedLengths,
-    ExpectedStream,
-    FloatArray,
-    IntArray,
-    Tolerance,
-    lengths_of,
-)
+from planning.drift.expected import DAY_HOURS, WEEK_HOURS
 from planning.workload.trace import Labels, Trace
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 _SQLITE = b"SQLite format 3\0"
 
 
@@ -184,40 +177,6 @@ def _stream(stream: Stream, hours: list[TrafficCounts], watched_s: FloatArray) -
     share = whole.cached_tokens / whole.prompt_tokens if whole.prompt_tokens else 0.0
     lengths = whole.prompt.weighted(), whole.output.weighted()
     return RecordedStream(stream, tuple(rates.tolist()), *lengths, share, tuple(hours))
-
-
-def expected_of(recorded: Stretches, time_zone: str = "UTC", tolerance: Tolerance | None = None) -> Expected:
-    """What was recorded is expected to go on, hour by hour. Raises ValueError."""
-    streams = tuple(
-        ExpectedStream(
-            one.stream,
-            one.hourly,
-            _expected_lengths([counts.prompt for counts in one.hours]),
-            _expected_lengths([counts.output for counts in one.hours]),
-            one.prefix_share,
-            time_zone=time_zone,
-        )
-        for one in recorded_streams(recorded, time_zone=time_zone)
-    )
-    return Expected(streams, tolerance or Tolerance())
-
-
-_ENOUGH_LENGTHS = 400
-"""So many tell an hour's mean within 5 to 10 %, at usual spreads."""
-
-
-def _expected_lengths(hours: Sequence[LengthCounts]) -> ExpectedLengths:
-    whole = LengthCounts()
-    for one in hours:
-        whole.merge(one)
-    found = lengths_of(whole)
-    enough = [len(one) >= _ENOUGH_LENGTHS for one in hours]
-    factors = tuple(one.mean / found.mean if known else 1.0 for one, known in zip(hours, enough, strict=True))
-    tokens = found.tail_tokens
-    assert tokens is not None
-    tail = found.above(tokens)
-    tails = tuple(one.above(tokens) / len(one) if known else tail for one, known in zip(hours, enough, strict=True))
-    return replace(found, factors=factors, tails=tails)
 
 
 def _hour_of_week(begin: int, zone: zoneinfo.ZoneInfo) -> int:

@@ -1,31 +1,25 @@
 """A worksheet's streams as expected figures, and streams, prices and plans as they are by what was recorded. Pure."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cluster.spec import ClusterSpec, Pool
-from deployments.traffic.counts import LengthCounts, Stream
+from deployments.traffic.counts import Stream
 from planning.capacity.problem import PriceKind
-from planning.drift.comparison import ALL_REGIONS, Drift
-from planning.drift.expected import (
-    Expected,
-    ExpectedLengths,
-    ExpectedStream,
-    FloatArray,
-    IntArray,
-    Tolerance,
-    lengths_of,
-)
-from planning.drift.measures import DriftQuantity
+from planning.drift.comparison import ComparedFigure, DriftQuantity
+from planning.drift.expected import Expected, ExpectedStream, Tolerance
 from planning.plans.answer import WorksheetPlan
 from planning.plans.question import Case, case_of
 from planning.plans.samples import Lengths2D
 from planning.plans.traffic import RequestStream
 from planning.worksheet import GpuPrice, Worksheet
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Part = tuple[RequestStream, FloatArray]
 """A stream of the worksheet, and its requests/s in one region by hour, without growth."""
 
@@ -50,62 +44,34 @@ def _expected(key: Stream, parts: list[Part], growth: Mapping[str, float], time_
     return ExpectedStream(
         key,
         tuple(hourly.tolist()),
-        _lengths([(stream.lengths.prompts, rates) for stream, rates in parts]),
-        _lengths([(stream.lengths.outputs, rates) for stream, rates in parts]),
+        _means([(stream.lengths.prompts, rates) for stream, rates in parts]),
+        _means([(stream.lengths.outputs, rates) for stream, rates in parts]),
         hits / tokens if hits else None,  # a worksheet that states no share plans for none
         grown / float(hourly.sum()) if hourly.any() else 1.0,
         time_zone,
     )
 
 
-def _lengths(parts: list[tuple[IntArray, FloatArray]]) -> ExpectedLengths:
-    """Of all parts, by how often each comes at each hour."""
-    weights = np.array([rates for _, rates in parts])
-    weights = weights / np.maximum(weights.sum(axis=0), 1e-12)
-    whole = np.array([rates.sum() for _, rates in parts])
-    whole = whole / whole.sum() if whole.any() else np.full(len(parts), 1 / len(parts))
+def _means(parts: list[tuple[IntArray, FloatArray]]) -> tuple[float, ...]:
+    """The mean length of each hour, of all parts by their rates; of all hours where an hour has none."""
+    rates = np.array([rates for _, rates in parts])
     means = np.array([tokens.mean() for tokens, _ in parts])
-    mean = float(whole @ means)
-    hours = weights.any(axis=0)
-    factors = tuple(np.where(hours, means @ weights / mean, 1.0).tolist())
-    if all((tokens == tokens[0]).all() for tokens, _ in parts):  # only means are stated
-        return ExpectedLengths(mean, factors=factors)
-    shares: Counter[int] = Counter()
-    square = 0.0
-    of_parts = [lengths_of(_counted(tokens)) for tokens, _ in parts]
-    for share, of_part in zip(whole.tolist(), of_parts, strict=True):
-        square += share * (of_part.spread + 1) * of_part.mean**2
-        for bucket, one in (of_part.shares or {}).items():
-            shares[bucket] += share * one
-    found = ExpectedLengths(mean, max(0.0, square / mean**2 - 1), shares, factors)
-    if (tokens := found.tail_tokens) is None:
-        return found
-    tails = np.array([one.above(tokens) for one in of_parts])
-    return replace(found, tails=tuple(np.where(hours, tails @ weights, whole @ tails).tolist()))
+    whole = float(means @ rates.sum(axis=1) / rates.sum()) if rates.any() else float(means.mean())
+    total = rates.sum(axis=0)
+    found: list[float] = np.where(total > 0, means @ rates / np.maximum(total, 1e-12), whole).tolist()
+    return tuple(found)
 
 
-def _counted(tokens: IntArray) -> LengthCounts:
-    found = LengthCounts()
-    for one in tokens.tolist():
-        found.add(one)
-    return found
-
-
-def as_recorded(streams: Iterable[RequestStream], drifts: Iterable[Drift]) -> tuple[RequestStream, ...]:
+def as_recorded(streams: Iterable[RequestStream], figures: Iterable[ComparedFigure]) -> tuple[RequestStream, ...]:
     """The worksheet's streams with the figures that are off as they were observed: rates, mean lengths and prefix
     shares. Lengths and prefixes of a stream are those of all its regions, by their rates."""
-    known = {(drift.stream, drift.quantity): drift for drift in drifts}
+    known = {(one.stream, one.quantity): off.ratio for one in figures if (off := one.off) and off.expected}
     return tuple(_moved(one, known) for one in streams)
 
 
-_Known = Mapping[tuple[Stream, DriftQuantity], Drift]
-
-
-def _moved(stream: RequestStream, known: _Known) -> RequestStream:
+def _moved(stream: RequestStream, known: Mapping[tuple[Stream, DriftQuantity], float]) -> RequestStream:
     def ratio(region: str, quantity: DriftQuantity) -> float:
-        places = (Stream(stream.model, stream.traffic_class, one) for one in (region, ALL_REGIONS))
-        drift = next((known[place, quantity] for place in places if (place, quantity) in known), None)
-        return 1.0 if drift is None or drift.ratio is None else drift.ratio
+        return known.get((Stream(stream.model, stream.traffic_class, region), quantity), 1.0)
 
     def mean_ratio(quantity: DriftQuantity) -> float:
         weights = {region: sum(rates) for region, rates in stream.rates.items()}
@@ -128,7 +94,7 @@ def _scaled(tokens: IntArray, ratio: float) -> IntArray:
     return found
 
 
-def case_as_recorded(case: Case, drifts: Iterable[Drift], prices: Iterable["PriceDrift"]) -> Case:
+def case_as_recorded(case: Case, figures: Iterable[ComparedFigure], prices: Iterable["PriceDrift"]) -> Case:
     """The same question with the figures that are off as they were observed, and with the prices of the cluster."""
     new = {(one.gpu, one.region, one.kind): one for one in prices}
     kept = [_without(stated, new) for stated in case.sheet.gpu_prices]
@@ -137,7 +103,7 @@ def case_as_recorded(case: Case, drifts: Iterable[Drift], prices: Iterable["Pric
         for one in new.values()
     ]
     sheet = case.sheet.model_copy(update={"gpu_prices": (*added, *(one for one in kept if one is not None))})
-    return case_of(sheet, case.spec, as_recorded(case.streams, drifts), case.offers, case.rejected)
+    return case_of(sheet, case.spec, as_recorded(case.streams, figures), case.offers, case.rejected)
 
 
 @dataclass(frozen=True, slots=True)

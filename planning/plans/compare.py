@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planning.capacity.judging import RateSlo
-from planning.capacity.parts import ModelPart
 from planning.capacity.placement import Outcome, place
 from planning.capacity.problem import PriceKind, Problem
 from planning.capacity.rates import RateSearch, cell_of, highest_rate
@@ -66,7 +65,7 @@ def _elsewhere(plan: WorksheetPlan, offer: TokenOffer) -> Elsewhere:
     def own(scale: float) -> float:
         if scale not in curve:
             question = question_of(plan.case, plan.rates, plan.utilisation, {offer.model: scale})
-            curve[scale] = _usd(ModelPart.of(question.problem, offer.model).problem) / days
+            curve[scale] = _usd(question.problem.of_model(offer.model)) / days
         return curve[scale]
 
     now = next(one.usd_per_day for one in token_prices(plan) if one.model == offer.model)
@@ -218,7 +217,7 @@ def _figures(offer: GroupOffer, bands: list[Band], rate: float, usd: float) -> L
 def _alone(plan: WorksheetPlan, offer: GroupOffer) -> float | None:
     """US dollars an hour of the model's whole demand on groups of that GPU type."""
     question = question_of(plan.case, plan.rates, plan.utilisation)
-    part = ModelPart.of(question.problem, offer.model).problem
+    part = question.problem.of_model(offer.model)
     try:
         usd = _usd(replace(part, sites=tuple(site for site in part.sites if site.gpu == offer.gpu)))
     except _NotFoundError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from cluster.spec import ClusterSpec
 from planning.capacity.clash import clash, savings
-from planning.capacity.placement import Outcome, place
+from planning.capacity.placement import GAP, Outcome, place
 from planning.plans.answer import WorksheetPlan, planned_groups
 from planning.plans.check import CellCheck, checks_of
 from planning.plans.offers import offers_of
@@ -31,7 +31,7 @@ class PlanLimits:
     simulate with the costs at both ends of their range, too. `explained`: find what limits cost. `shared`: find rates
     of up to so many replicas that share the requests, which is more exact and takes longer. `workers`: processes."""
 
-    gap: float = 0.02
+    gap: float = GAP
     limit_s: float = 60.0
     ranged: bool = True
     explained: bool = True

@@ -1,6 +1,6 @@
 """Clients that know the endpoints of several cells (docs/clients.md): which they ask first, and which next.
 
-`EndpointList` is pure: live drills (`cli/drill/client.py`) and simulated ones ask by it. `SimulatedClients` sends the
+`EndpointList` is pure: live drills of the tests and simulated clients ask by it. `SimulatedClients` sends the
 requests of a simulation, driven by `cells.py`.
 
     the cell                                            its client

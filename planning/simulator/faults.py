@@ -6,7 +6,7 @@ replica is suspect to the scheduler, as a gateway tells it when a feed ends: wha
 placed. With `phantom`, its counts stay as they were though the requests have ended: that is how leaked counters and
 hung streams look to whoever reads them. Called by the cell's scaling loop.
 
-A `Fault` is data alone: the simulator of several cells (`cells.py`) and the drill on live cells run the same timeline.
+A `Fault` is data alone: the simulator of several cells (`cells.py`) and live drills of the tests run the same timeline.
 """
 
 import math
@@ -94,7 +94,7 @@ class FaultyFacts:
 
 
 class FaultKind(StrEnum):
-    """What befalls cells, by the names of `raylane drill`."""
+    """What befalls cells."""
 
     REGION_LOSS = "region-loss"
     """A cell is gone with its gateways and replicas: its clients and peers see resets. It starts again at the end."""

@@ -34,7 +34,8 @@ class Workload:
     `max_tokens` is the client's bound on the output, 0: none. `prefix` holds the hashes of a prompt's leading chunks of
     `chunk_tokens` tokens; an empty tuple: nothing is shared. `changes`: what was changed between the trace and here,
     the rejected requests among it, which are not in the columns. `session`: the number of each one's conversation, -1
-    where it is in none. `repeats`: requests that a client sends again, with the number of the first one, which has the
+    where it is in none. `region`: where its client is; None: not known.
+    `repeats`: requests that a client sends again, with the number of the first one, which has the
     same body.
     """
 
@@ -49,6 +50,7 @@ class Workload:
     chunk_tokens: int = 0
     changes: tuple[TraceChange, ...] = ()
     session: NDArray[np.int64] | None = None
+    region: Labels | None = None
     repeats: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -93,7 +95,8 @@ class Workload:
     def _cut(self, part: "slice | NDArray[np.int64]", **instead: Any) -> "Workload":
         columns = {name: _part(getattr(self, name), part) for name in _COLUMNS if name not in instead}
         session = None if self.session is None else self.session[part]
-        return replace(self, session=session, repeats={}, **columns, **instead)
+        region = None if self.region is None else Labels(self.region.names, self.region.codes[part])
+        return replace(self, session=session, region=region, repeats={}, **columns, **instead)
 
     def next_turns(self) -> NDArray[np.int64] | None:
         """For each request the next one of its conversation, -1 where there is none; None without conversations."""
@@ -119,7 +122,7 @@ class Workload:
         return replace(self, arrived_s=arrived_s)
 
 
-_OTHERS = ("chunk_tokens", "changes", "session", "repeats")
+_OTHERS = ("chunk_tokens", "changes", "session", "region", "repeats")
 _COLUMNS = tuple(one.name for one in fields(Workload) if one.name not in _OTHERS)
 
 
@@ -191,6 +194,7 @@ def workload_of(trace: Trace, spec: ClusterSpec, model: Model, limits: LengthLim
         0 if mine.prefixes is None else mine.prefixes.chunk_tokens,
         mine.changed(_strangers(mine, spec), _classless(mine, traffic_class)).changes,
         mine.session,
+        mine.region,
     )
 
 
@@ -244,7 +248,7 @@ def _prefixed(trace: Trace, model: Model, block_tokens: int) -> Trace:
 
 
 def _regions(trace: Trace, spec: ClusterSpec, model: Model) -> TraceChange:
-    used = () if trace.region is None else trace.region.used()
+    used = () if trace.region is None or spec.peering is not None else trace.region.used()
     names, cell = _some(name or "(none)" for name in used), spec.regions_of(model)[0].name
     what = f"of several regions ({names}): all go to the cell of {cell}"
     return TraceChange(ChangeKind.REGIONS_MERGED, len(trace) if len(used) > 1 else 0, len(trace), what)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.regions import figures, merged, offers_around_cut, summary_rows
-from cli.drill.links import CellLink
-from planning.drill.record import SendEnd, SentRequest, record_of
+from tests.live.drill.links import CellLink
+from tests.live.drill.record import SendEnd, SentRequest, record_of
 
 
 def run(p99: float, moved: int = 0) -> dict[str, Any]:

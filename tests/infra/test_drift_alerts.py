@@ -5,12 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deployments.gateway.operators.published_metrics import DriftMetrics
-from deployments.traffic.published_drift import DriftAlarm, PublishedDrift, write_drift
+from deployments.traffic.published_drift import OffFigure, PublishedDrift, write_drift
 from tests.infra.promtool import needs_promtool, promtool
 
 RULES = Path(__file__).resolve().parents[2] / "infra" / "alerts" / "drift.yaml"
@@ -27,18 +26,16 @@ def test_the_rules_are_valid() -> None:
 
 
 def test_the_rules_use_metrics_and_labels_of_a_gateway(tmp_path: Path) -> None:
-    alarm = DriftAlarm(
+    alarm = OffFigure(
         model="m",
         traffic_class="c",
         region="r",
         quantity="requests/s",
-        direction="above",
         expected=1,
         observed=2,
-        since_unix_s=1,
     )
     file = tmp_path / "drift.json"
-    write_drift(file, PublishedDrift(worksheet="w", compared_unix_s=1, alarms=(alarm,)))
+    write_drift(file, PublishedDrift(worksheet="w", compared_unix_s=1, figures=(alarm,)))
     registry = CollectorRegistry()
     registry.register(DriftMetrics(file))
     page = generate_latest(registry).decode()
@@ -51,17 +48,14 @@ def test_the_rules_use_metrics_and_labels_of_a_gateway(tmp_path: Path) -> None:
 
 
 def off(model: str, gateway: str, values: str) -> dict[str, str]:
-    labels = (
-        f'model="{model}", class="chat", region="eu", quantity="prompt_tokens", direction="above", instance="{gateway}"'
-    )
+    labels = f'model="{model}", class="chat", region="eu", quantity="prompt_tokens", instance="{gateway}"'
     return {"series": f"raylane_drift_ratio{{{labels}}}", "values": values}
 
 
 @needs_promtool
 def test_the_alerts_fire_once_a_model_and_hold(tmp_path: Path) -> None:
-    """Two gateways show the same figure from minute 5 to 15; the file grows old after minute 60."""
+    """Two gateways show the same figure from minute 5 to 15."""
     seen = "_x5 2x10 _x200"
-    fresh = " ".join(str(60 * minute) for minute in range(61)) + " 3600x200"
     summary = "1 figures of big are off the worksheet"
     description = rules()[0]["annotations"]["description"]
     firing = [
@@ -76,27 +70,14 @@ def test_the_alerts_fire_once_a_model_and_hold(tmp_path: Path) -> None:
         "input_series": [
             off("big", "a", seen),
             off("big", "b", seen),
-            {"series": 'raylane_drift_compared_seconds{instance="a"}', "values": fresh},
-            {"series": 'raylane_drift_known{instance="a"}', "values": "1x100 0x100"},
         ],
         "alert_rule_test": [
             {"eval_time": "4m", "alertname": name, "exp_alerts": []},
             {"eval_time": "10m", "alertname": name, "exp_alerts": firing},
             {"eval_time": "45m", "alertname": name, "exp_alerts": firing},
             {"eval_time": "90m", "alertname": name, "exp_alerts": []},
-            {"eval_time": "80m", "alertname": "RaylaneDriftNotCompared", "exp_alerts": []},
-            {"eval_time": "110m", "alertname": "RaylaneDriftUnreadable", "exp_alerts": []},
         ],
     }
     file = tmp_path / "test.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [case]}))
     promtool("test", "rules", file)
-    late = {"eval_time": "102m", "alertname": "RaylaneDriftNotCompared", "exp_alerts": []}
-    case["alert_rule_test"] = [late]
-    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [case]}))
-    with pytest.raises(AssertionError, match="RaylaneDriftNotCompared"):
-        promtool("test", "rules", file)
-    case["alert_rule_test"] = [late | {"eval_time": "120m", "alertname": "RaylaneDriftUnreadable"}]
-    file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [case]}))
-    with pytest.raises(AssertionError, match="RaylaneDriftUnreadable"):
-        promtool("test", "rules", file)

@@ -68,14 +68,6 @@ def apply(cell: LiveCluster, **changes: Any) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def bound(cell: LiveCluster, floor: int, ceiling: int, for_s: float) -> None:
-    """Orders a re-plan's bounds for the model, for so many seconds."""
-    bounds = [{"model": cell.model()["name"], "floor": floor, "ceiling": ceiling}]
-    body = {"by": "a test", "for_s": for_s, "bounds": bounds}
-    done = requests.post(cell.url + "/raylane/bounds", json=body, headers=cell.credentials, timeout=30)
-    assert done.status_code == 200, done.text
-
-
 @asynccontextmanager
 async def load(
     cell: LiveCluster, session: aiohttp.ClientSession, at_once: int, **request: Any

@@ -1,36 +1,29 @@
 """Drills on three cells of the real stack over simulated engines: each its own Ray, 40 and 80 ms between them.
 
-One set of cells goes through the faults that heal; the loss of a region has cells of its own, started by the real
-command.
+One set of cells goes through the faults that heal; the loss of a region has cells of its own.
 """
 
-import json
-import subprocess
-import sys
+import math
 import time
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 
 from cli.bench.run import allow_many_connections
-from cli.drill.live import LiveClients, live_drill
-from cli.drill.local_cells import LocalCells, local_cells
-from cli.drill.options import read_case
 from cluster.files import shipped
-from planning.drill.drill import RequestShape, drawn_traffic, drill_on
-from planning.drill.findings import DrillFindings, findings_of
-from planning.drill.record import SendEnd
-from planning.drill.simulated import DrillCase
 from planning.simulator.faults import FaultKind
 from planning.workload.lengths import LogNormal
-from tests.live.cluster import ROOT
+from tests.live.drill.case import DrillCase, read_case, round_trips
+from tests.live.drill.drill import RequestShape, drawn_traffic, drill_on
+from tests.live.drill.findings import DrillFindings, findings_of
+from tests.live.drill.live import LiveClients, live_drill
+from tests.live.drill.local_cells import LocalCells, local_cells
+from tests.live.drill.record import SendEnd
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 SPEC = shipped("specs/three-regions.yaml")
-TRIPS = ["80", "eu:us=40"]
+TRIPS = round_trips(("eu", "us", "ap"), 0.04, 0.08)
 SHAPE = RequestShape(LogNormal(200, 0.6), LogNormal(40, 0.4), 2.0)
 LENGTH_S = 36.0
 
@@ -55,7 +48,7 @@ async def drilled(
 
 async def test_faults_that_heal(tmp_path: Path, tell: list[str]) -> None:
     allow_many_connections()
-    case = read_case(SPEC, None, None, TRIPS)
+    case = read_case(SPEC, TRIPS)
     half = dict.fromkeys(case.cells, 0.5)
     async with local_cells(case.spec, case.model.name, case.rtt_s, tmp_path) as cells:
         cut = await drilled(case, cells, FaultKind.PARTITION, half | {"eu": 1.3})
@@ -73,34 +66,18 @@ async def test_faults_that_heal(tmp_path: Path, tell: list[str]) -> None:
         assert "unanswered" not in zone.lost
 
 
-def test_a_lost_region_by_the_command(tmp_path: Path, tell: list[str]) -> None:
-    page = tmp_path / "drill.html"
-    # The nearest cell gets all clients of the lost one: 0.8 of its capacity, so that the command ends with status 0.
-    arguments = ["region-loss", str(SPEC), "--live", "--load", "0.4", "--at", "15", "--length", "40", "--json"]
-    trips = [part for trip in TRIPS for part in ("--rtt-ms", trip)]
-    lengths = ["--input-tokens", "lognormal:200:0.6", "--output-tokens", "lognormal:40:0.4"]
-    kept = tmp_path / "kept"
-    outputs = ["--report", str(page), "--keep", str(kept)]
-    command = [sys.executable, "-m", "cli.main", "drill", *arguments, *trips, *lengths, *outputs]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
-    live = found["live"]
-    tell.append(f"region loss: live {live}, simulated {found['simulated']}")
-    assert "unanswered" not in live["lost"]
-    assert live["twice"] == 0
-    assert live["last_hop_s"] <= 2.0, "peers stop sending within two seconds"
-    assert live["next_answer_s"][1] <= 3.0, "the next answer of its clients, p99"
-    assert "region-loss of eu" in page.read_text(encoding="utf-8")
-    deadline = time.monotonic() + 10
-    while left := [one for one in psutil.process_iter() if _runs_in(kept, one)]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.2)
-
-
-def _runs_in(folder: Path, process: psutil.Process) -> bool:
-    """Whether it belongs to a cell whose run directory is there."""
-    try:
-        return process.environ().get("RAYLANE_HOME", "").startswith(str(folder))
-    except psutil.Error:
-        return False
+async def test_a_lost_region(tmp_path: Path, tell: list[str]) -> None:
+    allow_many_connections()
+    case = read_case(SPEC, TRIPS)
+    drill = drill_on(FaultKind.REGION_LOSS, "eu", (), 15.0, math.inf, LENGTH_S)
+    rates = dict.fromkeys(case.cells, 0.4 * case.capacity(SHAPE))
+    async with local_cells(case.spec, case.model.name, case.rtt_s, tmp_path) as cells:
+        lived = await live_drill(case, drill, drawn_traffic(rates, LENGTH_S, SHAPE, 7), cells, LiveClients())
+    found = findings_of(drill, lived.record, case.slo)
+    tell.append(f"region loss: {found.as_json()}")
+    assert "unanswered" not in found.lost
+    assert not found.twice
+    assert found.last_hop_s is not None
+    assert found.last_hop_s <= 2.0, "peers stop sending within two seconds"
+    assert found.next_answer_s is not None
+    assert found.next_answer_s[1] <= 3.0, "the next answer of its clients, p99"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from cli.bench.run import allow_many_connections
-from cli.drill.local_cells import LocalCells, local_cells
 from cluster.spec import ClusterSpec
 from tests.examples.askers import ALLOWED_S, figures, waits_after
 from tests.live.cells import CELLS, slow_parts
 from tests.live.clients import Stream, begin, clients, ends_of
 from tests.live.cluster import eventually_async
+from tests.live.drill.local_cells import LocalCells, local_cells
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 

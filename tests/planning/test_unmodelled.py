@@ -37,8 +37,7 @@ def test_a_cell_alone_is_not_a_cluster_of_several() -> None:
     spec = load_spec(ROOT / "infra" / "specs" / "three-regions.yaml")
     named = [one for one in unmodelled(spec.models[0], None, spec) if one.kind is UnmodelledKind.OTHER_REGIONS]
     assert [str(one) for one in named] == [
-        "regions: the cell in eu alone is simulated, with all requests of the trace; nothing is handed over "
-        "(`raylane drill` simulates several cells)"
+        "regions: the cell in eu alone is simulated, with all requests of the trace; nothing is handed over"
     ]
     alone = spec.model_copy(update={"regions": spec.regions[:1], "peering": None})
     assert UnmodelledKind.OTHER_REGIONS not in {one.kind for one in unmodelled(spec.models[0], None, alone)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,11 @@ class Passed:
     span: tuple[int, int] | None
     sent: int = 0
 
+    @property
+    def name(self) -> str:
+        """The object's, below bucket and prefix."""
+        return self.path.split("/", 3)[-1]
+
 
 @dataclass
 class Proxy:
@@ -33,11 +39,14 @@ class Proxy:
     cuts: Callable[[Passed], int | None] = lambda passed: None
     answers: Callable[[Passed], bytes | None] = lambda passed: None
     """Asked first; an answer in the server's place."""
+    adds: Callable[[Passed], dict[str, str]] = lambda passed: {}
+    """Headers for the server's answer."""
+    tls: ssl.SSLContext | None = None
     passed: list[Passed] = field(default_factory=list)
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
     def gets(self, part: str = "") -> list[Passed]:
         """GETs of objects whose path holds `part`."""
@@ -57,7 +66,10 @@ def proxy_of(upstream: str, **settings: object) -> Iterator[Proxy]:
 
     async def serve() -> asyncio.Server:
         return await asyncio.start_server(
-            lambda reader, writer: _Connection(proxy, host, int(port)).run(reader, writer), "127.0.0.1", 0
+            lambda reader, writer: _Connection(proxy, host, int(port)).run(reader, writer),
+            "127.0.0.1",
+            0,
+            ssl=proxy.tls,
         )
 
     server = loop.run_until_complete(serve())
@@ -124,7 +136,8 @@ class _Connection:
         up_writer.write(head + body)
         await up_writer.drain()
         answer_head = await up_reader.readuntil(_HEAD_END)
-        writer.write(answer_head)
+        added = "".join(f"{name}: {value}\r\n" for name, value in self._proxy.adds(passed).items())
+        writer.write(answer_head.removesuffix(b"\r\n") + added.encode() + b"\r\n")
         left = 0 if passed.method == "HEAD" else _length(answer_head)
         is_object = passed.method == "GET" and b" 206 " in answer_head.split(b"\r\n", 1)[0]
         cut = self._proxy.cuts(passed) if is_object else None

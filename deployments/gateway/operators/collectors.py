@@ -174,7 +174,7 @@ class ScalingMetrics(Collector):
         orders = self._announced.orders
         number = GaugeMetricFamily(
             "raylane_control",
-            "Replicas that an operator holds (at least) or pins (exactly), and a re-plan's floor and ceiling.",
+            "Replicas that an operator holds (at least) or pins (exactly).",
             labels=("model", "kind"),
         )
         until = GaugeMetricFamily(

@@ -92,12 +92,11 @@ class DriftMetrics(Collector):
         )
         ratios = GaugeMetricFamily(
             "raylane_drift_ratio",
-            "Observed / expected of each figure that is off the worksheet now, unless it is acknowledged.",
-            labels=("model", "class", "region", "quantity", "direction"),
+            "Observed / expected of each figure that is off the worksheet now.",
+            labels=("model", "class", "region", "quantity"),
         )
-        for alarm in (one for one in published.alarms if not one.acknowledged):
-            labels = alarm.model, alarm.traffic_class, alarm.region, alarm.quantity, alarm.direction
-            ratios.add_metric(labels, alarm.ratio)
+        for one in published.figures:
+            ratios.add_metric((one.model, one.traffic_class, one.region, one.quantity), one.ratio)
         yield ratios
 
 

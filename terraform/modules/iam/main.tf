@@ -82,7 +82,7 @@ resource "aws_iam_role_policy" "artifacts" {
       {
         Sid      = "ReadThePrefix"
         Effect   = "Allow"
-        Action   = ["s3:GetObject", "s3:GetObjectAttributes"]
+        Action   = "s3:GetObject"
         Resource = "${var.bucket_arn}/${var.artifact_prefix}/*"
       },
     ]

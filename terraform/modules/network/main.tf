@@ -127,7 +127,7 @@ resource "aws_vpc_endpoint" "s3" {
       Sid       = "OnlyTheseBuckets"
       Effect    = "Allow"
       Principal = "*"
-      Action    = ["s3:GetObject", "s3:GetObjectAttributes", "s3:ListBucket"]
+      Action    = ["s3:GetObject", "s3:ListBucket"]
       Resource  = flatten([for arn in concat(var.bucket_arns, [local.layers]) : [arn, "${arn}/*"]])
     }]
   })

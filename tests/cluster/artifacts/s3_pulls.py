@@ -1,23 +1,26 @@
-"""What the tests against the S3 server share: the server, models in its buckets, and `raylane models pull` as a process
-of its own."""
+"""What the tests against the S3 server share: the server, models in its buckets, `raylane models pull` as a process of
+its own, and the checksums that Swift does not store."""
 
+import base64
+import json
 import os
 import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from awscrt.checksums import crc32, crc64nvme
 
+from tests.s3.proxy import Passed, Proxy
 from tests.s3.server import S3Server, s3_server
 
-PART_MIB = 5
-"""The smallest that S3 allows in a multipart upload; also what is asked for at once."""
-PART = PART_MIB << 20
+PART = 8 << 20
+"""What boto3 uploads at once, and the CRT asks for."""
 
 
 @pytest.fixture(scope="session")
@@ -44,12 +47,41 @@ def upload(server: S3Server, prefix: str, sizes: dict[str, int]) -> dict[str, by
     return contents
 
 
+def whole_checksums(contents: dict[str, bytes]) -> Callable[[Passed], dict[str, str]]:
+    """What S3 says of objects with a checksum of the whole."""
+
+    def adds(passed: Passed) -> dict[str, str]:
+        content = contents.get(passed.name, b"")
+        return {"x-amz-checksum-crc64nvme": _encoded(crc64nvme(content), 8)} if passed.method == "HEAD" else {}
+
+    return adds
+
+
+def part_checksums(contents: dict[str, bytes]) -> Callable[[Passed], dict[str, str]]:
+    """What S3 says of objects with a checksum of each part, when it is asked for exactly that part."""
+
+    def adds(passed: Passed) -> dict[str, str]:
+        if passed.span is None:
+            return {"x-amz-checksum-crc32": f"{_encoded(0, 4)}-2"} if passed.method == "HEAD" else {}
+        return {"x-amz-checksum-crc32": _encoded(crc32(contents[passed.name][slice(*passed.span)]), 4)}
+
+    return adds
+
+
+def _encoded(crc: int, width: int) -> str:
+    return base64.b64encode(crc.to_bytes(width, "big")).decode()
+
+
 @dataclass(frozen=True)
 class Puller:
     """Runs `raylane models pull` on a cache."""
 
     cache: Path
     environment: dict[str, str]
+
+    def behind(self, proxy: Proxy) -> "Puller":
+        """The same by way of a proxy."""
+        return Puller(self.cache, {**self.environment, "AWS_ENDPOINT_URL": proxy.endpoint})
 
     def start(self, source: str, **environment: str) -> "subprocess.Popen[str]":
         """As a process. Its standard error has no colours."""
@@ -82,7 +114,7 @@ class Puller:
         path.write_text(
             "name: s3\nregions: [{name: here, pools: [{name: cpu}]}]\n"
             "models: [{name: m, source: demo, settings: {max_model_len: 64}}]\n"
-            f"artifacts: {{cache: {self.cache}, part_mib: {PART_MIB}, connections: 4}}\n"
+            f"artifacts: {{cache: {self.cache}}}\n"
         )
         return str(path)
 
@@ -96,11 +128,7 @@ class Puller:
         """Whole entries."""
         return list((self.cache / "entries").iterdir()) if (self.cache / "entries").exists() else []
 
-    def fetched(self) -> int:
-        """Bytes that a broken-off download has noted."""
-        total = 0
-        for journal in self.cache.glob("partial/*/extents"):
-            for line in journal.read_text().splitlines():
-                words = line.split()
-                total += int(words[2]) - int(words[1]) if len(words) == 4 else 0
-        return total
+    def whole(self) -> set[str]:
+        """The files of an interrupted pull that are whole."""
+        notes = list(self.cache.glob("partial/*/manifest.json"))
+        return {file["name"] for path in notes for file in json.loads(path.read_text())["files"]}

@@ -204,6 +204,29 @@ def test_the_newest_of_a_source_is_the_one_used_last(tmp_path: Path) -> None:
     assert cache.newest("s3://b/other") is None
 
 
+def test_an_entry_without_its_lease_file_can_be_used_and_removed(tmp_path: Path) -> None:
+    cache = ModelCache(tmp_path)
+    put(cache, "a").release()
+    (tmp_path / "entries" / "a" / "lease").unlink()
+    held = cache.hold("a")
+    assert held is not None
+    assert [entry.in_use for entry in cache.list()] == [True]
+    held.release()
+    (tmp_path / "entries" / "a" / "lease").unlink()
+    cache.evict("a")
+    put(cache, "a").release()
+
+
+def test_files_that_somebody_else_has_put_there_are_no_entries(tmp_path: Path) -> None:
+    cache = ModelCache(tmp_path, 150 * KIB)
+    for name in ("entries", "partial", "trash"):
+        (tmp_path / name / "notes.txt").write_text("not an entry")
+    put(cache, "a").release()
+    put(cache, "b").release()
+    assert names(cache) == {"b"}
+    assert cache.hold("notes.txt") is None
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match=r"artifacts\.cache = .*: Not a directory .*; allowed: a folder"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.artifacts import ArtifactError, ModelCache, StorageUnavailable, local_files
+from cluster.artifacts import ArtifactError, ModelCache, StorageUnavailable, local_files, manifest
 from cluster.artifacts import pull as module
 from cluster.artifacts.folder import FolderOrigin
 from cluster.artifacts.manifest import RemoteFile, checked_listing, entry_name, version_of
@@ -30,11 +30,11 @@ def source(tmp_path: Path) -> Path:
 
 
 def settings(cache: Path, **values: object) -> Artifacts:
-    return Artifacts.model_validate({"cache": str(cache), "copy_folders": True, "part_mib": 1, **values})
+    return Artifacts.model_validate({"cache": str(cache), "copy_folders": True, **values})
 
 
 def origin(source: Path) -> FolderOrigin:
-    return FolderOrigin(str(source), 64 * KIB, 2)
+    return FolderOrigin(str(source))
 
 
 def test_a_folder_is_copied_and_checked(source: Path, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_after_a_power_failure_what_was_not_written_is_noticed(
     assert third.manifest().boot_id is None
     third.release()
     reads = []
-    monkeypatch.setattr(module, "crc_from", lambda *span: reads.append(span))
+    monkeypatch.setattr(manifest, "crc_of", reads.append)
     pull(origin(source), cache).release()
     assert reads == []
 
@@ -118,7 +118,9 @@ def test_a_disk_that_fills_up_meanwhile(source: Path, tmp_path: Path, monkeypatc
     with small_disk(tmp_path / "disk") as disk:
         cache = ModelCache(disk.path / "cache")
         (disk.path / "others").write_bytes(bytes(400 * KIB))
-        with pytest.raises(ArtifactError, match=r"disk of .* is full; free some space, and pull again: it goes on"):
+        with pytest.raises(
+            ArtifactError, match=r"disk of .* is full; free some space, and pull again: what is whole is kept"
+        ):
             pull(origin(source), cache)
         assert [entry.whole for entry in cache.list()] == [False]
         (disk.path / "others").unlink()
@@ -141,7 +143,7 @@ from cluster.artifacts import ModelCache
 from cluster.artifacts.folder import FolderOrigin
 from cluster.artifacts.pull import pull
 fetched = []
-origin = FolderOrigin(sys.argv[1], 65536, 2)
+origin = FolderOrigin(sys.argv[1])
 fetch = origin.fetch
 origin.fetch = lambda *args: (fetched.append(1), fetch(*args))[1]
 pull(origin, ModelCache(Path(sys.argv[2])))
@@ -172,7 +174,8 @@ def test_a_store_that_is_down_does_not_keep_a_replica_from_its_own_copy(
     with pytest.raises(StorageUnavailable):
         local_files("s3://bucket/prefix", settings(tmp_path / "cache"))
     there = origin(source)
-    there.source = Unreachable.source
+    listed = there.listing()
+    there.source, there.listing = Unreachable.source, lambda: listed  # type: ignore[method-assign]
     held = pull(there, ModelCache(tmp_path / "cache"))
     found = local_files("s3://bucket/prefix", settings(tmp_path / "cache"))
     assert found.path == str(held.files)

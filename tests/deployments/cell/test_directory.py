@@ -366,21 +366,3 @@ async def test_starts_are_listed_and_a_failed_one_leaves_its_story(tmp_path: Pat
     assert await one.start_wait_s("org/m") == 0.0
     successor = Directory("secret", run_dir=str(tmp_path))
     assert [start.replica_id for start in (await successor.starts()).done] == ["r1"]
-
-
-async def test_bounds_that_are_said_again_are_in_force_for_longer_and_written_once(tmp_path: Path) -> None:
-    one, now = Directory("secret", run_dir=str(tmp_path)), time.time()
-
-    def bounds(until_s: float, floor: int = 2) -> list[Act]:
-        return [
-            Act(now, ActKind.BOUND, model, "replan", replicas=floor, until_unix_s=until_s, ceiling=5)
-            for model in ("a", "b")
-        ]
-
-    await one.order(*bounds(now + 60))
-    orders = await one.order(*bounds(now + 600))
-    assert {(model, control.until_unix_s) for model, control in orders.controls} == {("a", now + 600), ("b", now + 600)}
-    assert len((tmp_path / "controls.jsonl").read_text().splitlines()) == 2
-    await one.order(*bounds(now + 600, floor=3))
-    assert len((tmp_path / "controls.jsonl").read_text().splitlines()) == 4
-    assert len((await Directory("secret", run_dir=str(tmp_path)).orders()).controls) == 4

@@ -122,25 +122,3 @@ def test_a_write_that_was_cut_short_spoils_nothing(tmp_path: Path) -> None:
 def test_without_a_file_nothing_is_kept() -> None:
     Audit(None).write(hold(1))
     assert Audit(None).read() == []
-
-
-def bound(floor: int, ceiling: int, at_s: float = 0.0, until_s: float = 100.0) -> Act:
-    return Act(at_s, ActKind.BOUND, "m", "replan", "demand", replicas=floor, until_unix_s=until_s, ceiling=ceiling)
-
-
-def test_bounds_of_a_replan_stand_beside_operators_orders_and_a_release_leaves_them() -> None:
-    history = OperatorOrders([bound(2, 5), hold(3), bound(1, 4), Act(1.0, ActKind.RELEASE, "m", "me")])
-    found = {control.kind: control.replicas for control in history.orders(1.0).of("m", 1.0)}
-    assert found == {ControlKind.FLOOR: 1, ControlKind.CEILING: 4}
-    assert history.orders(100.0).controls == ()
-
-
-def test_bounds_that_only_go_on_are_a_repetition() -> None:
-    history = OperatorOrders([bound(2, 5)])
-    assert history.repeats(bound(2, 5, at_s=50.0, until_s=150.0))
-    assert not history.repeats(bound(2, 6, at_s=50.0))
-    assert not history.repeats(bound(2, 5, at_s=100.0)), "the earlier ones have ended"
-    assert not history.repeats(hold(2))
-    history.take(bound(2, 5, at_s=50.0, until_s=150.0))
-    assert len(history.orders(120.0).controls) == 2
-    assert {(model, kind): count for model, kind, count in history.orders(0.0).acts} == {("m", ActKind.BOUND): 1}

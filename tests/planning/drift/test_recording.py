@@ -6,10 +6,8 @@ import pytest
 
 from deployments.traffic.counts import Period, Stream, Stretches
 from deployments.traffic.store import TrafficStore
-from planning.drift.comparison import compare
 from planning.drift.recording import (
     RecordingError,
-    expected_of,
     is_recording,
     read_recording,
     recorded_streams,
@@ -105,11 +103,3 @@ def test_a_week_gives_rates_by_hour_of_the_week() -> None:
         counts.finish(10, 0, 10)
     assert recorded_streams(recorded)[0].hourly == tuple(range(1, 169))
     assert recorded_streams(recorded, time_zone="Asia/Tokyo")[0].hourly[9] == 1
-
-
-def test_traffic_is_as_its_own_recording_expects() -> None:
-    """Rates and lengths that change with the hour are no drift."""
-    night, day = Traffic(per_s=0.5), Traffic().scaled(per_s=2, prompt=3)
-    recorded = night.draw(120, 1)
-    recorded.merge(day.draw(120, 2, 120))
-    assert compare(expected_of(recorded), recorded).drifts == ()

@@ -1,14 +1,12 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Stream
 from planning.capacity.problem import PriceKind
-from planning.drift.comparison import Drift
-from planning.drift.measures import Direction, DriftQuantity
+from planning.drift.comparison import ComparedFigure, DriftQuantity, HourlyFigure
 from planning.drift.sheet import as_recorded, case_as_recorded, expected_from, plan_change, price_drifts
 from planning.plans.planner import PlanLimits, planned
 from planning.plans.question import Case
@@ -18,8 +16,10 @@ US, EU = (Stream("demo", "interactive", region) for region in ("us-east-1", "eu-
 CHAT: dict[str, Any] = small.SHEET["demand"][0]
 
 
-def drift(stream: Stream, quantity: DriftQuantity, expected: float, observed: float) -> Drift:
-    return Drift(stream, quantity, Direction.ABOVE, 0, 60, None, expected, observed)
+def off(stream: Stream, quantity: DriftQuantity, expected: float, observed: float) -> ComparedFigure:
+    bounds = (expected * 0.9, expected * 1.1)
+    whole = HourlyFigure(0, 1.0, expected, observed, observed, observed, *bounds)
+    return ComparedFigure(stream, quantity, whole, (whole,))
 
 
 def plan_of(case: Case) -> Any:
@@ -32,17 +32,10 @@ def test_a_worksheet_expects_its_streams(tmp_path: Path) -> None:
     us, eu = expected[US], expected[EU]
     assert (us.hourly, us.time_zone) == ((0.5,) * 8 + (4.0,) * 10 + (0.5,) * 6, "Europe/Berlin")
     assert eu.hourly == (1.0,) * 24
-    assert us.prompt.mean == pytest.approx(0.9 * 100 + 0.1 * 3_000, rel=0.01)
-    assert us.prompt.spread == pytest.approx((0.9 * 100**2 + 0.1 * 3_000**2) / 390**2 - 1, rel=0.05)
+    assert us.prompt_tokens == pytest.approx((0.9 * 100 + 0.1 * 3_000,) * 24, rel=0.01)
     assert us.prefix_share == pytest.approx((0.9 * 16 + 0.1 * 736) / 390, rel=0.01), "whole blocks of 16 tokens"
     assert us.growth == 1
-
-
-def test_a_mean_alone_says_nothing_of_the_spread(tmp_path: Path) -> None:
-    case = small.case(tmp_path)
-    expected = expected_from(case.sheet, case.streams).streams[0]
-    assert (expected.output.mean, expected.output.shares, expected.output.spread) == (20, None, 1.0)
-    assert expected.prefix_share is None, "none is stated"
+    assert expected_from(case.sheet, small.case(tmp_path).streams).streams[0].prefix_share is None, "none is stated"
 
 
 def test_rates_between_now_and_after_the_growth_are_expected(tmp_path: Path) -> None:
@@ -58,21 +51,18 @@ def test_streams_of_one_class_are_expected_together(tmp_path: Path) -> None:
     case = small.case(tmp_path, {"demand": [CHAT, digests]})
     expected = next(one for one in expected_from(case.sheet, case.streams).streams if one.stream == US)
     assert expected.hourly == pytest.approx((2.5,) * 8 + (4.0,) * 10 + (0.5,) * 6)
-    chat, hours = 390.0, np.array(expected.hourly)
-    means = expected.prompt.mean * np.array(expected.prompt.factors)
-    assert means[12] == pytest.approx(chat, rel=0.02)
-    assert means[2] == pytest.approx((0.5 * chat + 2 * 1_500) / 2.5, rel=0.02)
-    assert expected.prompt.mean == pytest.approx(float((means * hours).sum() / hours.sum()), rel=0.02)
+    assert expected.prompt_tokens[12] == pytest.approx(390, rel=0.02)
+    assert expected.prompt_tokens[2] == pytest.approx((0.5 * 390 + 2 * 1_500) / 2.5, rel=0.02)
 
 
 def test_streams_as_recorded(tmp_path: Path) -> None:
     case = small.case(tmp_path, {"demand": [CHAT | {"prefix_share": 0.5}]})
     drifts = [
-        drift(US, DriftQuantity.RATE, 1, 3),
-        drift(US, DriftQuantity.PROMPT_TOKENS, 390, 780),
-        drift(EU, DriftQuantity.PROMPT_TOKENS, 390, 780),
-        drift(US, DriftQuantity.PREFIX_SHARE, 0.5, 0.0),
-        drift(EU, DriftQuantity.PREFIX_SHARE, 0.5, 0.0),
+        off(US, DriftQuantity.RATE, 1, 3),
+        off(US, DriftQuantity.PROMPT_TOKENS, 390, 780),
+        off(EU, DriftQuantity.PROMPT_TOKENS, 390, 780),
+        off(US, DriftQuantity.PREFIX_SHARE, 0.5, 0.0),
+        off(EU, DriftQuantity.PREFIX_SHARE, 0.5, 0.0),
     ]
     (before,), (after,) = case.streams, as_recorded(case.streams, drifts)
     assert after.rates["us-east-1"] == tuple(3 * rate for rate in before.rates["us-east-1"])
@@ -87,7 +77,7 @@ def test_streams_as_recorded(tmp_path: Path) -> None:
 def test_a_rate_that_triples_needs_more_replicas(tmp_path: Path) -> None:
     case = small.case(tmp_path)
     before = plan_of(case)
-    after = plan_of(case_as_recorded(case, [drift(US, DriftQuantity.RATE, 1, 3)], ()))
+    after = plan_of(case_as_recorded(case, [off(US, DriftQuantity.RATE, 1, 3)], ()))
     change = plan_change(before, after)
     assert change.expected_usd_per_hour is not None
     assert change.needed_usd_per_hour is not None

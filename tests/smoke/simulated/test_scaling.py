@@ -15,7 +15,6 @@ from autoscaling.log.reader import lines_of, replay
 from tests.live.cluster import LiveCluster, eventually
 from tests.live.scaling import (
     apply,
-    bound,
     burst,
     logs,
     metric,
@@ -80,14 +79,6 @@ def test_operators_and_a_changed_spec_are_followed_live(scaled: LiveCluster) -> 
     apply(scaled, replicas={"min": 1, "count": 1})
     eventually(lambda: scaling(scaled)["requested"] == 1 and ready(scaled) == 1)
     assert names(scaled) < both, "nor for another one; which of them goes is Serve's choice"
-
-
-def test_a_replans_bounds_are_followed_and_end_by_themselves(scaled: LiveCluster) -> None:
-    bound(scaled, floor=2, ceiling=3, for_s=60)
-    eventually(lambda: scaling(scaled)["reason"] == "replan_floor" and ready(scaled) == 2)
-    bound(scaled, floor=1, ceiling=1, for_s=5)
-    eventually(lambda: scaling(scaled)["requested"] == 1 and ready(scaled) == 1)
-    eventually(lambda: not (scaling(scaled)["reason"].startswith("replan_") or scaled.model()["controls"]))
 
 
 def test_a_shadow_is_reported_promoted_and_taken_back(scaled: LiveCluster) -> None:

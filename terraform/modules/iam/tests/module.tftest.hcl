@@ -27,7 +27,7 @@ run "a_worker_reads_one_prefix_and_one_secret" {
   assert {
     condition = [for one in jsondecode(aws_iam_role_policy.artifacts.policy).Statement : [one.Action, one.Resource, try(one.Condition, null)]] == [
       ["s3:ListBucket", "arn:aws:s3:::models", { StringLike = { "s3:prefix" = ["team/models/*"] } }],
-      [["s3:GetObject", "s3:GetObjectAttributes"], "arn:aws:s3:::models/team/models/*", null],
+      ["s3:GetObject", "arn:aws:s3:::models/team/models/*", null],
     ]
     error_message = "Models: one prefix, to read."
   }

@@ -2,24 +2,21 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deployments.gateway.operators.published_metrics import DriftMetrics, SimulatorErrorMetrics, shown_drift
 from deployments.telemetry.published_error import AtLoad, Figure, Published, write_published
-from deployments.traffic.published_drift import DriftAlarm, PublishedDrift, acknowledge, write_drift
+from deployments.traffic.published_drift import OffFigure, PublishedDrift, write_drift
 
-OFF = DriftAlarm(
+OFF = OffFigure(
     model="demo",
     traffic_class="batch",
     region="eu",
     quantity="prompt_tokens",
-    direction="above",
     expected=100,
     observed=200,
-    since_unix_s=500,
 )
 
 
@@ -57,26 +54,11 @@ def test_the_drift_is_shown_as_soon_as_it_is_there(tmp_path: Path, caplog: pytes
         assert b"raylane_drift_known 0.0" in generate_latest(registry)
     assert len(caplog.records) == 1
     assert shown_drift(str(path)) == shown_drift(None) == {}
-    published = PublishedDrift(worksheet="sheet", compared_unix_s=1_000, alarms=(OFF,))
+    published = PublishedDrift(worksheet="sheet", compared_unix_s=1_000, figures=(OFF,))
     write_drift(path, published)
     page = generate_latest(registry).decode()
-    labels = 'class="batch",direction="above",model="demo",quantity="prompt_tokens",region="eu"'
+    labels = 'class="batch",model="demo",quantity="prompt_tokens",region="eu"'
     assert f"raylane_drift_ratio{{{labels}}} 2.0" in page
     assert "raylane_drift_compared_seconds 1000.0" in page
     assert shown_drift(str(path)) == {"drift": published.record()}
-    assert math.isnan(OFF.model_copy(update={"expected": 0.0}).ratio)
-    write_drift(path, published.model_copy(update={"alarms": acknowledge((OFF,), (OFF,))}))
-    assert "raylane_drift_ratio{" not in generate_latest(registry).decode()
-
-
-@pytest.mark.parametrize(
-    ("direction", "observed", "known"),
-    [("above", 230, True), ("above", 150, True), ("above", 250, False), ("below", 170, True), ("below", 160, False)],
-)
-def test_what_is_acknowledged_is_news_again_once_it_has_moved(direction: Any, observed: float, known: bool) -> None:
-    before = OFF.model_copy(update={"direction": direction})
-    now = before.model_copy(update={"observed": observed})
-    (found,) = acknowledge((now,), (before,))
-    assert found.acknowledged is known
-    other = now.model_copy(update={"region": "us"})
-    assert [one.acknowledged for one in acknowledge((other, now), (before,))] == [False, known]
+    assert math.isinf(OFF.model_copy(update={"expected": 0.0}).ratio)

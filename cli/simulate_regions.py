@@ -1,0 +1,86 @@
+"""`raylane simulate` of a spec whose regions help each other: all of them together, and what a loss does."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+from rich.markup import escape
+
+from cli.console import console, fail, plain_table
+from cli.options import show_changes, show_unmodelled
+from cluster.spec import ClusterSpec, Model
+from deployments.engine_model.cost_file import CostFile
+from planning.several_regions import RegionsFigures, SeveralRegions, fault_of, homes_of
+from planning.simulation import Simulation
+from planning.unmodelled import unmodelled
+
+
+def simulate_regions(
+    spec: ClusterSpec,
+    model: Model,
+    simulations: dict[str, Simulation],
+    lose: Sequence[str],
+    cost: CostFile,
+    as_json: bool,
+) -> bool:
+    """Runs and prints it. Returns whether the SLO holds at the end in every region. Ends the command for a fault that
+    cannot be."""
+    work = next(iter(simulations.values())).work
+    try:
+        faults = tuple(fault_of(text, spec, model) for text in lose)
+        for fault in faults:
+            if fault.at_s >= work.arrived_s[-1]:
+                raise ValueError(
+                    f"at {fault.at_s:g} s: allowed: before the last request, at {work.arrived_s[-1]:.0f} s"
+                )
+        case = SeveralRegions(spec, simulations, homes_of(work, list(simulations)), faults)
+        with console.status(f"simulating {len(work):,} requests in {len(simulations)} regions"):
+            found = case.figures(case.run())
+    except ValueError as problem:
+        fail(f"--lose {problem}" if lose else str(problem), code=2)
+    if as_json:
+        console.print_json(json.dumps(_as_json(found, lose)))
+    else:
+        show_unmodelled(unmodelled(model, cost))
+        show_changes(work.changes)
+        _show(found, lose)
+    return found.held
+
+
+def _show(found: RegionsFigures, lose: Sequence[str]) -> None:
+    columns = ("clients of", "when", "requests", "in time", "TTFT p50", "p99", "handed over", "lost")
+    table = plain_table(*columns, left=2)
+    for one in found.figures:
+        times = (f"{1e3 * value:.0f} ms" if isfinite(value) else "-" for value in (one.ttft_p50_s, one.ttft_p99_s))
+        share = f"{one.in_time:.2%}" if one.requests else "-"
+        counts = (f"{value:,}" for value in (one.handed_over, one.lost))
+        table.add_row(escape(one.region or "all regions"), one.phase, f"{one.requests:,}", share, *times, *counts)
+    console.print(table)
+    for name, seconds in found.recovery_s.items():
+        if seconds is None:
+            console.print(f"[bold red]{escape(name)}: the SLO does not hold again before the end[/]")
+        else:
+            held = "holds throughout" if seconds == 0 else f"holds again after {seconds:.1f} s"
+            console.print(f"{escape(name)}: the SLO {held}")
+    hours = ", ".join(f"{escape(name)} {value:.2f}" for name, value in found.replica_hours.items())
+    console.print(f"replica-hours: {hours}" + (f"; ${found.usd:,.2f}" if found.usd else ""))
+    if lose:
+        console.print(
+            "near the capacity small causes have large effects: repeat it with another --seed or --load-scale"
+        )
+
+
+def _as_json(found: RegionsFigures, lose: Sequence[str]) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        return None if isinstance(value, float) and not isfinite(value) else value
+
+    figures = [{name: plain(value) for name, value in asdict(one).items()} for one in found.figures]
+    return {
+        "lose": list(lose),
+        "regions": figures,
+        "recovery_s": dict(found.recovery_s),
+        "replica_hours": dict(found.replica_hours),
+        "usd": found.usd,
+    }

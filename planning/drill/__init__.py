@@ -1,1 +1,0 @@
-"""Drills of a cluster of several cells: what befalls it, the traffic meanwhile, and what its clients saw."""

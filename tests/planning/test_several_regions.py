@@ -1,0 +1,146 @@
+"""Regions that help each other, simulated together: faults as a user names them, and what they do."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from cli.main import app
+from cluster.files import shipped
+from cluster.spec import ClusterSpec, load_spec
+from deployments.engine_model.cost_file import read_cost_file
+from planning.several_regions import SeveralRegions, fault_of, homes_of, is_several
+from planning.simulation import simulation_of
+from planning.simulator.faults import FaultKind
+from planning.simulator.workload import plain_workload
+from planning.workload.lengths import LogNormal
+from planning.workload.trace import Labels, Trace
+from planning.workload.traces import write_trace
+
+SPEC = load_spec(shipped("specs/three-regions.yaml"))
+MODEL = SPEC.models[0]
+NAMES = ("eu", "us", "ap")
+LENGTH_S = 90.0
+
+
+def case(per_s: tuple[float, float, float], *faults: str) -> SeveralRegions:
+    """Poisson arrivals in each region."""
+    rng = np.random.default_rng(3)
+    times = [np.sort(rng.uniform(0, LENGTH_S, rng.poisson(rate * LENGTH_S))) for rate in per_s]
+    homes = np.repeat(np.arange(3), [len(one) for one in times])
+    arrived_s = np.concatenate(times)
+    order = np.argsort(arrived_s, kind="stable")
+    prompt, output = (LogNormal(mean, 0.6).sample(len(order), rng) for mean in (600, 100))
+    work = plain_workload(arrived_s[order], prompt, output, 2.0)
+    costs = {"default": read_cost_file(Path(str(SPEC.costs_of(MODEL))))}
+    simulations = {
+        region.name: simulation_of(SPEC, MODEL, costs, work, None, False, region=region) for region in SPEC.regions
+    }
+    chosen = tuple(fault_of(text, SPEC, MODEL) for text in faults)
+    return SeveralRegions(SPEC, simulations, homes[order], chosen)
+
+
+@pytest.mark.whole
+def test_without_a_fault_each_region_serves_its_own() -> None:
+    found = (one := case((2.0, 2.0, 2.0))).figures(one.run())
+    assert [row.region for row in found.figures] == [*NAMES, ""]
+    assert all(row.in_time > 0.95 and not row.handed_over and not row.lost for row in found.figures)
+    assert (found.recovery_s, found.held) == ({}, True)
+    assert 2 * LENGTH_S <= 3_600 * found.replica_hours["eu"] <= 2 * (LENGTH_S + 60), "until the last answer"
+
+
+@pytest.mark.whole
+def test_a_lost_region_is_served_by_the_others() -> None:
+    found = (one := case((2.0, 2.0, 2.0), "eu@30")).figures(one.run())
+    rows = {(row.region, row.phase): row for row in found.figures}
+    assert rows["eu", "before"].handed_over == 0
+    assert rows["eu", "before"].lost > 0, "what ran there"
+    assert rows["eu", "during"].in_time > 0.8
+    assert rows["us", "during"].lost == 0
+    assert found.held
+    assert found.replica_hours["eu"] == pytest.approx(2 * 30 / 3_600, rel=0.05)
+
+
+@pytest.mark.whole
+def test_too_much_for_those_that_are_left_does_not_hold() -> None:
+    found = (one := case((14.0, 14.0, 14.0), "eu@30", "us@30")).figures(one.run())
+    assert not found.held
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "cells", "span"),
+    [
+        ("eu@300", FaultKind.REGION_LOSS, {"eu"}, (300.0, math.inf)),
+        ("eu@300+60", FaultKind.REGION_LOSS, {"eu"}, (300.0, 360.0)),
+        ("eu:us@10+5", FaultKind.PARTITION, {"eu", "us"}, (10.0, 15.0)),
+        ("eu:ap~200@10", FaultKind.SLOW_LINK, {"eu", "ap"}, (10.0, math.inf)),
+    ],
+)
+def test_faults_as_they_are_named(text: str, kind: FaultKind, cells: set[str], span: tuple[float, float]) -> None:
+    fault = fault_of(text, SPEC, MODEL)
+    assert (fault.kind, set(fault.cells), (fault.at_s, fault.until_s)) == (kind, cells, span)
+
+
+def test_a_zone_takes_its_share_of_the_replicas() -> None:
+    content = SPEC.model_dump(mode="json", exclude_unset=True)
+    content["regions"][0]["pools"][0] |= {"zones": ["a", "b", "c", "d"], "nodes": 4}
+    spec = ClusterSpec.model_validate(content)
+    fault = fault_of("eu/b@5", spec, spec.models[0])
+    assert (fault.kind, fault.share, fault.room_elsewhere) == (FaultKind.ZONE_LOSS, 0.25, True)
+    with pytest.raises(ValueError, match="zone 'x': allowed: a, b, c, d"):
+        fault_of("eu/x@5", spec, spec.models[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "allowed: REGION@T"),
+        ("eu", "allowed: REGION@T"),
+        ("mars@3", "region 'mars' does not run"),
+        ("eu:mars@3", "region 'mars' does not run"),
+        ("eu/a@3", "zone 'a': allowed: none"),
+        ("eu:eu@3", "allowed: the names of two cells"),
+        ("eu@3+0", "allowed: above 0"),
+    ],
+)
+def test_what_is_no_fault_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fault_of(text, SPEC, MODEL)
+
+
+def test_requests_go_to_their_traces_regions_or_in_turn() -> None:
+    work = plain_workload(np.arange(4.0), np.full(4, 9), np.full(4, 9), 2.0)
+    assert homes_of(work, NAMES).tolist() == [0, 1, 2, 0]
+    named = replace(work, region=Labels(("us", "eu"), np.array([0, 1, 1, 0], dtype=np.int32)))
+    assert homes_of(named, NAMES).tolist() == [1, 0, 0, 1]
+    strange = replace(work, region=Labels(("mars",), np.zeros(4, dtype=np.int32)))
+    with pytest.raises(ValueError, match="region 'mars' of the trace does not run the model; allowed: eu, us, ap"):
+        homes_of(strange, NAMES)
+
+
+def test_only_regions_that_help_each_other_are_simulated_together() -> None:
+    assert is_several(SPEC, MODEL)
+    assert not is_several(SPEC.model_copy(update={"peering": None}), MODEL)
+
+
+@pytest.mark.whole
+def test_the_command(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    arrived_s = np.sort(rng.uniform(0, 60, 300))
+    trace = Trace(arrived_s, rng.integers(50, 900, 300), rng.integers(10, 200, 300))
+    write_trace(tmp_path / "trace.jsonl", trace)
+    command = ["simulate", str(shipped("specs/three-regions.yaml")), "--trace", str(tmp_path / "trace.jsonl")]
+    result = CliRunner().invoke(app, [*command, "--lose", "eu@20"], env={"COLUMNS": "120"})
+    assert result.exit_code in (0, 1), result.output
+    assert "all regions" in result.output
+    assert "eu: the SLO" in result.output
+    wrong = CliRunner().invoke(app, [*command, "--lose", "eu@100"])
+    assert wrong.exit_code == 2
+    alone = yaml.safe_load(shipped("specs/simulated-h100.yaml").read_text())
+    assert "peering" not in alone
+    one = ["simulate", str(shipped("specs/simulated-h100.yaml")), "--trace", str(tmp_path / "trace.jsonl")]
+    assert CliRunner().invoke(app, [*one, "--lose", "local@3"]).exit_code == 2
