@@ -108,14 +108,13 @@ class ModelCache:
 
     @contextlib.contextmanager
     def downloading(self, name: str, waits: Callable[[int], object] = lambda there: None) -> Iterator[Path]:
-        """The partial folder of that name, alone: waits while another process or thread has it, and tells `waits`
-        again and again how many bytes that one has on the disk."""
+        """Where the partial folder of that name is or will be, for the caller alone: waits while another process or
+        thread has it, and tells `waits` again and again how many bytes that one has on the disk."""
         lock = os.open(self._locks / name, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             while not takes_lock(lock):
                 waits(_on_disk(self._partial / name))
                 time.sleep(_WAIT_S)
-            (self._partial / name / "files").mkdir(parents=True, exist_ok=True)
             yield self._partial / name
         finally:
             os.close(lock)
@@ -144,6 +143,7 @@ class ModelCache:
         room = os.open(self._locks / ".room", os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(room, fcntl.LOCK_EX)  # two downloads must not count on the same room
+            (self._partial / name / "files").mkdir(parents=True, exist_ok=True)
             write_json(self._partial / name / "plan.json", PlannedDownload(source=source, size=size))
             for left in self._trash.iterdir():
                 shutil.rmtree(left, ignore_errors=True)

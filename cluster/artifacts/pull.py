@@ -119,7 +119,7 @@ def pull(origin: Origin, cache: ModelCache, report: ProgressReport = quiet) -> H
 
 def _disk_trouble(source: str, folder: Path, error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"source {source!r}: the disk of {folder} is full; free some space, and pull again: what is whole is kept"
+        return f"source {source!r}: the disk of {folder} is full; free some space; what is whole is kept"
     return f"source {source!r}: {folder}: {error.strerror or error}"
 
 

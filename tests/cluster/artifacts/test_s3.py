@@ -227,7 +227,7 @@ def test_a_disk_that_others_fill_meanwhile(s3: S3Server, tmp_path: Path) -> None
         disk.fill()
         _, said = process.communicate(timeout=120)
         assert process.returncode == 1
-        assert "is full; free some space, and pull again: what is whole is kept" in said
+        assert "is full; free some space; what is whole is kept" in said
         assert puller.entries() == []
         disk.free()
         code, said = puller.pull("s3://models/full")
