@@ -274,6 +274,9 @@ def _add_content(text: Text, content: Raw, role: Raw = ABSENT) -> int:
 
 
 _FIRST_GUESS = 3.0
+_MIN_RATIO, _MAX_RATIO = 0.25, 16.0
+"""Beyond these it is no ratio of text: a picture, or a prompt that its client has cut off (`truncate_prompt_tokens`)
+after the gateway had counted it. It must not teach what other clients' prompts are taken for."""
 _WEIGHT = 0.05
 _FIRST_DEVIATION = 0.15
 """The mean deviation that is assumed before any was seen, of tokens in proportion to their estimate."""
@@ -313,4 +316,5 @@ class TokenRatio:
             if tokens >= _LONG_TOKENS:
                 expected = chars / self.chars_per_token
                 self.deviation += _WEIGHT * (abs(tokens - expected) / expected - self.deviation)
-            self.chars_per_token += _WEIGHT * (chars / tokens - self.chars_per_token)
+            seen = min(_MAX_RATIO, max(_MIN_RATIO, chars / tokens))
+            self.chars_per_token += _WEIGHT * (seen - self.chars_per_token)

@@ -14,6 +14,14 @@ def test_it_learns() -> None:
     assert ratio.tokens(300, 0) == 60
 
 
+def test_what_is_no_ratio_of_text_teaches_little() -> None:
+    """A prompt of 8 MB that is cut off to one token, and a picture."""
+    for chars, tokens in ((8_000_000, 1), (16, 8_000)):
+        ratio = TokenRatio()
+        ratio.observe(chars, tokens)
+        assert 0.75 * 1_000 < ratio.tokens(3_000, 0) < 1.25 * 1_000
+
+
 def test_ids_are_exact() -> None:
     assert TokenRatio().tokens(0, 17) == 17
 
