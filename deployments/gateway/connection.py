@@ -120,9 +120,8 @@ class Connection:
         self._limits = limits
         self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
-        self.body_for_replica = self.body_for_peer = b""
-        """What the request is sent on with, until its answer has begun; a peer cell, where there may be one, gets it as
-        the client sent it."""
+        self.body = self.given_body = b""
+        """For the replica, and for a peer cell as the client sent it, until the answer has begun."""
 
     def tenant(self, keys: KeyRing, spec: ClusterSpec) -> Tenant | None:
         """Whose request it is. Raises ApiError."""
@@ -160,7 +159,7 @@ class Connection:
 
     def release_body(self) -> None:
         """The answer has begun: nobody needs the body again, and it may be as large as a hundred thousand tokens."""
-        self.body_for_replica = self.body_for_peer = b""
+        self.body = self.given_body = b""
 
     def watch(self) -> None:
         """From now on a client that leaves aborts the flow."""

@@ -179,7 +179,7 @@ class Service:
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
         if self.hand_overs is not None:
-            client.body_for_peer = body
+            client.given_body = body
         reading = await self._reader.read(
             endpoint.body,
             body,
@@ -188,7 +188,7 @@ class Service:
             partial(self._digests.of, endpoint.path),
         )
         inquiry, flow.ledger.read_s, flow.ledger.digest = reading.inquiry, reading.cpu_s, reading.digest
-        client.body_for_replica = reading.body
+        client.body = reading.body
         if endpoint.body is BodyKind.ANY:
             if _ADAPTER_HEADER.lower().encode() in client.headers:
                 raise ApiError(

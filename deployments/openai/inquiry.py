@@ -7,6 +7,7 @@ bytes until it is read, and of long texts only the beginning is (`prompt.py`). T
 what nobody asks for without building it, and ends at the first error.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -106,22 +107,17 @@ class Inquiry:
     prefix: tuple[int, ...] = ()
     cache_salt: str | None = None
 
-    def check_limits(self, context: int, max_sequences: int, max_chars: int | None = None) -> None:
-        """Raises ApiError for what the model's context (tokens; surely fewer than `max_chars` of text) or
+    def check_limits(self, context: int, max_sequences: int, max_chars: float = math.inf) -> None:
+        """Raises ApiError for what the model's context (tokens; surely at most `max_chars` of text) or
         `limits.max_sequences` does not allow."""
         if self.max_tokens is not None and self.max_tokens > context:
             message = (
                 f"{self.max_tokens_field} = {shown(self.max_tokens)}: allowed: 1 to {context}, the model's context"
             )
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=self.max_tokens_field)
-        if self.prompt_ids > context:
-            message = f"{self.prompt_field}: {self.prompt_ids} tokens; allowed: at most {context}, the model's context"
-            raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=self.prompt_field)
-        if max_chars is not None and self.prompt_chars > max_chars:
-            message = (
-                f"{self.prompt_field}: {self.prompt_chars} characters; allowed: at most {context} tokens, the model's "
-                "context"
-            )
+        if self.prompt_ids > context or self.prompt_chars > max_chars:
+            found = f"{self.prompt_ids} tokens" if self.prompt_ids > context else f"{self.prompt_chars} characters"
+            message = f"{self.prompt_field}: {found}; allowed: at most {context} tokens, the model's context"
             raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=self.prompt_field)
         if self.sequences > max_sequences:
             message = (
