@@ -183,7 +183,7 @@ class Service:
         reading = await self._reader.read(
             endpoint.body,
             body,
-            self.settings.limits.max_values,
+            self.settings.limits,
             self._salts.of(tenant),
             partial(self._digests.of, endpoint.path),
         )

@@ -19,6 +19,8 @@ class Effect(StrEnum):
     """A part of the estimate of what the request takes. What no reader of `inquiry.py` knows counts as JSON."""
     HARMLESS = "harmless"
     """Costs nothing that counts, or an amount that is bounded elsewhere."""
+    BOUNDED = "bounded"
+    """No prompt, but work by its size, which `gateway.limits.max_guide_*` bound (`guides.py`)."""
     REFUSED = "refused"
     """400, unless it is null, false or empty."""
 
@@ -39,7 +41,7 @@ def _fields(effect: Effect, kinds: str, names: str, why: str) -> tuple[Field, ..
     return tuple(Field(name, effect, of_kinds, why) for name in names.split())
 
 
-COUNTED, HARMLESS, REFUSED = Effect
+COUNTED, HARMLESS, BOUNDED, REFUSED = Effect
 ALL = " ".join(BodyKind)
 GENERATING = "chat chats completion response messages"
 CONVERSATIONS = "chat chats messages count tokenizer"
@@ -81,9 +83,9 @@ CENSUS: tuple[Field, ...] = (
     *_fields(HARMLESS, ALL, "temperature top_p top_k min_p seed frequency_penalty presence_penalty repetition_penalty "
              "length_penalty watermarking use_beam_search ignore_eos min_tokens reasoning reasoning_effort thinking "
              "thinking_token_budget parallel_tool_calls max_tool_calls", "how to choose the tokens that are counted"),
-    *_fields(HARMLESS, ALL, "structured_outputs response_format text output_config tool_choice stop stop_sequences "
-             "stop_token_ids bad_words logit_bias allowed_token_ids logprob_token_ids repetition_detection vllm_xargs",
-             "no prompt, but for schemas in the templates of very few models; work by its size"),
+    *_fields(BOUNDED, ALL, "structured_outputs response_format text output_config stop stop_sequences stop_token_ids "
+             "bad_words logit_bias allowed_token_ids logprob_token_ids", "compiled, or looked at for each token"),
+    *_fields(HARMLESS, ALL, "tool_choice repetition_detection vllm_xargs", "names and numbers"),
     *_fields(HARMLESS, ALL, "logprobs top_logprobs prompt_logprobs echo stream_options stream_interval include "
              "include_reasoning include_stop_str_in_output return_token_ids return_tokens_as_token_ids "
              "return_token_offsets return_token_strs return_prompt_text return_mm_kwargs mm_payload "

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 from msgspec import Raw
 
+from cluster.spec import RequestLimits
 from deployments.openai.census import CENSUS, Effect, by_kind
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
@@ -28,6 +29,7 @@ from deployments.openai.fields import (
     salt_given,
     shown,
 )
+from deployments.openai.guides import check_guide
 from deployments.openai.prefix import Hashing, SaltOf, Text
 from deployments.openai.prompt import MAX_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
 from deployments.openai.structure import structure_of
@@ -79,6 +81,12 @@ _ALSO_COUNTED = {
     kind: [field.name for field in fields if field.name not in _OWN] for kind, fields in by_kind(Effect.COUNTED).items()
 }
 """What else is a part of the prompt, beside what the readers below take by name."""
+_WITH_TOOLS = frozenset({BodyKind.CHAT, BodyKind.CHATS, BodyKind.RESPONSE, BodyKind.MESSAGES})
+_BOUNDED = {
+    kind: [field.name for field in fields] + ["tools"] * (kind in _WITH_TOOLS)
+    for kind, fields in by_kind(Effect.BOUNDED).items()
+}
+_LIMITS = RequestLimits()
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _NOTHING = frozenset({b"null", b"false", b"[]", b"{}"})
 """Values of a field that is refused which say no more than if it were not there."""
@@ -127,8 +135,15 @@ class Inquiry:
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=self.prompt_field)
 
 
-def read_inquiry(kind: BodyKind, body: bytes, max_values: int = MAX_VALUES, salt_of: SaltOf | None = None) -> Inquiry:
-    """The inquiry in a JSON body of at most `max_values` values, whose prompt is to be salted by `salt_of`.
+def read_inquiry(
+    kind: BodyKind,
+    body: bytes,
+    max_values: int = MAX_VALUES,
+    salt_of: SaltOf | None = None,
+    limits: RequestLimits = _LIMITS,
+) -> Inquiry:
+    """The inquiry in a JSON body of at most `max_values` values, whose prompt is to be salted by `salt_of`. `limits`:
+    of what guides its answer.
 
     Raises ApiError that names the field, its value and what is allowed.
     """
@@ -146,6 +161,9 @@ def read_inquiry(kind: BodyKind, body: bytes, max_values: int = MAX_VALUES, salt
         also = [value for name in _ALSO_COUNTED[kind] if (value := getattr(fields, name)) and not is_null(value)]
         inquiry = _READERS[kind](fields, also, values, Hashing((salt or "").encode()))
         _refuse(kind, fields)
+        for name in _BOUNDED[kind]:
+            if (guide := getattr(fields, name)) and not is_null(guide):
+                check_guide(name, guide, limits)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
     return inquiry if salt is None else replace(inquiry, cache_salt=salt)
