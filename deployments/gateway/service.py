@@ -203,7 +203,7 @@ class Service:
         if endpoint.leased:
             traffic_class = client.traffic_class(self._spec, tenant)
             flow.ledger.traffic_class = traffic_class.name
-            asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.body_for_peer))
+            asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.given_body))
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
             return run_leased(self, dispatcher, request, flow, client, endpoint)
