@@ -10,9 +10,8 @@ from typing import Any
 
 from rich import box
 from rich.markup import escape
-from rich.table import Table
 
-from cli.console import console, fail, shown_span
+from cli.console import Table, console, fail, shown_span
 from cli.gateway import ask, base_url
 from cli.plan.record import as_record
 from cluster.spec import ClusterSpec
