@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.hostile.bodies import body_of, size_of
+from cluster.spec import RequestLimits
 from deployments.gateway.connection import Reader
 from deployments.openai import prefix
 from deployments.openai.endpoints import ENDPOINTS, BodyKind, engine_error
