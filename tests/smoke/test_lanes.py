@@ -43,7 +43,7 @@ def test_top_shows_who_waits(cluster: LiveCluster) -> None:
         threading.Thread(
             target=requests.post,
             args=(cluster.url + "/v1/completions",),
-            kwargs={"json": {**SHORT, "max_tokens": 120, "ignore_eos": True}, "timeout": 120},
+            kwargs={"json": {**SHORT, "max_tokens": 240, "ignore_eos": True}, "timeout": 120},
         )
         for _ in range(220)  # 128 run
     ]
