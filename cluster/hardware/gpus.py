@@ -82,7 +82,6 @@ def gpu_named(name: str, own: Iterable[Gpu] = ()) -> Gpu:
     known = GPUS | {gpu.name.lower(): gpu for gpu in own}
     found = known.get(name.lower())
     if found is None:
-        raise ValueError(
-            f"GPU {name!r} is unknown; allowed: {', '.join(sorted(known)).upper()}, or one of your own under `hardware.gpus`"
-        )
+        names = ", ".join(sorted(known)).upper()
+        raise ValueError(f"GPU {name!r} is unknown; allowed: {names}, or one of your own under `hardware.gpus`")
     return found

@@ -361,8 +361,8 @@ class Draw:
             return self._random.choice([home, self._folder / "is-a-file", self._folder / "\udcff"])
         cell = home / self._random.choice(["cell", "[bold]", "\N{LLAMA}"])
         cell.mkdir(parents=True)
-        state: dict[str, Any] = dict(name=cell.name, pid=1, pid_started=0, url="http://127.0.0.1:1", ray_temp_dir="")
-        state |= dict(ready=True, address="127.0.0.1:1")
+        state: dict[str, Any] = {"name": cell.name, "pid": 1, "pid_started": 0, "url": "http://127.0.0.1:1"}
+        state |= {"ray_temp_dir": "", "ready": True, "address": "127.0.0.1:1"}
         texts = [json.dumps(state), json.dumps(state), json.dumps(state), "[" * 100_000, "null", '{"name": 3}']
         (cell / "state.json").write_text(self._random.choice(texts))
         hostile = [
