@@ -7,8 +7,6 @@ Pure. The Secret is not among them: `raylane deploy` makes it, or whoever looks 
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from cluster.launch.environment import JOINED_ENVIRONMENT, RAY_ENVIRONMENT
 from cluster.launch.nodes import (
     DASHBOARD_PORT,
@@ -19,6 +17,7 @@ from cluster.launch.nodes import (
     TOKEN_FILE,
     cell_folder,
 )
+from cluster.launch.yaml_text import yaml_text
 from cluster.node_labels import labels_of
 from cluster.spec import ZONE_LABEL, ClusterSpec, KubernetesDeploy, KubernetesPool, Pool, PoolPart, Region, Toleration
 
@@ -44,23 +43,9 @@ def kubernetes_files(
     heading = f"# {spec.cell_name(region)}. Rendered by `raylane deploy`: change the spec, not this file.\n"
     objects = chart_objects(values, deploy.namespace)
     return {
-        VALUES: heading + yaml.dump(values, Dumper=_Dumper, sort_keys=False, width=110),
-        MANIFESTS: heading + yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=110),
+        VALUES: heading + yaml_text(values),
+        MANIFESTS: heading + yaml_text(*objects),
     }
-
-
-class _Dumper(yaml.SafeDumper):
-    """Texts of several lines as blocks, to be read, and no references between objects."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _text)
 
 
 def secret_name(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> str:
@@ -75,7 +60,7 @@ def chart_values(
     return {
         "cell": spec.cell_name(region),
         "rayService": True,
-        "serveConfig": yaml.safe_dump(dict(serve_config), sort_keys=False, width=110),
+        "serveConfig": yaml_text(dict(serve_config)),
         "serveService": _gateway_service(spec, region, deploy),
         "rayCluster": _ray_cluster(spec, region, deploy),
         "headVolume": _claim(1, deploy.store_class),

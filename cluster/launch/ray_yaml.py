@@ -6,8 +6,6 @@ node runs is in files beside it (`nodes.py`).
 
 from typing import Any
 
-import yaml
-
 from cluster.launch.nodes import (
     HEAD_SCRIPT,
     INSTALL_SCRIPT,
@@ -17,6 +15,7 @@ from cluster.launch.nodes import (
     cell_folder,
     node_files,
 )
+from cluster.launch.yaml_text import yaml_text
 from cluster.node_labels import labels_of
 from cluster.spec import AwsDeploy, AwsPool, ClusterSpec, LocalDeploy, Pool, PoolPart, Region
 
@@ -31,8 +30,7 @@ def launcher_files(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsD
     heading = (
         f"# Ray's cluster of {spec.cell_name(region)}. Rendered by `raylane deploy`: change the spec, not this file.\n"
     )
-    text = yaml.safe_dump(ray_cluster(spec, region, deploy), sort_keys=False, width=110)
-    return {RAY_YAML: heading + text} | node_files(spec, region, deploy)
+    return {RAY_YAML: heading + yaml_text(ray_cluster(spec, region, deploy))} | node_files(spec, region, deploy)
 
 
 def ray_cluster(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeploy) -> dict[str, Any]:
