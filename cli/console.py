@@ -18,7 +18,7 @@ from deployments.cell.control import LONGEST_S, SHORTEST_S
 
 
 class _Console(Console):
-    @property
+    @property  # type: ignore[misc]
     def size(self) -> ConsoleDimensions:
         """A file has no width: each row of a table stays one line there, to be searched."""
         if self.is_terminal or self._width or "COLUMNS" in os.environ:

@@ -50,8 +50,8 @@ async def test_states_are_followed(rig: Rig, state: ReplicaState, status: str) -
     await until(lambda: not rig.dispatcher.replicas.ready)
     assert states(rig) == {engine.facts.replica_id: status}
     await engine.become(ReplicaState.READY)
-    await until(lambda: rig.dispatcher.replicas.ready)
-    assert states(rig) == {engine.facts.replica_id: "ready"}
+    await until(lambda: states(rig) == {engine.facts.replica_id: "ready"})
+    assert rig.dispatcher.replicas.ready
 
 
 @pytest.mark.whole
