@@ -1,22 +1,41 @@
 """The terminal: one console for what people read, the way a command ends with an error, and durations as people write
 them."""
 
+import os
 import re
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import rich.table
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 
 from deployments.cell.control import LONGEST_S, SHORTEST_S
 
-console = Console(highlight=False, soft_wrap=True)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class _Console(Console):
+    @property
+    def size(self) -> ConsoleDimensions:
+        """A file has no width: each row of a table stays one line there, to be searched."""
+        if self.is_terminal or self._width or "COLUMNS" in os.environ:
+            return super().size
+        return ConsoleDimensions(_FILE_COLUMNS, 25)
+
+
+class Table(rich.table.Table):
+    """Cuts no value off: on a narrow terminal it goes on in the next line."""
+
+    def add_column(self, *arguments: Any, **options: Any) -> None:
+        super().add_column(*arguments, **{"overflow": "fold", **options})
+
+
+_FILE_COLUMNS = 10_000
+console = _Console(highlight=False, soft_wrap=True)
+errors = _Console(stderr=True, highlight=False, soft_wrap=True)
 live = Console(highlight=False)
 """For what is drawn again and again: it breaks long lines between words, where the others leave that to the
 terminal."""
@@ -46,7 +65,7 @@ def plain_table(*columns: str, left: int = 0) -> Table:
     """A table without edges, of narrow columns; the first `left` of them hold words, the others numbers."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < left else "right", no_wrap=True)
+        table.add_column(column, justify="left" if number < left else "right")
     return table
 
 

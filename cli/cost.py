@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from cli.console import console, errors, fail, seconds_of, show
+from cli.console import Table, console, errors, fail, seconds_of, show
 from cli.cost_files import bill_of_all_regions, read_store
 from cli.extras import need_planning
 from cli.gateway import AsJson, Url, base_url
@@ -237,7 +236,7 @@ def _view(bill: Bill, rows: Sequence[BillRow], by: Sequence[Dimension]) -> Group
     for place in kept:
         is_label, longest = place < len(by), max(len(row[place]) for row in cells)
         justify: Literal["left", "right"] = "left" if place <= len(by) else "right"
-        table.add_column(columns[place], justify=justify, no_wrap=True, min_width=1 if is_label else longest)
+        table.add_column(columns[place], justify=justify, min_width=1 if is_label else longest)
     for row in cells[:-1]:
         table.add_row(*(row[place] for place in kept))
     table.add_section()

@@ -17,9 +17,8 @@ from typing import Annotated
 import requests
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from cli.console import console, fail, plain_table, show
+from cli.console import Table, console, fail, plain_table, show
 from cli.gateway import AsJson, get
 from cli.options import SpecFile
 from cluster.spec import AwsDeploy, ClusterSpec, Region, SpecError, load_spec

@@ -148,8 +148,9 @@ class _Commands(TyperGroup):
                     return super().main(*arguments, **options)
                 finally:
                     sys.stdout.flush()
-            except SystemExit as ending:
-                raise SystemExit(128 + received[0] if received else ending.code) from None
+            except (SystemExit, KeyboardInterrupt) as ending:
+                status = ending.code if isinstance(ending, SystemExit) else 130
+                raise SystemExit(128 + received[0] if received else status) from None
             except (OSError, RecursionError, UnicodeError) as error:
                 _end_with(error)
 

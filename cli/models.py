@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
 
-from cli.console import console, errors, fail, show, shown_span
+from cli.console import Table, console, errors, fail, show, shown_span
 from cluster.artifacts import ArtifactError, ModelCache, resolve_source
 from cluster.artifacts.cache import CacheEntry
 from cluster.artifacts.progress import FetchStep, ProgressReport

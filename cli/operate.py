@@ -9,16 +9,20 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from cli.console import console, errors, fail, seconds_of, shown_span
+from cli.console import Table, console, errors, fail, seconds_of, shown_span
 from cli.gateway import AsJson, Url, Why, ask, base_url, order, send_spec
-from cluster.spec import SpecError, load_spec
+from cli.status import fetch_report
+from cluster.spec import SpecError, group_of, load_spec, model_of
 
 Model = Annotated[str, typer.Argument(help="The model's name, as in the spec; of a group: MODEL@GROUP.")]
 Replicas = Annotated[int, typer.Argument(min=0, help="The number of replicas.")]
 Span = Annotated[str, typer.Option("--for", help="How long: 90s, 30m, 2h, 1d; at most 7d.")]
 _KEY_BYTES = 32
+UNSCHEDULABLE = "unschedulable"
+"""The alarm of an autoscaler that cannot get what it wants (`autoscaling/serve/scaling.py`)."""
+_FOLLOWED_S = 3.0
+"""The autoscaler looks for orders once a second."""
 
 
 def apply(
@@ -56,8 +60,13 @@ def pin(model: Model, replicas: Replicas, span: Span, why: Why = "", url: Url = 
 
 def release(model: Model, why: Why = "", url: Url = None) -> None:
     """End a model's hold or pin. The autoscaler decides again."""
-    order(url, "/raylane/release", {"model": model, "why": why})
-    console.print(f"Model {model!r} is neither held nor pinned.")
+    ended = order(url, "/raylane/release", {"model": model, "why": why})["ended"]
+    if not ended:
+        console.print(f"Model {model!r} was neither held nor pinned; nothing has changed.")
+    for one in ended:
+        console.print(
+            f"Ended: the {one['kind']} of model {model!r} at {one['replicas']} replicas by {escape(one['by'])}."
+        )
 
 
 def controls(url: Url = None, as_json: AsJson = False) -> None:
@@ -135,9 +144,30 @@ def _control(kind: str, model: str, replicas: int, span: str, why: str, url: str
         fail(f"--for {error}", code=2)
     order(url, "/raylane/controls", {"model": model, "kind": kind, "replicas": replicas, "for_s": for_s, "why": why})
     what = "at least" if kind == "hold" else "exactly"
-    console.print(
-        f"Model {model!r} has {what} {replicas} replicas for {shown_span(for_s)}; `raylane release {model}` ends it."
-    )
+    order_words = f"Model {model!r} is to have {what} {replicas} replicas for {shown_span(for_s)}"
+    ready, state = _followed(base_url(url), model, replicas)
+    if state is not None and state["requested"] < replicas and UNSCHEDULABLE in state["alarms"]:
+        fail(
+            f"{order_words}, but there is room for {state['requested']}: no GPU, quota or node for more. The {kind} "
+            "stays in force",
+            hint=f"raylane release {model}",
+        )
+    console.print(f"{order_words}; {ready} ready now. `raylane release {model}` ends it.")
+
+
+def _followed(base: str, model: str, replicas: int) -> tuple[int, dict[str, Any] | None]:
+    """The ready replicas of a model or group, and its autoscaler's last decision: the one that follows an order for so
+    many, where that comes soon."""
+    name, group = model_of(model), group_of(model)
+    deadline = time.monotonic() + _FOLLOWED_S
+    while True:
+        (found,) = (one for one in fetch_report(base)["models"] if one["name"] == name)
+        ready = sum(one["state"] == "ready" and group in (None, one["group"]) for one in found["replicas"])
+        state = next((one for one in found.get("groups", ()) if one["name"] == group), found)["scaling"]
+        settled = state is not None and (state["requested"] >= replicas or UNSCHEDULABLE in state["alarms"])
+        if settled or time.monotonic() >= deadline:
+            return ready, state
+        time.sleep(0.2)
 
 
 def _show(orders: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ The cell that is asked asks its peers (`deployments/gateway/peers/view.py`), and
 seconds. A cell that does not answer is a line that says so, with what it said last and how old that is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -13,9 +13,8 @@ from urllib.parse import urlencode
 import typer
 from rich.console import Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 
-from cli.console import plain_table, shown_span
+from cli.console import Table, plain_table, shown_span
 from cli.gateway import ask
 
 AllRegions = Annotated[
@@ -57,12 +56,23 @@ def raw(cells: AllCells) -> dict[str, Any]:
 
 
 def status_view(cells: AllCells) -> RenderableType:
-    """A line for each model in each cell, and what cells know of each other."""
-    table = plain_table("region", "model", "ready", "waiting", "oldest", "running", "TTFT p50", "p95", "p99", left=2)
-    for one in cells.regions:
-        for model in _models(one):
-            table.add_row(*_dimmed(one, _status_cells(one, model)))
-    return Group(_head(cells), *unreachable_lines(cells), table, *_digests(cells))
+    """A line for each cell of each model, and what cells know of each other."""
+    columns = ("region", "ready", "waiting", "oldest", "running", "TTFT p50", "p95", "p99")
+    tables = _by_model(cells, lambda: plain_table(*columns, left=1), lambda one, model: [_status_cells(one, model)])
+    return Group(_head(cells), *unreachable_lines(cells), *tables, *_digests(cells))
+
+
+def _by_model(
+    cells: AllCells, table: Callable[[], Table], rows: Callable[[RegionView, dict[str, Any]], list[list[str]]]
+) -> Iterator[RenderableType]:
+    """A heading and a table for each model: on a narrow terminal no row has room for a model's name."""
+    for name in dict.fromkeys(model["name"] for one in cells.regions for model in _models(one)):
+        filled = table()
+        for one in cells.regions:
+            for row in (row for model in _models(one) if model["name"] == name for row in rows(one, model)):
+                filled.add_row(*_dimmed(one, row))
+        yield f"\n[bold]model {escape(name)}[/]"
+        yield filled
 
 
 def _status_cells(one: RegionView, model: dict[str, Any]) -> list[str]:
@@ -70,7 +80,6 @@ def _status_cells(one: RegionView, model: dict[str, Any]) -> list[str]:
     ttft = model["ttft_ms"]
     return [
         escape(one.region),
-        escape(model["name"]),
         f"{sum(replica['state'] == 'ready' for replica in model['replicas'])}/{model['desired_replicas']}",
         str(sum(lane["waiting"] for lane in model["lanes"])),
         f"{oldest_s:.1f} s",
@@ -81,12 +90,13 @@ def _status_cells(one: RegionView, model: dict[str, Any]) -> list[str]:
 
 def top_view(cells: AllCells) -> RenderableType:
     """A line for each lane of each model in each cell."""
-    table = plain_table("region", "model", "lane", "waiting", "work", "oldest", "wait p50", "p95", "rejected", left=3)
-    for one in cells.regions:
-        for model in _models(one):
-            for lane in model["lanes"]:
-                table.add_row(*_dimmed(one, _lane_cells(one, model, lane)))
-    return Group(_head(cells), *unreachable_lines(cells), table)
+    columns = ("region", "lane", "waiting", "work", "oldest", "wait p50", "p95", "rejected")
+    tables = _by_model(
+        cells,
+        lambda: plain_table(*columns, left=2),
+        lambda one, model: [_lane_cells(one, model, lane) for lane in model["lanes"]],
+    )
+    return Group(_head(cells), *unreachable_lines(cells), *tables)
 
 
 def _lane_cells(one: RegionView, model: dict[str, Any], lane: dict[str, Any]) -> list[str]:
@@ -94,7 +104,6 @@ def _lane_cells(one: RegionView, model: dict[str, Any], lane: dict[str, Any]) ->
     eta_s = lane["eta_s"] or (None, None)
     return [
         escape(one.region),
-        escape(model["name"]),
         escape(lane["name"]),
         str(lane["waiting"]),
         _seconds(lane["work_s"]),

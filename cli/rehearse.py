@@ -11,11 +11,10 @@ from typing import Annotated
 import numpy as np
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
 
 from cli.bench.client import BenchClient, EndpointError
 from cli.bench.run import allow_many_connections
-from cli.console import console, fail
+from cli.console import Table, console, fail
 from cli.options import (
     LengthScale,
     ModelName,

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 import yaml
 from rich.markup import escape
-from rich.table import Table
 
-from cli.console import console, fail
+from cli.console import Table, console, fail
 from cli.gateway import AsJson, Url, Why, ask, base_url, order
 
 shadow = typer.Typer(

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 from rich.markup import escape
-from rich.table import Table
 
-from cli.console import console
+from cli.console import Table, console
 from cli.options import show_changes, show_unmodelled
 from deployments.engine_model.cost_file import CostFile
 from planning.answer import NEIGHBOUR_COLUMNS, Answer, Variant, neighbour_rows, with_range

@@ -7,10 +7,9 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from autoscaling.from_spec import scaling_problems
-from cli.console import console, errors
+from cli.console import Table, console, errors
 from cli.from_terraform import from_terraform
 from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, SpecError, load_spec

@@ -10,9 +10,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 
-from cli.console import console, fail, follow, live, plain_table, show, shown_span
+from cli.console import Table, console, fail, follow, live, plain_table, show, shown_span
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.gateway import Url, ask, base_url
 from cli.regions import AllRegions, fetch_regions, raw, status_view

@@ -8,9 +8,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 
-from cli.console import console, follow, live, plain_table, show
+from cli.console import Table, console, follow, live, plain_table, show
 from cli.gateway import Url, base_url
 from cli.regions import AllRegions, fetch_regions, raw, top_view
 from cli.status import fetch_report, in_gateways, simulated_mark
@@ -78,7 +77,6 @@ def _group_line(group: dict[str, Any]) -> str:
 
 def _waits(model: dict[str, Any]) -> Table:
     table = plain_table("lane", "waiting", "work", "oldest", "wait p50", "p95", "p95 held", left=1)
-    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for lane in model["lanes"]:
         eta = lane["eta_s"]
         held = (

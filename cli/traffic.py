@@ -7,9 +7,8 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
 
-from cli.console import console, fail
+from cli.console import Table, console, fail
 from cli.options import (
     FitLengths,
     FromS,

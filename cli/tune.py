@@ -15,9 +15,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from cli.console import console, errors, fail
+from cli.console import Table, console, errors, fail
 from cli.options import (
     AsJson,
     Costs,

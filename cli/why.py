@@ -6,10 +6,9 @@ from urllib.parse import quote
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from cli.console import console, errors, fail
+from cli.console import Table, console, errors, fail
 from cli.departed import clock, end_of, ids_in, short_names
 from cli.gateway import AsJson, Url, ask, base_url
 from cli.regions import AllRegions, fetch_regions, raw, unreachable_lines

@@ -44,7 +44,7 @@ _PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class GatewayTurn:
     """What a side's clients got, and the processor time that its gateways took; `broken`: streams that ended early, or
     never began."""
 
@@ -53,7 +53,7 @@ class Turn:
     broken: int
 
 
-class Load:
+class StreamCounts:
     """The streams of a turn."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Load:
 class StreamClient(asyncio.Protocol):
     """A connection with one stream after another, of `events` events each but for the `first`. It only counts."""
 
-    def __init__(self, load: Load, first: int, events: int) -> None:
+    def __init__(self, load: StreamCounts, first: int, events: int) -> None:
         self._load = load
         self._asked, self._events = first, events
         self._head: bytes | None = b""
@@ -102,7 +102,7 @@ class GatewaySide:
 
     def __init__(self, name: str, folder: Path, source_port: int) -> None:
         self.name = name
-        self.turns: dict[int, list[Turn]] = {}
+        self.turns: dict[int, list[GatewayTurn]] = {}
         self._gateways = 2 if name.endswith(" 2") else 1
         self._port, self._folder = free_port(), folder / name.replace(" ", "")
         self._folder.mkdir()
@@ -139,7 +139,7 @@ class GatewaySide:
     async def turn(self, streams: int, events: int, turn_s: float) -> None:
         """So many streams for so long, on new connections. The first answers are of all lengths, so that ends are
         spread."""
-        loop, load = asyncio.get_running_loop(), Load()
+        loop, load = asyncio.get_running_loop(), StreamCounts()
         transports = []
         for number in range(1, streams + 1):
             client = partial(StreamClient, load, max(1, events * number // streams), events)
@@ -153,7 +153,7 @@ class GatewaySide:
         began_s, cpu_s, before = time.monotonic(), self._cpu_s(), load.events
         await asyncio.sleep(turn_s)
         took_s, cpu_s, got = time.monotonic() - began_s, self._cpu_s() - cpu_s, load.events - before
-        turn = Turn(round(got / took_s, 1), round(cpu_s / took_s, 5), load.broken)
+        turn = GatewayTurn(round(got / took_s, 1), round(cpu_s / took_s, 5), load.broken)
         self.turns.setdefault(streams, []).append(turn)
         load.over = True
         for transport in transports:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from cli.bench.record import Histogram, RunRecord
+from cli.console import Table
 from planning.workload.arrivals import FloatArray
 
 SCHEMA_VERSION = 1

@@ -11,9 +11,8 @@ from typing import Any
 
 from rich import box
 from rich.markup import escape
-from rich.table import Table
 
-from cli.console import console, fail, shown_span
+from cli.console import Table, console, fail, shown_span
 from cli.gateway import ask, base_url
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Period, Stream, Stretches

@@ -4,9 +4,8 @@ be read and searched."""
 from rich import box
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 
-from cli.console import console
+from cli.console import Table, console
 from planning.plans.tables import TextTable
 
 _MANY = 20

@@ -14,7 +14,7 @@ from cluster.artifacts.progress import FetchStep, ProgressReport
 from cluster.artifacts.sources import ArtifactError
 from cluster.files import read_json, write_json
 
-_TELL_S = 0.2
+_REPORT_S = 0.2
 _OF_THE_HUB = ".cache/"
 """Below this, huggingface_hub keeps the pieces of files from which it goes on."""
 
@@ -26,7 +26,7 @@ class Download:
     def __init__(self, partial: Path, source: str, files: Sequence[RemoteFile], report: ProgressReport) -> None:
         self.folder = partial / "files"
         self._notes = partial / "manifest.json"
-        self._report, self._lock, self._told_at = report, threading.Lock(), 0.0
+        self._report, self._lock, self._reported_at = report, threading.Lock(), 0.0
         self._remove_others(files)
         kept = self._whole(files)
         names = {file.name for file in kept}
@@ -49,11 +49,11 @@ class Download:
             noted = read_json(self._notes, Manifest, ArtifactError).files
         except ArtifactError:  # there are none, or somebody has changed them
             return ()
-        wanted = {(file.name, file.size, file.tag) for file in files}
+        expected = {(file.name, file.size, file.tag) for file in files}
         return tuple(
             file
             for file in noted
-            if (file.name, file.size, file.tag) in wanted and problem_of(file, self.folder, read=True) is None
+            if (file.name, file.size, file.tag) in expected and problem_of(file, self.folder, read=True) is None
         )
 
     def path(self, file: RemoteFile) -> Path:
@@ -67,8 +67,8 @@ class Download:
         with self._lock:
             self._there += size
             now = time.monotonic()
-            if self._there == self._total or now - self._told_at > _TELL_S:
-                self._told_at = now
+            if self._there == self._total or now - self._reported_at > _REPORT_S:
+                self._reported_at = now
                 self._report(FetchStep.FETCHING, self._there, self._total)
 
     def note(self, file: CachedFile) -> None:

@@ -11,9 +11,9 @@ Source: Amazon S3 User Guide, "Checking object integrity" (part-level checksums)
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 import boto3
 import botocore.session
@@ -63,7 +63,6 @@ _DENIED = {
 _DAMAGE = "AWS_ERROR_S3_RESPONSE_CHECKSUM_MISMATCH"
 _MISSING = ("NoSuchBucket", "NoSuchKey", "NotFound", "404")
 _BUSY = ("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "500", "502", "503", "504")
-ResultT = TypeVar("ResultT")
 
 
 class S3Origin:
@@ -78,7 +77,10 @@ class S3Origin:
     def listing(self) -> tuple[RemoteFile, ...]:
         """All objects below the prefix. Raises ArtifactError."""
         start = f"{self._prefix}/"
-        found = self._asked(lambda: list(self._objects(start)))
+        try:
+            found = list(self._objects(start))
+        except (ClientError, BotoCoreError) as error:
+            raise _failure(self.source, error) from error
         files = [
             RemoteFile(item["Key"].removeprefix(start), item["Size"], item["ETag"].strip('"'), item["Key"])
             for item in found
@@ -113,7 +115,7 @@ class S3Origin:
                     transfer.future.result()
                 except (ClientError, BotoCoreError, AwsCrtError) as error:
                     if not _is_named(error, _DAMAGE) or transfer.file.name in damaged:
-                        raise self._failure(transfer.file, error) from error
+                        raise _failure(f"s3://{self._bucket}/{transfer.file.key}", error) from error
                     download.came(-transfer.size)
                     damaged.add(transfer.file.name)
                     waiting.append(transfer.file)
@@ -135,34 +137,6 @@ class S3Origin:
             verify=self._session.get_config_variable("ca_bundle"),
         )
         return CRTTransferManager(client, BotocoreCRTRequestSerializer(self._session, {"region_name": self._region}))
-
-    def _failure(self, file: RemoteFile, error: Exception) -> Exception:
-        where = f"s3://{self._bucket}/{file.key}"
-        if isinstance(error, ClientError):
-            return _refused(where, error)
-        if _is_named(error, "AWS_ERROR_NO_SPACE"):
-            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if _is_named(error, _DAMAGE):
-            return ArtifactError(
-                f"{where}: its content does not match the checksum that is stored with it, fetched twice; either the "
-                "store holds a damaged file, or something on the way damages it"
-            )
-        return ArtifactError(f"{where}: {_words(error)}; what is whole is kept")
-
-    def _asked(self, ask: Callable[[], ResultT]) -> ResultT:
-        """The answer. Raises ArtifactError with what is wrong."""
-        try:
-            return ask()
-        except ClientError as error:
-            raise _refused(self.source, error) from error
-        except (NoCredentialsError, PartialCredentialsError) as error:
-            raise StorageUnavailable(f"{self.source}: {_words(error)}; looked for by {_CREDENTIALS}") from error
-        except (EndpointConnectionError, ConnectTimeoutError, HTTPClientError, ConnectionClosedError) as error:
-            raise StorageUnavailable(
-                f"{self.source}: cannot be reached: {_words(error)}; endpoint: AWS_ENDPOINT_URL or the region's own"
-            ) from error
-        except BotoCoreError as error:  # a profile that is missing, a role that cannot be assumed
-            raise StorageUnavailable(f"{self.source}: {_words(error)}; allowed: {_CREDENTIALS}") from error
 
 
 class _Transfer(BaseSubscriber):  # type: ignore[misc]
@@ -199,6 +173,28 @@ class _Transfer(BaseSubscriber):  # type: ignore[misc]
 
 def _is_named(error: Exception, name: str) -> bool:
     return isinstance(error, AwsCrtError) and error.name == name
+
+
+def _failure(where: str, error: Exception) -> Exception:
+    """What to raise: an ArtifactError, or the OSError of a full disk."""
+    if isinstance(error, ClientError):
+        return _refused(where, error)
+    if _is_named(error, "AWS_ERROR_NO_SPACE"):
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if _is_named(error, _DAMAGE):
+        return ArtifactError(
+            f"{where}: its content does not match the checksum that is stored with it, fetched twice; either the store "
+            "holds a damaged file, or something on the way damages it"
+        )
+    if isinstance(error, AwsCrtError):
+        return ArtifactError(f"{where}: {_words(error)}; what is whole is kept")
+    if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
+        return StorageUnavailable(f"{where}: {_words(error)}; looked for by {_CREDENTIALS}")
+    if isinstance(error, (EndpointConnectionError, ConnectTimeoutError, HTTPClientError, ConnectionClosedError)):
+        return StorageUnavailable(
+            f"{where}: cannot be reached: {_words(error)}; endpoint: AWS_ENDPOINT_URL or the region's own"
+        )
+    return StorageUnavailable(f"{where}: {_words(error)}; allowed: {_CREDENTIALS}")  # a role that cannot be assumed
 
 
 def _refused(where: str, error: ClientError) -> ArtifactError:

@@ -42,7 +42,12 @@ class RequestLimits(Section):
     """Limits that are checked before a request is queued: `max_body_bytes` of a body, `max_values` JSON values in it
     (each token id is one), `max_sequences` (prompts x n) in one request, `max_waiting` requests of one model,
     `max_connections` of clients. `min_body_bytes_per_s`: a body may take `timeouts.client_stall_s`, plus one second for
-    each so many bytes."""
+    each so many bytes.
+
+    Of what guides an answer (schemas, regular expressions, grammars, choices, stops, biases; tools may have eight times
+    as much): `max_guide_bytes` and `max_guide_values` of a field, `max_guide_weight` of a regular expression (about how
+    many states it is compiled to) and of a schema's bounds on lengths and counts. An engine that compiles more stalls.
+    """
 
     max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 30)] = 8 << 20
     min_body_bytes_per_s: Annotated[int, Field(ge=1, le=1 << 30)] = 1_024
@@ -50,6 +55,9 @@ class RequestLimits(Section):
     max_values: Annotated[int, Field(ge=1_024, le=1 << 24)] = 1 << 18
     max_sequences: Annotated[int, Field(ge=1, le=1_000_000)] = 2_048
     max_waiting: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    max_guide_bytes: Annotated[int, Field(ge=64, le=1 << 24)] = 32 << 10
+    max_guide_values: Annotated[int, Field(ge=8, le=1 << 20)] = 1_024
+    max_guide_weight: Annotated[int, Field(ge=8, le=1 << 30)] = 1_000
 
 
 class CorsSpec(Section):

@@ -44,7 +44,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _LEASELESS = frozenset({"/tokenize", "/detokenize", "/v1/messages/count_tokens", "/simulated/speed"})
 """Whoever has the secret may ask for these, without a lease and so without an epoch. The last one is a simulated
-engine's alone (`raylane drill`)."""
+engine's alone."""
 _MAX_BYTES = 4_096
 _ENGINE_DIED_EVENT = (
     ERROR_EVENT

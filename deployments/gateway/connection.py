@@ -17,7 +17,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from cluster.spec import ClusterSpec, Tenant, TrafficClass
+from cluster.spec import ClusterSpec, RequestLimits, Tenant, TrafficClass
 from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, KeyRing, class_of
 from deployments.gateway.flow import Aborted, Awaited, EndCause, RequestFlow
 from deployments.http.limits import ClientLimits
@@ -120,9 +120,8 @@ class Connection:
         self._limits = limits
         self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
-        self.body_for_replica = self.body_for_peer = b""
-        """What the request is sent on with, until its answer has begun; a peer cell, where there may be one, gets it as
-        the client sent it."""
+        self.body = self.given_body = b""
+        """For the replica, and for a peer cell as the client sent it, until the answer has begun."""
 
     def tenant(self, keys: KeyRing, spec: ClusterSpec) -> Tenant | None:
         """Whose request it is. Raises ApiError."""
@@ -160,7 +159,7 @@ class Connection:
 
     def release_body(self) -> None:
         """The answer has begun: nobody needs the body again, and it may be as large as a hundred thousand tokens."""
-        self.body_for_replica = self.body_for_peer = b""
+        self.body = self.given_body = b""
 
     def watch(self) -> None:
         """From now on a client that leaves aborts the flow."""
@@ -310,19 +309,21 @@ class Reader:
         self._thread = ThreadPoolExecutor(1, "body-reader")
 
     async def read(
-        self, kind: BodyKind, body: bytes, max_values: int, salt_of: SaltOf | None, digest_of: DigestOf
+        self, kind: BodyKind, body: bytes, limits: RequestLimits, salt_of: SaltOf | None, digest_of: DigestOf
     ) -> BodyReading:
         """The inquiry in a body, and the body to send on. Raises ApiError."""
         if len(body) <= _AT_ONCE_BYTES:
-            return _read(kind, body, max_values, salt_of, digest_of)
+            return _read(kind, body, limits, salt_of, digest_of)
         return await asyncio.get_running_loop().run_in_executor(
-            self._thread, _read, kind, body, max_values, salt_of, digest_of
+            self._thread, _read, kind, body, limits, salt_of, digest_of
         )
 
 
-def _read(kind: BodyKind, body: bytes, max_values: int, salt_of: SaltOf | None, digest_of: DigestOf) -> BodyReading:
+def _read(
+    kind: BodyKind, body: bytes, limits: RequestLimits, salt_of: SaltOf | None, digest_of: DigestOf
+) -> BodyReading:
     began = time.thread_time()
-    inquiry, digest = read_inquiry(kind, body, max_values, salt_of), digest_of(body)
+    inquiry, digest = read_inquiry(kind, body, limits.max_values, salt_of, limits), digest_of(body)
     if salt_of is not None and inquiry.kind not in UNSALTED and inquiry.cache_salt is not None:
         body = with_salt(body, inquiry.cache_salt)
     return BodyReading(inquiry, body, digest, time.thread_time() - began)

@@ -207,7 +207,7 @@ async def run_direct(
     endpoint: Endpoint,
 ) -> None:
     """Runs a request to its end. Raises ApiError, or what cancelled the flow."""
-    body = client.body_for_replica
+    body = client.body
     for replica in dispatcher.replicas.ready_in_turn():
         flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
         try:

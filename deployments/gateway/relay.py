@@ -135,9 +135,8 @@ class Relay:
         self._flow.wait_for(Awaited.FIRST_BYTE if self._ledger.stream else Awaited.WHOLE_ANSWER, time.monotonic())
         own = {PRIORITY_HEADER: str(self._lease.home), **self._dispatcher.credentials(self._lease)}
         headers = {**own, **trace_of(self._client.headers)}
-        response = await post(
-            self._session, url + self._endpoint.path, self._ledger.attempt_id, self._client.body_for_replica, headers
-        )
+        url += self._endpoint.path
+        response = await post(self._session, url, self._ledger.attempt_id, self._client.body, headers)
         if ENGINE_DIED_HEADER in response.headers:
             response.close()
             if self._may_go_again:
@@ -157,7 +156,7 @@ class Relay:
         ledger.last_byte_s = self._first_byte()
         self._end(Ending.FINISHED if response.status < 500 else Ending.FAILED)
         if response.status >= 400:
-            error = engine_error(response.status, payload, self._endpoint.body, self._client.body_for_replica)
+            error = engine_error(response.status, payload, self._endpoint.body, self._client.body)
             if self._client.commented or self._client.hop is not None:
                 raise error
             payload, kind, ledger.error = error.payload(self._endpoint.dialect), b"application/json", error.error.code
@@ -178,8 +177,7 @@ class Relay:
         here, dispatcher = self._lease.replica_id, self._dispatcher
         if not self._may_go_again or dispatcher.context_tokens <= dispatcher.replicas.context_of(here):
             return False
-        error = engine_error(400, payload, self._endpoint.body, self._client.body_for_replica)
-        return error.error is ErrorCode.CONTEXT_LENGTH
+        return engine_error(400, payload, self._endpoint.body, self._client.body).error is ErrorCode.CONTEXT_LENGTH
 
     async def _stream(self, response: aiohttp.ClientResponse) -> None:
         flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
@@ -241,7 +239,7 @@ class Relay:
     def _engine_failed(self, events: bytes) -> bytes:
         """The engine reports in its stream that it failed: the ledger records it, and the client gets the error in
         OpenAI's form."""
-        error, rewritten = rewrite_error_events(events, self._endpoint, self._client.body_for_replica)
+        error, rewritten = rewrite_error_events(events, self._endpoint, self._client.body)
         if error is not None:
             self._ledger.error = error.error.code
             if error.error is ErrorCode.REPLICA_LOST:

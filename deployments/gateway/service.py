@@ -179,16 +179,16 @@ class Service:
         flow.ledger.tenant = tenant.name if tenant else ""
         body = await client.read_body()
         if self.hand_overs is not None:
-            client.body_for_peer = body
+            client.given_body = body
         reading = await self._reader.read(
             endpoint.body,
             body,
-            self.settings.limits.max_values,
+            self.settings.limits,
             self._salts.of(tenant),
             partial(self._digests.of, endpoint.path),
         )
         inquiry, flow.ledger.read_s, flow.ledger.digest = reading.inquiry, reading.cpu_s, reading.digest
-        client.body_for_replica = reading.body
+        client.body = reading.body
         if endpoint.body is BodyKind.ANY:
             if _ADAPTER_HEADER.lower().encode() in client.headers:
                 raise ApiError(
@@ -203,7 +203,7 @@ class Service:
         if endpoint.leased:
             traffic_class = client.traffic_class(self._spec, tenant)
             flow.ledger.traffic_class = traffic_class.name
-            asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.body_for_peer))
+            asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.given_body))
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
             return run_leased(self, dispatcher, request, flow, client, endpoint)

@@ -7,11 +7,13 @@ bytes until it is read, and of long texts only the beginning is (`prompt.py`). T
 what nobody asks for without building it, and ends at the first error.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import Raw
 
+from cluster.spec import RequestLimits
 from deployments.openai.census import CENSUS, Effect, by_kind
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
@@ -27,6 +29,7 @@ from deployments.openai.fields import (
     salt_given,
     shown,
 )
+from deployments.openai.guides import check_guide
 from deployments.openai.prefix import Hashing, SaltOf, Text
 from deployments.openai.prompt import MAX_OTHER_VALUES, Prompt, read_conversation, read_conversations, read_prompt
 from deployments.openai.structure import structure_of
@@ -78,6 +81,12 @@ _ALSO_COUNTED = {
     kind: [field.name for field in fields if field.name not in _OWN] for kind, fields in by_kind(Effect.COUNTED).items()
 }
 """What else is a part of the prompt, beside what the readers below take by name."""
+_WITH_TOOLS = frozenset({BodyKind.CHAT, BodyKind.CHATS, BodyKind.RESPONSE, BodyKind.MESSAGES})
+_BOUNDED = {
+    kind: [field.name for field in fields] + ["tools"] * (kind in _WITH_TOOLS)
+    for kind, fields in by_kind(Effect.BOUNDED).items()
+}
+_LIMITS = RequestLimits()
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _NOTHING = frozenset({b"null", b"false", b"[]", b"{}"})
 """Values of a field that is refused which say no more than if it were not there."""
@@ -106,22 +115,17 @@ class Inquiry:
     prefix: tuple[int, ...] = ()
     cache_salt: str | None = None
 
-    def check_limits(self, context: int, max_sequences: int, max_chars: int | None = None) -> None:
-        """Raises ApiError for what the model's context (tokens; surely fewer than `max_chars` of text) or
+    def check_limits(self, context: int, max_sequences: int, max_chars: float = math.inf) -> None:
+        """Raises ApiError for what the model's context (tokens; surely at most `max_chars` of text) or
         `limits.max_sequences` does not allow."""
         if self.max_tokens is not None and self.max_tokens > context:
             message = (
                 f"{self.max_tokens_field} = {shown(self.max_tokens)}: allowed: 1 to {context}, the model's context"
             )
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=self.max_tokens_field)
-        if self.prompt_ids > context:
-            message = f"{self.prompt_field}: {self.prompt_ids} tokens; allowed: at most {context}, the model's context"
-            raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=self.prompt_field)
-        if max_chars is not None and self.prompt_chars > max_chars:
-            message = (
-                f"{self.prompt_field}: {self.prompt_chars} characters; allowed: at most {context} tokens, the model's "
-                "context"
-            )
+        if self.prompt_ids > context or self.prompt_chars > max_chars:
+            found = f"{self.prompt_ids} tokens" if self.prompt_ids > context else f"{self.prompt_chars} characters"
+            message = f"{self.prompt_field}: {found}; allowed: at most {context} tokens, the model's context"
             raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=self.prompt_field)
         if self.sequences > max_sequences:
             message = (
@@ -131,8 +135,15 @@ class Inquiry:
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=self.prompt_field)
 
 
-def read_inquiry(kind: BodyKind, body: bytes, max_values: int = MAX_VALUES, salt_of: SaltOf | None = None) -> Inquiry:
-    """The inquiry in a JSON body of at most `max_values` values, whose prompt is to be salted by `salt_of`.
+def read_inquiry(
+    kind: BodyKind,
+    body: bytes,
+    max_values: int = MAX_VALUES,
+    salt_of: SaltOf | None = None,
+    limits: RequestLimits = _LIMITS,
+) -> Inquiry:
+    """The inquiry in a JSON body of at most `max_values` values, whose prompt is to be salted by `salt_of`. `limits`:
+    of what guides its answer.
 
     Raises ApiError that names the field, its value and what is allowed.
     """
@@ -150,6 +161,9 @@ def read_inquiry(kind: BodyKind, body: bytes, max_values: int = MAX_VALUES, salt
         also = [value for name in _ALSO_COUNTED[kind] if (value := getattr(fields, name)) and not is_null(value)]
         inquiry = _READERS[kind](fields, also, values, Hashing((salt or "").encode()))
         _refuse(kind, fields)
+        for name in _BOUNDED[kind]:
+            if (guide := getattr(fields, name)) and not is_null(guide):
+                check_guide(name, guide, limits)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
     return inquiry if salt is None else replace(inquiry, cache_salt=salt)

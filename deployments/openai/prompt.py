@@ -41,29 +41,31 @@ class Prompt:
 
 
 class _Message(msgspec.Struct, gc=False):
-    """A message of a chat, or an item of a response's input: what of it templates put into prompts."""
+    """A message of a chat, or an item of a response's input: what of it templates put into prompts. All from `name` on
+    are texts, or count as JSON."""
 
     role: Raw = ABSENT
-    name: Raw = ABSENT
     content: Raw = ABSENT
+    output: Raw = ABSENT
+    name: Raw = ABSENT
     reasoning: Raw = ABSENT
     reasoning_content: Raw = ABSENT
+    arguments: Raw = ABSENT
     tool_calls: Raw = ABSENT
     tool_call_id: Raw = ABSENT
     tools: Raw = ABSENT
     task: Raw = ABSENT
-    arguments: Raw = ABSENT
     call_id: Raw = ABSENT
     input: Raw = ABSENT
-    output: Raw = ABSENT
     summary: Raw = ABSENT
 
 
 class _Part(msgspec.Struct, gc=False):
-    """A part of a message: its text, or what tells one picture, sound or file from another; in Anthropic's form also a
-    thought, a call of a tool, or what came of one."""
+    """A part of a message: its text, or what tells one picture, sound or file from another (`_MEDIA`); in Anthropic's
+    form also a thought, a call of a tool, or what came of one (`_SAID`)."""
 
     text: Raw = ABSENT
+    content: Raw = ABSENT
     image_url: Raw = ABSENT
     video_url: Raw = ABSENT
     audio_url: Raw = ABSENT
@@ -78,9 +80,9 @@ class _Part(msgspec.Struct, gc=False):
     tool: Raw = ABSENT
     tool_name: Raw = ABSENT
     tool_use_id: Raw = ABSENT
-    content: Raw = ABSENT
 
 
+_MEDIA, _SAID = slice(2, 8), slice(8, None)
 _MESSAGES = msgspec.json.Decoder(list[_Message])
 _PARTS = msgspec.json.Decoder(list[_Part])
 _ITEMS = msgspec.json.Decoder(list[Raw])
@@ -207,19 +209,7 @@ def _add(text: Text, message: _Message) -> int:
     text.add(message.role)
     text.mark("\x1f")
     parts = _add_content(text, message.content, message.role) + _add_content(text, message.output)
-    has_reasoning = message.reasoning and not is_null(message.reasoning)
-    for more in (
-        message.name,
-        message.reasoning if has_reasoning else message.reasoning_content,
-        message.arguments,
-        message.tool_calls,
-        message.tool_call_id,
-        message.tools,
-        message.task,
-        message.call_id,
-        message.input,
-        message.summary,
-    ):
+    for more in msgspec.structs.astuple(message)[3:]:
         if more:
             _add_any(text, more)
     return parts
@@ -251,21 +241,11 @@ def _add_content(text: Text, content: Raw, role: Raw = ABSENT) -> int:
     for part in parts:
         if part.text:
             text.add(part.text)
-        for other in (part.image_url, part.video_url, part.audio_url, part.input_audio, part.file, part.source):
-            if other:
-                text.mark_json(other)
-        for said in (
-            part.thinking,
-            part.refusal,
-            part.id,
-            part.name,
-            part.input,
-            part.tool,
-            part.tool_name,
-            part.tool_use_id,
-        ):
-            if said:
-                _add_any(text, said)
+        values = msgspec.structs.astuple(part)
+        for media in filter(None, values[_MEDIA]):
+            text.mark_json(media)
+        for said in filter(None, values[_SAID]):
+            _add_any(text, said)
         if part.content and is_users:
             count += _add_content(text, part.content)
         elif part.content:

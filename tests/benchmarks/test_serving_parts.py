@@ -19,7 +19,7 @@ from benchmarks.harness import median_interval
 from benchmarks.serving.cancel import CancelTrial, LeavePoint, summarise
 from benchmarks.serving.contest import parse_points, requests_for
 from benchmarks.serving.gateway import counts, engine_headers, engine_url
-from benchmarks.serving.gateways import Load, StreamClient, render
+from benchmarks.serving.gateways import StreamClient, StreamCounts, render
 from benchmarks.serving.memory import growth_per_chunk, mapped
 from benchmarks.serving.sides import make_side, one_replica_spec, vllm_flags, write_spec
 from benchmarks.serving.source import serve
@@ -139,7 +139,7 @@ def test_the_secret_comes_from_the_run_directory(tmp_path: Path) -> None:
 
 async def test_the_source_and_the_clients_of_the_gateways_benchmark_count_the_same() -> None:
     """Streams of five events follow each other on each connection, the first of one, two and five."""
-    port, load = free_port(), Load()
+    port, load = free_port(), StreamCounts()
     server = await serve(port)
     connect = asyncio.get_running_loop().create_connection
     clients = [partial(StreamClient, load, first, 5) for first in (1, 2, 5)]

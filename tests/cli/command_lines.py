@@ -32,7 +32,7 @@ from typer.main import get_command
 from cli.main import app
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 4.0
+LIMIT_S = 2.5
 """After so long a command gets Ctrl-C."""
 MEMORY = 8 << 30
 """Bytes that the process may map."""
@@ -465,7 +465,7 @@ def run(draw: Draw, folder: Path) -> Ending:
         sys.argv = ["raylane", *draw.arguments]
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGALRM, lambda number, frame: signal.raise_signal(signal.SIGINT))
-        signal.setitimer(signal.ITIMER_REAL, LIMIT_S, 1.0)
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_S, 5.0)
         try:
             app(draw.arguments)
         except SystemExit as error:

@@ -74,6 +74,26 @@ def test_the_table_has_a_total_and_says_how_work_was_shared(cell: tuple[Path, Im
     assert "$/M in" in text
 
 
+@pytest.mark.parametrize("columns", [None, "80"])
+def test_no_value_of_the_table_is_cut_off(cell: tuple[Path, ImaginedCell], columns: str | None) -> None:
+    """In a file, and on a narrow terminal, where labels go on in the next line."""
+    by = "tenant,class,model,group,region,home,hour"
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "cost", "--run-dir", str(cell[0]), "--by", by],
+        capture_output=True,
+        text=True,
+        env=environment | ({} if columns is None else {"COLUMNS": columns}),
+        check=True,
+    )
+    assert "…" not in done.stdout
+    total = Decimal(json.loads(run(cell, "--json", "--by", by))["total"]["usd_shown"])
+    rows = [[part.strip() for part in line.split("│")] for line in done.stdout.splitlines() if "│" in line]
+    assert [row for row in rows if "total" in row and f"{total:,}" in row]
+    if columns is None:
+        assert all(len(row) == 7 + 1 + 9 for row in rows)
+
+
 def test_a_time_without_replicas_says_so(cell: tuple[Path, ImaginedCell]) -> None:
     assert "nothing is known" in run(cell, "--since", "2001-01-01", "--until", "2001-01-02")
 

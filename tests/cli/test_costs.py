@@ -93,7 +93,7 @@ def test_a_calibration_of_another_model_gives_the_hosts_part(tmp_path: Path) -> 
 
 def test_a_pipeline_has_the_gpus_of_all_its_stages(tmp_path: Path) -> None:
     text = Path(SPEC).read_text(encoding="utf-8")
-    staged = text.replace("settings:\n", "settings:\n      pipeline_parallel_size: 2\n", 1)
+    staged = text.replace("settings:\n", "settings:\n      pipeline_parallel_size: 2\n      cpus: 2\n", 1)
     assert staged != text
     (tmp_path / "spec.yaml").write_text(staged, encoding="utf-8")
     out, plain = tmp_path / "costs.json", tmp_path / "plain.json"

@@ -21,6 +21,7 @@ from rich.console import Console, RenderableType
 
 from cli import status, top
 from cli.departed import short_names
+from cli.regions import AllCells, RegionView, status_view, top_view
 from tests.http_server import Handler, listening
 
 MODEL = "mistralai/Mistral-Small-3.2-24B-Instruct-2506-FP8-dynamic"
@@ -156,6 +157,70 @@ def test_nothing_is_cut_off(figure: int, seconds: float, states: list[str]) -> N
     reported = report(figure, seconds, [replica(number, state) for number, state in enumerate(states, 1)])
     fits(shown(status._view(reported)))
     fits(shown(top._view(reported, {MODEL: 3})))
+
+
+def grouped() -> dict[str, Any]:
+    """Two groups, of which one has a long name."""
+    reported = report(10**6, 9_999.9)
+    (model,) = reported["models"]
+    names = ("on-demand-h100-of-eu-west-1", "own")
+    for number, one in enumerate(model["replicas"]):
+        one["group"] = names[number % 2]
+    figures = {"tokens_per_s": 12_345.0, "ready": 1, "desired_replicas": 4, "leases": 10, "finished": 1_234_567}
+    own = {name: model[name] for name in ("scaling", "controls")}
+    model["groups"] = [{"name": name, **figures, **own} for name in names]
+    return reported
+
+
+def test_names_that_are_too_long_go_on_in_the_next_line() -> None:
+    lines = shown(status._view(grouped()))
+    fits(lines)
+    text = "\n".join(lines)
+    for word in (
+        "replica ",
+        "leases",
+        "KV used",
+        "booked",
+        "cordoned",
+        "draining",
+        "on-demand-h",
+        "100-of-eu",
+        "12000",
+    ):
+        assert word in text
+    content = grouped()
+    content["models"][0]["peers"] = [
+        {"cell": "ap-northeast-1", "age_s": 0.42, "rtt_s": 0.0801, "trust": 0.86, "barred": "no_digest"}
+    ]
+    seen = [RegionView(name, "https://x", True, 0.1, "", content) for name in ("eu-central-1", "ap-northeast-1")]
+    for view, last in ((status_view, "199998 ms"), (top_view, "1000012")):
+        lines = shown(view(AllCells("eu-central-1", tuple(seen))))
+        fits(lines)
+        assert sum(MODEL in line for line in lines) == 1
+        assert sum(line.endswith(last) for line in lines) == 2
+
+
+@pytest.mark.parametrize("command", ["status", "top"])
+def test_in_a_file_each_row_is_one_line_and_whole(command: str) -> None:
+    class Grouped(Handler):
+        def do_GET(self) -> None:
+            self.answer(200, json.dumps(grouped()).encode())
+
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with listening(Grouped) as url:
+        done = subprocess.run(
+            [sys.executable, "-m", "cli.main", command, "--url", url],
+            capture_output=True,
+            text=True,
+            env=environment | {"RAYLANE_SECRET": "x"},
+            check=True,
+        )
+    assert "…" not in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines()]
+    if command == "status":
+        assert ["on-demand-h100-of-eu-west-1", "ready", "12000", "1024", "100", "61%", "99%"] in [r[1:] for r in rows]
+    else:
+        assert [row[0] for row in rows if row[1:2] == ["0"]] == ["short", "medium-with-a-long-name", "long"]
 
 
 def test_status_tells_replicas_apart_and_shows_each_column_whole() -> None:

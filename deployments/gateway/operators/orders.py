@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import aiohttp
 from pydantic import Field, ValidationError, model_validator
@@ -20,11 +20,11 @@ from starlette.routing import Route
 from cluster.spec import Model, problem_lines
 from cluster.spec.base import Section
 from deployments.cell.act import Act, ActKind
-from deployments.cell.control import LONGEST_S, MAX_REPLICAS, SHORTEST_S
+from deployments.cell.control import LONGEST_S, MAX_REPLICAS, SHORTEST_S, ControlKind
 from deployments.cell.listing import Announced
 from deployments.cell.orders import Orders
 from deployments.gateway.feeds import ReplicaFeed
-from deployments.gateway.operators.status import shown_orders
+from deployments.gateway.operators.status import shown_control, shown_orders
 from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
@@ -182,10 +182,12 @@ class OrderPages:
         return await self._in_force(act)
 
     async def release(self, request: Request) -> Response:
-        """Ends what holds or pins a model."""
+        """Ends what holds or pins a model; `ended`: what there was."""
         form = read_form(ReleaseForm, await body_of(request, _MAX_BYTES))
         self._model(form.model)
-        return await self._in_force(Act(time.time(), ActKind.RELEASE, form.model, form.by, form.why))
+        before = self._announced.orders.of(form.model, time.time())
+        ended = [shown_control(one) for one in before if one.kind in (ControlKind.HOLD, ControlKind.PIN)]
+        return await self._in_force(Act(time.time(), ActKind.RELEASE, form.model, form.by, form.why), ended=ended)
 
     async def cordon(self, request: Request) -> Response:
         """Keeps new work off a replica, or no more."""
@@ -241,7 +243,7 @@ class OrderPages:
             return False
         return True
 
-    async def _in_force(self, act: Act, **more: str) -> Response:
+    async def _in_force(self, act: Act, **more: Any) -> Response:
         return JSONResponse({**shown_orders(await self._reported(act)), **more})
 
     async def _reported(self, act: Act) -> Orders:

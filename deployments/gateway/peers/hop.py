@@ -146,7 +146,7 @@ class Carrier:
         hops, ledger = self._dispatcher.hops, self._ledger
         envelope = HopEnvelope(hop, self._endpoint.path, ledger.request_id, trace_of(self._client.headers))
         try:
-            stream = await self._shared.client.open_hop(peer, self._client.body_for_peer, envelope.header())
+            stream = await self._shared.client.open_hop(peer, self._client.given_body, envelope.header())
         except HopRejectedThere as rejected:
             self._shared.rejected[self._model, peer, rejected.refusal.value] += 1
             ledger.decide(RequestVerdict.HOP_REJECTED, rejected.refusal.value, time.monotonic(), peer=peer)

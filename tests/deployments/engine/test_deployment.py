@@ -17,7 +17,7 @@ class Listens:
     def __init__(self) -> None:
         self.reported: list[tuple[str, ...]] = []
 
-    async def register(self, facts: Any, epoch: int) -> None:
+    async def register(self, facts: Any, epoch: int, where: str) -> None:
         self.reported.append(("register", facts.replica_id, str(epoch)))
 
     async def deregister(self, replica_id: str) -> None:

@@ -36,8 +36,15 @@ async def run(rig: Rig, *arguments: object, code: int = 0) -> str:
     return result.stdout + result.stderr
 
 
+async def decided(rig: Rig, requested: int, reason: str, *alarms: str, model: str = "demo") -> None:
+    """An autoscaler has decided, and the gateway has heard of it."""
+    await rig.directory.scaling(ScalingState(model, requested, 1, 1, 0, reason, time.time(), alarms=alarms))
+    await until(lambda: (seen := rig.gateway._announced.scaling_of(model)) is not None and seen.reason == reason)
+
+
 async def test_hold_pin_release(make_rig: MakeRig) -> None:
     rig = await make_rig(models=SCALED)
+    await decided(rig, 4, "demand")
     assert "Nothing is held" in await run(rig, "controls")
     assert "at least 2 replicas for 30m" in await run(rig, "hold", "demo", 2, "--for", "30m", "--why", "launch [day]")
     assert "exactly 3 replicas for 1h 30m" in await run(rig, "pin", "demo", 3, "--for", "1.5h")
@@ -51,8 +58,24 @@ async def test_hold_pin_release(make_rig: MakeRig) -> None:
     assert "held at no fewer than 2 for another" in status
     assert "(launch [day])" in status
     assert "pinned at 3" in status
-    assert "neither held nor pinned" in await run(rig, "release", "demo")
+    ended = await run(rig, "release", "demo")
+    assert f"Ended: the hold of model 'demo' at 2 replicas by {operator()}." in ended
+    assert f"Ended: the pin of model 'demo' at 3 replicas by {operator()}." in ended
     assert (await rig.directory.orders()).controls == ()
+    assert "was neither held nor pinned; nothing has changed" in await run(rig, "release", "demo")
+
+
+async def test_a_hold_for_which_there_is_no_room_fails_and_stays_in_force(make_rig: MakeRig) -> None:
+    rig = await make_rig(models=SCALED)
+    await decided(rig, 1, "min_replicas")
+    following = asyncio.create_task(run(rig, "hold", "demo", 4, "--for", "30m", code=1))
+    await until(lambda: rig.gateway._announced.orders.of("demo", time.time()))
+    await decided(rig, 2, "unschedulable", "unschedulable")
+    said = await following
+    assert "Model 'demo' is to have at least 4 replicas for 30m, but there is room for 2: no GPU" in said
+    assert "raylane release demo" in said
+    assert [one.replicas for one in (await rig.directory.orders()).of("demo", time.time())] == [4]
+    assert "exactly 2 replicas for 30m; 1 ready now" in await run(rig, "pin", "demo", 2, "--for", "30m")
 
 
 async def test_what_is_refused(make_rig: MakeRig) -> None:
@@ -122,7 +145,10 @@ async def test_groups_are_shown_and_ordered_by_name(make_rig: MakeRig) -> None:
     assert "autoscaler: 3 requested (max_replicas), 3 applied, 2 starting" in shown
     assert "group dear: 1/1 replicas" in shown
     assert "group cheap: 1/3 replicas, 0 leases" in await run(rig, "top", "--once")
-    assert "Model 'demo@dear' has exactly 2 replicas" in await run(rig, "pin", "demo@dear", 2, "--for", "1h")
+    await decided(rig, 2, "demand", model="demo@dear")
+    assert "Model 'demo@dear' is to have exactly 2 replicas for 1h; 1 ready now" in await run(
+        rig, "pin", "demo@dear", 2, "--for", "1h"
+    )
     await until(lambda: rig.gateway._announced.orders.controls)
     assert "pinned at 2 for another" in await run(rig, "status", "--once")
     assert rig.gateway._announced.orders.of("demo@cheap", time.time()) == ()

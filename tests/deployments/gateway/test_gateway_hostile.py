@@ -183,7 +183,7 @@ async def test_the_loop_turns_while_a_large_body_is_read() -> None:
 
     body: Any = json.dumps({"model": "m", "prompt": "\n" * 1_000_000}).encode()
     other = asyncio.create_task(turn())
-    reading = await Reader().read(BodyKind.COMPLETION, body, MAX_VALUES, None, lambda whole: "")
+    reading = await Reader().read(BodyKind.COMPLETION, body, RequestLimits(), None, lambda whole: "")
     other.cancel()
     assert reading.inquiry.prompt_chars == 1_000_000
     assert turns > 1
