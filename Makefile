@@ -8,7 +8,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 RUN := .venv/bin/python -m
 
-.PHONY: help dev install serve compiled test test-fast test-live mutants bench lint lock sbom audit clean
+.PHONY: help dev install serve compiled test test-fast test-live mutants next-vllm bench lint lock sbom audit clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -49,6 +49,10 @@ test-live: dev   ## the longer live suites: storms, kills, cancellation at scale
 mutants: dev     ## draws 300 mutants of the scheduler and of ownership; fails when the tests kill under 90 % (SEED=n repeats a draw)
 	$(RUN) tests.mutation $(if $(SEED),--seed $(SEED))
 
+next-vllm:       ## the contract tests against the newest vLLM (or VLLM=x.y.z), in .venv-next
+	@infra/next_vllm.sh $(VLLM)
+	.venv-next/bin/python -m pytest -m contract
+
 bench: dev       ## the benchmarks: serving against bare vLLM and ray.serve.llm
 	$(RUN) benchmarks.serving
 
@@ -62,4 +66,4 @@ audit:           ## look up known vulnerabilities of what the images install; st
 	@"$$(infra/tools.sh bom)/python" infra/audit.py
 
 clean:           ## remove the virtual environment and caches
-	rm -rf .venv .venv-tools .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .venv-next .venv-tools .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

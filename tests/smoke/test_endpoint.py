@@ -11,7 +11,7 @@ import requests
 
 from tests.live.cluster import LiveCluster
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.contract]
 
 COUNT = [{"role": "user", "content": "Count from 3 to 8."}]
 COUNTED = "3, 4, 5, 6, 7, 8."

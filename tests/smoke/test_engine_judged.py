@@ -8,7 +8,7 @@ import pytest
 
 from tests.live.cluster import LiveCluster
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.contract]
 
 CHAT: dict[str, Any] = {
     "model": "demo",

@@ -11,7 +11,7 @@ import requests
 from tests.live.cluster import eventually
 from tests.smoke.conftest import LiveCluster
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.contract]
 
 REQUESTS = 24
 

@@ -13,7 +13,7 @@ from deployments.protocol import Finished, FirstTokens, Hello, Load, ReplicaStat
 from tests.live.cluster import LiveCluster
 from tests.live.replica import Replica, until
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.contract]
 
 PATHS = (
     "/",

@@ -7,7 +7,7 @@ import pytest
 from deployments.starts.phases import Phase
 from tests.live.cluster import LiveCluster
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.contract, pytest.mark.timeout(300)]
 
 
 def test_the_phases_of_each_start_add_up_to_its_wall_time(cluster: LiveCluster) -> None:

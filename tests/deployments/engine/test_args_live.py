@@ -8,7 +8,7 @@ from cluster.spec import EngineSettings, Model
 from deployments.engine.args import ArgumentsError, namespace
 
 # vLLM's import warns of what its dependencies have deprecated.
-pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.live, pytest.mark.contract, pytest.mark.filterwarnings("ignore")]
 
 
 def model(**extra: Any) -> Model:

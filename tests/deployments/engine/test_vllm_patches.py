@@ -12,7 +12,8 @@ from deployments.engine.vllm_patches import patch_lora_logits, patch_seeded_prom
 if TYPE_CHECKING:
     import torch
 
-pytestmark = pytest.mark.whole  # importing vLLM and torch takes seconds, so each test imports them itself
+# Importing vLLM and torch takes seconds, so each test imports them itself.
+pytestmark = [pytest.mark.whole, pytest.mark.contract]
 
 HIDDEN, VOCABULARY, RANK = 8, 16, 4
 

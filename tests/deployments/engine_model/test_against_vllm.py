@@ -23,7 +23,7 @@ from deployments.engine_model.sequence import Sequence
 from deployments.engine_model.speculation import SpeculativeScheduler
 from tests.deployments.engine_model.scripts import BLOCK, Record, Script, Step, limits_of_engines, workloads
 
-pytestmark = pytest.mark.whole
+pytestmark = [pytest.mark.whole, pytest.mark.contract]
 UNREAD = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(0.0, 1e-10), draft=line(0.001, 1e-5))
 ThroughVllm = Callable[[EngineModelLimits, list[tuple[float, Script]]], Record]
 COST = CostModel(

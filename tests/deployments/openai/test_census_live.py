@@ -10,7 +10,7 @@ from deployments.openai.endpoints import ENDPOINTS, BodyKind
 from deployments.openai.inquiry import read_inquiry
 
 # vLLM's import warns of what its dependencies have deprecated.
-pytestmark = [pytest.mark.live, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.live, pytest.mark.contract, pytest.mark.filterwarnings("ignore")]
 
 
 def classes() -> dict[BodyKind, tuple[Any, ...]]:
