@@ -38,6 +38,7 @@ def test_requests_go_to_lanes_by_length_and_each_is_explained(cluster: LiveClust
     assert "not among the last" in cluster.cli("why", "nobody").stderr
 
 
+@pytest.mark.long  # beside other load it failed twice, and why is not known
 def test_top_shows_who_waits(cluster: LiveCluster) -> None:
     crowd = [
         threading.Thread(
