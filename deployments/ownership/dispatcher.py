@@ -144,8 +144,8 @@ class Dispatcher(HopSubmitter):
 
     def first_token(self, lease: Lease) -> None:
         """The first token is there, by the replica's word or by the first byte. The owner gets one report."""
-        pending = self._running(lease.attempt_id)
-        if pending is not None and not pending.answered:
+        pending = self._pending_requests.get(lease.request.request_id)
+        if pending is not None and pending.holds(lease) and not pending.answered:
             pending.answered = True
             if self._owner is not None:
                 self._owner.first_token(lease.attempt_id)
@@ -167,7 +167,8 @@ class Dispatcher(HopSubmitter):
 
     def release(self, lease: Lease, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
-        if self._running(lease.attempt_id) is not None:
+        pending = self._pending_requests.get(lease.request.request_id)
+        if pending is not None and pending.holds(lease):
             del self._pending_requests[lease.request.request_id]
             if self._owner is not None:
                 self._owner.release(lease.attempt_id, ending)

@@ -240,7 +240,8 @@ class LaneOwner:
     def _enter(self, submitter: Submitter, request: Request, admitted: bool, issued: int, hop: HopFacts | None) -> None:
         """A request that is nowhere here, of which attempts up to `issued` are known: into the lane, if it may."""
         now, peering = now_s(), self.peering
-        request = replace(request, attempts=max(request.attempts, issued))
+        if issued > request.attempts:
+            request = replace(request, attempts=issued)
         if peering is None and request.guest_of:
             submitter.guest_refused(request.request_id, HopRefusal.SPEC)
             return
@@ -299,7 +300,8 @@ class LaneOwner:
         for placement in step.placements:
             submitter = self.entries.left_lane(placement.request.request_id, placement.lease)
             submitter.placed(placement, self.replicas.url_of(placement.replica_id) or "")
-        self.telling.tell(step.suspicions)
+        if step.suspicions:
+            self.telling.tell(step.suspicions)
         self._set_timer(self.scheduler.next_wakeup())
 
     def _set_timer(self, at_s: float | None) -> None:

@@ -78,6 +78,10 @@ class PendingRequest:
     carrier: HopCarrier | None = None
     is_away: bool = False
 
+    def holds(self, lease: Lease) -> bool:
+        """Whether this is its lease now, and not one before."""
+        return self.lease is not None and self.lease.attempt == lease.attempt
+
     def hear_again(self, admission: Admission) -> None:
         """Another answer of the owner's: a rejection ends the wait."""
         if not admission.accepted and not self.placement.done():

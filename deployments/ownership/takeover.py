@@ -18,6 +18,7 @@ from deployments.scheduling import Lease, Request, SchedulerContract, Suspicion,
 from deployments.scheduling.suspects import MAX
 
 _MAX_CHARS = 2_048
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Booking:
 
     def encode(self) -> str:
         """One line of ASCII, for a header."""
-        return json.dumps([getattr(self, name) for name in self.__slots__], separators=(",", ":"))
+        return _encode([getattr(self, name) for name in self.__slots__])
 
     def lease(self, replica_id: str, now: float) -> Lease:
         """The lease, for a new owner's scheduler; what only mattered while it waited is left out."""
@@ -232,8 +233,6 @@ class Telling:
 
     def tell(self, news: tuple[Suspicion, ...]) -> None:
         """What a step of the scheduler has changed."""
-        if not news:
-            return
         self.here.take(news)
         for submitter in self._channels.open_ones:
             submitter.suspected(news)

@@ -104,18 +104,20 @@ class Fleet:
     def remove(self, replica: Replica) -> None:
         """The replica is gone."""
         del self.by_id[replica.replica_id]
-        self._renumber(replica)
+        self._versions += 1
+        replica.version = self._versions
         self._leave_kind(replica)
 
     def touch(self, replica: Replica) -> None:
         """The replica's bookings changed."""
-        self._renumber(replica)
+        self._versions += 1
+        replica.version = version = self._versions
         kind = replica.kind or self._enter_kind(replica)
         if replica.open:
-            heapq.heappush(kind.by_load, (self._pick.load(replica), replica.replica_id, replica.version, replica))
+            heapq.heappush(kind.by_load, (self._pick.load(replica), replica.replica_id, version, replica))
             minus_free_kv = replica.kv_tokens - replica.capacity.kv_tokens
-            heapq.heappush(kind.by_kv, (minus_free_kv, replica.replica_id, replica.version, replica))
-        self._trim(kind)
+            heapq.heappush(kind.by_kv, (minus_free_kv, replica.replica_id, version, replica))
+            self._trim(kind)
 
     def order_by(self, pick: Pick) -> None:
         """Another pick orders the replicas from now on."""
@@ -154,10 +156,6 @@ class Fleet:
             kind.by_load = _living(kind.by_load)
         if len(kind.by_kv) > maximum:
             kind.by_kv = _living(kind.by_kv)
-
-    def _renumber(self, replica: Replica) -> None:
-        self._versions += 1
-        replica.version = self._versions
 
     @property
     def any_open(self) -> bool:

@@ -102,6 +102,11 @@ class Lanes:
         return [*self.lanes, *self.promoted_lanes]
 
     @property
+    def any_wait(self) -> bool:
+        """Whether anything waits, in the lanes or aside of them."""
+        return bool(self.jobs or self.aside or self.guests)
+
+    @property
     def work(self) -> float:
         """What waits, in prefill tokens."""
         return sum(lane.work for lane in self.promoted_lanes) + sum(lane.work for lane in self.lanes)

@@ -255,12 +255,14 @@ class Scheduler:
 
         What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
         """
-        self._end_waits(now)
+        if self.lanes.any_wait or self.starting.doubt:
+            self._end_waits(now)
         self.suspects.forget(now)
         if self.quarantine.has_work:
             for job, forgotten_in_s in self.quarantine.step(now):
                 self.admission.reject_banned(job, forgotten_in_s, self._decided.turned_away, now)
-        self.lanes.promote(now)
+        if self.lanes.jobs:
+            self.lanes.promote(now)
         self._outliers.judge(now)
         if self.holds.by_lane:
             self.holds.end_stale()
@@ -273,6 +275,8 @@ class Scheduler:
         return self._decided.hand_over(self.suspects.news())
 
     def next_wakeup(self) -> float | None:
+        if not self.lanes.any_wait:
+            return None
         return earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup())
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:

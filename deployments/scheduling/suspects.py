@@ -144,6 +144,8 @@ class Suspects:
 
     def news(self) -> tuple[Suspicion, ...]:
         """Whose standing has changed since this was last asked."""
+        if not self._news:
+            return ()
         changed, self._news = self._news, {}
         return tuple(self._records.get(key, Suspicion(key, 0, False, 0.0)) for key in changed)
 
