@@ -38,13 +38,12 @@ def test_requests_go_to_lanes_by_length_and_each_is_explained(cluster: LiveClust
     assert "not among the last" in cluster.cli("why", "nobody").stderr
 
 
-@pytest.mark.long  # beside other load it failed twice, and why is not known
 def test_top_shows_who_waits(cluster: LiveCluster) -> None:
     crowd = [
         threading.Thread(
             target=requests.post,
             args=(cluster.url + "/v1/completions",),
-            kwargs={"json": {**SHORT, "max_tokens": 240, "ignore_eos": True}, "timeout": 120},
+            kwargs={"json": {**SHORT, "max_tokens": 240, "ignore_eos": True}, "timeout": 600},
         )
         for _ in range(220)  # 128 run
     ]
@@ -54,7 +53,7 @@ def test_top_shows_who_waits(cluster: LiveCluster) -> None:
     shown = cluster.cli("top", "--once")
     for thread in crowd:
         thread.join()
-    assert shown.returncode == 0
+    assert shown.returncode == 0, shown.stderr
     for word in ("short", "medium", "long", "promoted", "wait p50"):
         assert word in shown.stdout
     slo_share = sum(lane["eta_estimated"] for lane in cluster.settle()["lanes"])

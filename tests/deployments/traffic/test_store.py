@@ -82,23 +82,27 @@ def test_the_file_stays_bounded(tmp_path: Path) -> None:
 @pytest.mark.whole
 def test_gateways_write_at_once_and_a_killed_one_tears_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from deployments.traffic.store import TrafficStore;"
+        "import sys, time; from pathlib import Path; from deployments.traffic.store import TrafficStore;"
         "from tests.deployments.traffic.test_store import stretches;"
         "store = TrafficStore(Path(sys.argv[1]));\n"
-        "while True: store.add(stretches(10.0, 1)); print(flush=True)"
+        # A pause, as between a gateway's writes: SQLite's lock is not fair, and one writer without it starves the other.
+        "while True: store.add(stretches(10.0, 1)); print(flush=True); time.sleep(0.02)"
     )
     store = TrafficStore(tmp_path / "t.sqlite")
     writers = [
         subprocess.Popen([sys.executable, "-c", code, str(store.path)], stdout=subprocess.PIPE) for _ in range(2)
     ]
-    done = []
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline()
-    time.sleep(0.3)
-    for writer in writers:
-        writer.kill()
-        done.append(1 + len(writer.communicate()[0]))
+    begun, done = [], []
+    try:
+        for writer in writers:
+            assert writer.stdout is not None
+            begun.append(writer.stdout.readline())
+        time.sleep(0.3)
+    finally:
+        for writer in writers:
+            writer.kill()
+            done.append(1 + len(writer.communicate()[0]))
+    assert all(begun)
     found = of(store)[0, CHAT].requests
     assert sum(done) <= found <= sum(done) + len(writers)
     store.add(stretches(10.0, 1))
