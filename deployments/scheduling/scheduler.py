@@ -261,8 +261,7 @@ class Scheduler:
         if self.quarantine.has_work:
             for job, forgotten_in_s in self.quarantine.step(now):
                 self.admission.reject_banned(job, forgotten_in_s, self._decided.turned_away, now)
-        if self.lanes.jobs:
-            self.lanes.promote(now)
+        self.lanes.promote(now)
         self._outliers.judge(now)
         if self.holds.by_lane:
             self.holds.end_stale()

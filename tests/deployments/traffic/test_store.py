@@ -85,7 +85,7 @@ def test_gateways_write_at_once_and_a_killed_one_tears_nothing(tmp_path: Path) -
         "import sys, time; from pathlib import Path; from deployments.traffic.store import TrafficStore;"
         "from tests.deployments.traffic.test_store import stretches;"
         "store = TrafficStore(Path(sys.argv[1]));\n"
-        # A pause, as between a gateway's writes: SQLite's lock is not fair, and one writer without it starves the other.
+        # A pause, as gateways have: the lock of SQLite is not fair, so a writer without it starves the other.
         "while True: store.add(stretches(10.0, 1)); print(flush=True); time.sleep(0.02)"
     )
     store = TrafficStore(tmp_path / "t.sqlite")
