@@ -203,7 +203,7 @@ def _fields_of(message: Any) -> dict[str, Any]:
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), default=_fields_of).encode
-"""A dataclass within a message is an object, too. (`dataclasses.asdict` copies each value, in forty calls a message.)"""
+"""A dataclass within a message is an object, too. (`dataclasses.asdict` copies each value: forty calls a message.)"""
 
 
 def decode(line: bytes) -> Message:
