@@ -20,8 +20,8 @@ from tests.live.replica import Replica, until
 pytestmark = pytest.mark.live
 
 STREAMS = 16
-TOKENS = 1_500
-"""Of a stream that outlasts the order to stop: some five seconds."""
+TOKENS = 3_500
+"""Of a stream that outlasts the order to stop, also beside other load: some twelve seconds."""
 
 
 async def streams(cluster: LiveCluster) -> list[asyncio.Task[Answer]]:
