@@ -115,7 +115,10 @@ async def test_a_replica_that_serve_stops_finishes_what_runs(cluster: LiveCluste
         ]
         for answer in streams:
             await answer.content.readline()
-        await asyncio.to_thread(cluster.done, "pin", "demo", "1", "--for", "10m", "--why", "a test")
+        # The command ends seconds after its order is carried out, on a busy machine after the streams.
+        pinned = asyncio.create_task(
+            asyncio.to_thread(cluster.done, "pin", "demo", "1", "--for", "10m", "--why", "a test")
+        )
         try:
             index = await first_to_drain(feeds)
             leaving, session = both[index], sessions[index]
@@ -140,6 +143,7 @@ async def test_a_replica_that_serve_stops_finishes_what_runs(cluster: LiveCluste
             _, alive = await asyncio.to_thread(psutil.wait_procs, leaving.family, PATIENCE_S)
             assert not alive
         finally:
+            await pinned
             await asyncio.to_thread(cluster.done, "release", "demo")
 
 
