@@ -27,7 +27,7 @@ from deployments.engine_model.replica_rate import best_point
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.capacity.judging import RateBound, RateRun, RateSlo, lost_share, ttft_within, worst_margin
 from planning.capacity.sampling import poisson
-from planning.gauntlet.memo import Memo, key_of, module_hash, world_hash
+from planning.memo import Memo, key_of, simulator_hash
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import Workload
 from planning.uncertainty import CostRange, cost_range
@@ -253,7 +253,5 @@ def _key(
         digest.update(b"" if column is None else column.tobytes())
     for number in range(len(sample)):
         digest.update(repr((sample.tenant[number], sample.traffic_class[number], sample.prefix[number])).encode())
-    code = (world_hash(), module_hash(__name__))
-    return key_of(
-        *code, repr((cell, costs_of, sorted(slos.items()), search, costs)), sample.chunk_tokens, digest.hexdigest()
-    )
+    asked = repr((cell, costs_of, sorted(slos.items()), search, costs))
+    return key_of(simulator_hash(), asked, sample.chunk_tokens, digest.hexdigest())

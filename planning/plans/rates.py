@@ -18,7 +18,7 @@ from deployments.accounting.pricing import StepPricing
 from deployments.engine_model.replica_rate import WorkingPoint, best_point
 from planning.capacity.judging import RateBound, RateSlo
 from planning.capacity.rates import RateSearch, cell_of, highest_rate
-from planning.gauntlet.memo import Memo
+from planning.memo import Memo
 from planning.plans.offers import GroupOffer
 from planning.plans.samples import Lengths2D
 from planning.plans.traffic import Band, workload_of_bands

@@ -17,7 +17,7 @@ from deployments.scheduling import SchedulingPolicy
 from planning.capacity.judging import RateBound, RateSlo
 from planning.capacity.rates import HeldRate, RateSearch, highest_rate, highest_rate_of
 from planning.capacity.sampling import poisson
-from planning.gauntlet.memo import Memo
+from planning.memo import Memo
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload, plain_workload
 from planning.uncertainty import CostRange
