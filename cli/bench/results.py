@@ -83,12 +83,14 @@ class RunRecord:
 
 
 def spread(values_s: ArrayLike) -> Spread:
-    """Mean, percentiles and maximum of durations in seconds, in milliseconds; None where there is no value."""
+    """The number of durations in seconds; their mean, percentiles and maximum in milliseconds, None where there is no
+    value."""
     values = np.asarray(values_s, dtype=np.float64)
     if not len(values):
-        return dict.fromkeys(_COLUMNS)
+        return {"count": 0, **dict.fromkeys(_COLUMNS)}
     figures = [values.mean(), *np.percentile(values, PERCENTILES), values.max()]
-    return {name: round(1e3 * float(value), 4) for name, value in zip(_COLUMNS, figures, strict=True)}
+    columns = {name: round(1e3 * float(value), 4) for name, value in zip(_COLUMNS, figures, strict=True)}
+    return {"count": len(values), **columns}
 
 
 def figures_of(record: RunRecord) -> dict[str, Any]:
@@ -109,7 +111,9 @@ def figures_of(record: RunRecord) -> dict[str, Any]:
         "output_throughput": _rate(record.output_tokens, elapsed_s),
         "total_token_throughput": _rate(tokens, elapsed_s),
         **{
-            f"{column}_{name}_ms": value for name, values in spreads.items() for column, value in spread(values).items()
+            f"{column}_{name}_ms": found[column]
+            for name, found in ((name, spread(values)) for name, values in spreads.items())
+            for column in _COLUMNS
         },
     }
 
