@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from autoscaling.policies.settings import Value
 from benchmarks.policies.run import KNOWN_RATE, score_of
 from benchmarks.policies.scenarios import Scenario
+from planning.plans.rates import end_with_parent
 from planning.scoring import Score
 
 CURVES: Mapping[str, tuple[str, tuple[float, ...]]] = {
@@ -92,7 +93,7 @@ def compared(
     Raises PolicyFailedError, or TraceError."""
     wanted = [(one, policy, number) for one in scenarios for policy in policies for number in range(runs)]
     found: dict[tuple[str, str, int], list[Score]] = {}
-    with ProcessPoolExecutor(min(jobs, len(wanted)), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(jobs, len(wanted)), get_context("spawn"), end_with_parent) as pool:
         running = {pool.submit(scores, *job, traces): job for job in wanted}
         try:
             for done, future in enumerate(as_completed(running), start=1):
@@ -100,7 +101,8 @@ def compared(
                 found[one.name, policy, number] = future.result()
                 report(done, len(wanted), f"{one.name}: {policy}")
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
             raise
     return {
         one.name: {
