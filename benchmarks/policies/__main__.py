@@ -20,6 +20,7 @@ from benchmarks.harness import JsonFile, console, listed, plain_table, run_facts
 from benchmarks.policies.compare import CURVES, Curve, compared, hours_at, pick
 from benchmarks.policies.run import PolicyFailedError
 from benchmarks.policies.scenarios import SCENARIOS, Scenario, file_in, scenario_of_file
+from cli.options import show_changes
 from planning.workload.trace import TraceError
 
 
@@ -27,11 +28,12 @@ def table_of(scenarios: Iterable[Scenario], curves: Mapping[str, Mapping[str, Cu
     columns = ("scenario, SLO", "policy", "setting", "attainment", "replica-hours", "flaps", "hours at the SLO")
     table = plain_table("The cheapest setting of each policy that meets the SLO", *columns, left=3)
     for one in scenarios:
+        about = [f"{one.name}, {one.target:.0%}", one.title]
         for row, (policy, curve) in enumerate(curves[one.name].items()):
             point, at_slo = pick(curve, one.target), hours_at(curve, one.target)
             missed = point.attainment < one.target
             table.add_row(
-                "" if row else f"{one.name}, {one.target:.0%}",
+                about[row] if row < len(about) else "",
                 policy,
                 f"{CURVES[policy][0]}: {point.value:g}",
                 f"{point.attainment:.2%}{' misses' if missed else ''}",
@@ -48,6 +50,8 @@ def as_json(scenarios: Iterable[Scenario], curves: Mapping[str, Mapping[str, Cur
     return [
         {
             "scenario": one.name,
+            "title": one.title,
+            "complaint": one.complaint,
             "target": one.target,
             "policies": {
                 policy: {
@@ -104,6 +108,7 @@ def main(
                 )
             ]
             runs = 1
+            show_changes(chosen[0].run(0).workload.changes)
         else:
             named = _SHORT if scenarios is None else listed("--scenarios", scenarios, SCENARIOS)
             chosen = _readable([SCENARIOS[name] for name in named], traces)

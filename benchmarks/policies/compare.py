@@ -22,8 +22,9 @@ CURVES: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "fixed": ("replicas", ()),
     KNOWN_RATE: ("factor", (1.0, 1.15, 1.3, 1.5, 2.0, 3.0, 4.0)),
 }
-"""The setting that is varied, and its values. `fixed`: every number up to the scenario's maximum, so the cheapest that
-meets the SLO is a fixed peak. The engines hold 12 and 16 sequences."""
+"""The setting that is varied, and its values. `fixed`: numbers up to the scenario's maximum, so the cheapest that meets
+the SLO is a fixed peak. The engines hold 12 and 16 sequences."""
+_COUNTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ Curve = Sequence[CurvePoint]
 
 
 def values_of(scenario: Scenario, policy: str) -> tuple[float, ...]:
-    return CURVES[policy][1] or tuple(map(float, range(1, scenario.maximum + 1)))
+    counts = np.unique(np.linspace(1, scenario.maximum, _COUNTS).round())
+    return CURVES[policy][1] or tuple(counts.tolist())
 
 
 def settings_of(policy: str, value: float) -> dict[str, Value]:

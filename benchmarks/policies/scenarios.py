@@ -310,7 +310,7 @@ def scenario_of_file(
     assert found.load is not None
     peak = math.ceil(float(found.load.replicas.max()))
     first = max(1, math.ceil(found.load(0.0)))
-    return Scenario(path.name, path.name, "a file", target, traffic, 2 * peak + 2, first, start_up_s=start_up_s)
+    return Scenario(path.name, "as it is", "", target, traffic, 2 * peak + 2, first, start_up_s=start_up_s)
 
 
 def _of_file(draw: Draw, path: Path, load_scale: float, length_scale: float, slo_s: float) -> ScenarioTraffic:
