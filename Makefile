@@ -12,7 +12,7 @@ RUN := .venv/bin/python -m
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-install:         ## install raylane and its engine into .venv (EXTRA=cpu|gpu; FAST=1 also compiles what simulate, tune and gauntlet run)
+install:         ## install raylane and its engine into .venv (EXTRA=cpu|gpu; FAST=1 also compiles what simulate, tune and plan run)
 	@infra/install.sh $(EXTRA)
 	@if [ "$(FAST)" = 1 ]; then infra/compile.sh; fi
 

@@ -60,14 +60,13 @@ GROUPS = {
         "calibrate": "cli.calibrate:calibrate",
         "rehearse": "cli.rehearse:rehearse",
         "tune": "cli.tune:tune",
-        "gauntlet": "cli.gauntlet:gauntlet",
     },
 }
 """The subcommands as `raylane --help` groups them, and where each is: a function, or a Typer of further ones."""
 COMMANDS = {name: place for commands in GROUPS.values() for name, place in commands.items()}
-NEED_PLANNING = ("gauntlet", "tune", "calibrate", "plan")
+NEED_PLANNING = ("tune", "calibrate", "plan")
 """Importing these fails without the extra `planning`."""
-COMPILED = ("simulate", "tune", "gauntlet", "plan")
+COMPILED = ("simulate", "tune", "plan")
 """They use the compiled core where `make install FAST=1` has built it (`planning/compiled.py`)."""
 _PANELS = {name: group for group, commands in GROUPS.items() for name in commands}
 

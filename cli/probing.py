@@ -15,7 +15,7 @@ import numpy as np
 from cli.bench.client import BenchClient
 from cli.bench.load import CYCLE, BenchLoad, run
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
-from cli.bench.record import RunRecord
+from cli.bench.results import RunRecord
 from planning.costs.calibration import Measurements
 from planning.costs.front import Around, LoneRequest, ProbeWindow, read_arounds
 from planning.costs.probes import SHORT_PROMPT, Lengths, coarse_to_fine, concurrencies, spread_lengths, traffic_lengths

@@ -13,7 +13,6 @@ import numpy as np
 from cli.bench.client import BenchClient
 from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
-from cli.bench.record import Histogram
 from cli.private_cell import PrivateCell
 from deployments.telemetry.verdicts import RequestVerdict
 from planning.costs.steps import StepSample, read_step_log, samples
@@ -106,14 +105,14 @@ def as_sent(work: Workload, outcome: LoadResult) -> Workload:
 
 def live_run(outcome: LoadResult, ledger: dict[int, dict[str, Any]], lanes: tuple[str, ...]) -> RehearsalRun:
     """What the client saw, with the gateway's ledger (its lines by the request's number)."""
-    count, gaps = len(outcome.samples), Histogram()
+    count, gaps = len(outcome.samples), [np.empty(0)]
     columns = {name: np.full(count, np.nan) for name in ("ttft", "lane", "engine", "decode")}
     lane, queued = np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.bool_)
     for number, sample in enumerate(outcome.samples):
         if sample.failure is not None or sample.ttft_s is None:
             continue
         columns["ttft"][number] = sample.ttft_s
-        gaps.add(sample.gaps_s)
+        gaps.append(sample.gaps_s)
         entry = ledger.get(number)
         if entry is None:
             continue
@@ -125,8 +124,8 @@ def live_run(outcome: LoadResult, ledger: dict[int, dict[str, Any]], lanes: tupl
         columns["decode"][number] = stages.get("decode", 0.0)
         lane[number] = lanes.index(str(entry["lane"])) if entry["lane"] in lanes else -1
         queued[number] = any(decision["verdict"] == RequestVerdict.QUEUED for decision in entry["decisions"])
-    itl = (
-        {label(level): gaps.percentile(100 * level) for level in QUANTILES} | {"mean": gaps.mean} if gaps.count else {}
-    )
+    itl_s, itl = np.concatenate(gaps), dict[str, float]()
+    if len(itl_s):
+        itl = {label(level): float(np.quantile(itl_s, level)) for level in QUANTILES} | {"mean": float(itl_s.mean())}
     ttft = columns.pop("ttft")
     return RehearsalRun(ttft, columns, lane, itl, sum(outcome.failures.values()), queued)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make install FAST=1`: compiles what `simulate`, `tune` and `gauntlet` run into build/compiled, in a minute or two; nothing where that is current.
+# `make install FAST=1`: compiles what `simulate`, `tune` and `plan` run into build/compiled, in a minute or two; nothing where that is current.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 die() { printf '\033[1;31m[raylane] error:\033[0m %s\n' "$1" >&2; printf '  hint: %s\n' "$2" >&2; exit 1; }
@@ -11,4 +11,4 @@ if ! .venv/bin/python -c 'import mypyc' 2> /dev/null; then
     .venv/bin/python -m pip --disable-pip-version-check install -q --no-deps -r build-lock.new || die "mypyc cannot be installed" "look at the lines above; then run it again"
 fi
 .venv/bin/python infra/compile.py
-printf '\033[1m[raylane]\033[0m compiled: simulate, tune and gauntlet use build/compiled until its sources change\n'
+printf '\033[1m[raylane]\033[0m compiled: simulate, tune and plan use build/compiled until its sources change\n'

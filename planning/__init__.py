@@ -1,4 +1,4 @@
-"""Questions asked before a change: workloads, the simulator, calibration, tuning, the gauntlet. Nothing that serves
+"""Questions asked before a change: workloads, the simulator, calibration, tuning, placement. Nothing that serves
 imports it."""
 
 from planning.compiled import use_compiled

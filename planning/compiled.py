@@ -1,5 +1,5 @@
-"""The pure core compiled by mypyc, as an option: `make install FAST=1` builds it, and `simulate`, `tune` and `gauntlet`
-use it.
+"""The pure core compiled by mypyc, as an option: `make install FAST=1` builds it, and `simulate`, `tune` and `plan` use
+it.
 
 The compiled modules stand apart from their sources, in `build/compiled`, and only a process with RAYLANE_COMPILED=1 in
 its environment imports them; the three commands set that, for their workers too. What serves runs the sources. A build

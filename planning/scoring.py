@@ -1,5 +1,5 @@
-"""How good a way of scaling was in one simulated run: SLOs met, replica-hours, flaps, recovery. Pure; for the gauntlet,
-`tune` and reports."""
+"""How good a way of scaling was in one simulated run: SLOs met, replica-hours, flaps, recovery; and the load that it
+followed. Pure; for `tune`, reports and `benchmarks.policies`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +16,17 @@ CLOSED = ConfigDict(extra="forbid", strict=True)
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadCurve:
+    """The mean load in replicas, in even steps from second 0; constant beyond the ends."""
+
+    replicas: NDArray[np.float64]
+    step_s: float
+
+    def __call__(self, at_s: float) -> float:
+        return float(self.replicas[min(len(self.replicas) - 1, max(0, int(at_s // self.step_s)))])
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,23 +44,6 @@ class History:
         return len(self.rates)
 
 
-def history_of_rates(unix_s: FloatArray, rates: FloatArray) -> History:
-    """From rates with the times at which their steps begin, in any order. Raises ValueError for a time that begins no
-    step."""
-    number = np.round(unix_s / STEP_S).astype(np.int64)
-    off = np.abs(unix_s - number * STEP_S)
-    if len(off) and off.max() > 1.0:
-        raise ValueError(
-            f"unix_s: {unix_s[int(off.argmax())]:.0f} is not a multiple of {STEP_S:g} s; allowed: multiples"
-        )
-    if not len(number):
-        return History(0, ())
-    first = int(number.min())
-    filled = np.full(int(number.max()) - first + 1, np.nan)
-    filled[number - first] = rates
-    return History(first, tuple(filled.tolist()))
-
-
 def history_of_requests(unix_s: FloatArray, work: FloatArray, until_unix_s: float | None = None) -> History:
     """From requests: their arrival times and their work. Incomplete steps at both ends are left out: the recording ends
     at the last request unless `until_unix_s` says when."""

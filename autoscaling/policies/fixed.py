@@ -26,8 +26,7 @@ class FixedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class FixedSettings:
-    """`replicas`: the spec's count, or the number that the gauntlet compares policies with. `period_s`: how often it is
-    asked."""
+    """`replicas`: the spec's count. `period_s`: how often it is asked."""
 
     replicas: Annotated[int, Field(ge=0)] = 2
     period_s: Positive = Autoscaling().period_s

@@ -54,7 +54,6 @@ class PolicyReason(Explained):
         "then none for a while",
     )
     NO_ROOM = "no_room", "fewer would suffice on average, but not at the busiest moment"
-    SCHEDULE = "schedule", "the number was known beforehand"
 
 
 class Concern(Explained):
@@ -105,17 +104,11 @@ class ScalingPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy by its name: the type of its settings, its constructor, one line about it, and the ranges in which a
-    tuner searches (other settings stay at their defaults). `principal`: those that matter most, for a search of few
-    trials; none: all. `slo`: the setting for the SLO of the first token (seconds), if there is one."""
+    """A policy by its name: the type of its settings, its constructor, one line about it, and the ranges in which
+    `raylane tune` searches (other settings stay at their defaults)."""
 
     name: str
     settings: type[Any]
     make: Callable[[Any, ReplicaProfile], ScalingPolicy]
     about: str
     search: Mapping[str, Range] = field(default_factory=dict)
-    principal: tuple[str, ...] = ()
-    slo: str | None = None
-
-    def quick_search(self) -> Mapping[str, Range]:
-        return {name: self.search[name] for name in self.principal} if self.principal else self.search

@@ -1,4 +1,4 @@
-"""All policies by name: for the spec, the tuner, the gauntlet, the conformance suite. To add one, write a file that
+"""All policies by name: for the spec, the tuner, the conformance suite. To add one, write a file that
 holds an `ENTRY`, and a line in `_MODULES`.
 
 Listing a policy imports only its file: a policy that needs Ray imports it when it is first asked.
@@ -15,13 +15,8 @@ _MODULES = (
     "backlog.policy",
     "fixed",
     "rivals.ray_default",
-    "rivals.ray_ttft",
     "rivals.hpa",
-    "rivals.keda",
     "rivals.knative",
-    "rivals.aibrix",
-    "rivals.dynamo",
-    "rivals.llmd",
 )
 """In this folder, each with its `ENTRY`."""
 

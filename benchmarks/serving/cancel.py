@@ -32,7 +32,7 @@ from benchmarks.serving.gateway import (
 from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
 from cli.bench.client import BenchClient
 from cli.bench.prompts import TokenIds, measure_vocabulary
-from cli.bench.report import spread
+from cli.bench.results import spread
 from cli.private_cell import free_port
 
 SLOTS = 4

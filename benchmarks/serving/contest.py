@@ -20,8 +20,7 @@ from cli.bench.answer import Sample
 from cli.bench.client import BenchClient
 from cli.bench.load import Extent, RequestPace, drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary
-from cli.bench.record import RunRecord
-from cli.bench.report import Spread, spread
+from cli.bench.results import RunRecord, Spread, spread
 from planning.workload.lengths import Fixed
 
 
@@ -191,15 +190,15 @@ async def _turn(
 ) -> dict[str, Any]:
     await asyncio.sleep(_PAUSE_S)
     record = await _run(side, concurrency, requests, plan, seed)
-    ttft = spread(record.ttft_s.values)
+    ttft = spread(record.ttft_s)
     return {
         "tokens_per_s": round(record.output_tokens / max(record.elapsed_s, 1e-9), 2),
         "elapsed_s": round(record.elapsed_s, 3),
         "failed": record.failed,
-        "failures": {label: seen.count for label, seen in record.failures.items()},
+        "failures": dict(record.failures),
         "ttft_p50_ms": ttft["p50"],
         "ttft_p99_ms": ttft["p99"],
-        "e2e_p50_ms": spread(record.e2e_s.values)["p50"],
+        "e2e_p50_ms": spread(record.e2e_s)["p50"],
     }
 
 

@@ -25,7 +25,7 @@ from benchmarks.serving.gateway import gateway_pid, read_status
 from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
 from cli.bench.client import BenchClient
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
-from cli.bench.record import RunRecord
+from cli.bench.results import RunRecord
 from cli.private_cell import free_port
 from cli.server_process import ServerProcess
 

@@ -19,8 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.bench.client import Endpoint, EndpointError
 from cli.bench.load import BenchLoad
-from cli.bench.record import RunRecord
-from cli.bench.report import render
+from cli.bench.results import RunRecord, rendered
 from cli.bench.run import BenchOutcome, SettingError, Settings, bench_run
 from cli.options import TRACE_HELP
 
@@ -81,7 +80,7 @@ def bench(
     timeout: Annotated[float, Seconds(help="Timeout of one request.")] = 600.0,
     seed: Annotated[int, Whole(help="Seed of lengths, times and prompts.")] = 0,
     json_file: Annotated[
-        str | None, Option("--json", metavar="FILE", help="Write the report as JSON; -: standard output.")
+        str | None, Option("--json", metavar="FILE", help="Write the figures as JSON; -: standard output.")
     ] = None,
     allow_errors: Annotated[bool, Option("--allow-errors", help="Exit with 0 even if requests failed.")] = False,
 ) -> None:
@@ -135,9 +134,9 @@ def _check_writable(json_file: str | None) -> None:
 
 def _print(settings: Settings, outcome: BenchOutcome, json_file: str | None) -> None:
     """The table on standard output, unless the JSON goes there: then on standard error."""
-    title = f"{outcome.report['model']} at {settings.url}" + (" (interrupted)" if outcome.interrupted else "")
-    Console(stderr=json_file == "-").print(render(title, outcome.report, outcome.notes))
-    text = json.dumps(outcome.report, indent=2)
+    title = f"{outcome.model} at {settings.url}" + (" (interrupted)" if outcome.interrupted else "")
+    Console(stderr=json_file == "-").print(rendered(title, outcome.record, outcome.notes))
+    text = json.dumps(outcome.as_json(), indent=2)
     if json_file == "-":
         print(text)
     elif json_file is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from cli.bench.answer import Sample
 from cli.bench.client import BenchClient
 from cli.bench.prompts import Prompts
-from cli.bench.record import RunRecord
+from cli.bench.results import RunRecord
 from planning.workload.arrivals import FloatArray, arrivals_within, gamma_arrivals
 from planning.workload.changes import ChangeKind, TraceChange, unused_columns
 from planning.workload.lengths import IntArray, Lengths
@@ -221,7 +221,7 @@ async def _recorded(client: BenchClient, prompts: Prompts, load: BenchLoad, reco
         return
     async with asyncio.TaskGroup() as requests:
         async for _, body, late_s in _on_time(prompts, load):
-            record.late_s.add(late_s)
+            record.late_s.append(late_s)
             requests.create_task(send(body))
 
 

@@ -3,24 +3,18 @@ printing here."""
 
 import asyncio
 import dataclasses
-import datetime as dt
 import os
-import platform
 import re
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from cli.bench.client import BenchClient, Endpoint
 from cli.bench.load import BenchLoad, Extent, RequestPace, drawn_load, fitted, run, traced_load
-from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, Words, measure_vocabulary
-from cli.bench.record import RunRecord
-from cli.bench.report import SCHEMA_VERSION, summary
+from cli.bench.prompts import Prompts, RequestOptions, Words, measure_vocabulary
+from cli.bench.results import RunRecord, figures_of
 from planning.workload.lengths import Lengths, parse_lengths
 from planning.workload.trace import TraceError
 from planning.workload.traces import read_requests
@@ -78,10 +72,6 @@ class Settings:
     max_model_len: int | None
     timeout: float
     seed: int
-
-    def as_json(self) -> dict[str, object]:
-        """The settings with plain values. They hold no key: only the name of the variable that does."""
-        return dataclasses.asdict(self) | {"trace": None if self.trace is None else str(self.trace)}
 
     def api_key(self) -> str | None:
         """The key in the environment variable that `api_key_env` names. Raises SettingError when it is not set."""
@@ -163,17 +153,21 @@ Progress = Callable[[str, RunRecord, BenchLoad], None]
 
 @dataclass(frozen=True, slots=True)
 class BenchOutcome:
-    """What a run left: its report for JSON, and notes for people."""
+    """What a run left, and notes for people."""
 
-    report: dict[str, Any]
+    model: str
+    record: RunRecord
     notes: list[str]
     interrupted: bool
 
     @property
     def all_answered(self) -> bool:
         """Whether requests were sent, and none of them failed."""
-        requests = self.report["requests"]
-        return bool(requests["ok"]) and not requests["failed"]
+        return bool(self.record.ok) and not self.record.failed
+
+    def as_json(self) -> dict[str, Any]:
+        about = {"model_id": self.model, "interrupted": self.interrupted, "notes": self.notes}
+        return {**about, **figures_of(self.record)}
 
 
 async def bench_run(settings: Settings, load: BenchLoad, stop: asyncio.Event, progress: Progress) -> BenchOutcome:
@@ -181,7 +175,6 @@ async def bench_run(settings: Settings, load: BenchLoad, stop: asyncio.Event, pr
     cannot be used."""
     allow_many_connections()
     record = RunRecord()
-    started = dt.datetime.now(dt.UTC)
     async with BenchClient(
         settings.url, settings.endpoint, stream=settings.stream, api_key=settings.api_key(), timeout_s=settings.timeout
     ) as client:
@@ -212,13 +205,11 @@ async def bench_run(settings: Settings, load: BenchLoad, stop: asyncio.Event, pr
             await _watched(
                 "requests", client, Prompts(vocabulary, options, settings.seed), load, record, stop, progress
             )
-    report = _report(settings, model, vocabulary, started, stop.is_set(), record)
-    report["changes"] = [change.as_json() for change in load.changes]
     notes = [str(change) for change in load.changes]
     notes += (
         [f"prompt lengths: {vocabulary.how}"] if isinstance(vocabulary, Words) and "estimated" in vocabulary.how else []
     )
-    return BenchOutcome(report, notes, stop.is_set())
+    return BenchOutcome(model, record, notes, stop.is_set())
 
 
 def allow_many_connections() -> None:
@@ -249,18 +240,3 @@ async def _watched(
     finally:
         watching.cancel()
     progress(what, record, load)
-
-
-def _report(
-    settings: Settings, model: str, vocabulary: Vocabulary, started: dt.datetime, interrupted: bool, record: RunRecord
-) -> dict[str, Any]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"raylane": version("raylane"), "aiohttp": aiohttp.__version__, "python": platform.python_version()},
-        "started_at": started.isoformat(timespec="seconds"),
-        "interrupted": interrupted,
-        "model": model,
-        "prompts": vocabulary.how,
-        "settings": settings.as_json(),
-        **summary(record),
-    }

@@ -46,7 +46,7 @@ class Backlog(Section):
 
 
 class PolicySpec(Section):
-    """A scaling policy: `backlog` with its knobs, `fixed`, or a ported rival with `settings` of its own
+    """A scaling policy: `backlog` with its knobs, `fixed`, or a ported policy of others with `settings` of its own
     (`autoscaling/policies/registry.py`)."""
 
     policy: PolicyName = "fixed"

@@ -236,13 +236,8 @@ class Fleet:
         free = (one for one in self.replicas_of(job.groups) if one.held_by is None and one.suits(job))
         return [replica for replica in free if replica.status is ReplicaStatus.READY]
 
-    @property
-    def is_deserted(self) -> bool:
-        """Whether no replica takes work, and none will before another has started."""
-        return self.is_deserted_by(None)
-
     def is_deserted_by(self, groups: Groups) -> bool:
-        """...of those groups."""
+        """Whether no replica of those groups takes work, and none will before another has started."""
         return not any(replica.may_serve for replica in self.replicas_of(groups))
 
     def why_none_is_open(self, groups: Groups = None) -> WaitReason:

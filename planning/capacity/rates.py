@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from autoscaling.from_spec import cost_of
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel, slowed
@@ -27,10 +26,10 @@ from deployments.engine_model.replica_rate import best_point
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.capacity.judging import RateBound, RateRun, RateSlo, lost_share, ttft_within, worst_margin
 from planning.capacity.sampling import poisson
-from planning.gauntlet.memo import Memo, key_of, module_hash, world_hash
+from planning.memo import Memo, key_of, simulator_hash
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import Workload
-from planning.uncertainty import CostRange, cost_range
+from planning.uncertainty import CostRange
 
 _STAYS, _SLOS = 10.0, 10.0
 """A run lasts so many stays of a request in the engine, and so many times the longest TTFT, at least."""
@@ -78,17 +77,6 @@ class _Judged:
     completed: float
 
 
-def slos_of(spec: ClusterSpec, sample: Workload, rtt_s: float = 0.0) -> dict[str, RateSlo]:
-    """The SLOs of the sample's classes; the round trip is part of the TTFT that clients see. Raises ValueError where it
-    leaves nothing."""
-    names = {sample.traffic_class[number] for number in range(len(sample))}
-    return {
-        one.name: RateSlo(one.ttft_ms / 1e3 - rtt_s, one.attainment, None if one.itl_ms is None else one.itl_ms / 1e3)
-        for one in spec.classes
-        if one.name in names
-    }
-
-
 def cell_of(spec: ClusterSpec, model: Model, cost: CostFile, replicas: int) -> CellSettings:
     """So many replicas of a model, or of the view of one of its groups, in its first region."""
     pool = spec.pool_of(model, spec.regions_of(model)[0])
@@ -100,35 +88,6 @@ def cell_of(spec: ClusterSpec, model: Model, cost: CostFile, replicas: int) -> C
         model.settings.max_model_len,
         spec.gateway.timeouts.queue_wait_s,
         patience_s={one.name: spec.patience_s(one) for one in spec.classes},
-    )
-
-
-def highest_rate_of(
-    spec: ClusterSpec,
-    model: Model,
-    cost: CostFile,
-    sample: Workload,
-    *,
-    replicas: int = 1,
-    rtt_s: float = 0.0,
-    slos: Mapping[str, RateSlo] | None = None,
-    search: RateSearch | None = None,
-    memo: Memo | None = None,
-) -> HeldRate:
-    """The highest rate of a model, or of the view of one of its groups, with the range that its costs leave.
-
-    `sample`: requests of the mix (`workload_of`), for the rate of one lane those of that lane alone. `slos`: by class,
-    instead of the spec's less the round trip. Raises ValueError for a sample without requests.
-    """
-    pool = spec.pool_of(model, spec.regions_of(model)[0])
-    return highest_rate(
-        cell_of(spec, model, cost, replicas),
-        cost_of(model, cost),
-        sample,
-        slos_of(spec, sample, rtt_s) if slos is None else slos,
-        search=search or RateSearch(),
-        costs=cost_range(cost, model, pool),
-        memo=memo,
     )
 
 
@@ -253,7 +212,5 @@ def _key(
         digest.update(b"" if column is None else column.tobytes())
     for number in range(len(sample)):
         digest.update(repr((sample.tenant[number], sample.traffic_class[number], sample.prefix[number])).encode())
-    code = (world_hash(), module_hash(__name__))
-    return key_of(
-        *code, repr((cell, costs_of, sorted(slos.items()), search, costs)), sample.chunk_tokens, digest.hexdigest()
-    )
+    asked = repr((cell, costs_of, sorted(slos.items()), search, costs))
+    return key_of(simulator_hash(), asked, sample.chunk_tokens, digest.hexdigest())

@@ -18,7 +18,7 @@ from deployments.accounting.pricing import StepPricing
 from deployments.engine_model.replica_rate import WorkingPoint, best_point
 from planning.capacity.judging import RateBound, RateSlo
 from planning.capacity.rates import RateSearch, cell_of, highest_rate
-from planning.gauntlet.memo import Memo
+from planning.memo import Memo
 from planning.plans.offers import GroupOffer
 from planning.plans.samples import Lengths2D
 from planning.plans.traffic import Band, workload_of_bands
@@ -79,7 +79,7 @@ def rates_in(jobs: Sequence[RateJob], rate: RateOf, workers: int, report: Callab
             found.append(rate(job))
         return found
     found = []
-    with ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
         # Ctrl-C reaches every process of a terminal: the workers inherit the mask, and this process ends them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -96,7 +96,7 @@ def rates_in(jobs: Sequence[RateJob], rate: RateOf, workers: int, report: Callab
     return found
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A worker would wait for ever for a parent that was killed."""
 
     def wait() -> None:

@@ -1,2 +1,2 @@
-"""Reports of simulated runs, of `raylane tune` and of the gauntlet: one HTML file each, that stands alone. The extra
+"""Reports of simulated runs, of `raylane tune`, of plans and of costs: one HTML file each, that stands alone. The extra
 `planning` is needed."""

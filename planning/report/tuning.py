@@ -8,7 +8,6 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from planning.gauntlet.serving import LoadCurve
 from planning.report import tuning_text as words
 from planning.report.facts import NOT_MODELLED, Basis, basis_line, change_rows
 from planning.report.figures import (
@@ -31,6 +30,7 @@ from planning.report.figures import (
 from planning.report.layout import in_script, laid_out
 from planning.report.tuning_text import mark
 from planning.report.words import attained
+from planning.scoring import LoadCurve
 from planning.simulator.bins import Column
 from planning.tune.advice import Advice, exact_of, outcome
 from planning.tune.trial import TuningTrial

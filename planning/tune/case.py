@@ -20,7 +20,7 @@ from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.replica_rate import rate_at
 from deployments.scheduling.policy import binding_of, policy_of
-from planning.gauntlet.serving import LoadCurve
+from planning.scoring import LoadCurve
 from planning.simulator.cell import CellSettings
 from planning.simulator.starts import StartPlan, start_plan
 from planning.simulator.workload import Workload

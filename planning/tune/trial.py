@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.policies.settings import Value
-from planning.gauntlet.frontier import TriedSettings, non_dominated
 from planning.scoring import Score
 
 
@@ -104,10 +103,12 @@ class TuningTrial:
 
 def front(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> list[TuningTrial]:
     """Of the finished trials those that no other beats in replica-hours and merit, the cheapest first."""
+    kept: list[TuningTrial] = []
     finished = [trial for trial in trials if trial.finished]
-    points = [TriedSettings({}, _merit(trial, slos), _hours(trial)) for trial in finished]
-    trial_at = {id(point): trial for point, trial in zip(points, finished, strict=True)}
-    return [trial_at[id(point)] for point in non_dominated(points)]
+    for trial in sorted(finished, key=lambda one: (_hours(one), -_merit(one, slos))):
+        if not kept or _merit(trial, slos) > _merit(kept[-1], slos):
+            kept.append(trial)
+    return kept
 
 
 def _hours(trial: TuningTrial) -> float:

@@ -46,7 +46,7 @@ class ChangeKind(StrEnum):
     SHRUNK = "shrunk"
     """`--fit-lengths`: lengths were multiplied by a factor below 1."""
     CLIPPED = "clipped"
-    """The gauntlet: prompts and answers longer than a scenario's bound were cut to it."""
+    """`benchmarks.policies`: prompts and answers longer than its engines take were cut."""
     PREFIXES_CUT = "prefixes_cut"
     """Prefixes were cut into chunks of whole KV blocks; what is less than a chunk at their end is lost."""
     PREFIXES_UNUSED = "prefixes_unused"

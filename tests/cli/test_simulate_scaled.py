@@ -155,7 +155,7 @@ def test_a_policy_that_there_is_not_is_named(files: tuple[str, str, str]) -> Non
     spec, trace, costs = files
     for policy, more, said in (
         ("nonsense", "", "'nonsense'"),
-        ("keda", "  settings: {threshold: -1}\n", "threshold=-1"),
+        ("hpa", "  settings: {target_waiting: -1}\n", "target_waiting=-1"),
     ):
         Path(spec).write_text(SCALED.replace("policy: backlog\n", f"policy: {policy}\n{more}"))
         refused = run(spec, "--trace", trace, "--costs", costs)

@@ -1,4 +1,5 @@
-"""Which figures are recorded: five scenarios of the gauntlet and two recorded days, by policies with their defaults."""
+"""Which figures are recorded: five scenarios of `benchmarks.policies` and two recorded days, by policies with
+their defaults."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +7,7 @@ from typing import Any
 
 from tests.recorded.figures_adapter import figures_of
 
-SCENARIO_POLICIES = ("backlog", "hpa", "llmd", "known_rate")
+SCENARIO_POLICIES = ("backlog", "hpa", "known_rate")
 SCENARIOS = ("burst", "ramp", "outage", "silent", "two_writers")
 DAYS = ("servegen_week", "servegen_r1")
 CASES = (*((name, policy) for name in SCENARIOS for policy in SCENARIO_POLICIES), *((name, "backlog") for name in DAYS))

@@ -1,4 +1,4 @@
-"""The gauntlet behind the recorded words: this module alone knows its names (the other adapters know theirs)."""
+"""`benchmarks.policies` behind the recorded words: this module alone knows its names."""
 
 import hashlib
 import math
@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from autoscaling.policies.registry import make_policy
-from planning.gauntlet.known_rate import Form, Headroom, outcome
-from planning.gauntlet.registry import SCENARIOS
-from planning.gauntlet.run import outcome_of, replica_profile_of, score_of
-from planning.gauntlet.scenario import Draw
+from benchmarks.policies.run import known_rate, outcome_of, replica_profile_of, scored
+from benchmarks.policies.scenarios import SCENARIOS
 from planning.scoring import Score
 from tests.recorded.scaling_adapter import recorded_word
 
@@ -25,15 +23,14 @@ def figures_of(scenario: str, number: int, policy: str, traces: Path | None) -> 
 
     `known_rate`: the baseline that knows the rate, without a search.
     """
-    found = SCENARIOS[_NEW_NAMES.get(scenario, scenario)]
-    run = found.runs(Draw(number, False, traces))
+    run = SCENARIOS[_NEW_NAMES.get(scenario, scenario)].run(number, traces)
     if policy == "known_rate":
-        return _plain(outcome(run, Headroom(Form.FACTOR, KNOWN_RATE_FACTOR), found.target).score)
-    out = outcome_of(run, make_policy(policy, {}, replica_profile_of(run)), found.target)
+        return _plain(scored(run, known_rate(run, KNOWN_RATE_FACTOR)))
+    out = outcome_of(run, make_policy(policy, {}, replica_profile_of(run)))
     decisions = [[one.at_s, one.applied, one.requested, recorded_word(one.reason)] for one in out.scalings]
     columns = (out.arrived_s, out.placed_s, out.first_s, out.finished_s, out.expired_s)
     return {
-        **_plain(score_of(run, out, found.target)),
+        **_plain(scored(run, out)),
         "decisions": len(decisions),
         "decisions_sha256": _digest(repr(decisions).encode()),
         "requests_sha256": _digest(*(np.ascontiguousarray(column, dtype="<f8").tobytes() for column in columns)),

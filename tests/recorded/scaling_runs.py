@@ -25,7 +25,7 @@ class ScalingRun:
 
 ZERO: Plain = {"min": 0}
 RATED: Plain = {"up_per_min": 2.0, "down_per_min": 1.0, "max": 12, "unschedulable_s": 120.0, "retry_s": 60.0}
-RIVALS = ("ray_default", "ray_ttft", "hpa", "keda", "knative", "aibrix", "dynamo", "llmd")
+RIVALS = ("ray_default", "hpa", "knative")
 SCALING_RUNS = (
     ScalingRun("backlog, a day", "backlog", 500),
     ScalingRun("backlog, a ramp", "backlog", 1_200, 2.0, load="ramp"),

@@ -1,4 +1,4 @@
-"""The figures of gauntlet scenarios and recorded days are the recorded ones, to the last digit.
+"""The figures of the scenarios and recorded days are the recorded ones, to the last digit.
 
 `write.py` says when they may be recorded anew.
 """

@@ -18,7 +18,6 @@ EXPECTED = (
         "backlog",
         "demand",
         "forecast",
-        "latency",
         "slo_burn",
         "lull",
         "wake",

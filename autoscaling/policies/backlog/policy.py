@@ -295,5 +295,4 @@ ENTRY = PolicyEntry(
         "margin": Range(0.0, 0.5),
         "burn": Range(3, 100, log=True),
     },
-    principal=("short_cost", "down_after_s", "target_wait"),
 )

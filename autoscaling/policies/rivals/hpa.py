@@ -1,5 +1,4 @@
-"""Kubernetes' HorizontalPodAutoscaler on the requests that wait in each pod; and its two parts, which other policies
-share.
+"""Kubernetes' HorizontalPodAutoscaler on the requests that wait in each pod.
 
     wish = ceil(n * waiting / (n * target)), n pods that report;  as many as there are while the ratio is within 10 % of
     1 answer = the wish after 300 s without a larger one on the way down, by max(100 %, 4 pods) every 15 s on the way up
@@ -13,13 +12,12 @@ Between a wish and the scale that is written (`Normaliser`): stabilisation, then
     up:   at most the larger of start + pods and start * (1 + percent / 100), rounded up
     down: at least the smaller of start - pods and start * (1 - percent / 100), rounded down
 
-Every 15 s. Follows Kubernetes' `pkg/controller/podautoscaler`: `calcPlainMetricReplicas` and
-`GetExternalPerPodMetricReplicas` of `replica_calculator.go` (commit 00067268967ec95a40035bd666374a1caf48dd1a, the same
-since in these two), `stabilizeRecommendationWithBehaviors` and `convertDesiredReplicasWithBehaviorRate` of
-`horizontal.go`, in the later form where both directions' wishes and steps count; and the controller manager's defaults
-(--horizontal-pod-autoscaler-sync-period 15s, -tolerance 0.1, -downscale-stabilization 5m). The target is the operator's
-to set and has no default there; 5 is the threshold that vLLM's production stack uses for the same metric. The lanes'
-waiting requests stand for the sum of the pods' gauges.
+Every 15 s. Follows Kubernetes' `pkg/controller/podautoscaler`: `calcPlainMetricReplicas` of `replica_calculator.go`
+(commit 00067268967ec95a40035bd666374a1caf48dd1a, the same since), `stabilizeRecommendationWithBehaviors` and
+`convertDesiredReplicasWithBehaviorRate` of `horizontal.go`, in the later form where both directions' wishes and steps
+count; and the controller manager's defaults (--horizontal-pod-autoscaler-sync-period 15s, -tolerance 0.1,
+-downscale-stabilization 5m). The target is the operator's to set and has no default there; 5 is the threshold that
+vLLM's production stack uses for the same metric. The lanes' waiting requests stand for the sum of the pods' gauges.
 
 A pod that starts runs and does not report, as an engine that loads its model does; so does an unresponsive one. The
 controller leaves a scale of zero alone (it takes it for switched off), and wants one at least (`minReplicas` 1). Left
@@ -40,13 +38,13 @@ from autoscaling.policies.rivals.common import SampleWindow, answer
 from autoscaling.policies.settings import NotNegative, Positive, Range
 from autoscaling.signals.signals import Signals
 
-DUST = 1e-9
+_DUST = 1e-9
 """Kubernetes counts in thousandths; a float that is a hair above a whole number is that number."""
 
 
 def ceil(value: float) -> int:
     """The next whole number, a hair forgiven."""
-    return math.ceil(value - DUST)
+    return math.ceil(value - _DUST)
 
 
 def by_pod_metric(current: int, ready: int, missing: int, total: float, target: float, tolerance: float) -> int:
@@ -71,14 +69,6 @@ def by_pod_metric(current: int, ready: int, missing: int, total: float, target: 
     if (assumed < 1 and desired > current) or (assumed > 1 and desired < current):
         return current
     return desired
-
-
-def by_external_metric(current: int, total: float, target: float, tolerance: float) -> int:
-    """For a metric of the whole (`AverageValue`): ceil(total / target), where total / (target * current) is beyond the
-    tolerance of 1."""
-    if current and abs(1 - total / (target * current)) <= tolerance:
-        return current
-    return ceil(total / target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,5 +122,4 @@ ENTRY = PolicyEntry(
         "max_scale_down_rate": Range(1.1, 10, log=True),
         "scale_down_delay_s": Range(0, 900),
     },
-    principal=("target_concurrency", "stable_window_s", "scale_down_delay_s"),
 )

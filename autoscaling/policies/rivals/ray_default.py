@@ -70,5 +70,4 @@ ENTRY = PolicyEntry(
         "downscaling_factor": Range(0.25, 4, log=True),
         "look_back_period_s": Range(11, 120, log=True),
     },
-    principal=("target_ongoing_requests", "upscale_delay_s", "downscale_delay_s"),
 )

@@ -1,25 +1,15 @@
-"""Histories of arrivals: from rates, requests and signals; gaps are filled, unknown steps stay unknown."""
+"""Histories of arrivals: from requests and signals; gaps are filled, unknown steps stay unknown."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.forecast.history import A_DAY, STEP_S, History, Recorder, history_of_rates, history_of_requests, known
+from autoscaling.forecast.history import A_DAY, STEP_S, History, Recorder, history_of_requests, known
 from tests.autoscaling.forecast.made import MONDAY, history, recorded
 
 
-def test_rates_come_in_any_order_and_what_is_missing_is_unknown() -> None:
-    found = history_of_rates(np.array([1_800.0, 600.0]), np.array([3.0, 1.0]))
-    assert found.first == 1
-    assert found.rates[0] == 1.0
-    assert np.isnan(found.rates[1])
-    assert found.rates[2] == 3.0
-
-
-def test_a_time_between_steps_and_a_negative_rate_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"unix_s: 700 .*multiple of 600"):
-        history_of_rates(np.array([700.0]), np.array([1.0]))
+def test_a_negative_rate_is_refused() -> None:
     with pytest.raises(ValueError, match=r"rates: -1.0 .*allowed: 0 or more"):
         History(0, (-1.0,))
 

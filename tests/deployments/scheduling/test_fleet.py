@@ -110,17 +110,17 @@ def test_why_none_is_open() -> None:
 def test_open_ready_and_deserted() -> None:
     world = World(1)
     fleet = world.fleet
-    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (True, True, False)
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted_by(None)) == (True, True, False)
     lease = world.load("r0", sequences=5)
-    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (False, True, False)
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted_by(None)) == (False, True, False)
     fleet.by_id["r0"].unbind(lease)
     fleet.set_status("r0", ReplicaStatus.UNRESPONSIVE)
-    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (False, False, False)
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted_by(None)) == (False, False, False)
     fleet.set_status("r0", ReplicaStatus.DRAINING)
-    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted) == (False, False, True)
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted_by(None)) == (False, False, True)
     fleet.set_status("nobody", ReplicaStatus.READY)
     fleet.remove(fleet.up("r0", CAPACITY))
-    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted, fleet.by_id) == (False, False, True, {})
+    assert (fleet.any_open, fleet.any_ready, fleet.is_deserted_by(None), fleet.by_id) == (False, False, True, {})
 
 
 def test_a_known_replica_keeps_its_leases_and_gets_the_new_capacity() -> None:

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autoscaling.from_spec import cost_of
 from cluster.spec import parse_spec
 from deployments.engine_model.cost_file import CostBasis, cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention, slowed
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import SchedulingPolicy
 from planning.capacity.judging import RateBound, RateSlo
-from planning.capacity.rates import HeldRate, RateSearch, highest_rate, highest_rate_of
+from planning.capacity.rates import RateSearch, cell_of, highest_rate
 from planning.capacity.sampling import poisson
-from planning.gauntlet.memo import Memo
+from planning.memo import Memo
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload, plain_workload
-from planning.uncertainty import CostRange
+from planning.uncertainty import CostRange, cost_range
 
 STEP_S, TOKENS = 0.01, 10
 CONSTANT = CostModel(line(STEP_S, 0.0), line(0.0, 0.0), plain_attention(0.0, 0.0))
@@ -168,15 +169,12 @@ classes: [{name: interactive, ttft_ms: 300, attainment: 0.9}]
 
 def test_a_spec_and_its_cost_file_give_the_rate_of_the_cell_and_its_range() -> None:
     spec = parse_spec(SPEC)
-    file = cost_file("m", "1 x H100 SXM", "roofline", CELL.limits, GPU)
-    near, far = (
-        highest_rate_of(spec, spec.models[0], file, mixed(), rtt_s=rtt_s, search=QUICK) for rtt_s in (0.0, 0.15)
+    (model,), file = spec.models, cost_file("m", "1 x H100 SXM", "roofline", CELL.limits, GPU)
+    costs = cost_range(file, model, spec.pool_of(model, spec.regions_of(model)[0]))
+    held = highest_rate(
+        cell_of(spec, model, file, 1), cost_of(model, file), mixed(), slos(0.3), search=QUICK, costs=costs
     )
-    assert isinstance(near, HeldRate)
-    assert near.low < near.per_s < near.high  # a data sheet's costs may be off by 40 %
-    assert far.per_s < near.per_s
-    with pytest.raises(ValueError, match=r"ttft_s = -0\.1"):
-        highest_rate_of(spec, spec.models[0], file, mixed(), rtt_s=0.4, search=QUICK)
+    assert held.low < held.per_s < held.high  # a data sheet's costs may be off by 40 %
 
 
 def test_a_run_has_the_rate_and_the_mean_work_of_its_sample() -> None:

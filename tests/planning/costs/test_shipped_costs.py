@@ -1,5 +1,5 @@
-"""The rooflines that are files (of the simulated H100s, the gauntlet's engines, the tuned spec) are near what today's
-rooflines say of the same engines: a change of the constants that matters is to reach them, too."""
+"""The rooflines that are files (of the simulated H100s, of `benchmarks.policies`, of the tuned spec) are near what
+today's rooflines say of the same engines: a change of the constants that matters is to reach them, too."""
 
 import math
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.policies.engines import CHAT, REASONING
 from cluster.hardware import gpu_named
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import FitSettings, plan_of
-from planning.gauntlet.serving import CHAT, REASONING
 from tests.planning.fit.configs import LLAMA_8B, LLAMA_70B
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,8 +22,8 @@ QUANTIZED = {"quantization": "fp8", "kv_cache_dtype": "fp8"}
 FILES = [
     ("infra/specs/simulated-h100.costs.json", LLAMA_8B, "h100", {"max_num_batched_tokens": 8_192}),
     ("infra/specs/simulated-l40s.costs.json", LLAMA_8B, "l40s", {"max_num_batched_tokens": 4_096}),
-    ("planning/gauntlet/engines/chat.costs.json", LLAMA_8B, "l40s", {}),
-    ("planning/gauntlet/engines/reasoning.costs.json", LLAMA_70B, "rtx-pro-6000", QUANTIZED),
+    ("benchmarks/policies/chat.costs.json", LLAMA_8B, "l40s", {}),
+    ("benchmarks/policies/reasoning.costs.json", LLAMA_70B, "rtx-pro-6000", QUANTIZED),
     ("benchmarks/tune.costs.json", LLAMA_70B, "a100-80g", {"tensor_parallel": 4, "max_num_batched_tokens": 4_096}),
 ]
 
@@ -43,8 +43,8 @@ def test_a_shipped_roofline_is_todays(path: str, config: dict[str, Any], gpu: st
         assert abs(math.log(written_s / now_s)) < math.log(DRIFT)
 
 
-@pytest.mark.parametrize("serving", [CHAT, REASONING], ids=lambda serving: serving.name)
-def test_the_gauntlets_engines_are_those_of_gpus(serving: Any) -> None:
+@pytest.mark.parametrize("serving", [CHAT, REASONING], ids=["chat", "reasoning"])
+def test_the_engines_of_scenarios_are_those_of_gpus(serving: Any) -> None:
     limits = serving.limits
     assert (limits.prefix_caching, limits.async_scheduling, limits.chunked_prefill) == (True, True, True)
     assert 12 <= limits.sequences <= 16

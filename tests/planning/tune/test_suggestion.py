@@ -125,10 +125,10 @@ def test_a_fixed_spec_is_made_to_scale() -> None:
 
 
 def test_a_rivals_settings_go_to_settings() -> None:
-    text = TEXT.split("  policy: backlog")[0] + "  policy: keda\n  settings: {threshold: 5.0}\n"
-    assert changed(suggested(text, 2, threshold=8.0, cooldown_s=60.0)) == [
-        "-  settings: {threshold: 5.0}",
-        "+  settings: {threshold: 8, cooldown_s: 60}",
+    text = TEXT.split("  policy: backlog")[0] + "  policy: hpa\n  settings: {target_waiting: 5.0}\n"
+    assert changed(suggested(text, 2, target_waiting=8.0, tolerance=0.2)) == [
+        "-  settings: {target_waiting: 5.0}",
+        "+  settings: {target_waiting: 8, tolerance: 0.2}",
     ]
 
 

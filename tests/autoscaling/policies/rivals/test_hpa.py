@@ -10,7 +10,6 @@ from autoscaling.policies.rivals.hpa import (
     HpaSettings,
     Normaliser,
     ScalingRate,
-    by_external_metric,
     by_pod_metric,
     down_limit,
     shipped,
@@ -38,19 +37,6 @@ def test_a_metric_of_each_pod(
 ) -> None:
     """`TestReplicaCalc...` in replica_calculator_test.go, and what follows from the code."""
     assert by_pod_metric(current, ready, missing, total, target, 0.1) == desired
-
-
-@pytest.mark.parametrize(
-    ("current", "total", "target", "desired"),
-    [
-        pytest.param(3, 8_600.0, 2_150.0, 4, id="ScaleUpPerPodCMExternal"),
-        pytest.param(5, 6_000.0, 2_000.0, 3, id="ScaleDownPerPodCMObject"),
-        pytest.param(10, 52.0, 5.0, 10, id="within the tolerance"),
-        pytest.param(0, 1.0, 5.0, 1, id="from zero"),
-    ],
-)
-def test_a_metric_of_the_whole(current: int, total: float, target: float, desired: int) -> None:
-    assert by_external_metric(current, total, target, 0.1) == desired
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,8 @@ from ray.serve.config import AggregationFunction
 from autoscaling.policies.policy import PolicyReason
 from autoscaling.policies.rivals.ray_controller import RayController, RayDelays, RayMeter, mean_over_time
 from autoscaling.policies.rivals.ray_default import RayDefault, RayDefaultSettings
-from autoscaling.policies.rivals.ray_ttft import RayTtft, RayTtftSettings
 from autoscaling.signals.signals import Signals
-from tests.autoscaling.policies.moments import latencies, moment
+from tests.autoscaling.policies.moments import moment
 
 
 def test_the_mean_is_that_of_rays_own_aggregation() -> None:
@@ -52,7 +51,7 @@ def test_every_decision_is_that_of_rays_own_wrapper(
         applied = mine
 
 
-def answers(policy: RayDefault | RayTtft, moments: list[Signals]) -> list[int]:
+def answers(policy: RayDefault, moments: list[Signals]) -> list[int]:
     return [policy.decide(signals).replicas for signals in moments]
 
 
@@ -89,27 +88,3 @@ def test_requests_are_known_late_and_as_a_mean() -> None:
 def test_replicas_that_start_do_not_count_as_running() -> None:
     policy = RayDefault(RayDefaultSettings(upscale_delay_s=0.0))
     assert policy.decide(moment(0.0, ready=1, starting=3, waiting=8)).replicas == 4
-
-
-def test_a_slow_first_token_adds_one_and_only_idle_replicas_go() -> None:
-    def after_its_delay(ttft_s: float | None, running: int) -> int:
-        policy = RayTtft(RayTtftSettings(upscale_delay_s=0.0, downscale_delay_s=0.0))
-        found = None if ttft_s is None else latencies(ttft_s)
-        return policy.decide(moment(0.0, ready=3, running=running, latencies=found)).replicas
-
-    assert after_its_delay(2.1, 5) == 4
-    assert after_its_delay(2.0, 5) == 3
-    assert after_its_delay(0.1, 1) == 3
-    assert after_its_delay(0.1, 0) == 2
-    assert after_its_delay(None, 0) == 3, "nobody knows: as many"
-
-
-def test_the_ttft_step_waits_for_the_replica_that_it_asked_for() -> None:
-    policy = RayTtft(RayTtftSettings(upscale_delay_s=0.0))
-    assert policy.decide(moment(0.0, ready=1, latencies=latencies(9.0))).replicas == 2
-    assert policy.decide(moment(5.0, ready=1, starting=1, latencies=latencies(9.0))).replicas == 2
-    assert policy.decide(moment(60.0, ready=2, latencies=latencies(9.0))).replicas == 3
-
-
-def test_the_ttft_step_wakes_from_zero() -> None:
-    assert RayTtft(RayTtftSettings()).decide(moment(0.0, waiting=1)).replicas == 1

@@ -1,0 +1,115 @@
+"""The curve of each policy in each scenario: attainment and replica-hours over the values of one setting."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import active_children, get_context
+from pathlib import Path
+
+import numpy as np
+
+from autoscaling.policies.settings import Value
+from benchmarks.policies.run import KNOWN_RATE, score_of
+from benchmarks.policies.scenarios import Scenario
+from planning.plans.rates import end_with_parent
+from planning.scoring import Score
+
+CURVES: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    "backlog": ("short_cost", (1.0, 3.0, 10.0, 30.0, 100.0, 1_000.0)),
+    "hpa": ("target_waiting", (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)),
+    "knative": ("target_concurrency", (6.0, 9.0, 12.0, 16.0, 24.0, 100.0)),
+    "ray_default": ("target_ongoing_requests", (2.0, 4.0, 8.0, 12.0, 16.0, 24.0)),
+    "fixed": ("replicas", ()),
+    KNOWN_RATE: ("factor", (1.0, 1.15, 1.3, 1.5, 2.0, 3.0, 4.0)),
+}
+"""The setting that is varied, and its values. `fixed`: numbers up to the scenario's maximum, so the cheapest that meets
+the SLO is a fixed peak. The engines hold 12 and 16 sequences."""
+_COUNTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One value of the setting; means over the runs."""
+
+    value: float
+    attainment: float
+    replica_hours: float
+    flaps: float
+
+
+Curve = Sequence[CurvePoint]
+
+
+def values_of(scenario: Scenario, policy: str) -> tuple[float, ...]:
+    counts = np.unique(np.linspace(1, scenario.maximum, _COUNTS).round())
+    return CURVES[policy][1] or tuple(counts.tolist())
+
+
+def settings_of(policy: str, value: float) -> dict[str, Value]:
+    name = CURVES[policy][0]
+    return {name: int(value) if name == "replicas" else value}
+
+
+def scores(scenario: Scenario, policy: str, number: int, traces: Path | None) -> list[Score]:
+    """One run of a scenario with each value of a policy's setting, in a process of the pool."""
+    run = scenario.run(number, traces)
+    return [score_of(run, policy, settings_of(policy, value)) for value in values_of(scenario, policy)]
+
+
+def curve_of(values: Sequence[float], runs: Sequence[Sequence[Score]]) -> list[CurvePoint]:
+    """The means over the runs, each of which has a score for each value."""
+    figures = np.array([[(one.attainment, one.replica_hours, one.flaps) for one in run] for run in runs])
+    return [CurvePoint(value, *row) for value, row in zip(values, figures.mean(axis=0).tolist(), strict=True)]
+
+
+def pick(curve: Curve, target: float) -> CurvePoint:
+    """The cheapest point that meets the SLO; if none does, the one that misses least."""
+    meeting = [point for point in curve if point.attainment >= target]
+    if meeting:
+        return min(meeting, key=lambda point: (point.replica_hours, point.flaps))
+    return max(curve, key=lambda point: (point.attainment, -point.replica_hours))
+
+
+def hours_at(curve: Curve, target: float) -> float | None:
+    """Replica-hours at exactly that attainment, on the line between the two points around it; those of the leanest
+    point where all attain more. None: no point attains as much."""
+    best: list[CurvePoint] = []
+    for point in sorted(curve, key=lambda point: (point.replica_hours, -point.attainment)):
+        if not best or point.attainment > best[-1].attainment:
+            best.append(point)
+    if best[-1].attainment < target:
+        return None
+    attained, hours = [point.attainment for point in best], [point.replica_hours for point in best]
+    return float(np.interp(target, attained, hours))
+
+
+def compared(
+    scenarios: Sequence[Scenario],
+    policies: Sequence[str],
+    runs: int,
+    traces: Path | None,
+    jobs: int,
+    report: Callable[[int, int, str], None],
+) -> dict[str, dict[str, list[CurvePoint]]]:
+    """The curve of each policy in each scenario. `report` gets how many of how many jobs are done, and the last one.
+    Raises PolicyFailedError, or TraceError."""
+    wanted = [(one, policy, number) for one in scenarios for policy in policies for number in range(runs)]
+    found: dict[tuple[str, str, int], list[Score]] = {}
+    with ProcessPoolExecutor(min(jobs, len(wanted)), get_context("spawn"), end_with_parent) as pool:
+        running = {pool.submit(scores, *job, traces): job for job in wanted}
+        try:
+            for done, future in enumerate(as_completed(running), start=1):
+                one, policy, number = running[future]
+                found[one.name, policy, number] = future.result()
+                report(done, len(wanted), f"{one.name}: {policy}")
+        except BaseException:
+            for process in active_children():
+                process.terminate()
+            raise
+    return {
+        one.name: {
+            policy: curve_of(values_of(one, policy), [found[one.name, policy, number] for number in range(runs)])
+            for policy in policies
+        }
+        for one in scenarios
+    }

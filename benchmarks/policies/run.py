@@ -1,0 +1,142 @@
+"""One policy through one run of a scenario, and the baseline that knows the expected load."""
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import ClassVar
+
+import numpy as np
+
+from autoscaling.policies.policy import DesiredReplicas, PolicyReason, ReplicaProfile, ScalingPolicy
+from autoscaling.policies.registry import make_policy
+from autoscaling.policies.settings import Value
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.scaler.decision import Bounds
+from autoscaling.signals.signals import Signals
+from benchmarks.policies.engines import Serving
+from planning.scoring import LoadCurve, Score, score
+from planning.simulator.cell import CellSettings, CellSimulator
+from planning.simulator.faults import ScalingFaults
+from planning.simulator.fleet import FleetEvent
+from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.scaling import NO_FAULTS, SimulatedScaling
+from planning.simulator.workload import Workload
+
+KNOWN_RATE = "known rate"
+_USD_PER_REPLICA_HOUR = 2.5
+_BIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScenarioRun:
+    """One run. Times are in seconds from its start.
+
+    `load`: the expected load, in replicas; the known-rate baseline uses it. `followed`: the part of it that replicas
+    can follow (None: all); two changes of the number within ten minutes without a change of that part are a flap.
+    `target`: the attainment that the SLO asks for. `start_up_s`: of each replica; policies know it beforehand. `fleet`:
+    failures of replicas; `faults`: what goes wrong around the autoscaler.
+    """
+
+    serving: Serving
+    workload: Workload
+    load: LoadCurve
+    target: float
+    bounds: Bounds
+    replicas: int
+    until_s: float
+    start_up_s: float = 60.0
+    followed: LoadCurve | None = None
+    fleet: tuple[FleetEvent, ...] = ()
+    faults: ScalingFaults = NO_FAULTS
+
+
+class PolicyFailedError(RuntimeError):
+    """A policy failed at a decision; the message names the policy and the error. The autoscaler keeps the number then,
+    so the score would be that of a number that nobody chose."""
+
+
+def score_of(run: ScenarioRun, policy: str, settings: Mapping[str, Value]) -> Score:
+    """A policy of the registry, or the known-rate baseline. Raises PolicyError, or PolicyFailedError."""
+    if policy == KNOWN_RATE:
+        return scored(run, known_rate(run, float(settings["factor"] or 1.0)))
+    out = outcome_of(run, make_policy(policy, settings, replica_profile_of(run)))
+    failed = next((one.error for one in out.scalings if one.error is not None), None)
+    if failed is not None:
+        raise PolicyFailedError(f"policy {policy!r} failed at a decision: {failed}")
+    return scored(run, out)
+
+
+def replica_profile_of(run: ScenarioRun) -> ReplicaProfile:
+    """What a policy knows beforehand: the engine, its calibrated costs, and the start-up time."""
+    serving = run.serving
+    limits = serving.limits.with_prefixes(run.workload.chunk_tokens)
+    return ReplicaProfile(limits, serving.policy.decode_weight, serving.cost, run.start_up_s)
+
+
+def outcome_of(run: ScenarioRun, policy: ScalingPolicy) -> SimulationOutcome:
+    column, serving = run.workload.traffic_class, run.serving
+    classes = {column[index] for index in range(len(column))}
+    scaling = SimulatedScaling(
+        Autoscaler(policy, run.bounds),
+        run.until_s,
+        dict.fromkeys(classes, run.target),
+        start_up_s=(run.start_up_s,),
+        faults=run.faults,
+    )
+    settings = CellSettings(
+        run.replicas,
+        serving.limits.with_prefixes(run.workload.chunk_tokens),
+        serving.policy,
+        start_up_s=run.start_up_s,
+        fleet=run.fleet,
+        scaling=scaling,
+    )
+    return CellSimulator(settings, serving.cost, run.workload).run()
+
+
+def scored(run: ScenarioRun, out: SimulationOutcome) -> Score:
+    lanes = [lane.name for lane in run.serving.policy.lanes]
+    load = run.load if run.followed is None else run.followed
+    return score(out, run.workload.ttft_slo_s, lanes, run.until_s, run.target, load, _USD_PER_REPLICA_HOUR)
+
+
+class _SchedulePolicy:
+    """From `at_s[i]` on the number is `replicas[i]`; the first is at second 0."""
+
+    name: ClassVar[str] = "schedule"
+    period_s = 1.0
+    latency_span_s = 0.0
+
+    def __init__(self, at_s: list[float], replicas: list[int]) -> None:
+        self._at_s, self._replicas = at_s, replicas
+
+    def decide(self, signals: Signals) -> DesiredReplicas:
+        return DesiredReplicas(self._replicas[bisect_right(self._at_s, signals.at_s) - 1], PolicyReason.STEADY)
+
+
+def known_rate(run: ScenarioRun, factor: float) -> SimulationOutcome:
+    """The baseline that knows the expected load, including the future, but not the arrivals: `factor` times the load of
+    each ten seconds, rounded up, each replica requested one start-up time before it is needed. Level by level, gaps
+    shorter than a start are filled, because ending a replica and starting another costs more than keeping it."""
+    middles = ((np.arange(math.ceil(run.until_s / _BIN_S)) + 0.5) * _BIN_S).tolist()
+    load = np.array([max(run.load(at_s - _BIN_S / 4), run.load(at_s + _BIN_S / 4)) for at_s in middles])
+    needed = np.clip(np.ceil(factor * load - 1e-9), run.bounds.minimum, run.bounds.maximum)
+    steps: Counter[float] = Counter({0.0: 0})
+    for level in range(1, int(needed.max()) + 1):
+        there = np.concatenate(([False], needed >= level, [False]))
+        edges = (np.flatnonzero(there[1:] != there[:-1]) * _BIN_S).tolist()
+        spans: list[tuple[float, float]] = []
+        for begin_s, end_s in zip(edges[::2], edges[1::2], strict=True):
+            if spans and begin_s - spans[-1][1] <= run.start_up_s:
+                begin_s = spans.pop()[0]
+            spans.append((begin_s, end_s))
+        for begin_s, end_s in spans:
+            steps[max(0.0, begin_s - run.start_up_s)] += 1
+            steps[end_s] -= 1
+    at_s_of = sorted(steps)
+    bounds = replace(run.bounds, up_per_min=math.inf, down_per_min=math.inf, unresponsive_s=1e-6)
+    policy = _SchedulePolicy(at_s_of, list(accumulate(steps[at_s] for at_s in at_s_of)))
+    return outcome_of(replace(run, bounds=bounds), policy)
