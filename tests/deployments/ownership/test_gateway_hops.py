@@ -163,6 +163,25 @@ async def test_a_request_that_the_peer_rejects_goes_on_waiting(setting: Setting)
     dispatcher.release(lease, Ending.FINISHED)
 
 
+async def test_an_offer_that_is_withdrawn(setting: Setting) -> None:
+    waiting, dispatcher = await setting.submit(), setting.dispatcher
+    dispatcher.hop_offered("us", facts())
+    dispatcher.hop_withdrawn("q", 9)
+    assert setting.carrier.withdrawn == []
+    dispatcher.hop_withdrawn("q", 1)
+    dispatcher.hop_confirmed("q", 1)
+    assert (setting.carrier.withdrawn, dispatcher.hops.get("q"), waiting.done()) == ([1], None, False)
+    waiting.cancel()
+
+
+async def test_after_the_first_byte_a_withdrawal_is_ignored(setting: Setting) -> None:
+    await setting.with_peer()
+    assert setting.dispatcher.hops.first_byte("q", 1)
+    setting.dispatcher.hop_withdrawn("q", 1)
+    assert setting.carrier.withdrawn == []
+    setting.dispatcher.hops.finished("q", 1)
+
+
 async def test_a_hop_that_breaks_before_the_first_byte_gives_the_request_back(setting: Setting) -> None:
     await setting.with_peer()
     dispatcher, leases = setting.dispatcher, []

@@ -248,6 +248,15 @@ async def test_a_word_of_another_owner_ends_what_ran_for_the_last(world: World) 
     assert channel.cancelled()
 
 
+async def test_new_settings_reach_the_owner(world: World) -> None:
+    world.owner_tracker.configure()
+    world.reported(3)
+    world.policy = SchedulingPolicy(max_waiting=7)
+    world.owner_tracker.configure()
+    assert world.dispatcher.own is not None
+    assert world.dispatcher.own.scheduler.lanes.policy.max_waiting == 7
+
+
 async def test_replicas_of_orphans_are_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ASK_ORPHANS_S", 0.005)
     world.replica.runs = [

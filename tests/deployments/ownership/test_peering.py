@@ -116,6 +116,16 @@ async def test_a_request_that_the_peer_loses_waits_again_first_and_goes_nowhere_
     assert [one for one in home.gateway.news() if one[0] == "placed"] == [("placed", "q")]
 
 
+async def test_a_peer_that_cannot_be_reached_gets_nothing_before_it_has_answered_again(home: PeeredOwner) -> None:
+    home.submit()
+    (*_, (_, _, peer)) = home.gateway.news()
+    home.broke()
+    assert home.state() == WAITING
+    home.submit("other")
+    (*_, (what, _, second)) = home.gateway.news()
+    assert (what, {peer, second}) == ("offered", {"us", "ap"})
+
+
 async def test_an_offer_without_an_answer_is_withdrawn(home: PeeredOwner, clock: Clock) -> None:
     home.submit()
     home.gateway.news()
@@ -141,6 +151,17 @@ async def test_of_a_lost_peer_the_gateway_says_whether_its_client_has_a_byte(hom
     assert home.state() == AWAY, "it is not put back before the gateway has closed the hop"
     home.broke()
     assert home.state() == WAITING
+
+
+async def test_reports_of_unknown_and_earlier_hops_change_nothing(home: PeeredOwner) -> None:
+    home.owner.hop_reported(HopTaken("nobody", 1))
+    home.submit()
+    home.gateway.news()
+    home.owner.hop_reported(HopFirstByte("q", home.number() + 7))
+    home.rejected()
+    home.taken()
+    assert home.state() == WAITING
+    assert ("confirmed", "q") not in home.gateway.news()
 
 
 async def test_a_request_that_waits_at_home_in_time_stays(home: PeeredOwner) -> None:
@@ -235,6 +256,34 @@ async def test_what_finds_its_lanes_full_may_find_room_at_a_peer(clock: Clock) -
 
 # Guests.
 G = "g@us.1.1"
+
+
+async def test_what_found_its_lanes_full_and_is_lost_by_its_peer_enters_a_lane(clock: Clock) -> None:
+    home = PeeredOwner(clock, max_waiting=1)
+    home.submit("waits", patience_s=60.0)
+    home.helpful("us")
+    home.submit(patience_s=60.0)
+    home.taken()
+    home.broke()
+    assert home.state() == WAITING, "it was admitted: no cap rejects it now"
+    home.helpful("us")
+    assert sorted(one[1] for one in home.gateway.news() if one[0] == "offered") == ["q", "waits"]
+    home.owner.close()
+
+
+async def test_what_waits_in_vain_may_still_be_taken(home: PeeredOwner, clock: Clock) -> None:
+    home.submit(patience_s=30.0)
+    home.gateway.news()
+    home.owner.expect_replica(clock.now + 600.0)
+    home.owner.replica_state("r1", None)
+    home.replica(name="r2")
+    home.gateway.news()
+    home.owner.replica_lost("r2")
+    home.submit("second", patience_s=30.0)
+    assert home.state("second") == AWAY, "it would be rejected here: the next replica comes too late"
+    home.taken("second")
+    home.finished("second")
+    assert home.gateway.news()[-1] == ("confirmed", "second")
 
 
 @pytest.fixture
