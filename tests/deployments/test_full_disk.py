@@ -1,10 +1,7 @@
 """No log takes anything with it: each writer of a log meets a full disk, a removed folder, a read-only disk, and goes
 on when it can.
-
-The writers are found in the source, so that a new one is not forgotten here.
 """
 
-import ast
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,8 +15,6 @@ from deployments.starts.phases import Phase
 from tests.deployments.log_writers import LINES, WRITERS, Arrivals, Controls, Costs, Epochs, Traffic, Writer
 from tests.small_disk import SmallDisk, small_disk
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
@@ -31,31 +26,6 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that failed is tried again at once."""
     monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
-
-
-USERS = {
-    "deployments/ownership/owner_tracker.py": ("decisions",),
-    "autoscaling/log/writer.py": ("scaling",),
-    "deployments/telemetry/journal.py": ("access", "trace"),
-    "deployments/engine/step_log.py": ("steps",),
-    "deployments/cell/act.py": ("controls",),
-    "autoscaling/forecast/history.py": ("arrivals",),
-    "deployments/cell/kept_file.py": ("epochs",),
-    "deployments/cell/gateways_file.py": ("gateways",),
-    "deployments/cell/lifecycle_log.py": ("departure_tracker",),
-    "deployments/traffic/store.py": ("traffic",),
-    "deployments/accounting/store.py": ("costs",),
-}
-"""Where they are written."""
-BY_COMMANDS = {
-    "deployments/telemetry/published_error.py",
-    "deployments/traffic/published_drift.py",
-    "deployments/engine_model/cost_file.py",
-    "deployments/cell/directory.py",
-}
-"""These are written by commands, which end with what is wrong; what serves reads them."""
-OF_A_START = {"deployments/engine/start_clock.py"}
-"""Written while a replica starts, and not after: a line that is lost costs a measurement."""
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -144,47 +114,3 @@ def test_a_full_or_removed_folder_fails_no_start(disk: SmallDisk, monkeypatch: p
     monkeypatch.setattr(tempfile, "tempdir", str(disk.path / "gone"))
     with announced(Phase.LOAD):
         pass
-
-
-ROOMS = (
-    "deployments",
-    "autoscaling/log",
-    "autoscaling/serve",
-    "autoscaling/forecast",
-    "autoscaling/scaler",
-    "autoscaling/policies",
-)
-"""What runs in a gateway, a replica, the directory or the controller."""
-SHARED = {"deployments/telemetry/line_log.py", "deployments/ownership/decision_log.py"}
-
-
-def test_no_other_module_writes_files() -> None:
-    calls: dict[str, set[str]] = {}
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-                name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-                modes = {
-                    value.value
-                    for value in (*node.args, *(keyword.value for keyword in node.keywords))
-                    if isinstance(value, ast.Constant)
-                }
-                opens = name == "open" and (
-                    ast.unparse(node.func) == "os.open"
-                    or modes & {"w", "a", "x", "wb", "ab", "xb", "r+", "rb+", "a+", "ab+"}
-                )
-                writes = (
-                    opens
-                    or name in ("write_text", "write_bytes", "NamedTemporaryFile")
-                    or name.endswith("FileHandler")
-                    or ast.unparse(node.func) == "sqlite3.connect"
-                )
-                calls.setdefault("opens" if writes else name, set()).add(str(path.relative_to(ROOT)))
-    users = calls["opens"].union(
-        *(
-            calls.get(name, set())
-            for name in ("WholeLines", "LineLog", "DecisionLog", "write_json", "write_whole", "write_private")
-        )
-    )
-    assert users - SHARED - BY_COMMANDS - OF_A_START == set(USERS)
-    assert sorted(name for names in USERS.values() for name in names) == sorted(WRITERS)

@@ -1,5 +1,7 @@
 """How a lane owner takes over what ran under an owner before: holders and replicas both have to say so."""
 
+from dataclasses import replace
+
 import pytest
 
 from deployments.ownership.entries import EntryState
@@ -23,6 +25,30 @@ async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(
     assert (owner.snapshot().adopted, state(owner, "r")) == (2, EntryState.RUNNING), (
         "what is held is not a replica's to take away"
     )
+
+
+async def test_a_lease_of_an_owner_before_that_is_refused_waits_as_its_submitter_describes_it(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
+    owner.replica_up(facts(), [running(attempt=2)])
+    owner.hold(submitter, "q-2")
+    owner.refused(submitter, replace(running(attempt=2).lease, request=request()), None)
+    assert (submitter.attempt_ids, owner.snapshot().endings["failed"]) == ([], 1)
+    owner.replica_up(facts())
+    assert submitter.attempt_ids == ["q-3"]
+
+
+async def test_a_request_that_comes_again_without_a_lease_gets_the_next_attempt(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
+    """Its channel broke: what this owner issued meanwhile, its submitter has not heard of."""
+    owner.hold(submitter, "declared-1")
+    owner.submit(submitter, request("declared", attempts=1), admitted=True)
+    owner.replica_state("r1", None)
+    owner.submit(submitter, request("waits"))
+    owner.submit(submitter, request("waits", attempts=3), admitted=True)
+    owner.replica_up(facts())
+    assert submitter.attempt_ids == ["declared-2", "waits-4"]
 
 
 async def test_an_orphan_that_its_replica_does_not_run_is_ended(owner: LaneOwner) -> None:

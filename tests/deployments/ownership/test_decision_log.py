@@ -194,8 +194,3 @@ def test_what_a_writer_that_was_killed_left_takes_no_room(tmp_path: Path, monkey
     assert due
     log.close()
     assert [file.name for file in tmp_path.iterdir()] == ["m.jsonl"]
-
-
-def test_what_cannot_be_removed_ends_nothing(tmp_path: Path) -> None:
-    decision_log._remove(tmp_path)
-    assert tmp_path.is_dir()

@@ -15,30 +15,6 @@ from deployments.scheduling import Binding, Ending, Placement, RejectCause, Sche
 from tests.deployments.ownership.dispatcher_rig import books, cancelled, facts, request, wait, waiting
 
 
-async def test_cancelled_while_waiting(dispatcher: Dispatcher) -> None:
-    task = await waiting(dispatcher, "a")
-    task.cancel()
-    await cancelled(task)
-    dispatcher.replica_up(facts())
-    assert books(dispatcher).placed == 0
-
-
-async def test_cancelled_after_the_placement_before_the_task_ran(dispatcher: Dispatcher) -> None:
-    task = await waiting(dispatcher, "a")
-    dispatcher.replica_up(facts())
-    task.cancel()
-    await cancelled(task)
-    assert books(dispatcher).endings["cancelled"] == 1
-
-
-async def test_placed_after_the_cancellation_before_the_task_ran(dispatcher: Dispatcher) -> None:
-    task = await waiting(dispatcher, "a")
-    task.cancel()
-    dispatcher.replica_up(facts())
-    assert books(dispatcher).endings["cancelled"] == 1
-    await cancelled(task)
-
-
 async def test_the_place_of_a_cancelled_one_goes_to_the_next(dispatcher: Dispatcher) -> None:
     tasks = [await waiting(dispatcher, name) for name in "abcd"]
     dispatcher.replica_up(facts(max_num_seqs=2))
@@ -49,23 +25,6 @@ async def test_the_place_of_a_cancelled_one_goes_to_the_next(dispatcher: Dispatc
     for placement in placements:
         dispatcher.release(placement.lease, Ending.FINISHED)
     dispatcher.release((await tasks[3]).lease, Ending.FINISHED)
-
-
-async def test_the_wait_runs_out(dispatcher: Dispatcher) -> None:
-    one = request("a", wait_s=0.05)
-    start = time.monotonic()
-    with pytest.raises(QueueTimeout):
-        await wait(dispatcher, one)
-    assert 0.04 < time.monotonic() - start < 2
-
-
-async def test_cancelled_in_the_moment_of_the_time_out(dispatcher: Dispatcher) -> None:
-    task = asyncio.create_task(wait(dispatcher, request("a", wait_s=0.0)))
-    await asyncio.sleep(0)
-    dispatcher.own._step()  # type: ignore[union-attr]
-    task.cancel()
-    with pytest.raises((QueueTimeout, asyncio.CancelledError)):
-        await task
 
 
 async def test_refused_waits_again_and_first(dispatcher: Dispatcher) -> None:
@@ -95,16 +54,6 @@ async def test_refused_waits_again_and_first(dispatcher: Dispatcher) -> None:
         dispatcher.release(lease, Ending.FINISHED)
 
 
-async def test_cancelled_after_a_refusal(dispatcher: Dispatcher) -> None:
-    dispatcher.replica_up(facts())
-    placement = await wait(dispatcher, request("a"))
-    dispatcher.refused(placement.lease, None)
-    task = asyncio.create_task(dispatcher.placement(placement.request))
-    await asyncio.sleep(0)
-    task.cancel()
-    await cancelled(task)
-
-
 async def test_a_lost_replica_tells_each_lease_once(dispatcher: Dispatcher) -> None:
     dispatcher.replica_up(facts(max_num_seqs=4))
     reported = []
@@ -119,17 +68,6 @@ async def test_a_lost_replica_tells_each_lease_once(dispatcher: Dispatcher) -> N
         dispatcher.release(lease, Ending.FINISHED)
         assert dispatcher.url_of(lease) is None
     assert books(dispatcher).endings == {"finished": 1, "cancelled": 0, "failed": 2, "refused": 0}
-
-
-async def test_refused_after_the_loss(dispatcher: Dispatcher) -> None:
-    dispatcher.replica_up(facts())
-    placement = await wait(dispatcher, request("a"))
-    dispatcher.replica_lost("r1")
-    dispatcher.refused(placement.lease, None)
-    dispatcher.replica_up(facts("r2"))
-    again = await dispatcher.placement(placement.request)
-    assert again.replica_id == "r2"
-    dispatcher.release(again.lease, Ending.FINISHED)
 
 
 async def test_refused_after_the_loss_with_a_full_lane(dispatcher: Dispatcher) -> None:
@@ -147,21 +85,6 @@ async def test_refused_after_the_loss_with_a_full_lane(dispatcher: Dispatcher) -
     dispatcher.release(again.lease, Ending.FINISHED)
     other.cancel()
     await cancelled(other)
-
-
-async def test_words_about_unknown_replicas_change_nothing(dispatcher: Dispatcher) -> None:
-    dispatcher.replica_state("nobody", None)
-    dispatcher.replica_state("nobody", ReplicaState.DRAINING)
-    dispatcher.replica_lost("nobody")
-    assert not books(dispatcher).replicas
-    assert dispatcher.replicas.ready_in_turn() == []
-
-
-async def test_ready_replicas_take_turns(dispatcher: Dispatcher) -> None:
-    for name in ("r1", "r2", "r3"):
-        dispatcher.replica_up(facts(name))
-    assert {dispatcher.replicas.ready_in_turn()[0].replica_id for _ in range(3)} == {"r1", "r2", "r3"}
-    assert len(dispatcher.replicas.ready_in_turn()) == 3
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,26 +1,13 @@
 """The owner's table: which states follow which, what is news, what is remembered, and the counts."""
 
-import itertools
-
 import pytest
 
 from deployments.ownership import entries as module
-from deployments.ownership.entries import BOOKED, OVER, Entries, EntryState, split
+from deployments.ownership.entries import OVER, Entries, EntryState, split
 from deployments.ownership.roles import Channels
 from deployments.scheduling import Admission, AdmissionKind, Lease, Placement, Request
 
 S = EntryState
-NEXT = {
-    S.WAITING: {S.RUNNING, S.AWAY, S.CLOSED},
-    S.AWAY: {S.WAITING, S.CLOSED},
-    S.DECLARED: {S.RUNNING, S.CLOSED},
-    S.RUNNING: {S.ORPHANED, S.ANSWERED, S.ABORTED, S.ENDED, S.WAITING, S.CLOSED},
-    S.ORPHANED: {S.RUNNING, S.WAITING, S.CLOSED},
-    S.ANSWERED: {S.WAITING, S.CLOSED},
-    S.ABORTED: {S.WAITING, S.CLOSED},
-    S.ENDED: {S.WAITING, S.AWAY, S.DECLARED, S.RUNNING, S.ORPHANED, S.CLOSED},
-    S.CLOSED: {S.WAITING, S.AWAY, S.DECLARED, S.RUNNING, S.ORPHANED, S.CLOSED},
-}
 
 
 class Nobody:
@@ -44,28 +31,6 @@ class Nobody:
 
 def lease(attempt: int = 1) -> Lease:
     return Lease(9, Request("q", 70, 30, 0.0, 5.0, 60.0), "r1", 0.0, attempt, 70, 100, 30, 0)
-
-
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(S, S)))
-def test_a_state_follows_only_where_the_table_says_so(before: EntryState, after: EntryState) -> None:
-    table = Entries()
-    entry = table.begin("q", 1, before, Nobody(), lease())
-    if after in NEXT[before]:
-        table.move(entry, after)
-        assert (entry.state, table.counts[before], table.counts[after]) == (after, int(before is after), 1)
-    else:
-        with pytest.raises(AssertionError, match=rf"^q-1: {before} -> {after}$"):
-            table.move(entry, after)
-
-
-def test_what_is_booked_and_what_is_over() -> None:
-    assert {S.RUNNING, S.ORPHANED, S.ANSWERED, S.ABORTED} == BOOKED
-    assert {S.ENDED, S.CLOSED} == OVER
-    for state in S:
-        table = Entries()
-        entry = table.begin("q", 1, state, None, lease())
-        assert entry.booked == (lease() if state in BOOKED else None)
-        assert table.live == int(state not in OVER)
 
 
 def test_an_end_forgets_the_holder_and_a_close_the_lease_too() -> None:
@@ -126,12 +91,6 @@ def test_a_new_beginning_starts_afresh_and_never_with_an_earlier_attempt() -> No
     table.move(entry, S.CLOSED)
     with pytest.raises(AssertionError, match=r"^q: attempt 1 after 2$"):
         table.begin("q", 1, S.WAITING)
-
-
-def test_what_was_never_placed_is_forgotten_at_once() -> None:
-    table = Entries()
-    table.move(table.begin("q", 0, S.WAITING), S.CLOSED)
-    assert (list(table), table.get("q"), +table.counts, table.live) == ([], None, {}, 0)
 
 
 def known(table: Entries, *names: str) -> list[str]:

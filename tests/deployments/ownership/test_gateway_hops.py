@@ -15,7 +15,7 @@ from deployments.ownership.hop_messages import (
     HopReport,
     HopTaken,
 )
-from deployments.ownership.pending_request import GuestNotTaken, Rejected, TakenByPeer
+from deployments.ownership.pending_request import GuestNotTaken, TakenByPeer
 from deployments.ownership.roles import Submitter
 from deployments.peering import HandOverReason, HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
@@ -26,13 +26,11 @@ from deployments.scheduling import (
     Lease,
     PickReason,
     Placement,
-    RejectCause,
     Request,
 )
 from tests.deployments.ownership.dispatcher_rig import MODEL, request
 
 ADMITTED = Admission(AdmissionKind.QUEUE, "all")
-REJECTED = Admission(AdmissionKind.REJECT, "all", RejectCause.STARTING)
 
 
 def facts(name: str = "q", number: int = 1) -> HopFacts:
@@ -176,14 +174,6 @@ async def test_an_offer_that_is_withdrawn(setting: Setting) -> None:
     waiting.cancel()
 
 
-async def test_a_confirmed_hop_that_is_withdrawn_breaks_by_the_word_of_whoever_relays_it(setting: Setting) -> None:
-    await setting.with_peer()
-    setting.dispatcher.hop_withdrawn("q", 1)
-    assert (setting.carrier.withdrawn, setting.owner.reports) == ([1], [HopTaken("q", 1)])
-    setting.dispatcher.hops.broke("q", 1)
-    assert setting.owner.reports[-1] == HopBroke("q", 1)
-
-
 async def test_after_the_first_byte_a_withdrawal_is_ignored(setting: Setting) -> None:
     await setting.with_peer()
     assert setting.dispatcher.hops.first_byte("q", 1)
@@ -205,48 +195,6 @@ async def test_a_hop_that_breaks_before_the_first_byte_gives_the_request_back(se
     assert len(dispatcher) == 0
 
 
-async def test_a_hop_that_breaks_while_it_is_offered_changes_nothing_for_its_request(setting: Setting) -> None:
-    waiting, dispatcher = await setting.submit(), setting.dispatcher
-    dispatcher.hop_offered("us", facts())
-    dispatcher.hops.broke("q", 1)
-    dispatcher.hops.broke("q", 1)
-    assert setting.owner.reports == [HopBroke("q", 1)]
-    lease = setting.place()
-    assert (await waiting).lease == lease
-    dispatcher.release(lease, Ending.FINISHED)
-
-
-async def test_a_hop_that_breaks_after_the_first_byte_is_over(setting: Setting) -> None:
-    await setting.with_peer()
-    setting.dispatcher.hops.first_byte("q", 1)
-    setting.dispatcher.hops.broke("q", 1)
-    assert setting.owner.reports[-1] == HopBroke("q", 1)
-    assert (len(setting.dispatcher), setting.owner.cancelled) == (0, ["q"]), "whose channel forgets it, too"
-
-
-@pytest.mark.parametrize("answering", [False, True])
-async def test_a_client_that_leaves_while_its_answer_is_relayed(setting: Setting, answering: bool) -> None:
-    await setting.with_peer()
-    if answering:
-        setting.dispatcher.hops.first_byte("q", 1)
-    setting.dispatcher.hops.client_left("q", 1)
-    setting.dispatcher.hops.client_left("q", 1)
-    assert (setting.carrier.withdrawn, setting.owner.cancelled, len(setting.dispatcher)) == ([1], ["q"], 0)
-
-
-async def test_a_client_that_leaves_while_it_is_offered(setting: Setting) -> None:
-    waiting = await setting.submit()
-    setting.dispatcher.hop_offered("us", facts())
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert (setting.carrier.withdrawn, setting.owner.cancelled) == ([1], ["q"])
-    setting.dispatcher.hop_confirmed("q", 1)
-    setting.dispatcher.hop_offered("us", facts(number=2))
-    assert setting.carrier.offers == [("us", 1)]
-    assert setting.owner.reports == []
-
-
 async def test_a_request_without_a_carrier_goes_nowhere(setting: Setting) -> None:
     one = request("q")
     await setting.dispatcher.submit(one)
@@ -255,34 +203,6 @@ async def test_a_request_without_a_carrier_goes_nowhere(setting: Setting) -> Non
 
 
 # Owners that change.
-async def test_an_offer_of_an_owner_that_is_gone_is_dropped(setting: Setting) -> None:
-    waiting, dispatcher, second = await setting.submit(), setting.dispatcher, Owner(2)
-    dispatcher.hop_offered("us", facts())
-    dispatcher.follow(second)
-    assert setting.carrier.withdrawn == [1]
-    ((again, admitted, _),) = second.submitted
-    assert (again.request_id, again.hops, admitted) == ("q", 0, True)
-    dispatcher.hops.taken("q", 1)
-    assert (setting.owner.reports, second.reports) == ([], [])
-    dispatcher.hop_offered("us", facts())  # the numbers of another owner begin anew
-    dispatcher.hops.taken("q", 1)
-    assert second.reports == [HopTaken("q", 1)]
-    waiting.cancel()
-
-
-async def test_a_confirmed_hop_goes_on_under_the_next_owner(setting: Setting) -> None:
-    await setting.with_peer()
-    dispatcher, second = setting.dispatcher, Owner(2)
-    dispatcher.follow(None)
-    dispatcher.hand_on(0.0)
-    dispatcher.follow(second)
-    dispatcher.hand_on(1e12)
-    assert (second.submitted, setting.carrier.withdrawn) == ([], [])
-    assert dispatcher.hops.first_byte("q", 1)
-    dispatcher.hops.finished("q", 1)
-    assert (second.reports, second.cancelled, len(dispatcher)) == ([], [], 0)
-
-
 async def test_a_confirmed_hop_that_breaks_under_the_next_owner_gives_it_the_request(setting: Setting) -> None:
     await setting.with_peer()
     dispatcher, second = setting.dispatcher, Owner(2)
@@ -296,32 +216,7 @@ async def test_a_confirmed_hop_that_breaks_under_the_next_owner_gives_it_the_req
     dispatcher.release(lease, Ending.FINISHED)
 
 
-async def test_a_confirmed_hop_that_breaks_while_there_is_no_owner_waits_for_one(setting: Setting) -> None:
-    await setting.with_peer()
-    setting.dispatcher.follow(None)
-    setting.dispatcher.hops.broke("q", 1)
-    second = Owner(2)
-    setting.dispatcher.follow(second)
-    assert [again.hops for again, _, _ in second.submitted] == [1]
-
-
-async def test_a_client_that_leaves_a_hop_of_an_owner_that_is_gone_tells_the_next_one_nothing(setting: Setting) -> None:
-    await setting.with_peer()
-    second = Owner(2)
-    setting.dispatcher.follow(second)
-    setting.dispatcher.hops.client_left("q", 1)
-    assert (second.cancelled, setting.carrier.withdrawn, len(setting.dispatcher)) == ([], [1], 0)
-
-
 # Requests that wait in no lane, and guests.
-async def test_a_rejection_after_the_admission_ends_the_wait(setting: Setting) -> None:
-    waiting = await setting.submit()
-    setting.dispatcher.admitted("q", ADMITTED)
-    setting.dispatcher.admitted("q", REJECTED)
-    with pytest.raises(Rejected):
-        await waiting
-
-
 async def test_a_guest_that_is_not_taken(setting: Setting) -> None:
     one, hop = request("q@eu"), facts()
     submitting = asyncio.create_task(setting.dispatcher.submit(one, None, hop))

@@ -52,17 +52,6 @@ async def test_a_request_that_its_home_cannot_serve_goes_to_a_peer(home: PeeredO
     assert home.peering.hops.stays == {}, "an offer is no stay"
 
 
-async def test_its_client_s_first_byte_is_a_first_token_of_its_home(home: PeeredOwner, clock: Clock) -> None:
-    home.submit()
-    home.taken()
-    clock.now += 0.5
-    for _ in range(2):
-        home.first_byte()
-    latencies = home.owner.latencies(60.0)
-    assert (latencies.requests, latencies.ttft_p50_s) == (1, pytest.approx(0.5))
-    home.finished()
-
-
 async def test_what_home_places_first_the_peer_drops(home: PeeredOwner) -> None:
     home.submit()
     home.gateway.news()
@@ -75,16 +64,6 @@ async def test_what_home_places_first_the_peer_drops(home: PeeredOwner) -> None:
     assert (home.gateway.news(), home.state()) == ([], RUNNING)
     home.owner.release("q-1", Ending.FINISHED)
     home.peering.ask()
-    assert home.is_clean()
-
-
-async def test_what_the_peer_takes_first_home_never_places(home: PeeredOwner) -> None:
-    home.submit()
-    home.taken()
-    home.gateway.news()
-    home.replica()
-    assert (home.gateway.news(), home.owner.snapshot().placed) == ([], 0)
-    home.finished()
     assert home.is_clean()
 
 
@@ -137,15 +116,6 @@ async def test_a_request_that_the_peer_loses_waits_again_first_and_goes_nowhere_
     assert [one for one in home.gateway.news() if one[0] == "placed"] == [("placed", "q")]
 
 
-async def test_a_request_that_the_peer_loses_after_the_first_byte_is_over(home: PeeredOwner) -> None:
-    home.submit()
-    home.taken()
-    home.first_byte()
-    home.gateway.news()
-    home.broke()
-    assert (home.gateway.news(), home.state(), home.is_clean()) == ([], None, True)
-
-
 async def test_a_peer_that_cannot_be_reached_gets_nothing_before_it_has_answered_again(home: PeeredOwner) -> None:
     home.submit()
     (*_, (_, _, peer)) = home.gateway.news()
@@ -154,40 +124,6 @@ async def test_a_peer_that_cannot_be_reached_gets_nothing_before_it_has_answered
     home.submit("other")
     (*_, (what, _, second)) = home.gateway.news()
     assert (what, {peer, second}) == ("offered", {"us", "ap"})
-
-
-@pytest.mark.parametrize("how", ["offered", "there", "answering"])
-async def test_a_client_that_leaves(home: PeeredOwner, how: str) -> None:
-    home.submit()
-    if how != "offered":
-        home.taken()
-    if how == "answering":
-        home.first_byte()
-    home.gateway.news()
-    home.owner.cancel("q")
-    assert (home.gateway.news(), home.state(), home.is_clean()) == ([], None, True), "who made the hop has closed it"
-    home.taken()
-    home.finished()
-    assert (home.gateway.news(), home.is_clean()) == ([], True)
-
-
-@pytest.mark.parametrize("how", ["offered", "there"])
-async def test_a_gateway_that_is_gone(home: PeeredOwner, how: str) -> None:
-    home.submit()
-    if how == "there":
-        home.taken()
-    home.owner.left(home.gateway)
-    assert (home.state(), home.is_clean()) == (None, True)
-
-
-async def test_a_wait_that_ends_at_home_is_over_at_the_peer(home: PeeredOwner, clock: Clock) -> None:
-    home.submit(patience_s=5.0)
-    home.gateway.news()
-    clock.now += 6.0
-    home.owner.expect_replica(None)  # a step
-    assert home.gateway.news() == [("withdrawn", "q"), ("expired", "q")]
-    home.peering.ask()
-    assert home.is_clean()
 
 
 async def test_an_offer_without_an_answer_is_withdrawn(home: PeeredOwner, clock: Clock) -> None:
@@ -243,13 +179,6 @@ async def test_a_request_that_has_had_its_hop_is_offered_to_nobody(home: PeeredO
     assert [one[0] for one in home.gateway.news()] == ["admitted"]
 
 
-async def test_the_channel_of_a_gateway_that_asks_again_finds_its_request_away(home: PeeredOwner) -> None:
-    home.submit()
-    home.taken()
-    home.owner.submit(home.gateway, dataclasses.replace(home.request(), hops=1), True)
-    assert (home.state(), home.owner.snapshot().away) == (WAITING, 0), "its gateway has lost the hop, and says so"
-
-
 # Requests in no lane.
 GERMAN: dict[str, Any] = {"classes": [{"name": "interactive", "ttft_ms": 1_000, "residency": ["us", "ap"]}]}
 
@@ -301,13 +230,6 @@ async def test_what_a_peer_loses_that_its_home_may_not_serve_is_rejected(barred:
     assert (barred.state(), barred.is_clean(), barred.owner.snapshot().submitted) == (None, True, 0)
 
 
-async def test_its_client_may_leave(barred: PeeredOwner) -> None:
-    barred.helpful()
-    barred.submit()
-    barred.owner.cancel("q")
-    assert (barred.state(), barred.is_clean()) == (None, True)
-
-
 async def test_residency_may_change_while_the_cell_runs(home: PeeredOwner) -> None:
     spec = make_spec(**GERMAN)
     home.peering.configure(spec)
@@ -330,6 +252,10 @@ async def test_what_finds_its_lanes_full_may_find_room_at_a_peer(clock: Clock) -
     home.rejected(refusal=HopRefusal.LOADED)
     assert home.gateway.news() == [("admitted", "q", "reject", RejectCause.MODEL_FULL)]
     home.owner.close()
+
+
+# Guests.
+G = "g@us.1.1"
 
 
 async def test_what_found_its_lanes_full_and_is_lost_by_its_peer_enters_a_lane(clock: Clock) -> None:
@@ -358,10 +284,6 @@ async def test_what_waits_in_vain_may_still_be_taken(home: PeeredOwner, clock: C
     home.taken("second")
     home.finished("second")
     assert home.gateway.news()[-1] == ("confirmed", "second")
-
-
-# Guests.
-G = "g@us.1.1"
 
 
 @pytest.fixture

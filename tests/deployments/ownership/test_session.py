@@ -24,12 +24,9 @@ from deployments.ownership.messages import (
     Admitted,
     Beat,
     Cancel,
-    Expired,
     FirstToken,
-    Hold,
     Message,
     Placed,
-    Refused,
     Release,
     Submit,
     decode,
@@ -39,7 +36,6 @@ from deployments.ownership.session import Session
 from deployments.peering import HopRefusal
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import AdmissionKind, Ending, Request, SchedulingPolicy
-from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.ownership.peering_rig import PeeredOwner, RealClock, guest_facts
 
 FACTS = ReplicaFacts("r1", "demo", "http://r1", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
@@ -106,54 +102,6 @@ async def test_a_request_is_taken_through_its_life(owner: LaneOwner) -> None:
     assert replica.prefill_tokens == 0
     line.session.take(Release("q-1", Ending.FINISHED))
     assert (replica.leases, owner.scheduler.tally.endings["finished"]) == ({}, 1)
-
-
-async def test_what_is_admitted_already_is_taken_in_whatever_the_caps_say(owner: LaneOwner) -> None:
-    line = Line(owner)
-    for number in range(4):
-        line.session.take(submit(f"q{number}"))
-    line.session.take(submit("handed on", admitted=True))
-    kinds = [message.kind for message in await line.sent(5) if isinstance(message, Admitted)]
-    assert kinds == [*[AdmissionKind.QUEUE] * 3, AdmissionKind.REJECT, AdmissionKind.QUEUE]
-
-
-async def test_a_refused_request_waits_again_and_its_replica_is_set_aside(owner: LaneOwner) -> None:
-    line = Line(owner)
-    owner.replica_up(FACTS)
-    line.session.take(submit())
-    await line.sent(2)
-    line.session.take(Refused(waiting_of(request(), time.monotonic()), "r1", 1, "draining"))
-    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.DRAINING
-    assert owner.scheduler.tally.endings["refused"] == 1
-    owner.replica_up(FACTS)
-    *_, placed = await line.sent(2)
-    assert isinstance(placed, Placed)
-    assert placed.attempt == 2
-    line.session.take(Refused(waiting_of(request(), time.monotonic()), "r1", 2, None))
-    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.UNRESPONSIVE
-
-
-async def test_a_wait_that_ran_out_is_said(owner: LaneOwner) -> None:
-    line = Line(owner)
-    line.session.take(submit(wait_s=0.01))
-    _, expired = await line.sent(2)
-    assert expired == Expired("q")
-
-
-async def test_a_cancelled_request_is_gone(owner: LaneOwner) -> None:
-    line = Line(owner)
-    line.session.take(submit())
-    line.session.take(Cancel("q"))
-    assert (owner.scheduler.lanes.jobs, owner.entries.live) == ({}, 0)
-
-
-async def test_a_lease_of_an_owner_before_is_declared(owner: LaneOwner) -> None:
-    line = Line(owner)
-    line.session.take(Hold("q-3"))
-    line.session.take(Beat())
-    entry = owner.entries.get("q")
-    assert entry is not None
-    assert (entry.state, entry.attempt, entry.submitter) == ("declared", 3, line.session)
 
 
 async def test_a_channel_that_broke_leaves_nothing_waiting_and_takes_nothing_more(owner: LaneOwner) -> None:
