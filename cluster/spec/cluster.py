@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from cluster.hardware import Hardware
 from cluster.spec.artifacts import Artifacts
@@ -23,14 +23,19 @@ _NO_APP = re.compile(r"[^A-Za-z0-9_.-]+")
 """What the name of a Serve application may not have."""
 
 
+ServiceTier = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+
+
 class ClusterSpec(Section):
     """A cluster: what a team has (regions, pools) and serves (models), its SLOs (classes) and limits (lanes,
     autoscaling, gateway).
 
     `prefix_sharing`: who may profit from a prompt's beginning in an engine's prefix cache. `tenant` (the default): only
     the tenant that sent it, because the TTFT shows whether it was cached. `cluster`: all tenants, which is faster if
-    they trust each other and send the same prompts. `hardware`: GPUs, prices and links between regions that override
-    the shipped tables (`cluster/hardware`). `peering`: how its cells help each other (None: they do not).
+    they trust each other and send the same prompts. `service_tiers`: the class of requests that name a `service_tier`
+    in their body and no class in a header, for tenants that may claim it. `hardware`: GPUs, prices and links between
+    regions that override the shipped tables (`cluster/hardware`). `peering`: how its cells help each other (None: they
+    do not).
     """
 
     version: Literal[1] = 1
@@ -42,6 +47,7 @@ class ClusterSpec(Section):
     scheduling: Scheduling = Scheduling()
     tenants: tuple[Tenant, ...] = ()
     prefix_sharing: Literal["tenant", "cluster"] = "tenant"
+    service_tiers: dict[ServiceTier, Name] = Field(default_factory=dict)
     autoscaling: Autoscaling = Autoscaling()
     gateway: GatewaySpec = GatewaySpec()
     artifacts: Artifacts = Artifacts()
@@ -178,6 +184,9 @@ class ClusterSpec(Section):
                     raise ValueError(
                         f"tenants.{tenant.name}.classes = {name!r}: unknown; allowed: {', '.join(classes)}"
                     )
+        for tier, name in self.service_tiers.items():
+            if name not in classes:
+                raise ValueError(f"service_tiers.{tier} = {name!r}: unknown; allowed: {', '.join(classes)}")
         if self.gateway.cors is not None and "*" in self.gateway.cors.origins and not self.tenants:
             raise ValueError(
                 "gateway.cors.origins = '*': allowed only with tenants, so that pages need a key; without tenants, "

@@ -127,9 +127,9 @@ class Connection:
         """Whose request it is. Raises ApiError."""
         return keys.tenant_of(self.headers.get(b"authorization", b""), self.headers.get(b"x-api-key", b""))
 
-    def traffic_class(self, spec: ClusterSpec, tenant: Tenant | None) -> TrafficClass:
+    def traffic_class(self, spec: ClusterSpec, tenant: Tenant | None, service_tier: str) -> TrafficClass:
         """The class that it claims. Raises ApiError."""
-        return class_of(spec, self.headers.get(CLASS_HEADER, b""), tenant)
+        return class_of(spec, self.headers.get(CLASS_HEADER, b""), tenant, service_tier)
 
     async def taken(self) -> None:
         """The request was admitted. A client of this cell hears of it when its answer begins."""

@@ -126,13 +126,15 @@ def digest_of(key: str) -> str:
 CLASS_HEADER = b"x-raylane-class"
 
 
-def class_of(spec: ClusterSpec, claimed: bytes, tenant: Tenant | None) -> TrafficClass:
-    """The traffic class that a request claims by its header; without one, the first that its tenant may claim. Raises
-    ApiError."""
+def class_of(spec: ClusterSpec, claimed: bytes, tenant: Tenant | None, service_tier: str = "") -> TrafficClass:
+    """The traffic class that a request claims by its header; without one, the class of its `service_tier`
+    (`service_tiers` in the spec) if its tenant may claim that, else the first that it may. Raises ApiError for a
+    header that is not allowed; a tier is a hint."""
     allowed_names = [traffic_class.name for traffic_class in spec.classes]
     if tenant is not None and tenant.classes is not None:
         allowed_names = list(tenant.classes)
-    name = claimed.decode("latin-1") or allowed_names[0]
+    by_tier = spec.service_tiers.get(service_tier, "") if service_tier else ""
+    name = claimed.decode("latin-1") or (by_tier if by_tier in allowed_names else allowed_names[0])
     for traffic_class in spec.classes:
         if traffic_class.name == name:
             if name not in allowed_names:

@@ -201,7 +201,7 @@ class Service:
         flow.ledger.model, flow.ledger.stream = dispatcher.model.name, inquiry.stream
         client.watch()
         if endpoint.leased:
-            traffic_class = client.traffic_class(self._spec, tenant)
+            traffic_class = client.traffic_class(self._spec, tenant, inquiry.service_tier)
             flow.ledger.traffic_class = traffic_class.name
             asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.given_body))
             request = client.submitted(asked, dispatcher.model.name)

@@ -43,6 +43,8 @@ UNSALTED = frozenset({BodyKind.TOKENIZER, BodyKind.COUNT})
 _MAX_SEQUENCES = 128
 _SHORT = 64
 """Bytes of a value that is copied to be looked at."""
+_HINT_BYTES = 1_024
+"""So much of a hint is looked at: of a `prompt_cache_key`, and of a `service_tier`."""
 _DEFAULT_COMPLETION_TOKENS = 16
 """What vLLM generates for /v1/completions when max_tokens is absent (OpenAI's default)."""
 
@@ -66,6 +68,8 @@ class _Fields(msgspec.Struct, gc=False):
     max_completion_tokens: Raw = ABSENT
     max_output_tokens: Raw = ABSENT
     cache_salt: Raw = ABSENT
+    prompt_cache_key: Raw = ABSENT
+    service_tier: Raw = ABSENT
 
 
 _OWN = frozenset(_Fields.__struct_fields__)
@@ -100,7 +104,8 @@ class Inquiry:
     client sent ids; `max_tokens` is the client's bound on the output (None: the context's end), `sequences` prompts x
     n. `prefix`: the hashes of its leading chunks (of the only prompt; several have none). `cache_salt`: the salt of its
     prompts in the engine's prefix cache, None: none. The hashes are salted alike, so that what the engine does not
-    share gives no credit.
+    share gives no credit; the client's `prompt_cache_key` is a part of them, too. `service_tier`: as the client sent
+    it, "" for none.
     """
 
     kind: BodyKind
@@ -114,6 +119,7 @@ class Inquiry:
     sequences: int
     prefix: tuple[int, ...] = ()
     cache_salt: str | None = None
+    service_tier: str = ""
 
     def check_limits(self, context: int, max_sequences: int, max_chars: float = math.inf) -> None:
         """Raises ApiError for what the model's context (tokens; surely at most `max_chars` of text) or
@@ -159,14 +165,28 @@ def read_inquiry(
         given = salt_given("cache_salt", fields.cache_salt)
         salt = given if salt_of is None or kind in UNSALTED else salt_of(given)
         also = [value for name in _ALSO_COUNTED[kind] if (value := getattr(fields, name)) and not is_null(value)]
-        inquiry = _READERS[kind](fields, also, values, Hashing((salt or "").encode()))
+        inquiry = _READERS[kind](fields, also, values, _hashing(salt, fields.prompt_cache_key))
+        tier = _tier(fields.service_tier)
         _refuse(kind, fields)
         for name in _BOUNDED[kind]:
             if (guide := getattr(fields, name)) and not is_null(guide):
                 check_guide(name, guide, limits)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _not_json(error) from None
-    return inquiry if salt is None else replace(inquiry, cache_salt=salt)
+    return replace(inquiry, cache_salt=salt, service_tier=tier) if tier or salt is not None else inquiry
+
+
+def _hashing(salt: str | None, cache_key: Raw) -> Hashing:
+    """Prompts of another `prompt_cache_key` get other hashes: what a client sends under one key goes to the replicas
+    that have seen this key. The salt before it is the tenant's."""
+    salted = (salt or "").encode()
+    return Hashing(salted if is_null(cache_key) else salted + b"\0" + bytes(memoryview(cache_key)[:_HINT_BYTES]))
+
+
+def _tier(value: Raw) -> str:
+    """A hint: what is no short text says nothing."""
+    short = begins_with(value, b'"') and len(value) <= _HINT_BYTES
+    return msgspec.json.decode(value, type=str) if short else ""
 
 
 def _chat(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:

@@ -13,6 +13,7 @@ LIVE = (
     "scheduling",
     "tenants",
     "prefix_sharing",
+    "service_tiers",
     "gateway.limits",
     "gateway.timeouts",
     "gateway.heartbeat_s",

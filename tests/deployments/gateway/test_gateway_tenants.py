@@ -76,6 +76,31 @@ async def test_a_class_that_a_key_may_not_claim(make_rig: MakeRig) -> None:
     assert "interactive, completion, batch" in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("key", "tier", "header", "name"),
+    [
+        ("key-b", "flex", None, "batch"),
+        ("key-b", "priority", None, "completion"),
+        ("key-a", "priority", None, "batch"),
+        ("key-b", "flex", "completion", "completion"),
+        ("key-b", "auto", None, "interactive"),
+        ("key-b", None, None, "interactive"),
+        ("key-b", 7, None, "interactive"),
+    ],
+)
+async def test_a_service_tier_chooses_a_class_that_the_tenant_may_claim(
+    make_rig: MakeRig, key: str, tier: Any, header: str | None, name: str
+) -> None:
+    rig = await make_rig(tenants=TENANTS)
+    tiers = {"flex": "batch", "priority": "completion"}
+    rig.service.configure(rig.service.spec.model_copy(update={"service_tiers": tiers}))
+    headers = {"authorization": f"Bearer {key}"} | ({"x-raylane-class": header} if header else {})
+    async with rig.post("/v1/completions", {**ASK, "service_tier": tier}, headers=headers) as response:
+        assert response.status == 200
+    await rig.last(1)
+    assert rig.closed[0].traffic_class == name
+
+
 async def test_limits_of_its_own_are_429_with_the_time_to_wait(make_rig: MakeRig) -> None:
     rig = await make_rig(tenants=TENANTS)
     assert [(await ask(rig, "key-b"))[0] for _ in range(2)] == [200, 200]

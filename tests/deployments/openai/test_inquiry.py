@@ -108,6 +108,19 @@ def test_what_is_read_of_chats() -> None:
     assert read(BodyKind.CHAT, {**chat, "max_tokens": 3}).max_tokens_field == "max_tokens"
 
 
+def test_a_prompt_cache_key_is_a_part_of_the_prefix() -> None:
+    chat = {"model": "demo", "messages": [{"role": "user", "content": "one two three " * 100}]}
+
+    def prefix(**hints: Any) -> set[int]:
+        return set(read(BodyKind.CHAT, {**chat, **hints}).prefix)
+
+    assert prefix() == prefix(prompt_cache_key=None)
+    assert prefix(prompt_cache_key="a") == prefix(prompt_cache_key="a")
+    for other in (prefix(), prefix(prompt_cache_key="b"), prefix(cache_salt="a")):
+        assert not prefix(prompt_cache_key="a") & other
+    assert not prefix(prompt_cache_key="a", cache_salt="x") & prefix(prompt_cache_key="a")
+
+
 def test_what_is_read_of_the_others() -> None:
     assert read(BodyKind.EMBEDDING, {"model": "demo", "input": ["ab", "c"]}) == Inquiry(
         BodyKind.EMBEDDING, "demo", False, 2, 0, 0, "", "input", 2
