@@ -199,8 +199,8 @@ class Boot:
         if url is None:
             return False
         try:
-            ready = is_late or get(url + "/ready", timeout_s=1).status_code == 200
-            if not ready:
+            answer = get(url + "/ready", timeout_s=1)
+            if not is_late and (answer.status_code != 200 or "models_without_replica" in answer.json()):
                 return False
             status = get(url + "/raylane/status", 1, secret)
             if status.status_code != 200:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Annotated
+from urllib.parse import quote
 
 import requests
 import typer
@@ -31,7 +32,7 @@ class EndpointHealth(StrEnum):
 
     READY = "ready"
     NOT_READY = "not_ready"
-    """It answers, and is starting or draining, or a model has no replica."""
+    """It answers, and is starting or draining, or no model (the one asked for) has a replica."""
     UNREACHABLE = "unreachable"
 
 
@@ -77,7 +78,7 @@ def endpoints(
     except ValueError as error:
         fail(str(error), code=2)
     if check:
-        listed = checked(listed, within_s)
+        listed = checked(listed, within_s, model or "*")
     if as_json:
         console.print_json(json.dumps({"from": home.name, "endpoints": [asdict(one) for one in listed]}))
     else:
@@ -129,17 +130,18 @@ def _place(region: Region) -> str:
     return region.deploy.region or region.name if isinstance(region.deploy, AwsDeploy) else region.name
 
 
-def checked(listed: Sequence[ListedEndpoint], within_s: float) -> list[ListedEndpoint]:
-    """The endpoints with their health. All are asked at once, so that one that hangs holds up no other."""
+def checked(listed: Sequence[ListedEndpoint], within_s: float, model: str) -> list[ListedEndpoint]:
+    """The endpoints with their health for the model (`*`: for any). All are asked at once, so that one that
+    hangs holds up no other."""
     with ThreadPoolExecutor(len(listed)) as pool:
-        return list(pool.map(partial(_checked, within_s=within_s), listed))
+        return list(pool.map(partial(_checked, within_s=within_s, model=model), listed))
 
 
-def _checked(one: ListedEndpoint, within_s: float) -> ListedEndpoint:
+def _checked(one: ListedEndpoint, within_s: float, model: str) -> ListedEndpoint:
     begun_s = time.monotonic()
     health, detail = EndpointHealth.UNREACHABLE, ""
     try:
-        response = get(one.url.removesuffix("/v1") + "/ready", within_s)
+        response = get(f"{one.url.removesuffix('/v1')}/ready?model={quote(model, safe='*')}", within_s)
         health = EndpointHealth.READY if response.ok else EndpointHealth.NOT_READY
         detail = "" if response.ok else _why(response)
     except requests.Timeout:
@@ -163,7 +165,7 @@ def _root_of(error: requests.RequestException) -> str:
 def _why(response: requests.Response) -> str:
     try:
         said = response.json()
-        missing = ", ".join(said["models_without_replica"])
+        missing = ", ".join(said.get("models_without_replica", ()))
         return f"{said['status']}" + (f": no replica of {missing}" if missing else "")
     except (ValueError, KeyError, TypeError):
         return f"HTTP {response.status_code}"

@@ -116,7 +116,7 @@ class PrivateCell:
         try:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
-                session.get(self.url + "/ready") as response,
+                session.get(self.url + "/ready?model=*") as response,
             ):
                 if response.status != 200:
                     return False

@@ -32,7 +32,7 @@ FOLDER = Path(os.environ["CONFORMANCE_FOLDER"])
 MODEL = Path(os.environ["CONFORMANCE_MODEL"])
 ADAPTER = Path(os.environ["CONFORMANCE_ADAPTER"])
 SEED = int(os.environ.get("CONFORMANCE_SEED", "0"))
-_READY = {"raylane": "/ready", "bare": "/health"}
+_READY = {"raylane": "/ready?model=*", "bare": "/health"}
 
 
 class Sides:

@@ -57,13 +57,13 @@ ROUTERS = ("smg", "vllm-router")
 SIDES: tuple[SideName, ...] = ("raylane", "bare", "serve-llm", "serve-llm-direct", "smg", "vllm-router")
 """Those that need nothing but this checkout."""
 _READY = {
-    "raylane": "/ready",
+    "raylane": "/ready?model=*",
     "bare": "/health",
     "serve-llm": "/v1/models",
     "serve-llm-direct": "/v1/models",
     "smg": "/health",
     "vllm-router": "/health",
-    "checkout": "/ready",
+    "checkout": "/ready?model=*",
 }
 _FOREIGN = ("VLLM_CPU_KVCACHE_SPACE", "RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "PYTHONPATH")
 _ONE_PROCESS = {"RAYLLM_VLLM_ENGINE_CLS": "benchmarks.serving.one_process_engine.OneProcessEngine"}

@@ -62,17 +62,28 @@ class OwnPages:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Ready: every model that should have replicas has one, or cannot start, and the gateway is not stopping."""
-        missing = self._status.models_without_replica()
-        if self._service.leaving or missing:
-            body = {"status": "draining" if self._service.leaving else "starting", "models_without_replica": missing}
-            return JSONResponse(body, status_code=503, headers={"retry-after": "1"})
-        failing = self._status.models_that_fail()
-        return JSONResponse({"status": "ready", **({"models_that_fail": failing} if failing else {})})
+        """Ready: this gateway takes requests. With `?model=NAME`: and that model has a replica, or needs none; with
+        `?model=*`: and one of the models has. One model that starts takes no other away from a load balancer."""
+        ready = self._is_ready(request.query_params.get("model", ""))
+        status = "draining" if self._service.leaving else "ready" if ready else "starting"
+        missing, failing = self._status.models_without_replica(), self._status.models_that_fail()
+        lists = {"models_without_replica": missing, "models_that_fail": failing}
+        body = {"status": status, **{name: models for name, models in lists.items() if models}}
+        return JSONResponse(body) if ready else JSONResponse(body, 503, {"retry-after": "1"})
+
+    def _is_ready(self, asked: str) -> bool:
+        """Of a model, of any (`*`), or of the gateway alone (empty)."""
+        service = self._service
+        if service.leaving or not any(dispatcher.owner for dispatcher in service.dispatchers.values()):
+            return False
+        lacking = {*self._status.models_without_replica(), *self._status.models_that_fail()}
+        if asked == "*":
+            return len(lacking) < len(service.dispatchers)
+        return not asked or service.dispatcher_of(asked).model.name not in lacking
 
     async def ping(self, request: Request) -> Response:
-        """SageMaker's question whether requests may be sent: as `/ready`, by its status alone."""
-        return Response(status_code=(await self.ready(request)).status_code)
+        """SageMaker's question whether requests may be sent: as `/ready?model=*`, by its status alone."""
+        return Response(status_code=200 if self._is_ready("*") else 503)
 
     async def show_version(self, request: Request) -> Response:
         """The version of vLLM that is installed with this gateway, under the name that clients of vLLM ask for, and our

@@ -97,7 +97,7 @@ def test_the_path_before_v1_is_the_gateways() -> None:
 
 class Ready(Handler):
     def do_GET(self) -> None:
-        assert self.path == "/ready"
+        assert self.path == "/ready?model=*"
         self.answer(200, b'{"status": "ready"}')
 
 

@@ -19,7 +19,7 @@ import requests
 
 class StubDns:
     """Answers `name` with the first of `addresses` that is healthy (with the first one, where none is). An address is
-    unhealthy after `failures` checks of its `/ready` in a row have failed, one each `interval_s`."""
+    unhealthy after `failures` checks of its `/ready?model=*` in a row have failed, one each `interval_s`."""
 
     def __init__(
         self, name: str, addresses: Sequence[str], port: int, ttl_s: int, interval_s: float, failures: int
@@ -73,7 +73,7 @@ class StubDns:
     def _check(self, address: str) -> None:
         while not self._over.wait(self._interval_s):
             try:
-                ok = requests.get(f"http://{address}:{self._port}/ready", timeout=self._interval_s).ok
+                ok = requests.get(f"http://{address}:{self._port}/ready?model=*", timeout=self._interval_s).ok
             except requests.RequestException:
                 ok = False
             self._failed[address] = 0 if ok else self._failed[address] + 1
@@ -86,7 +86,7 @@ def asks_until_served(resolver: dns.resolver.Resolver, name: str, port: int, wit
     while time.monotonic() - begun_s < within_s:
         address = resolver.resolve(name, "A")[0].to_text()
         try:
-            if requests.get(f"http://{address}:{port}/ready", timeout=0.5).ok:
+            if requests.get(f"http://{address}:{port}/ready?model=*", timeout=0.5).ok:
                 return time.monotonic() - begun_s, failed
         except requests.RequestException:
             failed += 1

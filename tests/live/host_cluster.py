@@ -128,7 +128,7 @@ class HostCluster:
             states = [one["state"] for one in report["models"][0]["replicas"]]
             if states != ["ready"] * REPLICAS or len(report["gateways"]) != len(workers):
                 return False
-            if requests.get(f"http://{worker}:8000/ready", timeout=5).status_code != 200:
+            if requests.get(f"http://{worker}:8000/ready?model=*", timeout=5).status_code != 200:
                 return False
         return True
 

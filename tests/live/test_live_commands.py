@@ -37,7 +37,7 @@ def test_up_in_the_background_and_down(tmp_path_factory: pytest.TempPathFactory)
         pid = int(up.stdout.rpartition("(process ")[2].partition(")")[0])
         family = {psutil.Process(pid), *psutil.Process(pid).children(recursive=True)}
         shared = shared_memory_of(family)
-        assert requests.get(f"http://127.0.0.1:{port}/ready", timeout=10).status_code == 200
+        assert requests.get(f"http://127.0.0.1:{port}/ready?model=*", timeout=10).status_code == 200
         assert "1/1" in raylane("status").stdout
         again = raylane("up", folder / "spec.yaml", "--port", free_port())
         assert (again.returncode, "is already up" in again.stderr) == (1, True)

@@ -231,7 +231,9 @@ async def test_kill_9_of_the_gateway(cluster: LiveCluster, tell: list[str]) -> N
     answers = await under_load(cluster, kill)
     assert {answer.end for answer in answers} <= {"done", "cut"}
     assert all("Error" in (answer.code or "") for answer in answers if answer.end == "cut")
-    await asyncio.to_thread(eventually, lambda: requests.get(cluster.url + "/ready", timeout=5).status_code == 200)
+    await asyncio.to_thread(
+        eventually, lambda: requests.get(cluster.url + "/ready?model=*", timeout=5).status_code == 200
+    )
     tell.append(f"kill -9 of the gateway: ready again in {time.monotonic() - at[0]:.1f} s")
     await asyncio.to_thread(eventually, cluster.quiet)
     async with clients() as session:

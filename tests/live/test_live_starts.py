@@ -49,6 +49,7 @@ def test_a_model_that_cannot_start_keeps_no_other_one_waiting(
         assert "to do: " in said
         ready = requests.get(cluster.url + "/ready", timeout=10)
         assert (ready.status_code, ready.json()["models_that_fail"]) == (200, ["broken"])
+        assert requests.get(cluster.url + "/ready?model=broken", timeout=10).status_code == 503
         body = {"model": served["name"], "prompt": "1, 2, 3,", "max_tokens": 4}
         assert requests.post(cluster.url + "/v1/completions", json=body, timeout=60).status_code == 200
         log = cluster.of("broken").model()["failing_start"]["log"]

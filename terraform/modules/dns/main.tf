@@ -16,7 +16,7 @@ resource "aws_route53_health_check" "region" {
   type              = "HTTPS"
   fqdn              = each.value.endpoint
   port              = 443
-  resource_path     = "/ready"
+  resource_path     = "/ready?model=*"
   request_interval  = local.check_interval_s
   failure_threshold = local.failures
   enable_sni        = true

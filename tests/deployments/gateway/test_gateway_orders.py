@@ -100,7 +100,7 @@ async def test_what_runs_on_a_cordoned_replica_goes_on_and_what_comes_waits(make
     await post(rig, "/raylane/cordon", {**BY, "replica": rig.engines[0].facts.replica_id})
     later = asyncio.create_task(rig.ask())
     await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) == 1)
-    async with aiohttp.ClientSession() as session, session.get(rig.url + "/ready") as response:
+    async with aiohttp.ClientSession() as session, session.get(rig.url + "/ready?model=demo") as response:
         assert response.status == 503
     go.set()
     assert (await running)[0] == 200

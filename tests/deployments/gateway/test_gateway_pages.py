@@ -52,12 +52,31 @@ async def test_models(make_rig: MakeRig) -> None:
 async def test_ready_follows_the_replicas(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0)
     assert (await get(rig, "/health"))[0] == 200
-    assert await get(rig, "/ready") == (503, {"status": "starting", "models_without_replica": ["demo"]})
+    await until(lambda: rig.dispatcher.own is not None)
+    lacking = {"models_without_replica": ["demo"]}
+    assert await get(rig, "/ready") == (200, {"status": "ready", **lacking}), "requests may wait here"
+    for asked in ("*", "demo"):
+        assert await get(rig, f"/ready?model={asked}") == (503, {"status": "starting", **lacking})
     engine = await rig.add(FakeEngine())
-    assert await get(rig, "/ready") == (200, {"status": "ready"})
+    for asked in ("", "?model=*", "?model=demo"):
+        assert await get(rig, f"/ready{asked}") == (200, {"status": "ready"})
+    assert (await get(rig, "/ready?model=none"))[0] == 404
     await engine.kill()
     await until(lambda: not rig.dispatcher.replicas.ready)
-    assert (await get(rig, "/ready"))[0] == 503
+    assert (await get(rig, "/ready?model=*"))[0] == 503
+    assert (await get(rig, "/ready"))[0] == 200
+
+
+async def test_a_model_that_starts_takes_no_other_away(make_rig: MakeRig) -> None:
+    """Load balancers ask for the gateway, DNS for any model: one that restarts stops neither."""
+    settings = {"max_model_len": 99}
+    models = [{"name": name, "source": "/nowhere", "settings": settings} for name in ("demo", "other")]
+    rig = await make_rig(engines=1, models=models)
+    lacking = {"models_without_replica": ["other"]}
+    for asked in ("", "?model=*", "?model=demo"):
+        assert await get(rig, f"/ready{asked}") == (200, {"status": "ready", **lacking})
+    assert (await get(rig, "/ready?model=other"))[0] == 503
+    assert (await get(rig, "/ping"))[0] == 200
 
 
 async def test_ping_is_ready_for_sagemaker(make_rig: MakeRig) -> None:

@@ -192,5 +192,5 @@ async def test_a_start_that_is_near_is_waited_for(make_rig: MakeRig) -> None:
 
 async def test_a_model_with_a_floor_is_not_ready_without(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 1, "min": 1, "max": 2}}])
-    async with aiohttp.ClientSession() as session, session.get(rig.url + "/ready") as response:
+    async with aiohttp.ClientSession() as session, session.get(rig.url + "/ready?model=demo") as response:
         assert response.status == 503

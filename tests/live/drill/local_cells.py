@@ -133,7 +133,7 @@ class LocalCell:
         try:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
-                session.get(self.url + "/ready") as response,
+                session.get(self.url + "/ready?model=*") as response,
             ):
                 self._answers_s = min(self._answers_s, time.monotonic())
                 if response.status != 200:

@@ -45,7 +45,7 @@ run "public_endpoints_are_checked_by_their_own_word" {
     error_message = "Route 53 cannot reach a private endpoint."
   }
   assert {
-    condition     = aws_route53_health_check.region["eu"].resource_path == "/ready" && aws_route53_health_check.region["eu"].type == "HTTPS" && aws_route53_health_check.region["eu"].fqdn == "eu.llm.example.org"
+    condition     = aws_route53_health_check.region["eu"].resource_path == "/ready?model=*" && aws_route53_health_check.region["eu"].type == "HTTPS" && aws_route53_health_check.region["eu"].fqdn == "eu.llm.example.org"
     error_message = "The region's own name, not the common one: that may lead elsewhere."
   }
   assert {
