@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from deployments.protocol import ReplicaFacts
 from deployments.telemetry.ledger import RequestOutcome
@@ -26,16 +27,23 @@ def last_events(payload: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 TOTAL = {"total_s": 0.5, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall_s": 0.5}
-NEVER = waiting(asyncio.Event())
+
+
+async def never(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    """An engine that answers nothing."""
+    await asyncio.sleep(3_600)
+    raise AssertionError
+
+
 BEFORE_A_BYTE: dict[str, tuple[dict[str, float], Behaviour | None, Any, str, int, str]] = {
     "queue_wait_s": ({"queue_wait_s": 0.3}, None, ASK, "/v1/completions", 503, "queue_timeout"),
     "total_s in the lane": (TOTAL, None, ASK, "/v1/completions", 504, "total_timeout"),
-    "total_s of a whole answer": (TOTAL, NEVER, ASK, "/v1/completions", 504, "total_timeout"),
-    "total_s of a stream": (TOTAL, NEVER, STREAM, "/v1/completions", 504, "total_timeout"),
-    "first_byte_s": ({"first_byte_s": 0.3}, NEVER, STREAM, "/v1/completions", 504, "first_byte_timeout"),
+    "total_s of a whole answer": (TOTAL, never, ASK, "/v1/completions", 504, "total_timeout"),
+    "total_s of a stream": (TOTAL, never, STREAM, "/v1/completions", 504, "total_timeout"),
+    "first_byte_s": ({"first_byte_s": 0.3}, never, STREAM, "/v1/completions", 504, "first_byte_timeout"),
     "first_byte_s after the head": (
         {"first_byte_s": 0.3},
-        pieces(asyncio.Event()),
+        pieces(3_600.0),
         STREAM,
         "/v1/completions",
         504,
@@ -43,7 +51,7 @@ BEFORE_A_BYTE: dict[str, tuple[dict[str, float], Behaviour | None, Any, str, int
     ),
     "first_byte_s of a tokenizer": (
         {"first_byte_s": 0.3, "client_stall_s": 30},
-        NEVER,
+        never,
         {"model": "demo", "prompt": "x"},
         "/tokenize",
         504,
@@ -72,7 +80,7 @@ async def test_a_time_out_before_the_first_byte(make_rig: MakeRig, case: Any) ->
 @pytest.mark.parametrize(
     ("timeouts", "behave", "code"),
     [
-        ({"between_bytes_s": 0.3}, pieces(event(), event("b")[:-9], asyncio.Event()), "between_bytes_timeout"),
+        ({"between_bytes_s": 0.3}, pieces(event(), event("b")[:-9], 3_600.0), "between_bytes_timeout"),
         (TOTAL, pieces(*[event(), 0.05] * 100), "total_timeout"),
     ],
     ids=["between_bytes_s", "total_s"],
@@ -196,8 +204,6 @@ async def test_a_client_that_stops_reading_an_answer(make_rig: MakeRig) -> None:
     payload = b'"' + b"x" * 20_000_000 + b'"'
 
     async def behave(request, body):  # type: ignore[no-untyped-def]
-        from aiohttp import web
-
         return web.Response(body=payload, content_type="application/json")
 
     rig.engines[0].behave = behave
