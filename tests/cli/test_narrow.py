@@ -253,31 +253,6 @@ def test_status_tells_replicas_apart_and_shows_each_column_whole() -> None:
     assert "drains (spot_notice)" in text
 
 
-def test_status_names_each_loss_with_its_cause_and_what_came_instead() -> None:
-    reported = report()
-    text = " ".join(" ".join(shown(status._view(reported))).split())
-    names = short_names(
-        [one["replica_id"] for one in reported["models"][0]["replicas"]]
-        + [replica(8)["replica_id"], replica(9)["replica_id"]]
-    )
-    assert "ended: 3 lost, 1 as planned" in text
-    assert f"replica {names[replica(9)['replica_id']]} lost (engine_stalled)" in text
-    assert f"{names[replica(1)['replica_id']]} was ready after 1000.0 s" in text
-    assert (
-        "gateway 00ffee11 lost (process_died); requests: 500 broken, 2700 placed again (41000000 tokens booked)" in text
-    )
-    assert "Serve's controller lost (process_died)" in text
-    assert f"replica {names[replica(8)['replica_id']]} ended as planned (stopped)" in text
-
-
-def test_top_shows_each_column_whole_and_what_each_lane_waits_for() -> None:
-    text = "\n".join(shown(top._view(report(), {})))
-    for column in ("lane", "waiting", "work", "oldest", "wait p50", "p95", "p95 held"):
-        assert column in text
-    assert "short: head waits for prefill_backlog; rejected: overloaded 123456" in text
-    assert "tenant_concurrency 123456" in text
-
-
 def test_a_cell_whose_directory_tells_of_no_departures_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
     reported = report()
     del reported["departures"]

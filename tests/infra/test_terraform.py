@@ -135,12 +135,6 @@ def test_regions_differ_in_values_alone() -> None:
         assert len({(TREE / "regions" / one / name).resolve() for one in ("eu-central-1", "us-east-1")}) == 1
 
 
-def test_the_readme_describes_each_module() -> None:
-    text = (TREE / "README.md").read_text(encoding="utf-8")
-    assert "validated, not applied" in text
-    assert [name for name in FOLDERS if f"`{name}`" not in text] == []
-
-
 @pytest.mark.whole
 def test_policies_are_json_that_names_no_star_action(state: dict[str, Any]) -> None:
     """Roles' policies; the key's own names the account, as AWS asks."""

@@ -104,22 +104,6 @@ async def test_engine_work_is_gone_with_its_client(cluster: LiveCluster, tell: l
     assert after["finished"] == before["finished"]
 
 
-async def test_kv_is_free_when_the_last_one_left(cluster: LiveCluster, tell: list[str]) -> None:
-    took: list[float] = []
-    async with cluster.feeds() as loads, clients() as session:
-        for _ in range(100):
-            response = await stream(session, cluster, max_tokens=8_000)
-            await asyncio.sleep(random.uniform(0, 0.1))
-            left = time.monotonic()
-            response.close()
-            await eventually_async(
-                lambda: running(loads) == 0 and all(load.kv_usage == 0 for load in loads.values()), every_s=0.002
-            )
-            took.append(time.monotonic() - left)
-    p50, p99 = quantile(took, 0.5) * 1e3, quantile(took, 0.99) * 1e3
-    tell.append(f"KV blocks free after the only client left: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
-
-
 async def test_200_leave_at_once(cluster: LiveCluster, tell: list[str]) -> None:
     before = cluster.model()["endings"]
     async with cluster.feeds() as loads, clients() as session:

@@ -6,10 +6,8 @@ Simulated engines. The tests run in their order, on one pair of cells.
 
 import asyncio
 import hashlib
-import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -97,51 +95,6 @@ def test_each_command_shows_both_cells(cells: LiveCells, tell: list[str]) -> Non
     assert "unreachable" not in text
     assert {"eu", "us"} <= set(text.split())
     tell.append(f"two cells: the page after {page_s(cells):.2f} s")
-
-
-def test_a_peer_that_does_not_answer_is_a_line_and_nothing_hangs(cells: LiveCells, tell: list[str]) -> None:
-    eventually(lambda: both_known(cells))
-    request = asyncio.run(one_request(cells))
-    cells.link.cut()
-    try:
-        took_s = page_s(cells)
-        assert WITHIN_S <= took_s < WITHIN_S + 1
-        tell.append(f"a peer that does not answer: the page after {took_s:.2f} s")
-        for command in ("status", "top"):
-            text = asked(cells, command, "--once")
-            assert "us is unreachable" in text
-            assert re.search(r"what is shown of it is \d+s old", text), "it has answered before"
-        for text in (asked(cells, "why", request), asked(cells, "cost", "--by", "region")):
-            assert "us is unreachable" in text
-        assert "not in the sums" in text
-    finally:
-        cells.link.heal()
-    eventually(lambda: both_known(cells))
-    assert "unreachable" not in asked(cells, "status", "--once")
-
-
-def test_a_peer_with_another_secret_is_named_as_such(cells: LiveCells, tmp_path: Path) -> None:
-    folder = tmp_path / "peers"
-    folder.mkdir()
-    (folder / "peers_secret").write_text("another secret of this cell, of 32 letters at least")
-    with cells.instead_of_us(peering={"secret": {"kind": "file", "folder": str(folder)}}):
-        text = asked(cells, "status", "--once")
-        assert "us is unreachable" in text
-        assert "status 401" in text
-        assert "peering.secret" in text, "what an operator has to look at"
-        assert "not in the sums" in asked(cells, "cost", "--by", "region")
-    eventually(lambda: both_known(cells))
-
-
-def test_a_cell_that_runs_another_spec_is_shown_with_its_own_models(cells: LiveCells) -> None:
-    other = {**cells.content["models"][0], "name": "another-simulated"}
-    with cells.instead_of_us(models=[other]):
-        text = asked(cells, "status", "--once")
-        assert "unreachable" not in text
-        assert "another-simulated" in text
-        assert "2 regions, 2 models" in text
-        assert "no_digest" in text or "spec" in text, "and that nothing is handed over to it"
-    eventually(lambda: both_known(cells))
 
 
 async def test_two_cells_count_a_tenants_limit_together(cells: LiveCells, tell: list[str]) -> None:

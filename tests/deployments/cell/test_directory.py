@@ -27,18 +27,6 @@ def facts(name: str = "r1", pid: int = 1) -> ReplicaFacts:
     return ReplicaFacts(name, "demo", f"http://{name}", pid, "n", "generate", 1_024, 4, 2_048, 65_536)
 
 
-async def test_who_registers_is_listed() -> None:
-    one = Directory("secret")
-    assert await one.secret() == "secret"
-    first = await one.watch(-1, 0.0)
-    assert first == Listing(first.version, (), None)
-    await one.register(facts("r1"))
-    await one.register(facts("r2"))
-    newer = await one.watch(first.version, 1.0)
-    assert newer.version > first.version
-    assert newer.replicas == (facts("r1"), facts("r2"))
-
-
 async def test_the_secret_is_kept_beside_the_directory_and_not_in_rays_store(tmp_path: Path) -> None:
     one = Directory(run_dir=str(tmp_path / "run"))
     with pytest.raises(LookupError):

@@ -22,15 +22,6 @@ def test_models_are_spread_and_move_when_their_owner_leaves() -> None:
     assert all(owners.owned[model] == first[model] for model in kept)
 
 
-def test_who_is_unresponsive_loses_its_models() -> None:
-    owners = Owners(0.0)
-    owners.register("g1", "u1", MODELS, {}, SETTLE_S)
-    assert {owner.gateway_id for owner in owners.owned.values()} == {"g1"}
-    owners.register("g2", "u2", MODELS, {}, SETTLE_S + UNRESPONSIVE_AFTER_S + 0.1)
-    assert {owner.gateway_id for owner in owners.owned.values()} == {"g2"}
-    assert all(owner.epoch == 2 for owner in owners.owned.values())
-
-
 def test_a_stale_gateways_report_deposes_nobody() -> None:
     owners = Owners(0.0)
     owners.register("g1", "u1", ["m1"], {}, 1.0)
@@ -87,12 +78,6 @@ def registered(*gateways: str, expected: int = 1, models: tuple[str, ...] = MODE
     for gateway in gateways:
         owners.register(gateway, f"http://{gateway}", models, {}, 1.0)
     return owners
-
-
-def test_an_ownership_names_the_gateway_where_it_listens_and_its_epoch() -> None:
-    owners = registered("g1", models=("m1",))
-    assert owners.owned == {"m1": Ownership("m1", 1, "g1", "http://g1")}
-    assert (owners.gateways, owners.epochs) == ({"g1": "http://g1"}, {"m1": 1})
 
 
 def test_a_new_directory_waits_for_those_it_expects_or_until_it_has_settled() -> None:
@@ -156,26 +141,6 @@ def test_what_was_seen_is_never_issued_again_and_a_lower_one_changes_nothing() -
     owners.saw({"m1": 3})
     owners.register("g1", "u1", ("m1", "m2", "m3"), {}, 1.0, {"m3": 5})
     assert {model: owner.epoch for model, owner in owners.owned.items()} == {"m1": 10, "m2": 3, "m3": 6}
-
-
-def test_who_is_overtaken_by_a_higher_epoch_gets_one_above_it_and_by_its_own_nothing() -> None:
-    owners = registered("g1")
-    before = dict(owners.owned)
-    owners.overtaken("m1", 1, 2.0)
-    assert owners.owned == before
-    owners.overtaken("m1", 7, 2.0)
-    assert owners.owned == {**before, "m1": Ownership("m1", 8, "g1", "http://g1")}
-    owners.overtaken("unknown", 3, 2.0)
-    assert owners.epochs["unknown"] == 3
-    assert "unknown" not in owners.owned
-
-
-def test_an_epoch_that_two_gateways_claim_is_neithers() -> None:
-    owners = Owners(0.0, expected=2)
-    owners.register("g1", "u1", ("m1",), {"m1": 4}, 1.0)
-    owners.register("g2", "u2", ("m1",), {"m1": 4}, 1.0)
-    assert owners.owned["m1"].epoch == 5
-    assert owners.epochs == {"m1": 5}
 
 
 def test_two_that_claim_one_epoch_get_a_new_one() -> None:

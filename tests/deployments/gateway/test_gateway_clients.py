@@ -57,17 +57,6 @@ async def test_leaving_in_a_stream(rig: Rig) -> None:
     assert rig.owner.snapshot().endings["cancelled"] == 1
 
 
-async def test_leaving_while_the_stream_is_not_read(rig: Rig) -> None:
-    engine = rig.engines[0]
-    engine.behave = pieces(*[event("x" * 60_000)] * 1_000)
-    client = await rig.connect(STREAM, small=True)
-    await client.answer_head()
-    await asyncio.sleep(0.2)
-    client.leave()
-    await until(lambda: engine.aborted == 1)
-    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
-
-
 async def test_leaving_in_the_upload(rig: Rig) -> None:
     client = await rig.connect()
     client.writer.write(head("POST", "/v1/completions", 1_000) + b"{")
@@ -132,15 +121,6 @@ async def test_pipelining(rig: Rig) -> None:
         status, _, payload = await client.answer()
         assert (status, json.loads(payload)["choices"][0]["text"]) == (200, "abc")
     client.leave()
-
-
-async def test_http_1_0(rig: Rig) -> None:
-    client = await rig.connect()
-    body = json.dumps(ASK).encode()
-    client.writer.write(b"POST /v1/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
-    status, headers, _ = await client.answer()
-    assert (status, headers["connection"]) == (200, "close")
-    assert await client.is_cut()
 
 
 async def test_expect_100_continue(rig: Rig) -> None:
@@ -227,11 +207,3 @@ async def test_two_id_headers(rig: Rig) -> None:
     client.writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\nx-request-id: one\r\nX-Request-Id: two\r\n\r\n")
     assert (await client.answer())[1]["x-request-id"] == "one"
     client.leave()
-
-
-async def test_many_at_once(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=2)
-    answers = await asyncio.gather(*(rig.ask(STREAM if number % 2 else ASK) for number in range(200)))
-    assert {status for status, _ in answers} == {200}
-    await until(lambda: len(rig.closed) == 200)
-    assert rig.owner.snapshot().endings["finished"] == 200

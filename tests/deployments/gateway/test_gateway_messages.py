@@ -1,7 +1,6 @@
 """Anthropic's API, through the whole gateway: its clients' headers, leases and salts as for others; errors, streams and
 waits in its own form."""
 
-import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -14,7 +13,7 @@ from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.inquiry import read_inquiry
 from deployments.telemetry.ledger import RequestOutcome
-from tests.deployments.gateway.fake_engine import FakeEngine, dying, pieces, refusing, waiting, whole
+from tests.deployments.gateway.fake_engine import FakeEngine, dying, pieces, refusing, whole
 from tests.deployments.gateway.rig import Rig, until
 
 MakeRig = Callable[..., Awaitable[Rig]]
@@ -206,15 +205,6 @@ async def test_what_an_engine_says_of_its_own_parts_is_not_passed_on(rig: Rig) -
     rig.engines[0].behave = pieces(START, b"event: error\ndata: " + reported + b"\n\n")
     error = ended_by((await rig.ask(STREAM, MESSAGES))[1])
     assert "validation" not in error["message"]
-
-
-async def test_a_client_that_leaves_ends_the_work(rig: Rig) -> None:
-    rig.engines[0].behave = waiting(asyncio.Event())
-    client = await rig.connect(STREAM, MESSAGES)
-    await until(lambda: rig.engines[0].open)
-    client.leave()
-    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
-    await until(lambda: rig.engines[0].aborted)
 
 
 def test_what_is_read_of_messages() -> None:

@@ -12,7 +12,7 @@ import pytest
 from deployments.http import protocol as http_protocol
 from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, head, openai_error, until
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, head, openai_error
 
 MakeRig = Callable[..., Awaitable[Rig]]
 STREAM = {**ASK, "stream": True}
@@ -119,17 +119,6 @@ class _Chunked:
         await self._session.close()
 
 
-async def test_a_body_over_the_limit_is_not_kept(make_rig: MakeRig) -> None:
-    """A client that goes on sending after its 413 is cut or read to nowhere, never gathered."""
-    rig = await make_rig(limits={"max_body_bytes": 1_024})
-    client = await rig.connect()
-    client.writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
-    client.writer.write(b"1000\r\n" + b"x" * 4_096 + b"\r\n")
-    status, headers, _ = await client.answer()
-    assert (status, headers["connection"]) == (413, "close")
-    assert await client.is_cut()
-
-
 async def test_what_is_not_http(rig: Rig) -> None:
     for nonsense in (
         b"hello\r\n\r\n",
@@ -182,19 +171,6 @@ async def test_a_head_timer_leaves_a_running_answer_alone(rig: Rig, monkeypatch:
         body += await client.reader.read(65_536)
     assert event("b") in body
     assert await client.is_cut()
-
-
-async def test_max_waiting(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=0, limits={"max_waiting": 3})
-    clients = [await rig.connect(ASK) for _ in range(3)]
-    await until(lambda: rig.owner.snapshot().lanes[0].waiting == 3)
-    async with rig.post("/v1/completions", ASK) as response:
-        assert response.status == 503
-        assert int(response.headers["retry-after"]) >= 1
-        assert openai_error(await response.read())["code"] == "overloaded"
-    for client in clients:
-        client.leave()
-    await rig.last(4)
 
 
 async def test_mangled_requests(rig: Rig) -> None:

@@ -14,10 +14,9 @@ from cluster.spec import GatewayTls
 from deployments.cell.directory import Directory
 from deployments.gateway.gateway import Gateway
 from deployments.http.server import HttpServer
-from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.conftest import free_port, make_spec
-from tests.deployments.gateway.fake_engine import FakeEngine, event, pieces
-from tests.deployments.gateway.rig import ASK, CHAT, CREDENTIALS, SECRET, Handle, Rig, until
+from tests.deployments.gateway.fake_engine import FakeEngine
+from tests.deployments.gateway.rig import CHAT, CREDENTIALS, SECRET, Handle, Rig
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +79,6 @@ async def test_a_refusal_before_the_body_is_read_arrives(rig: Rig, files: Gatewa
     answer = await asyncio.wait_for(reader.read(), 10)
     assert answer.startswith(b"HTTP/1.1 413 ")
     writer.close()
-
-
-async def test_a_client_that_leaves_mid_stream_ends_its_lease(rig: Rig, files: GatewayTls) -> None:
-    rig.engines[0].behave = pieces(event("a"), asyncio.Event())
-    body = json.dumps({**ASK, "stream": True}).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", rig.port, ssl=trusting(files))
-    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-    writer.write(head % len(body) + body)
-    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
-    writer.transport.abort()
-    await until(lambda: rig.engines[0].aborted == 1)
-    assert (await rig.last()).outcome is RequestOutcome.CANCELLED
 
 
 async def test_the_cells_own_port_stays_plain_and_asks_for_the_secret(rig: Rig) -> None:

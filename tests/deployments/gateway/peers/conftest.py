@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.deployments.gateway.peers.cells import Cells
+from tests.deployments.gateway.peers.cells import Cells, known_to
+from tests.deployments.gateway.peers.fake_peer import FakePeer
+from tests.deployments.gateway.rig import Rig, until
 
 
 def pytest_asyncio_loop_factories(
@@ -52,3 +54,14 @@ async def cells(make_cells: Callable[..., Cells]) -> Cells:
     await cells.start("us")
     await cells.met()
     return cells
+
+
+@pytest.fixture
+async def fake(make_cells: Callable[..., Cells]) -> AsyncIterator[tuple[Rig, FakePeer]]:
+    """`eu` without a replica, and a peer `us` that does what the test wants."""
+    cells = make_cells(gateway={"heartbeat_s": 0.0})
+    home = await cells.start("eu", engines=0)
+    peer = await FakePeer(cells.spec_of("us"), "us", cells.spec_of("us").gateway.port).start()
+    await until(lambda: all(known_to(home).values()))
+    yield home, peer
+    await peer.stop()

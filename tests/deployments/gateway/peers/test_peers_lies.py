@@ -3,7 +3,7 @@ goes on, and nothing is left."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiohttp
@@ -40,17 +40,6 @@ COUNTED: dict[str, Any] = {
     "wall_s": 0.02,
     "booking": "",
 }
-
-
-@pytest.fixture
-async def fake(make_cells: Callable[..., Cells]) -> AsyncIterator[tuple[Rig, FakePeer]]:
-    """`eu` without a replica, and a peer `us` that does what the test wants."""
-    cells = make_cells(gateway={"heartbeat_s": 0.0})
-    home = await cells.start("eu", engines=0)
-    peer = await FakePeer(cells.spec_of("us"), "us", cells.spec_of("us").gateway.port).start()
-    await until(lambda: all(known_to(home).values()))
-    yield home, peer
-    await peer.stop()
 
 
 def broken(home: Rig, stage: str) -> float:
@@ -98,7 +87,38 @@ def headed(status: int, content_type: str) -> dict[str, Any]:
     return {"status": status, "headers": [["content-type", content_type]]}
 
 
+def bytes_of(*pieces: bytes, pause_s: float = 0.0) -> Script:
+    """These bytes, in no frame of ours."""
+
+    async def script(taken: Taken) -> None:
+        await asyncio.sleep(pause_s)
+        for piece in pieces:
+            await taken.raw(piece)
+        await asyncio.sleep(60)
+
+    return script
+
+
+async def _cut_in_a_frame(taken: Taken) -> None:
+    await asyncio.sleep(0.1)
+    await taken.raw(bytes((FrameKind.DATA, 0, 0, 0, 200)) + b"m" * 16 + b'data: {"half')
+    await asyncio.sleep(0.1)
+    taken.reset()
+
+
+OVERLOADED = {"code": "overloaded", "message": "full", "param": None, "headers": {"retry-after": "1"}}
 NO_ANSWERS: dict[str, Script] = {
+    "a wrong signature": frames(
+        (FrameKind.HEAD, HEAD), then=bytes_of(bytes((FrameKind.DATA, 0, 0, 0, 1)) + b"m" * 16 + b"x")
+    ),
+    "no frames": bytes_of(b"HTTP/1.1 200 OK\r\n\r\nhello, this is no frame of ours, and it goes on for a while"),
+    "a frame that is too long": bytes_of(bytes((FrameKind.DATA, 255, 255, 255, 255)) + b"m" * 16),
+    "data before the head": frames((FrameKind.DATA, event("a"))),
+    "a header in a header": frames((FrameKind.HEAD, headed(200, "a\r\nx-injected: 1"))),
+    "an end without an answer": frames((FrameKind.HEAD, HEAD), (FrameKind.END, {"error": None})),
+    "a head alone": frames((FrameKind.HEAD, HEAD), then=end),
+    "overload": frames((FrameKind.ERROR, OVERLOADED), then=end),
+    "an error without its fields": frames((FrameKind.ERROR, {"code": "overloaded"}), then=end),
     "a status that has no body": frames((FrameKind.HEAD, headed(204, "text/event-stream")), (FrameKind.DATA, event())),
     "a status that is none": frames((FrameKind.HEAD, headed(101, "text/event-stream"))),
     "a type that is no header": frames(
@@ -140,6 +160,10 @@ BREAKS: dict[str, Script] = {
         (FrameKind.HEAD, HEAD), (FrameKind.DATA, event("a")), then=lambda taken: _unknown_frame(taken)
     ),
     "the end of the connection": frames((FrameKind.HEAD, HEAD), (FrameKind.DATA, event("a")), then=end),
+    "no frame": frames(
+        (FrameKind.HEAD, HEAD), (FrameKind.DATA, event("a")), then=bytes_of(b"garbage" * 10, pause_s=0.1)
+    ),
+    "half a frame": frames((FrameKind.HEAD, HEAD), (FrameKind.DATA, event("a")), then=_cut_in_a_frame),
 }
 
 
