@@ -1,13 +1,15 @@
 """Bounds on what guides an answer: schemas, regular expressions, grammars, choices, stops, biases. An engine compiles
-them or looks at them for each token, and a small one can take it minutes (measured with vLLM 0.32 and xgrammar).
+them or looks at them for each token, and a small one can take it minutes (decision 44 has what was measured).
 
-The weight of a regular expression estimates the states that it is compiled to: each repetition multiplies what it
-repeats. An unbounded one, or one with a lower bound that differs, counts as `_UNBOUNDED` at least.
+A weight estimates the milliseconds that one core takes to compile a guide for a vocabulary of 131,000 tokens, or what
+its ambiguity costs for each token. What repeats multiplies what it repeats: mildly where each turn shows by a literal
+that it has, by more where a text can be divided into turns in many ways.
 """
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -23,19 +25,52 @@ LISTS = frozenset(
 _TOOLS = 8
 """Tools are compiled only where one of them is required: they may have so many times as much."""
 _MAX_DEPTH = 64
-_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?[:=!<>P]*|[()|]|\{(\d*)(,?)(\d*)\}|[*+?]|.", re.S)
-_UNBOUNDED, _OPTIONAL = 30, 10
-_PATTERNS = frozenset({"pattern", "regex", "grammar"})
-_COUNTS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"})
-_PROPERTIES = 64
-"""Of an object whose number of properties is bounded: each subset is a state."""
+_TOO_HEAVY = 10**9
+_SATURATION = 200
+"""xgrammar compiles more repetitions of one character into counters."""
+_WIDE, _NARROW = 20, 3
+"""A character that may be nearly any, or one of a class: so many tokens begin with it."""
+_LENGTH = 4
+"""A character of a text whose length is bounded: a fifth of what the first such text of a guide takes, and near what
+each other one takes, since usual schemas have several, and no token waits for them."""
+_LOOP = 40
+_REPETITION = r"[*+?]\??|~\s*\d+(?:\.\.\d+)?|\{\s*(?:\d+\s*(?:,\s*\d*\s*)?|,\s*\d+\s*)\}\??"
+_CLASS = r"\[\^?\]?(?:\\.|[^\]\\])*\]"
+_EXPRESSION = re.compile(
+    rf"(?P<times>{_REPETITION})|\(\?[:=!<>P]*|[()|]|(?P<class>{_CLASS}|\\.|\.)"
+    r"|(?P<literal>[^\\\[\](){}|*+?.]+(?=[^\\\[\](){}|*+?.])|.)",
+    re.S,
+)
+_GRAMMAR = (
+    r"\#[^\n]*|//[^\n]*|\s+|(?P<head>[?!]?[\w.-]+\s*(?:::=|:))|(?P<times>{0})|[()|{2}]|(?P<class>{1})"
+    r'|(?P<literal>"(?:\\.|[^"\\])+"i?|/(?:\\.|[^/\\])+/\w*)|(?P<rule>[\w.-]+)|(?P<other>.)'
+)
+_EBNF = re.compile(_GRAMMAR.format(_REPETITION, _CLASS, ""), re.S)
+_LARK = re.compile(_GRAMMAR.format(_REPETITION, "(?!)", r"\[\]"), re.S)
+_ALMOST_ANY = re.compile(r"\.|\\[SWD]|\[\^.*|\[.*(?:[ !]|\\[sSWDxuUpP]).*", re.S)
+_LOOPS = frozenset({"star", "plus", "repeat"})
+"""Formats of structural tags that repeat their content."""
 
 
 def check_guide(field: str, value: Raw, limits: RequestLimits) -> None:
     """Raises ApiError that names the field, what it has, and the limit."""
     more = _TOOLS if field == "tools" else 1
-    text, allowed = bytes(value), more * limits.max_guide_bytes
-    if len(text) > allowed:
+    text = bytes(value)
+    _check_size(field, text, more, limits)
+    if field in LISTS:
+        return
+    weights: dict[tuple[str, Any], int] = {}  # what occurs twice is compiled once
+    for name, part, weight in _weights(field, msgspec.json.decode(text), limits):
+        weights[name, part] = min(weight, _TOO_HEAVY)
+    total = min(sum(weights.values()), _TOO_HEAVY)
+    if total > limits.max_guide_weight:
+        (name, _), most = max(weights.items(), key=lambda item: item[1])
+        has = f"a weight of {total}, most by {name} ({most})"
+        raise _too_much(field, has, f"max_guide_weight = {limits.max_guide_weight}")
+
+
+def _check_size(field: str, text: bytes, more: int, limits: RequestLimits) -> None:
+    if len(text) > (allowed := more * limits.max_guide_bytes):
         raise _too_much(field, f"{len(text)} bytes", f"max_guide_bytes = {allowed}")
     allowed = more * limits.max_guide_values
     structure = structure_of(text, allowed, _MAX_DEPTH)
@@ -44,61 +79,218 @@ def check_guide(field: str, value: Raw, limits: RequestLimits) -> None:
     if structure.depth > _MAX_DEPTH:
         message = f"{field}: {structure.depth} or more levels; allowed: at most {_MAX_DEPTH}"
         raise ApiError(ErrorCode.INVALID_VALUE, message, param=field)
-    if field not in LISTS:
-        for name, found in _members(msgspec.json.decode(text)):
-            _check_member(field, name, found, limits.max_guide_weight)
 
 
-def _check_member(field: str, name: str, value: Any, allowed: int) -> None:
-    if name in _COUNTS and isinstance(value, int | float) and value > allowed:
-        raise _too_much(f"{field}: {name}", f"{value}", f"max_guide_weight = {allowed}")
-    if name in _PATTERNS and isinstance(value, str) and (weight := weight_of(value)) > allowed:
-        raise _too_much(f"{field}: {name}", f"a weight of {weight}", f"max_guide_weight = {allowed}")
-
-
-def _members(value: Any) -> Iterator[tuple[str, Any]]:
-    """All members of objects at any depth; the names of `patternProperties` as patterns."""
+def _weights(field: str, value: Any, limits: RequestLimits) -> Iterator[tuple[str, Any, int]]:
+    """What weighs anything at any depth: its name, itself, and its weight."""
     if isinstance(value, list):
         for one in value:
-            yield from _members(one)
+            yield from _weights(field, one, limits)
     elif isinstance(value, dict):
-        properties = value.get("properties")
-        if isinstance(properties, dict) and ("minProperties" in value or "maxProperties" in value):
-            yield "maxProperties", 0 if len(properties) <= _PROPERTIES else float("inf")
+        if isinstance(value.get("allOf"), list):
+            yield from _intersection(field, value["allOf"], limits)
+        if isinstance(kind := value.get("type"), str) and kind in _LOOPS and "content" in value:
+            inner = sum(weight for _, _, weight in _weights(field, value["content"], limits))
+            yield kind, id(value), min(10 * max(inner, 1), _TOO_HEAVY)
+            return
+        yield from _of_schema(value)
         for name, one in value.items():
-            yield name, one
-            if name == "patternProperties" and isinstance(one, dict):
-                yield from (("pattern", pattern) for pattern in one)
-            yield from _members(one)
+            if isinstance(one, str) and name in ("pattern", "regex"):
+                yield name, one, weight_of(one, limits.max_guide_weight)
+            elif isinstance(one, str) and name == "grammar":
+                yield name, one, weight_of_grammar(one, limits.max_guide_weight)
+            elif isinstance(one, str) and name in ("json", "structural_tag"):
+                _check_size(field, one.encode(), 1, limits)
+                try:
+                    yield from _weights(field, msgspec.json.decode(one), limits)
+                except msgspec.DecodeError:
+                    continue  # vLLM says what it lacks
+            else:
+                yield from _weights(field, one, limits)
 
 
-def weight_of(pattern: str) -> int:
-    """About how many states a regular expression, or a grammar with repetitions, is compiled to."""
-    outer: list[int] = []
-    before = last = 0
-    for token in _TOKEN.finditer(pattern):
-        text = token.group()
-        if text[0] == "(":
-            outer.append(before + last)
-            before = last = 0
-        elif text == ")":
-            before, last = outer.pop() if outer else 0, before + last
-        elif text in "*+?" or (text[0] == "{" and len(text) > 2 and text != "{,}"):
-            last = _times(token) * max(last, 1)
+def _intersection(field: str, schemas: list[Any], limits: RequestLimits) -> Iterator[tuple[str, Any, int]]:
+    weight = sum(
+        weight for name, _, weight in _weights(field, schemas, limits) if name in ("pattern", "patternProperties")
+    )
+    if len(schemas) > 1:
+        yield "allOf", id(schemas), weight**2 // 100  # all patterns at once
+
+
+def _of_schema(schema: dict[str, Any]) -> Iterator[tuple[str, Any, int]]:
+    shortest, longest, fewest, most = (
+        max(int(value), 0) if isinstance(value := schema.get(name), int | float) else None
+        for name in ("minLength", "maxLength", "minItems", "maxItems")
+    )
+    if (length := shortest if longest is None else longest) is not None:
+        yield "maxLength", (shortest, longest), _LENGTH * min(length, _SATURATION)
+    yield "maxItems", (fewest, most), max(fewest or 0, most or 0) // 25
+    patterns = schema.get("patternProperties")
+    patterns = patterns if isinstance(patterns, dict) else {}
+    yield from (("patternProperties", pattern, weight_of(pattern)) for pattern in patterns)
+    properties = schema.get("properties")
+    if isinstance(properties, dict):
+        count, required = len(properties), schema.get("required")
+        optional = (
+            len(properties.keys() - {name for name in required if isinstance(name, str)})
+            if isinstance(required, list)
+            else count
+        )
+        if "minProperties" in schema or "maxProperties" in schema:
+            yield "maxProperties", id(schema), count**3 // 200  # each subset is a state
+        yield "properties", id(schema), optional**2 // 100 + 50 * count * len(patterns) ** 2
+
+
+class _Part(NamedTuple):
+    """A part of an expression. `width`: the weight of its widest character. `single`: it is one character. `varies`: it
+    repeats something, so that a text may match it in several ways. `literal`: all that it matches has a literal.
+    `rules`: those that it may come to before any literal."""
+
+    weight: int = 0
+    width: int = 0
+    single: bool = False
+    varies: bool = False
+    literal: bool = False
+    rules: frozenset[str] = frozenset()
+
+    def followed_by(self, other: "_Part") -> "_Part":
+        return _Part(
+            self.weight + other.weight,
+            max(self.width, other.width),
+            False,
+            self.varies or other.varies,
+            self.literal or other.literal,
+            self.rules | other.rules,
+        )
+
+    def repeated(self, low: int, high: int | None) -> "_Part":
+        ambiguous = self.varies and not self.literal
+        if self.single:
+            times = 2 if high is None else min(high, _SATURATION)
+        elif high is None:
+            times = _LOOP if ambiguous else 2
         else:
-            before, last = before + last, 1
-    return sum(outer) + before + last
+            times = high**2 if ambiguous else high
+        weight = self.weight * max(times, 1)
+        if low == 0:
+            weight += 20 * self.width + 30  # a row of what may be missing has as many states at once
+        elif low != high:
+            weight += 10
+        return self._replace(
+            weight=min(weight, _TOO_HEAVY),
+            single=False,
+            varies=self.varies or low != high,
+            literal=self.literal and low > 0,
+        )
 
 
-def _times(token: re.Match[str]) -> int:
-    low, comma, high = token.groups()
-    if low is None:
-        return _OPTIONAL if token.group() == "?" else _UNBOUNDED
-    if not comma:
-        return min(int(low[:9] or 0), 10**9)
-    return max(int(high[:9]) if high else _UNBOUNDED, int(low[:9] or 0))
+_NOTHING = _Part()
+
+
+def weight_of(expression: str, allowed: int = _TOO_HEAVY) -> int:
+    """The weight of a regular expression; of its beginning, where that has more than is allowed."""
+    return _weigh(_EXPRESSION.finditer(expression), _character, allowed).weight
+
+
+def weight_of_grammar(grammar: str, allowed: int = _TOO_HEAVY) -> int:
+    """The weight of a grammar in EBNF or Lark: of its text, and of its rules with all that they refer to.
+
+    Ambiguous recursion cannot be bounded: a rule that comes back to itself before any literal is too heavy.
+    """
+    rules: dict[str, list[re.Match[str]]] = {}
+    tokens: list[re.Match[str]] = []
+    for token in (_EBNF if "::=" in grammar else _LARK).finditer(grammar):
+        if head := token["head"]:
+            tokens = rules.setdefault(head.rstrip(":= \t\r\n").lstrip("?!"), [])
+        elif token.lastgroup or token.group()[0] in "()|[]":
+            tokens.append(token)
+    flat = {name: _weigh(body, _symbol, allowed) for name, body in rules.items()}
+    if (weight := sum(part.weight for part in flat.values())) > allowed:
+        return weight
+    try:
+        TopologicalSorter({name: part.rules for name, part in flat.items()}).prepare()
+    except CycleError:
+        return _TOO_HEAVY
+    whole = {}
+
+    def expanded(token: re.Match[str], depth: int = 0) -> _Part:
+        name = token.group()
+        if token.lastgroup != "rule" or name not in rules:
+            return _symbol(token)._replace(weight=1, width=1, rules=frozenset())
+        if depth > _MAX_DEPTH:
+            return _Part(_TOO_HEAVY)
+        if name not in whole:
+            whole[name] = _Part(10, 1, varies=True)
+            whole[name] = _weigh(rules[name], lambda token: expanded(token, depth + 1), allowed)
+        return whole[name]
+
+    return max([weight, *(expanded(token).weight for body in rules.values() for token in body if token["rule"])])
+
+
+def _weigh(tokens: Iterable[re.Match[str]], element: Callable[[re.Match[str]], _Part], allowed: int) -> _Part:
+    """Reads a sequence of alternatives, in which each group is another."""
+    outer: list[tuple[_Part | None, _Part, _Part]] = []
+    alternatives, before, last = None, _NOTHING, _NOTHING
+    so_far = 0
+    for token in tokens:
+        text = token.group()
+        if text[0] in "([" and not token.lastgroup:
+            outer.append((alternatives, before, last))
+            alternatives, before, last = None, _NOTHING, _NOTHING
+        elif text in (")", "]") and not token.lastgroup:
+            group = _either(alternatives, before.followed_by(last))
+            alternatives, before, last = outer.pop() if outer else (None, _NOTHING, _NOTHING)
+            before, last = before.followed_by(last), group if text == ")" else group.repeated(0, 1)
+        elif text == "|" and not token.lastgroup:
+            alternatives, before, last = _either(alternatives, before.followed_by(last)), _NOTHING, _NOTHING
+        elif token["times"]:
+            last = last.repeated(*_times(text))
+        else:
+            before, last = before.followed_by(last), element(token)
+        so_far += 1
+        if so_far > allowed:
+            return _Part(so_far)
+    while outer:
+        group = _either(alternatives, before.followed_by(last))
+        alternatives, before, last = outer.pop()
+        before, last = before.followed_by(last), group
+    return _either(alternatives, before.followed_by(last))
+
+
+def _either(one: _Part | None, other: _Part) -> _Part:
+    other = other._replace(rules=frozenset()) if other.literal else other
+    return other if one is None else one.followed_by(other)._replace(literal=one.literal and other.literal)
+
+
+def _character(token: re.Match[str]) -> _Part:
+    text = token.group()
+    if token["class"] is None:
+        return _Part(1 + len(text) // 16, 1, single=len(text) == 1, literal=True)
+    width = _WIDE if _ALMOST_ANY.fullmatch(text) else 1 if text[0] == "\\" and not text[1].isalnum() else _NARROW
+    return _Part(width, width, single=True, literal=width == 1)
+
+
+def _symbol(token: re.Match[str]) -> _Part:
+    text = token.group()
+    if token["rule"]:
+        return _Part(1, 1, varies=True, rules=frozenset((text,)))
+    if token["class"]:
+        return _character(token)
+    if text[0] == "/":  # a regular expression of Lark's
+        return _Part(weight_of(text), _WIDE, varies=True)
+    return _Part(1 + len(text) // 16, 1, single=True, literal=text[0] == '"')
+
+
+def _times(text: str) -> tuple[int, int | None]:
+    if text[0] in "*+?":
+        return int(text[0] == "+"), 1 if text[0] == "?" else None
+    low, _, high = text.strip("{}~? ").replace("..", ",").partition(",")
+    fewest = int(low.strip()[:9] or 0)
+    if not high.strip():
+        return fewest, None if "," in text else fewest
+    return fewest, max(int(high.strip()[:9]), fewest)
 
 
 def _too_much(field: str, has: str, limit: str) -> ApiError:
     message = f"{field}: {has}; allowed: at most gateway.limits.{limit}"
-    return ApiError(ErrorCode.INVALID_VALUE, message, param=field.partition(":")[0])
+    return ApiError(ErrorCode.INVALID_VALUE, message, param=field)
