@@ -60,13 +60,11 @@ def check_guide(field: str, value: Raw, limits: RequestLimits) -> None:
     if field in LISTS:
         return
     weights: dict[tuple[str, Any], int] = {}  # what occurs twice is compiled once
-    for name, part, weight in _weights(field, msgspec.json.decode(text), limits):
-        weights[name, part] = min(weight, _TOO_HEAVY)
-    total = min(sum(weights.values()), _TOO_HEAVY)
-    if total > limits.max_guide_weight:
-        (name, _), most = max(weights.items(), key=lambda item: item[1])
-        has = f"a weight of {total}, most by {name} ({most})"
-        raise _too_much(field, has, f"max_guide_weight = {limits.max_guide_weight}")
+    for name, key, weight in _weights(field, msgspec.json.decode(text), limits):
+        weights[name, key] = min(weight, _TOO_HEAVY)
+        if (total := sum(weights.values())) > limits.max_guide_weight:
+            has = f"a weight of {total} or more, most by {max(weights, key=weights.__getitem__)[0]}"
+            raise _too_much(field, has, f"max_guide_weight = {limits.max_guide_weight}")
 
 
 def _check_size(field: str, text: bytes, more: int, limits: RequestLimits) -> None:
@@ -82,63 +80,49 @@ def _check_size(field: str, text: bytes, more: int, limits: RequestLimits) -> No
 
 
 def _weights(field: str, value: Any, limits: RequestLimits) -> Iterator[tuple[str, Any, int]]:
-    """What weighs anything at any depth: its name, itself, and its weight."""
+    """What weighs anything at any depth: its name, a key that what is compiled once shares, and its weight."""
     if isinstance(value, list):
         for one in value:
             yield from _weights(field, one, limits)
-    elif isinstance(value, dict):
-        if isinstance(value.get("allOf"), list):
-            yield from _intersection(field, value["allOf"], limits)
-        if isinstance(kind := value.get("type"), str) and kind in _LOOPS and "content" in value:
-            inner = sum(weight for _, _, weight in _weights(field, value["content"], limits))
-            yield kind, id(value), min(10 * max(inner, 1), _TOO_HEAVY)
-            return
-        yield from _of_schema(value)
-        for name, one in value.items():
-            if isinstance(one, str) and name in ("pattern", "regex"):
-                yield name, one, weight_of(one, limits.max_guide_weight)
-            elif isinstance(one, str) and name == "grammar":
-                yield name, one, weight_of_grammar(one, limits.max_guide_weight)
-            elif isinstance(one, str) and name in ("json", "structural_tag"):
-                _check_size(field, one.encode(), 1, limits)
-                try:
-                    yield from _weights(field, msgspec.json.decode(one), limits)
-                except msgspec.DecodeError:
-                    continue  # vLLM says what it lacks
-            else:
-                yield from _weights(field, one, limits)
-
-
-def _intersection(field: str, schemas: list[Any], limits: RequestLimits) -> Iterator[tuple[str, Any, int]]:
-    weight = sum(
-        weight for name, _, weight in _weights(field, schemas, limits) if name in ("pattern", "patternProperties")
-    )
-    if len(schemas) > 1:
-        yield "allOf", id(schemas), weight**2 // 100  # all patterns at once
+        return
+    if not isinstance(value, dict):
+        return
+    yield from _of_schema(value)
+    for name, one in value.items():
+        if name in ("json", "structural_tag") and isinstance(one, str):
+            _check_size(field, one.encode(), 1, limits)
+            try:
+                one = msgspec.json.decode(one)
+            except msgspec.DecodeError:
+                continue  # vLLM says what it lacks
+        if name in _WEIGHED and isinstance(one, str):
+            yield name, one, _WEIGHED[name](one, limits.max_guide_weight)
+        elif name == "patternProperties" and isinstance(one, dict):
+            yield from ((name, pattern, weight_of(pattern, limits.max_guide_weight)) for pattern in one)
+        inner = [*_weights(field, one, limits)]
+        if name == "content" and value.get("type") in _LOOPS:
+            yield name, object(), 10 * max(1, sum(weight for _, _, weight in inner))
+            continue
+        yield from inner
+        if name == "allOf" and isinstance(one, list) and len(one) > 1:  # all patterns at once
+            yield name, object(), sum(weight for name, _, weight in inner if name.startswith("pattern")) ** 2 // 100
 
 
 def _of_schema(schema: dict[str, Any]) -> Iterator[tuple[str, Any, int]]:
-    shortest, longest, fewest, most = (
-        max(int(value), 0) if isinstance(value := schema.get(name), int | float) else None
+    shortest, longest, *items = (
+        max(int(bound), 0) if isinstance(bound := schema.get(name), int | float) else None
         for name in ("minLength", "maxLength", "minItems", "maxItems")
     )
     if (length := shortest if longest is None else longest) is not None:
         yield "maxLength", (shortest, longest), _LENGTH * min(length, _SATURATION)
-    yield "maxItems", (fewest, most), max(fewest or 0, most or 0) // 25
-    patterns = schema.get("patternProperties")
-    patterns = patterns if isinstance(patterns, dict) else {}
-    yield from (("patternProperties", pattern, weight_of(pattern)) for pattern in patterns)
-    properties = schema.get("properties")
+    yield "maxItems", tuple(items), sum(filter(None, items)) // 25
+    properties, patterns, required = (schema.get(name) for name in ("properties", "patternProperties", "required"))
     if isinstance(properties, dict):
-        count, required = len(properties), schema.get("required")
-        optional = (
-            len(properties.keys() - {name for name in required if isinstance(name, str)})
-            if isinstance(required, list)
-            else count
-        )
+        optional = len(properties.keys() - (set(map(str, required)) if isinstance(required, list) else ()))
+        several = len(patterns) if isinstance(patterns, dict) else 0
+        yield "properties", object(), optional**2 // 100 + 50 * len(properties) * several**2
         if "minProperties" in schema or "maxProperties" in schema:
-            yield "maxProperties", id(schema), count**3 // 200  # each subset is a state
-        yield "properties", id(schema), optional**2 // 100 + 50 * count * len(patterns) ** 2
+            yield "maxProperties", object(), len(properties) ** 3 // 200  # each subset is a state
 
 
 class _Part(NamedTuple):
@@ -153,16 +137,6 @@ class _Part(NamedTuple):
     literal: bool = False
     rules: frozenset[str] = frozenset()
 
-    def followed_by(self, other: "_Part") -> "_Part":
-        return _Part(
-            self.weight + other.weight,
-            max(self.width, other.width),
-            False,
-            self.varies or other.varies,
-            self.literal or other.literal,
-            self.rules | other.rules,
-        )
-
     def repeated(self, low: int, high: int | None) -> "_Part":
         ambiguous = self.varies and not self.literal
         if self.single:
@@ -171,7 +145,7 @@ class _Part(NamedTuple):
             times = _LOOP if ambiguous else 2
         else:
             times = high**2 if ambiguous else high
-        weight = self.weight * max(times, 1)
+        weight = self.weight * max(times, 1) + 1
         if low == 0:
             weight += 20 * self.width + 30  # a row of what may be missing has as many states at once
         elif low != high:
@@ -182,9 +156,6 @@ class _Part(NamedTuple):
             varies=self.varies or low != high,
             literal=self.literal and low > 0,
         )
-
-
-_NOTHING = _Part()
 
 
 def weight_of(expression: str, allowed: int = _TOO_HEAVY) -> int:
@@ -220,7 +191,7 @@ def weight_of_grammar(grammar: str, allowed: int = _TOO_HEAVY) -> int:
         if depth > _MAX_DEPTH:
             return _Part(_TOO_HEAVY)
         if name not in whole:
-            whole[name] = _Part(10, 1, varies=True)
+            whole[name] = _Part(10, 1, varies=True)  # if it comes back to itself
             whole[name] = _weigh(rules[name], lambda token: expanded(token, depth + 1), allowed)
         return whole[name]
 
@@ -228,38 +199,43 @@ def weight_of_grammar(grammar: str, allowed: int = _TOO_HEAVY) -> int:
 
 
 def _weigh(tokens: Iterable[re.Match[str]], element: Callable[[re.Match[str]], _Part], allowed: int) -> _Part:
-    """Reads a sequence of alternatives, in which each group is another."""
-    outer: list[tuple[_Part | None, _Part, _Part]] = []
-    alternatives, before, last = None, _NOTHING, _NOTHING
-    so_far = 0
-    for token in tokens:
-        text = token.group()
-        if text[0] in "([" and not token.lastgroup:
-            outer.append((alternatives, before, last))
-            alternatives, before, last = None, _NOTHING, _NOTHING
-        elif text in (")", "]") and not token.lastgroup:
-            group = _either(alternatives, before.followed_by(last))
-            alternatives, before, last = outer.pop() if outer else (None, _NOTHING, _NOTHING)
-            before, last = before.followed_by(last), group if text == ")" else group.repeated(0, 1)
-        elif text == "|" and not token.lastgroup:
-            alternatives, before, last = _either(alternatives, before.followed_by(last)), _NOTHING, _NOTHING
-        elif token["times"]:
-            last = last.repeated(*_times(text))
+    groups: list[list[list[_Part]]] = [[[]]]  # those that are open, their alternatives, and the parts of these
+    for count, token in enumerate(tokens):
+        text, parts = token.group(), groups[-1][-1]
+        if token.lastgroup == "times":
+            parts.append((parts.pop() if parts else _Part()).repeated(*_times(text)))
+        elif token.lastgroup:
+            parts.append(element(token))
+        elif text == "|":
+            groups[-1].append([])
+        elif text[0] in "([":
+            groups.append([[]])
         else:
-            before, last = before.followed_by(last), element(token)
-        so_far += 1
-        if so_far > allowed:
-            return _Part(so_far)
-    while outer:
-        group = _either(alternatives, before.followed_by(last))
-        alternatives, before, last = outer.pop()
-        before, last = before.followed_by(last), group
-    return _either(alternatives, before.followed_by(last))
+            _close(groups, optional=text == "]")
+        if count > allowed:
+            return _Part(count)
+    while len(groups) > 1:
+        _close(groups)
+    return _either(groups[0])
 
 
-def _either(one: _Part | None, other: _Part) -> _Part:
-    other = other._replace(rules=frozenset()) if other.literal else other
-    return other if one is None else one.followed_by(other)._replace(literal=one.literal and other.literal)
+def _close(groups: list[list[list[_Part]]], *, optional: bool = False) -> None:
+    group = _either(groups.pop())
+    if not groups:  # it was never opened: an engine refuses that
+        groups.append([[]])
+    groups[-1][-1].append(group.repeated(0, 1) if optional else group)
+
+
+def _either(alternatives: list[list[_Part]]) -> _Part:
+    parts = [part for alternative in alternatives for part in alternative]
+    unseen = [alternative for alternative in alternatives if not any(part.literal for part in alternative)]
+    return _Part(
+        weight=len(alternatives) + sum(part.weight for part in parts),
+        width=max((part.width for part in parts), default=0),
+        varies=any(part.varies for part in parts),
+        literal=not unseen,
+        rules=frozenset().union(*(part.rules for alternative in unseen for part in alternative)),
+    )
 
 
 def _character(token: re.Match[str]) -> _Part:
@@ -278,7 +254,7 @@ def _symbol(token: re.Match[str]) -> _Part:
         return _character(token)
     if text[0] == "/":  # a regular expression of Lark's
         return _Part(weight_of(text), _WIDE, varies=True)
-    return _Part(1 + len(text) // 16, 1, single=True, literal=text[0] == '"')
+    return _Part(1 + len(text) // 16, 1, single=True, literal=bool(token["literal"]))
 
 
 def _times(text: str) -> tuple[int, int | None]:
@@ -289,6 +265,9 @@ def _times(text: str) -> tuple[int, int | None]:
     if not high.strip():
         return fewest, None if "," in text else fewest
     return fewest, max(int(high.strip()[:9]), fewest)
+
+
+_WEIGHED = {"pattern": weight_of, "regex": weight_of, "grammar": weight_of_grammar}
 
 
 def _too_much(field: str, has: str, limit: str) -> ApiError:

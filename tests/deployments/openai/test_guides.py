@@ -11,7 +11,7 @@ from msgspec import Raw
 from cluster.spec import RequestLimits
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.errors import ApiError
-from deployments.openai.guides import check_guide, weight_of, weight_of_grammar
+from deployments.openai.guides import check_guide, weight_of
 from deployments.openai.inquiry import read_inquiry
 
 LIMITS = RequestLimits()
@@ -126,7 +126,7 @@ def test_grammars_that_an_engine_does_not_end_are_refused(grammar: str) -> None:
         {"grammar": grammar},
         {"structural_tag": json.dumps({"type": "structural_tag", "format": {"type": "grammar", "grammar": grammar}})},
     ):
-        with pytest.raises(ApiError, match="most by grammar .*; allowed: at most gateway.limits.max_guide_weight"):
+        with pytest.raises(ApiError, match=r"most by grammar; allowed: at most gateway\.limits\.max_guide_weight"):
             read("structured_outputs", guide)
 
 
@@ -163,16 +163,16 @@ def test_usual_schemas_tools_and_lists_pass() -> None:
             schema(a={"type": "string", "maxLength": 100_000, "pattern": "(.+){99}"}),
             "most by pattern",
         ),
-        ("response_format", schema(a={"type": "string", "pattern": "(a{1,99}){1,99}"}), "most by pattern (10801)"),
+        ("response_format", schema(a={"type": "string", "pattern": "(a{1,99}){1,99}"}), "most by pattern"),
         (
             "response_format",
             schema(a={"patternProperties": {"(x{1,99}){1,99}": {}}}),
-            "most by patternProperties (10801)",
+            "most by patternProperties",
         ),
         (
             "response_format",
             schema(a={"properties": {str(n): {} for n in range(200)}, "minProperties": 50}),
-            "most by maxProperties (40000)",
+            "most by maxProperties",
         ),
         ("tools", [{"function": {"name": "f", "parameters": {"pattern": "(a{1,99}){1,99}"}}}], "most by pattern"),
         ("stop", [str(n) for n in range(5_000)], "stop: "),
