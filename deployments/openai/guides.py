@@ -9,6 +9,8 @@ that it has, by more where a text can be divided into turns in many ways.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,22 +35,22 @@ _WIDE, _NARROW = 20, 3
 _LENGTH = 4
 """A character of a text whose length is bounded: a fifth of what the first such text of a guide takes, and near what
 each other one takes, since usual schemas have several, and no token waits for them."""
-_LOOP = 40
+_LOOP = 180
 _REPETITION = r"[*+?]\??|~\s*\d+(?:\.\.\d+)?|\{\s*(?:\d+\s*(?:,\s*\d*\s*)?|,\s*\d+\s*)\}\??"
-_CLASS = r"\[\^?\]?(?:\\.|[^\]\\])*\]"
+_CLASS = r"\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\\?\Z)"  # what is never closed ends with the text: one scan, whatever it has
 _EXPRESSION = re.compile(
     rf"(?P<times>{_REPETITION})|\(\?[:=!<>P]*|[()|]|(?P<class>{_CLASS}|\\.|\.)"
     r"|(?P<literal>[^\\\[\](){}|*+?.]+(?=[^\\\[\](){}|*+?.])|.)",
     re.S,
 )
 _GRAMMAR = (
-    r"\#[^\n]*|//[^\n]*|\s+|(?P<head>[?!]?[\w.-]+\s*(?:::=|:))|(?P<times>{0})|[()|{2}]|(?P<class>{1})"
-    r'|(?P<literal>"(?:\\.|[^"\\])+"i?|/(?:\\.|[^/\\])+/\w*)|(?P<rule>[\w.-]+)|(?P<other>.)'
+    r"\#[^\n]*|//[^\n]*|\s+|(?P<head>[?!]?[\w.-]+\s*(?:::=|:))|(?P<times>{0})|[()|{2}]|(?P<class>{1})|(?P<empty>\"\")"
+    r'|(?P<literal>"(?:\\.|[^"\\])*+(?:"|\\?\Z)|/(?:\\.|[^/\\])*+(?:/|\\?\Z))|(?P<rule>[\w.-]+)|(?P<other>.)'
 )
 _EBNF = re.compile(_GRAMMAR.format(_REPETITION, _CLASS, ""), re.S)
 _LARK = re.compile(_GRAMMAR.format(_REPETITION, "(?!)", r"\[\]"), re.S)
-_ALMOST_ANY = re.compile(r"\.|\\[SWD]|\[\^.*|\[.*(?:[ !]|\\[sSWDxuUpP]).*", re.S)
-_LOOPS = frozenset({"star", "plus", "repeat"})
+_ALMOST_ANY = re.compile(r"\.|\\[SWDpP]|\[\^.*|\[.*\\[SWDxuUpP].*|\[(?=.*(?:[ !]|\\s))(?=.*(?:-|\\w)).*", re.S)
+_LOOPS = ("star", "plus", "repeat")
 """Formats of structural tags that repeat their content."""
 
 
@@ -59,10 +61,12 @@ def check_guide(field: str, value: Raw, limits: RequestLimits) -> None:
     _check_size(field, text, more, limits)
     if field in LISTS:
         return
-    weights: dict[tuple[str, Any], int] = {}  # what occurs twice is compiled once
+    weights: dict[tuple[str, Any], int] = {}  # the same bounds are compiled once
+    total = 0
     for name, key, weight in _weights(field, msgspec.json.decode(text), limits):
-        weights[name, key] = min(weight, _TOO_HEAVY)
-        if (total := sum(weights.values())) > limits.max_guide_weight:
+        total += 0 if (name, key) in weights else min(weight, _TOO_HEAVY)
+        weights[name, key] = weight
+        if total > limits.max_guide_weight:
             has = f"a weight of {total} or more, most by {max(weights, key=weights.__getitem__)[0]}"
             raise _too_much(field, has, f"max_guide_weight = {limits.max_guide_weight}")
 
@@ -80,7 +84,7 @@ def _check_size(field: str, text: bytes, more: int, limits: RequestLimits) -> No
 
 
 def _weights(field: str, value: Any, limits: RequestLimits) -> Iterator[tuple[str, Any, int]]:
-    """What weighs anything at any depth: its name, a key that what is compiled once shares, and its weight."""
+    """What weighs anything at any depth: its name, a key that the same bounds share, and its weight."""
     if isinstance(value, list):
         for one in value:
             yield from _weights(field, one, limits)
@@ -96,16 +100,20 @@ def _weights(field: str, value: Any, limits: RequestLimits) -> Iterator[tuple[st
             except msgspec.DecodeError:
                 continue  # vLLM says what it lacks
         if name in _WEIGHED and isinstance(one, str):
-            yield name, one, _WEIGHED[name](one, limits.max_guide_weight)
+            yield name, object(), _WEIGHED[name](one, limits.max_guide_weight)
         elif name == "patternProperties" and isinstance(one, dict):
-            yield from ((name, pattern, weight_of(pattern, limits.max_guide_weight)) for pattern in one)
-        inner = [*_weights(field, one, limits)]
-        if name == "content" and value.get("type") in _LOOPS:
-            yield name, object(), 10 * max(1, sum(weight for _, _, weight in inner))
-            continue
-        yield from inner
-        if name == "allOf" and isinstance(one, list) and len(one) > 1:  # all patterns at once
-            yield name, object(), sum(weight for name, _, weight in inner if name.startswith("pattern")) ** 2 // 100
+            yield from ((name, object(), weight_of(pattern, limits.max_guide_weight)) for pattern in one)
+        inner = patterns = 0
+        loop = name == "content" and value.get("type") in _LOOPS
+        for part, key, weight in _weights(field, one, limits):
+            inner += weight
+            patterns += weight if part.startswith("pattern") else 0
+            if not loop or inner > limits.max_guide_weight:
+                yield part, key, weight
+        if loop:
+            yield name, object(), 10 * max(1, inner)
+        elif name == "allOf" and isinstance(one, list) and len(one) > 1:  # all patterns at once
+            yield name, object(), patterns**2 // 100
 
 
 def _of_schema(schema: dict[str, Any]) -> Iterator[tuple[str, Any, int]]:
@@ -126,13 +134,14 @@ def _of_schema(schema: dict[str, Any]) -> Iterator[tuple[str, Any, int]]:
 
 
 class _Part(NamedTuple):
-    """A part of an expression. `width`: the weight of its widest character. `single`: it is one character. `varies`: it
-    repeats something, so that a text may match it in several ways. `literal`: all that it matches has a literal.
-    `rules`: those that it may come to before any literal."""
+    """A part of an expression. `width`: how many tokens may begin it. `single`: it is one character. `nullable`: it may
+    be empty. `varies`: it repeats something, so that a text may match it in several ways. `literal`: all that it
+    matches has a literal. `rules`: those that it may come to before any literal."""
 
     weight: int = 0
     width: int = 0
     single: bool = False
+    nullable: bool = False
     varies: bool = False
     literal: bool = False
     rules: frozenset[str] = frozenset()
@@ -144,15 +153,13 @@ class _Part(NamedTuple):
         elif high is None:
             times = _LOOP if ambiguous else 2
         else:
-            times = high**2 if ambiguous else high
-        weight = self.weight * max(times, 1) + 1
-        if low == 0:
-            weight += 20 * self.width + 30  # a row of what may be missing has as many states at once
-        elif low != high:
-            weight += 10
+            times = 3 * high**2 if ambiguous and high > 1 else high
+        weight = self.weight * max(times, 1) + (1 if low == high or high == 1 else min(3 * self.weight, 10))
         return self._replace(
             weight=min(weight, _TOO_HEAVY),
+            width=self.width * (high or 1) if low == 0 else self.width,
             single=False,
+            nullable=self.nullable or low == 0,
             varies=self.varies or low != high,
             literal=self.literal and low > 0,
         )
@@ -170,7 +177,9 @@ def weight_of_grammar(grammar: str, allowed: int = _TOO_HEAVY) -> int:
     """
     rules: dict[str, list[re.Match[str]]] = {}
     tokens: list[re.Match[str]] = []
-    for token in (_EBNF if "::=" in grammar else _LARK).finditer(grammar):
+    for count, token in enumerate((_EBNF if "::=" in grammar else _LARK).finditer(grammar)):
+        if count > 2 * allowed:
+            return count
         if head := token["head"]:
             tokens = rules.setdefault(head.rstrip(":= \t\r\n").lstrip("?!"), [])
         elif token.lastgroup or token.group()[0] in "()|[]":
@@ -187,11 +196,11 @@ def weight_of_grammar(grammar: str, allowed: int = _TOO_HEAVY) -> int:
     def expanded(token: re.Match[str], depth: int = 0) -> _Part:
         name = token.group()
         if token.lastgroup != "rule" or name not in rules:
-            return _symbol(token)._replace(weight=1, width=1, rules=frozenset())
+            return _symbol(token)._replace(weight=0 if token["literal"] else 1, rules=frozenset())
         if depth > _MAX_DEPTH:
             return _Part(_TOO_HEAVY)
         if name not in whole:
-            whole[name] = _Part(10, 1, varies=True)  # if it comes back to itself
+            whole[name] = _Part(10, varies=True)  # if it comes back to itself
             whole[name] = _weigh(rules[name], lambda token: expanded(token, depth + 1), allowed)
         return whole[name]
 
@@ -227,22 +236,41 @@ def _close(groups: list[list[list[_Part]]], *, optional: bool = False) -> None:
 
 
 def _either(alternatives: list[list[_Part]]) -> _Part:
-    parts = [part for alternative in alternatives for part in alternative]
     unseen = [alternative for alternative in alternatives if not any(part.literal for part in alternative)]
     return _Part(
-        weight=len(alternatives) + sum(part.weight for part in parts),
-        width=max((part.width for part in parts), default=0),
-        varies=any(part.varies for part in parts),
+        weight=min(sum(map(_weight_in_row, alternatives)), _TOO_HEAVY),
+        width=max(max((part.width for part in _first(alternative)), default=0) for alternative in alternatives),
+        nullable=any(all(part.nullable for part in alternative) for alternative in alternatives),
+        varies=any(part.varies for alternative in alternatives for part in alternative),
         literal=not unseen,
         rules=frozenset().union(*(part.rules for alternative in unseen for part in alternative)),
     )
+
+
+def _first(parts: list[_Part]) -> Iterator[_Part]:
+    """Those that may come first."""
+    for part in parts:
+        yield part
+        if not part.nullable:
+            return
+
+
+def _weight_in_row(parts: list[_Part]) -> int:
+    """What may be missing adds its width for each other such part in the same row: an engine is at all of them at
+    once."""
+    weight = 1
+    for nullable, row in groupby(parts, key=attrgetter("nullable")):
+        several = [*row]
+        weight += sum(part.weight for part in several)
+        weight += len(several) * sum(part.width for part in several) if nullable else 0
+    return weight
 
 
 def _character(token: re.Match[str]) -> _Part:
     text = token.group()
     if token["class"] is None:
         return _Part(1 + len(text) // 16, 1, single=len(text) == 1, literal=True)
-    width = _WIDE if _ALMOST_ANY.fullmatch(text) else 1 if text[0] == "\\" and not text[1].isalnum() else _NARROW
+    width = _WIDE if _ALMOST_ANY.fullmatch(text) else 1 if text[0] == "\\" and text[1:] not in "wdsb" else _NARROW
     return _Part(width, width, single=True, literal=width == 1)
 
 
@@ -253,8 +281,8 @@ def _symbol(token: re.Match[str]) -> _Part:
     if token["class"]:
         return _character(token)
     if text[0] == "/":  # a regular expression of Lark's
-        return _Part(weight_of(text), _WIDE, varies=True)
-    return _Part(1 + len(text) // 16, 1, single=True, literal=bool(token["literal"]))
+        return _Part(weight_of(text), _WIDE, nullable=True, varies=True)
+    return _Part(1 + len(text) // 16, 1, single=True, nullable=bool(token["empty"]), literal=bool(token["literal"]))
 
 
 def _times(text: str) -> tuple[int, int | None]:

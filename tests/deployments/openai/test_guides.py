@@ -1,6 +1,7 @@
 """What guides an answer is bounded: by bytes, values, depth, and by what it takes to compile and follow it."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -128,6 +129,37 @@ def test_grammars_that_an_engine_does_not_end_are_refused(grammar: str) -> None:
     ):
         with pytest.raises(ApiError, match=r"most by grammar; allowed: at most gateway\.limits\.max_guide_weight"):
             read("structured_outputs", guide)
+
+
+@pytest.mark.parametrize("text", ["[", r"[\\", '"\\', "/\\", "(", "{", "{1,", "a ::= ", "|", "a{1}{1}", "()", "[^a]?"])
+def test_broken_texts_are_read_in_one_go(text: str) -> None:
+    for one in (text * (16_000 // len(text)), text * (16_000 // len(text)) + "\\"):
+        read_or_refuse({"regex": one})
+        read_or_refuse({"grammar": one})
+        read_or_refuse({"grammar": "root ::= " + one})
+
+
+def test_intersections_of_intersections_are_read_in_one_go() -> None:
+    nested: dict[str, Any] = {"pattern": "a"}
+    for _ in range(25):
+        nested = {"allOf": [nested, {}]}
+    read_or_refuse({"json": nested})
+
+
+def test_odd_schemas_are_no_fault() -> None:
+    for odd in (
+        {"type": ["a"], "content": {}},
+        {"minLength": True, "maxLength": -3.5},
+        {"required": 3, "properties": {}},
+    ):
+        read("response_format", schema(a=odd))
+        read("structured_outputs", {"json": json.dumps(odd)})
+    read("structured_outputs", {"json": "{", "structural_tag": "3"})
+
+
+def read_or_refuse(guide: dict[str, Any]) -> None:
+    with suppress(ApiError):
+        read("structured_outputs", guide)
 
 
 def test_a_large_nested_object_passes() -> None:
