@@ -17,15 +17,16 @@ _MODEL = "demo"
 _STREAM_TOKENS = 8_000
 _WARM_UP = 100
 _SETTLE_S = 3.0
+_ALONE_S = 20.0
 
 
 async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pairs: int) -> dict[str, Any]:
-    """Pairs of a stream beside bodies and all shapes, and alone for as long; then what vLLM itself answers to all that
-    the gateway did not refuse."""
+    """Pairs of a stream beside bodies and all shapes, and alone for as long (at most `_ALONE_S`); then what vLLM itself
+    answers to the bodies, and to the shapes that the gateway did not refuse."""
     with_ms, alone_ms, sent = [], [], Sent()
     async with _started("raylane", folder) as side:
         await attack(side.url, Bodies(seed - 1, range(_WARM_UP), maximum, _MODEL))
-        window_s = 20.0
+        window_s = 0.0
         before = _engine_mib(side)
         for pair in range(pairs):
             share = range(pair * bodies // pairs, (pair + 1) * bodies // pairs)
@@ -35,7 +36,7 @@ async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pair
                     task = asyncio.ensure_future(attack(side.url, Bodies(seed, share, maximum, _MODEL, pair)))
                     with_ms.append(await _longest_ms(side.url, task))
                     sent.add(task.result())
-                    window_s = task.result().took_s
+                    window_s = min(task.result().took_s, _ALONE_S)
                 else:
                     alone_ms.append(await _longest_ms(side.url, asyncio.ensure_future(asyncio.sleep(window_s))))
         await asyncio.sleep(_SETTLE_S)
