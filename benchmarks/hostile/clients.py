@@ -59,6 +59,8 @@ class Bodies:
     model: str = MODEL
     guided: int | None = None
     without: frozenset[str] = frozenset()
+    patience_s: float = 60.0
+    """The client goes away then: a body may ask for thousands of tokens."""
 
     def __iter__(self) -> Iterator[tuple[str, str, bytes]]:
         for number in self.numbers:
@@ -89,7 +91,9 @@ def _attack(pipe: Connection, url: str, bodies: Bodies) -> None:
 
 async def _send_all(url: str, bodies: Bodies) -> Sent:
     sent, began = Sent(), time.monotonic()
-    async with aiohttp.ClientSession(headers=_AUTHORIZED, timeout=aiohttp.ClientTimeout(total=60)) as session:
+    async with aiohttp.ClientSession(
+        headers=_AUTHORIZED, timeout=aiohttp.ClientTimeout(total=bodies.patience_s)
+    ) as session:
         for name, path, body in bodies:
             sent.sizes[name] = (path, len(body))
             headers = {"x-request-id": re.sub(r"\W+", "-", name)}

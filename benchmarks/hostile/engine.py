@@ -17,7 +17,8 @@ _MODEL = "demo"
 _STREAM_TOKENS = 8_000
 _WARM_UP = 100
 _SETTLE_S = 3.0
-_ALONE_S = 20.0
+_ALONE_S = 15.0
+_PATIENCE_S = 3.0
 
 
 async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pairs: int) -> dict[str, Any]:
@@ -25,7 +26,7 @@ async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pair
     answers to the bodies, and to the shapes that the gateway did not refuse."""
     with_ms, alone_ms, sent = [], [], Sent()
     async with _started("raylane", folder) as side:
-        await attack(side.url, Bodies(seed - 1, range(_WARM_UP), maximum, _MODEL))
+        await attack(side.url, Bodies(seed - 1, range(_WARM_UP), maximum, _MODEL, patience_s=_PATIENCE_S))
         window_s = 0.0
         before = _engine_mib(side)
         for pair in range(pairs):
@@ -33,18 +34,21 @@ async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pair
             for hostile in in_turns((True, False), pair):
                 console.print(f"pair {pair + 1}: a stream {'beside bodies' if hostile else 'alone'} ...", style="dim")
                 if hostile:
-                    task = asyncio.ensure_future(attack(side.url, Bodies(seed, share, maximum, _MODEL, pair)))
+                    task = asyncio.ensure_future(
+                        attack(side.url, Bodies(seed, share, maximum, _MODEL, pair, patience_s=_PATIENCE_S))
+                    )
                     with_ms.append(await _longest_ms(side.url, task))
                     sent.add(task.result())
                     window_s = min(task.result().took_s, _ALONE_S)
                 else:
                     alone_ms.append(await _longest_ms(side.url, asyncio.ensure_future(asyncio.sleep(window_s))))
+            console.print(f"longest gaps: {with_ms[-1]} and {alone_ms[-1]} ms; answers so far {dict(sent.statuses)}")
         await asyncio.sleep(_SETTLE_S)
         after = _engine_mib(side)
     console.print("the same bodies to vLLM itself ...", style="dim")
     refused = frozenset(name for name, status in sent.shapes.items() if 400 <= status < 500)
     async with _started("bare", folder) as side:
-        bare = await attack(side.url, Bodies(seed, range(bodies), maximum, _MODEL, 0, refused))
+        bare = await attack(side.url, Bodies(seed, range(bodies), maximum, _MODEL, 0, refused, _PATIENCE_S))
     return {
         "statuses": dict(sorted(sent.statuses.items())),
         "broken": dict(sent.broken),
