@@ -11,7 +11,8 @@ import typer
 from rich.table import Table
 
 from benchmarks.harness import JsonFile, console, in_turns, median_interval, run_facts, run_program, write_json
-from benchmarks.hostile.clients import Sent, attack, watch
+from benchmarks.hostile.clients import Bodies, Sent, attack, watch
+from benchmarks.hostile.engine import beside_engine
 from benchmarks.hostile.stack import Cost, Stack
 from cli.private_cell import free_port
 
@@ -28,18 +29,23 @@ def main(
     pairs: Annotated[int, typer.Option(min=1, help="Rounds of streams, beside some of the bodies and alone.")] = 5,
     streams: Annotated[int, typer.Option(min=1, help="Observed streams.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the bodies.")] = 0,
-    parts: Annotated[str, typer.Option(help="`alone`, `beside` or both, separated by a comma.")] = "alone,beside",
+    parts: Annotated[
+        str, typer.Option(help="`alone`, `beside`, `engine` (a live cell and bare vLLM), separated by commas.")
+    ] = "alone,beside",
     json_file: JsonFile = None,
 ) -> None:
     """Measure what hostile bodies cost."""
     maximum = round(max_mib * 2**20)
 
     async def work(folder: Path) -> dict[str, Any]:
+        if parts == "engine":
+            found = await beside_engine(folder, seed, bodies, maximum, pairs)
+            return {"schema": 1, **run_facts(), "bodies": bodies, "max_bytes": maximum, "seed": seed, "engine": found}
         stack = await asyncio.to_thread(Stack, folder, free_port())
         try:
             result: dict[str, Any] = {"schema": 1, **run_facts(), "bodies": bodies, "max_bytes": maximum, "seed": seed}
             await attack(
-                stack.url, seed - 1, range(_WARM_UP), maximum
+                stack.url, Bodies(seed - 1, range(_WARM_UP), maximum)
             )  # what is allocated once, and bounded caches that fill, are no leak
             if "alone" in parts:
                 result["alone"] = await _alone(stack, seed, bodies, maximum)
@@ -50,7 +56,7 @@ def main(
             stack.stop()
 
     result = run_program(work)
-    _show(result)
+    _show_engine(result["engine"]) if parts == "engine" else _show(result)
     write_json(result, json_file)
 
 
@@ -58,7 +64,7 @@ async def _alone(stack: Stack, seed: int, bodies: int, maximum: int) -> dict[str
     stack.costs()
     before = stack.memory_mib()
     console.print(f"{bodies} bodies alone ...", style="dim")
-    sent = await attack(stack.url, seed, range(bodies), maximum)
+    sent = await attack(stack.url, Bodies(seed, range(bodies), maximum))
     await asyncio.sleep(3)  # ledgers wait for the engine's statistics
     costs = stack.costs()
     loop_ms = {name: 1e3 * cost.loop_s for name, cost in costs.items() if name in sent.sizes}
@@ -90,9 +96,9 @@ async def _beside(stack: Stack, seed: int, bodies: int, maximum: int, pairs: int
         for hostile in in_turns((False, True), pair):
             console.print(f"pair {pair + 1}: streams {'beside bodies' if hostile else 'alone'} ...", style="dim")
             if hostile:
-                task = asyncio.ensure_future(attack(stack.url, seed, share, maximum))
+                task = asyncio.ensure_future(attack(stack.url, Bodies(seed, share, maximum)))
                 with_ms.append(_quantiles([1e3 * gap for gap in await watch(stack.url, streams, task)]))
-                _add(sent, task.result())
+                sent.add(task.result())
             else:
                 alone = asyncio.ensure_future(asyncio.sleep(20))
                 without_ms.append(_quantiles([1e3 * gap for gap in await watch(stack.url, streams, alone)]))
@@ -110,12 +116,6 @@ async def _beside(stack: Stack, seed: int, bodies: int, maximum: int, pairs: int
             "peak_resident": round(stack.peak_mib(), 1),
         },
     }
-
-
-def _add(total: Sent, more: Sent) -> None:
-    total.statuses += more.statuses
-    total.broken += more.broken
-    total.took_s += more.took_s
 
 
 def _answers(sent: Sent) -> dict[str, Any]:
@@ -161,6 +161,11 @@ def _show(result: dict[str, Any]) -> None:
         )
     if beside:
         console.print(f"p99.9 of the gaps beside, less that alone: {beside['p99.9_more_ms']} ms")
+
+
+def _show_engine(found: dict[str, Any]) -> None:
+    for name, value in found.items():
+        console.print(f"{name}: {value}", highlight=False)
 
 
 if __name__ == "__main__":

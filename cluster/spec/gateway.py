@@ -45,8 +45,9 @@ class RequestLimits(Section):
     each so many bytes.
 
     Of what guides an answer (schemas, regular expressions, grammars, choices, stops, biases; tools may have eight times
-    as much): `max_guide_bytes` and `max_guide_values` of a field, `max_guide_weight` of a regular expression (about how
-    many states it is compiled to) and of a schema's bounds on lengths and counts. An engine that compiles more stalls.
+    as much): `max_guide_bytes` and `max_guide_values` of a field, and `max_guide_weight` of its expressions, grammars,
+    lengths and properties together (about the milliseconds that one core takes to compile them for a vocabulary of
+    131,000 tokens). An engine that compiles more stalls.
     """
 
     max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 30)] = 8 << 20
@@ -57,7 +58,7 @@ class RequestLimits(Section):
     max_waiting: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     max_guide_bytes: Annotated[int, Field(ge=64, le=1 << 24)] = 32 << 10
     max_guide_values: Annotated[int, Field(ge=8, le=1 << 20)] = 1_024
-    max_guide_weight: Annotated[int, Field(ge=8, le=1 << 30)] = 1_000
+    max_guide_weight: Annotated[int, Field(ge=8, le=1 << 30)] = 4_000
 
 
 class CorsSpec(Section):

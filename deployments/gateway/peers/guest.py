@@ -87,7 +87,7 @@ class GuestConnection(Connection):
             raise GuestRefusedHere(HopRefusal.SPEC)
         return found
 
-    def traffic_class(self, spec: ClusterSpec, tenant: Tenant | None) -> TrafficClass:
+    def traffic_class(self, spec: ClusterSpec, tenant: Tenant | None, service_tier: str) -> TrafficClass:
         found = next((one for one in spec.classes if one.name == self.hop.traffic_class), None)
         if found is None:
             raise GuestRefusedHere(HopRefusal.SPEC)
