@@ -25,7 +25,7 @@ from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.scaling import NO_FAULTS, SimulatedScaling
 from planning.simulator.workload import Workload
 
-KNOWN_RATE = "known rate"
+KNOWN_RATE = "known_rate"
 _USD_PER_REPLICA_HOUR = 2.5
 _BIN_S = 10.0
 
