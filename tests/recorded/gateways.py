@@ -78,7 +78,7 @@ class Gateways(Holders):
         for name, one in list(self.requests.items()):
             if one["gateway"] == gateway and name in self.requests:
                 if one["engine_id"] is not None:
-                    self._tell("hold", gateway=self._channel(gateway), attempt_id=one["engine_id"])
+                    self._tell("hold", gateway=self._channel(gateway), engine_id=one["engine_id"])
                 else:
                     again = {**one["asked"], "attempts": one["attempt"]}
                     self._tell("submit", gateway=self._channel(gateway), request=again, admitted=True)
@@ -130,11 +130,11 @@ class Gateways(Holders):
             if one["engine_id"] is not None and one["replica"] == name:
                 if one["started"]:
                     del self.requests[request_id]
-                    self._tell("release", attempt_id=one["engine_id"], ending="failed")
+                    self._tell("release", engine_id=one["engine_id"], ending="failed")
                 else:
                     attempt_id, one["engine_id"] = one["engine_id"], None
-                    self._tell("died_under", attempt_id=attempt_id)
-                    self._tell("refused", gateway=self._channel(one["gateway"]), attempt_id=attempt_id, state=None)
+                    self._tell("died_under", engine_id=attempt_id)
+                    self._tell("refused", gateway=self._channel(one["gateway"]), engine_id=attempt_id, state=None)
         if not reported_first:
             self._tell("replica_gone", replica=name)
 

@@ -44,7 +44,7 @@ class Holders:
         elif word == "placed" and self.dice.random() < 0.98:  # now and then the word is lost with its channel
             placed = rest[1]
             request.update(
-                attempt_id=placed["engine_id"], attempt=placed["attempt"], replica=placed["replica"], started=False
+                engine_id=placed["engine_id"], attempt=placed["attempt"], replica=placed["replica"], started=False
             )
             if placed["replica"] in self.runs and placed["replica"] not in self.drains:
                 asked = request["asked"]
@@ -109,7 +109,7 @@ class Holders:
             self._tell("cancel", request=name)
         else:
             self._stops(one)
-            self._tell("release", attempt_id=one["engine_id"], ending="cancelled")
+            self._tell("release", engine_id=one["engine_id"], ending="cancelled")
             self._account(one["engine_id"], False)
 
     # Leases
@@ -121,7 +121,7 @@ class Holders:
             one["started"] = True
             if (run := self.runs.get(one["replica"], {}).get(one["engine_id"])) is not None:
                 run["started"] = True
-            self._tell("first_token", attempt_id=one["engine_id"])
+            self._tell("first_token", engine_id=one["engine_id"])
 
     def _finish(self) -> None:
         found = self._any(True)
@@ -133,7 +133,7 @@ class Holders:
         before = self.dice.random() < 0.5
         if before:
             self._account(one["engine_id"], True)
-        self._tell("release", attempt_id=one["engine_id"], ending="finished")
+        self._tell("release", engine_id=one["engine_id"], ending="finished")
         if not before:
             self._account(one["engine_id"], True)
         self.over.append(one["engine_id"])
@@ -141,7 +141,7 @@ class Holders:
     def _account(self, attempt_id: str, whole: bool) -> None:
         self._tell(
             "account",
-            attempt_id=attempt_id,
+            engine_id=attempt_id,
             sequences=int(whole),
             prompt_tokens=100,
             output_tokens=self.dice.choice((5, 50)),
@@ -155,10 +155,10 @@ class Holders:
             return
         name, one = found
         if self.dice.random() < 0.3:
-            self._tell("died_under", attempt_id=one["engine_id"])
+            self._tell("died_under", engine_id=one["engine_id"])
         del self.requests[name]
         self._stops(one)
-        self._tell("release", attempt_id=one["engine_id"], ending="failed")
+        self._tell("release", engine_id=one["engine_id"], ending="failed")
 
     def _refuse(self) -> None:
         """The replica takes no work, or the lease was of no use: the request waits again."""
@@ -170,9 +170,9 @@ class Holders:
         attempt_id, one["engine_id"] = one["engine_id"], None
         channel = self._channel(one["gateway"])
         if self.dice.random() < 0.5:
-            self._tell("again", gateway=channel, attempt_id=attempt_id)
+            self._tell("again", gateway=channel, engine_id=attempt_id)
         else:
-            self._tell("refused", gateway=channel, attempt_id=attempt_id, state=self.dice.choice((None, "draining")))
+            self._tell("refused", gateway=channel, engine_id=attempt_id, state=self.dice.choice((None, "draining")))
 
     def _stops(self, one: Plain) -> None:
         self.runs.get(one["replica"], {}).pop(one["engine_id"], None)
@@ -182,8 +182,8 @@ class Holders:
         dice = self.dice
         if self.over and dice.random() < 0.5:
             attempt_id = dice.choice(self.over[-50:])
-            self._tell("first_token", attempt_id=attempt_id)
-            self._tell("release", attempt_id=attempt_id, ending="failed")
+            self._tell("first_token", engine_id=attempt_id)
+            self._tell("release", engine_id=attempt_id, ending="failed")
             self._account(attempt_id, dice.random() < 0.5)
         elif (found := self._any(False)) is not None:
             self._tell("submit", gateway=self._channel(found[1]["gateway"]), request=found[1]["asked"], admitted=False)
