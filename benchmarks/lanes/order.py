@@ -69,7 +69,7 @@ class Arrivals:
 
 
 @dataclass(slots=True)
-class Pool:
+class PooledRuns:
     """The same side with all seeds: columns by request. `served`: output tokens until the last arrival."""
 
     ttft_s: list[FloatArray] = field(default_factory=list)
@@ -215,12 +215,12 @@ class Contest:
 
 def contests(
     contest: Contest, seeds: list[int], loads: list[float], duration_s: float, sides: list[str]
-) -> Iterator[tuple[str, str, Pool]]:
+) -> Iterator[tuple[str, str, PooledRuns]]:
     """(case, side, what came of it) of one mix."""
-    pools: dict[tuple[str, str], Pool] = {}
+    pools: dict[tuple[str, str], PooledRuns] = {}
 
     def run(case: str, side: str, arrivals: Arrivals) -> None:
-        pools.setdefault((case, side), Pool()).add(arrivals, contest.run(side, arrivals))
+        pools.setdefault((case, side), PooledRuns()).add(arrivals, contest.run(side, arrivals))
 
     for seed in seeds:
         capacity = contest.capacity(seed)
