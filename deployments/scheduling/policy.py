@@ -21,7 +21,7 @@ _SCHEDULING = Scheduling()
 class Order(StrEnum):
     """The order inside a tenant's queue."""
 
-    SHORTEST = "shortest"
+    DEADLINE = "deadline"
     ARRIVAL = "arrival"
 
 
