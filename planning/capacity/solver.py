@@ -1,6 +1,7 @@
 """Runs HiGHS on a program, on one thread: the mixed-integer one to a gap or a time limit, or its relaxation."""
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ def solve(program: Program, *, gap: float, limit_s: float) -> Solved:
     solver.setOptionValue("mip_rel_gap", gap)
     solver.setOptionValue("mip_abs_gap", _TINY_USD)
     solver.passModel(program.to_highs())
-    solver.run()
+    _run(solver)
     status, info = solver.getModelStatus(), solver.getInfo()
     proved = status in (highspy.HighsModelStatus.kOptimal, *_INFEASIBLE)
     if status in _INFEASIBLE or info.primal_solution_status != _FEASIBLE:
@@ -46,7 +47,7 @@ def solve(program: Program, *, gap: float, limit_s: float) -> Solved:
         if whole:
             solver.changeColBounds(column, round(values[column]), round(values[column]))
     solver.setOptionValue("time_limit", math.inf)
-    solver.run()
+    _run(solver)
     if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal:
         values, cost = solver.getSolution().col_value, float(solver.getInfo().objective_function_value)
     return Solved(values, cost, min(cost, bound) if bound > -math.inf else cost, proved)
@@ -56,12 +57,19 @@ def relax(program: Program, *, limit_s: float) -> Solved:
     """The program with fractions of replicas."""
     solver = _solver(limit_s)
     solver.passModel(program.to_highs(relaxed=True))
-    solver.run()
+    _run(solver)
     status = solver.getModelStatus()
     if status != highspy.HighsModelStatus.kOptimal:
         return Solved(None, math.inf, math.inf if status in _INFEASIBLE else 0.0, status in _INFEASIBLE)
     cost = float(solver.getInfo().objective_function_value)
     return Solved(solver.getSolution().col_value, cost, cost, True)
+
+
+def _run(solver: highspy.Highs) -> None:
+    """In a thread, since HiGHS lets no handler of a signal run before it ends: Ctrl-C and SIGTERM would wait for it."""
+    thread = threading.Thread(target=solver.run, daemon=True)
+    thread.start()
+    thread.join()
 
 
 def _solver(limit_s: float) -> highspy.Highs:
