@@ -12,6 +12,8 @@ import pytest
 
 BACKGROUND = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from cli.main import app; app()"
 """As a shell starts a job in the background: it ignores Ctrl-C."""
+AT_A_TERMINAL = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); from cli.main import app; app()"
+"""Also where the tests run under nohup."""
 NOHUP = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); from cli.main import app; app()"
 ENDS_S = 60.0
 
@@ -57,7 +59,7 @@ def wait_gone(processes: list[psutil.Process]) -> None:
 def test_whatever_ends_a_command_ends_its_workers(
     number: signal.Signals, to_all: bool, status: int, tmp_path: Path
 ) -> None:
-    code = BACKGROUND if number == signal.SIGTERM else "from cli.main import app; app()"
+    code = BACKGROUND if number == signal.SIGTERM else AT_A_TERMINAL
     command, own = with_workers(code, tmp_path / "errors")
     try:
         (os.killpg if to_all else os.kill)(command.pid, number)
