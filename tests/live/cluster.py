@@ -106,10 +106,9 @@ class LiveCluster:
         return (self.run_dir / "secret").read_text()
 
     def records(self) -> list[dict[str, Any]]:
-        """The trace file's lines."""
-        return (
-            [json.loads(line) for line in self.trace_file.read_text().splitlines()] if self.trace_file.exists() else []
-        )
+        """The trace file's lines, but for one that is still being written."""
+        text = self.trace_file.read_text() if self.trace_file.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def quiet(self) -> bool:
         """No flow, no lease, nobody waits, and the engines say the same."""

@@ -1,7 +1,6 @@
 """Answers that are not streamed, on real vLLM: the engine tells of their first tokens, so that they hold no prefill
 budget until their last."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -40,8 +39,7 @@ def test_first_tokens_of_whole_answers_are_told_before_their_end(cluster: LiveCl
     assert {answer.status_code for answer in answers} == {200}
 
     def records() -> list[dict[str, Any]]:
-        lines = (json.loads(line) for line in cluster.trace_file.read_text().splitlines())
-        return [line for line in lines if line["request_id"].startswith("whole-")]
+        return [record for record in cluster.records() if record["request_id"].startswith("whole-")]
 
     eventually(lambda: len(records()) == REQUESTS)
     for record in records():
