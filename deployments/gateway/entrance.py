@@ -126,7 +126,7 @@ def digest_of(key: str) -> str:
 CLASS_HEADER = b"x-raylane-class"
 
 
-def class_of(spec: ClusterSpec, claimed: bytes, tenant: Tenant | None, service_tier: str = "") -> TrafficClass:
+def class_of(spec: ClusterSpec, claimed: bytes, tenant: Tenant | None, service_tier: str) -> TrafficClass:
     """The traffic class that a request claims by its header; without one, the class of its `service_tier`
     (`service_tiers` in the spec) if its tenant may claim that, else the first that it may. Raises ApiError for a
     header that is not allowed; a tier is a hint."""

@@ -16,12 +16,13 @@ import random
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import traceback
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -483,6 +484,15 @@ def run(draw: Draw, folder: Path) -> Ending:
 
 def _escaped(ending: Ending, error: BaseException | None) -> None:
     ending.escaped += "".join(traceback.format_exception(error))
+
+
+def into_full_disk(arguments: Sequence[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, whose output has no room."""
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    with Path("/dev/full").open("wb") as full:
+        return subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=os.environ | environment
+        )
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.command_lines import LIMIT_S, commands
+from tests.cli.command_lines import LIMIT_S, commands, into_full_disk
 
 SEED, COUNT = 2026, 1_400
 DOCUMENTED = (0, 1, 2, 3, 130)
@@ -48,13 +48,6 @@ def test_nor_does_one_whose_output_has_no_room(tmp_path: Path) -> None:
     """In processes of their own: Python itself writes what is left when it ends."""
     helps = [(*one.words, "--help") for one in commands()]
     for arguments in [*ALONE, *random.Random(SEED).sample(helps, 20)]:
-        with Path("/dev/full").open("wb") as full:
-            done = subprocess.run(
-                [sys.executable, "-m", "cli.main", *arguments],
-                stdout=full,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
+        done = into_full_disk(arguments)
         assert done.returncode == 1, (arguments, done.stderr)
         assert done.stderr.splitlines()[-1] == "error: the output cannot be written: No space left on device", arguments

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cli.command_lines import into_full_disk
+
 BACKGROUND = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from cli.main import app; app()"
 """As a shell starts a job in the background: it ignores Ctrl-C."""
 AT_A_TERMINAL = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); from cli.main import app; app()"
@@ -88,15 +90,7 @@ def test_a_command_outlives_its_terminal_where_it_was_told_to(tmp_path: Path) ->
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("arguments", [("spec", "schema"), ("key",), ("--help",)])
 def test_a_full_disk_at_stdout_is_one_line(arguments: tuple[str, ...], buffered: bool) -> None:
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "cli.main", *arguments],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            env=os.environ | {"PYTHONUNBUFFERED": "" if buffered else "1"},
-        )
+    done = into_full_disk(arguments, PYTHONUNBUFFERED="" if buffered else "1")
     assert done.returncode == 1
     assert "error: the output cannot be written: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
