@@ -33,13 +33,13 @@ LANES: tuple[dict[str, Any], ...] = (
 )
 _ONE: tuple[dict[str, Any], ...] = ({"name": "all", "max_wait_s": 3_600, "cap_s": 1_800},)
 _EVEN = tuple({**lane, "weight": 1, "max_wait_s": 3_600} for lane in LANES)
-_SCHEDULING: dict[str, Any] = {"order": "deadline", "promoted_share": 0.15}
+_SCHEDULING: dict[str, Any] = {"order": "shortest", "promoted_share": 0.15}
 
 SIDES: dict[str, dict[str, Any]] = {
     "lanes": {"lanes": LANES, "scheduling": _SCHEDULING},
     "fifo": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival"}},
     "round robin": {"lanes": _EVEN, "scheduling": {**_SCHEDULING, "order": "arrival"}},
-    "deadline": {"lanes": _ONE, "scheduling": _SCHEDULING},
+    "shortest": {"lanes": _ONE, "scheduling": _SCHEDULING},
     "loose": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 0.25, "prefill_steps": 2}},
     "unbound": {
         "lanes": _ONE,
