@@ -75,16 +75,20 @@ def _recorded(name: str) -> Callable[[Path], Trace]:
     return lambda folder: read_trace(folder / name)
 
 
+def _drawn(folder: Path, model: str, scale: float = 1.0) -> Trace:
+    """An hour of ServeGen's traffic of a model."""
+    return drawn_trace(read_tables(folder, model), _NOON_S, _NOON_S + _HOUR_S, scale, np.random.default_rng(0), _MAX)
+
+
 def _reasoning(folder: Path) -> Trace:
-    """An hour of ServeGen's deepseek-r1: its long prompts have long answers, unlike Mooncake's."""
-    return drawn_trace(
-        read_tables(folder, "deepseek-r1"), _NOON_S, _NOON_S + _HOUR_S, 1.0, np.random.default_rng(0), _MAX
-    )
+    """Its long prompts have long answers, unlike Mooncake's."""
+    return _drawn(folder, "deepseek-r1")
 
 
 MIXES = {
     "azure-mooncake": _Long(_recorded("mooncake_synthetic.jsonl.gz"), 0.5),
     "azure-servegen": _Long(_reasoning, 0.95),
+    "azure-mid": _Long(lambda folder: _drawn(folder / "servegen_mid", "m-mid", 0.01), 0.95),
     "azure-conversation": _Long(_recorded("mooncake_conversation.jsonl.gz"), 0.5),
 }
 

@@ -9,9 +9,10 @@ through `touch`.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator
-from statistics import median
+from collections.abc import Iterator, Mapping
+from statistics import median, median_low
 
+from deployments.scheduling.itl_cap import TURN_S, ItlCap, ItlTarget
 from deployments.scheduling.pick import Pick
 from deployments.scheduling.reasons import WaitReason
 from deployments.scheduling.replica import Capacity, Kind, OrderEntries, Replica, ReplicaStatus
@@ -253,7 +254,8 @@ class Fleet:
         if self.reserved and (kinds == self.kinds or any(replica.held_by is not None for replica in ready)):
             return WaitReason.RESERVED
         prefilling = any(replica.prefill_tokens >= replica.capacity.prefill_budget for replica in ready)
-        return WaitReason.PREFILL_BUDGET if prefilling else WaitReason.SEQUENCES
+        capped = any(replica.capped(1) for replica in ready)
+        return WaitReason.PREFILL_BUDGET if prefilling else WaitReason.ITL if capped else WaitReason.SEQUENCES
 
 
 def _fitting_rarely(kind: Kind, job: Job) -> list[Replica]:
@@ -308,3 +310,47 @@ class Outliers:
         if replica is not None and replica.reported is ReplicaStatus.EJECTED:
             replica.tpot_s = None
             self._fleet.set_status(replica_id, ReplicaStatus.READY)
+
+
+class ItlCaps:
+    """The caps that keep the time between tokens (`itl_cap.py`), of all replicas. `targets`: by class."""
+
+    def __init__(self, fleet: Fleet, targets: Mapping[str, ItlTarget]) -> None:
+        self._fleet = fleet
+        self._targets = targets
+        self._turned_s = 0.0
+
+    def configure(self, targets: Mapping[str, ItlTarget]) -> None:
+        """Changes the targets."""
+        self._targets = targets
+        for replica in self._fleet.by_id.values():
+            self.attend(replica)
+
+    def attend(self, replica: Replica) -> None:
+        """The replica is ready: it begins with what the others of its group have learned, else with what its costs
+        say, else without a cap."""
+        known, maximum = replica.itl, replica.capacity.sequences
+        if not self._targets:
+            replica.itl = None
+        elif known is None or known.targets != self._targets or known.maximum != maximum:
+            siblings = [one.itl for one in self._fleet.replicas_of((replica.capacity.group,)) if one.itl is not None]
+            learned = {
+                name: median_low(one.caps[name].sequences for one in siblings if name in one.caps)
+                for name in self._targets
+                if any(name in one.caps for one in siblings)
+            }
+            replica.itl = ItlCap(self._targets, maximum, {**replica.capacity.itl_starts, **learned})
+        else:
+            return
+        self._fleet.touch(replica)
+
+    def judge(self, any_wait: bool, now: float) -> None:
+        """Moves the caps. Costs nothing between two turns."""
+        if not self._targets or now - self._turned_s < TURN_S:
+            return
+        self._turned_s = now
+        for replica in self._fleet.by_id.values():
+            if replica.itl is not None:
+                classes = {lease.request.traffic_class for lease in replica.leases.values()}
+                replica.itl.turn(classes, replica.sequences, any_wait and replica.capped(1), now)
+                self._fleet.touch(replica)

@@ -311,6 +311,8 @@ class _Placed(NamedTuple):
 def _missing(replica: Replica, job: Job) -> float:
     """The largest share of a capacity that must come free before the job fits."""
     capacity = replica.capacity
-    sequences = (replica.sequences + job.request.sequences - capacity.sequences - capacity.ahead) / capacity.sequences
+    maximum = replica.max_sequences
+    ahead = capacity.ahead if maximum == capacity.sequences else 0
+    sequences = (replica.sequences + job.request.sequences - maximum - ahead) / maximum
     kv = (replica.kv_tokens + job.kv_tokens - capacity.kv_tokens) / capacity.kv_tokens
     return max(0.0, sequences, kv)

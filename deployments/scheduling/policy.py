@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from cluster.spec import ClusterSpec, LaneSpec, Model, Region, RequestLimits, Scheduling
+from deployments.scheduling.itl_cap import ItlTarget
 from deployments.scheduling.reasons import RejectCause
 from deployments.scheduling.replica import Binding
 from deployments.scheduling.request import Job
@@ -67,7 +68,8 @@ class SchedulingPolicy:
     `promoted_share` (phi) is the share of the promoted. `decode_weight` is what an output token costs, in prefill
     tokens. `stickiness_ms`: a cached prefix is left alone when using it would cost that much more expected TTFT than
     the best replica. `pick` names how replicas are chosen (`pick.py`). A tenant without a policy has weight 1 and
-    no limits. `contexts`: of a model with several groups, the longest sequence that each takes, in tokens.
+    no limits. `contexts`: of a model with several groups, the longest sequence that each takes, in tokens. `itl`: what
+    classes aim at, by name.
     """
 
     lanes: tuple[LanePolicy, ...] = (LanePolicy("all"),)
@@ -79,6 +81,7 @@ class SchedulingPolicy:
     tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
     pick: str = _SCHEDULING.pick
     contexts: Mapping[str, int] = field(default_factory=dict)
+    itl: Mapping[str, ItlTarget] = field(default_factory=dict)
 
     def lane_of(self, tokens: int) -> int:
         """The index of the lane for a request of that many tokens."""
@@ -123,6 +126,7 @@ def policy_of(spec: ClusterSpec, model: Model | None = None, region: Region | No
         },
         pick=settings.pick,
         contexts={view.group: view.settings.max_model_len for view in views} if groups else {},
+        itl={one.name: ItlTarget(one.itl_ms / 1e3, one.attainment) for one in spec.classes if one.itl_ms is not None},
     )
 
 

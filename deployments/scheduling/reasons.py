@@ -66,5 +66,7 @@ class WaitReason(StrEnum):
     SEQUENCES = "sequences"
     KV_TOKENS = "kv_tokens"
     PREFILL_BUDGET = "prefill_budget"
+    ITL = "itl"
+    """More at once would break the time between tokens that a class aims at (`itl_cap.py`)."""
     RESERVED = "reserved"
     """What has room is held for another lane's head (placing.py)."""

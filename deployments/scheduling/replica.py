@@ -5,11 +5,13 @@ prefill backlog leave room, so that the engine's own queue stays near empty and 
 reordered, cancelled, shed and counted.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from cluster.spec import DEFAULT_GROUP, Scheduling
+from deployments.scheduling.itl_cap import ItlCap
 from deployments.scheduling.reasons import WaitReason
 from deployments.scheduling.request import Job, Lease, Usage
 
@@ -39,7 +41,7 @@ class Capacity:
     next step, `kv_tokens` fit its KV blocks, and `step_tokens` is the token budget of one step (vLLM's
     max_num_batched_tokens): a prompt is bound while less than `prefill_steps` steps' worth of tokens are to be
     prefilled. `group` is the model's group that it belongs to, `context_tokens` the longest sequence that it takes
-    (vLLM's max_model_len).
+    (vLLM's max_model_len). `itl_starts`: by class, how many sequences should keep its `itl_ms` (`itl_cap.py`).
     """
 
     sequences: int
@@ -49,6 +51,7 @@ class Capacity:
     prefill_steps: float
     group: str = DEFAULT_GROUP
     context_tokens: int = ANY_CONTEXT
+    itl_starts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def prefill_budget(self) -> float:
@@ -58,10 +61,12 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How late requests are bound to a replica: see `Scheduling.bind_ahead` and `.prefill_steps` of the spec."""
+    """How late requests are bound to a replica: see `Scheduling.bind_ahead` and `.prefill_steps` of the spec.
+    `itl_starts`: those of the replicas, by group."""
 
     ahead: float = _SCHEDULING.bind_ahead
     prefill_steps: float = _SCHEDULING.prefill_steps
+    itl_starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def capacity(
         self,
@@ -73,7 +78,8 @@ class Binding:
     ) -> Capacity:
         """The budgets of a replica whose engine has these limits."""
         ahead = round(max_num_seqs * self.ahead)
-        return Capacity(max_num_seqs, ahead, kv_tokens, step_tokens, self.prefill_steps, group, context_tokens)
+        budgets = (max_num_seqs, ahead, kv_tokens, step_tokens, self.prefill_steps)
+        return Capacity(*budgets, group, context_tokens, self.itl_starts.get(group, {}))
 
 
 OrderEntries = list[tuple[Any, str, int, "Replica"]]
@@ -110,6 +116,7 @@ class Replica:
         "capacity",
         "cordoned",
         "held_by",
+        "itl",
         "kind",
         "kv_tokens",
         "leases",
@@ -136,6 +143,8 @@ class Replica:
         self.prefill_tokens_per_s = FIRST_PREFILL_TOKENS_PER_S
         self.tpot_s: float | None = None
         self.held_by: str | None = None
+        self.itl: ItlCap | None = None
+        """None where no class names an `itl_ms`."""
         self.version = 0
         self._prefilling: set[int] = set()
 
@@ -147,7 +156,18 @@ class Replica:
             and self.held_by is None
             and self.sequences < self.capacity.sequences + self.capacity.ahead
             and self.prefill_tokens < self.capacity.prefill_budget
+            and not self.capped(1)
         )
+
+    def capped(self, sequences: int) -> bool:
+        """Whether the time between tokens has no room for so many more sequences."""
+        itl = self.itl
+        return itl is not None and (self.sequences + sequences > itl.sequences or len(self._prefilling) >= itl.prompts)
+
+    @property
+    def max_sequences(self) -> int:
+        """That it may run at once."""
+        return self.capacity.sequences if self.itl is None else min(self.capacity.sequences, self.itl.sequences)
 
     def become(self, reported: ReplicaStatus, cordoned: bool) -> None:
         """Its state was reported. One that drains or is unresponsive is shown as that, cordoned or not: it is the worse
@@ -182,7 +202,7 @@ class Replica:
             return WaitReason.KV_TOKENS
         if self.prefill_tokens >= capacity.prefill_budget:
             return WaitReason.PREFILL_BUDGET
-        return None
+        return WaitReason.ITL if self.capped(job.request.sequences) else None
 
     def suits(self, job: Job) -> bool:
         """Whether `job` may run here at all: its lane names the group, and its context fits."""
@@ -205,6 +225,8 @@ class Replica:
         self.kv_tokens += lease.kv_tokens
         self.prefill_tokens += lease.prefill_tokens
         self._prefilling.add(lease.lease_id)
+        if self.itl is not None:
+            self.itl.bound(lease.request.traffic_class, self.sequences, lease.placed_s)
 
     def first_token(self, lease: Lease) -> bool:
         """Takes the lease's prompt off the prefill backlog. False when that was done before."""
@@ -225,12 +247,14 @@ class Replica:
         self.sequences -= lease.request.sequences
         self.kv_tokens -= lease.kv_tokens
 
-    def learn(self, usage: Usage) -> None:
+    def learn(self, lease: Lease, usage: Usage, now: float) -> None:
         """Measures the replica by the engine's own account of a finished request."""
         uncached = usage.prompt_tokens - usage.cached_tokens
         if usage.prefill_s > 0 and uncached >= 16:
             self.prefill_tokens_per_s += _WEIGHT * (uncached / usage.prefill_s - self.prefill_tokens_per_s)
         after_first = usage.output_tokens / usage.sequences - 1
+        if self.itl is not None and after_first > 0:
+            self.itl.ended(lease.request.traffic_class, usage.decode_s / after_first, lease.placed_s, now)
         if usage.decode_s > 0 and after_first >= 4:
             tpot_s = usage.decode_s / after_first
             self.tpot_s = tpot_s if self.tpot_s is None else self.tpot_s + _WEIGHT * (tpot_s - self.tpot_s)

@@ -16,7 +16,7 @@ from itertools import chain
 from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
 from deployments.scheduling.contract import Admission, Step
-from deployments.scheduling.fleet import Fleet, Outliers
+from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
 from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.guests import GuestRoom
@@ -64,6 +64,7 @@ class Scheduler:
         self.waiting = WaitingView(self.lanes, self.forecasts, self.placing, self.learned_state, self.suspects)
         self.leases = self.placing.leases
         self._outliers = Outliers(self.fleet)
+        self._itl_caps = ItlCaps(self.fleet, policy.itl)
 
     def configure(self, policy: SchedulingPolicy, now: float) -> None:
         for lane in self.lanes.all:
@@ -72,6 +73,7 @@ class Scheduler:
             self.placing.pick = pick_named(policy.pick)
             self.fleet.order_by(self.placing.pick)
         self.lanes.configure(policy)
+        self._itl_caps.configure(policy.itl)
         self.forecasts.reload()
         self.admission.reload()
         self.limits.configure(policy.tenants, now)
@@ -191,7 +193,7 @@ class Scheduler:
         """Changes estimates, never bookings."""
         replica = self.fleet.by_id.get(lease.replica_id)
         if replica is not None and usage.sequences:
-            replica.learn(usage)
+            replica.learn(lease, usage, now)
         if usage.sequences:
             self.learned_state.settle(lease, usage, self.lanes.policy)
             self.tally.counted += 1
@@ -206,7 +208,7 @@ class Scheduler:
             self.rate.forget_idle()
         if self.lanes.policy.contexts and not self.fleet.any_ready_of((capacity.group,)):
             self.group_rates.forget_idle(capacity.group)
-        self.fleet.up(replica_id, capacity)
+        self._itl_caps.attend(self.fleet.up(replica_id, capacity))
         self.suspects.back(replica_id, now)
         since_s = self.outage.up(capacity.group, now)
         if since_s is not None:
@@ -264,6 +266,7 @@ class Scheduler:
         self.lanes.promote(now)
         self.forecasts.promoted(now)
         self._outliers.judge(now)
+        self._itl_caps.judge(bool(self.lanes.jobs), now)
         if self.holds.by_lane:
             self.holds.end_stale()
         self.placing.step(now)

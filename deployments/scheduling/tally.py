@@ -213,7 +213,7 @@ def _replica(r: Replica) -> ReplicaStats:
     maximum = r.capacity
     learned_state = (len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens, r.prefill_tokens_per_s, r.held_by)
     return ReplicaStats(
-        r.replica_id, r.status.value, *learned_state, maximum.sequences, maximum.kv_tokens, r.tpot_s, maximum.group
+        r.replica_id, r.status.value, *learned_state, r.max_sequences, maximum.kv_tokens, r.tpot_s, maximum.group
     )
 
 
