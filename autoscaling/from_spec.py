@@ -21,8 +21,7 @@ from cluster.spec import Autoscaling, ClusterSpec, Model, Pool, Region, Rollback
 from cluster.spec import PolicySpec as SpecPolicy
 from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.engine_model.cost_file import CostFile, read_cost_file
-from deployments.engine_model.cost_model import CostModel, slowed
-from deployments.engine_model.fits import async_scheduling, limits_for
+from deployments.engine_model.fits import async_scheduling, cost_of, limits_for
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.starts.phases import Phase, PhaseSeconds
 
@@ -208,9 +207,3 @@ def _replica_profile(spec: ClusterSpec, model: Model, pool: Pool, file: CostFile
             start_up_s,
         )
     return ReplicaProfile(limits_for(model, pool, file), weight, cost_of(model, file), start_up_s)
-
-
-def cost_of(model: Model, file: CostFile) -> CostModel:
-    """The step costs of the model's replicas: those of the file, at the speed of a simulated engine."""
-    cost, simulated = file.cost_model(), model.simulated
-    return cost if simulated is None or simulated.speed == 1.0 else slowed(cost, 1.0 / simulated.speed)

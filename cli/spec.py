@@ -14,6 +14,7 @@ from cli.from_terraform import from_terraform
 from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, SpecError, load_spec
 from deployments.engine.simulated.costs import cost_problems
+from deployments.engine_model.itl_bounds import itl_problems
 from planning.fit import ModelFit, fits
 from planning.fit.of_spec import COLUMNS
 
@@ -42,6 +43,8 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
         errors.print(f"[yellow]not on this machine[/]: {escape(problem)}")
     for problem in cost_problems(cluster):
         errors.print(f"[yellow]cannot be simulated[/]: {escape(problem)}")
+    for problem in itl_problems(cluster):
+        errors.print(f"[yellow]cannot always be kept[/]: {escape(problem)}")
     for problem in scaling_problems(cluster):
         errors.print(f"[yellow]cannot be scaled as written[/]: {escape(problem)}")
     for region in cluster.regions:

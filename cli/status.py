@@ -255,6 +255,9 @@ def _replicas(model: dict[str, Any], names: Mapping[str, str]) -> list[Renderabl
             "-" if replica["kv_usage"] is None else f"{replica['kv_usage']:.0%}",
             f"{booked:.0%}",
         )
+        if replica.get("itl_class"):
+            sequences, prompts, of_class = (replica[key] for key in ("max_sequences", "max_prompts", "itl_class"))
+            notes.append(f"{name}: itl_ms of {escape(of_class)} caps it at {sequences} sequences, {prompts} in prefill")
         if because := _because(replica):
             notes.append(f"[yellow]{name} {because}[/]")
     return [table, *notes]

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.forecast.forecaster import make_forecaster
-from autoscaling.from_spec import FIXED, ScalingSetup, cost_of
+from autoscaling.from_spec import FIXED, ScalingSetup
 from autoscaling.signals.signals import PastStart
 from cluster.spec import ClusterSpec, Model, Region
 from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel, slowed
+from deployments.engine_model.fits import cost_of
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.scoring import Score, score
 from planning.simulator.cell import CellSettings, CellSimulator

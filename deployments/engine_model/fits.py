@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from cluster.spec import Model, Pool
 from deployments.engine_model.cost_file import CostFile
+from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.limits import EngineModelLimits, Speculation
 
 _BOUNDED = ("max_num_seqs", "max_num_batched_tokens")
@@ -14,6 +15,12 @@ def limits_for(model: Model, pool: Pool, file: CostFile) -> EngineModelLimits:
     """The engine's limits as the spec sets them, as far as its costs are known: never more than the file's engine had.
     The KV cache is the file's."""
     return _limits(model, pool.accelerator != "cpu" or file.of_gpu, file)
+
+
+def cost_of(model: Model, file: CostFile) -> CostModel:
+    """The step costs of the model's replicas: those of the file, at the speed of a simulated engine."""
+    cost, simulated = file.cost_model(), model.simulated
+    return cost if simulated is None or simulated.speed == 1.0 else slowed(cost, 1.0 / simulated.speed)
 
 
 def simulated_limits(model: Model, file: CostFile) -> EngineModelLimits:

@@ -202,6 +202,8 @@ def note_admission(ledger: Ledger, request: Request, admission: Admission) -> No
     if admission.eta_s is not None:
         p50_s, p95_s = (round(eta_s, 3) if math.isfinite(eta_s) else None for eta_s in admission.eta_s)
         facts |= {"eta_p50_s": p50_s, "eta_p95_s": p95_s}  # JSON has no infinity
+    if admission.waits_for is not None:
+        facts["waits_for"] = admission.waits_for.value
     ledger.decide(
         verdict, reason, time.monotonic(), lane=admission.lane, retry_after_s=admission.retry_after_s, **facts
     )

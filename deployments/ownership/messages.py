@@ -24,6 +24,7 @@ from deployments.scheduling import (
     RejectCause,
     Request,
     Suspicion,
+    WaitReason,
 )
 
 LANES_PATH = "/raylane/lanes"
@@ -147,12 +148,14 @@ class Admitted:
     eta_s: list[float] | None
     backlog_s: float | None
     retry_after_s: float | None
+    waits_for: WaitReason | None = None
 
     @property
     def admission(self) -> Admission:
         """As the scheduler gave it."""
         eta_s = None if self.eta_s is None else (self.eta_s[0], self.eta_s[1])
-        return Admission(self.kind, self.lane, self.cause, eta_s, self.backlog_s, self.retry_after_s)
+        rest = (self.backlog_s, self.retry_after_s, self.waits_for)
+        return Admission(self.kind, self.lane, self.cause, eta_s, *rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,7 @@ _ENUMS = {
     "cause": RejectCause,
     "reason": PickReason,
     "refusal": HopRefusal,
+    "waits_for": WaitReason,
 }
 
 
@@ -262,9 +266,8 @@ def waiting_of(request: Request, now: float) -> Waiting:
 def admitted_of(request_id: str, admission: Admission) -> Admitted:
     """The owner's answer as it crosses the wire."""
     eta_s = None if admission.eta_s is None else list(admission.eta_s)
-    return Admitted(
-        request_id, admission.kind, admission.lane, admission.cause, eta_s, admission.backlog_s, admission.retry_after_s
-    )
+    rest = (admission.backlog_s, admission.retry_after_s, admission.waits_for)
+    return Admitted(request_id, admission.kind, admission.lane, admission.cause, eta_s, *rest)
 
 
 def placed_of(placement: Placement, url: str) -> Placed:

@@ -19,8 +19,8 @@ from deployments.scheduling.snapshot import Snapshot, WaitingRequest
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """`eta_s`: the wait estimate of a queued request (p50, p95). `retry_after_s` and `backlog_s` (seconds of
-    work): rejections only."""
+    """`eta_s`: the wait estimate of a queued request (p50, p95); `waits_for`: what it waits for. `retry_after_s` and
+    `backlog_s` (seconds of work): rejections only."""
 
     kind: AdmissionKind
     lane: str
@@ -28,6 +28,7 @@ class Admission:
     eta_s: tuple[float, float] | None = None
     backlog_s: float | None = None
     retry_after_s: float | None = None
+    waits_for: WaitReason | None = None
 
     @property
     def accepted(self) -> bool:

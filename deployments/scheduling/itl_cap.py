@@ -2,18 +2,18 @@
 `itl_ms` of their class.
 
 An answer is in time if its mean time between tokens is (as `simulate` counts it). The strictest class that ran on the
-replica in the last minute decides. Every `TURN_S` seconds, of its last minute's n answers that were placed after the
-last change, with m = 1 - attainment:
+replica in the last minute counts. Every `TURN_S` seconds, of n of its answers that ended in the last minute and were
+placed after the last change, with m = `MARGIN` * (1 - attainment):
 
-    late > m * n                             one step down (`FAR_STEPS` while more than half of them are late)
-    late < m * n / 2, and the cap was full   one step up, unless that was too much less than `RETRY_S` ago
+    late > m * n                                   one step down; `FAR_STEPS` while more than half of them are late
+    late <= m * n / 2, and something had to wait   one step up
 
-A step is a tenth. A step up that proves too much is taken back, and tried again after twice as long each time: so
-under a steady load the cap moves between two neighbours at most, and seldom. What was placed before a change tells of
-the cap before; so the longer answers are, the slower the cap moves.
+A step is a tenth. From a cap that proves too high the next one down is found, and it is not tried again for
+`RETRY_S`, each time twice as long: under a steady load the cap moves between two neighbours, and more and more seldom.
+What was placed before a change tells of the cap before; so the longer answers are, the slower the cap follows.
 
-The floor is one prompt beside one sequence that decodes: an engine's step cannot be shorter than with one prompt's
-chunk beside decodes.
+One in `PROMPT_SHARE` sequences may prefill: fewer prompts in a step are smaller chunks beside those that decode, so
+that the same share of answers is in time with some more sequences. The floor is one prompt beside one that decodes.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 TURN_S = 10.0
 KEPT_S = 60.0
 MIN_ANSWERS = 10
+MARGIN = 0.8
 STEP = 1.1
 FAR_STEPS = 3
 RETRY_S, MAX_RETRY_S = 60.0, 480.0
@@ -58,6 +59,7 @@ class ClassCap:
         self._answers: deque[tuple[float, bool]] = deque()
         self._late = 0
         self._changed_s = -KEPT_S
+        self._rose = False
         self._too_much: int | None = None
         self._retry_s = RETRY_S
         self._retry_at_s = 0.0
@@ -74,27 +76,30 @@ class ClassCap:
             self._late += late
 
     def turn(self, peak: int, full: bool, now: float) -> None:
-        """Moves the cap. `peak`: the most sequences that ran at once since the last turn; `full`: it kept something waiting."""
+        """Moves the cap. `peak`: the most sequences that ran at once since the last turn; `full`: it was reached."""
         while self._answers and self._answers[0][0] <= now - KEPT_S:
             self._late -= self._answers.popleft()[1]
-        n, late, missed = len(self._answers), self._late, 1.0 - self.target.attainment
+        n, late = len(self._answers), self._late
+        most = MARGIN * (1.0 - self.target.attainment) * n
         if n < MIN_ANSWERS:
             return
-        if late > missed * n:
+        if late > most:
             ran = max(0, min(self._at, bisect_left(self._levels, peak)))
-            if ran == self._too_much:
-                self._retry_s = min(MAX_RETRY_S, 2 * self._retry_s)
-            else:
-                self._retry_s = RETRY_S
+            self._retry_s = min(MAX_RETRY_S, 2 * self._retry_s) if ran == self._too_much else RETRY_S
             self._too_much, self._retry_at_s = ran, now + self._retry_s
-            self._move(max(0, ran - (FAR_STEPS if late > n / 2 else 1)), now)
-        elif late <= missed * n / 2 and full and self._at < len(self._levels) - 1:
-            if (missed * n >= 1.0 or now - self._changed_s >= KEPT_S) and (
-                self._at + 1 != self._too_much or now >= self._retry_at_s
-            ):
-                self._move(self._at + 1, now)
+            far = late > n / 2 and not self._rose
+            self._move(max(0, ran - (FAR_STEPS if far else 1)), now)
+        elif (
+            late <= most / 2
+            and full
+            and (most >= 1.0 or now - self._changed_s >= KEPT_S)
+            and self._at < len(self._levels) - 1
+            and (self._at + 1 != self._too_much or now >= self._retry_at_s)
+        ):
+            self._move(self._at + 1, now)
 
     def _move(self, level: int, now: float) -> None:
+        self._rose = level > self._at
         self._at = level
         self._changed_s = now
         self._answers.clear()
@@ -121,6 +126,11 @@ class ItlCap:
         }
         self._ran_s: dict[str, float] = {}
         self._peak = 0
+
+    @property
+    def capped(self) -> bool:
+        """Whether it bounds anything."""
+        return self.sequences < UNCAPPED
 
     def bound(self, traffic_class: str, sequences: int, now: float) -> None:
         """A request of that class is placed here: so many sequences run now."""

@@ -147,6 +147,8 @@ class Placing:
         self.waits: dict[str, WaitReason] = {}
         """What the heads that were looked at wait for, by the key of their lane; the others wait for any replica to
         open."""
+        self.last_wait: WaitReason | None = None
+        """What a request was last seen to wait for."""
         self._lanes = lanes
         self._fleet = fleet
         self._holds = holds
@@ -220,7 +222,10 @@ class Placing:
         if self._lanes.jobs and job.groups is None:
             return False
         fitting = self._fleet.fitting(job)
-        return isinstance(fitting, list) and not self._lanes.wait_for(fitting[0].capacity.group)
+        if isinstance(fitting, WaitReason):
+            self.last_wait = fitting
+            return False
+        return not self._lanes.wait_for(fitting[0].capacity.group)
 
     def _place_all(self, now: float) -> None:
         passed_over: list[Lane] = []
@@ -229,7 +234,7 @@ class Placing:
                 raise AssertionError(f"lane {lane.name} counts {lane.count} jobs and has no head")
             picked = self._find(lane, job)
             if isinstance(picked, WaitReason):
-                self.waits[lane.key] = picked
+                self.waits[lane.key] = self.last_wait = picked
                 self._holds.begin(lane, job)
                 passed_over.append(lane)
                 continue
@@ -283,6 +288,8 @@ class Placing:
         self._lanes.serve(lane, job, passed_over)
         self._holds.end(lane)
         self.bind(lease, job, replica, now)
+        if not replica.open:
+            self.last_wait = replica.closed_by or self.last_wait
         self._decided.placements.append(placement)
         self.placed += 1
         self.promoted += promoted and job.attempt == 1

@@ -27,7 +27,7 @@ from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.request import Lease
 from deployments.scheduling.scheduler import Scheduler
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 _Given = ParamSpec("_Given")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.restricted_pickle import load_state
+from deployments.scheduling.itl_cap import ItlTarget
 from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy, TenantUse
 from deployments.scheduling.reasons import Ending
 from deployments.scheduling.recorder import SCHEMA_VERSION, code_hash, decision
@@ -193,4 +194,7 @@ def _lease(fields: dict[str, Any]) -> Lease:
 def _policy(fields: dict[str, Any]) -> SchedulingPolicy:
     lanes = tuple(LanePolicy(**{**lane, "groups": tuple(lane["groups"])}) for lane in fields["lanes"])
     tenants = {name: TenantPolicy(**tenant) for name, tenant in fields["tenants"].items()}
-    return SchedulingPolicy(**{**fields, "lanes": lanes, "order": Order(fields["order"]), "tenants": tenants})
+    itl = {name: ItlTarget(**target) for name, target in fields["itl"].items()}
+    return SchedulingPolicy(
+        **{**fields, "lanes": lanes, "order": Order(fields["order"]), "tenants": tenants, "itl": itl}
+    )

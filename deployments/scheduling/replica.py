@@ -151,13 +151,16 @@ class Replica:
     @property
     def open(self) -> bool:
         """Whether anything at all could be placed here."""
-        return (
-            self.status is ReplicaStatus.READY
-            and self.held_by is None
-            and self.sequences < self.capacity.sequences + self.capacity.ahead
-            and self.prefill_tokens < self.capacity.prefill_budget
-            and not self.capped(1)
-        )
+        return self.status is ReplicaStatus.READY and self.held_by is None and self.closed_by is None
+
+    @property
+    def closed_by(self) -> WaitReason | None:
+        """What keeps everything off that needs no KV blocks."""
+        if self.sequences >= self.capacity.sequences + self.capacity.ahead:
+            return WaitReason.SEQUENCES
+        if self.prefill_tokens >= self.capacity.prefill_budget:
+            return WaitReason.PREFILL_BUDGET
+        return WaitReason.ITL if self.capped(1) else None
 
     def capped(self, sequences: int) -> bool:
         """Whether the time between tokens has no room for so many more sequences."""
@@ -247,14 +250,18 @@ class Replica:
         self.sequences -= lease.request.sequences
         self.kv_tokens -= lease.kv_tokens
 
-    def learn(self, lease: Lease, usage: Usage, now: float) -> None:
+    def answered(self, lease: Lease, usage: Usage, now: float) -> None:
+        """An answer ended: the cap that keeps the time between tokens learns of it."""
+        after_first = usage.output_tokens / usage.sequences - 1
+        if self.itl is not None and after_first > 0:
+            self.itl.ended(lease.request.traffic_class, usage.decode_s / after_first, lease.placed_s, now)
+
+    def learn(self, usage: Usage) -> None:
         """Measures the replica by the engine's own account of a finished request."""
         uncached = usage.prompt_tokens - usage.cached_tokens
         if usage.prefill_s > 0 and uncached >= 16:
             self.prefill_tokens_per_s += _WEIGHT * (uncached / usage.prefill_s - self.prefill_tokens_per_s)
         after_first = usage.output_tokens / usage.sequences - 1
-        if self.itl is not None and after_first > 0:
-            self.itl.ended(lease.request.traffic_class, usage.decode_s / after_first, lease.placed_s, now)
         if usage.decode_s > 0 and after_first >= 4:
             tpot_s = usage.decode_s / after_first
             self.tpot_s = tpot_s if self.tpot_s is None else self.tpot_s + _WEIGHT * (tpot_s - self.tpot_s)

@@ -97,7 +97,7 @@ class Scheduler:
             return Admission(AdmissionKind.ADMIT, job.home_name)
         eta = self.forecasts.wait_estimate(job, now)
         self.lanes.enter(job)
-        return Admission(AdmissionKind.QUEUE, job.home_name, eta_s=eta)
+        return Admission(AdmissionKind.QUEUE, job.home_name, eta_s=eta, waits_for=self.placing.last_wait)
 
     def adopt(self, reported: Lease, started: bool, now: float) -> Lease | None:
         replica = self.fleet.by_id.get(reported.replica_id)
@@ -193,7 +193,8 @@ class Scheduler:
         """Changes estimates, never bookings."""
         replica = self.fleet.by_id.get(lease.replica_id)
         if replica is not None and usage.sequences:
-            replica.learn(lease, usage, now)
+            replica.learn(usage)
+            replica.answered(lease, usage, now)
         if usage.sequences:
             self.learned_state.settle(lease, usage, self.lanes.policy)
             self.tally.counted += 1

@@ -45,7 +45,8 @@ class FlowStats:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """One replica's bookings, and what it can hold at most. `held_by`: the lane for which it is kept free."""
+    """One replica's bookings, and what it can hold at most. `held_by`: the lane for which it is kept free. `itl_class`:
+    the class whose `itl_ms` caps the sequences, and the prompts that prefill at once."""
 
     replica_id: str
     status: str
@@ -59,6 +60,8 @@ class ReplicaStats:
     max_kv_tokens: int
     tpot_s: float | None
     group: str = DEFAULT_GROUP
+    itl_class: str | None = None
+    max_prompts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

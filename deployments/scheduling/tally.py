@@ -212,9 +212,9 @@ def _demands(lanes: Lanes, tally: Tally, placing: Placing) -> Iterator[DemandSta
 def _replica(r: Replica) -> ReplicaStats:
     maximum = r.capacity
     learned_state = (len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens, r.prefill_tokens_per_s, r.held_by)
-    return ReplicaStats(
-        r.replica_id, r.status.value, *learned_state, r.max_sequences, maximum.kv_tokens, r.tpot_s, maximum.group
-    )
+    capped = (r.itl.traffic_class, r.itl.prompts) if r.itl is not None and r.itl.capped else ()
+    most = (r.max_sequences, maximum.kv_tokens, r.tpot_s, maximum.group)
+    return ReplicaStats(r.replica_id, r.status.value, *learned_state, *most, *capped)
 
 
 def _lane(

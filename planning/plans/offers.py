@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaling.from_spec import cost_of
 from cluster.artifacts import ArtifactError
 from cluster.spec import ClusterSpec, Group, Model, Pool, Region
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import CostModel
-from deployments.engine_model.fits import limits_for, names_accelerator
+from deployments.engine_model.fits import cost_of, limits_for, names_accelerator
 from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.estimate import estimated
 from planning.fit.of_spec import fit_on

@@ -100,6 +100,7 @@ WAITED_FOR = {
     WaitReason.SEQUENCES: "all replicas ran as many sequences as they may (max_num_seqs)",
     WaitReason.KV_TOKENS: "no KV cache had room for what it would need",
     WaitReason.PREFILL_BUDGET: "the replicas' prefill backlogs were full",
+    WaitReason.ITL: "more at once would have broken a class's itl_ms",
     WaitReason.RESERVED: "what had room was held for another lane's head",
 }
 

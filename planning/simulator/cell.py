@@ -115,7 +115,7 @@ class CellSimulator:
         self._next_index = 0
         self._wakeup_s = math.inf
         reported = settings.starts_reported or any(group.scaling is not None for group in groups)
-        self.fleet = SimulatedFleet(self, kinds_of(groups, settings.binding), reported)
+        self.fleet = SimulatedFleet(self, kinds_of(groups, settings.binding, settings.policy, workload), reported)
         self.replicas = self.fleet.replicas
         for group in groups:
             for _ in range(group.replicas):

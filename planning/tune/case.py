@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.forecast.history import History, history_of_requests
-from autoscaling.from_spec import BACKLOG, FIXED, ScalingSetup, cost_of, is_paced, settings_in, setup_of
+from autoscaling.from_spec import BACKLOG, FIXED, ScalingSetup, is_paced, settings_in, setup_of
 from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.policies.registry import POLICIES
 from autoscaling.policies.settings import PolicyError, Value, defaults_in
@@ -18,6 +18,7 @@ from autoscaling.signals.signals import PastStart
 from cluster.spec import ClusterSpec, Model, Region
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
+from deployments.engine_model.fits import cost_of
 from deployments.engine_model.replica_rate import rate_at
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.scoring import LoadCurve

@@ -18,6 +18,7 @@ replica.
 
 import math
 from collections import deque
+from dataclasses import replace
 
 from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.signals.signals import NextStart, Signals
@@ -94,11 +95,11 @@ class CapacityEstimate:
         kept = 0.5 ** (new[0] / _MIX_REQUESTS)
         self._mix = [kept * old + value for old, value in zip(self._mix, new, strict=True)]
         arrived, prompts, work, counted, output = self._mix
-        self._base = (
-            rate_at(self._replica_profile.limits, self._replica_profile.cost, prompts / arrived, output / counted)
-            * work
-            / arrived
-        )
+        limits, ready = self._replica_profile.limits, signals.ready_replicas
+        if ready:  # a cap for `itl_ms` leaves less
+            capped = round(sum(one.max_sequences for one in ready) / len(ready))
+            limits = replace(limits, sequences=max(1, min(limits.sequences, capped)))
+        self._base = rate_at(limits, self._replica_profile.cost, prompts / arrived, output / counted) * work / arrived
         self._last, self._mix_s = now, signals.at_s
 
     def _measure(self, signals: Signals, ready: int) -> None:

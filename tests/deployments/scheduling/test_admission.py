@@ -120,6 +120,7 @@ def test_a_tenants_limit_is_told_with_its_own_wait() -> None:
         None,
         None,
         45.0,  # its jitter would have made it 44
+        None,
     )
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaling.from_spec import cost_of
 from cluster.spec import ClusterSpec, Model, load_spec
 from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.engine_model.cost_file import CostFile, read_cost_file
+from deployments.engine_model.fits import cost_of
 from planning.capacity.rates import cell_of
 from planning.rehearsal import simulated_capacity
 from planning.simulator.workload import plain_workload

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autoscaling.from_spec import cost_of
 from cluster.spec import parse_spec
 from deployments.engine_model.cost_file import CostBasis, cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention, slowed
+from deployments.engine_model.fits import cost_of
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import SchedulingPolicy
 from planning.capacity.judging import RateBound, RateSlo
