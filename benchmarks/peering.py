@@ -16,12 +16,13 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from autoscaling.from_spec import cost_of, setup_of
+from autoscaling.from_spec import setup_of
 from benchmarks.harness import JsonFile, Traces, console, plain_table, run_facts, write_json
 from benchmarks.lanes.mix import CHAT
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine.simulated.costs import read_costs
+from deployments.engine_model.fits import cost_of
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import CellSettings
 from planning.simulator.cell_plan import CellPlan

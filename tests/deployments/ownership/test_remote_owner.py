@@ -41,14 +41,24 @@ from deployments.ownership.messages import (
 )
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
-from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
+from deployments.scheduling import (
+    Admission,
+    AdmissionKind,
+    Ending,
+    Lease,
+    PickReason,
+    Placement,
+    RejectCause,
+    Request,
+    WaitReason,
+)
 from tests.deployments.gateway.rig import until
 from tests.deployments.ownership.test_hop_messages import FACTS
 
 REQUEST = Request("q", 70, 30, 0.0, 5.0, 60.0, 2, "batch", "b", (7, 8), 64, 3)
 LEASE = Lease(0, REQUEST, "r1", 1.0, 4, 140, 300, 31, 1)
 PLACED = Placed("q", "r1", "http://r1", PickReason.LEAST_DECODE, "long", True, 3.5, [1.0, 2.0], 4, 140, 300, 31, 1)
-ADMITTED = Admitted("q", AdmissionKind.QUEUE, "long", None, [1.0, 2.0], None, None)
+ADMITTED = Admitted("q", AdmissionKind.QUEUE, "long", None, [1.0, 2.0], None, None, WaitReason.ITL)
 REJECTED = dataclasses.replace(ADMITTED, kind=AdmissionKind.REJECT, cause=RejectCause.LANE_FULL)
 
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cluster.spec import DEFAULT_GROUP
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
-from deployments.scheduling import LanePolicy, Order, RejectCause, Scheduler, SchedulingPolicy
+from deployments.scheduling import Binding, LanePolicy, Order, RejectCause, Scheduler, SchedulingPolicy
+from deployments.scheduling.itl_cap import ItlTarget
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import CAUSES
@@ -189,3 +191,21 @@ def test_bad_workloads_are_refused() -> None:
         plain_workload(np.array([0.0]), np.array([0]), np.array([1]))
     with pytest.raises(ValueError, match="one length"):
         plain_workload(np.array([0.0]), np.array([1, 2]), np.array([1]))
+
+
+@pytest.mark.whole
+def test_a_cell_under_an_overload_keeps_the_itl_of_its_class_with_costs_and_without() -> None:
+    work = workload(12_000, 60.0)
+    cost = CostModel(line(0.004, 5e-4), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
+    plain = replace(settings(1), queue_wait_s=1e6)
+    counted = (work.output_tokens > 1) & (work.arrived_s > 60.0)
+
+    def in_time(cell: CellSettings) -> float:
+        tpot_s = CellSimulator(cell, cost, work).run().tpot_s[counted]
+        return float((tpot_s[~np.isnan(tpot_s)] <= 0.035).mean())
+
+    policy = replace(plain.policy, itl={"interactive": ItlTarget(0.035, 0.9)})
+    unknown = Binding(itl_starts={DEFAULT_GROUP: {"interactive": LIMITS.sequences}})
+    assert in_time(plain) < 0.7
+    assert in_time(replace(plain, policy=policy)) >= 0.9
+    assert in_time(replace(plain, policy=policy, binding=unknown)) >= 0.88  # two minutes count as they come
