@@ -12,6 +12,7 @@ import aiohttp
 from cluster.spec import ClusterSpec
 from deployments.cell.directory import Directory
 from deployments.gateway.entrance import digest_of
+from deployments.telemetry.verdicts import RequestVerdict
 from tests.deployments.gateway.fake_engine import waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, PATIENCE_S, SECRET, Rig, until
 
@@ -92,6 +93,20 @@ async def test_a_request_is_explained(make_rig: Callable[..., Awaitable[Rig]]) -
     assert [decision["verdict"] for decision in record["decisions"]] == ["admitted", "placed"]
     assert record["decisions"][1]["reason"] == "only_fit"
     assert abs(sum(record["stages_s"].values()) - record["wall_s"]) < 0.002
+
+
+async def test_what_a_request_waits_for_is_explained(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+    rig, full = await make_rig(), asyncio.Event()
+    rig.engines[0].behave = waiting(full)
+    asks = [asyncio.ensure_future(rig.ask(ASK)) for _ in range(4)]
+    await until(lambda: rig.engines[0].open == 4)
+    asks.append(asyncio.ensure_future(rig.ask(ASK)))
+    await until(lambda: rig.owner.snapshot().submitted == 5)
+    full.set()
+    await asyncio.gather(*asks)
+    await until(lambda: len(rig.closed) == 5)
+    (queued,) = (one for ledger in rig.closed for one in ledger.decisions if one.verdict is RequestVerdict.QUEUED)
+    assert queued.facts["waits_for"] == "sequences"
 
 
 async def test_a_directory_that_has_kept_an_older_spec_gets_the_newer_one(

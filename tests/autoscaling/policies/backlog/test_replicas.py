@@ -1,6 +1,9 @@
 """How long replicas start, and which ones count."""
 
-from autoscaling.policies.backlog.replicas import StartUps, UnresponsiveReplicas
+from dataclasses import replace
+
+from autoscaling.policies.backlog.replicas import CapacityEstimate, StartUps, UnresponsiveReplicas
+from tests.autoscaling.policies.moments import REPLICA_PROFILE
 from tests.autoscaling.policies.moments import moment as policy_moment
 from tests.autoscaling.scaler.moments import moment
 
@@ -57,3 +60,16 @@ def test_one_that_stays_unresponsive_is_left_out_and_comes_back() -> None:
 def test_one_is_always_left() -> None:
     unresponsive = UnresponsiveReplicas()
     assert [unresponsive.look(policy_moment(at_s, unresponsive=3)) for at_s in (0.0, 10.0)] == [0, 2]
+
+
+def test_a_replica_that_runs_fewer_sequences_to_keep_itl_ms_has_less_capacity() -> None:
+    found = []
+    for maximum in (128, 32):
+        estimate = CapacityEstimate(REPLICA_PROFILE)
+        for at_s in (0.0, 100.0):
+            counts = {"arrived": int(at_s), "ended": int(at_s), "prompt_tokens": 500 * int(at_s)}
+            signals = policy_moment(at_s, ready=2, output_tokens=200 * int(at_s), **counts)
+            replicas = tuple(replace(one, max_sequences=maximum) for one in signals.replicas)
+            estimate.look(replace(signals, snapshot=replace(signals.snapshot, replicas=replicas)))
+        found.append(estimate.per_s or 0.0)
+    assert 0.0 < found[1] < 0.6 * found[0]
