@@ -127,11 +127,6 @@ class ItlCap:
         self._ran_s: dict[str, float] = {}
         self._peak = 0
 
-    @property
-    def capped(self) -> bool:
-        """Whether it bounds anything."""
-        return self.sequences < UNCAPPED
-
     def bound(self, traffic_class: str, sequences: int, now: float) -> None:
         """A request of that class is placed here: so many sequences run now."""
         self._peak = max(self._peak, sequences)
@@ -142,8 +137,9 @@ class ItlCap:
                 self._choose()
 
     def ended(self, traffic_class: str, itl_s: float, placed_s: float, now: float) -> None:
-        """An answer ended: its mean time between tokens, and when it was placed here."""
-        if traffic_class in self.caps:
+        """An answer ended: its mean time between tokens, and when it was placed here. Those of classes whose cap does not
+        count teach nothing."""
+        if traffic_class == self.traffic_class:
             self.caps[traffic_class].ended(itl_s, placed_s, now)
 
     def turn(self, running: Iterable[str], sequences: int, full: bool, now: float) -> None:

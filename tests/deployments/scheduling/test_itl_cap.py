@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.scheduling import Capacity, Ending, Scheduler, Usage, WaitReason
-from deployments.scheduling.itl_cap import FLOOR, RETRY_S, TURN_S, ClassCap, ItlTarget, levels
+from deployments.scheduling.itl_cap import FLOOR, RETRY_S, TURN_S, ClassCap, ItlCap, ItlTarget, levels
 from deployments.scheduling.recorder import RecordingScheduler
 from deployments.scheduling.replay import replay
 from deployments.scheduling.snapshot import ReplicaStats
@@ -152,6 +152,18 @@ def test_the_strictest_class_of_the_last_minute_counts() -> None:
     scheduler.step(75.0)
     assert stats_of(scheduler, 75.0).itl_class is None  # batch has no cap yet: nothing was late
     assert stats_of(scheduler, 75.0).max_sequences == 64
+
+
+def test_late_answers_of_a_class_beside_a_stricter_one_leave_its_own_cap() -> None:
+    cap = ItlCap({"strict": TARGET, "loose": OTHER}, 64, {})
+    for now in (1.0, 61.0):
+        cap.bound("loose", 1, now)
+        cap.bound("strict", 2, now)
+        for _ in range(30):
+            cap.ended("loose", 1.0, now, now)
+        cap.turn(("loose", "strict"), 64, True, now + 9.0)
+    cap.turn(("loose",), 64, True, 200.0)
+    assert (cap.traffic_class, cap.caps["loose"].sequences) == ("loose", 64)
 
 
 def test_late_answers_lower_the_cap_and_a_new_replica_begins_with_it() -> None:
