@@ -137,8 +137,8 @@ class ItlCap:
                 self._choose()
 
     def ended(self, traffic_class: str, itl_s: float, placed_s: float, now: float) -> None:
-        """An answer ended: its mean time between tokens, and when it was placed here. Those of classes whose cap does not
-        count teach nothing."""
+        """An answer ended: its mean time between tokens, and when it was placed here. Only the class whose cap counts
+        learns."""
         if traffic_class == self.traffic_class:
             self.caps[traffic_class].ended(itl_s, placed_s, now)
 
