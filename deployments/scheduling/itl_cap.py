@@ -3,12 +3,12 @@
 
 An answer is in time if its mean time between tokens is (as `simulate` counts it). The strictest class that ran on the
 replica in the last minute counts. Every `TURN_S` seconds, of n of its answers that ended in the last minute and were
-placed after the last change, with m = `MARGIN` * (1 - attainment):
+placed after the last change, with m = `MARGIN` * (1 - attainment) * n:
 
-    late > m * n                                   one step down; `FAR_STEPS` while more than half of them are late
-    late <= m * n / 2, and something had to wait   one step up
+    late > m + sqrt(m)                         one step down; `FAR_STEPS` while more than half of them are late
+    late <= m / 2, and something had to wait   one step up
 
-A step is a tenth. From a cap that proves too high the next one down is found, and it is not tried again for
+A step is 6 %; sqrt(m) is what chance does to a count of m. From a cap that proves too high the next one down is found, and it is not tried again for
 `RETRY_S`, each time twice as long: under a steady load the cap moves between two neighbours, and more and more seldom.
 What was placed before a change tells of the cap before; so the longer answers are, the slower the cap follows.
 
@@ -16,6 +16,7 @@ One in `PROMPT_SHARE` sequences may prefill: fewer prompts in a step are smaller
 that the same share of answers is in time with some more sequences. The floor is one prompt beside one that decodes.
 """
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -24,9 +25,9 @@ from dataclasses import dataclass
 TURN_S = 10.0
 KEPT_S = 60.0
 MIN_ANSWERS = 10
-MARGIN = 0.8
-STEP = 1.1
-FAR_STEPS = 3
+MARGIN = 0.6
+STEP = 1.06
+FAR_STEPS = 5
 RETRY_S, MAX_RETRY_S = 60.0, 480.0
 FLOOR = 2
 PROMPT_SHARE = 24
@@ -42,7 +43,7 @@ class ItlTarget:
 
 
 def levels(maximum: int) -> tuple[int, ...]:
-    """The caps, ascending: each a tenth (at least one) more than the one before."""
+    """The caps, ascending: each 6 % (at least one) more than the one before."""
     found = [min(FLOOR, maximum)]
     while found[-1] < maximum:
         found.append(min(maximum, max(found[-1] + 1, round(found[-1] * STEP))))
@@ -83,7 +84,7 @@ class ClassCap:
         most = MARGIN * (1.0 - self.target.attainment) * n
         if n < MIN_ANSWERS:
             return
-        if late > most:
+        if late > most + math.sqrt(most):
             ran = max(0, min(self._at, bisect_left(self._levels, peak)))
             self._retry_s = min(MAX_RETRY_S, 2 * self._retry_s) if ran == self._too_much else RETRY_S
             self._too_much, self._retry_at_s = ran, now + self._retry_s
