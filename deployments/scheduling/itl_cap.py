@@ -8,9 +8,10 @@ placed after the last change, with m = `MARGIN` * (1 - attainment) * n:
     late > m + sqrt(m)                         one step down; `FAR_STEPS` while more than half of them are late
     late <= m / 2, and something had to wait   one step up
 
-A step is 6 %; sqrt(m) is what chance does to a count of m. From a cap that proves too high the next one down is found, and it is not tried again for
-`RETRY_S`, each time twice as long: under a steady load the cap moves between two neighbours, and more and more seldom.
-What was placed before a change tells of the cap before; so the longer answers are, the slower the cap follows.
+A step is 6 %; sqrt(m) is what chance does to a count of m. From a cap that proves too high the next one down is found,
+and it is not tried again for `RETRY_S`, each time twice as long: under a steady load the cap moves between two
+neighbours, and more and more seldom. What was placed before a change tells of the cap before; so the longer answers
+are, the slower the cap follows.
 
 One in `PROMPT_SHARE` sequences may prefill: fewer prompts in a step are smaller chunks beside those that decode, so
 that the same share of answers is in time with some more sequences. The floor is one prompt beside one that decodes.

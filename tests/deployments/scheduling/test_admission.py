@@ -137,7 +137,7 @@ def test_what_another_owner_had_taken_in_is_taken_in() -> None:
 def test_one_that_finds_room_is_admitted_at_once_and_promised_nothing() -> None:
     scheduler = make_scheduler(1, POLICY)
     admission = scheduler.submit(make_request("q"), 0.0)
-    assert dataclasses.astuple(admission) == (AdmissionKind.ADMIT, "short", None, None, None, None)
+    assert dataclasses.astuple(admission) == (AdmissionKind.ADMIT, "short", None, None, None, None, None)
     queued = scheduler.submit(make_request("z"), 0.0)
     assert (queued.kind, queued.eta_s) == (
         AdmissionKind.QUEUE,
