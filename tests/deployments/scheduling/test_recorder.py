@@ -124,11 +124,8 @@ CAPACITY_LINE = {
 ADMITTED = {
     "kind": "admit",
     "lane": "short",
-    "cause": None,
-    "eta_s": None,
-    "backlog_s": None,
-    "retry_after_s": None,
-} | {"waits_for": None}
+    **dict.fromkeys(("cause", "eta_s", "backlog_s", "retry_after_s", "waits_for")),
+}
 
 Call = Callable[[RecordingScheduler], object]
 INPUTS: dict[str, tuple[Call, list[Any], object]] = {
