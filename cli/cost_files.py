@@ -12,7 +12,7 @@ from cli.regions import fetch_regions, unreachable_lines
 from cli.run_dir import RunDir, home, known_clusters
 from deployments.accounting.bill import Bill, Dimension
 from deployments.accounting.store import read_bill
-from deployments.store import FILE_NAME, StoreError
+from deployments.store import FILE_NAME, CellStoreError
 from deployments.wire import WireError, from_plain
 
 _ANSWER_S = 60.0
@@ -60,7 +60,7 @@ def _left(path: Path, first_ns: int, last_ns: int | None) -> Bill:
     """What a cell has left here."""
     try:
         return read_bill(path, first_ns, last_ns)
-    except (OSError, StoreError) as error:
+    except (OSError, CellStoreError) as error:
         fail(f"{path}: cannot be read: {error}", code=2)
 
 

@@ -26,7 +26,7 @@ from deployments.cell.act import Act, read_acts
 from deployments.cell.departure_history import departures_in
 from deployments.cell.lifecycle_log import read_lives
 from deployments.ownership.decision_log import model_in
-from deployments.store import FILE_NAME, StoreError
+from deployments.store import FILE_NAME, CellStoreError
 
 
 def explain(
@@ -101,7 +101,7 @@ def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix
         return []
     try:
         found = departures_in(event for _, event in read_lives(_store_of(folder)))
-    except (OSError, StoreError) as error:
+    except (OSError, CellStoreError) as error:
         fail(str(error), code=2)
     return [
         one.record()
@@ -114,7 +114,7 @@ def _acts(folder: Path, model: str | None, until_unix_s: float) -> list[Act]:
     """What operators ordered, oldest first."""
     try:
         found = read_acts(_store_of(folder))
-    except (OSError, StoreError) as error:
+    except (OSError, CellStoreError) as error:
         fail(str(error), code=2)
     return [act for act in found if act.at_unix_s <= until_unix_s and model in (None, act.model)]
 

@@ -56,12 +56,12 @@ FoundT = TypeVar("FoundT")
 Change = Callable[[sqlite3.Connection], FoundT]
 
 
-class StoreError(ValueError):
+class CellStoreError(ValueError):
     """A file that is no store of a cell, or of another version, or a place where none can be; the message names it."""
 
 
 class CellStore:
-    """`path`: the file; None: everything is kept in memory (a test's directory). Raises StoreError where another
+    """`path`: the file; None: everything is kept in memory (a test's directory). Raises CellStoreError where another
     directory writes the file, its version is another one, or it is not on a local disk."""
 
     def __init__(self, path: Path | None) -> None:
@@ -95,7 +95,7 @@ class CellStore:
                 if file.in_transaction:
                     file.execute("rollback")
                 raise
-        except (OSError, sqlite3.Error, StoreError) as error:
+        except (OSError, sqlite3.Error, CellStoreError) as error:
             self._failed(error)
             raise OSError(f"{self.path}: {error}") from error
         self.health.well()
@@ -114,7 +114,7 @@ class CellStore:
         """What a query finds; nothing where the file cannot be read, which is logged."""
         try:
             return self._connected().execute(query, values).fetchall()
-        except (OSError, sqlite3.Error, StoreError) as error:
+        except (OSError, sqlite3.Error, CellStoreError) as error:
             self._failed(error)
             return []
 
@@ -136,7 +136,7 @@ class CellStore:
             except BlockingIOError:
                 if time.monotonic() > until_s:
                     os.close(lock)
-                    raise StoreError(f"{path}: another directory writes it") from None
+                    raise CellStoreError(f"{path}: another directory writes it") from None
                 time.sleep(0.1)
             else:
                 self._lock = lock
@@ -186,7 +186,7 @@ class CellStore:
 ContentT = TypeVar("ContentT")
 
 
-class Kept(Generic[ContentT]):
+class KeptValue(Generic[ContentT]):
     """A value of the type `kind` that is in force under a name, until another one is."""
 
     def __init__(self, store: CellStore, name: str, kind: type[ContentT]) -> None:
@@ -228,8 +228,8 @@ class Kept(Generic[ContentT]):
 
 @contextmanager
 def reader(path: Path) -> Iterator[sqlite3.Connection]:
-    """Reads a store, whether its cell runs or not. Raises OSError where there is none, StoreError where it is not one
-    of this version."""
+    """Reads a store, whether its cell runs or not. Raises OSError where there is none, CellStoreError where it is not
+    one of this version."""
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"  # nobody writes it
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", timeout=_BUSY_S, uri=True)) as file:
@@ -238,16 +238,18 @@ def reader(path: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.OperationalError as error:
         raise OSError(f"{path}: {error}") from error
     except sqlite3.DatabaseError as error:
-        raise StoreError(f"{path}: {error}; allowed: the {FILE_NAME} of a cell") from error
+        raise CellStoreError(f"{path}: {error}; allowed: the {FILE_NAME} of a cell") from error
 
 
 def refuse_remote(folder: Path) -> None:
-    """Raises StoreError for a folder on a file system of other machines: SQLite's log cannot be shared there."""
+    """Raises CellStoreError for a folder on a file system of other machines: SQLite's log cannot be shared there."""
     place = folder.resolve()
     mounts = [one for one in psutil.disk_partitions(all=True) if place.is_relative_to(one.mountpoint)]
     found = max(mounts, key=lambda one: len(one.mountpoint), default=None)
     if found is not None and found.fstype in _REMOTE:
-        raise StoreError(f"{folder}: is on {found.fstype}; allowed: a local disk (RAYLANE_HOME names another place)")
+        raise CellStoreError(
+            f"{folder}: is on {found.fstype}; allowed: a local disk (RAYLANE_HOME names another place)"
+        )
 
 
 def _prepare(file: sqlite3.Connection, place: str) -> None:
@@ -262,7 +264,7 @@ def _prepare(file: sqlite3.Connection, place: str) -> None:
 def _check_version(file: sqlite3.Connection, place: str) -> None:
     version = file.execute("pragma user_version").fetchone()[0]
     if version != VERSION:
-        raise StoreError(f"{place}: version {version}; allowed: {VERSION}, the {FILE_NAME} of a cell")
+        raise CellStoreError(f"{place}: version {version}; allowed: {VERSION}, the {FILE_NAME} of a cell")
 
 
 def _is_damaged(error: Exception) -> bool:

@@ -193,7 +193,7 @@ def totals_in(file: sqlite3.Connection) -> Bill:
 
 
 def read_bill(path: Path, since_ns: int = 0, until_ns: int | None = None) -> Bill:
-    """As `bill_in`, of a store, whether its cell runs or not. Raises OSError, and StoreError where it is none."""
+    """As `bill_in`, of a store, whether its cell runs or not. Raises OSError, and CellStoreError where it is none."""
     with reader(path) as file:
         return bill_in(file, since_ns, until_ns)
 

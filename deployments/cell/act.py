@@ -73,6 +73,6 @@ class Audit:
 
 
 def read_acts(path: Path) -> list[Act]:
-    """The acts in a cell's store, oldest first. Raises OSError, and StoreError where the file is none."""
+    """The acts in a cell's store, oldest first. Raises OSError, and CellStoreError where the file is none."""
     with reader(path) as file:
         return [_read(body) for (body,) in file.execute("select body from acts order by number")]

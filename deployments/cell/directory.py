@@ -32,7 +32,7 @@ from deployments.cell.orders import OperatorOrders, Orders
 from deployments.cell.owners import Owners, Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingStates
 from deployments.protocol import ReplicaFacts
-from deployments.store import FILE_NAME, CellStore, Kept
+from deployments.store import FILE_NAME, CellStore, KeptValue
 from deployments.wire import Natural
 
 NAME = "raylane-directory"
@@ -75,12 +75,12 @@ class Directory(CostCalls):
         self._secret = secret or kept_text(self._run_dir, SECRET_FILE)
         self._gateways_written: dict[str, str] = {}
         self.store = CellStore(None if self._run_dir is None else self._run_dir / FILE_NAME)
-        self._epochs = Kept(self.store, "epochs", dict[str, Natural])
+        self._epochs = KeptValue(self.store, "epochs", dict[str, Natural])
         self._owners = Owners(time.monotonic(), gateways, self._epochs.read())
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
         self._version = 0
-        self._kept_spec = Kept(self.store, "spec", SpecInForce)
+        self._kept_spec = KeptValue(self.store, "spec", SpecInForce)
         self._spec = self._kept_spec.read()
         if self._spec.cell_unix_s != began_unix_s:  # that of a cell before this one
             self._spec = replace(self._spec, spec_json=None, cell_unix_s=began_unix_s)

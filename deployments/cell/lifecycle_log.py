@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deployments.cell.departure import EVENTS, Ended, Event
-from deployments.store import CellStore, Kept, StoreError, reader
+from deployments.store import CellStore, CellStoreError, KeptValue, reader
 from deployments.wire import WireError
 
 log = logging.getLogger("raylane.departures")
@@ -29,7 +29,7 @@ class LifecycleLog:
     def __init__(self, store: CellStore) -> None:
         self._store = store
         self._waiting: deque[Event] = deque(maxlen=MAX_WAITING)
-        self._held = Kept(store, "held", list[Ended])
+        self._held = KeptValue(store, "held", list[Ended])
 
     def write(self, event: Event) -> None:
         """Adds an event, and what could not be written before."""
@@ -75,7 +75,7 @@ def write_story(run_dir: Path | None, model: str, story: str) -> str:
 
 def read_lives(path: Path, since_unix_s: float = 0.0, after: int = 0) -> list[tuple[int, Event]]:
     """The events in a cell's store from that time on, of those with a larger number than `after`, with their numbers.
-    Raises OSError, and StoreError where the file is none."""
+    Raises OSError, and CellStoreError where the file is none."""
     query = "select number, body from lives where at_unix_s >= ? and number > ? order by number"
     with reader(path) as file:
         return list(_events(file.execute(query, (since_unix_s, after))))
@@ -93,7 +93,7 @@ class LifecycleTail:
         """The events that were added since it was last asked. Nothing raises: what cannot be read now is read later."""
         try:
             found = read_lives(self._path, self._since_unix_s, self._after)
-        except (OSError, StoreError):
+        except (OSError, CellStoreError):
             return []
         self._after = max([self._after, *(number for number, _ in found)])
         return [event for _, event in found]

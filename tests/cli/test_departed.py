@@ -201,8 +201,9 @@ def test_explain_tells_what_ended_of_one_run_after_the_other(tmp_path: Path, run
     assert [one["who"] for one in json.loads(run("explain", "other", "--ended", "--json", "--log", file))] == ["g1"]
     assert json.loads(run("explain", "--ended", "--at", "60s", "--json", "--log", file))[-1]["who"] == "e#aaaaaaaa"
     assert run("explain", "--ended", "--log", tmp_path / "a" / "b" / "log").strip() == "Nothing has ended."
-    file.write_text("no store")
-    result = CliRunner().invoke(app, ["explain", "--ended", "--log", str(file)])
+    (other := tmp_path / "copied" / FILE_NAME).parent.mkdir()
+    other.write_text("no store")
+    result = CliRunner().invoke(app, ["explain", "--ended", "--log", str(other)])
     assert (result.exit_code, "allowed: the cell.sqlite of a cell" in " ".join(result.output.split())) == (2, True)
 
 

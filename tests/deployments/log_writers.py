@@ -31,7 +31,7 @@ from deployments.engine.step_log import StepLog
 from deployments.ownership.decision_log import DecisionLog
 from deployments.scheduling.recorder import RecordingScheduler
 from deployments.scheduling.replay import replay
-from deployments.store import FILE_NAME, CellStore, Kept
+from deployments.store import FILE_NAME, CellStore, KeptValue
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth, Logs
@@ -264,7 +264,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.store = CellStore(folder / FILE_NAME)
         self.audit, self.lives, self.bills = Audit(self.store), LifecycleLog(self.store), BillStore(self.store)
-        self.epochs = Kept(self.store, "epochs", dict[str, int])
+        self.epochs = KeptValue(self.store, "epochs", dict[str, int])
         self.known: list[Fact] = [
             Tariff(BEGIN, "m", "default", "here", "h100", 1, PRICE, "", 512, 4.0),
             ReplicaBegun(BEGIN, "r", "m"),
@@ -292,7 +292,7 @@ class Store:
 
     def check(self, gaps: bool) -> None:
         store = CellStore(self.store.path)
-        assert Kept(store, "epochs", dict[str, int]).read()["model-7"] == self.written
+        assert KeptValue(store, "epochs", dict[str, int]).read()["model-7"] == self.written
         assert len(Audit(store).read()) == self.acts - self.removed
         numbers = [round(event.at_unix_s) for event in LifecycleLog(store).read()]
         assert numbers == list(range(1 + self.removed, self.written + 1))

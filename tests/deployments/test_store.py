@@ -12,15 +12,15 @@ import pytest
 
 from deployments import store as stores
 from deployments.cell.act import Act, ActKind, Audit
-from deployments.store import CellStore, Kept, StoreError, reader
+from deployments.store import CellStore, CellStoreError, KeptValue, reader
 from deployments.wire import Natural
 from tests.small_disk import small_disk
 
 Epochs = dict[str, Natural]
 
 
-def epochs_in(store: CellStore) -> Kept[Epochs]:
-    return Kept(store, "epochs", Epochs)
+def epochs_in(store: CellStore) -> KeptValue[Epochs]:
+    return KeptValue(store, "epochs", Epochs)
 
 
 def read_again(path: Path) -> Epochs:
@@ -67,7 +67,7 @@ def test_without_a_path_it_lasts_as_long_as_its_directory() -> None:
 def test_one_directory_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "_LOCKED_S", 0.3)
     first = CellStore(tmp_path / "cell.sqlite")
-    with pytest.raises(StoreError, match=r"cell\.sqlite: another directory writes it"):
+    with pytest.raises(CellStoreError, match=r"cell\.sqlite: another directory writes it"):
         CellStore(tmp_path / "cell.sqlite")
     first.close()
     CellStore(tmp_path / "cell.sqlite").close()
@@ -79,9 +79,9 @@ def test_another_version_is_refused_by_its_number(tmp_path: Path) -> None:
     with sqlite3.connect(path) as file:
         file.execute("pragma user_version = 7")
     file.close()
-    with pytest.raises(StoreError, match="version 7; allowed: 1"):
+    with pytest.raises(CellStoreError, match="version 7; allowed: 1"):
         CellStore(path)
-    with pytest.raises(StoreError, match="version 7; allowed: 1"), reader(path):
+    with pytest.raises(CellStoreError, match="version 7; allowed: 1"), reader(path):
         pass
 
 
@@ -93,7 +93,7 @@ def test_a_disk_of_other_machines_is_refused(tmp_path: Path, monkeypatch: pytest
         here._replace(mountpoint=str(tmp_path) + "/other", fstype="ext4"),
     ]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
-    with pytest.raises(StoreError, match=r"is on nfs4; allowed: a local disk"):
+    with pytest.raises(CellStoreError, match=r"is on nfs4; allowed: a local disk"):
         CellStore(tmp_path / "run" / "cell.sqlite")
 
 
@@ -101,7 +101,7 @@ def test_a_disk_of_other_machines_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_file_that_is_none_is_set_aside(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "cell.sqlite"
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"allowed: the cell\.sqlite of a cell"), reader(path) as file:
+    with pytest.raises(CellStoreError, match=r"allowed: the cell\.sqlite of a cell"), reader(path) as file:
         file.execute("select * from kept").fetchall()
     store = CellStore(path)
     epochs_in(store).write({"demo": 3})
@@ -166,9 +166,9 @@ def test_a_directory_begins_without_room_for_its_store(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from deployments.store import CellStore, Kept
+from deployments.store import CellStore, KeptValue
 store = CellStore(Path(sys.argv[1]))
-kept = Kept(store, "epochs", dict[str, int])
+kept = KeptValue(store, "epochs", dict[str, int])
 epoch = kept.read().get("demo", 0)
 while True:
     epoch += 1

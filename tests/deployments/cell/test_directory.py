@@ -18,7 +18,7 @@ from deployments.cell.scaling_state import ScalingState
 from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
-from deployments.store import FILE_NAME, Kept
+from deployments.store import FILE_NAME, KeptValue
 from tests.deployments.cell.successors import next_directory
 from tests.deployments.gateway.rig import Handle
 from tests.small_disk import small_disk
@@ -308,7 +308,7 @@ async def test_an_epoch_is_on_the_disk_before_anyone_hears_of_it(tmp_path: Path)
     heard = asyncio.create_task(one.watch(version, 30.0))
     await asyncio.sleep(0)
     await one.join("g1", "u1", ["demo"], {}, {})
-    assert Kept(one.store, "epochs", dict[str, int]).read() == {"demo": 1}
+    assert KeptValue(one.store, "epochs", dict[str, int]).read() == {"demo": 1}
     assert epoch_of(await heard) == ("g1", 1)
 
 
@@ -334,7 +334,7 @@ async def test_a_full_disk_does_not_keep_a_model_from_moving(tmp_path: Path, cap
         assert "cannot be written" in caplog.text
         disk.free()
         await one.watch(-1, 0.0)
-        assert Kept(one.store, "epochs", dict[str, int]).read() == {"demo": 2}
+        assert KeptValue(one.store, "epochs", dict[str, int]).read() == {"demo": 2}
 
 
 async def test_starts_are_listed_and_a_failed_one_leaves_its_story(tmp_path: Path) -> None:
