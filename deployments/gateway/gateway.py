@@ -154,7 +154,7 @@ class Gateway:
         traffic = TrafficPage(self._traffic.store, self.service, self.others).route()
         own = OwnPages(self.service, self._status).routes()
         regions = self.cell_peers.show(CellView(self._status, operators.find, costs))
-        return [*own, *operators.routes(), *orders.routes(), shadow, traffic, regions, *costs.routes()]
+        return [*own, *operators.routes(), *orders.routes(), shadow, traffic, regions, costs.route()]
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""

@@ -126,8 +126,8 @@ NUMBERS = [
     "",
 ]
 RUN_DIR = [
-    *("secret", "ray_token", "gateways.json", "epochs", "controls.jsonl", "shared_memory", "lock"),
-    *("logs/lifecycle.jsonl", "logs/scaling-demo.jsonl", "cost/lives.jsonl", "cost/2026-11-23T07.jsonl"),
+    *("secret", "ray_token", "gateways.json", "cell.sqlite", "shared_memory", "lock"),
+    "logs/scaling-demo.jsonl",
     *("cost/2026-11-23T08.json", "cost/a.costs.json", "cost/notes"),
 ]
 """Files of a cluster's run directory."""
