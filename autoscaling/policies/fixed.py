@@ -14,7 +14,6 @@ from cluster.spec import Autoscaling
 
 class FixedPolicy:
     name: ClassVar[str] = "fixed"
-    latency_span_s = 0.0
 
     def __init__(self, count: int, period_s: float = Autoscaling().period_s) -> None:
         self.count = count

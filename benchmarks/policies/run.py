@@ -108,7 +108,6 @@ class _SchedulePolicy:
 
     name: ClassVar[str] = "schedule"
     period_s = 1.0
-    latency_span_s = 0.0
 
     def __init__(self, at_s: list[float], replicas: list[int]) -> None:
         self._at_s, self._replicas = at_s, replicas

@@ -5,11 +5,9 @@ Like Serve, a step down stops replicas that have not become ready first, then th
 come back.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.scaler.autoscaler import Autoscaler
@@ -17,42 +15,8 @@ from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.scaler.groups import GroupDemand, GroupOverflow
 from autoscaling.signals.signals import Signals, signals_of
 from deployments.cell.control import Control
-from deployments.cell.scaling_facts import LatencySignals
 from planning.simulator.faults import FaultyFacts, ScalingFaults, Write
 from planning.simulator.fleet import SimulatedCell
-
-
-class LatencyWatch:
-    """Of the last `span_s` seconds."""
-
-    def __init__(self, span_s: float) -> None:
-        self._span_s = span_s
-        self._ttft: deque[tuple[float, float]] = deque()
-        self._tpot: deque[tuple[float, float]] = deque()
-
-    def first_token(self, now: float, ttft_s: float) -> None:
-        """A first token came."""
-        self._ttft.append((now, ttft_s))
-
-    def finished(self, now: float, tpot_s: float) -> None:
-        """An answer of more than one token ended."""
-        self._tpot.append((now, tpot_s))
-
-    def latencies(self, now: float) -> LatencySignals:
-        """As of now."""
-        for values in (self._ttft, self._tpot):
-            while values and values[0][0] < now - self._span_s:
-                values.popleft()
-        p50, p90, p99 = _quantiles(self._ttft, (0.5, 0.9, 0.99))
-        return LatencySignals(self._span_s, len(self._ttft), p50, p90, p99, _quantiles(self._tpot, (0.9,))[0])
-
-
-def _quantiles(values: deque[tuple[float, float]], levels: tuple[float, ...]) -> list[float]:
-    return (
-        [float(value) for value in np.quantile([value for _, value in values], levels)]
-        if values
-        else [0.0] * len(levels)
-    )
 
 
 def _no_peers(now: float) -> float:
@@ -107,8 +71,6 @@ class ScalingLoop:
         self._overflow = {} if overflow is None else overflow
         self._own_overflow = scaling.own_overflow or GroupOverflow(scaling.start_up_s[0])
         self._started = 0
-        span_s = scaling.autoscaler.policy.latency_span_s
-        self.watch = LatencyWatch(span_s) if span_s > 0 else None
         self._faulty = FaultyFacts(scaling.faults.feed_outages, cell)
         for write in scaling.faults.writes:
             cell.at(write.at_s, lambda now, write=write: self._written(write, now))  # type: ignore[misc]
@@ -131,7 +93,6 @@ class ScalingLoop:
         scaling, cell = self._scaling, self._cell
         unix_s = scaling.start_unix_s + now
         forecaster = scaling.forecaster
-        latencies = None if self.watch is None else self.watch.latencies(now)
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
         snapshot, epoch = cell.scheduler.snapshot(now, etas=False), 1
@@ -145,7 +106,6 @@ class ScalingLoop:
             len(cell.fleet.staying(self._kind.group)),
             scaling.attainment,
             epoch=epoch,
-            latencies=latencies,
             forecast=forecast,
             forecast_failed=failed,
             next_start=None if starts is None else starts.next_start(),

@@ -108,7 +108,7 @@ def test_the_pick_is_the_cheapest_that_meets_the_slo_or_misses_least() -> None:
 
 def test_a_policy_that_fails_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
-        name, period_s, latency_span_s = "failing", 1.0, 0.0
+        name, period_s = "failing", 1.0
 
         def decide(self, signals: object) -> None:
             raise RuntimeError("lost the books")

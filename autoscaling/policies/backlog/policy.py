@@ -64,7 +64,6 @@ class BacklogPolicy:
     """See the module's docstring."""
 
     name: ClassVar[str] = "backlog"
-    latency_span_s = 0.0
 
     def __init__(self, settings: BacklogSettings, replica_profile: ReplicaProfile) -> None:
         self.settings = settings

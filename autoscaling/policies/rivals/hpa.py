@@ -186,7 +186,6 @@ class Hpa:
 
     def __init__(self, settings: HpaSettings) -> None:
         self.period_s = SYNC_S
-        self.latency_span_s = 0.0
         self._settings = settings
         self._normaliser = Normaliser(shipped(settings.down_stabilisation_s))
 

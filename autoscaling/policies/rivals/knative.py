@@ -55,7 +55,6 @@ class Knative:
 
     def __init__(self, settings: KnativeSettings) -> None:
         self.period_s = _TICK_S
-        self.latency_span_s = 0.0
         self._settings = settings
         self._stable = SampleWindow(settings.stable_window_s)
         self._panic = SampleWindow(settings.stable_window_s * settings.panic_window_percentage / 100)

@@ -42,7 +42,6 @@ class RayDefault:
 
     def __init__(self, settings: RayDefaultSettings) -> None:
         self.period_s = 1.0
-        self.latency_span_s = 0.0
         self._settings = settings
         self._controller = RayController(settings, settings.target_ongoing_requests)
         self._meter = RayMeter(settings.look_back_period_s, settings.metrics_interval_s)

@@ -30,7 +30,7 @@ from autoscaling.policies.settings import defaults_in
 from autoscaling.signals.signals import Signals
 from tests.autoscaling.facts import as_kept
 from tests.autoscaling.policies.fluid import Fluid
-from tests.autoscaling.policies.moments import REPLICA_PROFILE, latencies, moment
+from tests.autoscaling.policies.moments import REPLICA_PROFILE, moment
 
 HOUR_S = 3_600.0
 MAX_REVERSALS = 24
@@ -47,7 +47,7 @@ def new(name: str) -> ScalingPolicy:
 
 def asked(policy: ScalingPolicy, signals: Signals) -> DesiredReplicas:
     """The answer, which is a number that one can run, a reason, and quantities that a log can hold."""
-    desired = policy.decide(signals if policy.latency_span_s else replace(signals, latencies=None))
+    desired = policy.decide(signals)
     assert type(desired.replicas) is int
     assert desired.replicas >= 0
     assert isinstance(desired.policy_reason, PolicyReason)
@@ -56,8 +56,7 @@ def asked(policy: ScalingPolicy, signals: Signals) -> DesiredReplicas:
 
 
 def day(seed: int, count: int = 60) -> list[Signals]:
-    """Moments of a bad day: anything may be zero or huge, counters restart, hours are missing, latencies are not always
-    there."""
+    """Moments of a bad day: anything may be zero or huge, counters restart, hours are missing."""
     rng = random.Random(seed)
     at_s, epoch, arrived, ended = rng.uniform(0, 1e6), 1, 0, 0
     moments = []
@@ -68,9 +67,6 @@ def day(seed: int, count: int = 60) -> list[Signals]:
         arrived += rng.choice([0, 1, 30, 5_000])
         ended = min(arrived, ended + rng.choice([0, 1, 30, 5_000]))
         ready, starting, unresponsive, draining = (rng.choice([0, 0, 1, 3, maximum]) for maximum in (1_000, 40, 2, 5))
-        found = latencies(
-            rng.choice([0.0, 0.05, 1.0, 90.0]), rng.choice([0.0, 0.03, 2.0]), requests=rng.choice([0, 1, 400])
-        )
         moments.append(
             moment(
                 at_s,
@@ -88,7 +84,6 @@ def day(seed: int, count: int = 60) -> list[Signals]:
                 ended=ended,
                 output_tokens=200 * ended,
                 epoch=epoch,
-                latencies=rng.choice([None, found]),
             )
         )
     return moments
@@ -99,7 +94,6 @@ def test_it_is_known_by_its_name_and_says_how_often_it_is_to_be_asked(name: str)
     policy = new(name)
     assert policy.name == name
     assert 0 < policy.period_s <= 60
-    assert policy.latency_span_s >= 0
     assert POLICIES[name].about
 
 
