@@ -35,6 +35,5 @@ ENTRY = PolicyEntry(
     "fixed",
     FixedSettings,
     lambda settings, replica_profile: FixedPolicy(settings.replicas, settings.period_s),
-    "a constant number",
     {"replicas": Range(1, 16, integer=True)},
 )

@@ -101,11 +101,10 @@ class ScalingPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy by its name: the type of its settings, its constructor, one line about it, and the ranges in which
-    `raylane tune` searches (other settings stay at their defaults)."""
+    """A policy by its name: the type of its settings, its constructor, and the ranges in which `raylane tune` searches
+    (other settings stay at their defaults)."""
 
     name: str
     settings: type[Any]
     make: Callable[[Any, ReplicaProfile], ScalingPolicy]
-    about: str
     search: Mapping[str, Range] = field(default_factory=dict)

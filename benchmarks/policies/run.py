@@ -11,12 +11,12 @@ from typing import ClassVar
 import numpy as np
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyReason, ReplicaProfile, ScalingPolicy
-from autoscaling.policies.registry import make_policy
 from autoscaling.policies.settings import Value
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
 from autoscaling.signals.signals import Signals
 from benchmarks.policies.engines import Serving
+from benchmarks.policies.rivals import make_policy
 from planning.scoring import LoadCurve, Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.faults import ScalingFaults

@@ -5,7 +5,6 @@ the replicas' lives; gateways deliver the rest again and again until it has answ
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
@@ -19,8 +18,6 @@ from deployments.accounting.store import FOLDER, CostFileStore
 from deployments.cell.start_calls import StartCalls
 from deployments.protocol import ReplicaFacts
 from deployments.starts.start import ReplicaStart, StartOutcome, StartReport
-
-log = logging.getLogger("raylane.cost")
 
 TURN_S = 5.0
 """How often it is written who is alive, while gateways deliver."""

@@ -14,7 +14,6 @@ from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.scaler.groups import GroupDemand, GroupOverflow
 from autoscaling.signals.signals import Signals, signals_of
-from deployments.cell.control import Control
 from planning.simulator.faults import FaultyFacts, ScalingFaults, Write
 from planning.simulator.fleet import SimulatedCell
 
@@ -31,9 +30,8 @@ class SimulatedScaling:
     """`autoscaler` decides from second 0; times of day begin at `start_unix_s`. The cell runs at least until `until_s`.
 
     `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all
-    further. `keep_all`: every decision is kept, not only those that change the number, its reason or the concern.
-    `faults`: what goes wrong around the autoscaler. `own_overflow`, of a group beside others: what finds out how much
-    of its demand it cannot carry.
+    further. `faults`: what goes wrong around the autoscaler. `own_overflow`, of a group beside others: what finds out
+    how much of its demand it cannot carry.
     """
 
     autoscaler: Autoscaler
@@ -41,9 +39,7 @@ class SimulatedScaling:
     attainment: Mapping[str, float] = field(default_factory=dict)
     start_unix_s: float = 0.0
     start_up_s: tuple[float, ...] = (60.0,)
-    controls: tuple[Control, ...] = ()
     forecaster: Forecaster | None = None
-    keep_all: bool = False
     faults: ScalingFaults = NO_FAULTS
     own_overflow: GroupOverflow | None = None
 
@@ -79,11 +75,11 @@ class ScalingLoop:
     def _tick(self, now: float) -> None:
         scaling, cell = self._scaling, self._cell
         signals = self._signals(now)
-        decision = scaling.autoscaler.decide(signals, scaling.controls)
+        decision = scaling.autoscaler.decide(signals)
         if self._demand is not None:
             self._overflow[self._kind.group] = self._own_overflow.decided(signals, decision)
         self.reasons[decision.reason] += 1
-        if scaling.keep_all or decision.changes or not self.decisions or _why(decision) != _why(self.decisions[-1]):
+        if decision.changes or not self.decisions or _why(decision) != _why(self.decisions[-1]):
             self.decisions.append(decision)
         self._apply(decision.requested - decision.applied, now)
         if now < scaling.until_s or not cell.idle:

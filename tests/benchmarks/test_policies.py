@@ -113,7 +113,7 @@ def test_a_policy_that_fails_has_no_score(monkeypatch: pytest.MonkeyPatch) -> No
         def decide(self, signals: object) -> None:
             raise RuntimeError("lost the books")
 
-    entry = PolicyEntry("failing", POLICIES["fixed"].settings, lambda settings, profile: Failing(), "for tests")  # type: ignore[arg-type, return-value]
+    entry = PolicyEntry("failing", POLICIES["fixed"].settings, lambda settings, profile: Failing())  # type: ignore[arg-type, return-value]
     monkeypatch.setattr(policy_run, "make_policy", lambda name, settings, profile: entry.make(None, profile))
     with pytest.raises(PolicyFailedError, match=r"'failing'.*lost the books"):
         score_of(SCENARIOS["idle"].run(0), "failing", {})

@@ -7,10 +7,10 @@ This module alone knows the names of the classes and fields that decide on the n
 from typing import Any
 
 from autoscaling.policies.policy import ReplicaProfile
-from autoscaling.policies.registry import make_policy
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
 from autoscaling.scaler.decision import Bounds, ScalingDecision
 from autoscaling.signals.signals import Forecast, Signals, unseen
+from benchmarks.policies.rivals import make_policy
 from deployments.cell.control import Control, ControlKind
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits

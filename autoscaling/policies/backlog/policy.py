@@ -281,7 +281,6 @@ ENTRY = PolicyEntry(
     "backlog",
     BacklogSettings,
     BacklogPolicy,
-    "raylane's own: waiting and arriving work, in seconds of what the replicas can do",
     {
         "short_cost": Range(1, 100_000, log=True),
         "utilisation": Range(0.7, 1.0),

@@ -26,9 +26,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
-from autoscaling.policies.rivals.common import SampleWindow, answer
-from autoscaling.policies.settings import NotNegative, Positive, Range
+from autoscaling.policies.settings import Positive
 from autoscaling.signals.signals import Signals
+from benchmarks.policies.rivals.common import NotNegative, SampleWindow, answer
 
 _TICK_S = 2.0
 
@@ -111,14 +111,4 @@ ENTRY = PolicyEntry(
     "knative",
     KnativeSettings,
     lambda settings, replica_profile: Knative(settings),
-    "Knative's pod autoscaler: mean concurrency over a stable and a panic window",
-    {
-        "target_concurrency": Range(1, 512, log=True),
-        "target_utilisation": Range(0.3, 1.0),
-        "stable_window_s": Range(10, 600, log=True),
-        "panic_window_percentage": Range(2, 50, log=True),
-        "panic_threshold": Range(1.1, 10, log=True),
-        "max_scale_down_rate": Range(1.1, 10, log=True),
-        "scale_down_delay_s": Range(0, 900),
-    },
 )
