@@ -5,7 +5,6 @@ the replicas' lives; gateways deliver the rest again and again until it has answ
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
@@ -20,8 +19,6 @@ from deployments.cell.start_calls import StartCalls
 from deployments.protocol import ReplicaFacts
 from deployments.starts.start import ReplicaStart, StartOutcome, StartReport
 from deployments.store import CellStore
-
-log = logging.getLogger("raylane.cost")
 
 TURN_S = 5.0
 """How often it is written who is alive, while gateways deliver."""

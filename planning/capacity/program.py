@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 import highspy
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from planning.capacity.problem import LaneDemand, PriceKind, Problem
 from planning.capacity.routes import AlikeRoutes, Route, alike_routes, divided
@@ -73,6 +75,25 @@ class Program:
             for kind in PriceKind
             if (key := (site, kind, -1 if kind is PriceKind.RESERVED else hour)) in self.counts
         ]
+
+    def parts(self) -> list[tuple["Program", list[int]]]:
+        """What has no row in common: hours without anything reserved for all of them, models without a common quota.
+        Each part with its columns' numbers here."""
+        count, ends = len(self.cost), [*self.starts[1:], len(self.index)]
+        rows = np.repeat(np.arange(len(self.starts)), np.subtract(ends, self.starts))
+        links = coo_array((np.ones(len(rows)), (self.index, count + rows)), shape=(count + len(ends),) * 2)
+        labels = connected_components(links, directed=False)[1].tolist()
+        found: dict[int, tuple[Program, list[int]]] = {}
+        numbers: list[int] = []
+        for column, label in enumerate(labels[:count]):
+            part, columns = found.setdefault(label, (Program(), []))
+            numbers.append(part.column(self.cost[column], self.upper[column], integer=self.integer[column]))
+            columns.append(column)
+        for row, (begin, end) in enumerate(zip(self.starts, ends, strict=True)):
+            if begin < end:
+                terms = zip((numbers[column] for column in self.index[begin:end]), self.value[begin:end], strict=True)
+                found[labels[count + row]][0].row(self.row_lower[row], self.row_upper[row], terms)
+        return list(found.values())
 
     def to_highs(self, *, relaxed: bool = False) -> highspy.HighsLp:
         """`relaxed`: as a linear program."""
@@ -212,7 +233,7 @@ def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
             if (site.region, site.gpu) == (quota.region, quota.gpu)
             for column in _of_kind(program, number, hour, quota.kind)
         ]
-        program.row(-math.inf, float(quota.free(hour)), terms)
+        program.row(-math.inf, float(quota.gpus), terms)
     share = problem.limits.spot_share
     if share >= 1:
         return

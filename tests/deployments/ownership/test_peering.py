@@ -307,7 +307,6 @@ async def test_a_guest_is_taken_and_placed(peer: PeeredOwner) -> None:
     snapshot = peer.owner.snapshot()
     assert (snapshot.guests, snapshot.flows, snapshot.placed) == (1, (), 1)
     peer.owner.first_token(f"{G}-1")
-    assert peer.owner.latencies(60.0).requests == 0, "its home measures that"
     peer.owner.release(f"{G}-1", Ending.FINISHED)
     assert peer.is_clean()
     (received,) = peer.peering.digest(Question(7, 1)).received

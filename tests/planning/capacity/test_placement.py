@@ -159,7 +159,6 @@ def test_a_site_that_contradicts_itself_is_refused(change: dict[str, Any], messa
     ("change", "message"),
     [
         ({"weights": (0.0, 1.0)}, "weight of hour 0 = 0.0"),
-        ({"quotas": (Quota("a", "gpu", 3, taken=(1,)),)}, "quota of 3 gpu in a: taken in 1 hours; allowed: 2 hours"),
         ({"rtt_s": {("a", "b"): -0.1}}, "round trip from a to b = -0.1"),
         ({"usd_per_request": {("a", "b"): math.nan}}, "price of a request from a to b = nan"),
         ({"sites": _two_regions().sites[:1] * 2}, "site 'm: g in a' is given twice"),

@@ -146,13 +146,9 @@ def test_the_owner_shows_its_books(simulated: LiveCluster) -> None:
     ask(simulated)
     url = simulated.owner_url() + f"{SCALING_PATH}/{MODEL}"
     assert requests.get(url, timeout=10).status_code == 401
-    answer = requests.get(
-        url, params={"latency_span_s": "600"}, headers={"authorization": f"Bearer {simulated.secret()}"}, timeout=10
-    )
+    answer = requests.get(url, headers={"authorization": f"Bearer {simulated.secret()}"}, timeout=10)
     books = read_scaling_facts(answer.content)
     assert len(books.snapshot.replicas) == REPLICAS
-    assert books.latencies is not None
-    assert books.latencies.requests > 0
     assert books.attainment["interactive"] == 0.99
 
 
