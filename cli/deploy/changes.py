@@ -17,7 +17,8 @@ _CONTEXT_LINES = 2
 
 @dataclass(frozen=True, slots=True)
 class DeployPlan:
-    """What is to do in one region. `touched` are sentences; `diffs` the lines of the files' differences."""
+    """What is to do in one region. `touched` are sentences; `diffs` the lines of the files' differences; `is_new`:
+    nothing of the cell has been applied from here, so that they are the files themselves."""
 
     rendering: Rendering
     keys: str
@@ -26,6 +27,7 @@ class DeployPlan:
     secrets: bool
     touched: Sequence[str]
     diffs: Sequence[str]
+    is_new: bool
 
     @property
     def is_nothing(self) -> bool:
@@ -38,7 +40,7 @@ def plan_of(rendering: Rendering, keys: str, applied: Applied) -> DeployPlan:
     applications = applied.applications != rendering.applications_digest
     touched = list(_touched(rendering, applied, cluster, applied.keys not in (None, keys)))
     diffs = list(_diffs(applied.files, rendering.files))
-    return DeployPlan(rendering, keys, cluster, applications, applied.keys != keys, touched, diffs)
+    return DeployPlan(rendering, keys, cluster, applications, applied.keys != keys, touched, diffs, not applied.files)
 
 
 def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) -> Iterator[str]:

@@ -25,6 +25,8 @@ from cluster.launch import (
     SECRETS,
     STOP_HEAD_SCRIPT,
     STOP_SCRIPT,
+    TOKEN_FILE,
+    WHOSE_RAY,
     cell_folder,
     expected_workers,
 )
@@ -85,6 +87,8 @@ class Hosts:
             if applied.files:
                 self._forget_applications()
             log = state.folder / _UP_LOG
+            if isinstance(self._deploy, LocalDeploy):
+                self._check_hosts(self._deploy)
             console.print(
                 f"starting the Ray cluster {self._cell!r} (ray up; its output is in {log}) ...", soft_wrap=True
             )
@@ -124,8 +128,7 @@ class Hosts:
             """Why it failed; empty: it did not."""
             ours = " ".join(f"{folder}/{name}" for name in ("secrets", "node", "serve"))
             command = f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {ours}"
-            arguments = ["ssh", *self._ssh_options(), f"{deploy.ssh_user}@{address}", command]
-            done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            done = self._ssh(deploy, address, command)
             said = " ".join((done.stderr or done.stdout).split())[-_WORDS_CHARS:]
             return f"{address}: {said}" if done.returncode else ""
 
@@ -135,6 +138,24 @@ class Hosts:
             problems += pool.map(lambda worker: stop(worker.address, STOP_SCRIPT), deploy.workers)
         if found := [problem for problem in problems if problem]:
             raise DeployError("Ray may still run on " + "; ".join(found))
+
+    def _check_hosts(self, deploy: LocalDeploy) -> None:
+        """Raises DeployError where another cell's Ray runs on one of the hosts: to start this one ends it. A host that
+        is not reached is the launcher's to name."""
+        hosts = [deploy.head, *(worker.address for worker in deploy.workers)]
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            answers = pool.map(lambda host: self._ssh(deploy, host, WHOSE_RAY).stdout, hosts)
+        own = f"/{cell_folder(self._cell)}/{SECRETS}/{TOKEN_FILE}"
+        for host, answer in zip(hosts, answers, strict=True):
+            if others := [line for line in answer.splitlines() if not line.endswith(own)]:
+                raise DeployError(
+                    f"host {host}: another Ray runs there (its token: {others[0]}); allowed: one cell on a host. End "
+                    "that one first (`raylane deploy ITS-SPEC --down`), or name another host"
+                )
+
+    def _ssh(self, deploy: LocalDeploy, address: object, command: str) -> subprocess.CompletedProcess[str]:
+        arguments = ["ssh", *self._ssh_options(), f"{deploy.ssh_user}@{address}", command]
+        return subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def _applications(self) -> Sequence[Mapping[str, Any]]:
         content = json.loads((self._state.files / "serve-config.json").read_text(encoding="utf-8"))

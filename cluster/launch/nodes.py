@@ -30,6 +30,12 @@ SECRET_FILE, TOKEN_FILE, KEYS_FILE = "secret", "ray_token", "tenant_keys.json"
 PEERS_FILE = "peers_secret"
 """There, too, where the cells of a cluster share a secret that is kept in files or by Kubernetes."""
 
+_RUNNING = """running() { grep -lz "$1" /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3; }"""
+_RAYLETS = "$(running '^[^ ]*/raylet/raylet$')"
+WHOSE_RAY = f"""{_RUNNING}; for raylet in {_RAYLETS}; do tr '\\0' '\\n' 2>/dev/null </proc/$raylet/environ |
+sed -n 's/^RAY_AUTH_TOKEN_PATH=//p' | grep . || echo unknown; done"""
+"""Prints the file of Ray's token for each Ray on a host, which is in its cell's folder."""
+
 
 def cell_folder(cell: str) -> str:
     """Where a node keeps what raylane needs there, relative to the home directory of the user that runs Ray."""
@@ -135,8 +141,8 @@ def _stop_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
         "# the time to end each stream with an error event (SIGTERM does not reach them while Ray has no head).",
         "set -eu",
         f'export PATH="{deploy.venv}/bin:$PATH"',
-        'running() { grep -lz "$1" /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3; }',
-        "for raylet in $(running '^[^ ]*/raylet/raylet$'); do kill -KILL \"$raylet\" 2>/dev/null || true; done",
+        _RUNNING,
+        f'for raylet in {_RAYLETS}; do kill -KILL "$raylet" 2>/dev/null || true; done',
         "tries=25",
         "while [ $tries -gt 0 ] && [ -n \"$(running '^ray::ServeReplica:gateway:')\" ]; do",
         "    sleep 0.2; tries=$((tries - 1))",

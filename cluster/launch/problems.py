@@ -5,14 +5,14 @@ import ipaddress
 from collections.abc import Iterator
 
 from cluster.launch.kuberay import group_name
-from cluster.spec import ClusterSpec, KubernetesDeploy, Model, Region
+from cluster.spec import ClusterSpec, KubernetesDeploy, LocalDeploy, Model, Region
 
 
 def deploy_problems(spec: ClusterSpec, region: Region) -> list[str]:
     """A line for each problem. `spec` is read without its folder: its relative paths are as written."""
     if region.deploy is None:
         return [f"regions.{region.name}.deploy: missing; needed: where the region runs (local, aws or kubernetes)"]
-    found = [*_gateways(spec, region), *_paths(spec, region)]
+    found = [*_gateways(spec, region), *_paths(spec, region), *_hosts(spec, region)]
     if isinstance(region.deploy, KubernetesDeploy):
         found += _kubernetes(spec, region, region.deploy)
     return found
@@ -32,6 +32,20 @@ def _gateways(spec: ClusterSpec, region: Region) -> Iterator[str]:
             f"gateway.host = {gateway.host!r}: no address of each node {where}; allowed: 0.0.0.0, ::, or a loopback "
             "address"
         )
+
+
+def _hosts(spec: ClusterSpec, region: Region) -> Iterator[str]:
+    """A host has one Ray: what starts it for one cell ends that of another."""
+
+    def hosts(one: Region) -> set[object]:
+        deploy = one.deploy
+        if not isinstance(deploy, LocalDeploy):
+            return set()
+        return {deploy.head, *(worker.address for worker in deploy.workers)}
+
+    for other in spec.regions:
+        for host in hosts(region) & hosts(other) if other != region else ():
+            yield f"regions.{region.name}.deploy: {host} is a host of {other.name}, too; allowed: one cell on a host"
 
 
 def _kubernetes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> Iterator[str]:

@@ -110,6 +110,10 @@ def test_another_address_of_a_worker_restarts_nodes_alone() -> None:
             "gateway.allow_public = true: allowed only with tenants",
         ),
         (
+            {"regions": [LOCAL, {**LOCAL, "name": "there"}]},
+            "regions.here.deploy: 10.77.0.2 is a host of there, too; allowed: one cell on a host",
+        ),
+        (
             {"regions": [{**KUBERNETES, "pools": [{**KUBERNETES["pools"][0], "cpus_per_node": None}]}], **PUBLIC},
             "regions.eu.pools.gpu.cpus_per_node: missing",
         ),
@@ -137,4 +141,8 @@ def test_a_difference_is_shown_and_nothing_is_done(tmp_path: Path, monkeypatch: 
     result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff"])
     assert result.exit_code == 0, result.output
     assert "region us-east-1: a new cell (aws)" in result.output
+    assert "files: node/fetch-secrets, node/head.service," in result.output
+    assert "+head_start_ray_commands" not in result.output
+    whole = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff", "--verbose"])
+    assert "+head_start_ray_commands" in whole.output
     assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"] * 3
