@@ -93,7 +93,7 @@ class Hosts:
                 f"starting the Ray cluster {self._cell!r} (ray up; its output is in {log}) ...", soft_wrap=True
             )
             state.record(began.model_copy(update={"cluster": None}))
-            run([tool("ray"), "up", "-y", "--no-config-cache", RAY_YAML], state.files, log)
+            run([*self._launcher(), "up", "-y", "--no-config-cache", RAY_YAML], state.files, log)
         elif plan.secrets:
             self._send_secrets()
         # The files are those of the step that has been done; the spec is that of a deployment that has ended.
@@ -117,18 +117,17 @@ class Hosts:
                 api.wait_gone(self._spec.gateway.drain_s + _GONE_S)
         if isinstance(self._deploy, LocalDeploy):
             self._stop_machines(self._deploy)
+        elif self._deploy.head_group is not None:
+            self._on_head(_stop_command(self._cell, STOP_HEAD_SCRIPT))  # first: it would start workers again
+            run([tool("ray"), "down", "-y", "--workers-only", RAY_YAML], self._state.files)
         else:
             run([tool("ray"), "down", "-y", RAY_YAML], self._state.files)
         self._state.record(Applied())
 
     def _stop_machines(self, deploy: LocalDeploy) -> None:
-        folder = f"~/{cell_folder(self._cell)}"
-
         def stop(address: object, script: str) -> str:
             """Why it failed; empty: it did not."""
-            ours = " ".join(f"{folder}/{name}" for name in ("secrets", "node", "serve"))
-            command = f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {ours}"
-            done = self._ssh(deploy, address, command)
+            done = self._ssh(deploy, address, _stop_command(self._cell, script))
             said = " ".join((done.stderr or done.stdout).split())[-_WORDS_CHARS:]
             return f"{address}: {said}" if done.returncode else ""
 
@@ -138,6 +137,12 @@ class Hosts:
             problems += pool.map(lambda worker: stop(worker.address, STOP_SCRIPT), deploy.workers)
         if found := [problem for problem in problems if problem]:
             raise DeployError("Ray may still run on " + "; ".join(found))
+
+    def _launcher(self) -> list[str]:
+        """Ray's launcher, which starts a head, or sets up the one that an Auto Scaling group keeps."""
+        if isinstance(self._deploy, AwsDeploy) and self._deploy.head_group is not None:
+            return [tool("python"), "-m", "cli.deploy.kept_head"]
+        return [tool("ray")]
 
     def _check_hosts(self, deploy: LocalDeploy) -> None:
         """Raises DeployError where another cell's Ray runs on one of the hosts: to start this one ends it. A host that
@@ -259,6 +264,12 @@ class Hosts:
                     raise DeployError(f"Serve's REST API on the head of {self._cell!r} does not answer{why}")
                 time.sleep(_POLL_S / 4)
             yield api
+
+
+def _stop_command(cell: str, script: str) -> str:
+    folder = f"~/{cell_folder(cell)}"
+    ours = " ".join(f"{folder}/{name}" for name in ("secrets", "node", "serve"))
+    return f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {ours}"
 
 
 def finished(plan: DeployPlan) -> Applied:

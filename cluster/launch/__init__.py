@@ -17,6 +17,7 @@ from cluster.launch.nodes import (
     cell_folder,
     default_secret,
     expected_workers,
+    lost_head_procedure,
 )
 from cluster.launch.problems import deploy_problems
 from cluster.launch.ray_yaml import RAY_YAML, SECRETS, launcher_files
@@ -44,5 +45,6 @@ __all__ = [
     "expected_workers",
     "kubernetes_files",
     "launcher_files",
+    "lost_head_procedure",
     "secret_name",
 ]

@@ -22,9 +22,9 @@ from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import DeployState
 from cluster import secrets as secrets_module
 from cluster.secrets import CellSecrets, SecretsFolder
-from cluster.spec import ClusterSpec, LocalDeploy
+from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy
 from deployments.deployed import keys_digest
-from tests.cluster.launch.specs import LOCAL, MODEL, PUBLIC, changed, spec_of
+from tests.cluster.launch.specs import AWS, LOCAL, MODEL, PUBLIC, changed, spec_of
 
 TENANTS = [{"name": "search", "keys": ["sha256:" + "cd" * 32]}]
 GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
@@ -286,6 +286,25 @@ def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
     ssh.write_text("#!/bin/sh\n")
     hosts.down()
     assert state.applied().cluster is None
+
+
+def test_down_leaves_the_instance_of_a_group_and_ends_its_head_first(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance that it ended would be replaced, and the next one would start the cell again."""
+    kept = {"head_group": "heads", "key_name": "mine", "ssh_key": "~/.ssh/mine", "secrets": {"kind": "file"}}
+    spec = spec_of(changed(AWS, **kept))
+    region = spec.regions[0]
+    assert isinstance(region.deploy, AwsDeploy)
+    state = DeployState(spec.cell_name(region))
+    run: list[list[str]] = []
+    monkeypatch.setattr(steps, "run", lambda command, *_: run.append(command[1:]))
+    steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets)).down()
+    folder = "~/.raylane/team-us-east-1"
+    stop = (
+        f"test ! -d {folder}/node || sh {folder}/node/stop-head && rm -rf {folder}/secrets {folder}/node {folder}/serve"
+    )
+    assert run == [["exec", "ray-cluster.yaml", stop], ["down", "-y", "--workers-only", "ray-cluster.yaml"]]
 
 
 @pytest.mark.parametrize(

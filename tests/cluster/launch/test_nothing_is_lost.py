@@ -86,6 +86,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "head_security_group_ids": {"head_security_group_ids": ["sg-0123456789abcdef8"]},
             "head_instance_profile": {"head_instance_profile": "head"},
             "head_launch_template": {"head_launch_template": "lt-0123456789abcdef0"},
+            "head_group": {"head_group": "team-us-east-1-head", "key_name": "mine", "ssh_key": "~/.ssh/mine"},
+            "ssm": {"ssm": True},
             "pools.pool": {"pools": [{**POOL, "pool": "spot", "min": 1}, {**POOL, "pool": "l40s", "min": 1}]},
             "pools.min": aws_pool(min=1),
             "pools.max": aws_pool(max=9),
