@@ -4,15 +4,21 @@ Pure.
 """
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cli.deploy.rendering import Rendering
 from cli.deploy.state import Applied
+from cluster.launch import MANIFESTS, ROLLOUT_ANNOTATION
 
 _KINDS = {"models": "model", "tenants": "tenant", "classes": "class", "lanes": "lane"}
 _CONTEXT_LINES = 2
+_UPGRADES = {
+    "replace": "it is replaced, and running requests break",
+    "beside": "another one starts beside it, with as many GPUs, and takes over",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,8 @@ def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) 
         yield f"{where}: {'the deployment goes on' if applied.files else 'a new cell'} ({rendering.provider})"
     elif cluster and rendering.provider != "kubernetes":
         yield f"{where}: the Ray cluster changes; its nodes restart"
+    elif _rollout(applied.files) != _rollout(rendering.files):
+        yield f"{where}: the pods of the Ray cluster change: {_UPGRADES[rendering.upgrade]}"
     for section, word in _KINDS.items():
         old, new = _named(applied.content or {}, section), _named(rendering.content, section)
         for name in new:
@@ -63,6 +71,12 @@ def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) 
                 yield f"{where}: {key} changes"
         if keys:
             yield f"{where}: the tenants' keys change"
+
+
+def _rollout(files: Mapping[str, str]) -> str | None:
+    """What says that the pods of a Ray cluster on Kubernetes must change."""
+    found = re.search(rf"{ROLLOUT_ANNOTATION}: (.*)", files.get(MANIFESTS, ""))
+    return found and found[1]
 
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

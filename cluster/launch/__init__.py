@@ -1,7 +1,7 @@
 """Renders what brings a region's Ray cluster up: pure functions from a spec to files."""
 
 from cluster.launch.environment import RAY_ENVIRONMENT
-from cluster.launch.kuberay import MANIFESTS, TOKEN_KEY, kubernetes_files, secret_name
+from cluster.launch.kuberay import MANIFESTS, ROLLOUT_ANNOTATION, TOKEN_KEY, kubernetes_files, secret_name
 from cluster.launch.nodes import (
     DASHBOARD_PORT,
     FETCH_SCRIPT,
@@ -31,6 +31,7 @@ __all__ = [
     "PEERS_FILE",
     "RAY_ENVIRONMENT",
     "RAY_YAML",
+    "ROLLOUT_ANNOTATION",
     "SECRETS",
     "SECRET_FILE",
     "STOP_HEAD_SCRIPT",

@@ -1,5 +1,5 @@
 """`python -m cli.deploy.kept_head up` with Ray's own launcher, on EC2 as moto serves it: the Auto Scaling group's
-instance is set up, whatever Ray thinks of it, and none is started or ended. SSH is a stand-in that notes its commands."""
+instance is set up, whatever Ray thinks of it, and none is started or ended. SSH is a stand-in that notes commands."""
 
 import os
 import subprocess
