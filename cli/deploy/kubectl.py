@@ -22,6 +22,10 @@ _MANAGER = "raylane"
 _PODS_S = 600.0
 """How long pods may take to start, nodes of a cloud among them, beyond what models take (seconds)."""
 _POLL_S = 2.0
+_LOOKS = 5
+"""KubeRay writes down once more how the applications were before it hands the new ones over: what is said so often in a
+row holds."""
+_FAILED = "application"
 
 
 def _rollout_of(one: Mapping[str, Any]) -> str | None:
@@ -108,18 +112,21 @@ class Kubernetes:
     def _await(self) -> None:
         """Until what was applied last serves. Raises DeployError."""
         console.print(f"waiting for rayservice/{self._cell} ...")
-        deadline, shown = time.monotonic() + self._patience_s + _PODS_S, ""
-        while lacking := self._lacking():
-            if lacking != shown:
+        deadline, shown, looks = time.monotonic() + self._patience_s + _PODS_S, "", 0
+        while looks < _LOOKS:
+            lacking = self._lacking()
+            looks = looks + 1 if lacking == shown and (not lacking or lacking.startswith(_FAILED)) else 0
+            if lacking and lacking != shown:
                 console.print(f"  {lacking}")
-                shown = lacking
-            if time.monotonic() > deadline:
+            shown = lacking
+            if time.monotonic() > deadline and lacking:
                 raise DeployError(f"rayservice/{self._cell}: not ready in time: {lacking}")
             time.sleep(_POLL_S)
+        if shown:
+            raise DeployError(shown)
 
     def _lacking(self) -> str:
-        """What is still to happen until what was applied last serves; empty: nothing. Raises DeployError, also when an
-        application has failed."""
+        """What is still to happen until what was applied last serves; empty: nothing. Raises DeployError."""
         service = self._service()
         status = service.get("status", {})
         if status.get("observedGeneration", 0) < service["metadata"]["generation"]:
@@ -131,7 +138,7 @@ class Kubernetes:
         states = {name: one["status"] for name, one in active.get("applicationStatuses", {}).items()}
         if failed := [name for name, state in states.items() if state == "DEPLOY_FAILED"]:
             message = active["applicationStatuses"][failed[0]].get("message", "")
-            raise DeployError(f"application {failed[0]!r} cannot run: {message}")
+            return f"{_FAILED} {failed[0]!r} cannot run: {message}"
         expected = [one["name"] for one in yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]]
         waits = [f"{name}: {states.get(name, 'missing').lower()}" for name in expected if states.get(name) != "RUNNING"]
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ()))
