@@ -15,10 +15,8 @@ from cluster.launch import MANIFESTS, ROLLOUT_ANNOTATION
 
 _KINDS = {"models": "model", "tenants": "tenant", "classes": "class", "lanes": "lane"}
 _CONTEXT_LINES = 2
-_UPGRADES = {
-    "replace": "it is replaced, and running requests break",
-    "beside": "another one starts beside it, with as many GPUs, and takes over",
-}
+_REPLACED = "it is replaced, and running requests break"
+_BESIDE = "another one starts beside it, with as many GPUs, and takes over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,8 @@ def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) 
     elif cluster and rendering.provider != "kubernetes":
         yield f"{where}: the Ray cluster changes; its nodes restart"
     elif _rollout(applied.files) != _rollout(rendering.files):
-        yield f"{where}: the pods of the Ray cluster change: {_UPGRADES[rendering.upgrade]}"
+        how = _BESIDE if "type: NewCluster" in rendering.files[MANIFESTS] else _REPLACED
+        yield f"{where}: the pods of the Ray cluster change: {how}"
     for section, word in _KINDS.items():
         old, new = _named(applied.content or {}, section), _named(rendering.content, section)
         for name in new:

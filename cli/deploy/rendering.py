@@ -16,8 +16,7 @@ LOST_HEAD = "lost-head.md"
 @dataclass(frozen=True, slots=True)
 class Rendering:
     """`cluster`: the files that make the Ray cluster. `applications`: Serve's configuration. `content`: the spec as the
-    cell gets it, without keys. `lost_head`: what to do when the head's machine is lost; empty: it is replaced.
-    `upgrade`: how pods on Kubernetes are replaced."""
+    cell gets it, without keys. `lost_head`: what to do when the head's machine is lost; empty: it is replaced."""
 
     region: str
     provider: str
@@ -25,7 +24,6 @@ class Rendering:
     applications: Mapping[str, Any]
     content: Mapping[str, Any]
     lost_head: str = ""
-    upgrade: str = ""
 
     @property
     def files(self) -> dict[str, str]:
@@ -56,9 +54,8 @@ def rendering_of(spec: ClusterSpec, unplaced: ClusterSpec, region: Region) -> Re
     deploy = region.deploy
     assert deploy is not None
     applications = serve_config(unplaced, unplaced.region(region.name))
-    lost_head = upgrade = ""
+    lost_head = ""
     if isinstance(deploy, KubernetesDeploy):
-        upgrade = deploy.upgrade
         cluster = kubernetes_files(unplaced, region, deploy, applications)
     else:
         cluster = launcher_files(spec, region, deploy)
@@ -67,4 +64,4 @@ def rendering_of(spec: ClusterSpec, unplaced: ClusterSpec, region: Region) -> Re
     content = deployed_content(unplaced)
     for tenant in content.get("tenants", []):
         tenant.pop("keys")
-    return Rendering(region.name, deploy.provider, cluster, applications, content, lost_head, upgrade)
+    return Rendering(region.name, deploy.provider, cluster, applications, content, lost_head)

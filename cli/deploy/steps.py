@@ -147,11 +147,10 @@ class Hosts:
     def _check_hosts(self, deploy: LocalDeploy) -> None:
         """Raises DeployError where another cell's Ray runs on one of the hosts: to start this one ends it. A host that
         is not reached is the launcher's to name."""
-        hosts = [deploy.head, *(worker.address for worker in deploy.workers)]
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            answers = pool.map(lambda host: self._ssh(deploy, host, WHOSE_RAY).stdout, hosts)
+            answers = pool.map(lambda host: self._ssh(deploy, host, WHOSE_RAY).stdout, deploy.addresses)
         own = f"/{cell_folder(self._cell)}/{SECRETS}/{TOKEN_FILE}"
-        for host, answer in zip(hosts, answers, strict=True):
+        for host, answer in zip(deploy.addresses, answers, strict=True):
             if others := [line for line in answer.splitlines() if not line.endswith(own)]:
                 raise DeployError(
                     f"host {host}: another Ray runs there (its token: {others[0]}); allowed: one cell on a host. End "
@@ -206,7 +205,7 @@ class Hosts:
         source = f"{Path(self._deploy.secrets.folder or SECRETS).expanduser()}/"
         target = f"~/{cell_folder(self._cell)}/secrets/"
         if isinstance(self._deploy, LocalDeploy):
-            for address in (self._deploy.head, *(worker.address for worker in self._deploy.workers)):
+            for address in self._deploy.addresses:
                 self._copy(source, f"{self._deploy.ssh_user}@{address}:{target}")
         else:
             run([tool("ray"), "rsync-up", "-A", RAY_YAML, source, target], self._state.files)

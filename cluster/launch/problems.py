@@ -37,16 +37,10 @@ def _gateways(spec: ClusterSpec, region: Region) -> Iterator[str]:
 
 def _hosts(spec: ClusterSpec, region: Region) -> Iterator[str]:
     """A host has one Ray: what starts it for one cell ends that of another."""
-
-    def hosts(one: Region) -> set[object]:
-        deploy = one.deploy
-        if not isinstance(deploy, LocalDeploy):
-            return set()
-        return {deploy.head, *(worker.address for worker in deploy.workers)}
-
-    for other in spec.regions:
-        for host in hosts(region) & hosts(other) if other != region else ():
-            yield f"regions.{region.name}.deploy: {host} is a host of {other.name}, too; allowed: one cell on a host"
+    hosts = {one.name: one.deploy.addresses for one in spec.regions if isinstance(one.deploy, LocalDeploy)}
+    for host in hosts.get(region.name, ()):
+        if others := [name for name, of in hosts.items() if host in of and name != region.name]:
+            yield f"regions.{region.name}.deploy: {host} is a host of {others[0]}, too; allowed: one cell on a host"
 
 
 def _kubernetes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> Iterator[str]:

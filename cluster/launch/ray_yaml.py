@@ -63,7 +63,7 @@ def _auth(region: Region, deploy: LocalDeploy | AwsDeploy) -> dict[str, str]:
         aws = f"aws --region {aws_region(region)}"
         address = "Name=private-ip-address,Values=%h Name=instance-state-name,Values=running"
         instance = f"{aws} ec2 describe-instances --filters {address} --output text"
-        query = "Reservations[].Instances[].InstanceId"
+        query = "'Reservations[].Instances[].InstanceId'"
         document = "--document-name AWS-StartSSHSession --parameters portNumber=%p"
         auth["ssh_proxy_command"] = f"{aws} ssm start-session --target $({instance} --query {query}) {document}"
     return auth

@@ -51,11 +51,15 @@ class LocalDeploy(_Hosts):
 
     @model_validator(mode="after")
     def _has_each_address_once(self) -> "LocalDeploy":
-        addresses = [self.head, *(worker.address for worker in self.workers)]
-        for address in addresses:
-            if addresses.count(address) > 1:
+        for address in self.addresses:
+            if self.addresses.count(address) > 1:
                 raise ValueError(f"workers.address = {str(address)!r}: appears twice; the head is no worker, too")
         return self
+
+    @property
+    def addresses(self) -> tuple[IPv4Address, ...]:
+        """Of all machines, the head's first."""
+        return self.head, *(worker.address for worker in self.workers)
 
     @property
     def pools(self) -> tuple["WorkerPool", ...]:

@@ -17,7 +17,6 @@ from cli.deploy.state import DeployState
 from cluster.spec import ClusterSpec, KubernetesDeploy
 from tests.cluster.launch.specs import KUBERNETES, MODEL, PUBLIC, changed, spec_of
 
-
 pytestmark = pytest.mark.whole
 
 
