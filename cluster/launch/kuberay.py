@@ -228,7 +228,8 @@ def _ray_cluster(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) ->
         "workerGroupSpecs": groups,
     }
     if any(group["minReplicas"] < group["maxReplicas"] for group in groups):
-        cluster["headGroupSpec"]["template"]["spec"].pop("automountServiceAccountToken")  # it starts and ends pods
+        head = cluster["headGroupSpec"]["template"]["spec"]
+        head.pop("automountServiceAccountToken", None)  # it starts and ends pods
         cluster["enableInTreeAutoscaling"] = True
         cluster["autoscalerOptions"] = {"version": "v2", "idleTimeoutSeconds": 600}
     return cluster
@@ -280,6 +281,9 @@ def _worker_group(
     container = _container("ray-worker", deploy, pool.cpus_per_node, one.memory_gib, pool.gpus_per_node, drain_s)
     volumes = _volumes(spec, region, deploy, one.memory_gib)
     volumes["models"] = (_models_volume(deploy), cache_folder(spec))
+    if deploy.compile_cache_claim is not None:
+        claim = {"persistentVolumeClaim": {"claimName": deploy.compile_cache_claim}}
+        volumes["compiled"] = (claim, spec.starts.compile_cache.replace("~", _HOME, 1))
     if has_gateway and deploy.tls_secret is not None and spec.gateway.tls is not None:
         cert, key = PurePosixPath(spec.gateway.tls.cert), PurePosixPath(spec.gateway.tls.key)
         items = [{"key": "tls.crt", "path": cert.name}, {"key": "tls.key", "path": key.name}]
@@ -338,9 +342,9 @@ def _container(
     if gpus:
         amounts["nvidia.com/gpu"] = str(gpus)
     # KubeRay sets the mode of authentication, and the token from the Secret.
-    variables = {**RAY_ENVIRONMENT, **JOINED_ENVIRONMENT, "HOME": _HOME, **deploy.environment}
+    own = {"HOME": _HOME, "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(drain_s)}
+    variables = {**RAY_ENVIRONMENT, **JOINED_ENVIRONMENT, **own, **deploy.environment}
     del variables["RAY_AUTH_MODE"]
-    variables["RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S"] = str(drain_s)
     if deploy.hub_secret is not None:
         variables["HF_TOKEN_PATH"] = _HUB_TOKEN
     return {
@@ -381,8 +385,6 @@ def _models_volume(deploy: KubernetesDeploy) -> dict[str, Any]:
     if cache.host_path is not None:
         # The kubelet would make it for root; pods run as another user.
         return {"hostPath": {"path": cache.host_path, "type": "Directory"}}
-    if cache.claim is not None:
-        return {"persistentVolumeClaim": {"claimName": cache.claim}}
     return {"ephemeral": {"volumeClaimTemplate": {"spec": _claim(cache.size_gib or 1, cache.storage_class)}}}
 
 

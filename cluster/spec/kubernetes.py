@@ -45,20 +45,18 @@ class KubernetesPool(ElasticPool):
 
 class CacheVolume(Section):
     """Where a pod keeps the files of its models, and what its engines compiled: a volume of `size_gib` of a
-    `storage_class` for each pod (None: the cluster's default), which ends with the pod; or one that outlives it: a
-    `claim` of yours that pods of all nodes may write (ReadWriteMany), or a folder of its node (`host_path`), which
-    exists there and belongs to user 1000."""
+    `storage_class` for each pod (None: the cluster's default), which ends with the pod, or a folder of its node
+    (`host_path`), which outlives it, exists there, and belongs to user 1000."""
 
     host_path: Folder | None = None
-    claim: Name | None = None
     storage_class: Name | None = None
     size_gib: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
     @model_validator(mode="after")
-    def _is_one_of_three(self) -> "CacheVolume":
-        if [self.host_path, self.claim, self.size_gib].count(None) != 2:
-            raise ValueError("allowed: one of claim, host_path, and size_gib with or without storage_class")
-        if self.size_gib is None and self.storage_class is not None:
+    def _is_one_of_two(self) -> "CacheVolume":
+        if (self.host_path is None) == (self.size_gib is None):
+            raise ValueError("allowed: host_path, or size_gib with or without storage_class")
+        if self.host_path is not None and self.storage_class is not None:
             raise ValueError(f"storage_class = {self.storage_class!r}: allowed: only with size_gib")
         return self
 
@@ -88,12 +86,13 @@ class KubernetesDeploy(DeployBase):
 
     `gateway_service`: the type of the Service in front of the gateways, with `gateway_annotations` (those of the
     provider's load balancer). `ingress`: an Ingress in front of that. `tls_secret`: a Secret of type kubernetes.io/tls,
-    mounted where `gateway.tls` has its files. `hub_secret`: a Secret whose key `token` is that of a model hub.
-    `upgrade`: what happens when the Ray cluster's pods must change (another image, say): `deploy` replaces the cluster,
-    or KubeRay starts another one `beside` it, which needs as much room again. `overrides`, by kind of object (and
-    `Pod`: the template of each pod): what is merged into what is rendered; null removes. `context`: of kubectl's
-    configuration (None: the current one). `store_gib`: of the volume that holds the head's state, of a `store_class`
-    (None: the cluster's default). `head_cpus` and `head_memory_gib`: of the head's pod.
+    mounted where `gateway.tls` has its files. `compile_cache_claim`: a claim of yours that pods of all nodes may write
+    (ReadWriteMany), for what engines compiled; it outlives the pod. `hub_secret`: a Secret whose key `token` is that of
+    a model hub. `upgrade`: what happens when the Ray cluster's pods must change (another image, say): `deploy` replaces
+    the cluster, or KubeRay starts another one `beside` it, which needs as much room again. `overrides`, by kind of
+    object (and `Pod`: the template of each pod): what is merged into what is rendered; null removes. `context`: of
+    kubectl's configuration (None: the current one). `store_gib`: of the volume that holds the head's state, of a
+    `store_class` (None: the cluster's default). `head_cpus` and `head_memory_gib`: of the head's pod.
     """
 
     provider: Literal["kubernetes"]
@@ -115,6 +114,7 @@ class KubernetesDeploy(DeployBase):
     ingress: Ingress | None = None
     tls_secret: Name | None = None
     hub_secret: Name | None = None
+    compile_cache_claim: Name | None = None
     upgrade: Literal["replace", "beside"] = "replace"
     overrides: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
     secrets: SecretSource = SecretSource(kind="kubernetes")

@@ -61,7 +61,7 @@ REGIONS = {
     "own fields": changed(
         KUBERNETES,
         upgrade="beside",
-        model_cache={"claim": "models"},
+        compile_cache_claim="compiled",
         overrides={
             "Pod": {"metadata": {"annotations": {"a/b": "c"}}, "spec": {"priorityClassName": "serving"}},
             "RayService": {
@@ -211,7 +211,6 @@ def test_what_a_pod_keeps_can_be_written_and_is_one_volume() -> None:
     """A folder that the kubelet makes on a node belongs to root."""
     for cache, source in (
         ({"size_gib": 9}, "ephemeral"),
-        ({"claim": "models"}, "persistentVolumeClaim"),
         ({"host_path": "/data"}, "hostPath"),
     ):
         pod = templates_of(spec_of(changed(KUBERNETES, model_cache=cache), **PUBLIC))[1]["spec"]
@@ -222,6 +221,11 @@ def test_what_a_pod_keeps_can_be_written_and_is_one_volume() -> None:
         assert mount == {"name": "models", "mountPath": "/home/raylane/.cache/raylane"}
         assert pod["securityContext"]["fsGroup"] == 1000
     assert KubernetesDeploy.model_fields["model_cache"].default.host_path is None
+    pod = templates_of(spec_of(changed(KUBERNETES, compile_cache_claim="compiled"), **PUBLIC))[1]["spec"]
+    (volume,) = (one for one in pod["volumes"] if one["name"] == "compiled")
+    assert volume["persistentVolumeClaim"] == {"claimName": "compiled"}
+    mounts = {one["name"]: one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
+    assert mounts["compiled"] == "/home/raylane/.cache/raylane/compiled"
 
 
 def test_the_two_caches_need_a_folder_in_common() -> None:
@@ -288,7 +292,6 @@ def test_what_the_spec_overrides_survives() -> None:
         ({"gateway_service": "LoadBalancer"}, "clients' keys would travel in clear; allowed: with tls_secret"),
         ({"ingress": {"host": "llm.example.org"}}, "ingress.tls_secret|tls_secret: missing; needed"),
         ({"upgrade": "beside", "head_store": {"kind": "redis", "address": "a:1"}}, "upgrade = 'beside': allowed"),
-        ({"model_cache": {"claim": "a", "size_gib": 1}}, "allowed: one of claim, host_path, and size_gib"),
     ],
 )
 def test_what_no_cell_could_run_with_is_refused(keys: dict[str, Any], words: str) -> None:

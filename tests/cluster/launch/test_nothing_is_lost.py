@@ -135,7 +135,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "pools.tolerations.effect": tolerating(effect="NoExecute"),
             "pools.runtime_class": pods(runtime_class="nvidia"),
             "model_cache.host_path": {"model_cache": {"host_path": "/data"}},
-            "model_cache.claim": {"model_cache": {"claim": "models"}},
+            "compile_cache_claim": {"compile_cache_claim": "compiled"},
             "model_cache.size_gib": {"model_cache": {"size_gib": 9}},
             "model_cache.storage_class": {"model_cache": {"size_gib": 9, "storage_class": "fast"}},
             "gateway_service": {"gateway_service": "LoadBalancer", "gateway_annotations": {"ssl-cert": "b"}},
