@@ -49,7 +49,6 @@ def test_terraform_passes_and_every_skip_is_used(tools: Path) -> None:
 ON_PODS = {
     "CKV_K8S_8": "KubeRay adds the probe of liveness, of Ray's own health",
     "CKV_K8S_9": "KubeRay adds the probe of readiness where no gateway has one",
-    "CKV_K8S_14": "the image of an example has no digest; `image` takes one",
     "CKV_K8S_15": "nodes need not ask the registry for each pod; `overrides` can say so",
     "CKV_K8S_22": "Ray, vLLM and the compilers write below /tmp; nobody has tried which other folders they write to",
     "CKV_K8S_40": "the user of the image (infra/docker), and of the files on volumes, is 1000",

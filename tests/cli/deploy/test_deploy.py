@@ -156,7 +156,7 @@ def test_a_difference_is_shown_and_nothing_is_done(tmp_path: Path, monkeypatch: 
     result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff"])
     assert result.exit_code == 0, result.output
     assert "region us-east-1: a new cell (aws)" in result.output
-    assert "files: node/fetch-secrets, node/head.service," in result.output
+    assert "files: lost-head.md, node/fetch-secrets, node/head.service," in result.output
     assert "+head_start_ray_commands" not in result.output
     whole = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff", "--verbose"])
     assert "+head_start_ray_commands" in whole.output

@@ -299,7 +299,8 @@ def test_down_leaves_the_instance_of_a_group_and_ends_its_head_first(
     state = DeployState(spec.cell_name(region))
     run: list[list[str]] = []
     monkeypatch.setattr(steps, "run", lambda command, *_: run.append(command[1:]))
-    steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets)).down()
+    with state.lock():
+        steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets)).down()
     folder = "~/.raylane/team-us-east-1"
     stop = (
         f"test ! -d {folder}/node || sh {folder}/node/stop-head && rm -rf {folder}/secrets {folder}/node {folder}/serve"
