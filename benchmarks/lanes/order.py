@@ -4,7 +4,7 @@
 - `before`, `before, defaults`: an earlier version (`--before`, the folder of a checkout) with the lanes that this
   benchmark had then, and with its spec's defaults.
 - `shortest`: plain shortest-work-first, one lane without promotion.
-- `ours`: this version, with the lanes of `mix.py`.
+- `ours`: this version, with its spec's default lanes.
 
 Then, of `before` and `ours`: all requests divided among twenty equal tenants, and a flood (one tenant's short requests
 at 0.8 times the capacity, beside twenty others at 0.8 in sum). Figures are those of all seeds together.

@@ -68,7 +68,7 @@ class FairClock:
         flow.start = max(flow.start, self.virtual - largest / flow.weight)
 
 
-AGEING_S = 0.07
+AGEING_S = 0.04
 """Seconds of deadline that a token of work weighs (docs/decisions/0046: how it was chosen)."""
 
 
