@@ -22,7 +22,7 @@ class Timeouts(Section):
     idle client connection.
     """
 
-    queue_wait_s: Seconds = 120.0
+    queue_wait_s: Seconds = 360.0
     connect_s: Seconds = 5.0
     first_byte_s: Seconds = 120.0
     between_bytes_s: Seconds = 60.0

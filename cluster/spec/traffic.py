@@ -71,17 +71,18 @@ class LaneSpec(Section):
 class Scheduling(Section):
     """How waiting requests are ordered and placed.
 
-    `order` inside a tenant's queue: `deadline` (by the class's TTFT) or `arrival`. `promoted_share`: the share of the
-    work for requests past their lane's `max_wait_s`. `decode_weight`: the cost of an output token, in prefill tokens.
-    `stickiness_ms`: a replica with the prompt's prefix in its cache is not used if its expected TTFT is longer than the
-    best one's by more than this. `bind_ahead`: requests that are bound to a replica beyond those that it runs, as a
-    share of its max_num_seqs; a finished request is then replaced one step earlier. `prefill_steps`: a replica gets the
-    next prompt if its tokens to prefill are fewer than so many steps can process (max_num_batched_tokens each). `pick`:
-    how a replica is chosen among those that have room (`deployments/scheduling/pick.py`).
+    `order` inside a tenant's queue: `shortest` (the least work first, and the longer one waits, the sooner) or
+    `arrival`. `promoted_share`: the share of the work for requests past their lane's `max_wait_s`. `decode_weight`: the
+    cost of an output token, in prefill tokens. `stickiness_ms`: a replica with the prompt's prefix in its cache is
+    not used if its expected TTFT is longer than the best one's by more than this. `bind_ahead`: requests that are
+    bound to a replica beyond those that it runs, as a share of its max_num_seqs; a finished request is then
+    replaced one step earlier. `prefill_steps`: a replica gets the next prompt if its tokens to prefill are fewer
+    than so many steps can process (max_num_batched_tokens each). `pick`: how a replica is chosen among those that
+    have room (`deployments/scheduling/pick.py`).
     """
 
-    order: Literal["deadline", "arrival"] = "deadline"
-    promoted_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    order: Literal["shortest", "arrival"] = "shortest"
+    promoted_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     decode_weight: Annotated[float, Field(gt=0, le=1_000)] = 4.0
     stickiness_ms: Annotated[float, Field(ge=0, le=3_600_000)] = 100.0
     bind_ahead: Annotated[float, Field(ge=0, le=1_000)] = 0.0
@@ -95,7 +96,7 @@ DEFAULT_CLASSES = (
     TrafficClass(name="batch", ttft_ms=30_000),
 )
 DEFAULT_LANES = (
-    LaneSpec(name="short", up_to_tokens=512, weight=8, max_wait_s=15, cap_s=60),
-    LaneSpec(name="medium", up_to_tokens=4_096, weight=3, max_wait_s=30, cap_s=120),
-    LaneSpec(name="long", weight=1, max_wait_s=60, cap_s=300),
+    LaneSpec(name="short", up_to_tokens=384, weight=16, max_wait_s=60, cap_s=60),
+    LaneSpec(name="medium", up_to_tokens=1_536, weight=8, max_wait_s=120, cap_s=120),
+    LaneSpec(name="long", weight=1, max_wait_s=240, cap_s=300),
 )

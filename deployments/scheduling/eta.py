@@ -1,27 +1,24 @@
 """How long a request will wait, with honest quantiles.
 
-A request is served in one of three ways: in time, behind those of its lane that can still meet their deadlines; late,
-after all of those; or promoted, once it has waited so long. The waits differ by an order of magnitude each under
-overload, and which of them it will be is not certain. So the quantiles of the estimate are those of a mixture:
+A request is served in one of two ways: in its turn in its lane, or promoted, once it has waited so long. The waits
+differ by an order of magnitude under overload, and which of them it will be is not certain. So the quantiles of the
+estimate are those of a mixture:
 
-    timely(q)   = (forecast in time + FLOOR) * exp(quantile q of the last ratios) - FLOOR      used where it ends before
-                the latest start
-    late(q')    = the same of the forecast late, where q' is what of q lies beyond the timely ones: used where it ends
+    turn(q)     = (forecast in its turn + FLOOR) * exp(quantile q of the last ratios) - FLOOR      used where it ends
                 before the promotion
-    promoted(q") = the time of the promotion + the same of the forecast wait among the promoted, where q" is what of q'
-    lies beyond the late ones
+    promoted(q') = the time of the promotion + the same of the forecast wait among the promoted, where q' is what of q
+    lies beyond those that are served in their turn
 
 The base forecasts come from the work ahead and the measured rates (`outlook.py`). A ratio is log((wait + FLOOR) /
-(forecast + FLOOR)) of what really happened; one that was forecast in time and came late counts as infinite, and is
-known as soon as its latest start has passed, long before it is served; so does one that came late and was promoted. Of
-the late ones the quick outcomes are known first, and would make all look quick: an outcome counts only when the request
-would have been promoted, and until some do, the 95th percentile of a late one is that of a promoted one. Ratios are
-kept by the size of the forecast (a short wait errs by more, in proportion) and thinned in time, so that the last
-minutes speak and not the last seconds. A slack for each of the three ways, which starts at 0, is added to each log and
-moved by each outcome, slack += gain * (missed - (1 - q)): that holds the long-run coverage at q whatever the traffic
-does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021). The gain shrinks with the number of estimates
-whose outcome is not known or does not count yet, since they will all err the same way before the first of them does. A
-wait that was cancelled before its p95 says nothing (it is censored); one that was cancelled after it is a miss.
+(forecast + FLOOR)) of what really happened; one that was promoted counts as infinite, and is known as soon as it is
+promoted, long before it is served. Ratios are kept by the size of the forecast (a short wait errs by more, in
+proportion) and thinned in time, so that the last minutes speak and not the last seconds. A slack for each of the two
+ways, which starts at 0, is added to each log and moved by each outcome, slack += gain * (missed - (1 - q)): that holds
+the long-run coverage at q whatever the traffic does (conformal inference under shift: Gibbs and Candes, NeurIPS 2021).
+Of those that may be promoted the quick outcomes are known first: such an outcome moves the slack only when the request
+would have been promoted. The gain shrinks with the number of estimates whose outcome is not known or does not
+count yet, since they will all err the same way before the first of them does. A wait that was cancelled before its p95
+says nothing (it is censored); one that was cancelled after it is a miss.
 """
 
 import heapq
@@ -41,8 +38,9 @@ _GAIN = 0.05
 _OPEN_SCALE = 20.0
 _MAX_MATURING = 2_000
 _BLUR = 0.05
-_UNKNOWN = 3.0
-"""Where nothing is known of waits of a kind, their 95th percentile is this many times the forecast."""
+_UNKNOWN, _UNKNOWN_FLOOR_S = math.log(3.0), 0.1
+"""Where nothing is known of waits of a kind, their 95th percentile is three times the forecast; and who is next waits,
+too, for the step that is under way."""
 
 
 @dataclass(slots=True)
@@ -57,21 +55,18 @@ class Coverage:
 class Way(IntEnum):
     """How a request comes to be served, by which its wait is forecast."""
 
-    TIMELY = 0
-    LATE = 1
-    PROMOTED = 2
+    TURN = 0
+    PROMOTED = 1
 
 
-_BOTH_TIMELY = (Way.TIMELY, Way.TIMELY)
+_BOTH_IN_TURN = (Way.TURN, Way.TURN)
 
 
 class Outlook(NamedTuple):
-    """The base forecasts of one request in seconds: its wait if it is served in time, until its latest start, and its
-    wait if it comes late; until its promotion, and its wait among the promoted."""
+    """The base forecasts of one request in seconds: its wait if it is served in its turn; until its promotion, and its
+    wait among the promoted."""
 
-    timely_s: float
-    slack_s: float
-    late_s: float
+    turn_s: float
     promotion_s: float = math.inf
     promoted_s: float = 0.0
 
@@ -92,13 +87,12 @@ class LaneEta:
     def __init__(self) -> None:
         self.p50 = Coverage()
         self.p95 = Coverage()
-        self.slack_s = math.inf
-        """What the last request had until its latest start."""
-        self._timely = _Ratios()
-        self._late = _Ratios()
+        self.span_s = math.inf
+        """How far the key of the last request was from its arrival."""
+        self._turn = _Ratios()
         self._promoted = _Ratios()
-        self._maturing: list[tuple[float, int, WaitEstimate, float, Way]] = []
-        """Outcomes that count later, as a heap: when, a number, the estimate, the wait and its way."""
+        self._maturing: list[tuple[float, int, WaitEstimate, float]] = []
+        """Outcomes that count later, as a heap: when, a number, the estimate, and the wait."""
         self._observed = 0
         self._slack = {way: [0.0, 0.0] for way in Way}
         self.open = 0
@@ -107,48 +101,39 @@ class LaneEta:
     def wait_estimate(self, outlook: Outlook) -> WaitEstimate:
         """Tells a client; the outcome will come by `observe` or `gave_up`."""
         self.open += 1
-        self.slack_s = outlook.slack_s
         return self.predict(outlook)
 
     def predict(self, outlook: Outlook) -> WaitEstimate:
         """The estimate, without a record of it."""
-        ratios = self._timely.near(outlook.timely_s)
+        ratios = self._turn.near(outlook.turn_s)
         (p50, way50), (p95, way95) = self._quantile(0, outlook, ratios), self._quantile(1, outlook, ratios)
         p50 = max(0.0, p50)
         return WaitEstimate(outlook, p50, max(p50, p95), (way50, way95))
 
-    def came_late(self, wait_estimate: WaitEstimate, now: float) -> None:
-        """The request has passed its latest start, unplaced."""
-        self._timely.add(wait_estimate.outlook.timely_s, math.inf, now)
+    def promoted(self, wait_estimate: WaitEstimate, now: float) -> None:
+        """The request was promoted, unplaced."""
+        self._turn.add(wait_estimate.outlook.turn_s, math.inf, now)
 
     def observe(self, wait_estimate: WaitEstimate, wait_s: float, way: Way, now: float) -> None:
-        """The request waited `wait_s` and was placed in that way. For one that was not in time, `came_late` was
-        called before."""
+        """The request waited `wait_s` and was placed in that way. For one that was promoted, `promoted` was called
+        before."""
         self.open -= 1
         outlook = wait_estimate.outlook
-        if way is Way.TIMELY:
-            self._timely.add(outlook.timely_s, _ratio(wait_s, outlook.timely_s), now)
-        if way is Way.PROMOTED and outlook.promotion_s < math.inf:
+        if way is Way.TURN:
+            self._turn.add(outlook.turn_s, _ratio(wait_s, outlook.turn_s), now)
+        elif outlook.promotion_s < math.inf:
             floor_s = _blur_s(outlook)
             ratio = _ratio(max(0.0, wait_s - outlook.promotion_s), outlook.promoted_s, floor_s)
             self._promoted.add(outlook.promoted_s + floor_s, ratio, now)
         self._count(wait_estimate, wait_s)
-        if way is Way.TIMELY and wait_estimate.ways == _BOTH_TIMELY:
+        if way is Way.TURN and wait_estimate.ways == _BOTH_IN_TURN:
             self._move_slacks(wait_estimate, wait_s)
         else:
             self._observed += 1
             due_s = now if outlook.promotion_s == math.inf else now - wait_s + outlook.promotion_s
-            heapq.heappush(self._maturing, (due_s, self._observed, wait_estimate, wait_s, way))
+            heapq.heappush(self._maturing, (due_s, self._observed, wait_estimate, wait_s))
         while self._maturing and (self._maturing[0][0] <= now or len(self._maturing) > _MAX_MATURING):
-            self._mature(*self._maturing[0])
-            heapq.heappop(self._maturing)
-
-    def _mature(self, due_s: float, _: int, wait_estimate: WaitEstimate, wait_s: float, way: Way) -> None:
-        """The request would have been promoted by now, as all that came before it."""
-        self._move_slacks(wait_estimate, wait_s)
-        late_s = wait_estimate.outlook.late_s
-        if way is not Way.TIMELY:
-            self._late.add(late_s, math.inf if way is Way.PROMOTED else _ratio(wait_s, late_s), due_s)
+            self._move_slacks(*heapq.heappop(self._maturing)[2:])
 
     def gave_up(self, wait_estimate: WaitEstimate, waited_s: float) -> None:
         """The request left the lane without being placed."""
@@ -167,7 +152,7 @@ class LaneEta:
 
     def forget(self, since_s: float) -> None:
         """Nothing counts that was learned from then on."""
-        for ratios in (self._timely, self._late, self._promoted):
+        for ratios in (self._turn, self._promoted):
             ratios.forget(since_s)
 
     def _count(self, wait_estimate: WaitEstimate, wait_s: float) -> None:
@@ -181,31 +166,19 @@ class LaneEta:
             self._slack[wait_estimate.ways[index]][index] += gain * ((wait_s > reported_s) - (1.0 - _LEVELS[index]))
 
     def _quantile(self, index: int, outlook: Outlook, ratios: list[float] | None) -> tuple[float, Way]:
-        """One quantile of the estimate, and the way of it. `ratios`: those of forecasts in time of that size."""
-        level, slack_s = _LEVELS[index], outlook.slack_s
-        if ratios is None:
-            timely_s = outlook.timely_s if index == 0 else _stretched(outlook.timely_s, math.log(_UNKNOWN))
+        """One quantile of the estimate, and the way of it. `ratios`: those of forecasts in turn of that size."""
+        level, until_s = _LEVELS[index], outlook.promotion_s
+        if ratios is None or (until_s == math.inf and ratios[-1] == math.inf):
+            turn_s = outlook.turn_s if index == 0 else _stretched(outlook.turn_s, _UNKNOWN, _UNKNOWN_FLOOR_S)
         else:
-            timely_s = _stretched(outlook.timely_s, _at(ratios, level) + self._slack[Way.TIMELY][index])
-        if timely_s <= slack_s and timely_s < math.inf:
-            return timely_s, Way.TIMELY
-        return self._beyond(index, _left(level, ratios, slack_s, outlook.timely_s), outlook)
-
-    def _beyond(self, index: int, level: float, outlook: Outlook) -> tuple[float, Way]:
-        """...of a request that comes late."""
-        min_s, until_s = min(outlook.slack_s, outlook.late_s), outlook.promotion_s
-        ratios = self._late.near(outlook.late_s)
-        ratio = 0.0 if ratios is None else _at(ratios, level)
-        late_s = max(min_s, _stretched(outlook.late_s, ratio + self._slack[Way.LATE][index]))
-        if until_s == math.inf or (late_s <= until_s and (ratios is not None or index == 0)):
-            return late_s, Way.LATE
-        level = _left(level, ratios, until_s, outlook.late_s)
+            turn_s = _stretched(outlook.turn_s, _at(ratios, level) + self._slack[Way.TURN][index])
+        if turn_s <= until_s and turn_s < math.inf:
+            return turn_s, Way.TURN
+        level = _left(level, ratios, until_s, outlook.turn_s)
         floor_s = _blur_s(outlook)
         ratios = self._promoted.near(outlook.promoted_s + floor_s)
         if ratios is None:
-            promoted_s = (
-                outlook.promoted_s if index == 0 else _stretched(outlook.promoted_s, math.log(_UNKNOWN), floor_s)
-            )
+            promoted_s = outlook.promoted_s if index == 0 else _stretched(outlook.promoted_s, _UNKNOWN, floor_s)
         else:
             promoted_s = _stretched(outlook.promoted_s, _at(ratios, level) + self._slack[Way.PROMOTED][index], floor_s)
         return until_s + max(0.0, promoted_s), Way.PROMOTED
@@ -266,8 +239,9 @@ class _Recent:
 
 
 def _at(ordered: list[float], level: float) -> float:
-    """The quantile, between two ratios in proportion; the larger of two when that is infinite."""
-    rank = level * (len(ordered) - 1)
+    """The quantile, between two ratios in proportion; the larger of two when that is infinite. It counts one ratio
+    more, since the next one is to stay within it (conformal prediction)."""
+    rank = min(max(0.0, level * (len(ordered) + 1) - 1.0), len(ordered) - 1.0)
     low = int(rank)
     below, above = ordered[low], ordered[min(low + 1, len(ordered) - 1)]
     if above == math.inf:

@@ -69,41 +69,36 @@ class Forecasts:
         self._outage = outage
         self.outlooks = Outlooks(lanes, rates, starting)
 
-    def reload(self, now: float) -> None:
+    def reload(self) -> None:
         """The lanes are new. Of lanes that are gone only the estimates that they gave are kept: a job knows which lane
         gave its own."""
         names = {lane.key for lane in self._lanes.lanes}
         self.etas = {name: eta for name, eta in self.etas.items() if name in names}
-        self.outlooks.reload(names, now)
+        self.outlooks.reload(names)
 
     def wait_estimate(self, job: Job, now: float) -> tuple[float, float]:
         """The wait that a queued job may expect: p50 and p95, in seconds. Called before the job enters its lane."""
         job.eta = self._eta(job)
+        outlook = self.outlooks.of(job, now)
         self.outlooks.arrived(job, now)
-        job.wait_estimate = job.eta.wait_estimate(self.outlooks.of(job, now))
+        job.eta.span_s = job.key - now
+        job.wait_estimate = job.eta.wait_estimate(outlook)
         return job.wait_estimate.p50_s, job.wait_estimate.p95_s
 
-    def stepped(self, now: float) -> None:
-        """A step begins, or ended: whose latest start passed is known now."""
-        self.outlooks.tick(now)
-        for lane in self._lanes.lanes:
-            if lane.turned_late:
-                self._turned_late(lane, now)
+    def promoted(self, now: float) -> None:
+        """What was promoted since the last call is known now."""
+        for job in self._lanes.newly_promoted:
+            if (
+                job.eta is not None
+                and job.wait_estimate is not None
+                and not job.attempt
+                and not self._outage.spoils(job)
+            ):
+                job.eta.promoted(job.wait_estimate, now)
+        self._lanes.newly_promoted.clear()
 
-    def _turned_late(self, lane: Lane, now: float) -> None:
-        for job in lane.turned_late:
-            self.outlooks.turned_late(job)
-            if job.eta is None or job.wait_estimate is None or self._outage.spoils(job):
-                continue
-            if job.attempt == 0 and not job.came_late:
-                job.came_late = True
-                job.eta.came_late(job.wait_estimate, now)
-        lane.turned_late.clear()
-
-    def placed(self, job: Job, lane: str, was_late: bool, now: float) -> None:
-        """A job was placed from `lane`: its estimate is compared with its wait."""
-        if was_late:
-            self.outlooks.placed_late(lane, job.cost, now)
+    def placed(self, job: Job, now: float) -> None:
+        """A job was placed: its estimate is compared with its wait."""
         self.outlooks.promotions_of(job.groups).left(job)
         if job.eta is None or job.wait_estimate is None or job.attempt != 1:
             return
@@ -111,11 +106,7 @@ class Forecasts:
         if self._outage.spoils(job):
             eta.spoiled()
             return
-        if wait_s > job.wait_estimate.outlook.slack_s and not job.came_late:
-            job.came_late = True
-            eta.came_late(job.wait_estimate, now)
-        way = Way.TIMELY if not job.came_late else Way.LATE if job.promoted_s is None else Way.PROMOTED
-        eta.observe(job.wait_estimate, wait_s, way, now)
+        eta.observe(job.wait_estimate, wait_s, Way.TURN if job.promoted_s is None else Way.PROMOTED, now)
 
     def shown(self, lane: Lane, now: float) -> tuple[float, float] | None:
         """The estimate that a request like the last one would get now in that lane; None before the first estimate."""
@@ -124,7 +115,7 @@ class Forecasts:
         eta = self.etas.get(lane.key)
         if eta is None or self._rates.of(lane.groups) is None:
             return None
-        reported = eta.predict(self.outlooks.of_lane(lane, eta.slack_s, 0.0, now))
+        reported = eta.predict(self.outlooks.of_lane(lane, now + eta.span_s, 0.0, now))
         return reported.p50_s, reported.p95_s
 
     def fresh_s(self, job: Job, now: float) -> float | None:

@@ -1,8 +1,14 @@
 """A lane: the jobs of one length class (or the promoted ones), shared fairly between tenants; and the fair shares
 themselves, by which lanes are shared as well (lanes.py).
 
-Inside a tenant's queue the earliest deadline comes first, and jobs that can no longer meet theirs come after those that
-can.
+Inside a tenant's queue of a lane, in the order `shortest`, the smallest key comes first:
+
+    key = deadline + AGEING_S * w        w: the booked work, in prefill tokens (`Job.cost`)
+
+By w alone this is shortest-job-first, of which the mean wait is least: Smith, "Various optimizers for single-stage
+production", 1956; with what remains in place of w (SRPT): Schrage 1968. But under it a long job starves beside an
+overload of short ones. The deadline grows with the time of arrival, so it makes what waits older: a job of work w' does
+not overtake one of work w where it comes more than AGEING_S * (w - w') seconds after it.
 
 What waits is counted as it comes and goes: `work` in prefill tokens, never recounted. What is kept is at most a small
 multiple of what waits, however many came and went: dead entries of heaps (jobs that left, known by their `lane`) are
@@ -10,6 +16,7 @@ dropped when they come to the top, or when they outnumber the living. So leaving
 """
 
 import heapq
+import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -61,6 +68,62 @@ class FairClock:
         flow.start = max(flow.start, self.virtual - largest / flow.weight)
 
 
+AGEING_S = 0.04
+"""Seconds of deadline that a token of work weighs (docs/decisions/0046: how it was chosen)."""
+
+
+class WorkByKey:
+    """The waiting work of a lane by the key of its jobs, in bins: how much comes before a key. The bins double their
+    width where they would be more than `_MAX_BINS`."""
+
+    __slots__ = ("_bins", "_width")
+
+    def __init__(self) -> None:
+        self._bins: dict[int, list[float]] = {}
+        self._width = _FIRST_WIDTH_S
+
+    def add(self, key: float, work: float) -> None:
+        """A job waits."""
+        one = self._bins.get(math.floor(key / self._width))
+        if one is None:
+            one = self._bins[math.floor(key / self._width)] = [0.0, 0]
+            if len(self._bins) > _MAX_BINS:
+                self._widen()
+                one = self._bins[math.floor(key / self._width)]
+        one[0] += work
+        one[1] += 1
+
+    def remove(self, key: float, work: float) -> None:
+        """...and does no more."""
+        number = math.floor(key / self._width)
+        one = self._bins[number]
+        one[0] -= work
+        one[1] -= 1
+        if not one[1]:
+            del self._bins[number]
+            if not self._bins:
+                self._width = _FIRST_WIDTH_S
+
+    def before(self, key: float) -> float:
+        """The work of smaller keys, of the key's own bin in proportion."""
+        place = key / self._width
+        own = math.floor(place)
+        return sum([one[0] for number, one in self._bins.items() if number < own]) + (
+            self._bins[own][0] * (place - own) if own in self._bins else 0.0
+        )
+
+    def _widen(self) -> None:
+        narrow, self._bins, self._width = self._bins, {}, 2 * self._width
+        for number, (work, count) in narrow.items():
+            one = self._bins.setdefault(number // 2, [0.0, 0])
+            one[0] += work
+            one[1] += count
+
+
+_FIRST_WIDTH_S = 1 / 64
+_MAX_BINS = 128
+
+
 _Heap = list[tuple[float, int, Job]]
 
 
@@ -71,7 +134,7 @@ class TenantQueue:
     """The queue of one tenant in one lane. `flow` is the tenant's claim to a share of its lane, `entry` names its valid
     place in the lane's heap, `work` is what waits."""
 
-    __slots__ = ("_lane", "_late", "_viable", "count", "entry", "flow", "work")
+    __slots__ = ("_jobs", "_lane", "count", "entry", "flow", "work")
 
     def __init__(self, lane: "Lane", weight: float) -> None:
         self.flow = FairFlow(weight)
@@ -79,54 +142,33 @@ class TenantQueue:
         self.entry = 0
         self.work = 0.0
         self._lane = lane
-        self._viable: _Heap = []
-        self._late: _Heap = []
+        self._jobs: _Heap = []
 
-    def push(self, job: Job, key: float) -> None:
-        """Adds a job, ordered by `key` and then by `job.sequence`."""
+    def push(self, job: Job) -> None:
+        """Adds a job, ordered by its key and then by `job.sequence`."""
         self.count += 1
         self.work += job.cost
-        heapq.heappush(self._viable, (key, job.sequence, job))
+        heapq.heappush(self._jobs, (job.key, job.sequence, job))
 
     def left(self, job: Job) -> None:
         """A job left, from wherever it stood."""
         lane = self._lane
         self.count -= 1
-        if job.late:
-            job.late = False
-            lane.late -= 1
-            lane.late_work = lane.late_work - job.cost if lane.late else 0.0
         if not self.count:
             self.work = 0.0
-            self._viable.clear()
-            self._late.clear()
+            self._jobs.clear()
             return
         self.work -= job.cost
-        if len(self._viable) + len(self._late) > 2 * self.count + _QUEUE_SLACK:
-            self._viable = [entry for entry in self._viable if entry[2].lane is lane]
-            self._late = [entry for entry in self._late if entry[2].lane is lane]
-            heapq.heapify(self._viable)
-            heapq.heapify(self._late)
+        if len(self._jobs) > 2 * self.count + _QUEUE_SLACK:
+            self._jobs = [entry for entry in self._jobs if entry[2].lane is lane]
+            heapq.heapify(self._jobs)
 
-    def head(self, now: float) -> Job | None:
+    def head(self) -> Job | None:
         """The next job."""
-        viable, late, lane = self._viable, self._late, self._lane
-        while viable:
-            entry = viable[0]
-            job = entry[2]
-            if job.lane is not lane:
-                heapq.heappop(viable)
-            elif job.latest_start_s < now:
-                heapq.heappush(late, heapq.heappop(viable))
-                job.late = True
-                lane.late += 1
-                lane.late_work += job.cost
-                lane.turned_late.append(job)
-            else:
-                return job
-        while late and late[0][2].lane is not lane:
-            heapq.heappop(late)
-        return late[0][2] if late else None
+        jobs, lane = self._jobs, self._lane
+        while jobs and jobs[0][2].lane is not lane:
+            heapq.heappop(jobs)
+        return jobs[0][2] if jobs else None
 
 
 _SLACK = 64
@@ -154,7 +196,7 @@ class Lane:
         self,
         name: str,
         weight: float,
-        by_deadline: bool,
+        shortest: bool,
         home: int = -1,
         groups: Groups = None,
         flow: FairFlow | None = None,
@@ -164,20 +206,14 @@ class Lane:
         self.home = home
         self.groups = groups
         self.flow = flow or FairFlow(weight)
-        self.by_deadline = by_deadline
+        self.shortest = shortest
+        """By key; else in the order in which they came here."""
         self.tenant_weights: Mapping[str, float] = {}
         self.count = 0
         self.work = 0.0
-        self.late = 0
-        """How many can no longer meet their deadline, and..."""
-        self.late_work = 0.0
-        """...their work."""
-        self.late_waits = False
-        """Whether there was any at the last step."""
         self.reserved: Job | None = None
         """The job for which a replica is kept free (placing.py): it stays the head until it is placed or gone."""
-        self.turned_late: list[Job] = []
-        """Those whose latest start was found to have passed, for the forecasts to take."""
+        self._by_key = WorkByKey()
         self._clock = FairClock()
         self._tenants: dict[str, TenantQueue] = {}
         self._ready: list[tuple[float, int, TenantQueue]] = []
@@ -191,15 +227,18 @@ class Lane:
 
     def push(self, job: Job) -> None:
         """A job waits here from now on."""
-        job.lane, job.late = self, False
+        job.lane = self
+        job.key = self.key_of(job)
         self.count += 1
         self.work += job.cost
-        self._arrived(job)
+        self._arrivals.append(job)
+        if self.shortest:
+            self._by_key.add(job.key, job.cost)
         name = job.request.tenant
         queue = self._tenants.get(name)
         if queue is None:
             queue = self._tenants[name] = TenantQueue(self, self.tenant_weights.get(name, 1.0))
-        queue.push(job, job.deadline_s if self.by_deadline else job.sequence)
+        queue.push(job)
         if queue.count == 1:
             self._active[queue.flow.weight] += 1
             self._clock.activate(queue.flow)
@@ -208,11 +247,14 @@ class Lane:
     def push_front(self, job: Job) -> None:
         """A job that was placed and refused waits before all others but those refused before it: its tenant was charged
         already."""
-        job.lane, job.late = self, False
+        job.lane = self
+        job.key = self.key_of(job)
         self.count += 1
         self.work += job.cost
         self._front[job] = None
-        self._arrived(job)
+        self._arrivals.append(job)
+        if self.shortest:
+            self._by_key.add(job.key, job.cost)
 
     def remove(self, job: Job) -> None:
         """A job leaves without being served."""
@@ -225,9 +267,17 @@ class Lane:
         if not queue.count:
             self._became_idle(job.request.tenant, queue)
 
-    def head(self, now: float) -> Job | None:
+    def key_of(self, job: Job) -> float:
+        """By which it is ordered here."""
+        return job.deadline_s + AGEING_S * job.cost if self.shortest else job.sequence
+
+    def work_before(self, key: float) -> float:
+        """The waiting work that comes before a job with that key."""
+        return self._by_key.before(key) if self.shortest and key < math.inf else self.work
+
+    def head(self) -> Job | None:
         """The job that is next: the reserved one; else the first that was refused; else, of the tenant whose turn it
-        is, that with the earliest deadline."""
+        is, that with the smallest key."""
         if self.reserved is not None:
             return self.reserved
         if self._front:
@@ -236,7 +286,7 @@ class Lane:
         while ready:
             _, entry, queue = ready[0]
             if entry == queue.entry:
-                return queue.head(now)
+                return queue.head()
             heapq.heappop(ready)
         return None
 
@@ -278,15 +328,14 @@ class Lane:
             queue.flow.weight = weights.get(name, 1.0)
         self._active = Counter(queue.flow.weight for queue in self._tenants.values() if queue.count)
 
-    def _arrived(self, job: Job) -> None:
-        self._arrivals.append(job)
-
     def _leave(self, job: Job) -> None:
         job.lane = None
         if job is self.reserved:
             self.reserved = None
         self.count -= 1
         self.work = self.work - job.cost if self.count else 0.0
+        if self.shortest:
+            self._by_key.remove(job.key, job.cost)
         if len(self._arrivals) > 2 * self.count + _SLACK:
             self._arrivals = deque({kept: None for kept in self._arrivals if kept.lane is self})
 

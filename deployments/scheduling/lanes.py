@@ -42,7 +42,6 @@ groups G. L counts lanes by length, as before. A drain is one for X's queue, or 
 Property tests hold both forms, in work and in time, on saturated replicas.
 """
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -76,6 +75,8 @@ class Lanes:
         self.aside: dict[str, Job] = {}
         self.guests: dict[str, WaitingGuest] = {}
         self.away: dict[str, Job] = {}
+        self.newly_promoted: list[Job] = []
+        """For the forecasts to take."""
         self.largest_cost = 1.0
         self._clock = FairClock()
         self._sequence = 0
@@ -167,8 +168,8 @@ class Lanes:
                 lane = Lane(PROMOTED, 0.0, False, _PROMOTED, groups, self._promoted_flow)
                 self.promoted_lanes.append(lane)
             else:
-                by_deadline = self.policy.order is Order.DEADLINE
-                lane = Lane(self.policy.lanes[home].name, 0.0, by_deadline, home, groups, self._flows[home])
+                shortest = self.policy.order is Order.SHORTEST
+                lane = Lane(self.policy.lanes[home].name, 0.0, shortest, home, groups, self._flows[home])
                 self.lanes.append(lane)
             lane.reweigh(self._tenant_weights)
             self._by_groups[home, groups] = lane
@@ -258,7 +259,7 @@ class Lanes:
             assert job.lane is not None
             job.lane.remove(job)
             job.promoted_s = now
-            job.latest_start_s = math.inf
+            self.newly_promoted.append(job)
             job.sequence = self.next_sequence()
             self._push(job, self.lane_of(job))
 
@@ -286,7 +287,6 @@ class Lanes:
         else:
             job.groups = None
         job.home_name = policy.lanes[job.home].name
-        job.latest_start_s = math.inf if policy.order is Order.ARRIVAL or job.promoted_s is not None else job.deadline_s
 
     def _push(self, job: Job, lane: Lane, first: bool = False) -> None:
         if not lane.count and not (self._any_shared and any(other.count for other in self.siblings_of(lane))):

@@ -4,11 +4,19 @@ are off.
 Backlogged lanes share by weight: the fluid limit of fair queueing. In virtual time v each backlogged lane g has had
 weight(g) * v of work placed, until it is empty; a lane's own work is done at v = own / weight (`work_before`).
 
-Who is promoted before a request, and how long it then waits among the promoted: late requests are known with the time
-of their promotion, and the rates at which work arrives at each lane are measured. So the lanes are run forward as
-fluids, in slices of time, until the request is promoted (`Promotions`). In each slice the service rate is shared by
-weight between what is offered: what arrives at each lane, and what waits among the promoted. What a lane is offered and
-does not get is late, and is promoted after the lane's `max_wait_s`:
+Before a job that arrives come those of its lane with a smaller key (`Lane.work_before`), those that overtake it while
+it waits, and what arrives meanwhile in other lanes, up to their shares. Whatever has a span (key less time of arrival)
+that is d seconds smaller overtakes it, if it comes within d. So the wait T is the fixed point of
+
+    T = work_before(ahead + sum over spans of  arriving work a second * min(T, d),
+                    others + their arriving work a second * T) / rate
+
+Who is promoted before a request, and how long it then waits among the promoted: what waits is known with the time of
+its promotion, and the rates at which work arrives at each lane are measured. So the lanes are run forward as fluids, in
+slices of time, until the request is promoted (`Promotions`). In each slice the service rate is shared by weight between
+what is offered: what arrives at each lane and waits in it, and what waits among the promoted. What a lane gets beyond
+what arrives serves what is promoted next; what arrives beyond what it gets waits, and is promoted after the lane's
+`max_wait_s`:
 
     promoted work at the end of a slice = that at its beginning + what is promoted in it - what the promoted get
     wait after the promotion            = (promoted work then + the request's own) / what the promoted get then
@@ -57,14 +65,21 @@ def fair_rates(rate: float, flows: Sequence[tuple[float, float]]) -> list[float]
 
 
 _SLICES = 48
+_ROUNDS = 8
+"""So often, at most, the wait is computed from the one before: it grows to the fixed point, of which outcomes teach the
+rest."""
+_CLOSE = 0.02
+_FADE = 0.99
+_MIN_SPAN_S = 1e-3
 
 
 _KEEP_S = 0.5
 
 
 class Offered(NamedTuple):
-    """A lane: the work a second that arrives, its weight, its wait for a promotion."""
+    """A lane, by its index: the work a second that arrives, its weight, its wait for a promotion."""
 
+    home: int
     work_per_s: float
     weight: float
     max_wait_s: float
@@ -78,27 +93,27 @@ class Queue(NamedTuple):
 
 
 class Promotions:
-    """The work of late requests by the time at which they will be promoted. `longest_s`: the longest wait for a
-    promotion."""
+    """What waits, by lane and the time at which it will be promoted. `longest_s`: the longest wait for a promotion."""
 
     def __init__(self, longest_s: float) -> None:
         self._slice_s = longest_s / _SLICES
-        self._work: dict[int, float] = {}
-        self._slice_of: dict[Job, int] = {}
+        self._work: dict[int, dict[int, float]] = {}
+        self._slice_of: dict[Job, tuple[int, int]] = {}
         self._known: dict[float, tuple[float, Queue]] = {}
 
     def add(self, job: Job, promote_s: float) -> None:
-        """The job can no longer meet its deadline: it will be promoted then, unless it is served late or leaves
-        before."""
-        if job not in self._slice_of:
-            number = self._slice_of[job] = int(promote_s / self._slice_s)
-            self._work[number] = self._work.get(number, 0.0) + job.cost
+        """The job waits: it will be promoted then, unless it is served or leaves before."""
+        number = int(promote_s / self._slice_s)
+        self._slice_of[job] = job.home, number
+        work = self._work.setdefault(job.home, {})
+        work[number] = work.get(number, 0.0) + job.cost
 
     def left(self, job: Job) -> None:
-        """A job left, placed or not, whether it was late or not."""
-        number = self._slice_of.pop(job, None)
-        if number in self._work:
-            self._work[number] -= job.cost
+        """A job left, placed or not, whether it was known or not."""
+        home, number = self._slice_of.pop(job, (0, -1))
+        work = self._work.get(home, {})
+        if number in work:
+            work[number] -= job.cost
 
     def known(self, after_s: float, now: float) -> Queue | None:
         """What `queue` found for that time less than half a second ago; None: it is to be asked."""
@@ -121,22 +136,62 @@ class Promotions:
     def _outcome(self, after_s: float, rate: float, lanes: Sequence[Offered], promoted: Queue, now: float) -> Queue:
         slice_s, (waiting, weight) = self._slice_s, promoted
         first = int(now / slice_s)
-        for past in [number for number in self._work if number < first]:
-            del self._work[past]
-        coming = dict(self._work)
+        for work in self._work.values():
+            for past in [number for number in work if number < first]:
+                del work[past]
+        coming = [dict(self._work.get(lane.home, ())) for lane in lanes]
+        behind = [sum(work.values()) for work in coming]
         for number in range(first, int((now + after_s) / slice_s) + 1):
-            waiting += coming.get(number, 0.0)
-            *served, taken = fair_rates(
-                rate, [*((lane.work_per_s, lane.weight) for lane in lanes), (waiting / slice_s, weight)]
-            )
+            for index, work in enumerate(coming):
+                due = work.pop(number, 0.0)
+                behind[index] -= due
+                waiting += due
+            offers = [(lane.work_per_s + behind[index] / slice_s, lane.weight) for index, lane in enumerate(lanes)]
+            *served, taken = fair_rates(rate, [*offers, (waiting / slice_s, weight)])
             waiting -= taken * slice_s
-            for lane, got in zip(lanes, served, strict=True):
-                if got < lane.work_per_s:
-                    due = number + int(lane.max_wait_s / slice_s)
-                    coming[due] = coming.get(due, 0.0) + (lane.work_per_s - got) * slice_s
+            for index, (lane, got) in enumerate(zip(lanes, served, strict=True)):
+                left = (lane.work_per_s - got) * slice_s
+                behind[index] += left
+                due_number, work = number + int(lane.max_wait_s / slice_s), coming[index]
+                if left > 0:
+                    work[due_number] = work.get(due_number, 0.0) + left
+                for soonest in sorted(work) if left < 0 else ():
+                    used = min(-left, work[soonest])
+                    work[soonest] -= used
+                    left += used
+                    if left >= 0:
+                        break
         return Queue(
             waiting, fair_rates(rate, [*((lane.work_per_s, lane.weight) for lane in lanes), (rate, weight)])[-1]
         )
+
+
+class Arrivals:
+    """What arrives at a lane to wait: the work a second, and the parts of it by span, each half of an octave wide."""
+
+    def __init__(self, now: float) -> None:
+        self._meter = Meter()
+        self._meter.run(True, now)
+        self._by_span: dict[int, float] = {}
+
+    @property
+    def per_s(self) -> float:
+        """Work a second."""
+        return self._meter.per_s or 0.0
+
+    def add(self, span_s: float, work: float, now: float) -> None:
+        """A job comes to wait. It counts more than those before it."""
+        self._meter.add(work, now)
+        for number in self._by_span:
+            self._by_span[number] *= _FADE
+        number = round(2 * math.log2(max(_MIN_SPAN_S, span_s)))
+        self._by_span[number] = self._by_span.get(number, 0.0) + work
+
+    def overtaking(self, span_s: float) -> list[tuple[float, float]]:
+        """What overtakes a job of that span: for so many seconds, so much work a second."""
+        per_s = self.per_s / sum(self._by_span.values())
+        earlier = [(span_s - 2.0 ** (number / 2), work * per_s) for number, work in self._by_span.items()]
+        return [one for one in earlier if one[0] > 0]
 
 
 class Starting:
@@ -186,50 +241,50 @@ class Outlooks:
         self._lanes = lanes
         self._rates = rates
         self._starting = starting
-        self.late_rates: dict[str, Meter] = {}
-        """How fast late ones are placed, by the key of their lane."""
         self._promotions: dict[Groups, Promotions] = {}
-        self._arrivals: dict[str, Meter] = {}
+        self._arrivals: dict[str, Arrivals] = {}
 
     def of(self, job: Job, now: float) -> Outlook:
         """The job's outlook, before it enters its lane."""
         lane = self._lanes.home_of(job)
-        return self.of_lane(lane, max(0.0, job.latest_start_s - now), job.cost, now, ask_only=False)
+        job.key = lane.key_of(job)
+        return self.of_lane(lane, job.key, job.cost, now, ask_only=False)
 
-    def of_lane(self, lane: Lane, slack_s: float, cost: float, now: float, ask_only: bool = True) -> Outlook:
-        """The outlook of a job of that cost in that lane, `slack_s` before its latest start.
+    def of_lane(self, lane: Lane, key: float, cost: float, now: float, ask_only: bool = True) -> Outlook:
+        """The outlook of a job of that key and cost in that lane.
 
-        In time: the lanes drain by their shares, and those of its lane that can still meet their deadline come first.
-        Late: behind the late ones of its lane, which are served as fast as late ones were of late (while others keep
-        coming in time, hardly at all), but at most until it is promoted. Promoted: behind those that are promoted
-        before it. Where there is no replica, all of that begins when there is.
+        In its turn: the lanes drain by their shares, and those of its lane with smaller keys come first. Promoted:
+        behind those that are promoted before it. Where there is no replica, all of that begins when there is.
         """
         rate, start_s = self._rates.of(lane.groups), self._starting.wait_s(lane.groups, now)
         if rate is None:
-            return Outlook(start_s, slack_s, max(start_s, min(slack_s, 1.0)))
-        if lane.groups is None:
-            ahead = max(0.0, lane.work - lane.late_work)
-            others = [(other.work, other.flow.weight) for other in self._lanes.all if other is not lane]
-        else:
-            ahead, others = self._ahead(lane)
-        timely_s = start_s + work_before(ahead, lane.flow.weight, others) / rate
-        if slack_s == math.inf:
-            return Outlook(timely_s, slack_s, timely_s)
+            return Outlook(start_s)
         promotion_s = self._lanes.policy.lanes[lane.home].max_wait_s
-        late_rate = self._late_rate(lane.key).per_s
-        late_s = start_s + (
-            promotion_s if not late_rate else min(promotion_s, slack_s + (lane.late_work + cost) / late_rate)
-        )
+        turn_s = self._turn_s(lane, key, rate, start_s, promotion_s, now)
         promotions = self.promotions_of(lane.groups)
         queue = promotions.known(promotion_s, now) or self._promoted_then(lane.groups, promotion_s, rate, now, ask_only)
-        promoted_s = (queue.work + cost) / queue.work_per_s
-        return Outlook(timely_s, slack_s, max(slack_s, late_s), max(slack_s, start_s, promotion_s), promoted_s)
+        return Outlook(turn_s, max(start_s, promotion_s), (queue.work + cost) / queue.work_per_s)
 
-    def _ahead(self, lane: Lane) -> tuple[float, list[tuple[float, float]]]:
-        """The work that is placed before what comes to that lane now, in its own turn; and of each other lane the work
-        and the weight, as far as they concern the same groups (`group_rates.py`). What waits under the same claim, but
-        for other groups, came before."""
-        ahead, others = max(0.0, lane.work - lane.late_work), []
+    def _turn_s(self, lane: Lane, key: float, rate: float, start_s: float, until_s: float, now: float) -> float:
+        """The wait in its turn: the fixed point that the module's docstring states, as far as `until_s`."""
+        ahead, others = self._ahead(lane, lane.work_before(key))
+        arrivals = self._arrivals.get(lane.key)
+        overtaking = arrivals.overtaking(key - now) if lane.shortest and arrivals is not None else []
+        turn_s = start_s
+        for _ in range(_ROUNDS):
+            before_s, own = turn_s, ahead + sum([per_s * min(turn_s, for_s) for for_s, per_s in overtaking])
+            waiting = [(work + per_s * turn_s, weight) for work, per_s, weight in others]
+            turn_s = start_s + work_before(own, lane.flow.weight, waiting) / rate
+            if turn_s >= until_s or turn_s - before_s <= _CLOSE * turn_s:
+                break
+        return turn_s
+
+    def _ahead(self, lane: Lane, own: float) -> tuple[float, list[tuple[float, float, float]]]:
+        """The work that is placed before what comes to that lane now, in its turn; and of each other lane the work,
+        what arrives a second, and the weight, as far as they concern the same groups (`group_rates.py`). What waits
+        under the same claim, but for other groups, came before."""
+        ahead: float = own
+        others: list[tuple[float, float, float]] = []
         for other in self._lanes.all:
             if other is lane:
                 continue
@@ -237,21 +292,34 @@ class Outlooks:
             if other.flow is lane.flow:
                 ahead += other.work * part
             else:
-                others.append((other.work * part, other.flow.weight * part))
+                others.append((other.work * part, self._arriving(other) * part, other.flow.weight * part))
         return ahead, others
 
     def arrived(self, job: Job, now: float) -> None:
-        """A job comes to wait."""
-        self._arrival_rate(self._lanes.home_of(job).key, now).add(job.cost, now)
+        """A job comes to wait, whose key is known."""
+        name = self._lanes.home_of(job).key
+        arrivals = self._arrivals.get(name)
+        if arrivals is None:
+            arrivals = self._arrivals[name] = Arrivals(now)
+        arrivals.add(job.key - now, job.cost, now)
+        self._expect_promotion(job)
+
+    def _arriving(self, lane: Lane) -> float:
+        arrivals = self._arrivals.get(lane.key)
+        return 0.0 if arrivals is None else arrivals.per_s
+
+    def _expect_promotion(self, job: Job) -> None:
+        promote_s = job.request.arrived_s + self._lanes.policy.lanes[job.home].max_wait_s
+        if job.promoted_s is None and promote_s < job.request.expires_s:
+            self.promotions_of(job.groups).add(job, promote_s)
 
     def _promoted_then(self, groups: Groups, after_s: float, rate: float, now: float, ask_only: bool) -> Queue:
-        lanes, arrivals, offered = self._lanes, self._arrivals, []
+        lanes, offered = self._lanes, []
         for lane in lanes.lanes:
-            meter, part = arrivals.get(lane.key), self._rates.shared(groups, lane.groups)
+            part = self._rates.shared(groups, lane.groups)
             if part:
-                work_per_s = (meter.per_s or 0.0) if meter is not None else 0.0
                 max_wait_s = lanes.policy.lanes[lane.home].max_wait_s
-                offered.append(Offered(work_per_s * part, lane.flow.weight * part, max_wait_s))
+                offered.append(Offered(lane.home, self._arriving(lane) * part, lane.flow.weight * part, max_wait_s))
         work = sum(one.work * self._rates.shared(groups, one.groups) for one in lanes.promoted_lanes)
         promoted = Queue(work, lanes.promoted.flow.weight)
         return self.promotions_of(groups).queue(after_s, rate, offered, promoted, now, ask_only)
@@ -266,41 +334,9 @@ class Outlooks:
     def _new_promotions(self) -> Promotions:
         return Promotions(max(lane.max_wait_s for lane in self._lanes.policy.lanes))
 
-    def reload(self, names: set[str], now: float) -> None:
-        """The lanes are new, with these keys: no late one is known to wait in any."""
-        self.late_rates = {name: meter for name, meter in self.late_rates.items() if name in names}
-        self._arrivals = {name: meter for name, meter in self._arrivals.items() if name in names}
+    def reload(self, names: set[str]) -> None:
+        """The lanes are new, with these keys."""
+        self._arrivals = {name: arrivals for name, arrivals in self._arrivals.items() if name in names}
         self._promotions.clear()
-        for meter in self.late_rates.values():
-            meter.run(False, now)
-
-    def tick(self, now: float) -> None:
-        """Time in which late ones wait, and a replica is there, counts for their rate."""
-        for lane in self._lanes.lanes:
-            waits = lane.late_work > 0 and self._starting.any_ready(lane.groups)
-            if waits is not lane.late_waits:
-                lane.late_waits = waits
-                self._late_rate(lane.key).run(waits, now)
-
-    def turned_late(self, job: Job) -> None:
-        """The job was found to be late; it may have left since, or have been promoted."""
-        promote_s = job.request.arrived_s + self._lanes.policy.lanes[job.home].max_wait_s
-        if job.late and promote_s < job.request.expires_s:
-            self.promotions_of(job.groups).add(job, promote_s)
-
-    def placed_late(self, lane: str, cost: float, now: float) -> None:
-        """A late one was placed from its own lane."""
-        self._late_rate(lane).add(cost, now)
-
-    def _late_rate(self, lane: str) -> Meter:
-        meter = self.late_rates.get(lane)
-        if meter is None:
-            meter = self.late_rates[lane] = Meter()
-        return meter
-
-    def _arrival_rate(self, lane: str, now: float) -> Meter:
-        meter = self._arrivals.get(lane)
-        if meter is None:
-            meter = self._arrivals[lane] = Meter()
-            meter.run(True, now)
-        return meter
+        for job in self._lanes.jobs.values():
+            self._expect_promotion(job)

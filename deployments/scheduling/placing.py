@@ -203,7 +203,6 @@ class Placing:
         if self._lanes.jobs and (self._holds.by_lane or self._fleet.any_open):
             self._place_all(now)
             self._learn_from_placements(now)
-            self._forecasts.stepped(now)
 
     def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:
         """What the head of each lane in which something waits waits for. Where a replica is held for it: what keeps it
@@ -226,7 +225,7 @@ class Placing:
     def _place_all(self, now: float) -> None:
         passed_over: list[Lane] = []
         while (self._holds.by_lane or self._fleet.any_open) and (lane := self._lanes.due(passed_over)) is not None:
-            if (job := lane.head(now)) is None:
+            if (job := lane.head()) is None:
                 raise AssertionError(f"lane {lane.name} counts {lane.count} jobs and has no head")
             picked = self._find(lane, job)
             if isinstance(picked, WaitReason):
@@ -278,7 +277,7 @@ class Placing:
         )
         reported = None if job.wait_estimate is None else (job.wait_estimate.p50_s, job.wait_estimate.p95_s)
         placement = Placement(request, lease, reason, lane.name, promoted, now - request.arrived_s, reported)
-        learned = _Placed(job, lane.key, job.late, replica.capacity.group)
+        learned = _Placed(job, replica.capacity.group)
         job.attempt += 1
         self._next_lease = lease_id
         self._lanes.serve(lane, job, passed_over)
@@ -299,16 +298,13 @@ class Placing:
             self.rate.placed.add(placed.job.cost, now)
             if placed.job.groups is not None:
                 self.group_rates.placed(placed.group, placed.job.cost, now)
-            self._forecasts.placed(placed.job, placed.lane, placed.was_late, now)
+            self._forecasts.placed(placed.job, now)
 
 
 class _Placed(NamedTuple):
-    """A placement of which rates and forecasts do not know yet: of which job, from which lane (by its key), whether it
-    came too late for its deadline, and in which group."""
+    """A placement of which rates and forecasts do not know yet: of which job, and in which group."""
 
     job: Job
-    lane: str
-    was_late: bool
     group: str
 
 

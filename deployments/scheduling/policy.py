@@ -21,7 +21,7 @@ _SCHEDULING = Scheduling()
 class Order(StrEnum):
     """The order inside a tenant's queue."""
 
-    DEADLINE = "deadline"
+    SHORTEST = "shortest"
     ARRIVAL = "arrival"
 
 

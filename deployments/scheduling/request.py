@@ -67,19 +67,17 @@ class Job:
     """A request in the scheduler: what it is booked with. Mutable, and never seen outside.
 
     `cost` is its work in prefill tokens (uncached prompt plus weighted output), `kv_tokens` what its KV blocks are
-    booked with. `lane` is the lane (or the promoted one) in which it waits; None once it is placed or gone. `home` is
-    the index of its lane by length, `home_name` that lane's name; both change only with the lanes, while it waits.
-    `context_tokens` is the context that a sequence of it needs, `groups` are those of its lane's groups that have
-    it, in order (None: any group may serve it, and the context is not looked at). `sequence` orders it in its lane;
-    `wait_id` names this time that it waits. `limited`: it counts against its tenant's limits. `late`: it waits
-    behind those that can still meet their deadline; `came_late`: its lane's forecasts know that. `wait_estimate`:
-    the estimate that it got (`eta.py`); `eta`: what gave it, and learns from the outcome, whatever the lanes are
-    called by then. `judged`: it has met or missed its SLO.
+    booked with. `lane` is the lane (or the promoted one) in which it waits; None once it is placed or gone. `home`
+    is the index of its lane by length, `home_name` that lane's name; both change only with the lanes, while it
+    waits. `context_tokens` is the context that a sequence of it needs, `groups` are those of its lane's groups that
+    have it, in order (None: any group may serve it, and the context is not looked at). `sequence` orders it in its
+    lane; `wait_id` names this time that it waits. `key` is what orders it in its lane. `limited`: it counts against
+    its tenant's limits. `wait_estimate`: the estimate that it got (`eta.py`); `eta`: what gave it, and learns from
+    the outcome, whatever the lanes are called by then. `judged`: it has met or missed its SLO.
     """
 
     __slots__ = (
         "attempt",
-        "came_late",
         "context_tokens",
         "cost",
         "credit_tokens",
@@ -89,10 +87,9 @@ class Job:
         "home",
         "home_name",
         "judged",
+        "key",
         "kv_tokens",
         "lane",
-        "late",
-        "latest_start_s",
         "limited",
         "output_tokens",
         "prefill_tokens",
@@ -119,12 +116,10 @@ class Job:
         self.context_tokens = 0
         self.groups: Groups = None
         self.deadline_s = request.deadline_s
-        self.latest_start_s = request.deadline_s
-        self.late = False
+        self.key = 0.0
         self.limited = False
         self.judged = False
         self.promoted_s: float | None = None
-        self.came_late = False
         self.wait_estimate: WaitEstimate | None = None
         self.eta: LaneEta | None = None
 

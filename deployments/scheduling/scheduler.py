@@ -3,7 +3,7 @@
 No clock, no I/O: `now` (seconds, monotonic) and facts come in, decisions go out. `ownership/lane_owner.py` drives it
 live; the simulator and the tests drive the very same object.
 
-Order: lane (fair shares, lane.py) -> tenant (weighted fair shares) -> earliest deadline first. A request past its
+Order: lane (fair shares, lane.py) -> tenant (weighted fair shares) -> shortest work first (lane.py). A request past its
 lane's `max_wait_s` is promoted; the bound on its further wait is derived in lanes.py. Invariants, held by property
 tests: a request is waiting, leased or ended, and only one of them; a lease ends exactly once; no replica holds more
 than its budgets, save one request alone on an empty replica; the same inputs give the same decisions.
@@ -72,7 +72,7 @@ class Scheduler:
             self.placing.pick = pick_named(policy.pick)
             self.fleet.order_by(self.placing.pick)
         self.lanes.configure(policy)
-        self.forecasts.reload(now)
+        self.forecasts.reload()
         self.admission.reload()
         self.limits.configure(policy.tenants, now)
 
@@ -262,6 +262,7 @@ class Scheduler:
             for job, forgotten_in_s in self.quarantine.step(now):
                 self.admission.reject_banned(job, forgotten_in_s, self._decided.turned_away, now)
         self.lanes.promote(now)
+        self.forecasts.promoted(now)
         self._outliers.judge(now)
         if self.holds.by_lane:
             self.holds.end_stale()

@@ -56,7 +56,7 @@ class CellSettings:
     policy: SchedulingPolicy
     binding: Binding = _DEFAULT_BINDING
     max_model_len: int = 1 << 30
-    queue_wait_s: float = 120.0
+    queue_wait_s: float = 360.0
     start_up_s: float = 60.0
     fleet: Sequence[FleetEvent] = field(default=())
     clients: int = 0

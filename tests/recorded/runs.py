@@ -69,7 +69,7 @@ def tenant(
 LANES = [lane("short", 500, 4.0, 4.0), lane("medium", 3_000, 2.0, 8.0), lane("long", None, 1.0, 15.0)]
 POLICY: Plain = {
     "lanes": LANES,
-    "order": "deadline",
+    "order": "shortest",
     "promoted_share": 0.25,
     "decode_weight": 4.0,
     "max_waiting": 400,

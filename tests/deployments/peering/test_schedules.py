@@ -187,14 +187,15 @@ def met(world: World, cell: str) -> float:
 
 @pytest.mark.whole
 def test_an_overloaded_cell_is_helped_and_its_peers_are_not_hurt() -> None:
-    """One cell at 1.5 times its capacity, its peers at half."""
+    """One cell at 1.5 times its capacity, its peers at half. A single run's share varies by some hundredths. What peers
+    have too little of is prefill, so that it matters who is handed over first."""
     rates = {"eu": 23.0, "us": 7.7, "ap": 7.7}
-    alone, helped = simulated(rates, 1, apart=True), simulated(rates, 1)
-    assert met(alone, "eu") < 0.6
-    assert met(helped, "eu") > 0.8
-    for peer in ("us", "ap"):
-        assert met(helped, peer) > 0.99
-    assert helped.ping_pongs() == 0
+    helped = [simulated(rates, seed) for seed in (1, 2, 3)]
+    assert met(simulated(rates, 1, apart=True), "eu") < 0.6
+    assert sum(met(world, "eu") for world in helped) / len(helped) > 0.8
+    for world in helped:
+        assert min(met(world, "us"), met(world, "ap")) > 0.99
+        assert world.ping_pongs() == 0
 
 
 @pytest.mark.whole

@@ -5,7 +5,6 @@ import math
 import pytest
 
 from deployments.scheduling.eta import (
-    FLOOR_S,
     LaneEta,
     Outlook,
     WaitEstimate,
@@ -21,109 +20,97 @@ from deployments.scheduling.eta import (
 NEVER = math.inf
 
 
-def taught(waits: list[float], forecast_s: float = 1.0, slack_s: float = NEVER) -> LaneEta:
-    """One that saw requests with that forecast wait so long, all in time, a second apart. What it learned of its own
-    coverage is put back."""
+def taught(waits: list[float], forecast_s: float = 1.0, promotion_s: float = NEVER) -> LaneEta:
+    """One that saw requests with that forecast wait so long, all in their turn, a second apart. What it learned of
+    its own coverage is put back."""
     eta = LaneEta()
     for number, wait_s in enumerate(waits):
-        eta.observe(eta.wait_estimate(Outlook(forecast_s, slack_s, 10.0)), wait_s, Way.TIMELY, float(number))
+        eta.observe(eta.wait_estimate(Outlook(forecast_s, promotion_s, 2.0)), wait_s, Way.TURN, float(number))
     eta._slack = {way: [0.0, 0.0] for way in Way}
     return eta
 
 
 def test_before_anything_is_known_the_forecast_is_told_and_three_times_it() -> None:
-    assert LaneEta().predict(Outlook(1.0, NEVER, 9.0)) == WaitEstimate(
-        Outlook(1.0, NEVER, 9.0), 1.0, pytest.approx(3.04), (Way.TIMELY, Way.TIMELY)
-    )
+    assert LaneEta().predict(Outlook(1.0)) == WaitEstimate(Outlook(1.0), 1.0, pytest.approx(3.2), (Way.TURN, Way.TURN))
 
 
-def test_a_forecast_that_ends_after_the_latest_start_is_told_as_late() -> None:
+def test_a_forecast_that_ends_after_the_promotion_is_told_as_promoted() -> None:
     reported = LaneEta().predict(Outlook(1.0, 1.5, 9.0))
-    assert (reported.p50_s, reported.ways) == (1.0, (Way.TIMELY, Way.LATE))
-    assert reported.p95_s == pytest.approx(9.0)
-    assert LaneEta().predict(Outlook(1.0, 1.0, 9.0)).ways == (Way.TIMELY, Way.LATE), (
-        "at the latest start it is still in time"
-    )
+    assert (reported.p50_s, reported.ways) == (1.0, (Way.TURN, Way.PROMOTED))
+    assert reported.p95_s == pytest.approx(1.5 + 3.0 * (9.0 + 0.075) - 0.075)
+    assert LaneEta().predict(Outlook(1.0, 1.0, 9.0)).ways == (Way.TURN, Way.PROMOTED), "it may end with its turn"
 
 
 def test_what_is_told_stretches_the_forecast_by_what_happened() -> None:
     eta = taught([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0])
-    reported = eta.predict(Outlook(1.0, NEVER, 10.0))
+    reported = eta.predict(Outlook(1.0))
     assert reported.p50_s == pytest.approx(5.0)
-    assert reported.p95_s == pytest.approx(9.02 * (8.02 / 9.02) ** 0.4 - 0.02), (
-        "between the last two logs, 0.6 of the way"
-    )
-    doubled = eta.predict(Outlook(2.02, NEVER, 10.0))
+    assert reported.p95_s == pytest.approx(9.0), "the longest of nine: the tenth exceeds it once in ten times"
+    doubled = eta.predict(Outlook(2.02))
     assert doubled.p50_s == pytest.approx(5.02 * 2 - 0.02)
 
 
-def test_a_share_that_came_late_makes_the_p95_late() -> None:
-    eta = taught([1.0] * 8, slack_s=5.0)
-    late = [eta.wait_estimate(Outlook(1.0, 5.0, 10.0)) for _ in range(2)]
-    for number, wait_estimate in enumerate(late):
-        eta.came_late(wait_estimate, 10.0 + number)
-    reported = eta.predict(Outlook(1.0, 5.0, 10.0))
+def test_a_share_that_was_promoted_makes_the_p95_that_of_the_promoted() -> None:
+    eta = taught([1.0] * 8, promotion_s=60.0)
+    for number in range(2):
+        eta.promoted(eta.wait_estimate(Outlook(1.0, 60.0, 2.0)), 70.0 + number)
+    for number in range(8):  # the promoted wait as long as was forecast, or twice as long
+        eta._promoted.add(2.0 + 3.0, math.log((2.0 + 2 * (number % 2) + 3.0) / (2.0 + 3.0)), 80.0 + number)
+    reported = eta.predict(Outlook(1.0, 60.0, 2.0))
     assert reported.p50_s == pytest.approx(1.0)
-    assert reported.ways == (Way.TIMELY, Way.LATE)
-    assert reported.p95_s == pytest.approx(10.0), "of late ones nothing is known: their forecast as it is"
-    for number in range(8):  # late ones wait half as long again as was forecast, to twice
-        eta._late.add(10.0, math.log((15.0 + 5 * (number % 2) + FLOOR_S) / (10.0 + FLOOR_S)), 20.0 + number)
-    reported = eta.predict(Outlook(1.0, 5.0, 10.0))
-    # 8 of 10 are in time, so of the late ones the quantile (0.95 - 0.8) / 0.2 = 0.75 is told: the last four of eight
-    # came after 20 s
-    assert reported.p95_s == pytest.approx(20.0)
+    assert reported.ways == (Way.TURN, Way.PROMOTED)
+    # 8 of 10 are in their turn, so of the promoted the quantile (0.95 - 0.8) / 0.2 = 0.75 is told: the last four of
+    # eight waited 4 s
+    assert reported.p95_s == pytest.approx(64.0)
 
 
-def test_a_late_wait_is_told_no_shorter_than_the_latest_start() -> None:
-    eta = LaneEta()
-    for number in range(8):
-        eta._late.add(10.0, -3.0, float(number))
-    assert eta.predict(Outlook(60.0, 5.0, 10.0)).p50_s == pytest.approx(5.0)
-    assert eta.predict(Outlook(60.0, 50.0, 10.0)).p50_s == pytest.approx(10.0), (
-        "nor, where that is sooner, than its forecast"
-    )
-
-
-def test_where_all_came_late_the_level_itself_is_taken() -> None:
+def test_where_all_were_promoted_the_level_itself_is_taken() -> None:
     eta = LaneEta()
     for number in range(9):
-        eta._timely.add(1.0, NEVER, float(number))
-        eta._late.add(10.0, float(number) / 10, float(number))
-    reported = eta.predict(Outlook(1.0, 5.0, 10.0))
-    assert reported.p50_s == pytest.approx((10.02) * math.exp(0.4) - 0.02)
-    assert reported.ways == (Way.LATE, Way.LATE)
+        eta._turn.add(1.0, NEVER, float(number))
+        eta._promoted.add(2.0 + 3.0, float(number) / 10, float(number))
+    reported = eta.predict(Outlook(1.0, 60.0, 2.0))
+    assert reported.p50_s == pytest.approx(60.0 + 5.0 * math.exp(0.4) - 3.0)
+    assert reported.ways == (Way.PROMOTED, Way.PROMOTED)
+
+
+def test_where_nobody_is_promoted_any_more_no_wait_is_told_without_an_end() -> None:
+    eta = LaneEta()
+    for number in range(9):
+        eta._turn.add(1.0, NEVER, float(number))
+    assert eta.predict(Outlook(1.0)).p95_s == pytest.approx(3.2)
 
 
 def test_the_p95_is_never_below_the_p50_nor_the_p50_below_nothing() -> None:
     eta = taught([0.0] * 9)
-    eta._slack[Way.TIMELY] = [-9.0, -20.0]
-    reported = eta.predict(Outlook(1.0, NEVER, 9.0))
+    eta._slack[Way.TURN] = [-9.0, -20.0]
+    reported = eta.predict(Outlook(1.0))
     assert reported.p50_s == reported.p95_s == 0.0
-    eta._slack[Way.TIMELY] = [1.0, -1.0]
-    reported = eta.predict(Outlook(5.0, NEVER, 9.0))
+    eta._slack[Way.TURN] = [1.0, -1.0]
+    reported = eta.predict(Outlook(5.0))
     assert reported.p95_s == reported.p50_s > 0
 
 
 def test_each_outcome_moves_the_slack_by_its_gain() -> None:
     eta = LaneEta()
-    wait_estimate = eta.wait_estimate(Outlook(1.0, NEVER, 9.0))
-    eta.observe(wait_estimate, 1.5, Way.TIMELY, 0.0)  # beyond the p50, within the p95; nothing else is open
-    assert eta._slack[Way.TIMELY] == pytest.approx([0.05 * 0.5, 0.05 * -0.05])
+    wait_estimate = eta.wait_estimate(Outlook(1.0))
+    eta.observe(wait_estimate, 1.5, Way.TURN, 0.0)  # beyond the p50, within the p95; nothing else is open
+    assert eta._slack[Way.TURN] == pytest.approx([0.05 * 0.5, 0.05 * -0.05])
     assert (eta.p50.within, eta.p50.total, eta.p95.within, eta.p95.total) == (0, 1, 1, 1)
-    assert eta._slack[Way.LATE] == [0.0, 0.0]
+    assert eta._slack[Way.PROMOTED] == [0.0, 0.0]
 
 
 def test_a_wait_as_long_as_told_is_within() -> None:
     eta = LaneEta()
-    eta.observe(eta.wait_estimate(Outlook(1.0, NEVER, 9.0)), 1.0, Way.TIMELY, 0.0)
+    eta.observe(eta.wait_estimate(Outlook(1.0)), 1.0, Way.TURN, 0.0)
     assert eta.p50.within == 1
 
 
 def test_many_open_promises_make_the_gain_small() -> None:
     eta = LaneEta()
-    wait_estimates = [eta.wait_estimate(Outlook(1.0, NEVER, 9.0)) for _ in range(41)]
-    eta.observe(wait_estimates[0], 1.5, Way.TIMELY, 0.0)
-    assert eta._slack[Way.TIMELY][0] == pytest.approx(0.05 / (1 + 40 / 20) * 0.5)
+    wait_estimates = [eta.wait_estimate(Outlook(1.0)) for _ in range(41)]
+    eta.observe(wait_estimates[0], 1.5, Way.TURN, 0.0)
+    assert eta._slack[Way.TURN][0] == pytest.approx(0.05 / (1 + 40 / 20) * 0.5)
     for wait_estimate in wait_estimates[1:]:
         eta.gave_up(wait_estimate, 0.1)
     assert eta.open == 0
@@ -132,54 +119,32 @@ def test_many_open_promises_make_the_gain_small() -> None:
 
 def test_one_given_up_at_its_p95_is_censored_and_after_it_missed() -> None:
     eta = LaneEta()
-    eta.gave_up(eta.wait_estimate(Outlook(1.0, NEVER, 9.0)), 3.04)
+    eta.gave_up(eta.wait_estimate(Outlook(1.0)), 3.19)
     assert (eta.p95.censored, eta.p95.total) == (1, 0)
-    eta.gave_up(eta.wait_estimate(Outlook(1.0, NEVER, 9.0)), 3.05)
+    eta.gave_up(eta.wait_estimate(Outlook(1.0)), 3.21)
     assert (eta.p95.total, eta.p95.within, eta.p50.total) == (1, 0, 1)
     assert eta.open == 0
 
 
-def test_a_late_outcome_teaches_the_late_ones_alone() -> None:
+def test_an_outcome_where_a_promotion_was_told_moves_the_slack_when_it_would_have_come() -> None:
     eta = LaneEta()
-    for number in range(8):
-        eta.observe(eta.wait_estimate(Outlook(1.0, 5.0, 10.0)), 20.0, Way.LATE, float(number))
-    assert eta._timely.near(1.0) is None
-    assert eta._late.near(10.0) == pytest.approx([math.log(20.02 / 10.02)] * 8)
-
-
-def test_an_outcome_of_a_late_one_counts_when_it_would_have_been_promoted() -> None:
-    eta = LaneEta()
-    for number in range(8):
-        eta.observe(eta.wait_estimate(Outlook(30.0, 5.0, 10.0, 60.0, 2.0)), 20.0, Way.LATE, 20.0 + number)
-    assert eta._late.near(10.0) is None
+    outlook = Outlook(30.0, 60.0, 2.0)
+    assert eta.predict(outlook).ways == (Way.TURN, Way.PROMOTED)
+    eta.observe(eta.wait_estimate(outlook), 20.0, Way.TURN, 20.0)
     assert eta._slack[Way.PROMOTED] == [0.0, 0.0]
-    wait_estimate = eta.wait_estimate(Outlook(30.0, 5.0, 10.0, 60.0, 2.0))
-    assert wait_estimate.p95_s == pytest.approx(60.0 + 3.0 * (2.0 + 3.0) - 3.0), (
-        "three times the forecast, blurred by a 20th of the minute"
-    )
-    eta.observe(wait_estimate, 64.0, Way.PROMOTED, 64.0)
-    assert eta._late.near(10.0) is None, "five of nine would have been promoted by now"
-    eta.observe(eta.wait_estimate(Outlook(30.0, 5.0, 10.0, 60.0, 2.0)), 68.0, Way.PROMOTED, 68.0)
-    assert eta._late.near(10.0) == [*[pytest.approx(math.log(20.02 / 10.02))] * 8, NEVER, NEVER]
-    assert eta._slack[Way.PROMOTED][1] < 0
+    eta.observe(eta.wait_estimate(outlook), 20.0, Way.TURN, 61.0)
+    assert eta._slack[Way.PROMOTED][1] < 0, "the first would have been promoted by now"
 
 
 def test_what_the_promoted_waited_is_kept_as_a_ratio_over_the_same_floor_as_it_is_told_with() -> None:
     """The promotion is a minute ahead, so the floor is 3 s: what was forecast as 2 s and took 4 s is 7 to 5."""
     eta = LaneEta()
-    outlook = Outlook(30.0, 5.0, 10.0, 60.0, 2.0)
+    outlook = Outlook(30.0, 60.0, 2.0)
     for number in range(8):
         eta.observe(eta.wait_estimate(outlook), 64.0, Way.PROMOTED, 64.0 + number)
     assert eta._promoted.near(2.0 + 3.0) == pytest.approx([math.log(7.0 / 5.0)] * 8)
     eta._slack = {way: [0.0, 0.0] for way in Way}
     assert eta.predict(outlook).p95_s == pytest.approx(64.0), "told as long as it took"
-
-
-def test_the_last_slack_is_remembered() -> None:
-    eta = LaneEta()
-    assert eta.slack_s == NEVER
-    eta.wait_estimate(Outlook(1.0, 4.5, 9.0))
-    assert eta.slack_s == 4.5
 
 
 def test_ratios_are_kept_by_size_and_the_nearest_size_with_enough_speaks() -> None:
@@ -228,7 +193,8 @@ def test_recent_ratios_are_thinned_in_time_and_bounded() -> None:
 
 def test_a_quantile_lies_between_two_in_proportion_and_at_the_larger_where_that_has_no_end() -> None:
     assert _at([1.0, 2.0, 4.0], 0.5) == 2.0
-    assert _at([1.0, 2.0, 4.0], 0.75) == 3.0
+    assert _at([1.0, 2.0, 4.0], 0.625) == 3.0
+    assert _at([1.0, 2.0, 4.0], 0.1) == 1.0
     assert _at([1.0, 2.0, 4.0], 1.0) == 4.0
     assert _at([7.0], 0.95) == 7.0
     assert _at([1.0, 2.0, NEVER], 0.5) == 2.0

@@ -132,7 +132,7 @@ class GroupMachine(RuleBasedStateMachine):
                 self.check(placement.request, placement.lease)
         for scheduler in self.both:  # which lane.head changes
             for lane in scheduler.lanes.all:
-                job = lane.head(self.now) if lane.count else None
+                job = lane.head() if lane.count else None
                 assert job is None or not self.room_for(job, scheduler), f"{job.request} waits in {lane.key}"
 
     def room_for(self, job: Job, scheduler: Scheduler) -> list[str]:

@@ -14,13 +14,13 @@ AFTER_A_BIND: dict[str, Place] = {
     "the service rate": lambda scheduler: (scheduler.rate.placed, "add"),
     "the clock of the service rate": lambda scheduler: (scheduler.rate.placed, "run"),
     "forecasts of what was placed": lambda scheduler: (scheduler.forecasts, "placed"),
-    "forecasts of a step": lambda scheduler: (scheduler.forecasts, "stepped"),
 }
 AFTER_AN_END: dict[str, Place] = {
     "limits": lambda scheduler: (scheduler.limits, "end"),
     "the tally": lambda scheduler: (scheduler.tally, "gave_up"),
     "forecasts of who gave up": lambda scheduler: (scheduler.forecasts, "gave_up"),
     "promotion": lambda scheduler: (scheduler.lanes, "promote"),
+    "forecasts of the promoted": lambda scheduler: (scheduler.forecasts, "promoted"),
     "outliers": lambda scheduler: (scheduler._outliers, "judge"),
 }
 

@@ -1,13 +1,15 @@
-"""Times in a lane, call by call: who is promoted when, who is late, and which times count no more."""
+"""Times in a lane, call by call: who is promoted when, who comes first, and which times count no more."""
 
 import dataclasses
-import math
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from deployments.scheduling import Order
+from deployments.scheduling.lane import AGEING_S, WorkByKey
 from deployments.scheduling.lanes import Lanes, Wakeups
-from tests.deployments.scheduling.test_lanes import POLICY, enter, job, serve
+from tests.deployments.scheduling.test_lanes import POLICY, enter, serve
 
 
 def test_the_promoted_come_first_among_equals() -> None:
@@ -26,7 +28,7 @@ def test_promotion_is_by_the_time_that_the_lane_says_and_in_that_order() -> None
     lanes.promote(9.9)
     assert one.promoted_s is None
     lanes.promote(10.0)
-    assert (one.promoted_s, one.lane, one.latest_start_s, two.promoted_s) == (10.0, lanes.promoted, math.inf, None)
+    assert (one.promoted_s, one.lane, two.promoted_s) == (10.0, lanes.promoted, None)
     assert lanes.next_wakeup() == 40.0
     lanes.promote(41.0)
     assert (one.promoted_s, two.promoted_s) == (10.0, 41.0)
@@ -54,47 +56,52 @@ def test_who_gives_up_before_its_promotion_is_never_promoted() -> None:
     assert lanes.jobs == {}
 
 
-def test_the_earliest_deadline_comes_first_and_who_can_no_longer_meet_it_last() -> None:
+def test_the_least_work_comes_first_unless_another_is_older_by_what_that_work_weighs() -> None:
     lanes = Lanes(POLICY)
-    for name, slo in (("late", 1.0), ("third", 9.0), ("second", 3.0), ("lost", 1.5)):
-        enter(lanes, name, slo=slo)
-    lane = lanes.lanes[0]
-    assert [serve(lanes, now=2.0) for _ in range(4)] == ["second", "third", "late", "lost"]
-    assert (lane.late, lane.late_work) == (0, 0.0)
+    for name, cost, slo in (("large", 200.0, 5.0), ("small", 20.0, 5.0), ("middle", 100.0, 5.0)):
+        enter(lanes, name, cost, slo=slo)
+    enter(lanes, "soon", 20.0, slo=5.0 + 80.0 * AGEING_S - 0.01)
+    enter(lanes, "too late", 20.0, slo=5.0 + 80.0 * AGEING_S + 0.01)
+    assert [serve(lanes) for _ in range(5)] == ["small", "soon", "middle", "too late", "large"]
 
 
-def test_who_is_late_is_counted_and_told_of_once() -> None:
-    lanes = Lanes(POLICY)
-    jobs = [enter(lanes, f"q{number}", 50.0 + number, slo=1.0 + number) for number in range(3)]
-    lane = lanes.lanes[0]
-    for _ in range(2):
-        assert lane.head(2.5) is jobs[2]
-    assert (lane.late, lane.late_work, lane.turned_late) == (2, 101.0, jobs[:2])
-    assert lane.head(2.0) is jobs[2], "and does not become timely again"
-    lanes.leave(jobs[0])
-    assert (lane.late, lane.late_work) == (1, 51.0)
-    lanes.leave(jobs[1])
-    assert (lane.late, lane.late_work, jobs[1].late) == (0, 0.0, False)
-
-
-def test_exactly_at_its_latest_start_it_is_still_in_time() -> None:
-    lanes = Lanes(POLICY)
-    one = enter(lanes, "one", slo=2.0)
-    two = enter(lanes, "two", slo=9.0)
-    assert lanes.lanes[0].head(2.0) is one
-    assert lanes.lanes[0].head(2.001) is two
-
-
-@pytest.mark.parametrize(
-    ("order", "promoted_s", "latest"),
-    [(Order.DEADLINE, None, 5.0), (Order.ARRIVAL, None, math.inf), (Order.DEADLINE, 3.0, math.inf)],
-)
-def test_only_a_deadline_makes_late(order: Order, promoted_s: float | None, latest: float) -> None:
+@pytest.mark.parametrize(("order", "served"), [(Order.SHORTEST, ["b", "c", "a"]), (Order.ARRIVAL, ["a", "b", "c"])])
+def test_the_order_is_the_policys(order: Order, served: list[str]) -> None:
     lanes = Lanes(dataclasses.replace(POLICY, order=order))
-    made = job(lanes, "q")
-    made.promoted_s = promoted_s
-    lanes.find_home(made)
-    assert made.latest_start_s == latest
+    for name, cost in (("a", 150.0), ("b", 50.0), ("c", 100.0)):
+        enter(lanes, name, cost)
+    assert [serve(lanes) for _ in range(3)] == served
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.floats(1, 10_000), st.floats(0, 30)), min_size=1, max_size=60))
+def test_the_smallest_key_is_next_whoever_came_and_left_before(jobs: list[tuple[int, float, float]]) -> None:
+    lanes = Lanes(POLICY)
+    lane, waiting = lanes.lanes[0], []
+    for number, (turn, cost, slo) in enumerate(jobs):
+        waiting.append(enter(lanes, f"q{number}", cost, slo=slo))
+        if turn % 3 == 0:
+            lanes.leave(waiting.pop(turn % len(waiting)))
+        if turn % 4 == 0 and waiting:
+            first = lane.head()
+            assert first is min(waiting, key=lambda one: (one.deadline_s + AGEING_S * one.cost, one.sequence))
+            serve(lanes)
+            waiting.remove(first)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5_000), st.floats(1, 1_000)), min_size=1, max_size=400), st.floats(0, 5_000))
+def test_the_work_before_a_key_is_right_to_within_the_bin_of_the_key(
+    jobs: list[tuple[float, float]], key: float
+) -> None:
+    known = WorkByKey()
+    for one, work in jobs:
+        known.add(one, work)
+    low = sum(work for one, work in jobs if one < key - known._width)
+    high = sum(work for one, work in jobs if one < key + known._width)
+    assert low - 1e-6 <= known.before(key) <= high + 1e-6
+    assert len(known._bins) <= 128
+    for one, work in jobs:
+        known.remove(one, work)
+    assert known.before(1e9) == 0.0
 
 
 def test_times_of_who_waits_no_more_or_anew_do_not_count() -> None:

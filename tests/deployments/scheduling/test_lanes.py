@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from deployments.scheduling import LanePolicy, Order, SchedulingPolicy, TenantPolicy
+from deployments.scheduling import LanePolicy, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.lane import Claim, Lane
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.request import Job
@@ -54,7 +54,7 @@ def serve(lanes: Lanes, passed_over: tuple[str, ...] = (), now: float = 0.0) -> 
     skipped = [lane for lane in lanes.all if lane.name in passed_over]
     lane = lanes.due(skipped)
     assert lane is not None
-    head = lane.head(now)
+    head = lane.head()
     assert head is not None
     head.attempt += 1
     lanes.serve(lane, head, skipped)
@@ -68,12 +68,7 @@ def test_lanes_share_what_the_promoted_leave() -> None:
         ("long", 0.2),
         ("promoted", 0.2),
     ]
-    assert [lane.by_deadline for lane in lanes.all] == [True, True, False]
-    assert [lane.by_deadline for lane in Lanes(dataclasses.replace(POLICY, order=Order.ARRIVAL)).all] == [
-        False,
-        False,
-        False,
-    ]
+    assert [lane.shortest for lane in lanes.all] == [True, True, False]
 
 
 def test_work_is_counted_as_it_comes_and_goes() -> None:
@@ -178,9 +173,9 @@ def test_the_reserved_job_is_the_head_until_it_is_gone() -> None:
     reserved = enter(lanes, "reserved", slo=60.0)
     lane = lanes.lanes[0]
     lane.reserved = reserved
-    assert lane.head(0.0) is reserved
+    assert lane.head() is reserved
     lanes.leave(reserved)
-    assert (lane.reserved, lane.head(0.0)) == (None, lanes.jobs["first"])
+    assert (lane.reserved, lane.head()) == (None, lanes.jobs["first"])
 
 
 def test_the_oldest_is_who_came_first_whatever_became_of_others() -> None:
@@ -193,7 +188,7 @@ def test_the_oldest_is_who_came_first_whatever_became_of_others() -> None:
     lanes.leave(jobs[1])
     lanes.leave(jobs[2])
     assert lane.oldest() is None
-    assert Lane("x", 1.0, True).head(0.0) is None
+    assert Lane("x", 1.0, True).head() is None
 
 
 def test_the_lane_of_a_job_is_by_its_prompt_and_output_over_all_sequences() -> None:
@@ -226,4 +221,4 @@ def test_a_reload_moves_what_waits_and_keeps_what_was_served() -> None:
     assert lanes.lanes[1].flow.start == finish
     assert lanes.promoted.flow.weight == 0.5
     assert lanes.next_wakeup() == 0.0, "10 s after it arrived"
-    assert [serve(lanes) for _ in range(4)] == ["q0", "q1", "q2", "earlier"]
+    assert [serve(lanes) for _ in range(4)] == ["q0", "earlier", "q1", "q2"]

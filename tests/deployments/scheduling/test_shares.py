@@ -19,6 +19,7 @@ from deployments.scheduling import (
     SchedulingPolicy,
     TenantPolicy,
 )
+from deployments.scheduling.lane import AGEING_S
 from deployments.scheduling.lanes import PROMOTED
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
@@ -132,14 +133,13 @@ def test_tenants_share_a_lane_by_weight_to_within_a_request_each(
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.floats(-5, 5), st.integers(1, 100)), min_size=2, max_size=30))
-def test_earliest_deadline_first_and_the_hopeless_last(requests: list[tuple[float, int]]) -> None:
+def test_the_smallest_key_comes_first(requests: list[tuple[float, int]]) -> None:
     scheduler = make_scheduler(1, SchedulingPolicy(lanes=(LanePolicy("all", None, max_wait_s=1e6),)), ONE_AT_A_TIME)
     for number, (slo, prompt) in enumerate(requests):
         scheduler.submit(make_request(f"q{number}", prompt, 1, slo=slo), 0.0)
-    deadlines = [placement.request.deadline_s for placement in serve_all(scheduler)]
-    viable = [deadline for deadline in deadlines if deadline >= 0]
-    late = [deadline for deadline in deadlines if deadline < 0]
-    assert deadlines == sorted(viable) + sorted(late)
+    placed = [placement.request for placement in serve_all(scheduler)]
+    keys = [one.deadline_s + AGEING_S * cost_of(one, scheduler.lanes.policy) for one in placed]
+    assert keys == sorted(keys)
 
 
 def test_one_order_of_arrival_without_deadlines() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
-from deployments.scheduling import LanePolicy, RejectCause, Scheduler, SchedulingPolicy
+from deployments.scheduling import LanePolicy, Order, RejectCause, Scheduler, SchedulingPolicy
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import CAUSES
@@ -63,7 +63,9 @@ def test_short_ones_do_not_wait_for_long_ones() -> None:
     work = workload(3_000, 120.0)
     short = work.prompt_tokens + work.output_tokens <= 256
     lanes = CellSimulator(settings(), COST, work).run()
-    fifo = CellSimulator(CellSettings(3, LIMITS, SchedulingPolicy((LanePolicy("all"),))), COST, work).run()
+    fifo = CellSimulator(
+        CellSettings(3, LIMITS, SchedulingPolicy((LanePolicy("all"),), order=Order.ARRIVAL)), COST, work
+    ).run()
     assert np.nanpercentile(lanes.ttft_s[short], 99) < 0.5 * np.nanpercentile(fifo.ttft_s[short], 99)
 
 
