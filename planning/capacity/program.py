@@ -83,8 +83,9 @@ class Program:
     def parts(self, fixed: Mapping[int, float]) -> list[tuple["Program", list[int]]]:
         """What has no row in common where some columns are fixed: hours without anything reserved for all of them,
         models. Each part with its columns' numbers here."""
-        count, ends = len(self.cost), [*self.starts[1:], len(self.index)]
-        rows = np.repeat(np.arange(len(ends)), np.subtract(ends, self.starts))
+        count, ends = len(self.cost), [*self.starts, len(self.index)][1:]
+        sizes = np.array(ends, dtype=np.int64) - np.array(self.starts, dtype=np.int64)
+        rows = np.repeat(np.arange(len(sizes)), sizes)
         index, free = np.array(self.index, dtype=np.int64), np.ones(count, dtype=np.bool_)
         free[list(fixed)] = False
         kept = free[index]
@@ -99,6 +100,8 @@ class Program:
                 self.cost[column], self.upper[column], integer=self.integer[column], common=common
             )
             columns.append(column)
+        if not found:
+            return []
         first = next(iter(found.values()))
         for row, (begin, end) in enumerate(zip(self.starts, ends, strict=True)):
             terms = list(zip(self.index[begin:end], self.value[begin:end], strict=True))
