@@ -49,8 +49,9 @@ class ModelDigest:
     """One model in one cell.
 
     `replicas` are ready; what follows sums over them: sequences and KV blocks (in tokens) that they can hold and that
-    are free (of sequences, also for what waits), and the tokens that they can prefill in a second. `usd_per_mtok` is what a million tokens of work cost
-    here (None: not known). `hands_over`: this cell cannot keep the SLO itself at present, and hands requests over.
+    are free (of sequences, also for what waits), and the tokens that they can prefill in a second. `usd_per_mtok` is
+    what a million tokens of work cost here (None: not known). `hands_over`: this cell cannot keep the SLO itself at
+    present, and hands requests over.
     `tenants`: what those with limits have taken here since the epoch began (`tenant_use.py`).
     """
 

@@ -260,8 +260,7 @@ def _limit_rows(program: Program, problem: Problem, hour: int, apart: bool) -> N
         sites = [number for number, site in enumerate(problem.sites) if site.model == model]
         spot = {column for number in sites for column in _of_kind(program, number, hour, PriceKind.SPOT)}
         every = [column for number in sites for column in program.replicas(number, hour)]
-        terms = [(column, (1.0 if column in spot else 0.0) - share) for column in every]
-        program.row(-math.inf, 0.0, terms)
+        program.row(-math.inf, 0.0, [(column, (1.0 if column in spot else 0.0) - share) for column in every])
 
 
 def _of_kind(program: Program, site: int, hour: int, kind: PriceKind | None) -> list[int]:
