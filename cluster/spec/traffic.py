@@ -17,8 +17,9 @@ class Tenant(Section):
     """A tenant of the endpoint. It is known by its `keys`; the spec holds only their digests.
 
     `classes`: those that it may claim (None: all); the first is the default for requests without the header. `weight`:
-    its share of each lane when several tenants wait. Limits apply to each model separately. `requests_per_minute` and
-    `tokens_per_minute` (prompt plus expected output, corrected by the engine's count) allow one minute's worth at once.
+    its share of the work when several tenants wait, in whatever lanes. Limits apply to each model separately.
+    `requests_per_minute` and `tokens_per_minute` (prompt plus expected output, corrected by the engine's count) allow
+    one minute's worth at once.
     `max_concurrency` counts requests that wait or run.
 
     `residency`: the only regions that may serve it (None: all). `peers`: the regions whose capacity it may use if its

@@ -68,3 +68,5 @@ class WaitReason(StrEnum):
     PREFILL_BUDGET = "prefill_budget"
     RESERVED = "reserved"
     """What has room is held for another lane's head (placing.py)."""
+    OVER_SHARE = "over_share"
+    """All tenants in that lane are over their share, and others wait for the same replicas (tenants.py)."""

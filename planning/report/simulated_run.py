@@ -101,6 +101,7 @@ WAITED_FOR = {
     WaitReason.KV_TOKENS: "no KV cache had room for what it would need",
     WaitReason.PREFILL_BUDGET: "the replicas' prefill backlogs were full",
     WaitReason.RESERVED: "what had room was held for another lane's head",
+    WaitReason.OVER_SHARE: "its tenants were over their share, and others waited",
 }
 
 
