@@ -65,7 +65,7 @@ def fair_rates(rate: float, flows: Sequence[tuple[float, float]]) -> list[float]
 
 
 _SLICES = 48
-_ROUNDS = 8
+_ROUNDS = 4
 """So often, at most, the wait is computed from the one before: it grows to the fixed point, of which outcomes teach the
 rest."""
 _CLOSE = 0.02
