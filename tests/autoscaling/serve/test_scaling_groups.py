@@ -33,7 +33,7 @@ def grouped(maximum: int, **replicas: int) -> ClusterSpec:
         for name, context in CONTEXTS.items()
     ]
     (model,) = plain["models"]
-    lanes = {"short": ["small", "large"], "medium": ["small", "large"], "long": ["large"]}
+    lanes = {"short": ["small", "large"], "medium": ["small", "large"], "long": ["small", "large"]}
     return ClusterSpec.model_validate({**plain, "models": [{**model, "groups": groups, "lanes": lanes}]})
 
 
