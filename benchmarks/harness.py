@@ -169,3 +169,26 @@ def _commit() -> str | None:
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return found.stdout.strip() or None
+
+
+def cpu_seconds(tree: Sequence[psutil.Process]) -> float:
+    """Processor seconds that the processes have used so far."""
+    total = 0.0
+    for process in tree:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def pss_mib(tree: Sequence[psutil.Process]) -> float:
+    """Memory of the processes in MiB, shared pages split among those that share them."""
+    total = 0
+    for process in tree:
+        try:
+            total += process.memory_full_info().pss
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return total / 2**20

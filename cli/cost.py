@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.text import Text
 
 from cli.console import Table, console, errors, fail, seconds_of, show
-from cli.cost_files import bill_of_all_regions, read_store
+from cli.cost_files import bill_of_all_regions, bill_of_one_cell
 from cli.extras import need_planning
 from cli.gateway import AsJson, Url, base_url
 from cli.options import check_outputs
@@ -81,16 +81,13 @@ def cost(
         need_planning("cost --out")
     if all_regions and run_dir is not None:
         fail("--run-dir, --all-regions: allowed: one of them", code=2)
+    asked = list(Dimension) if out is not None else [*dimensions, Dimension.HOME]
     if all_regions:
-        bill, missing = bill_of_all_regions(base_url(url), first_ns, last_ns)
+        bill, missing = bill_of_all_regions(base_url(url), first_ns, last_ns, asked)
         for line in missing:
             errors.print(line)
     else:
-        with read_store(url, run_dir) as store:
-            try:
-                bill = store.bill(first_ns, last_ns)
-            except OSError as error:
-                fail(f"{error.filename}: cannot be read: {error.strerror}")
+        bill = bill_of_one_cell(url, run_dir, first_ns, last_ns, asked)
     rows = rows_by(bill.lines, dimensions)
     if out is not None:
         _write_page(out, bill, rows, dimensions)
@@ -150,7 +147,7 @@ def record_of(bill: Bill, rows: Sequence[BillRow], by: Sequence[Dimension]) -> d
             for row in rows
         ],
         "total": {"usd": str(total.usd), "usd_shown": str(total.shown), "ns": total.amounts.ns, **_all_in(rows)},
-        "basis": {"@".join(key): text for key, text in bill.basis.items()},
+        "basis": dict(bill.basis),
         "unread_lines": bill.unread,
     }
 
@@ -206,7 +203,7 @@ def table_of(rows: Sequence[BillRow], by: Sequence[Dimension]) -> tuple[list[str
 def notes_of(bill: Bill, rows: Sequence[BillRow]) -> list[str]:
     """What there is to know of the figures, a line each."""
     amounts, all_in = total_of(rows).amounts, _all_in(rows)
-    notes = [f"work of {model} ({group}) is shared by {basis}" for (model, group), basis in sorted(bill.basis.items())]
+    notes = [f"work of {name} is shared by {basis}" for name, basis in sorted(bill.basis.items())]
     prices = [_price(all_in[f"all_in_usd_per_mtok_{name}"]) for name in ("in", "out")]
     notes.append("$/M: dollars for a million prompt (in) or output (out) tokens, of the work alone")
     notes.append(f"with all that is not work, in proportion to it: {prices[0]} $/M in, {prices[1]} $/M out")
@@ -224,8 +221,10 @@ def notes_of(bill: Bill, rows: Sequence[BillRow]) -> list[str]:
         notes.append(f"{usd} USD of it for requests that other cells handed over: home {homes} (--by home)")
     if not total_of(rows).usd:
         notes.append("no pool has a price (price_usd_per_hour)")
+    if amounts.late:
+        notes.append(f"{amounts.late:,} requests were reported late: they count in the hour of the report")
     if bill.unread:
-        notes.append(f"{bill.unread:,} lines of the files could not be read")
+        notes.append(f"{bill.unread:,} facts could not be read")
     return notes
 
 

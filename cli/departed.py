@@ -14,8 +14,9 @@ from rich.markup import escape
 from cli.console import console
 from deployments.cell.departure import Departure
 from deployments.cell.departure_history import DepartureHistory
-from deployments.cell.lifecycle_log import FILE_NAME, LifecycleTail
+from deployments.cell.lifecycle_log import LifecycleTail
 from deployments.starts.start import ReplicaStart, StartOutcome
+from deployments.store import FILE_NAME
 
 _MIN_CHARS = 8
 _HERE = {"gateway": "gateway", "controller": "Serve's controller", "directory": "the directory"}

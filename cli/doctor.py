@@ -135,7 +135,7 @@ def _cores(spec: ClusterSpec) -> Finding:
     cores = os.cpu_count() or 1
     desired = sum(view.replicas.count * view.cpus for view in spec.views_in())
     found = f"{cores}; the spec's replicas book {desired:g}"
-    return _checked("cores", cores >= min(desired, 2), found, "lower models[].replicas.count", FindingLevel.WARN)
+    return _checked("cores", cores >= desired, found, "lower models[].replicas.count", FindingLevel.WARN)
 
 
 def _memory(spec: ClusterSpec) -> Finding:

@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,9 +22,11 @@ from autoscaling.log.writer import PREFIX
 from cli.console import console, fail, seconds_of
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.run_dir import RunDir, known_clusters
+from deployments.cell.act import Act, read_acts
 from deployments.cell.departure_history import departures_in
-from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
+from deployments.cell.lifecycle_log import read_lives
 from deployments.ownership.decision_log import model_in
+from deployments.store import FILE_NAME, CellStoreError
 
 
 def explain(
@@ -47,9 +50,15 @@ def explain(
         bool,
         typer.Option("--ended", help="List the replicas and gateways that ended instead: when, why, what was lost."),
     ] = False,
+    orders: Annotated[
+        bool, typer.Option("--orders", help="List what operators ordered instead: who, when, what, why.")
+    ] = False,
 ) -> None:
     """Explain scaling decisions: inputs, reason, and the smallest changes that would have changed the result."""
     until_unix_s = None if at is None else _time(at)
+    if orders:
+        _tell_orders(_acts(log_folder(log or []), model, until_unix_s or math.inf), as_json)
+        return
     if ended:
         _tell_ended(_departures(log_folder(log or []), model, 0.0, until_unix_s or math.inf), as_json)
         return
@@ -88,12 +97,46 @@ def explain(
 def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix_s: float) -> list[dict[str, Any]]:
     """Records of what ended in that time: the model's replicas (without one, all), gateways, controllers and
     directories."""
-    found = departures_in(LifecycleLog(folder / Path(FILE_NAME).name).read())
+    if not _store_of(folder).exists():
+        return []
+    try:
+        found = departures_in(event for _, event in read_lives(_store_of(folder)))
+    except (OSError, CellStoreError) as error:
+        fail(str(error), code=2)
     return [
         one.record()
         for one in found
         if since_unix_s <= one.at_unix_s <= until_unix_s and (model is None or one.model in ("", model))
     ]
+
+
+def _acts(folder: Path, model: str | None, until_unix_s: float) -> list[Act]:
+    """What operators ordered, oldest first."""
+    try:
+        found = read_acts(_store_of(folder))
+    except (OSError, CellStoreError) as error:
+        fail(str(error), code=2)
+    return [act for act in found if act.at_unix_s <= until_unix_s and model in (None, act.model)]
+
+
+def _store_of(folder: Path) -> Path:
+    """The cell's store: beside the folder of its logs, or in it, where a copy is looked at."""
+    return next((path for path in (folder / FILE_NAME, folder.parent / FILE_NAME) if path.exists()), folder / FILE_NAME)
+
+
+def _tell_orders(acts: Sequence[Act], as_json: bool) -> None:
+    said = [{key: value for key, value in asdict(act).items() if value not in ("", 0)} for act in acts]
+    if as_json:
+        console.print_json(json.dumps(said))
+        return
+    if not said:
+        console.print("Operators have ordered nothing.")
+    for one in said:
+        what = ", ".join(
+            f"{key} {value}" for key, value in one.items() if key not in ("at_unix_s", "kind", "model", "by")
+        )
+        order = f"{one['by']}: {one['kind']} {one['model']}" + (f" ({what})" if what else "")
+        console.print(escape(f"{clock(one['at_unix_s'])}  {order}"), highlight=False)
 
 
 def _tell_ended(records: list[dict[str, Any]], as_json: bool) -> None:

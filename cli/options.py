@@ -142,7 +142,7 @@ RecordedStarts = Annotated[
     typer.Option(
         "--starts",
         metavar="FILE",
-        help="The lifecycle.jsonl of a cluster: how long the phases of a start take, by its recorded starts.",
+        help="The cell.sqlite of a cell: how long the phases of a start take, by its recorded starts.",
     ),
 ]
 

@@ -9,7 +9,6 @@ import asyncio
 import os
 import socket
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,14 +25,6 @@ FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 class PinError(RuntimeError):
     """The replicas cannot have cores of their own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pinned:
-    """Which core each replica got, by its id, and those of all else."""
-
-    replicas: dict[str, int]
-    others: tuple[int, ...]
 
 
 class PrivateCell:
@@ -92,7 +83,7 @@ class PrivateCell:
                 return
             await asyncio.sleep(0.1)
 
-    async def pin(self) -> Pinned:
+    async def pin(self) -> None:
         """Gives each replica a core of its own, and all else (this process, too) the rest. Raises PinError where there
         are too few."""
         cores = sorted(os.sched_getaffinity(0))
@@ -110,7 +101,6 @@ class PrivateCell:
             root = psutil.Process(pid)
             for process in [root, *root.children(recursive=True)]:
                 _set_cores(process, (own[replica_id],))
-        return Pinned(own, others)
 
     async def _is_ready(self) -> bool:
         try:

@@ -152,26 +152,3 @@ def _kill(process: psutil.Process) -> str:
     except psutil.NoSuchProcess:
         return ""
     return shown
-
-
-def cpu_seconds(tree: Sequence[psutil.Process]) -> float:
-    """Processor seconds that the processes have used so far."""
-    total = 0.0
-    for process in tree:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    return total
-
-
-def pss_mib(tree: Sequence[psutil.Process]) -> float:
-    """Memory of the processes in MiB, shared pages split among those that share them."""
-    total = 0
-    for process in tree:
-        try:
-            total += process.memory_full_info().pss
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return total / 2**20

@@ -35,6 +35,9 @@ say "1/4 virtual environment ($venv)"
 [ -x $venv/bin/python ] || "$python" -m venv "$venv" || die "venv failed" "apt-get install python3.11-venv"
 rm -f "$stamp"
 pip=($venv/bin/python -m pip --disable-pip-version-check)
+# One small package first: without a network pip would try each address again for minutes.
+timeout 40 "${pip[@]}" install -q --dry-run --ignore-installed --retries 0 --timeout 10 --no-deps "$(grep -m1 '^idna==' "$lock")" > /dev/null 2>&1 ||
+    die "this machine's Python package index does not answer" "pip config debug   (shows which index pip asks)"
 
 if [ "$flavour" != gpu ]; then
     say "2/4 torch for the CPU ($torch_cpu)"

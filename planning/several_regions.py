@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cluster.spec import ClusterSpec, Model
 from planning.simulation import Simulation
-from planning.simulator.cell_plan import CellPlan, ReplicaPrice
+from planning.simulator.cell_plan import CellPlan
 from planning.simulator.cells import CellsSimulator
 from planning.simulator.cells_outcome import CellsOutcome
 from planning.simulator.clients import CLIENTS, ClientLists
@@ -117,7 +117,7 @@ class SeveralRegions:
     def run(self) -> CellsOutcome:
         """Simulates it. Clients know the endpoints of all regions, as docs/clients.md says."""
         plans = [
-            CellPlan(name, one.cell_settings(), one.cost, ReplicaPrice((one.views[0].usd_per_hour,)))
+            CellPlan(name, one.cell_settings(), one.cost, one.views[0].usd_per_hour)
             for name, one in self.simulations.items()
         ]
         turns = np.zeros(len(self.homes), dtype=np.int64)

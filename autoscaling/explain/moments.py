@@ -21,14 +21,13 @@ little."""
 
 @dataclass(frozen=True, slots=True)
 class DecisionMoment:
-    """One replayed decision, and the one before it. `state`: the pickled pair before the first of `records`; the
+    """One replayed decision. `state`: the pickled pair before the first of `records`; the
     decision is that of the last."""
 
     model: str
     policy: str
     bounds: Bounds
     decision: ScalingDecision
-    before: ScalingDecision | None
     records: tuple[DecisionRecord, ...]
     state: bytes
 
@@ -78,7 +77,6 @@ def moments(lines: Iterable[str], any_code: bool = False) -> Iterator[DecisionMo
                 pair.choice.name,
                 pair.scaler.bounds,
                 step.decision,
-                before,
                 (*asked[1], step.record),
                 asked[0],
             )

@@ -8,14 +8,12 @@ confused.
 """
 
 from collections.abc import Iterable
-from dataclasses import astuple
 from typing import Any
 
 from autoscaling.policies.policy import Concern, PolicyReason
 from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.signals.signals import Forecast, NextStart, Signals
 from deployments.cell.control import Control, ControlKind
-from deployments.cell.scaling_facts import LatencySignals
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.snapshot import FlowStats
 
@@ -49,7 +47,7 @@ def patched(old: Any, change: Any) -> Any:
     return new
 
 
-SCHEMA = 7
+SCHEMA = 8
 Tree = list[Any]
 
 _COUNTS = ("finished", "finished_work", "counted", "output_tokens")
@@ -89,7 +87,6 @@ def signals_tree(signals: Signals) -> Tree:
         signals.schedulable,
         *(_rows(names, getattr(signals, column)) for column, (_, names, _) in _TABLES.items()),
         *_row(_COUNTS, signals.snapshot),
-        None if signals.latencies is None else list(astuple(signals.latencies)),
         None if signals.forecast is None else _forecast_tree(signals.forecast),
         signals.forecast_failed,
         [[name, share] for name, share in signals.attainment.items()],
@@ -104,7 +101,7 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
     age_s, epoch, applied, starting, schedulable, *tables = tree[: 5 + len(_TABLES)]
     rest = tree[5 + len(_TABLES) :]
     counts, rest = rest[: len(_COUNTS)], rest[len(_COUNTS) :]
-    latencies, forecast, forecast_failed, attainment, start, begun, *peers_spare = rest
+    forecast, forecast_failed, attainment, start, begun, *peers_spare = rest
     columns: dict[str, Any] = {
         column: tuple(kind(**dict(zip(names, row, strict=True)), **others) for row in table)
         for (column, (kind, names, others)), table in zip(_TABLES.items(), tables, strict=True)
@@ -120,7 +117,6 @@ def signals_from(tree: Tree, ns: int, unix_ns: int) -> Signals:
         schedulable,
         snapshot,
         dict(attainment),
-        None if latencies is None else LatencySignals(*latencies),
         None if forecast is None else Forecast(forecast[0], forecast[1], tuple(forecast[2]), tuple(forecast[3])),
         forecast_failed,
         None if start is None else NextStart(tuple((str(phase), float(seconds)) for phase, seconds in start)),

@@ -14,7 +14,6 @@ from cluster.spec import Autoscaling
 
 class FixedPolicy:
     name: ClassVar[str] = "fixed"
-    latency_span_s = 0.0
 
     def __init__(self, count: int, period_s: float = Autoscaling().period_s) -> None:
         self.count = count
@@ -36,6 +35,5 @@ ENTRY = PolicyEntry(
     "fixed",
     FixedSettings,
     lambda settings, replica_profile: FixedPolicy(settings.replicas, settings.period_s),
-    "a constant number",
     {"replicas": Range(1, 16, integer=True)},
 )

@@ -37,7 +37,6 @@ class PolicyReason(Explained):
     DEMAND = "demand", "the arriving work needs this number"
     FORECAST = "forecast", "the work that is expected to arrive while a replica starts needs this number"
     OCCUPANCY = "occupancy", "sequences or KV blocks are nearly full"
-    LATENCY = "latency", "measured latencies are over their bound, or well under it"
     SLO_BURN = "slo_burn", "SLOs are being missed faster than the SLO allows"
     WAKE = "wake", "a request arrived, and there was no replica"
     CONSOLIDATE = "consolidate", "fewer replicas have carried the busiest moment, for long enough"
@@ -94,8 +93,6 @@ class ScalingPolicy(Protocol):
     name: ClassVar[str]
     period_s: float
     """How often it is asked (seconds)."""
-    latency_span_s: float
-    """The span of the latencies that it needs (seconds); 0: none."""
 
     def decide(self, signals: Signals) -> DesiredReplicas:
         """The number of replicas, at least 0: starting, ready and unresponsive ones count, draining ones do not."""
@@ -104,11 +101,10 @@ class ScalingPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy by its name: the type of its settings, its constructor, one line about it, and the ranges in which
-    `raylane tune` searches (other settings stay at their defaults)."""
+    """A policy by its name: the type of its settings, its constructor, and the ranges in which `raylane tune` searches
+    (other settings stay at their defaults)."""
 
     name: str
     settings: type[Any]
     make: Callable[[Any, ReplicaProfile], ScalingPolicy]
-    about: str
     search: Mapping[str, Range] = field(default_factory=dict)

@@ -1,34 +1,27 @@
-"""All policies by name: for the spec, the tuner, the conformance suite. To add one, write a file that
-holds an `ENTRY`, and a line in `_MODULES`.
-
-Listing a policy imports only its file: a policy that needs Ray imports it when it is first asked.
-"""
+"""All policies by name: for the spec, the tuner, the conformance suite. To add one, write a file that holds an `ENTRY`,
+and a line in `POLICIES`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 
+from autoscaling.policies import fixed
+from autoscaling.policies.backlog import policy as backlog
 from autoscaling.policies.policy import PolicyEntry, ReplicaProfile, ScalingPolicy
 from autoscaling.policies.settings import PolicyError, Value, settings_from
 
-_MODULES = (
-    "backlog.policy",
-    "fixed",
-    "rivals.ray_default",
-    "rivals.hpa",
-    "rivals.knative",
-)
-"""In this folder, each with its `ENTRY`."""
-
-_ENTRIES: tuple[PolicyEntry, ...] = tuple(import_module(f".{name}", __package__).ENTRY for name in _MODULES)
-POLICIES: Mapping[str, PolicyEntry] = {entry.name: entry for entry in _ENTRIES}
+POLICIES: Mapping[str, PolicyEntry] = {one.ENTRY.name: one.ENTRY for one in (backlog, fixed)}
 
 
-def make_policy(name: str, settings: Mapping[str, Value], replica_profile: ReplicaProfile) -> ScalingPolicy:
+def make_policy(
+    name: str,
+    settings: Mapping[str, Value],
+    replica_profile: ReplicaProfile,
+    among: Mapping[str, PolicyEntry] = POLICIES,
+) -> ScalingPolicy:
     """A new policy of that name with these settings, and its defaults for the rest. Raises PolicyError."""
-    entry = POLICIES.get(name)
+    entry = among.get(name)
     if entry is None:
-        raise PolicyError(f"policy {name!r}: no such policy; allowed: {', '.join(POLICIES)}")
+        raise PolicyError(f"policy {name!r}: no such policy; allowed: {', '.join(among)}")
     return entry.make(settings_from(name, entry.settings, settings), replica_profile)
 
 

@@ -6,15 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from itertools import pairwise
 from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 Value = float | int | bool | str | None
 Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 SettingsT = TypeVar("SettingsT")
 
 
@@ -30,14 +27,6 @@ class Range:
     high: float
     log: bool = False
     integer: bool = False
-
-
-def require_order(settings: object, *names: str) -> None:
-    """Raises ValueError unless these settings ascend. For a dataclass's `__post_init__`."""
-    values = [getattr(settings, name) for name in names]
-    if any(low >= high for low, high in pairwise(values)):
-        given = ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))
-        raise ValueError(f"{given}: allowed: {' < '.join(names)}")
 
 
 def defaults_in(kind: type[Any]) -> dict[str, Any]:

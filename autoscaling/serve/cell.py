@@ -108,7 +108,7 @@ class CellClient:
     def age_s(self) -> float:
         return time.monotonic() - self._read_s
 
-    def look(self, latency_span_s: float) -> None:
+    def look(self) -> None:
         """Reads what is new. Never raises: what fails is tried again next time."""
         try:
             self._listen()
@@ -117,7 +117,7 @@ class CellClient:
             log.info("the directory does not answer: %r", error)
             self._directory = self._watch = None
         try:
-            self._read(latency_span_s)
+            self._read()
             self._trouble = ""
         except (OSError, ValueError) as error:
             if not self._trouble:
@@ -168,10 +168,9 @@ class CellClient:
             self._nodes_s = time.monotonic() + _NODES_EVERY_S
             self.nodes = tuple(_alive(ray.nodes()))
 
-    def _read(self, latency_span_s: float) -> None:
-        span = f"?latency_span_s={latency_span_s:g}" if latency_span_s > 0 else ""
+    def _read(self) -> None:
         began_s = time.monotonic()
-        self.scaling_facts = read_scaling_facts(self._owner().get(f"{SCALING_PATH}/{quote(self._model)}{span}"))
+        self.scaling_facts = read_scaling_facts(self._owner().get(f"{SCALING_PATH}/{quote(self._model)}"))
         self._read_s = began_s
 
     def _owner(self) -> Page:

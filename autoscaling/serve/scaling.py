@@ -149,7 +149,7 @@ class ModelScaling:
         applied = self._handover.applied
         if applied is None:
             return
-        self._cell.look(self._latency_span_s)
+        self._cell.look()
         ns, unix_ns = self._clock.now()
         news, controls = self._follow(ns), self._controls(unix_ns)
         if news or self._pace.due(ns / 1e9, self.turn_s / 2, applied, controls):
@@ -176,11 +176,6 @@ class ModelScaling:
     def close(self) -> None:
         self._log.close()
         self._cell.close()
-
-    @property
-    def _latency_span_s(self) -> float:
-        shadow = self._pair.shadow
-        return self._pair.scaler.policy.latency_span_s or (0.0 if shadow is None else shadow.policy.latency_span_s)
 
     def _follow(self, ns: int) -> bool:
         """Whether something has changed.

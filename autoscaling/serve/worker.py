@@ -66,7 +66,7 @@ def _work(task: ScalingTask, handover: Handover, stop: threading.Event) -> None:
 def _spec_in_force(cell: CellClient, stop: threading.Event) -> str | None:
     """The directory's spec, as soon as it has one; None: it has to stop before."""
     while not stop.is_set():
-        cell.look(0.0)
+        cell.look()
         if cell.listing is not None and cell.listing.spec_json is not None:
             return cell.listing.spec_json
         stop.wait(_FIRST_TICK_S)

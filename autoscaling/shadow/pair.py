@@ -115,7 +115,6 @@ class Reverted:
     """The promotion of `policy` was rolled back because SLOs were missed `burn` times as fast as the SLO allows."""
 
     policy: PolicyChoice
-    unix_s: float
     burn: float
 
 
@@ -166,7 +165,7 @@ class Pair:
         if signals.age_s > self.scaler.bounds.stale_s:
             return
         if self.probation.look(signals):
-            self.reverted = Reverted(self.choice, signals.unix_s, self.probation.burn)
+            self.reverted = Reverted(self.choice, self.probation.burn)
             self._swap()
             self._paced.hurry()
         if self.reverted is not None or signals.at_s > self.probation.until_s:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deployments.cell.scaling_facts import LatencySignals, ScalingFacts
+from deployments.cell.scaling_facts import ScalingFacts
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.snapshot import FlowStats
@@ -65,10 +65,10 @@ class Signals:
     `applied`: the number of replicas last set on the platform; `starting` of these are not ready yet, `begun` of those
     have a node and report from there how their start goes (a first download of a large model takes long).
     `schedulable`: how many could run at most on the existing nodes (None: unknown). `attainment`: the share of its
-    requests that each class is to answer in time. `latencies` and `forecast` are None where the policy asks for none,
-    or nobody made one; `forecast_failed`: a forecast was wanted, and failed. `next_start`: what
-    the next replica's start should take; None where nothing is known of its phases. `peers_spare`: so many replicas'
-    worth of room other cells would give this one now (`deployments/peering`; 0 without peers).
+    requests that each class is to answer in time. `forecast` is None where nobody made one; `forecast_failed`: a
+    forecast was wanted, and failed. `next_start`: what the next replica's start should take; None where nothing is
+    known of its phases. `peers_spare`: so many replicas' worth of room other cells would give this one now
+    (`deployments/peering`; 0 without peers).
     """
 
     at_s: float
@@ -80,7 +80,6 @@ class Signals:
     schedulable: int | None
     snapshot: Snapshot
     attainment: Mapping[str, float]
-    latencies: LatencySignals | None = None
     forecast: Forecast | None = None
     forecast_failed: bool = False
     next_start: NextStart | None = None
@@ -150,7 +149,6 @@ def signals_of(
     epoch: int = 1,
     age_s: float = 0.0,
     schedulable: int | None = None,
-    latencies: LatencySignals | None = None,
     forecast: Forecast | None = None,
     forecast_failed: bool = False,
     next_start: NextStart | None = None,
@@ -170,7 +168,6 @@ def signals_of(
         schedulable,
         snapshot,
         attainment,
-        latencies,
         forecast,
         forecast_failed,
         next_start,
@@ -201,7 +198,6 @@ def signals_from(
         epoch=scaling_facts.epoch,
         age_s=scaling_facts.age_s + age_s,
         schedulable=schedulable,
-        latencies=scaling_facts.latencies,
         forecast=forecast,
         forecast_failed=forecast_failed,
         next_start=next_start,

@@ -97,11 +97,11 @@ async def _beside(stack: Stack, seed: int, bodies: int, maximum: int, pairs: int
             console.print(f"pair {pair + 1}: streams {'beside bodies' if hostile else 'alone'} ...", style="dim")
             if hostile:
                 task = asyncio.ensure_future(attack(stack.url, Bodies(seed, share, maximum)))
-                with_ms.append(_quantiles([1e3 * gap for gap in await watch(stack.url, streams, task)]))
+                with_ms.append(_quantiles([1e3 * gap.s for gap in await watch(stack.url, streams, task)]))
                 sent.add(task.result())
             else:
                 alone = asyncio.ensure_future(asyncio.sleep(20))
-                without_ms.append(_quantiles([1e3 * gap for gap in await watch(stack.url, streams, alone)]))
+                without_ms.append(_quantiles([1e3 * gap.s for gap in await watch(stack.url, streams, alone)]))
     await asyncio.sleep(3)
     stack.costs()
     more = [one["p99.9"] - other["p99.9"] for one, other in zip(with_ms, without_ms, strict=True)]

@@ -1,8 +1,9 @@
-"""The two clients: one that sends hostile bodies, in a process of its own, and one that reads streams and notes the
-gaps between their pieces."""
+"""The two clients: one that sends hostile bodies (or ordinary prompts), in a process of its own, and one that reads
+streams and notes the gaps between their pieces."""
 
 import asyncio
 import io
+import json
 import multiprocessing
 import random
 import re
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import uvloop
@@ -36,7 +37,17 @@ class Sent:
     """The status of each 5xx, by request id."""
     shapes: dict[str, int] = field(default_factory=dict)
     """The status of each shape."""
+    spans: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When each was sent, and its answer there (the clock of all processes)."""
+    lengths: list[tuple[int, int]] = field(default_factory=list)
+    """Of each good answer: how many prompts it had, and their tokens that were not cached."""
     took_s: float = 0.0
+
+    def in_flight(self, gap: "Gap") -> str:
+        """What took longest of what was under way in that gap."""
+        spans = {name: (begun, ended) for name, (begun, ended) in self.spans.items() if ended > gap.began_s}
+        found = [name for name, (begun, _) in spans.items() if begun < gap.began_s + gap.s]
+        return max(found, key=lambda name: spans[name][1] - spans[name][0], default="")
 
     def add(self, more: "Sent") -> None:
         """Adds what another attack got."""
@@ -45,6 +56,7 @@ class Sent:
         self.refused += more.refused
         self.failed |= more.failed
         self.shapes |= more.shapes
+        self.lengths += more.lengths
         self.took_s += more.took_s
 
 
@@ -72,7 +84,29 @@ class Bodies:
                     yield name, path, body
 
 
-async def attack(url: str, bodies: Bodies) -> Sent:
+_TOKEN_IDS = range(300, 4_000)
+"""Of words, in the demo model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ordinary:
+    """Completions with as many prompts, of as many tokens together, as `Sent.lengths` has: of drawn token ids, so that
+    nothing of them is cached."""
+
+    seed: str
+    lengths: tuple[tuple[int, int], ...]
+    model: str
+    patience_s: float = 60.0
+
+    def __iter__(self) -> Iterator[tuple[str, str, bytes]]:
+        draw = random.Random(self.seed)
+        for number, (prompts, tokens) in enumerate(self.lengths):
+            ids = [draw.choices(_TOKEN_IDS, k=max(1, tokens // prompts)) for _ in range(prompts)]
+            body = {"model": self.model, "prompt": ids, "max_tokens": 2}
+            yield f"body-{number}", "/v1/completions", json.dumps(body).encode()
+
+
+async def attack(url: str, bodies: Bodies | Ordinary) -> Sent:
     """Sends bodies one after the other, from another process."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
@@ -84,19 +118,19 @@ async def attack(url: str, bodies: Bodies) -> Sent:
     return sent
 
 
-def _attack(pipe: Connection, url: str, bodies: Bodies) -> None:
+def _attack(pipe: Connection, url: str, bodies: Bodies | Ordinary) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         pipe.send(runner.run(_send_all(url, bodies)))
 
 
-async def _send_all(url: str, bodies: Bodies) -> Sent:
+async def _send_all(url: str, bodies: Bodies | Ordinary) -> Sent:
     sent, began = Sent(), time.monotonic()
     async with aiohttp.ClientSession(
         headers=_AUTHORIZED, timeout=aiohttp.ClientTimeout(total=bodies.patience_s)
     ) as session:
         for name, path, body in bodies:
             sent.sizes[name] = (path, len(body))
-            headers = {"x-request-id": re.sub(r"\W+", "-", name)}
+            headers, begun_s = {"x-request-id": re.sub(r"\W+", "-", name)}, time.perf_counter()
             try:
                 async with session.post(url + path, data=io.BytesIO(body), headers=headers) as response:
                     _note(sent, name, response.status, await response.read())
@@ -104,6 +138,7 @@ async def _send_all(url: str, bodies: Bodies) -> Sent:
                 sent.broken[type(error).__name__] += 1
                 if not name.startswith("body-"):
                     sent.shapes[name] = 0
+            sent.spans[name] = (begun_s, time.perf_counter())
     sent.took_s = time.monotonic() - began
     return sent
 
@@ -112,18 +147,37 @@ def _note(sent: Sent, name: str, status: int, answer: bytes) -> None:
     sent.statuses[status] += 1
     if not name.startswith("body-"):
         sent.shapes[name] = status
+    if status == 200 and (length := _length(answer)) is not None:
+        sent.lengths.append(length)
     if status >= 500:
         sent.failed[name] = status
     elif found := re.search(rb"gateway\.limits\.(\w+)|levels; allowed", answer):
         sent.refused[(found[1] or b"levels").decode()] += 1
 
 
+def _length(answer: bytes) -> tuple[int, int] | None:
+    content = json.loads(answer)
+    usage = content.get("usage") or {}
+    tokens = usage.get("prompt_tokens") or usage.get("input_tokens")
+    if tokens is None:
+        return None
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+    return len(content.get("choices") or "1"), tokens - (details.get("cached_tokens") or 0)
+
+
+class Gap(NamedTuple):
+    """Between two pieces of a stream (seconds)."""
+
+    s: float
+    began_s: float
+
+
 async def watch(
     url: str, streams: int, until: "asyncio.Future[Any]", model: str = MODEL, tokens: int = CONTEXT // 8
-) -> list[float]:
-    """Reads so many streams until that is done, each again when it ends. The gaps between their pieces (seconds),
-    without those before the first piece of each."""
-    gaps: list[float] = []
+) -> list[Gap]:
+    """Reads so many streams until that is done, each again when it ends. The gaps between their pieces, without those
+    before the first piece of each."""
+    gaps: list[Gap] = []
     async with aiohttp.ClientSession(headers=_AUTHORIZED, timeout=aiohttp.ClientTimeout(total=None)) as session:
         tasks = [asyncio.create_task(_read(session, url, number, gaps, model, tokens)) for number in range(streams)]
         await asyncio.wait([until])
@@ -136,7 +190,7 @@ async def watch(
 
 
 async def _read(
-    session: aiohttp.ClientSession, url: str, number: int, gaps: list[float], model: str, tokens: int
+    session: aiohttp.ClientSession, url: str, number: int, gaps: list[Gap], model: str, tokens: int
 ) -> None:
     ask = {"model": model, "prompt": f"stream {number}", "max_tokens": tokens, "ignore_eos": True, "stream": True}
     while True:
@@ -146,5 +200,5 @@ async def _read(
             async for _ in response.content.iter_any():
                 now = time.perf_counter()
                 if last is not None:
-                    gaps.append(now - last)
+                    gaps.append(Gap(now - last, last))
                 last = now

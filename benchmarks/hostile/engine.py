@@ -1,4 +1,5 @@
-"""Bodies beside a stream of a live cell: the gateway in front of vLLM, and the same bodies sent to vLLM itself."""
+"""Bodies beside a stream of a live cell: the gateway in front of vLLM, beside ordinary prompts of the same lengths; and
+the same bodies sent to vLLM itself."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,8 +9,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.harness import console, in_turns, median_interval
-from benchmarks.hostile.clients import Bodies, Sent, attack, watch
+from benchmarks.harness import console, median_interval
+from benchmarks.hostile.clients import Bodies, Gap, Ordinary, Sent, attack, watch
 from benchmarks.serving.sides import Side, SideName, make_side, one_replica_spec, write_spec
 from cli.private_cell import free_port
 
@@ -17,38 +18,47 @@ _MODEL = "demo"
 _STREAM_TOKENS = 8_000
 _WARM_UP = 100
 _SETTLE_S = 3.0
-_ALONE_S = 15.0
 _PATIENCE_S = 3.0
 
 
 async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pairs: int) -> dict[str, Any]:
-    """Pairs of a stream beside bodies and all shapes, and alone for as long (at most `_ALONE_S`); then what vLLM itself
-    answers to the bodies, and to the shapes that the gateway did not refuse."""
-    with_ms, alone_ms, sent = [], [], Sent()
+    """Pairs of a stream beside bodies and all shapes, and beside ordinary prompts of the lengths that were answered;
+    then vLLM itself beside the same bodies, and the shapes that the gateway did not refuse."""
+
+    def hostile(pair: int, without: frozenset[str] = frozenset()) -> Bodies:
+        share = range(pair * bodies // pairs, (pair + 1) * bodies // pairs)
+        return Bodies(seed, share, maximum, _MODEL, pair, without, _PATIENCE_S)
+
+    warm_up = Bodies(seed - 1, range(_WARM_UP), maximum, _MODEL, patience_s=_PATIENCE_S)
+    with_ms, ordinary_ms, bare_ms, longest = [], [], [], {}
+    sent, bare = Sent(), Sent()
     async with _started("raylane", folder) as side:
-        await attack(side.url, Bodies(seed - 1, range(_WARM_UP), maximum, _MODEL, patience_s=_PATIENCE_S))
-        window_s = 0.0
+        await attack(side.url, warm_up)
         before = _engine_mib(side)
         for pair in range(pairs):
-            share = range(pair * bodies // pairs, (pair + 1) * bodies // pairs)
-            for hostile in in_turns((True, False), pair):
-                console.print(f"pair {pair + 1}: a stream {'beside bodies' if hostile else 'alone'} ...", style="dim")
-                if hostile:
-                    task = asyncio.ensure_future(
-                        attack(side.url, Bodies(seed, share, maximum, _MODEL, pair, patience_s=_PATIENCE_S))
-                    )
-                    with_ms.append(await _longest_ms(side.url, task))
-                    sent.add(task.result())
-                    window_s = min(task.result().took_s, _ALONE_S)
-                else:
-                    alone_ms.append(await _longest_ms(side.url, asyncio.ensure_future(asyncio.sleep(window_s))))
-            console.print(f"longest gaps: {with_ms[-1]} and {alone_ms[-1]} ms; answers so far {dict(sent.statuses)}")
+            now, gap = await _beside(side.url, hostile(pair))
+            sent.add(now)
+            with_ms.append(_ms(gap))
+            longest[f"pair {pair + 1}"] = now.in_flight(gap)
+            ordinary = Ordinary(f"{seed}/{pair}", tuple(now.lengths), _MODEL, _PATIENCE_S)
+            _, gap = await _beside(side.url, ordinary, now.took_s)
+            ordinary_ms.append(_ms(gap))
+            console.print(f"pair {pair + 1}: {with_ms[-1]} and {ordinary_ms[-1]} ms; so far {dict(sent.statuses)}")
         await asyncio.sleep(_SETTLE_S)
         after = _engine_mib(side)
-    console.print("the same bodies to vLLM itself ...", style="dim")
     refused = frozenset(name for name, status in sent.shapes.items() if 400 <= status < 500)
     async with _started("bare", folder) as side:
-        bare = await attack(side.url, Bodies(seed, range(bodies), maximum, _MODEL, 0, refused, _PATIENCE_S))
+        await attack(side.url, warm_up)
+        bare_before = _engine_mib(side)
+        for pair in range(pairs):
+            now, gap = await _beside(side.url, hostile(pair, refused))
+            bare.add(now)
+            bare_ms.append(_ms(gap))
+            longest[f"pair {pair + 1}, vLLM alone"] = now.in_flight(gap)
+            console.print(f"pair {pair + 1}, vLLM alone: {bare_ms[-1]} ms")
+        await asyncio.sleep(_SETTLE_S)
+        bare_after = _engine_mib(side)
+    more = [one - other for one, other in zip(with_ms, ordinary_ms, strict=True)]
     return {
         "statuses": dict(sorted(sent.statuses.items())),
         "broken": dict(sent.broken),
@@ -57,12 +67,13 @@ async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pair
         "failed": sent.failed,
         "failed_bare": bare.failed,
         "failed_here_alone": {name: status for name, status in sent.failed.items() if name not in bare.failed},
+        "answered_prompts": sum(prompts for prompts, _ in sent.lengths),
         "longest_gap_ms_beside": with_ms,
-        "longest_gap_ms_alone": alone_ms,
-        "longest_gap_more_ms": median_interval(
-            [one - other for one, other in zip(with_ms, alone_ms, strict=True)]
-        ).as_json(),
-        "engine_mib": {"before": before, "after": after},
+        "longest_gap_ms_ordinary": ordinary_ms,
+        "longest_gap_ms_bare": bare_ms,
+        "longest_gap_more_ms": median_interval(more).as_json(),
+        "in_flight": longest,
+        "engine_mib": {"before": before, "after": after, "bare_before": bare_before, "bare_after": bare_after},
     }
 
 
@@ -78,8 +89,16 @@ async def _started(name: SideName, folder: Path) -> AsyncIterator[Side]:
         await side.server.stop()
 
 
-async def _longest_ms(url: str, until: "asyncio.Future[Any]") -> float:
-    return round(1e3 * max(await watch(url, 1, until, _MODEL, _STREAM_TOKENS)), 1)
+async def _beside(url: str, bodies: Bodies | Ordinary, at_least_s: float = 0.0) -> tuple[Sent, Gap]:
+    """Sends the bodies beside one stream. Its longest gap."""
+    task = asyncio.ensure_future(attack(url, bodies))
+    both = asyncio.gather(task, asyncio.sleep(at_least_s))
+    longest = max(await watch(url, 1, both, _MODEL, _STREAM_TOKENS))
+    return task.result(), longest
+
+
+def _ms(gap: Gap) -> float:
+    return round(1e3 * gap.s, 1)
 
 
 def _engine_mib(side: Side) -> float:

@@ -69,7 +69,7 @@ class SteadyScheduler:
             while (
                 self._prefilling
                 and len(self._scheduler.lanes.jobs) > 0
-                and len(self._live) < replicas * _CAPACITY.sequences
+                and len(self._live) < replicas * (_CAPACITY.sequences + _CAPACITY.ahead)
             ):
                 self._scheduler.first_token(self._prefilling.popleft(), self._now)
                 self._step()

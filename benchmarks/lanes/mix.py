@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from cli.bench.load import BenchLoad
+from cluster.spec import ClusterSpec
 from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
 from planning.workload.scaling import scale_lengths, scale_to_fit
@@ -26,24 +27,22 @@ from planning.workload.servegen import drawn_trace, read_tables
 from planning.workload.trace import Trace
 from planning.workload.traces import read_trace
 
-LANES: tuple[dict[str, Any], ...] = (
-    {"name": "short", "up_to_tokens": 384, "weight": 16, "max_wait_s": 30, "cap_s": 600},
-    {"name": "medium", "up_to_tokens": 1_536, "weight": 4, "max_wait_s": 60, "cap_s": 600},
-    {"name": "long", "weight": 1, "max_wait_s": 120, "cap_s": 600},
+LANES: tuple[dict[str, Any], ...] = tuple(
+    lane.model_dump(exclude_none=True) | {"cap_s": 600} for lane in ClusterSpec.model_fields["lanes"].default
 )
+"""The spec's, with room for an overload of minutes."""
 _ONE: tuple[dict[str, Any], ...] = ({"name": "all", "max_wait_s": 3_600, "cap_s": 1_800},)
 _EVEN = tuple({**lane, "weight": 1, "max_wait_s": 3_600} for lane in LANES)
-_SCHEDULING: dict[str, Any] = {"order": "shortest", "promoted_share": 0.15}
 
 SIDES: dict[str, dict[str, Any]] = {
-    "lanes": {"lanes": LANES, "scheduling": _SCHEDULING},
-    "fifo": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival"}},
-    "round robin": {"lanes": _EVEN, "scheduling": {**_SCHEDULING, "order": "arrival"}},
-    "shortest": {"lanes": _ONE, "scheduling": _SCHEDULING},
-    "loose": {"lanes": _ONE, "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 0.25, "prefill_steps": 2}},
+    "lanes": {"lanes": LANES, "scheduling": {}},
+    "fifo": {"lanes": _ONE, "scheduling": {"order": "arrival"}},
+    "round robin": {"lanes": _EVEN, "scheduling": {"order": "arrival"}},
+    "shortest": {"lanes": _ONE, "scheduling": {}},
+    "loose": {"lanes": _ONE, "scheduling": {"order": "arrival", "bind_ahead": 0.25, "prefill_steps": 2}},
     "unbound": {
         "lanes": _ONE,
-        "scheduling": {**_SCHEDULING, "order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000},
+        "scheduling": {"order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000},
     },
 }
 
@@ -75,20 +74,17 @@ def _recorded(name: str) -> Callable[[Path], Trace]:
     return lambda folder: read_trace(folder / name)
 
 
-def _drawn(folder: Path, model: str, scale: float = 1.0) -> Trace:
-    """An hour of ServeGen's traffic of a model."""
-    return drawn_trace(read_tables(folder, model), _NOON_S, _NOON_S + _HOUR_S, scale, np.random.default_rng(0), _MAX)
-
-
-def _reasoning(folder: Path) -> Trace:
-    """Its long prompts have long answers, unlike Mooncake's."""
-    return _drawn(folder, "deepseek-r1")
+def _served(model: str, rate_scale: float = 1.0) -> Callable[[Path], Trace]:
+    """An hour of one of ServeGen's models. The long prompts of deepseek-r1 have long answers, unlike Mooncake's."""
+    return lambda folder: drawn_trace(
+        read_tables(folder, model), _NOON_S, _NOON_S + _HOUR_S, rate_scale, np.random.default_rng(0), _MAX
+    )
 
 
 MIXES = {
     "azure-mooncake": _Long(_recorded("mooncake_synthetic.jsonl.gz"), 0.5),
-    "azure-servegen": _Long(_reasoning, 0.95),
-    "azure-mid": _Long(lambda folder: _drawn(folder / "servegen_mid", "m-mid", 0.01), 0.95),
+    "azure-servegen": _Long(_served("deepseek-r1"), 0.95),
+    "azure-small": _Long(_served("m-small", 0.1), 0.95),
     "azure-conversation": _Long(_recorded("mooncake_conversation.jsonl.gz"), 0.5),
 }
 

@@ -4,7 +4,7 @@
 - `before`, `before, defaults`: an earlier version (`--before`, the folder of a checkout) with the lanes that this
   benchmark had then, and with its spec's defaults.
 - `shortest`: plain shortest-work-first, one lane without promotion.
-- `ours`: this version, with the lanes of `mix.py`.
+- `ours`: this version, with its spec's default lanes.
 
 Then, of `before` and `ours`: all requests divided among twenty equal tenants, and a flood (one tenant's short requests
 at 0.8 times the capacity, beside twenty others at 0.8 in sum). Figures are those of all seeds together.
@@ -54,7 +54,7 @@ _FLOODER = TENANTS
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class LaneArrivals:
     """A mix, with the number of each request's tenant."""
 
     mix: LaneMix
@@ -81,7 +81,7 @@ class PooledRuns:
     served: float = 0.0
     rejected: int = 0
 
-    def add(self, arrivals: Arrivals, out: Any) -> None:
+    def add(self, arrivals: LaneArrivals, out: Any) -> None:
         mix = arrivals.mix
         first_s = np.where(np.isnan(out["first_s"]), np.inf, out["first_s"])
         self.ttft_s.append(first_s - mix.arrivals_s)
@@ -154,7 +154,7 @@ class Contest:
         self.context = parse_spec(one_replica_spec(8_000)).models[0].settings.max_model_len
         self.traffic = LaneTraffic(traces, self.context, mix)
 
-    def run(self, side: str, arrivals: Arrivals, clients: int = 0) -> Any:
+    def run(self, side: str, arrivals: LaneArrivals, clients: int = 0) -> Any:
         """The columns of a run."""
         text = yaml.safe_load(one_replica_spec(8_000)) | json.loads(json.dumps(_SECTIONS[side]))
         names = [f"tenant-{number}" for number in range(TENANTS)] + ["flooder"]
@@ -188,21 +188,21 @@ class Contest:
         """Requests a second that a closed loop gets through, the first and the last tenth left out; of `short` ones."""
         block = self.traffic.block(4_000, seed)
         if short:
-            kept = Arrivals(block, np.zeros(len(block), dtype=np.int64)).lanes == 0
+            kept = LaneArrivals(block, np.zeros(len(block), dtype=np.int64)).lanes == 0
             block = LaneMix(block.arrivals_s[kept], block.prompt_tokens[kept], block.output_tokens[kept])
-        ended = np.sort(self.run("fifo", Arrivals(block, np.zeros(len(block), dtype=np.int64)), 256)["finished_s"])
+        ended = np.sort(self.run("fifo", LaneArrivals(block, np.zeros(len(block), dtype=np.int64)), 256)["finished_s"])
         low, high = np.quantile(ended, (0.1, 0.9))
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
 
-    def flood(self, capacity: float, of_short: float, duration_s: float, seed: int, flooded: bool) -> Arrivals:
+    def flood(self, capacity: float, of_short: float, duration_s: float, seed: int, flooded: bool) -> LaneArrivals:
         """Twenty tenants at 0.8 times the capacity; and, `flooded`, another one's short requests at 0.8 times
         what a closed loop of short ones alone gets through (`of_short`)."""
         rng = np.random.default_rng(seed)
         mix = self.traffic.draw(0.8 * capacity, duration_s, seed)
         tenant = rng.integers(TENANTS, size=len(mix))
         if not flooded:
-            return Arrivals(mix, tenant)
-        short = np.flatnonzero(Arrivals(mix, tenant).lanes == 0)
+            return LaneArrivals(mix, tenant)
+        short = np.flatnonzero(LaneArrivals(mix, tenant).lanes == 0)
         count = round(0.8 * of_short * duration_s)
         picks = rng.choice(short, size=count)
         arrivals = np.concatenate([mix.arrivals_s, np.sort(rng.uniform(0, duration_s, count))])
@@ -210,7 +210,7 @@ class Contest:
         prompts = np.concatenate([mix.prompt_tokens, mix.prompt_tokens[picks]])[turn]
         outputs = np.concatenate([mix.output_tokens, mix.output_tokens[picks]])[turn]
         whose = np.concatenate([tenant, np.full(count, _FLOODER)])[turn]
-        return Arrivals(LaneMix(arrivals[turn], prompts, outputs), whose)
+        return LaneArrivals(LaneMix(arrivals[turn], prompts, outputs), whose)
 
 
 def contests(
@@ -219,19 +219,19 @@ def contests(
     """(case, side, what came of it) of one mix."""
     pools: dict[tuple[str, str], PooledRuns] = {}
 
-    def run(case: str, side: str, arrivals: Arrivals) -> None:
+    def run(case: str, side: str, arrivals: LaneArrivals) -> None:
         pools.setdefault((case, side), PooledRuns()).add(arrivals, contest.run(side, arrivals))
 
     for seed in seeds:
         capacity = contest.capacity(seed)
         for number, load in enumerate(loads):
             mix = contest.traffic.draw(load * capacity, duration_s, seed + 1 + 100 * number)
-            alone = Arrivals(mix, np.zeros(len(mix), dtype=np.int64))
+            alone = LaneArrivals(mix, np.zeros(len(mix), dtype=np.int64))
             for side in sides:
                 if side in ("before", "ours") or load > 1.0:
                     run(f"{load:g} times", side, alone)
             if load > 1.0:
-                twenty = Arrivals(mix, np.random.default_rng(seed).integers(TENANTS, size=len(mix)))
+                twenty = LaneArrivals(mix, np.random.default_rng(seed).integers(TENANTS, size=len(mix)))
                 for side in ("before", "ours"):
                     if side in sides:
                         run(f"{load:g} times, twenty tenants", side, twenty)

@@ -11,12 +11,12 @@ from typing import ClassVar
 import numpy as np
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyReason, ReplicaProfile, ScalingPolicy
-from autoscaling.policies.registry import make_policy
 from autoscaling.policies.settings import Value
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
 from autoscaling.signals.signals import Signals
 from benchmarks.policies.engines import Serving
+from benchmarks.policies.rivals import make_policy
 from planning.scoring import LoadCurve, Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.faults import ScalingFaults
@@ -108,7 +108,6 @@ class _SchedulePolicy:
 
     name: ClassVar[str] = "schedule"
     period_s = 1.0
-    latency_span_s = 0.0
 
     def __init__(self, at_s: list[float], replicas: list[int]) -> None:
         self._at_s, self._replicas = at_s, replicas

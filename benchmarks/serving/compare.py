@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import run_facts
+from benchmarks.harness import cpu_seconds, pss_mib, run_facts
 from benchmarks.serving.contest import (
     ComparisonPlan,
     ComparisonShape,
@@ -25,7 +25,7 @@ from benchmarks.serving.contest import (
 )
 from benchmarks.serving.sides import Side, SideName, make_side
 from cli.bench.prompts import measure_vocabulary
-from cli.server_process import cpu_seconds, end_descendants, pss_mib
+from cli.server_process import end_descendants
 from cluster.spec import ClusterSpec
 
 SCHEMA_VERSION = 1

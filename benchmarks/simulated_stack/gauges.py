@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import psutil
 
-from cli.server_process import cpu_seconds
+from benchmarks.harness import cpu_seconds
 
 _BUCKET = re.compile(r'^(\w+)_bucket\{(?:.*,)?le="([^"]+)"\} (\S+)$')
 GATEWAY_LAG = "raylane_event_loop_lag_seconds"

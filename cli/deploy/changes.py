@@ -4,20 +4,25 @@ Pure.
 """
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cli.deploy.rendering import Rendering
 from cli.deploy.state import Applied
+from cluster.launch import MANIFESTS, ROLLOUT_ANNOTATION
 
 _KINDS = {"models": "model", "tenants": "tenant", "classes": "class", "lanes": "lane"}
 _CONTEXT_LINES = 2
+_REPLACED = "it is replaced, and running requests break"
+_BESIDE = "another one starts beside it, with as many GPUs, and takes over"
 
 
 @dataclass(frozen=True, slots=True)
 class DeployPlan:
-    """What is to do in one region. `touched` are sentences; `diffs` the lines of the files' differences."""
+    """What is to do in one region. `touched` are sentences; `diffs` the lines of the files' differences; `is_new`:
+    nothing of the cell has been applied from here, so that they are the files themselves."""
 
     rendering: Rendering
     keys: str
@@ -26,6 +31,7 @@ class DeployPlan:
     secrets: bool
     touched: Sequence[str]
     diffs: Sequence[str]
+    is_new: bool
 
     @property
     def is_nothing(self) -> bool:
@@ -38,7 +44,7 @@ def plan_of(rendering: Rendering, keys: str, applied: Applied) -> DeployPlan:
     applications = applied.applications != rendering.applications_digest
     touched = list(_touched(rendering, applied, cluster, applied.keys not in (None, keys)))
     diffs = list(_diffs(applied.files, rendering.files))
-    return DeployPlan(rendering, keys, cluster, applications, applied.keys != keys, touched, diffs)
+    return DeployPlan(rendering, keys, cluster, applications, applied.keys != keys, touched, diffs, not applied.files)
 
 
 def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) -> Iterator[str]:
@@ -47,6 +53,9 @@ def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) 
         yield f"{where}: {'the deployment goes on' if applied.files else 'a new cell'} ({rendering.provider})"
     elif cluster and rendering.provider != "kubernetes":
         yield f"{where}: the Ray cluster changes; its nodes restart"
+    elif _rollout(applied.files) != _rollout(rendering.files):
+        how = _BESIDE if "type: NewCluster" in rendering.files[MANIFESTS] else _REPLACED
+        yield f"{where}: the pods of the Ray cluster change: {how}"
     for section, word in _KINDS.items():
         old, new = _named(applied.content or {}, section), _named(rendering.content, section)
         for name in new:
@@ -61,6 +70,12 @@ def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) 
                 yield f"{where}: {key} changes"
         if keys:
             yield f"{where}: the tenants' keys change"
+
+
+def _rollout(files: Mapping[str, str]) -> str | None:
+    """What says that the pods of a Ray cluster on Kubernetes must change."""
+    found = re.search(rf"{ROLLOUT_ANNOTATION}: (.*)", files.get(MANIFESTS, ""))
+    return found and found[1]
 
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -31,6 +31,7 @@ def deploy(
     ] = None,
     down: Annotated[bool, typer.Option("--down", help="End the cells, and Ray on their machines.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Apply without asking.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also print the files of a new cell.")] = False,
 ) -> None:
     """Bring a spec's cells up on your machines, EC2 or Kubernetes, change them, or end them. Repeating it changes
     nothing."""
@@ -51,7 +52,7 @@ def deploy(
             if down:
                 _end_region(cluster, one, asks=not yes)
             else:
-                _deploy_region(cluster, unplaced, one, only_diff=diff, asks=not yes)
+                _deploy_region(cluster, unplaced, one, only_diff=diff, asks=not yes, verbose=verbose)
         except (DeployError, SecretsUnavailable, StateError, OSError) as error:
             complain(f"region {one.name}: {error}", hint="repeat the command: it goes on where it stopped")
             failed = True
@@ -83,14 +84,16 @@ def _chosen(spec: ClusterSpec, name: str | None) -> list[Region]:
     return regions
 
 
-def _deploy_region(spec: ClusterSpec, unplaced: ClusterSpec, region: Region, *, only_diff: bool, asks: bool) -> None:
+def _deploy_region(
+    spec: ClusterSpec, unplaced: ClusterSpec, region: Region, *, only_diff: bool, asks: bool, verbose: bool
+) -> None:
     """Raises DeployError, SecretsUnavailable, StateError, OSError."""
     from deployments.deployed import keys_digest  # imports Ray, which takes seconds
 
     keys = {tenant.name: tenant.keys for tenant in spec.tenants}
     with _locked(spec, region) as state:
         plan = plan_of(rendering_of(spec, unplaced, region), keys_digest(keys), state.applied())
-        _show(plan)
+        _show(plan, verbose)
         if only_diff:
             return
         target = _target(spec, region, state)
@@ -129,9 +132,13 @@ def _locked(spec: ClusterSpec, region: Region) -> Iterator[DeployState]:
         yield state
 
 
-def _show(plan: DeployPlan) -> None:
+def _show(plan: DeployPlan, verbose: bool) -> None:
     for line in plan.touched:
         console.print(f"  {escape(line)}")
+    if plan.is_new and not verbose:
+        files = plan.rendering.files
+        console.print(f"  files: {', '.join(sorted(files))} ({len(plan.diffs)} lines; --verbose prints them)")
+        return
     for line in plan.diffs:
         style = "green" if line.startswith("+") else "red" if line.startswith("-") else None
         console.print(escape(line), style=style)

@@ -3,19 +3,34 @@
 import base64
 import json
 import subprocess
+import time
 from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from cli.console import console
 from cli.deploy.changes import DeployPlan
 from cli.deploy.serve_api import DeployError
 from cli.deploy.state import Applied, DeployState
 from cli.deploy.steps import finished
-from cluster.launch import KEYS_FILE, MANIFESTS, SECRET_FILE, TOKEN_KEY, secret_name
+from cluster.launch import KEYS_FILE, MANIFESTS, ROLLOUT_ANNOTATION, SECRET_FILE, TOKEN_KEY, secret_name
 from cluster.secrets import CellSecrets, SecretsUnavailable, kept
 from cluster.spec import ClusterSpec, KubernetesDeploy, Region
 
 _MANAGER = "raylane"
+_PODS_S = 600.0
+"""How long pods may take to start, nodes of a cloud among them, beyond what models take (seconds)."""
+_POLL_S = 2.0
+_LOOKS = 5
+"""KubeRay writes down once more how the applications were before it hands the new ones over: what is said so often in a
+row holds."""
+_FAILED = "application"
+
+
+def _rollout_of(one: Mapping[str, Any]) -> str | None:
+    found: str | None = one["metadata"].get("annotations", {}).get(ROLLOUT_ANNOTATION)
+    return found
 
 
 class Kubernetes:
@@ -40,12 +55,11 @@ class Kubernetes:
         return True
 
     def is_up(self) -> bool:
-        """Whether the cell's objects are there."""
+        """Whether the cell runs as it was applied last."""
         try:
-            self._ask("get", f"rayservice/{self._cell}", "--output=name")
+            return not self._lacking()
         except DeployError:
             return False
-        return True
 
     def to_run(self) -> list[str]:
         """What applies the plan by hand, where this machine does not reach the cluster."""
@@ -86,9 +100,59 @@ class Kubernetes:
         kept(self, self._keys)
         manifests = str(self._state.files / MANIFESTS)
         console.print(self._ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", manifests).strip())
-        console.print(f"waiting for rayservice/{self._cell} ...")
-        self._ask("wait", f"rayservice/{self._cell}", "--for=condition=Ready", f"--timeout={self._patience_s:.0f}s")
+        service = self._service()
+        for cluster in self._clusters() if self._deploy.upgrade == "replace" else ():
+            if _rollout_of(cluster) != _rollout_of(service):
+                name = cluster["metadata"]["name"]
+                console.print(f"replacing raycluster/{name}: running requests break")
+                self._ask("delete", f"raycluster/{name}", "--wait=false")
+        self._await()
         self._state.record(finished(plan))
+
+    def _await(self) -> None:
+        """Until what was applied last serves. Raises DeployError."""
+        console.print(f"waiting for rayservice/{self._cell} ...")
+        deadline, shown, looks = time.monotonic() + self._patience_s + _PODS_S, "", 0
+        while looks < _LOOKS:
+            lacking = self._lacking()
+            looks = looks + 1 if lacking == shown and (not lacking or lacking.startswith(_FAILED)) else 0
+            if lacking and lacking != shown:
+                console.print(f"  {lacking}")
+            shown = lacking
+            if time.monotonic() > deadline and lacking:
+                raise DeployError(f"rayservice/{self._cell}: not ready in time: {lacking}")
+            time.sleep(_POLL_S)
+        if shown:
+            raise DeployError(shown)
+
+    def _lacking(self) -> str:
+        """What is still to happen until what was applied last serves; empty: nothing. Raises DeployError."""
+        service = self._service()
+        status = service.get("status", {})
+        if status.get("observedGeneration", 0) < service["metadata"]["generation"]:
+            return "KubeRay has not seen the change yet"
+        active = status.get("activeServiceStatus", {})
+        made = {one["metadata"]["name"]: _rollout_of(one) for one in self._clusters()}
+        if made.get(active.get("rayClusterName")) != _rollout_of(service) or len(made) > 1:
+            return f"Ray clusters: {', '.join(made) or 'none'}; the new one does not serve alone yet"
+        states = {name: one["status"] for name, one in active.get("applicationStatuses", {}).items()}
+        if failed := [name for name, state in states.items() if state == "DEPLOY_FAILED"]:
+            message = active["applicationStatuses"][failed[0]].get("message", "")
+            return f"{_FAILED} {failed[0]!r} cannot run: {message}"
+        expected = [one["name"] for one in yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]]
+        waits = [f"{name}: {states.get(name, 'missing').lower()}" for name in expected if states.get(name) != "RUNNING"]
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", ()))
+        return ", ".join(waits) or ("" if ready else "no gateway is ready")
+
+    def _service(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._ask("get", f"rayservice/{self._cell}", "--output=json"))
+        return found
+
+    def _clusters(self) -> list[dict[str, Any]]:
+        """The Ray clusters that KubeRay has made for the cell, but those that end."""
+        label = f"ray.io/originated-from-cr-name={self._cell}"
+        found = json.loads(self._ask("get", "rayclusters", f"--selector={label}", "--output=json"))["items"]
+        return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
     def down(self) -> None:
         """Raises DeployError."""

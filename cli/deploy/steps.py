@@ -25,6 +25,8 @@ from cluster.launch import (
     SECRETS,
     STOP_HEAD_SCRIPT,
     STOP_SCRIPT,
+    TOKEN_FILE,
+    WHOSE_RAY,
     cell_folder,
     expected_workers,
 )
@@ -85,11 +87,13 @@ class Hosts:
             if applied.files:
                 self._forget_applications()
             log = state.folder / _UP_LOG
+            if isinstance(self._deploy, LocalDeploy):
+                self._check_hosts(self._deploy)
             console.print(
                 f"starting the Ray cluster {self._cell!r} (ray up; its output is in {log}) ...", soft_wrap=True
             )
             state.record(began.model_copy(update={"cluster": None}))
-            run([tool("ray"), "up", "-y", "--no-config-cache", RAY_YAML], state.files, log)
+            run([*self._launcher(), "up", "-y", "--no-config-cache", RAY_YAML], state.files, log)
         elif plan.secrets:
             self._send_secrets()
         # The files are those of the step that has been done; the spec is that of a deployment that has ended.
@@ -113,19 +117,17 @@ class Hosts:
                 api.wait_gone(self._spec.gateway.drain_s + _GONE_S)
         if isinstance(self._deploy, LocalDeploy):
             self._stop_machines(self._deploy)
+        elif self._deploy.head_group is not None:
+            self._on_head(_stop_command(self._cell, STOP_HEAD_SCRIPT))  # first: it would start workers again
+            run([tool("ray"), "down", "-y", "--workers-only", RAY_YAML], self._state.files)
         else:
             run([tool("ray"), "down", "-y", RAY_YAML], self._state.files)
         self._state.record(Applied())
 
     def _stop_machines(self, deploy: LocalDeploy) -> None:
-        folder = f"~/{cell_folder(self._cell)}"
-
         def stop(address: object, script: str) -> str:
             """Why it failed; empty: it did not."""
-            ours = " ".join(f"{folder}/{name}" for name in ("secrets", "node", "serve"))
-            command = f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {ours}"
-            arguments = ["ssh", *self._ssh_options(), f"{deploy.ssh_user}@{address}", command]
-            done = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            done = self._ssh(deploy, address, _stop_command(self._cell, script))
             said = " ".join((done.stderr or done.stdout).split())[-_WORDS_CHARS:]
             return f"{address}: {said}" if done.returncode else ""
 
@@ -135,6 +137,29 @@ class Hosts:
             problems += pool.map(lambda worker: stop(worker.address, STOP_SCRIPT), deploy.workers)
         if found := [problem for problem in problems if problem]:
             raise DeployError("Ray may still run on " + "; ".join(found))
+
+    def _launcher(self) -> list[str]:
+        """Ray's launcher, which starts a head, or sets up the one that an Auto Scaling group keeps."""
+        if isinstance(self._deploy, AwsDeploy) and self._deploy.head_group is not None:
+            return [tool("python"), "-m", "cli.deploy.kept_head"]
+        return [tool("ray")]
+
+    def _check_hosts(self, deploy: LocalDeploy) -> None:
+        """Raises DeployError where another cell's Ray runs on one of the hosts: to start this one ends it. A host that
+        is not reached is the launcher's to name."""
+        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+            answers = pool.map(lambda host: self._ssh(deploy, host, WHOSE_RAY).stdout, deploy.addresses)
+        own = f"/{cell_folder(self._cell)}/{SECRETS}/{TOKEN_FILE}"
+        for host, answer in zip(deploy.addresses, answers, strict=True):
+            if others := [line for line in answer.splitlines() if not line.endswith(own)]:
+                raise DeployError(
+                    f"host {host}: another Ray runs there (its token: {others[0]}); allowed: one cell on a host. End "
+                    "that one first (`raylane deploy ITS-SPEC --down`), or name another host"
+                )
+
+    def _ssh(self, deploy: LocalDeploy, address: object, command: str) -> subprocess.CompletedProcess[str]:
+        arguments = ["ssh", *self._ssh_options(), f"{deploy.ssh_user}@{address}", command]
+        return subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def _applications(self) -> Sequence[Mapping[str, Any]]:
         content = json.loads((self._state.files / "serve-config.json").read_text(encoding="utf-8"))
@@ -180,7 +205,7 @@ class Hosts:
         source = f"{Path(self._deploy.secrets.folder or SECRETS).expanduser()}/"
         target = f"~/{cell_folder(self._cell)}/secrets/"
         if isinstance(self._deploy, LocalDeploy):
-            for address in (self._deploy.head, *(worker.address for worker in self._deploy.workers)):
+            for address in self._deploy.addresses:
                 self._copy(source, f"{self._deploy.ssh_user}@{address}:{target}")
         else:
             run([tool("ray"), "rsync-up", "-A", RAY_YAML, source, target], self._state.files)
@@ -238,6 +263,12 @@ class Hosts:
                     raise DeployError(f"Serve's REST API on the head of {self._cell!r} does not answer{why}")
                 time.sleep(_POLL_S / 4)
             yield api
+
+
+def _stop_command(cell: str, script: str) -> str:
+    folder = f"~/{cell_folder(cell)}"
+    ours = " ".join(f"{folder}/{name}" for name in ("secrets", "node", "serve"))
+    return f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {ours}"
 
 
 def finished(plan: DeployPlan) -> Applied:

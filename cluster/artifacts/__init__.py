@@ -6,7 +6,7 @@ which files are whole; `progress.py` shows how far a fetch is.
 """
 
 from cluster.artifacts.cache import Held, ModelCache
-from cluster.artifacts.progress import FetchMeter, FetchProgress, FetchReport, FetchStep
+from cluster.artifacts.progress import FetchMeter, FetchProgress, FetchStep
 from cluster.artifacts.pull import LocalFiles, local_files
 from cluster.artifacts.sources import ArtifactError, StorageUnavailable, missing_sources, resolve_source
 
@@ -14,7 +14,6 @@ __all__ = [
     "ArtifactError",
     "FetchMeter",
     "FetchProgress",
-    "FetchReport",
     "FetchStep",
     "Held",
     "LocalFiles",

@@ -14,6 +14,8 @@ S3 = "s3://"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,254}")
 """A bucket's name; of an access point, its ARN."""
 _KINDS = "a model's folder, s3://bucket/prefix, a hub name, or `demo`"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+"""No hub name has a colon before its revision."""
 
 
 class ArtifactError(ValueError):
@@ -39,6 +41,8 @@ def resolve_source(source: str) -> str:
     if source.startswith(S3):
         bucket_and_prefix(source)
         return source
+    if _ADDRESS.match(source):
+        raise ArtifactError(f"source {source!r}: a mistyped address; allowed: {_KINDS}")
     if not source.startswith(_FOLDERS):
         return source
     try:

@@ -35,10 +35,8 @@ class Gpu:
     memory_bytes_per_s: Rate
     bf16_flops: Rate
     link_bytes_per_s: Rate
-    watts: Annotated[float, Field(gt=0, le=10_000)]
     fp8_flops: Rate | None = None
     fp4_flops: Rate | None = None
-    int8_ops: Rate | None = None
     usable_bytes: Annotated[int, Field(ge=1 << 30, le=1 << 42)] | None = None
     link: Literal["nvlink", "pcie"] = "pcie"
     link_latency_s: Annotated[float, Field(gt=0, le=1)] = 1e-5

@@ -1,7 +1,7 @@
 """Renders what brings a region's Ray cluster up: pure functions from a spec to files."""
 
 from cluster.launch.environment import RAY_ENVIRONMENT
-from cluster.launch.kuberay import MANIFESTS, TOKEN_KEY, kubernetes_files, secret_name
+from cluster.launch.kuberay import MANIFESTS, ROLLOUT_ANNOTATION, TOKEN_KEY, kubernetes_files, secret_name
 from cluster.launch.nodes import (
     DASHBOARD_PORT,
     FETCH_SCRIPT,
@@ -12,10 +12,12 @@ from cluster.launch.nodes import (
     STOP_HEAD_SCRIPT,
     STOP_SCRIPT,
     TOKEN_FILE,
+    WHOSE_RAY,
     aws_region,
     cell_folder,
     default_secret,
     expected_workers,
+    lost_head_procedure,
 )
 from cluster.launch.problems import deploy_problems
 from cluster.launch.ray_yaml import RAY_YAML, SECRETS, launcher_files
@@ -29,12 +31,14 @@ __all__ = [
     "PEERS_FILE",
     "RAY_ENVIRONMENT",
     "RAY_YAML",
+    "ROLLOUT_ANNOTATION",
     "SECRETS",
     "SECRET_FILE",
     "STOP_HEAD_SCRIPT",
     "STOP_SCRIPT",
     "TOKEN_FILE",
     "TOKEN_KEY",
+    "WHOSE_RAY",
     "aws_region",
     "cell_folder",
     "default_secret",
@@ -42,5 +46,6 @@ __all__ = [
     "expected_workers",
     "kubernetes_files",
     "launcher_files",
+    "lost_head_procedure",
     "secret_name",
 ]

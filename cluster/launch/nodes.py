@@ -30,6 +30,12 @@ SECRET_FILE, TOKEN_FILE, KEYS_FILE = "secret", "ray_token", "tenant_keys.json"
 PEERS_FILE = "peers_secret"
 """There, too, where the cells of a cluster share a secret that is kept in files or by Kubernetes."""
 
+_RUNNING = """running() { grep -lz "$1" /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3; }"""
+_RAYLETS = "$(running '^[^ ]*/raylet/raylet$')"
+WHOSE_RAY = f"""{_RUNNING}; for raylet in {_RAYLETS}; do tr '\\0' '\\n' 2>/dev/null </proc/$raylet/environ |
+sed -n 's/^RAY_AUTH_TOKEN_PATH=//p' | grep . || echo unknown; done"""
+"""Prints the file of Ray's token for each Ray on a host, which is in its cell's folder."""
+
 
 def cell_folder(cell: str) -> str:
     """Where a node keeps what raylane needs there, relative to the home directory of the user that runs Ray."""
@@ -58,6 +64,28 @@ def node_files(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeplo
     if deploy.head_service == "systemd":
         files |= {UNIT: _unit(cell, deploy), INSTALL_SCRIPT: _install_script(cell, deploy)}
     return files
+
+
+def lost_head_procedure(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeploy) -> str:
+    """What to do when the head's machine is lost and nothing replaces it by itself."""
+    cell = spec.cell_name(region)
+    hours = int(JOINED_ENVIRONMENT["RAY_gcs_rpc_server_reconnect_timeout_s"]) // 3600
+    first = "1. See that the old instance is terminated; the next step starts another one."
+    if isinstance(deploy, LocalDeploy):
+        key = "its key" if deploy.ssh_key is None else f"the key {deploy.ssh_key}"
+        root = ", and sudo without a password" if deploy.head_service == "systemd" else ""
+        first = f"""1. Give another machine the address {deploy.head}, by which the workers find the head, and see
+   that the old one does not come back with it. It needs raylane in `{deploy.venv}`, and the user `{deploy.ssh_user}`
+   with {key}{root}."""
+    return f"""# The head of {cell} is lost
+Requests are answered without it, for {hours} hours; then each node ends itself. Until it is back nothing is scaled,
+and a replica that ends is not replaced. If its machine comes back with its disk, there is nothing to do.
+
+{first}
+2. `raylane deploy SPEC --region {region.name} --yes`, from the machine that deployed the cell. The new head
+   starts Ray on the workers again: streams that still run end with an error event.
+3. `raylane status --url http://GATEWAY:{spec.gateway.port}` shows the replicas as they come.
+"""
 
 
 def _head_script(cell: str, region: Region, deploy: LocalDeploy | AwsDeploy) -> str:
@@ -135,8 +163,8 @@ def _stop_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
         "# the time to end each stream with an error event (SIGTERM does not reach them while Ray has no head).",
         "set -eu",
         f'export PATH="{deploy.venv}/bin:$PATH"',
-        'running() { grep -lz "$1" /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3; }',
-        "for raylet in $(running '^[^ ]*/raylet/raylet$'); do kill -KILL \"$raylet\" 2>/dev/null || true; done",
+        _RUNNING,
+        f'for raylet in {_RAYLETS}; do kill -KILL "$raylet" 2>/dev/null || true; done',
         "tries=25",
         "while [ $tries -gt 0 ] && [ -n \"$(running '^ray::ServeReplica:gateway:')\" ]; do",
         "    sleep 0.2; tries=$((tries - 1))",
@@ -256,6 +284,17 @@ WantedBy=multi-user.target
 """
 
 
+_KEEP_FROM_LAUNCHER = (
+    "# What Ray's launcher gave this head, its key too, is kept on the head's disk. A head that takes this one's place",
+    "# has the disk, and no launcher.",
+    'if [ -f "$HOME/ray_bootstrap_config.yaml" ]; then',
+    '    mkdir -p -m 700 "$folder/launcher"; cp -p "$HOME"/ray_bootstrap_* "$folder/launcher/"',
+    "else",
+    '    cp -p "$folder"/launcher/* "$HOME/"',
+    "fi",
+)
+
+
 def _install_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
     service = f"raylane-head-{cell}.service"
     return _script(
@@ -263,6 +302,7 @@ def _install_script(cell: str, deploy: LocalDeploy | AwsDeploy) -> str:
         "set -eu",
         f'folder="$HOME/{cell_folder(cell)}"',
         *(_keep_variables() if isinstance(deploy, AwsDeploy) else ()),
+        *(_KEEP_FROM_LAUNCHER if isinstance(deploy, AwsDeploy) and deploy.head_group is not None else ()),
         _AS_ROOT,
         f'as_root install -m 644 "$folder/{UNIT}" /etc/systemd/system/{service}',
         "as_root systemctl daemon-reload",

@@ -3,16 +3,17 @@ what is allowed. Nothing of a spec is lost in silence on its way to a cell."""
 
 import ipaddress
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
-from cluster.launch.kuberay import group_name
-from cluster.spec import ClusterSpec, KubernetesDeploy, Model, Region
+from cluster.launch.kuberay import cache_folder, group_name, override_problem
+from cluster.spec import ClusterSpec, KubernetesDeploy, LocalDeploy, Model, Region
 
 
 def deploy_problems(spec: ClusterSpec, region: Region) -> list[str]:
     """A line for each problem. `spec` is read without its folder: its relative paths are as written."""
     if region.deploy is None:
         return [f"regions.{region.name}.deploy: missing; needed: where the region runs (local, aws or kubernetes)"]
-    found = [*_gateways(spec, region), *_paths(spec, region)]
+    found = [*_gateways(spec, region), *_paths(spec, region), *_hosts(spec, region)]
     if isinstance(region.deploy, KubernetesDeploy):
         found += _kubernetes(spec, region, region.deploy)
     return found
@@ -34,16 +35,33 @@ def _gateways(spec: ClusterSpec, region: Region) -> Iterator[str]:
         )
 
 
+def _hosts(spec: ClusterSpec, region: Region) -> Iterator[str]:
+    """A host has one Ray: what starts it for one cell ends that of another."""
+    hosts = {one.name: one.deploy.addresses for one in spec.regions if isinstance(one.deploy, LocalDeploy)}
+    for host in hosts.get(region.name, ()):
+        if others := [name for name, of in hosts.items() if host in of and name != region.name]:
+            yield f"regions.{region.name}.deploy: {host} is a host of {others[0]}, too; allowed: one cell on a host"
+
+
 def _kubernetes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> Iterator[str]:
     if ipaddress.ip_address(spec.gateway.host).is_loopback:
         yield (
             f"gateway.host = {spec.gateway.host!r}: nobody reaches a pod's loopback; allowed on Kubernetes: 0.0.0.0 or "
             "::, with allow_public and tenants"
         )
-    if spec.gateway.tls is not None:
-        yield "gateway.tls: allowed on Kubernetes: none; TLS ends at the load balancer (gateway_annotations)"
-    if not spec.artifacts.cache.startswith(("/", "~/")):
-        yield f"artifacts.cache = {spec.artifacts.cache!r}: allowed on Kubernetes: an absolute path, or one below ~/"
+    tls = spec.gateway.tls
+    if (tls is None) != (deploy.tls_secret is None):
+        yield "gateway.tls: allowed on Kubernetes: together with deploy.tls_secret, whose files these are"
+    elif tls is not None and PurePosixPath(tls.cert).parent != PurePosixPath(tls.key).parent:
+        yield f"gateway.tls.key = {tls.key!r}: allowed on Kubernetes: a file beside {tls.cert}, from the same Secret"
+    caches = (spec.artifacts.cache, spec.starts.compile_cache)
+    if not all(cache.startswith(("/", "~/")) for cache in caches) or not cache_folder(spec):
+        yield (
+            f"artifacts.cache, starts.compile_cache = {', '.join(caches)}: allowed on Kubernetes: two folders in one "
+            "of their own, such as ~/.cache/raylane, since they share a volume"
+        )
+    if problem := override_problem(spec, region, deploy):
+        yield f"regions.{region.name}.deploy.{problem}"
     pools = {pool.name: pool for pool in region.pools}
     gateways = {pool.name for pool in spec.gateway_pools(region)}
     pods = sum(one.bounds(pools[one.pool].nodes)[1] for one in deploy.pools if one.pool in gateways)

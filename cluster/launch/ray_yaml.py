@@ -46,12 +46,27 @@ def ray_cluster(spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDepl
     return {
         "cluster_name": cell,
         **(_local(deploy) if isinstance(deploy, LocalDeploy) else _aws(region, deploy)),
-        "auth": {"ssh_user": deploy.ssh_user, **({"ssh_private_key": deploy.ssh_key} if deploy.ssh_key else {})},
+        "auth": _auth(region, deploy),
         "file_mounts": mounts,
         "setup_commands": list(deploy.setup),
         "head_start_ray_commands": start_head,
         "worker_start_ray_commands": [f"sh {folder}/{STOP_SCRIPT}", f"sh {folder}/{WORKER_SCRIPT}"],
     }
+
+
+def _auth(region: Region, deploy: LocalDeploy | AwsDeploy) -> dict[str, str]:
+    auth = {"ssh_user": deploy.ssh_user}
+    if deploy.ssh_key:
+        auth["ssh_private_key"] = deploy.ssh_key
+    if isinstance(deploy, AwsDeploy) and deploy.ssm:
+        # Ray gives addresses; sessions are with instances.
+        aws = f"aws --region {aws_region(region)}"
+        address = "Name=private-ip-address,Values=%h Name=instance-state-name,Values=running"
+        instance = f"{aws} ec2 describe-instances --filters {address} --output text"
+        query = "'Reservations[].Instances[].InstanceId'"
+        document = "--document-name AWS-StartSSHSession --parameters portNumber=%p"
+        auth["ssh_proxy_command"] = f"{aws} ssm start-session --target $({instance} --query {query}) {document}"
+    return auth
 
 
 def _local(deploy: LocalDeploy) -> dict[str, Any]:

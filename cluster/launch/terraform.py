@@ -47,6 +47,9 @@ class RegionOutput(_Output):
     subnet_ids: Annotated[tuple[Text, ...], Field(min_length=1)]
     zone_subnet_ids: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
     secret: Text
+    head_group: Text | None = None
+    key_name: Text | None = None
+    ssm: bool = False
     artifacts: Text
     endpoint: Text
     target_group_arn: Text
@@ -115,7 +118,11 @@ def deploy_section(output: RegionOutput, region: str, cell: str, before: dict[st
         "head_security_group_ids": list(head.security_group_ids),
         "head_instance_profile": head.instance_profile,
         "head_launch_template": head.launch_template,
+        **({"ssm": True} if output.ssm else {}),
     }
+    if output.key_name is not None:
+        section |= {"head_group": output.head_group, "key_name": output.key_name}
+        section.setdefault("ssh_key", f"~/.ssh/{output.key_name}.pem")
     if output.secret != default_secret(cell) or "secrets" in before:
         section["secrets"] = {"kind": "aws", "name": output.secret}
     sizes = {pool["pool"]: pool for pool in before.get("pools") or ()}

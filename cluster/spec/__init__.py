@@ -7,7 +7,7 @@ from cluster.spec.deploy import HeadStore, PoolPart, SecretSource
 from cluster.spec.engine import LoraAdapter, Simulated, Speculative
 from cluster.spec.gateway import CorsSpec, GatewaySpec, GatewayTls, RequestLimits, Timeouts
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
-from cluster.spec.kubernetes import ZONE_LABEL, KubernetesDeploy, KubernetesPool, Toleration
+from cluster.spec.kubernetes import ZONE_LABEL, Ingress, KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
 from cluster.spec.models import (
     DEFAULT_GROUP,
@@ -46,6 +46,7 @@ __all__ = [
     "HandOverSettings",
     "HeadStore",
     "Health",
+    "Ingress",
     "KubernetesDeploy",
     "KubernetesPool",
     "LaneSpec",

@@ -46,8 +46,8 @@ class Backlog(Section):
 
 
 class PolicySpec(Section):
-    """A scaling policy: `backlog` with its knobs, `fixed`, or a ported policy of others with `settings` of its own
-    (`autoscaling/policies/registry.py`)."""
+    """A scaling policy: `backlog` with its knobs, `fixed`, or one that was added (`autoscaling/policies/registry.py`),
+    with `settings` of its own."""
 
     policy: PolicyName = "fixed"
     backlog: Backlog = Backlog()

@@ -22,7 +22,7 @@ class Timeouts(Section):
     idle client connection.
     """
 
-    queue_wait_s: Seconds = 120.0
+    queue_wait_s: Seconds = 360.0
     connect_s: Seconds = 5.0
     first_byte_s: Seconds = 120.0
     between_bytes_s: Seconds = 60.0
@@ -47,7 +47,8 @@ class RequestLimits(Section):
     Of what guides an answer (schemas, regular expressions, grammars, choices, stops, biases; tools may have eight times
     as much): `max_guide_bytes` and `max_guide_values` of a field, and `max_guide_weight` of its expressions, grammars,
     lengths and properties together (about the milliseconds that one core takes to compile them for a vocabulary of
-    131,000 tokens). An engine that compiles more stalls.
+    131,000 tokens). An engine that compiles more stalls, and so does one that writes more than `max_prompt_logprobs`
+    log probabilities of a request's prompt (tokens x (`prompt_logprobs` + 1), about 10 microseconds each).
     """
 
     max_body_bytes: Annotated[int, Field(ge=1_024, le=1 << 30)] = 8 << 20
@@ -59,6 +60,7 @@ class RequestLimits(Section):
     max_guide_bytes: Annotated[int, Field(ge=64, le=1 << 24)] = 32 << 10
     max_guide_values: Annotated[int, Field(ge=8, le=1 << 20)] = 1_024
     max_guide_weight: Annotated[int, Field(ge=8, le=1 << 30)] = 4_000
+    max_prompt_logprobs: Annotated[int, Field(ge=1, le=1 << 30)] = 8_192
 
 
 class CorsSpec(Section):

@@ -51,11 +51,15 @@ class LocalDeploy(_Hosts):
 
     @model_validator(mode="after")
     def _has_each_address_once(self) -> "LocalDeploy":
-        addresses = [self.head, *(worker.address for worker in self.workers)]
-        for address in addresses:
-            if addresses.count(address) > 1:
+        for address in self.addresses:
+            if self.addresses.count(address) > 1:
                 raise ValueError(f"workers.address = {str(address)!r}: appears twice; the head is no worker, too")
         return self
+
+    @property
+    def addresses(self) -> tuple[IPv4Address, ...]:
+        """Of all machines, the head's first."""
+        return self.head, *(worker.address for worker in self.workers)
 
     @property
     def pools(self) -> tuple["WorkerPool", ...]:
@@ -122,6 +126,11 @@ class AwsDeploy(_Hosts):
     The head may have groups, a profile (it starts nodes, which no other node may) and a launch template of its own.
     `head_volume_gib`: None is the launch template's, or 100. `key_name`: the key pair in EC2 that belongs to `ssh_key`
     (None: Ray makes one).
+    `head_group`: the Auto Scaling group that keeps the head's instance, where `terraform/` made one. `deploy` sets that
+    instance up, and starts none. One that takes its place gets its address and its disk, and needs no `deploy`; so its
+    image has all that `setup` would install.
+    `ssm`: SSH goes through AWS Systems Manager, so that no port is open to whoever deploys; needs the AWS CLI and its
+    session-manager-plugin there.
     """
 
     provider: Literal["aws"]
@@ -137,6 +146,8 @@ class AwsDeploy(_Hosts):
     head_security_group_ids: SecurityGroups | None = None
     head_instance_profile: InstanceProfile | None = None
     head_launch_template: LaunchTemplate | None = None
+    head_group: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,255}$")] | None = None
+    ssm: bool = False
     pools: Annotated[tuple[AwsPool, ...], Field(min_length=1)]
     secrets: SecretSource = SecretSource(kind="aws")
 
@@ -146,6 +157,11 @@ class AwsDeploy(_Hosts):
             raise ValueError(f"key_name = {self.key_name!r}: needs `ssh_key`, the file of that pair's private key")
         if self.ssh_key is not None and self.key_name is None:
             raise ValueError(f"ssh_key = {self.ssh_key!r}: needs `key_name`, the name of that key pair in EC2")
+        if self.head_group is not None and (self.head_service == "none" or self.setup or self.key_name is None):
+            raise ValueError(
+                f"head_group = {self.head_group!r}: allowed: with key_name, without setup, and with head_service = "
+                "'systemd'; an instance that takes the head's place starts it without `deploy`"
+            )
         return self
 
     def zone_problem(self, pool: str, nodes: int, zones: Sequence[str] | None) -> str:

@@ -1,7 +1,8 @@
 """A region on Kubernetes, where the KubeRay operator runs its Ray cluster."""
 
+import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -43,8 +44,9 @@ class KubernetesPool(ElasticPool):
 
 
 class CacheVolume(Section):
-    """Where a pod keeps the files of its models, mounted at `artifacts.cache`: a folder of its node (`host_path`, which
-    outlives the pod), or a volume of `size_gib` of a `storage_class` for each pod (None: the cluster's default)."""
+    """Where a pod keeps the files of its models, and what its engines compiled: a volume of `size_gib` of a
+    `storage_class` for each pod (None: the cluster's default), which ends with the pod, or a folder of its node
+    (`host_path`), which outlives it, exists there, and belongs to user 1000."""
 
     host_path: Folder | None = None
     storage_class: Name | None = None
@@ -59,13 +61,38 @@ class CacheVolume(Section):
         return self
 
 
+_CERTIFICATE = re.compile("cert|ssl|tls", re.IGNORECASE)
+"""In the name of an annotation by which a load balancer ends TLS: aws-load-balancer-ssl-cert, certificate-arn."""
+
+
+class Ingress(Section):
+    """An Ingress in front of the gateways' Service, by a controller of `class_name` (None: the cluster's default). TLS
+    ends there: with the certificate in the Secret `tls_secret`, or one that `annotations` name."""
+
+    host: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+    class_name: Name | None = None
+    tls_secret: Name | None = None
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _ends_tls(self) -> "Ingress":
+        if self.tls_secret is None and not any(map(_CERTIFICATE.search, self.annotations)):
+            raise ValueError("tls_secret: missing; needed: the Secret with the certificate, or an annotation with it")
+        return self
+
+
 class KubernetesDeploy(DeployBase):
     """Kubernetes with the KubeRay operator. `image` has raylane, Ray and the engine.
 
     `gateway_service`: the type of the Service in front of the gateways, with `gateway_annotations` (those of the
-    provider's load balancer). `context`: of kubectl's configuration (None: the current one). `store_gib`: of the volume
-    that holds the head's state, of a `store_class` (None: the cluster's default). `head_cpus` and `head_memory_gib`: of
-    the head's pod.
+    provider's load balancer). `ingress`: an Ingress in front of that. `tls_secret`: a Secret of type kubernetes.io/tls,
+    mounted where `gateway.tls` has its files. `compile_cache_claim`: a claim of yours that pods of all nodes may write
+    (ReadWriteMany), for what engines compiled; it outlives the pod. `hub_secret`: a Secret whose key `token` is that of
+    a model hub. `upgrade`: what happens when the Ray cluster's pods must change (another image, say): `deploy` replaces
+    the cluster, or KubeRay starts another one `beside` it, which needs as much room again. `overrides`, by kind of
+    object (and `Pod`: the template of each pod): what is merged into what is rendered; null removes. `context`: of
+    kubectl's configuration (None: the current one). `store_gib`: of the volume that holds the head's state, of a
+    `store_class` (None: the cluster's default). `head_cpus` and `head_memory_gib`: of the head's pod.
     """
 
     provider: Literal["kubernetes"]
@@ -81,9 +108,15 @@ class KubernetesDeploy(DeployBase):
     head_node_selector: dict[str, str] = Field(default_factory=dict)
     head_tolerations: tuple[Toleration, ...] = ()
     pools: Annotated[tuple[KubernetesPool, ...], Field(min_length=1)]
-    model_cache: CacheVolume = CacheVolume(host_path="/var/lib/raylane/models")
+    model_cache: CacheVolume = CacheVolume(size_gib=200)
     gateway_service: Literal["ClusterIP", "LoadBalancer"] = "ClusterIP"
     gateway_annotations: dict[str, str] = Field(default_factory=dict)
+    ingress: Ingress | None = None
+    tls_secret: Name | None = None
+    hub_secret: Name | None = None
+    compile_cache_claim: Name | None = None
+    upgrade: Literal["replace", "beside"] = "replace"
+    overrides: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
     secrets: SecretSource = SecretSource(kind="kubernetes")
 
     @model_validator(mode="after")
@@ -97,7 +130,22 @@ class KubernetesDeploy(DeployBase):
                 f"head_store.path = {self.head_store.path!r}: allowed: none; on Kubernetes the store is a volume of "
                 "store_gib"
             )
+        if self.upgrade == "beside" and self.head_store.kind == "redis":
+            raise ValueError(
+                "upgrade = 'beside': allowed: with head_store.kind = 'rocksdb', of which each cluster has one"
+            )
+        if self.gateway_service == "LoadBalancer" and self.tls_secret is None and not self.ends_tls:
+            raise ValueError(
+                "gateway_service = 'LoadBalancer': clients' keys would travel in clear; allowed: with tls_secret and "
+                "gateway.tls, or with gateway_annotations that name the load balancer's certificate; or ClusterIP with "
+                "`ingress`"
+            )
         return self
+
+    @property
+    def ends_tls(self) -> bool:
+        """Whether the Service's load balancer does."""
+        return any(map(_CERTIFICATE.search, self.gateway_annotations))
 
     def zone_problem(self, pool: str, nodes: int, zones: Sequence[str] | None) -> str:
         """Why the pods of a pool cannot be in these zones (None: it has none); empty: they can."""

@@ -31,7 +31,7 @@ class StartSeconds(Section):
 class Starts(Section):
     """`compile_cache`: the folder in which engines keep what they compiled, the same on every node, so that the next
     start on the node compiles nothing again. vLLM and torch name what they store there by model, settings and versions.
-    On Kubernetes it is on a volume of the node. The variables `VLLM_CACHE_ROOT` and `TORCHINDUCTOR_CACHE_DIR` of a
-    node's environment override it."""
+    On Kubernetes it is on a volume (`deploy.model_cache`, `compile_cache_claim`). The variables `VLLM_CACHE_ROOT` and
+    `TORCHINDUCTOR_CACHE_DIR` of a node's environment override it."""
 
     compile_cache: Annotated[str, Field(pattern=r"^[/~]")] = "~/.cache/raylane/compiled"

@@ -17,8 +17,9 @@ class Tenant(Section):
     """A tenant of the endpoint. It is known by its `keys`; the spec holds only their digests.
 
     `classes`: those that it may claim (None: all); the first is the default for requests without the header. `weight`:
-    its share of each lane when several tenants wait. Limits apply to each model separately. `requests_per_minute` and
-    `tokens_per_minute` (prompt plus expected output, corrected by the engine's count) allow one minute's worth at once.
+    its share of the work when several tenants wait, in whatever lanes. Limits apply to each model separately.
+    `requests_per_minute` and `tokens_per_minute` (prompt plus expected output, corrected by the engine's count) allow
+    one minute's worth at once.
     `max_concurrency` counts requests that wait or run.
 
     `residency`: the only regions that may serve it (None: all). `peers`: the regions whose capacity it may use if its
@@ -82,7 +83,7 @@ class Scheduling(Section):
     """
 
     order: Literal["shortest", "arrival"] = "shortest"
-    promoted_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    promoted_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
     decode_weight: Annotated[float, Field(gt=0, le=1_000)] = 4.0
     stickiness_ms: Annotated[float, Field(ge=0, le=3_600_000)] = 100.0
     bind_ahead: Annotated[float, Field(ge=0, le=1_000)] = 0.0
@@ -96,7 +97,7 @@ DEFAULT_CLASSES = (
     TrafficClass(name="batch", ttft_ms=30_000),
 )
 DEFAULT_LANES = (
-    LaneSpec(name="short", up_to_tokens=512, weight=8, max_wait_s=15, cap_s=60),
-    LaneSpec(name="medium", up_to_tokens=4_096, weight=3, max_wait_s=30, cap_s=120),
-    LaneSpec(name="long", weight=1, max_wait_s=60, cap_s=300),
+    LaneSpec(name="short", up_to_tokens=384, weight=16, max_wait_s=60, cap_s=60),
+    LaneSpec(name="medium", up_to_tokens=1_536, weight=8, max_wait_s=120, cap_s=120),
+    LaneSpec(name="long", weight=1, max_wait_s=240, cap_s=300),
 )

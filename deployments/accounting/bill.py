@@ -5,13 +5,13 @@ display alone, all of a table together (`rounded`): what is shown adds up as wel
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from deployments.accounting.facts import NS
 
@@ -48,7 +48,8 @@ class Amounts:
     them (of requests that ended in the line's hour).
 
     `estimated` requests have no count by the engine, but the gateway's estimate of their tokens; `cut` ones neither,
-    and `estimated_*` are what they had by then.
+    and `estimated_*` are what they had by then. `late`: of all requests those that were reported after their own hour
+    was settled.
     """
 
     ns: int = 0
@@ -62,6 +63,7 @@ class Amounts:
     cut: int = 0
     estimated_prompt_tokens: int = 0
     estimated_output_tokens: int = 0
+    late: int = 0
 
     def plus(self, other: "Amounts") -> "Amounts":
         return Amounts(*(getattr(self, name) + getattr(other, name) for name in AMOUNTS))
@@ -88,6 +90,16 @@ class LineKey:
     usd_per_hour: Fraction
     home: str = ""
 
+    def by(self, dimensions: Collection[Dimension]) -> "LineKey":
+        """Without the hour, region, tenant and class, unless they are among the dimensions."""
+        return replace(
+            self,
+            hour_ns=self.hour_ns if Dimension.HOUR in dimensions else 0,
+            region=self.region if Dimension.REGION in dimensions else "",
+            tenant=self.tenant if Dimension.TENANT in dimensions else "",
+            traffic_class=self.traffic_class if Dimension.CLASS in dimensions else "",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class BillLine:
@@ -101,10 +113,10 @@ class BillLine:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """`basis`: by model and group, how work was priced. `unread`: lines of the files that are no facts."""
+    """`basis`: by model and group (`MODEL@GROUP`), how work was priced. `unread`: facts that cannot be read."""
 
     lines: tuple[BillLine, ...] = ()
-    basis: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    basis: Mapping[str, str] = field(default_factory=dict)
     unread: int = 0
 
     def plus(self, other: "Bill") -> "Bill":
@@ -251,57 +263,3 @@ def summed(pairs: Iterable[tuple[LineKey, Amounts]]) -> tuple[BillLine, ...]:
     for key, amounts in pairs:
         sums[key] = sums[key].plus(amounts)
     return tuple(BillLine(key, amounts) for key, amounts in sorted(sums.items()) if any(amounts.values()))
-
-
-def bill_record(bill: Bill) -> dict[str, Any]:
-    """Plain values: exact, and read back by `bill_from`."""
-    return {
-        "version": 2,
-        "fields": ["hour", "region", "model", "group", "share", "tenant", "class", "usd_per_hour", "home", *AMOUNTS],
-        "basis": [[*key, basis] for key, basis in sorted(bill.basis.items())],
-        "unread": bill.unread,
-        "lines": [
-            [
-                hour_name(line.key.hour_ns),
-                line.key.region,
-                line.key.model,
-                line.key.group,
-                line.key.share.value,
-                line.key.tenant,
-                line.key.traffic_class,
-                str(line.key.usd_per_hour),
-                line.key.home,
-                *line.amounts.values(),
-            ]
-            for line in bill.lines
-        ],
-    }
-
-
-def bill_from(record: Any) -> Bill:
-    """The bill of a record, which may be of version 1, without homes. Raises ValueError when it is none."""
-    try:
-        lines = []
-        for hour, region, model, group, share, tenant, traffic_class, price, *rest in record["lines"]:
-            home, *amounts = ["", *rest] if record["version"] == 1 else rest
-            _check(all(type(one) is str for one in (region, model, group, tenant, traffic_class, home)))
-            _check(all(type(one) is int and one >= 0 for one in amounts))
-            whose = (TimeShare(share), tenant, traffic_class, Fraction(str(price)), home)
-            lines.append(BillLine(LineKey(hour_named(hour), region, model, group, *whose), Amounts(*amounts)))
-        basis = {(str(model), str(group)): str(text) for model, group, text in record["basis"]}
-        return Bill(tuple(lines), basis, int(record["unread"]))
-    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"not a bill: {str(record)[:200]}") from error
-
-
-def _check(holds: bool) -> None:
-    if not holds:
-        raise ValueError("of another type")
-
-
-Keep = Callable[[LineKey], bool]
-
-
-def lines_where(bill: Bill, keep: Keep) -> Bill:
-    """The bill with those lines alone."""
-    return Bill(tuple(line for line in bill.lines if keep(line.key)), bill.basis, bill.unread)

@@ -42,7 +42,7 @@ Keyed = tuple[LineKey, Amounts]
 def bill_of(facts: Gathered, hours: Sequence[int], pricing: Callable[[Tariff], Pricing]) -> Bill:
     """The bill of those hours, by their begins."""
     pricings: dict[tuple[str, str, str], Pricing] = {}
-    basis: dict[tuple[str, str], str] = {}
+    basis: dict[str, str] = {}
     pairs: list[Keyed] = []
     chosen = frozenset(hours)
     for replica_id in sorted({*facts.lives, *facts.attempts}):
@@ -55,7 +55,7 @@ def bill_of(facts: Gathered, hours: Sequence[int], pricing: Callable[[Tariff], P
         of_replica = [pair for hour_ns in sorted(chosen) for pair in _hour(facts, life, tariff, priced, hour_ns)]
         of_replica += _tokens(attempts, tariff, chosen, facts.late)
         if of_replica:
-            basis[key[:2]] = pricings[key].basis
+            basis[f"{tariff.model}@{tariff.group}"] = pricings[key].basis
         pairs += of_replica
     return Bill(summed(pairs), basis)
 
@@ -169,13 +169,16 @@ def _tokens(
 ) -> Iterator[Keyed]:
     """What was counted of each attempt, in the hour in which it ended."""
     for one in attempts:
-        hour_ns = late.get(one.attempt_id, hour_of(one.to_ns))
+        late_ns = late.get(one.attempt_id)
+        hour_ns = hour_of(one.to_ns) if late_ns is None else late_ns
         if hour_ns not in hours:
             continue
-        guess = Amounts(estimated_prompt_tokens=one.prompt_tokens, estimated_output_tokens=one.output_tokens)
+        known = Amounts(late=int(late_ns is not None))
+        guess = replace(known, estimated_prompt_tokens=one.prompt_tokens, estimated_output_tokens=one.output_tokens)
         match one.count:
             case Count.ENGINE:
-                counted = Amounts(
+                counted = replace(
+                    known,
                     requests=1,
                     prompt_tokens=one.prompt_tokens,
                     cached_tokens=one.cached_tokens,

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deployments.accounting.bill import hour_of
 from deployments.accounting.facts import (
     NS,
     AttemptUsage,
@@ -14,7 +13,6 @@ from deployments.accounting.facts import (
     ReplicaGone,
     ReplicaReady,
     ReplicasAlive,
-    Settled,
     Tariff,
     Watched,
 )
@@ -49,23 +47,22 @@ class Gathered:
     late: Mapping[str, int]
 
 
-def gathered(reported: Iterable[tuple[int, Fact]]) -> Gathered:
-    """What facts tell, each with the hour of its file."""
+def gathered(reported: Iterable[tuple[int | None, Fact]]) -> Gathered:
+    """What facts tell, each with the hour in which it counts where it came too late for its own (else None)."""
     replicas = _Replicas()
     tariffs: defaultdict[tuple[str, str], dict[int, Tariff]] = defaultdict(dict)
     attempts: dict[str, AttemptUsage] = {}
     watched: defaultdict[str, dict[int, int]] = defaultdict(dict)
     held: defaultdict[str, dict[int, int]] = defaultdict(dict)
     late: dict[str, int] = {}
-    settled_ns = -1
-    for file_hour_ns, fact in reported:
+    for late_ns, fact in reported:
         match fact:
             case AttemptUsage(attempt_id=attempt_id):
                 known = attempts.get(attempt_id)
                 if known is None or _RANK[fact.count] < _RANK[known.count]:
                     attempts[attempt_id] = fact
-                if known is None and hour_of(fact.to_ns) <= settled_ns:
-                    late[attempt_id] = file_hour_ns
+                if known is None and late_ns is not None:
+                    late[attempt_id] = late_ns
             case Watched(to_ns=to_ns):
                 for spans, since in ((watched, fact.since_ns), (held, fact.held_ns)):
                     for replica_id, since_ns in since.items():
@@ -73,8 +70,6 @@ def gathered(reported: Iterable[tuple[int, Fact]]) -> Gathered:
                         spans[replica_id][since_ns] = max(to_ns, known_ns)
             case Tariff():
                 tariffs[fact.model, fact.group][fact.at_ns] = fact
-            case Settled(hour_ns=hour_ns):
-                settled_ns = max(settled_ns, hour_ns)
             case _:
                 replicas.take(fact)
     by_replica: defaultdict[str, list[AttemptUsage]] = defaultdict(list)

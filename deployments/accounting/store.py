@@ -1,125 +1,120 @@
-"""Where facts and bills are kept: a folder with a file of facts for each hour, which the directory alone writes, and a
-file with the bill of each hour that is settled, in place of its facts.
+"""Facts and bills in the cell's store: the facts of the hours that are open, and of each hour that is settled the lines
+of its bill, in place of the facts.
 
-An hour is settled `SETTLE_S` after its end, once: with its bill in place it is never settled again. What is reported of
-it later changes nothing in it, whether it was late or the clock went back: it comes into the file of the hour that is
-open, where its tokens are counted, and the time stays unattributed. Both kinds of files have a limit. Facts beyond
-`MAX_FACT_BYTES` an hour are lost and counted, so that their time is unattributed; of settled hours the oldest go first.
-Cost files of engines are kept here, too, as they were when the facts were written.
+An hour is settled `SETTLE_S` after its end, once, in one transaction. What is reported of it later changes nothing in
+it, whether it was late or the clock went back: it counts in the hour that is open, listed as late, and its time stays
+unattributed. Both have a limit. Facts beyond `MAX_FACTS` an hour are lost and counted, so that their time is
+unattributed; of settled hours the oldest go first, and stay in the totals. Cost files of engines are kept here, too, as
+they were when the facts were written.
 """
 
 import hashlib
-import json
 import logging
+import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from zlib import crc32
 
-from cluster.files import write_whole
 from deployments.accounting.bill import (
+    AMOUNTS,
     HOUR_NS,
+    Amounts,
     Bill,
-    bill_from,
-    bill_record,
+    BillLine,
+    Dimension,
+    LineKey,
+    TimeShare,
     hour_name,
-    hour_named,
     hour_of,
-    lines_where,
     summed,
 )
 from deployments.accounting.billing import bill_of
-from deployments.accounting.facts import Fact, ReplicaBegun, Settled, Tariff, fact_in, line_of, ns
+from deployments.accounting.facts import FACTS, AttemptUsage, Fact, ReplicaBegun, ReplicaGone, Tariff, ns
 from deployments.accounting.gathering import gathered
 from deployments.accounting.pricing import Pricing, StepPricing, TokenPricing
-from deployments.engine_model.cost_file import CostFileError, read_cost_file
-from deployments.telemetry.line_log import LogHealth, WholeLines
+from deployments.engine_model.cost_file import CostFile
+from deployments.store import CellStore, reader
+from deployments.wire import WireError
 
 log = logging.getLogger("raylane.cost")
 
-FOLDER = "cost"
-"""In the run directory."""
-LIVES_FILE = "lives.jsonl"
-"""In that folder: the replicas that are there, for a directory that starts again."""
-TOTALS_FILE = "totals.json"
-"""There, too: the sum of all hours that were settled, for counters that only grow."""
 SETTLE_S = 1_200.0
 """After the end of an hour: the longest request that most specs allow, and time for a directory to come back."""
-MAX_FACT_BYTES = 512 << 20
-"""Of facts of one hour: some 900 requests a second."""
-MAX_SETTLED_BYTES = 256 << 20
-MAX_SETTLED_HOURS = 400 * 24
+MAX_FACTS = 3_200_000
+"""Of one hour: some 900 requests a second, half a GB."""
+MAX_LINES = 2_000_000
+"""Of settled hours: some 300 MB."""
+MAX_HOURS = 400 * 24
 """Thirteen months, so that a year can be compared with the last one."""
-PART_BYTES = 16 << 20
-"""Of facts that are billed at once: some 100,000 requests, which take 150 MB of memory."""
-_FACTS, _BILL, _COSTS = ".jsonl", ".json", ".costs.json"
+PART_FACTS = 100_000
+"""Facts that are billed at once: they take 150 MB of memory."""
+_ATTEMPT = AttemptUsage.__name__
+_PRUNED_NS = -HOUR_NS
+"""The hour of the sums of those that went."""
+_KEYS = ("hour_ns", "region", "model", "grp", "share", "tenant", "class", "usd_per_hour", "home")
+_DIMENSIONS = {
+    Dimension.HOUR: "hour_ns",
+    Dimension.REGION: "region",
+    Dimension.TENANT: "tenant",
+    Dimension.CLASS: "class",
+}
+"""What a bill may leave out of its keys; the other columns are few, and its amounts depend on the price."""
 
 
-class CostFileStore:
-    """`folder` is made with the first fact. Writing raises nothing: what cannot be written is lost and counted by
+class BillStore:
+    """The directory's part: writes facts, settles hours. What cannot be written is lost and counted by the store's
     `health`."""
 
-    def __init__(self, folder: Path, health: LogHealth | None = None, max_fact_bytes: int = MAX_FACT_BYTES) -> None:
-        self.folder = folder
-        self.health = health or LogHealth("cost")
-        self._max_fact_bytes = max_fact_bytes
-        self._file: WholeLines | None = None
-        self._hour_ns = -1
-        self._closed_ns = -1
-        with suppress(OSError):  # then nothing is settled, either
-            self._closed_ns = self._last_settled()
+    def __init__(self, store: CellStore) -> None:
+        self.store = store
+        self._closed_ns = max((hour for (hour,) in store.rows("select max(hour_ns) from hours") if hour), default=-1)
+        self._in_hour = (-1, 0)
         self._is_behind = False
         self._costs: dict[str, tuple[int, str]] = {}
         """By their paths: when they were changed last, and their names here."""
 
-    def append(self, lines: bytes, now_ns: int, carried: Callable[[], bytes] = bytes) -> bool:
-        """Adds whole lines to the file of this hour, or of the first that is open where the clock is behind; a file
-        begins with `carried()`. Whether they were written, or are lost for good, since the hour has its limit."""
+    def add(self, facts: Sequence[bytes | Fact], now_ns: int) -> bool:
+        """Adds facts to this hour, or to the first that is open where the clock is behind. Whether they were written,
+        or are lost for good: no facts, or beyond the limit of the hour."""
         hour_ns = max(hour_of(now_ns), self._closed_ns + HOUR_NS)
         if now_ns < hour_ns and not self._is_behind:
             log.warning(
                 "the clock went back into a settled hour: what is reported now counts in %s", hour_name(hour_ns)
             )
         self._is_behind = now_ns < hour_ns
+        rows = list(self._rows(facts, hour_ns))
+        if self._in_hour[0] != hour_ns:
+            ((known,),) = self.store.rows("select count(*) from facts where hour_ns = ?", hour_ns) or [(0,)]
+            self._in_hour = hour_ns, known
+        if self._in_hour[1] + len(rows) > MAX_FACTS:
+            self.store.health.lost(len(rows), OSError(f"{hour_name(hour_ns)} has {self._in_hour[1]:,} facts"))
+            return True
         try:
-            file = self._open(hour_ns, carried)
-            if file.size + len(lines) > self._max_fact_bytes:
-                self.health.lost(lines.count(b"\n"), OSError(f"the facts of this hour have {file.size} bytes"))
-                return True
-            file.add(lines)
-        except OSError as error:
-            self.health.lost(0, error)
-            self._leave()
+            self.store.write(lambda file: _add(file, rows))
+        except OSError:
             return False
-        self.health.well()
+        self._in_hour = hour_ns, self._in_hour[1] + len(rows)
         return True
 
-    def keep_lives(self, lines: bytes) -> None:
-        """Replaces what the next directory is to know of replicas."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self.folder / LIVES_FILE, lines.decode())
-        except OSError as error:
-            self.health.lost(0, error)
-
-    def lives(self) -> list[Fact]:
-        try:
-            return [fact for fact in _facts(self.folder / LIVES_FILE) if fact is not None]
-        except OSError as error:
-            log.error("the replicas that were there are not known: %s", error)
-            return []
+    def known(self) -> list[Fact]:
+        """What is to be known of replicas and prices by a directory that starts."""
+        rows = self.store.rows("select kind, body from facts where kind <> ? order by number", _ATTEMPT)
+        facts = [fact for fact in (_fact(*row) for row in rows) if fact is not None]
+        gone = {fact.replica_id for fact in facts if isinstance(fact, ReplicaGone)}
+        begun = {fact.replica_id for fact in facts if isinstance(fact, ReplicaBegun)} - gone
+        return [fact for fact in facts if isinstance(fact, Tariff) or getattr(fact, "replica_id", None) in begun]
 
     def keep_costs(self, path: str) -> str:
-        """Copies a cost file into the folder, and returns its name there; empty where it cannot be read."""
+        """Keeps a cost file, and returns its name here; empty where it cannot be read."""
         try:
             changed_ns = Path(path).stat().st_mtime_ns
             if self._costs.get(path, (0, ""))[0] != changed_ns:
                 text = Path(path).read_text(encoding="utf-8")
-                name = hashlib.sha256(text.encode()).hexdigest()[:16] + _COSTS
-                self.folder.mkdir(parents=True, exist_ok=True)
-                write_whole(self.folder / name, text)
+                name = hashlib.sha256(text.encode()).hexdigest()[:16]
+                self.store.write(lambda file: file.execute("insert or ignore into costs values (?, ?)", (name, text)))
                 self._costs[path] = changed_ns, name
         except (OSError, UnicodeDecodeError) as error:
             if path not in self._costs:
@@ -129,195 +124,162 @@ class CostFileStore:
 
     def due(self, now_ns: int) -> list[int]:
         """The hours that are to be settled, oldest first."""
-        settled_ns = self._last_settled()
-        return [one for one in self._hours(_FACTS) if settled_ns < one <= now_ns - HOUR_NS - ns(SETTLE_S)]
+        query = "select distinct hour_ns from facts where hour_ns <= ? order by hour_ns"
+        return [hour_ns for (hour_ns,) in self.store.rows(query, now_ns - HOUR_NS - ns(SETTLE_S))]
 
-    def close_hour(self, hour_ns: int, now_ns: int, carried: Callable[[], bytes] = bytes) -> bool:
-        """An hour is about to be settled: from now on nothing comes into it. Whether that is written."""
-        if not self.append(line_of(Settled(hour_ns)), now_ns, carried):
-            return False
+    def close_hour(self, hour_ns: int) -> None:
+        """An hour is about to be settled: from now on nothing comes into it. Raises OSError."""
+        self.store.write(lambda file: file.execute("insert or ignore into hours values (?, 0)", (hour_ns,)))
         self._closed_ns = max(self._closed_ns, hour_ns)
-        return True
 
-    def settle(self, hour_ns: int) -> None:
-        """Writes the bill of an hour that was closed before, and of those before it without a file, and removes the
-        facts; of a settled hour it only does what is left to do. Raises OSError."""
-        settled_ns = self._last_settled()
-        if hour_ns > settled_ns:
+    def computed(self, hour_ns: int) -> Bill:
+        """The bill of an hour that was closed before, and of those before it without facts. In any thread. Raises
+        OSError."""
+        with self.store.reading() as file:
+            settled_ns = _last_settled(file)
             first_ns = settled_ns + HOUR_NS if settled_ns >= 0 else hour_ns - HOUR_NS
-            bill = self._bill_of(range(first_ns, hour_ns + 1, HOUR_NS), until=hour_ns)
-            write_whole(self.folder / (hour_name(hour_ns) + _BILL), json.dumps(bill_record(bill)))
-        for old_ns in self._hours(_FACTS):
-            if old_ns <= hour_ns:
-                (self.folder / (hour_name(old_ns) + _FACTS)).unlink(missing_ok=True)
-        self._keep_totals()
-        self._prune()
+            return _bill_of(file, range(first_ns, hour_ns + 1, HOUR_NS))
 
-    def bill(self, since_ns: int = 0, until_ns: int | None = None) -> Bill:
-        """The bill of all hours that begin in that time, settled or not; by default up to now, or to the hour that is
-        open where the clock is behind. Raises OSError where a file cannot be read."""
-        settled = self._hours(_BILL)
-        open_hours = [hour_ns for hour_ns in self._hours(_FACTS) if not settled or hour_ns > settled[-1]]
-        known = max([time.time_ns(), *(hour_ns + 1 for hour_ns in (*settled, *open_hours))])
-        last_ns = known if until_ns is None else until_ns
-        found = Bill()
-        for hour_ns in settled:
-            if since_ns <= hour_ns:
-                found = found.plus(self._settled(hour_ns))
-        found = lines_where(found, lambda key: since_ns <= key.hour_ns < last_ns)
-        if not open_hours:
-            return found
-        first_ns = settled[-1] + HOUR_NS if settled else open_hours[0] - HOUR_NS
-        hours = range(max(first_ns, hour_of(since_ns + HOUR_NS - 1)), last_ns, HOUR_NS)
-        return found.plus(self._bill_of(hours)) if hours else found
+    def settle(self, hour_ns: int, bill: Bill, carried: Iterable[Fact]) -> None:
+        """Puts the bill in the place of the facts; `carried`: what the next hours need of them. Raises OSError."""
+        rows = list(self._rows(list(carried), hour_ns + HOUR_NS))
 
-    def totals(self) -> Bill:
-        """All hours that were ever settled here, summed up (their lines' hour is 0). Raises OSError."""
-        return self._totals()[1]
+        def change(file: sqlite3.Connection) -> None:
+            if file.execute("update hours set settled = 1 where hour_ns = ? and not settled", (hour_ns,)).rowcount:
+                _keep_lines(file, bill.lines)
+                file.executemany("insert or replace into basis values (?, ?)", bill.basis.items())
+                file.execute("delete from facts where hour_ns <= ?", (hour_ns,))
+                _add(file, rows)
+                _prune(file)
 
-    def files(self) -> list[tuple[str, int]]:
-        """The names of all files, and their bytes: what another machine needs for the bill."""
-        names = [hour_name(hour_ns) + kind for kind in (_BILL, _FACTS) for hour_ns in self._hours(kind)]
-        names += sorted(path.name for path in self.folder.glob(f"*{_COSTS}"))
-        return [(name, path.stat().st_size) for name in names if (path := self.folder / name).exists()]
+        self.store.write(change)
 
-    def part(self, name: str, offset: int, length: int) -> bytes:
-        """A part of one of `files`. Raises KeyError for another name, and OSError."""
-        if name not in dict(self.files()):
-            raise KeyError(name)
-        with (self.folder / name).open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
-
-    def _open(self, hour_ns: int, carried: Callable[[], bytes]) -> WholeLines:
-        path = self.folder / (hour_name(hour_ns) + _FACTS)
-        if self._file is None or self._hour_ns != hour_ns or not self._file.is_at(path):
-            self._leave()
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = WholeLines(path)
+    def _rows(self, facts: Sequence[bytes | Fact], hour_ns: int) -> Iterator[tuple[object, ...]]:
+        for given in facts:
             try:
-                file.add(carried() + (line_of(Settled(self._closed_ns)) if self._closed_ns >= 0 else b""))
-            except OSError:
-                file.close()
-                raise
-            self._file, self._hour_ns = file, hour_ns
-        return self._file
-
-    def _leave(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _last_settled(self) -> int:
-        """-1: none is."""
-        return max(self._hours(_BILL), default=-1)
-
-    def _hours(self, kind: str) -> list[int]:
-        """The hours that have a file of that kind, oldest first. Raises OSError, unless there is no folder."""
-        try:
-            names = [path.name.removesuffix(kind) for path in self.folder.iterdir() if path.suffix == kind]
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        found = []
-        for name in names:
-            try:
-                found.append(hour_named(name))
-            except ValueError:
+                fact = FACTS.decode(given) if isinstance(given, bytes) else given
+            except WireError as error:
+                self.store.health.lost(1, error)
                 continue
-        return sorted(found)
-
-    def _bill_of(self, hours: Sequence[int], until: int | None = None) -> Bill:
-        """From the facts; `until`: up to the word that this hour is settled. Replicas have nothing to do with each
-        other, so that those of many facts are billed in parts, which bounds the memory."""
-        paths = {
-            hour_ns: self.folder / (hour_name(hour_ns) + _FACTS)
-            for hour_ns in self._hours(_FACTS)
-            if hour_ns + HOUR_NS >= hours[0]
-        }
-        parts = 1 + sum(path.stat().st_size for path in paths.values() if path.exists()) // PART_BYTES
-        unread = 0
-
-        def read(part: int) -> Iterator[tuple[int, Fact]]:
-            nonlocal unread
-            for hour_ns, path in paths.items():
-                for fact in _facts(path, lambda replica_id: parts == 1 or crc32(replica_id) % parts == part):
-                    if until is not None and isinstance(fact, Settled) and fact.hour_ns >= until:
-                        return
-                    if fact is not None:
-                        yield hour_ns, fact
-                    elif part == 0:
-                        unread += 1
-
-        found = [bill_of(gathered(read(part)), hours, self._pricing) for part in range(parts)]
-        basis = {key: text for bill in found for key, text in bill.basis.items()}
-        return Bill(summed((line.key, line.amounts) for bill in found for line in bill.lines), basis, unread)
-
-    def _settled(self, hour_ns: int) -> Bill:
-        path = self.folder / (hour_name(hour_ns) + _BILL)
-        try:
-            return bill_from(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
-            log.error("%s is no bill: %s", path, error)
-            return Bill(unread=1)
-
-    def _totals(self) -> tuple[int, Bill]:
-        """The last settled hour, and the totals: those in the file, and the bills that it does not hold yet."""
-        through_ns, totals = -1, Bill()
-        try:
-            record = json.loads((self.folder / TOTALS_FILE).read_text(encoding="utf-8"))
-            through_ns, totals = hour_named(record["through"]), bill_from(record)
-        except FileNotFoundError:
-            pass
-        except (KeyError, TypeError, ValueError) as error:
-            log.error("%s is made anew of the bills that are there: %s", self.folder / TOTALS_FILE, error)
-        newer = [hour_ns for hour_ns in self._hours(_BILL) if hour_ns > through_ns]
-        for hour_ns in newer:
-            totals = totals.plus(self._settled(hour_ns))
-        pairs = ((replace(line.key, hour_ns=0), line.amounts) for line in totals.lines)
-        return max([through_ns, *newer]), replace(totals, lines=summed(pairs))
-
-    def _keep_totals(self) -> None:
-        through_ns, totals = self._totals()
-        write_whole(self.folder / TOTALS_FILE, json.dumps({**bill_record(totals), "through": hour_name(through_ns)}))
-
-    def _pricing(self, tariff: Tariff) -> Pricing:
-        """By the tariff's cost file; by tokens where it has none."""
-        if not tariff.costs:
-            return TokenPricing(tariff.decode_weight)
-        try:
-            file = read_cost_file(self.folder / tariff.costs)
-        except CostFileError as error:
-            log.warning("the work of %s is priced by tokens: %s", tariff.model, error)
-            return TokenPricing(tariff.decode_weight)
-        return StepPricing(file.cost_model(), tariff.step_tokens, f"{file.model} on {file.hardware} ({file.basis})")
-
-    def _prune(self) -> None:
-        hours = self._hours(_BILL)
-        paths = [self.folder / (hour_name(hour_ns) + _BILL) for hour_ns in hours]
-        sizes = [path.stat().st_size for path in paths]
-        while paths and (sum(sizes) > MAX_SETTLED_BYTES or len(paths) > MAX_SETTLED_HOURS):
-            paths.pop(0).unlink(missing_ok=True)
-            sizes.pop(0)
+            name, body = FACTS.parts(fact)
+            late = isinstance(fact, AttemptUsage) and hour_of(fact.to_ns) <= self._closed_ns
+            yield hour_ns, late, name, getattr(fact, "replica_id", ""), body
 
 
-_USAGE = b'["usage","'
+def bill_in(
+    file: sqlite3.Connection, since_ns: int = 0, until_ns: int | None = None, by: Sequence[Dimension] = tuple(Dimension)
+) -> Bill:
+    """The bill of all hours that begin in that time, settled or not; by default up to now, or to the hour that is open
+    where the clock is behind. Its lines are summed up over the dimensions that are not among `by`."""
+    settled_ns = _last_settled(file)
+    open_hours = [
+        hour for (hour,) in file.execute("select distinct hour_ns from facts where hour_ns > ?", (settled_ns,))
+    ]
+    last_ns = max(time.time_ns(), settled_ns + 1, *(hour + 1 for hour in open_hours)) if until_ns is None else until_ns
+    found = Bill(tuple(_lines(file, max(0, since_ns), last_ns, by)), dict(file.execute("select * from basis")))
+    if not open_hours:
+        return found
+    first_ns = settled_ns + HOUR_NS if settled_ns >= 0 else min(open_hours) - HOUR_NS
+    hours = range(max(first_ns, hour_of(since_ns + HOUR_NS - 1)), last_ns, HOUR_NS)
+    if not hours:
+        return found
+    rest = _bill_of(file, hours)
+    return found.plus(Bill(summed((line.key.by(by), line.amounts) for line in rest.lines), rest.basis, rest.unread))
 
 
-def _facts(path: Path, keep: Callable[[bytes], bool] | None = None) -> Iterator[Fact | None]:
-    """The facts in a file; None for each line that is none, such as one that broke off. Replicas that are not to be
-    kept, by their ids, are left out, and what ran on them. Raises OSError, unless there is no file."""
+def totals_in(file: sqlite3.Connection) -> Bill:
+    """All hours that were ever settled here, summed up (their lines' hour is 0)."""
+    return Bill(tuple(_lines(file, _PRUNED_NS, 1 << 62, [one for one in Dimension if one is not Dimension.HOUR])))
+
+
+def read_bill(path: Path, since_ns: int = 0, until_ns: int | None = None) -> Bill:
+    """As `bill_in`, of a store, whether its cell runs or not. Raises OSError, and CellStoreError where it is none."""
+    with reader(path) as file:
+        return bill_in(file, since_ns, until_ns)
+
+
+def _add(file: sqlite3.Connection, rows: Iterable[tuple[object, ...]]) -> None:
+    file.executemany("insert into facts (hour_ns, late, kind, replica, body) values (?, ?, ?, ?, ?)", rows)
+
+
+def _last_settled(file: sqlite3.Connection) -> int:
+    """-1: none is."""
+    return int(file.execute("select coalesce(max(hour_ns), -1) from hours where settled").fetchone()[0])
+
+
+def _lines(file: sqlite3.Connection, since_ns: int, until_ns: int, by: Sequence[Dimension]) -> Iterator[BillLine]:
+    left_out = {column for dimension, column in _DIMENSIONS.items() if dimension not in by}
+    keys = ", ".join(("0" if key == "hour_ns" else "''") if key in left_out else key for key in _KEYS)
+    places = ", ".join(str(place) for place in range(1, len(_KEYS) + 1))
+    query = (
+        f"select {keys}, {', '.join(f'sum({name})' for name in AMOUNTS)} from bill where hour_ns >= ? and hour_ns < ?"
+    )
+    for row in file.execute(f"{query} group by {places} order by {places}", (since_ns, until_ns)):
+        hour_ns, region, model, group, share, tenant, traffic_class, price, home = row[: len(_KEYS)]
+        key = LineKey(hour_ns, region, model, group, TimeShare(share), tenant, traffic_class, Fraction(price), home)
+        yield BillLine(key, Amounts(*row[len(_KEYS) :]))
+
+
+def _keep_lines(file: sqlite3.Connection, lines: Iterable[BillLine]) -> None:
+    marks = ", ".join("?" * (len(_KEYS) + len(AMOUNTS)))
+    more = ", ".join(f"{name} = {name} + excluded.{name}" for name in AMOUNTS)
+    query = f"insert into bill ({', '.join((*_KEYS, *AMOUNTS))}) values ({marks}) on conflict do update set {more}"
+    for line in lines:
+        key = line.key
+        whose = (key.hour_ns, key.region, key.model, key.group, key.share.value, key.tenant, key.traffic_class)
+        file.execute(query, (*whose, str(key.usd_per_hour), key.home, *line.amounts.values()))
+
+
+def _prune(file: sqlite3.Connection) -> None:
+    """Adds up the oldest hours beyond the limits."""
+    while True:
+        lines, oldest, newest = file.execute(
+            "select count(*), min(hour_ns), max(hour_ns) from bill where hour_ns >= 0"
+        ).fetchone()
+        if not lines or oldest == newest or (lines <= MAX_LINES and newest - oldest < MAX_HOURS * HOUR_NS):
+            return
+        gone = list(_lines(file, oldest, oldest + 1, [one for one in Dimension if one is not Dimension.HOUR]))
+        _keep_lines(file, (replace(line, key=replace(line.key, hour_ns=_PRUNED_NS)) for line in gone))
+        file.execute("delete from bill where hour_ns = ?", (oldest,))
+
+
+def _bill_of(file: sqlite3.Connection, hours: Sequence[int]) -> Bill:
+    """From the facts. Replicas have nothing to do with each other, so that those of many facts are billed in parts,
+    which bounds the memory."""
+    parts = 1 + file.execute("select count(*) from facts").fetchone()[0] // PART_FACTS
+    file.create_function("part", 1, lambda replica_id: crc32(replica_id.encode()) % parts, deterministic=True)
+    query = "select hour_ns, late, kind, body from facts where replica = '' or part(replica) = ? order by number"
+    unread = 0
+
+    def read(part: int) -> Iterator[tuple[int | None, Fact]]:
+        nonlocal unread
+        for hour_ns, late, kind, body in file.execute(query, (part,)):
+            fact = _fact(kind, body)
+            if fact is None:
+                unread += 1
+            else:
+                yield hour_ns if late else None, fact
+
+    found = [bill_of(gathered(read(part)), hours, lambda tariff: _pricing(file, tariff)) for part in range(parts)]
+    basis = {key: text for bill in found for key, text in bill.basis.items()}
+    return Bill(summed((line.key, line.amounts) for bill in found for line in bill.lines), basis, unread)
+
+
+def _fact(kind: str, body: bytes) -> Fact | None:
     try:
-        with path.open("rb") as file:
-            for line in file:
-                words = line.split(b'"', 6) if keep is not None and line.startswith(_USAGE) else ()
-                if keep is not None and len(words) > 6 and not keep(words[5]):
-                    continue  # most lines are such: to leave one out costs less than to read it
-                try:
-                    fact = fact_in(line)
-                except ValueError:
-                    yield None
-                    continue
-                if keep is None or not isinstance(fact, ReplicaBegun) or keep(fact.replica_id.encode()):
-                    yield fact
-    except FileNotFoundError:
-        return
+        return FACTS.read(kind, body)
+    except WireError as error:
+        log.error("a fact of a bill cannot be read: %s", error)
+        return None
+
+
+def _pricing(file: sqlite3.Connection, tariff: Tariff) -> Pricing:
+    """By the tariff's cost file; by tokens where it has none."""
+    for (text,) in file.execute("select body from costs where name = ?", (tariff.costs,)):
+        try:
+            kept = CostFile.model_validate_json(text)
+        except ValueError as error:
+            log.warning("the work of %s is priced by tokens: %s", tariff.model, error)
+            break
+        return StepPricing(kept.cost_model(), tariff.step_tokens, f"{kept.model} on {kept.hardware} ({kept.basis})")
+    return TokenPricing(tariff.decode_weight)

@@ -1,17 +1,14 @@
-"""The acts of operators and their audit: a line of JSON each, in a file that is only ever appended to. The directory
-writes it, and reads it at its start.
-
-What is in force follows from these lines alone (`orders.py`).
+"""The acts of operators and their audit: rows of the cell's store that are only ever added. What is in force follows
+from them alone (`orders.py`).
 """
 
-import dataclasses
-import json
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from deployments.telemetry.line_log import WholeLines
+from deployments.store import CellStore, reader
+from deployments.wire import Natural, WireError, decoder, encode
 
 
 class ActKind(StrEnum):
@@ -42,80 +39,40 @@ class Act:
     by: str
     why: str = ""
     replica_id: str = ""
-    replicas: int = 0
+    replicas: Natural = 0
     until_unix_s: float = 0.0
     reason: str = ""
     policy: str = ""
     over: str = ""
 
-    def line(self) -> str:
-        reported = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
-        }
-        return json.dumps(reported, separators=(",", ":"))
-
-
-def read_act(line: str) -> Act:
-    """The act in a line. Raises ValueError when it is none."""
-    fields = json.loads(line)
-    if not isinstance(fields, dict):
-        raise ValueError(f"not an act: {line[:200]!r}")
-    try:
-        act = Act(**{**fields, "kind": ActKind(fields["kind"])})
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"not an act: {line[:200]!r}") from error
-    numbers = (act.at_unix_s, act.until_unix_s, act.replicas)
-    texts = (act.model, act.by, act.why, act.replica_id, act.reason, act.policy, act.over)
-    if (
-        not all(isinstance(number, int | float) for number in numbers)
-        or not all(isinstance(text, str) for text in texts)
-        or act.replicas < 0
-    ):
-        raise ValueError(f"not an act: {line[:200]!r}")
-    return act
-
 
 log = logging.getLogger("raylane.controls")
-
-FILE_NAME = "controls.jsonl"
+_read = decoder(Act)
 
 
 class Audit:
-    """`path`: the file; None: nothing is kept (a test's directory). What is written is on the disk when `write`
-    returns."""
+    """The acts in the cell's store. What is written is on the disk when `write` returns."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, store: CellStore) -> None:
+        self._store = store
 
     def read(self) -> list[Act]:
-        """All acts, in order. A line that is none (a write that was cut short) is left out, and logged; so are all
-        where the file cannot be read."""
-        if self._path is None:
-            return []
-        try:
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return []
-        except OSError as error:  # without a directory nothing is served
-            log.error("what operators had ordered is not in force, since it cannot be read: %s", error)
-            return []
+        """All acts, in order. One that is none is left out, and logged; so are all where the store cannot be read:
+        without a directory nothing is served."""
         acts = []
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, body in self._store.rows("select number, body from acts order by number"):
             try:
-                acts.append(read_act(line))
-            except ValueError as error:
-                log.warning("%s, line %d: %s", self._path, number, error)
+                acts.append(_read(body))
+            except WireError as error:
+                log.warning("act %d is left out: %s", number, error)
         return acts
 
     def write(self, act: Act) -> None:
-        """Appends an act. Raises OSError; the act is not in the file then, unless the disk refuses to take it out
-        again."""
-        if self._path is None:
-            return
-        file = WholeLines(self._path)
-        try:
-            file.add(act.line().encode() + b"\n", on_disk=True)
-        finally:
-            file.close()
+        """Adds an act. Raises OSError; then it is not there."""
+        self._store.write(lambda file: file.execute("insert into acts (body) values (?)", (encode(act),)))
+
+
+def read_acts(path: Path) -> list[Act]:
+    """The acts in a cell's store, oldest first. Raises OSError, and CellStoreError where the file is none."""
+    with reader(path) as file:
+        return [_read(body) for (body,) in file.execute("select body from acts order by number")]

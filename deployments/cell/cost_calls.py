@@ -5,33 +5,31 @@ the replicas' lives; gateways deliver the rest again and again until it has answ
 """
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cluster.spec.models import DEFAULT_GROUP, model_of
-from deployments.accounting.bill import Bill
-from deployments.accounting.facts import Fact, Tariff, line_of, lines_of, ns
+from deployments.accounting.bill import Bill, Dimension
+from deployments.accounting.facts import Fact, Tariff, ns
 from deployments.accounting.lives import ReplicaLives
-from deployments.accounting.store import FOLDER, CostFileStore
+from deployments.accounting.store import BillStore, bill_in, totals_in
 from deployments.cell.start_calls import StartCalls
 from deployments.protocol import ReplicaFacts
 from deployments.starts.start import ReplicaStart, StartOutcome, StartReport
-
-log = logging.getLogger("raylane.cost")
+from deployments.store import CellStore
 
 TURN_S = 5.0
 """How often it is written who is alive, while gateways deliver."""
-PART_BYTES = 4 << 20
 
 
 class CostCalls(StartCalls):
-    """`folder` is the run directory; without one nothing is kept."""
+    """`folder` is the run directory, for the stories of failed starts."""
 
     def __init__(
         self,
+        store: CellStore,
         folder: Path | None,
         began_unix_s: float | None,
         ended: Callable[[ReplicaStart], None],
@@ -43,10 +41,11 @@ class CostCalls(StartCalls):
                 self._write(self._lives.gone(start.replica_id, ns(start.ended_unix_s)))
 
         super().__init__(folder, began_unix_s, start_ended, publish)
-        self._cost_files = None if folder is None else CostFileStore(folder / FOLDER)
-        self._lives = ReplicaLives() if self._cost_files is None else ReplicaLives(self._cost_files.lives())
+        self._bills = BillStore(store)
+        self._lives = ReplicaLives(self._bills.known())
         self._turned_s = time.monotonic()
         self._settling: asyncio.Task[None] | None = None
+        self._unwritten: list[Fact] = []
 
     async def starting(self, report: StartReport) -> None:
         await super().starting(report)
@@ -57,33 +56,33 @@ class CostCalls(StartCalls):
         self._write(self._lives.serving(report.replica_id, *_model_and_group(report), time.time_ns()))
         await super().started(report)
 
-    async def cost_facts(self, lines: bytes, tariffs: Collection[Tariff]) -> bool:
+    async def cost_facts(self, facts: list[bytes], tariffs: Collection[Tariff]) -> bool:
         """A gateway delivers facts, and what replicas cost by its spec. Whether they are written; else they are to come
         again."""
-        files = self._cost_files
-        if files is None:
-            return True
-        kept = [replace(one, costs=files.keep_costs(one.costs) if one.costs else "") for one in tariffs]
+        bills = self._bills
+        kept = [replace(one, costs=bills.keep_costs(one.costs) if one.costs else "") for one in tariffs]
         self._write(self._lives.priced(kept))
-        written = not lines or files.append(lines, time.time_ns(), self._carried)
+        written = bills.add(facts, time.time_ns())
         if time.monotonic() - self._turned_s >= TURN_S:
             self._turned_s = time.monotonic()
             self._turn()
         return written
 
-    async def cost_names(self) -> list[tuple[str, int]]:
-        """The files of which a bill is made, and their bytes."""
-        return [] if self._cost_files is None else self._cost_files.files()
-
-    async def cost_part(self, name: str, offset: int) -> bytes:
-        """At most `PART_BYTES` of one of them. Raises KeyError for another name."""
-        if self._cost_files is None:
-            raise KeyError(name)
-        return self._cost_files.part(name, offset, PART_BYTES)
+    async def cost_bill(self, since_ns: int, until_ns: int | None, by: Sequence[Dimension]) -> Bill:
+        """The bill of that time, its lines summed up over all dimensions but those. Raises OSError."""
+        return await asyncio.to_thread(self._read_bill, since_ns, until_ns, by)
 
     async def cost_totals(self) -> Bill:
-        """All hours that are settled, summed up."""
-        return Bill() if self._cost_files is None else await asyncio.to_thread(self._cost_files.totals)
+        """All hours that are settled, summed up. Raises OSError."""
+        return await asyncio.to_thread(self._read_totals)
+
+    def _read_bill(self, since_ns: int, until_ns: int | None, by: Sequence[Dimension]) -> Bill:
+        with self._bills.store.reading() as file:
+            return bill_in(file, since_ns, until_ns, by)
+
+    def _read_totals(self) -> Bill:
+        with self._bills.store.reading() as file:
+            return totals_in(file)
 
     def _serves(self, facts: ReplicaFacts) -> None:
         """It registers, again and again: it may have become ready while there was no directory, or have been given up
@@ -102,32 +101,27 @@ class CostCalls(StartCalls):
 
     def _turn(self) -> None:
         """Writes who is alive; then settles what is due."""
-        assert self._cost_files is not None
         now_ns = time.time_ns()
         running = {start.replica_id for start in self._starts.starts().running}
-        self._write(self._lives.stopped(running, now_ns))
-        self._cost_files.append(line_of(self._lives.alive(now_ns)), now_ns, self._carried)
+        self._write([*self._lives.stopped(running, now_ns), self._lives.alive(now_ns)])
         if self._settling is None or self._settling.done():
-            self._settling = asyncio.create_task(self._settle(self._cost_files))
+            self._settling = asyncio.create_task(self._settle())
 
-    async def _settle(self, files: CostFileStore) -> None:
+    async def _settle(self) -> None:
         """What cannot be settled now, the next turn settles."""
-        try:
-            for hour_ns in files.due(time.time_ns()):
-                if not files.close_hour(hour_ns, time.time_ns(), self._carried):
-                    return
-                await asyncio.to_thread(files.settle, hour_ns)
-        except OSError as error:
-            files.health.lost(0, error)
+        for hour_ns in self._bills.due(time.time_ns()):
+            try:
+                self._bills.close_hour(hour_ns)
+                bill = await asyncio.to_thread(self._bills.computed, hour_ns)
+                self._bills.settle(hour_ns, bill, self._lives.carried())
+            except OSError:  # the store has said so
+                return
 
     def _write(self, news: list[Fact]) -> None:
-        """Writes what the directory itself knows. What cannot be written now, the next hour's file begins with."""
-        if news and self._cost_files is not None:
-            self._cost_files.append(lines_of(news), time.time_ns(), self._carried)
-            self._cost_files.keep_lives(self._carried())
-
-    def _carried(self) -> bytes:
-        return lines_of(self._lives.carried())
+        """Writes what the directory itself knows; what cannot be written now comes with the next."""
+        self._unwritten += news
+        if self._unwritten and self._bills.add(self._unwritten, time.time_ns()):
+            self._unwritten = []
 
 
 def _model_and_group(report: StartReport) -> tuple[str, str]:

@@ -1,18 +1,17 @@
-"""Departures: the ends of replicas, gateways, Serve's controllers and directories, and the lines that are written of
-the lives in a cell. Pure.
+"""Departures: the ends of replicas, gateways, Serve's controllers and directories, and the events of which a cell's
+lives consist. Pure.
 
-There is a line of JSON for each that began to serve, and for each that ended; all else follows from these lines
-alone (`departure_history.py`). Replicas' starts have lines, too (`deployments/starts`). The cause distinguishes a
-planned end from a loss.
+There is an event for each that began to serve, and for each that ended; all else follows from these alone
+(`departure_history.py`). Replicas' starts are events, too (`deployments/starts`). The cause distinguishes a planned end
+from a loss.
 """
 
-import dataclasses
-import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from deployments.starts.start import ReplicaStart, start_from
+from deployments.starts.start import ReplicaStart
+from deployments.wire import Natural, Wire
 
 MAX_DETAIL_CHARS = 300
 MAX_DIGESTS = 16
@@ -59,9 +58,9 @@ class Lost:
     `digests`: of the requests' bodies, so that the same one is recognised in several departures; at most `MAX_DIGESTS`.
     """
 
-    broken: int = 0
-    placed_again: int = 0
-    tokens: int = 0
+    broken: Natural = 0
+    placed_again: Natural = 0
+    tokens: Natural = 0
     digests: tuple[str, ...] = ()
 
     @property
@@ -171,66 +170,4 @@ class Ended:
 
 
 Event = Ready | Ended | ReplicaStart
-_TEXTS = ("who", "model", "where", "reported_by", "detail")
-_NUMBERS = ("at_unix_s", "pid")
-_COUNTS = ("broken", "placed_again", "tokens")
-
-
-def line_of(event: Event) -> str:
-    if isinstance(event, ReplicaStart):
-        return json.dumps({"event": "start", **event.record()}, separators=(",", ":"))
-    reported = {"event": type(event).__name__.lower(), **_said(event)}
-    if isinstance(event, Ended):
-        reported["planned"] = event.cause.planned
-        if event.lost != Lost():
-            reported["lost"] = _said(event.lost)
-    return json.dumps(reported, separators=(",", ":"))
-
-
-def read_event(line: str) -> Event:
-    """The event in a line. Raises ValueError when it is none."""
-    try:
-        fields: dict[str, Any] = json.loads(line)
-        name = fields.pop("event")
-        if name == "start":
-            return start_from(fields)
-        event: Event
-        if name == "ready":
-            event = Ready(**{**fields, "kind": MemberKind(fields["kind"])})
-        elif name == "ended":
-            fields.pop("planned", None)
-            reported = {
-                **fields,
-                "kind": MemberKind(fields["kind"]),
-                "cause": DepartureCause(fields["cause"]),
-                "lost": _lost(fields.get("lost", {})),
-            }
-            event = Ended(**reported)
-        else:
-            raise ValueError(f"event = {name!r}; allowed: ready, ended, start")
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"not an event: {line[:200]!r}") from error
-    texts = [getattr(event, key, "") for key in _TEXTS]
-    numbers = [getattr(event, key) for key in _NUMBERS]
-    if not all(isinstance(text, str) for text in texts) or not all(
-        isinstance(number, int | float) for number in numbers
-    ):
-        raise ValueError(f"not an event: {line[:200]!r}")
-    return event
-
-
-def _said(one: Ready | Ended | Lost) -> dict[str, Any]:
-    return {
-        key.name: value
-        for key in dataclasses.fields(one)
-        if not isinstance(value := getattr(one, key.name), Lost) and value not in ("", 0, ())
-    }
-
-
-def _lost(fields: dict[str, Any]) -> Lost:
-    lost = Lost(**{**fields, "digests": tuple(fields.get("digests", ()))})
-    if not all(type(getattr(lost, key)) is int and getattr(lost, key) >= 0 for key in _COUNTS) or not all(
-        isinstance(one, str) for one in lost.digests
-    ):
-        raise TypeError("counts are whole numbers of at least 0, digests are texts")
-    return lost
+EVENTS: Wire[Event] = Wire(Ready, Ended, ReplicaStart)

@@ -14,8 +14,9 @@ import psutil
 
 from deployments.cell.departure import DepartureCause, Departures, Ended, Event, Lost, MemberKind, Ready
 from deployments.cell.departure_history import DepartureHistory
-from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
+from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.starts.start import ReplicaStart
+from deployments.store import CellStore
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = "/proc/self/ns/pid"
@@ -85,12 +86,12 @@ class DepartureTracker:
 
     def __init__(
         self,
-        run_dir: Path | None,
+        store: CellStore,
         began_unix_s: float,
         changed: Callable[[], None],
         died: Callable[[MemberKind, str], None],
     ) -> None:
-        self._log = LifecycleLog(None if run_dir is None else run_dir / FILE_NAME)
+        self._log = LifecycleLog(store)
         self._history = DepartureHistory()
         self._changed: Callable[[], None] = lambda: None
         self._died = died

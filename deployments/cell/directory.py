@@ -5,8 +5,8 @@ start, who ended and why, and the cluster's secret.
 Replicas and gateways register with it again and again (so a restarted directory fills itself), gateways wait on it for
 changes. Nothing on a request's path calls it: gateways go on with what they know, owners with what they own, while it,
 or Ray's head, is down. Whether a listed replica lives is not decided here but by its feed. Operators' orders, the
-epochs of ownership, the spec in force and who ended are in files of the run directory (`act.py`, `kept_file.py`,
-`lifecycle_log.py`), which it reads at its start.
+epochs of ownership, the spec in force and who ended are in the cell's store (`deployments/store.py`), which it alone
+writes, and reads at its start.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,18 @@ import ray
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
 from cluster.files import kept_text, write_private
-from deployments.cell.act import FILE_NAME, Act, Audit
+from deployments.cell.act import Act, Audit
 from deployments.cell.cost_calls import CostCalls
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.departure_tracker import DepartureTracker, Presence
 from deployments.cell.gateways_file import write_gateways
-from deployments.cell.kept_file import EPOCH_FILE, SPEC_FILE, EpochByModel, KeptFile, SpecInForce
 from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders, Orders
 from deployments.cell.owners import Owners, Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingStates
 from deployments.protocol import ReplicaFacts
+from deployments.store import FILE_NAME, CellStore, KeptValue
+from deployments.wire import Natural
 
 NAME = "raylane-directory"
 NAMESPACE = "raylane"
@@ -49,9 +50,19 @@ GIVE_UP_AFTER_S = 60.0
 """...and after so long it has ended, though no gateway was there to say so."""
 
 
+@dataclass(frozen=True, slots=True)
+class SpecInForce:
+    """`number`: a spec that is put in force later has a larger one. `deployed`: the digest of the spec that was
+    deployed last. `cell_unix_s`: when the cell was brought up in which it is in force."""
+
+    number: Natural = 0
+    spec_json: str | None = None
+    deployed: str = ""
+    cell_unix_s: float = 0.0
+
+
 class Directory(CostCalls):
-    """The actor's class. `run_dir` holds the operators' orders, the epochs, the spec in force, the departures and the
-    secret; without one they end with the actor.
+    """The actor's class. `run_dir` holds the cell's store and its secret; without one they end with the actor.
 
     `began_unix_s`: when the cell was brought up. `secret` is for tests: Ray keeps an actor's arguments in its store, so
     an actor gets its secret by `use_secret`, or reads it from `run_dir` when it starts again.
@@ -63,24 +74,25 @@ class Directory(CostCalls):
         self._run_dir = None if run_dir is None else Path(run_dir).expanduser()
         self._secret = secret or kept_text(self._run_dir, SECRET_FILE)
         self._gateways_written: dict[str, str] = {}
-        self._epoch_file = KeptFile(self._path(EPOCH_FILE), EpochByModel)
-        self._owners = Owners(time.monotonic(), gateways, self._epoch_file.read())
+        self.store = CellStore(None if self._run_dir is None else self._run_dir / FILE_NAME)
+        self._epochs = KeptValue(self.store, "epochs", dict[str, Natural])
+        self._owners = Owners(time.monotonic(), gateways, self._epochs.read())
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
         self._version = 0
-        self._spec_file = KeptFile(self._path(SPEC_FILE), SpecInForce)
-        self._spec = self._spec_file.read()
+        self._kept_spec = KeptValue(self.store, "spec", SpecInForce)
+        self._spec = self._kept_spec.read()
         if self._spec.cell_unix_s != began_unix_s:  # that of a cell before this one
             self._spec = replace(self._spec, spec_json=None, cell_unix_s=began_unix_s)
         self._changed = asyncio.Condition()
-        self._audit = Audit(self._path(FILE_NAME))
+        self._audit = Audit(self.store)
         self._history = OperatorOrders(self._audit.read())
         self._cordons_seen = dict.fromkeys(self._history.cordons, time.monotonic())
         self._scaling = ScalingStates()
-        self._departure_tracker = DepartureTracker(self._run_dir, began_unix_s, self._publish_soon, self._process_died)
+        self._departure_tracker = DepartureTracker(self.store, began_unix_s, self._publish_soon, self._process_died)
         is_new = began_unix_s > 0 and self._departure_tracker.is_first
         ended = self._departure_tracker.started
-        CostCalls.__init__(self, self._run_dir, began_unix_s if is_new else None, ended, self._publish)
+        CostCalls.__init__(self, self.store, self._run_dir, began_unix_s if is_new else None, ended, self._publish)
         self._starts.recall(self._departure_tracker.starts_before)
         self._missing: dict[str, float] = {}
         self._soon: set[asyncio.Task[None]] = set()
@@ -185,7 +197,7 @@ class Directory(CostCalls):
 
     async def _put_in_force(self, spec_json: str, number: int) -> None:
         self._spec = replace(self._spec, spec_json=spec_json, number=number)
-        self._spec_file.write(self._spec)  # before anyone hears of it
+        self._kept_spec.write(self._spec)  # before anyone hears of it
         await self._publish()
 
     async def exchange(self, act: Act, spec_json: str, based_on: str | None) -> tuple[Orders, int] | None:
@@ -228,7 +240,7 @@ class Directory(CostCalls):
         """The listing as soon as its version differs from `known_version`, or as it is after `timeout_s`."""
         await self._forget_unresponsive()
         await self._changing(self._owners.assign)
-        self._spec_file.write(self._spec)  # if it could not be written before
+        self._kept_spec.write(self._spec)  # if it could not be written before
         async with self._changed:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
@@ -258,9 +270,6 @@ class Directory(CostCalls):
             if self._history.forget(replica_id):
                 await self._publish()
 
-    def _path(self, name: str) -> Path | None:
-        return None if self._run_dir is None else self._run_dir / name
-
     @property
     def _ownership(self) -> tuple[tuple[Ownership, ...], tuple[tuple[str, str], ...], tuple[str, ...]]:
         owners = self._owners
@@ -272,7 +281,7 @@ class Directory(CostCalls):
         change(time.monotonic())
         for gateway_id in set(self._owners.lost) - set(lost):
             self._departure_tracker.given_up(MemberKind.GATEWAY, gateway_id)
-        self._epoch_file.write(self._owners.epochs)  # before anyone hears of a new one
+        self._epochs.write(self._owners.epochs)  # before anyone hears of a new one
         if self._run_dir is not None and self._owners.gateways != self._gateways_written:
             self._gateways_written = self._owners.gateways
             write_gateways(self._run_dir, self._gateways_written)

@@ -5,7 +5,7 @@ nothing here has to be right about who is alive: a gateway that is given up too 
 else.
 
 That no epoch is issued twice rests on what the directory knows when it starts again: the epochs that it kept
-(`kept_file.py`), and where those are lost, what gateways and replicas have seen and tell as they register. An epoch
+(`directory.py`), and where those are lost, what gateways and replicas have seen and tell as they register. An epoch
 above all of these is new. Where an epoch is missed all the same (its file is lost, and nobody who has seen it has
 registered yet), the first engine that has seen it refuses the new owner, and says so (`overtaken`).
 """

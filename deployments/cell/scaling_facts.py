@@ -16,32 +16,18 @@ from deployments.scheduling import LaneStats, ReplicaStats, Snapshot, WaitReason
 from deployments.scheduling.snapshot import DemandStats, FlowStats, GroupStats
 
 SCALING_PATH = "/raylane/scaling"
-"""GET `SCALING_PATH/MODEL?latency_span_s=...` on a gateway's port for the cell, with the cluster's secret. 404: no such
+"""GET `SCALING_PATH/MODEL` on a gateway's port for the cell, with the cluster's secret. 404: no such
 model; 409: another gateway owns it, or none does."""
 
 Row = TypeVar("Row", LaneStats, ReplicaStats, FlowStats, DemandStats, GroupStats)
 
 
 @dataclass(frozen=True, slots=True)
-class LatencySignals:
-    """Of the requests whose first token (TTFT; so many `requests`) or end (TPOT) fell into the last `span_s` seconds; 0
-    where there were none."""
-
-    span_s: float
-    requests: int
-    ttft_p50_s: float
-    ttft_p90_s: float
-    ttft_p99_s: float
-    tpot_p90_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class ScalingFacts:
     """The scheduler of `model` under the owner of `epoch`, `age_s` seconds before the page was sent.
 
-    `attainment`: for each class, the share of requests that its SLO wants in time. `latencies`: None where no span
-    was asked for. `peers_spare`: what other cells would take of its requests now, in replicas' worth
-    (`CellPeering.spare`).
+    `attainment`: for each class, the share of requests that its SLO wants in time. `peers_spare`: what other cells
+    would take of its requests now, in replicas' worth (`CellPeering.spare`).
     """
 
     model: str
@@ -49,7 +35,6 @@ class ScalingFacts:
     age_s: float
     snapshot: Snapshot
     attainment: Mapping[str, float]
-    latencies: LatencySignals | None = None
     peers_spare: float = 0.0
 
     def encode(self) -> bytes:
@@ -67,7 +52,6 @@ class ScalingFacts:
             "age_s": self.age_s,
             "snapshot": {**plain, **tables, "endings": snapshot.endings, "rejections": rejections},
             "attainment": dict(self.attainment),
-            "latencies": None if self.latencies is None else dataclasses.asdict(self.latencies),
             "peers_spare": self.peers_spare,
         }
         return json.dumps(content, separators=(",", ":")).encode()
@@ -77,14 +61,12 @@ def read_scaling_facts(payload: bytes) -> ScalingFacts:
     """The facts on a page. Raises ValueError when there are none."""
     try:
         content: dict[str, Any] = json.loads(payload)
-        latencies = content["latencies"]
         return ScalingFacts(
             str(content["model"]),
             int(content["epoch"]),
             float(content["age_s"]),
             _snapshot(content["snapshot"]),
             {str(name): float(share) for name, share in content["attainment"].items()},
-            None if latencies is None else LatencySignals(**_known(LatencySignals, latencies)),
             float(content.get("peers_spare", 0.0)),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:

@@ -233,6 +233,9 @@ def _backend_of(model: Model) -> "StartBackend":
         from deployments.engine.simulated.backend import start_simulated
 
         return start_simulated
+    from deployments.engine.vllm_patches import stop_at_first_errors
+
+    stop_at_first_errors()  # before vLLM's request classes are made
     from deployments.engine.vllm_app import start_vllm
 
     return start_vllm

@@ -42,7 +42,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-_LEASELESS = frozenset({"/tokenize", "/detokenize", "/v1/messages/count_tokens", "/simulated/speed"})
+_LEASELESS = frozenset({"/tokenize", "/detokenize", "/v1/messages/count_tokens"})
 """Whoever has the secret may ask for these, without a lease and so without an epoch. The last one is a simulated
 engine's alone."""
 _MAX_BYTES = 4_096

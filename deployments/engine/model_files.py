@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from cluster.artifacts import ArtifactError, FetchMeter, FetchReport, FetchStep, Held, local_files
+from cluster.artifacts import ArtifactError, FetchMeter, FetchStep, Held, local_files
 from cluster.spec import Artifacts, Model
 from deployments.engine.start_clock import StartClock
 from deployments.starts.phases import Phase
@@ -19,11 +19,9 @@ _AT_REST = (FetchStep.LISTING, FetchStep.READY)
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model whose sources are folders of this node, the leases that keep these there, and what it took to fetch
-    them."""
+    """A model whose sources are folders of this node, and the leases that keep these there."""
 
     model: Model
-    fetch: FetchReport
     leases: tuple[Held, ...] = ()
 
 
@@ -40,7 +38,7 @@ def fetch_files(
         )
     meter = meter or FetchMeter()
     if model.simulated is not None:
-        return LocalModel(model, meter.report())
+        return LocalModel(model)
     leases: list[Held] = []
     clock = clock or StartClock()
     clock.enter(Phase.FETCH)
@@ -66,7 +64,7 @@ def fetch_files(
         clock.retract()
     clock.enter(Phase.ENVIRONMENT)
     clock.fetching = None
-    return LocalModel(model.model_copy(update=changes), meter.report(), tuple(leases))
+    return LocalModel(model.model_copy(update=changes), tuple(leases))
 
 
 def _fetching(meter: FetchMeter) -> Fetching:
@@ -81,7 +79,7 @@ class _LoggedProgress:
         self.came = False
         """Whether anything had to come to this node, or to be waited for."""
         self._source = source
-        self._count, self._meter = meter.of(source), meter
+        self._count, self._meter = meter.of(), meter
         self._at = 0.0
 
     def __call__(self, step: FetchStep, there: int, total: int) -> None:

@@ -64,7 +64,6 @@ class EngineModel:
         self._run = 0
         """Steps of the run of decodes that is under way; 0: a step that prefills, or idle."""
         self._aborted: list[Sequence] = []
-        self._coming: CostModel | None = None
 
     @property
     def running(self) -> int:
@@ -151,18 +150,8 @@ class EngineModel:
         for sequence in self._aborted:
             self._scheduler.drop(sequence)
         self._aborted.clear()
-        if self._coming is not None:
-            self._cost, self._coming = self._coming, None
         self._plan(seen_s, now)
         return boundary
-
-    def cost_from_now(self, cost: CostModel, now: float) -> None:
-        """The steps after the one that runs cost this: the machine has become slower, or as fast as it was."""
-        if self.next_s == math.inf:
-            self._cost = cost
-        else:
-            self._coming = cost
-            self._cut(self._steps_begun(now))
 
     def _run_s(self, steps: int) -> float:
         return self._cost.run_s(steps, self._blocks.decodes, self._lockstep.kv)

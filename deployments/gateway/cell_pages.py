@@ -20,7 +20,6 @@ from deployments.openai.fields import shown
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.messages import LANES_PATH, MAX_LINE_BYTES, UNRESPONSIVE_AFTER_S, decode
 from deployments.ownership.session import Session
-from deployments.telemetry.metrics import LONGEST_SPAN_S
 
 log = logging.getLogger("raylane.ownership")
 
@@ -126,26 +125,9 @@ class ScalingPage:
         if dispatcher is None:
             message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._dispatchers)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
-        span_s = _span_s(request)
         if (own := dispatcher.own) is None:
             raise ApiError(ErrorCode.NOT_OWNER, f"model {name!r}: this gateway does not own it")
         attainment = {one.name: one.attainment for one in self._service.spec.classes}
-        latencies = own.latencies(span_s) if span_s > 0 else None
         peers_spare = 0.0 if own.peering is None else own.peering.spare
-        scaling_facts = ScalingFacts(name, own.epoch, 0.0, own.snapshot(etas=False), attainment, latencies, peers_spare)
+        scaling_facts = ScalingFacts(name, own.epoch, 0.0, own.snapshot(etas=False), attainment, peers_spare)
         return Response(scaling_facts.encode(), media_type="application/json")
-
-
-def _span_s(request: Request) -> float:
-    given = request.query_params.get("latency_span_s", "0")
-    try:
-        span_s = float(given)
-    except ValueError:
-        span_s = -1.0
-    if not 0 <= span_s <= LONGEST_SPAN_S:
-        raise ApiError(
-            ErrorCode.INVALID_VALUE,
-            f"latency_span_s = {shown(given)}: allowed: 0 to {LONGEST_SPAN_S:g}",
-            param="latency_span_s",
-        )
-    return span_s

@@ -64,7 +64,6 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/raylane/requests/{request_id:path}": Access.SECRET,
         "/raylane/spec": Access.SECRET,
         "/raylane/cost": Access.SECRET,
-        "/raylane/cost/{name}": Access.SECRET,
         "/raylane/controls": Access.SECRET,
         "/raylane/release": Access.SECRET,
         "/raylane/cordon": Access.SECRET,

@@ -195,6 +195,7 @@ class Feeds:
         on_finished: OnFinished = _nothing,
     ) -> None:
         self.by_replica: dict[str, ReplicaFeed] = {}
+        self._heard_s = time.monotonic()
         self._dispatchers = dispatchers
         self._session = session
         self._on_account = on_account
@@ -215,10 +216,14 @@ class Feeds:
                 version = -1
                 await asyncio.sleep(1)
                 continue
-            version = listing.version
+            version, self._heard_s = listing.version, time.monotonic()
             self._on_listing(listing)
             for facts in listing.replicas:
                 self._open(facts)
+
+    def directory_age_s(self) -> float:
+        """The time since the directory last answered, which is on Ray's head."""
+        return time.monotonic() - self._heard_s
 
     def close(self) -> None:
         for task in self._tasks:

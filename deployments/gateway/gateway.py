@@ -14,7 +14,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 from starlette.routing import Route
 
 from cluster.spec import ClusterSpec, Region
@@ -115,6 +115,8 @@ class Gateway:
         register_collectors(registry, settings, *parts_of, *more)
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._lag = LoopLag(registry)
+        age = Gauge("raylane_directory_age_seconds", "Since the directory (on Ray's head) answered.", registry=registry)
+        age.set_function(self.feeds.directory_age_s)
         self._server, self._cell_server = self._servers(registry, secret, cell_host)
         self.others.own_url = http_url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
@@ -154,7 +156,7 @@ class Gateway:
         traffic = TrafficPage(self._traffic.store, self.service, self.others).route()
         own = OwnPages(self.service, self._status).routes()
         regions = self.cell_peers.show(CellView(self._status, operators.find, costs))
-        return [*own, *operators.routes(), *orders.routes(), shadow, traffic, regions, *costs.routes()]
+        return [*own, *operators.routes(), *orders.routes(), shadow, traffic, regions, costs.route()]
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""

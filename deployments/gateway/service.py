@@ -251,6 +251,8 @@ class Service:
         inquiry.check_limits(context, self.settings.limits.max_sequences)
         ratio = self._ratios[model.name]
         prompt = min(context, ratio.tokens(inquiry.prompt_chars, inquiry.prompt_ids))
+        if inquiry.prompt_logprobs:
+            inquiry.check_prompt_logprobs(prompt, self.settings.limits.max_prompt_logprobs)
         open_ended = inquiry.max_tokens is None and self.dispatchers[model.name].context_tokens > 0
         ledger.prompt_chars, ledger.expected_prompt_tokens, ledger.max_tokens = (
             inquiry.prompt_chars,

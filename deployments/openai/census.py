@@ -86,7 +86,9 @@ CENSUS: tuple[Field, ...] = (
     *_fields(BOUNDED, ALL, "structured_outputs response_format text output_config stop stop_sequences stop_token_ids "
              "bad_words logit_bias allowed_token_ids logprob_token_ids", "compiled, or looked at for each token"),
     *_fields(HARMLESS, ALL, "tool_choice repetition_detection vllm_xargs", "names and numbers"),
-    *_fields(HARMLESS, ALL, "logprobs top_logprobs prompt_logprobs echo stream_options stream_interval include "
+    *_fields(HARMLESS, "chat chats completion", "prompt_logprobs echo logprobs", "gateway.limits.max_prompt_logprobs"),
+    *_fields(HARMLESS, "chat chats response", "top_logprobs", "of the output: comes no faster than it is decoded"),
+    *_fields(HARMLESS, ALL, "stream_options stream_interval include "
              "include_reasoning include_stop_str_in_output return_token_ids return_tokens_as_token_ids "
              "return_token_offsets return_token_strs return_prompt_text return_mm_kwargs mm_payload "
              "routed_experts_prompt_start skip_special_tokens spaces_between_special_tokens enable_response_messages "

@@ -41,6 +41,8 @@ MAX_VALUES = 1 << 18
 UNSALTED = frozenset({BodyKind.TOKENIZER, BodyKind.COUNT})
 """Kinds of bodies whose prompts never reach an engine's cache."""
 _MAX_SEQUENCES = 128
+_VOCABULARY = 1 << 17
+"""The log probabilities of a token where all are asked for (-1)."""
 _SHORT = 64
 """Bytes of a value that is copied to be looked at."""
 _HINT_BYTES = 1_024
@@ -60,6 +62,9 @@ class _Fields(msgspec.Struct, gc=False):
     prompt_embeds: Raw = ABSENT
     tokens: Raw = ABSENT
     echo: Raw = ABSENT
+    prompt_logprobs: Raw = ABSENT
+    logprobs: Raw = ABSENT
+    top_logprobs: Raw = ABSENT
     system: Raw = ABSENT
     input: Raw = ABSENT
     instructions: Raw = ABSENT
@@ -105,7 +110,7 @@ class Inquiry:
     n. `prefix`: the hashes of its leading chunks (of the only prompt; several have none). `cache_salt`: the salt of its
     prompts in the engine's prefix cache, None: none. The hashes are salted alike, so that what the engine does not
     share gives no credit; the client's `prompt_cache_key` is a part of them, too. `service_tier`: as the client sent
-    it, "" for none.
+    it, "" for none. `prompt_logprobs`: so many log probabilities the answer has for each token of each prompt.
     """
 
     kind: BodyKind
@@ -120,6 +125,7 @@ class Inquiry:
     prefix: tuple[int, ...] = ()
     cache_salt: str | None = None
     service_tier: str = ""
+    prompt_logprobs: int = 0
 
     def check_limits(self, context: int, max_sequences: int, max_chars: float = math.inf) -> None:
         """Raises ApiError for what the model's context (tokens; surely at most `max_chars` of text) or
@@ -139,6 +145,16 @@ class Inquiry:
                 f"{max_sequences} in one request"
             )
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=self.prompt_field)
+
+    def check_prompt_logprobs(self, prompt_tokens: int, allowed: int) -> None:
+        """Raises ApiError for more than `limits.max_prompt_logprobs` allows, with prompts of so many tokens."""
+        asked = self.prompt_logprobs * prompt_tokens * self.sequences
+        if asked > allowed:
+            message = (
+                f"prompt_logprobs (or echo with logprobs): about {asked} log probabilities of the prompt's tokens; "
+                f"allowed: at most gateway.limits.max_prompt_logprobs = {allowed}"
+            )
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param="prompt_logprobs")
 
 
 def read_inquiry(
@@ -295,9 +311,21 @@ def _inquiry(
     kind: BodyKind, fields: _Fields, prompt: Prompt, prompt_field: str, limit: int | None, limit_field: str, n: int = 1
 ) -> Inquiry:
     model, stream = name_of("model", fields.model), flag_of("stream", fields.stream)
-    return Inquiry(
+    inquiry = Inquiry(
         kind, model, stream, prompt.chars, prompt.ids, limit, limit_field, prompt_field, prompt.count * n, prompt.prefix
     )
+    shown = _prompt_logprobs(kind, fields) if fields.prompt_logprobs or fields.echo else 0
+    return replace(inquiry, prompt_logprobs=shown) if shown else inquiry
+
+
+def _prompt_logprobs(kind: BodyKind, fields: _Fields) -> int:
+    """The token's own, and as many alternatives as are asked for."""
+    field, value = "prompt_logprobs", fields.prompt_logprobs
+    if is_null(value) and not _is_nothing(fields.echo):
+        completion = kind is BodyKind.COMPLETION
+        field, value = ("logprobs", fields.logprobs) if completion else ("top_logprobs", fields.top_logprobs)
+    count = count_of(field, value, minimum=-1)
+    return 0 if count is None else _VOCABULARY if count < 0 else count + 1
 
 
 def _refuse(kind: BodyKind, fields: _Fields) -> None:

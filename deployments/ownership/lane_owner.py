@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, ClusterSpec
-from deployments.cell.scaling_facts import LatencySignals
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, QUEUED, Adoption, Entries, EntryState, OwnedRequest
 from deployments.ownership.hop_messages import HopReport
@@ -25,7 +24,6 @@ from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Lease, Request, Scheduler, SchedulingPolicy, Snapshot
 from deployments.scheduling.contract import SchedulerContract
 from deployments.scheduling.recorder import RecordingScheduler
-from deployments.telemetry.metrics import LatencyWindow
 
 _DEFAULT_BINDING = Binding()
 
@@ -59,7 +57,6 @@ class LaneOwner:
         self.adoption = Adoption(self.scheduler, self.entries)
         self._channels = Channels()
         self.telling = Telling(self.scheduler, self._channels)
-        self._latencies = LatencyWindow()
         self.peering: LanePeering | None = None
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -77,7 +74,7 @@ class LaneOwner:
 
     def help_peers(self, spec: ClusterSpec, cell: str, model: str) -> None:
         """From now on this cell and its peers serve each other's requests of the model."""
-        parts = self.epoch, self.scheduler, self.entries, self._enter, self._latencies.first_token
+        parts = self.epoch, self.scheduler, self.entries, self._enter
         self.peering = LanePeering(spec, cell, model, *parts, now_s)
 
     def submit(
@@ -116,11 +113,8 @@ class LaneOwner:
         entry = self.entries.of_attempt_id(attempt_id)
         if entry is None or (lease := entry.booked) is None or (entry.answered and not entry.adopted):
             return
-        now = now_s()
-        if not (entry.answered or lease.request.guest_of):  # a guest's home measures it
-            self._latencies.first_token(now - lease.request.arrived_s, now)
         entry.answered = True
-        self.scheduler.first_token(lease, now)
+        self.scheduler.first_token(lease, now_s())
         self._step()
 
     def died(self, attempt_id: str) -> None:
@@ -152,8 +146,6 @@ class LaneOwner:
 
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
-        if message.sequences:
-            self._latencies.ended(message.decode_s, message.output_tokens / message.sequences, now_s())
         entry = self.entries.of_ended(message.request_id)
         if entry is None or entry.lease is None:
             return
@@ -223,10 +215,6 @@ class LaneOwner:
     def snapshot(self, etas: bool = True) -> Snapshot:
         """The scheduler's snapshot now; `etas`: with wait estimates."""
         return self.scheduler.snapshot(now_s(), etas)
-
-    def latencies(self, span_s: float) -> LatencySignals:
-        """Of all gateways' requests, over the last `span_s` seconds."""
-        return self._latencies.over(span_s, now_s())
 
     def close(self) -> None:
         """Decides nothing more: another gateway owns the model."""

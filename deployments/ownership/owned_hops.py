@@ -63,7 +63,6 @@ class OwnedHops:
         entries: Entries,
         own: Callable[[float], ModelDigest],
         enter: Enter,
-        first_token: Callable[[float, float], None],
     ) -> None:
         self.stays: Counter[StayReason] = Counter()
         """Why requests stayed when they came."""
@@ -75,7 +74,6 @@ class OwnedHops:
         self._entries = entries
         self._own = own
         self._enter = enter
-        self._first_token = first_token
         self._homeless: dict[str, Homeless] = {}
         self._offered: dict[str, Request] = {}
         """Requests that were ever offered to a peer, and are not over."""
@@ -150,7 +148,6 @@ class OwnedHops:
         hop = self._core.hops.get(entry.request_id)
         if hop is not None and hop.number == number and hop.state is HopState.THERE:
             self._core.first_byte(entry.request_id, number, now)
-            self._first_token(now - self._offered[entry.request_id].arrived_s, now)
             self._scheduler.first_token_away(entry.request_id, now)
         return False
 

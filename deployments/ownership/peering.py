@@ -76,8 +76,7 @@ def price_of(spec: ClusterSpec, cell: str, model: str) -> Callable[[Snapshot], f
 
 
 class LanePeering:
-    """Of one owned model in `cell`, under the owner's epoch. `first_token` notes a TTFT (seconds) and the time; `clock`
-    is the owner's."""
+    """Of one owned model in `cell`, under the owner's epoch. `clock` is the owner's."""
 
     def __init__(
         self,
@@ -88,14 +87,13 @@ class LanePeering:
         scheduler: SchedulerContract,
         entries: Entries,
         enter: Enter,
-        first_token: Callable[[float, float], None],
         clock: Callable[[], float],
     ) -> None:
         self.core = CellPeering(spec, cell, epoch)
         self.model = model
         self.refusals: Counter[str] = Counter()
         """Why guests were refused here."""
-        self.hops = OwnedHops(self.core, model, scheduler, entries, self._own, enter, first_token)
+        self.hops = OwnedHops(self.core, model, scheduler, entries, self._own, enter)
         self._scheduler = scheduler
         self._clock = clock
         self._price = price_of(spec, cell, model)

@@ -157,9 +157,10 @@ class CellPeering:
         return decision if isinstance(decision, Stay) else self._offer(wait, candidate, decision, now)
 
     def reconsider(self, waits: Iterable[Wait], own: ModelDigest, now: float) -> list[Offer]:
-        """Decides again on what waits, when a digest has come: those first that would wait for longest."""
+        """Decides again on what waits, when a digest has come: those first that a peer can still serve in time, and of
+        these those with the least to prefill, which is what peers have little of."""
         offers, in_vain = [], 0
-        for wait in sorted(waits, key=lambda wait: -math.inf if wait.p95_s is None else -wait.p95_s):
+        for wait in sorted(waits, key=lambda wait: _urgency(wait.request, now)):
             decision = self.decide(wait, own, now)
             if isinstance(decision, Offer):
                 offers.append(decision)
@@ -306,3 +307,8 @@ class CellPeering:
         hop = self.hops.get(request_id)
         if hop is not None and hop.number == number:
             self.peers.ended(hop.peer, number)
+
+
+def _urgency(request: Request, now: float) -> tuple[bool, int, float]:
+    """The least comes first."""
+    return request.deadline_s <= now, request.prompt_tokens * request.sequences, request.deadline_s

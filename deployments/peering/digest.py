@@ -49,8 +49,9 @@ class ModelDigest:
     """One model in one cell.
 
     `replicas` are ready; what follows sums over them: sequences and KV blocks (in tokens) that they can hold and that
-    are free, and the tokens that they can prefill in a second. `usd_per_mtok` is what a million tokens of work cost
-    here (None: not known). `hands_over`: this cell cannot keep the SLO itself at present, and hands requests over.
+    are free (of sequences, also for what waits), and the tokens that they can prefill in a second. `usd_per_mtok` is
+    what a million tokens of work cost here (None: not known). `hands_over`: this cell cannot keep the SLO itself at
+    present, and hands requests over.
     `tenants`: what those with limits have taken here since the epoch began (`tenant_use.py`).
     """
 
@@ -124,12 +125,14 @@ def model_digest(
     """What a scheduler's snapshot (with `etas`) says of a model; `tenants`: its `tenant_use`."""
     ready = [replica for replica in snapshot.replicas if replica.status == ReplicaStatus.READY]
     lanes = (LaneDigest(lane.name, *lane.eta_s) for lane in snapshot.lanes if lane.eta_s is not None)
+    free = sum(max(0, replica.max_sequences - replica.sequences) for replica in ready)
+    waiting = sum(lane.waiting for lane in snapshot.lanes)  # guests begin one by one, and the room is theirs
     return ModelDigest(
         model,
         tuple(lanes),
         len(ready),
         sum(replica.max_sequences for replica in ready),
-        sum(max(0, replica.max_sequences - replica.sequences) for replica in ready),
+        max(0, free - waiting),
         sum(replica.max_kv_tokens for replica in ready),
         sum(max(0, replica.max_kv_tokens - replica.kv_tokens) for replica in ready),
         sum(replica.prefill_tokens_per_s for replica in ready),

@@ -290,8 +290,12 @@ class KnownPeers:
             fresh * trusted,
             _FIRST_RTT_S if peer.rtt_s is None else peer.rtt_s,
             wait.p95_s + on_its_way_s + (1.0 - trusted) * trust.excess_s,
-            share * self._spare(stated.max_sequences, stated.free_sequences) + freed.sequences - unseen.sequences,
-            share * self._spare(stated.max_kv_tokens, stated.free_kv_tokens) + freed.kv_tokens - unseen.kv_tokens,
+            share * self._spare(stated.max_sequences, stated.free_sequences)
+            + min(freed.sequences, stated.max_sequences - stated.free_sequences)
+            - unseen.sequences,
+            share * self._spare(stated.max_kv_tokens, stated.free_kv_tokens)
+            + min(freed.kv_tokens, stated.max_kv_tokens - stated.free_kv_tokens)
+            - unseen.kv_tokens,
             stated.prefill_tokens_per_s / stated.replicas,  # of one replica: a prompt is prefilled by one
             on_its_way_s,
             stated.usd_per_mtok,

@@ -38,8 +38,9 @@ _GAIN = 0.05
 _OPEN_SCALE = 20.0
 _MAX_MATURING = 2_000
 _BLUR = 0.05
-_UNKNOWN = 3.0
-"""Where nothing is known of waits of a kind, their 95th percentile is this many times the forecast."""
+_UNKNOWN, _UNKNOWN_FLOOR_S = math.log(3.0), 0.1
+"""Where nothing is known of waits of a kind, their 95th percentile is three times the forecast; and who is next waits,
+too, for the step that is under way."""
 
 
 @dataclass(slots=True)
@@ -168,7 +169,7 @@ class LaneEta:
         """One quantile of the estimate, and the way of it. `ratios`: those of forecasts in turn of that size."""
         level, until_s = _LEVELS[index], outlook.promotion_s
         if ratios is None or (until_s == math.inf and ratios[-1] == math.inf):
-            turn_s = outlook.turn_s if index == 0 else _stretched(outlook.turn_s, math.log(_UNKNOWN))
+            turn_s = outlook.turn_s if index == 0 else _stretched(outlook.turn_s, _UNKNOWN, _UNKNOWN_FLOOR_S)
         else:
             turn_s = _stretched(outlook.turn_s, _at(ratios, level) + self._slack[Way.TURN][index])
         if turn_s <= until_s and turn_s < math.inf:
@@ -177,9 +178,7 @@ class LaneEta:
         floor_s = _blur_s(outlook)
         ratios = self._promoted.near(outlook.promoted_s + floor_s)
         if ratios is None:
-            promoted_s = (
-                outlook.promoted_s if index == 0 else _stretched(outlook.promoted_s, math.log(_UNKNOWN), floor_s)
-            )
+            promoted_s = outlook.promoted_s if index == 0 else _stretched(outlook.promoted_s, _UNKNOWN, floor_s)
         else:
             promoted_s = _stretched(outlook.promoted_s, _at(ratios, level) + self._slack[Way.PROMOTED][index], floor_s)
         return until_s + max(0.0, promoted_s), Way.PROMOTED
@@ -240,8 +239,9 @@ class _Recent:
 
 
 def _at(ordered: list[float], level: float) -> float:
-    """The quantile, between two ratios in proportion; the larger of two when that is infinite."""
-    rank = level * (len(ordered) - 1)
+    """The quantile, between two ratios in proportion; the larger of two when that is infinite. It counts one ratio
+    more, since the next one is to stay within it (conformal prediction)."""
+    rank = min(max(0.0, level * (len(ordered) + 1) - 1.0), len(ordered) - 1.0)
     low = int(rank)
     below, above = ordered[low], ordered[min(low + 1, len(ordered) - 1)]
     if above == math.inf:

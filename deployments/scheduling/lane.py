@@ -1,5 +1,4 @@
-"""A lane: the jobs of one length class (or the promoted ones), shared fairly between tenants; and the fair shares
-themselves, by which lanes are shared as well (lanes.py).
+"""A lane: the jobs of one length class (or the promoted ones), shared fairly between tenants.
 
 Inside a tenant's queue of a lane, in the order `shortest`, the smallest key comes first:
 
@@ -21,54 +20,11 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from deployments.scheduling.fair import FairClock, FairFlow
 from deployments.scheduling.request import Groups, Job
+from deployments.scheduling.tenants import TenantAccounts
 
-
-class FairFlow:
-    """One claimant of a share."""
-
-    __slots__ = ("finish", "start", "weight")
-
-    def __init__(self, weight: float) -> None:
-        self.weight = weight
-        self.start = 0.0
-        self.finish = 0.0
-
-
-class FairClock:
-    """The virtual time V of a set of flows that share work by start-time fair queueing.
-
-        start(f)  = max(V, finish(f))      when f becomes backlogged
-        finish(f) = start(f) + cost / weight(f)
-        V         = start of the request that was served last; the smallest start is served next
-
-    Over any interval in which f and g are both backlogged,  |work(f)/w(f) - work(g)/w(g)| <= C/w(f) + C/w(g)  with C
-    the largest cost: shares are right to within one request each, whatever the costs, and no step loops over rounds (as
-    deficit round robin does for a large head). Source: Goyal, Vin and Cheng, "Start-time Fair Queuing", SIGCOMM 1996.
-    Why not deficit round robin: docs/decisions/0006.
-    """
-
-    __slots__ = ("virtual",)
-
-    def __init__(self) -> None:
-        self.virtual = 0.0
-
-    def activate(self, flow: FairFlow) -> None:
-        """The flow has something to serve again: idleness earns nothing."""
-        flow.start = max(self.virtual, flow.finish)
-
-    def charge(self, flow: FairFlow, cost: float) -> None:
-        """The flow was served."""
-        self.virtual = max(self.virtual, flow.start)
-        flow.finish = flow.start + cost / flow.weight
-        flow.start = flow.finish
-
-    def passed_over(self, flow: FairFlow, largest: float) -> None:
-        """The flow was due but could not be served: it keeps its claim, up to one request of the largest cost."""
-        flow.start = max(flow.start, self.virtual - largest / flow.weight)
-
-
-AGEING_S = 0.07
+AGEING_S = 0.04
 """Seconds of deadline that a token of work weighs (docs/decisions/0046: how it was chosen)."""
 
 
@@ -131,13 +87,14 @@ _QUEUE_SLACK = 8
 
 
 class TenantQueue:
-    """The queue of one tenant in one lane. `flow` is the tenant's claim to a share of its lane, `entry` names its valid
-    place in the lane's heap, `work` is what waits."""
+    """The queue of one tenant in one lane. `flow` is the tenant's claim: its account in all lanes (tenants.py), among
+    the promoted one of its own. `entry` names its valid place in the lane's heap, `work` is what waits."""
 
-    __slots__ = ("_jobs", "_lane", "count", "entry", "flow", "work")
+    __slots__ = ("_jobs", "_lane", "count", "entry", "flow", "tenant", "work")
 
-    def __init__(self, lane: "Lane", weight: float) -> None:
-        self.flow = FairFlow(weight)
+    def __init__(self, lane: "Lane", tenant: str, flow: FairFlow) -> None:
+        self.tenant = tenant
+        self.flow = flow
         self.count = 0
         self.entry = 0
         self.work = 0.0
@@ -197,6 +154,7 @@ class Lane:
         name: str,
         weight: float,
         shortest: bool,
+        accounts: TenantAccounts,
         home: int = -1,
         groups: Groups = None,
         flow: FairFlow | None = None,
@@ -213,6 +171,9 @@ class Lane:
         self.work = 0.0
         self.reserved: Job | None = None
         """The job for which a replica is kept free (placing.py): it stays the head until it is placed or gone."""
+        self._accounts = accounts
+        self._apart = home < 0
+        """The promoted: its tenants take turns by what they got here alone (lanes.py: the bound needs that)."""
         self._by_key = WorkByKey()
         self._clock = FairClock()
         self._tenants: dict[str, TenantQueue] = {}
@@ -237,11 +198,13 @@ class Lane:
         name = job.request.tenant
         queue = self._tenants.get(name)
         if queue is None:
-            queue = self._tenants[name] = TenantQueue(self, self.tenant_weights.get(name, 1.0))
+            flow = FairFlow(self.tenant_weights.get(name, 1.0)) if self._apart else self._accounts.of(name)
+            queue = self._tenants[name] = TenantQueue(self, name, flow)
         queue.push(job)
         if queue.count == 1:
             self._active[queue.flow.weight] += 1
-            self._clock.activate(queue.flow)
+            if self._apart:
+                self._clock.activate(queue.flow)
             self._enter(queue)
 
     def push_front(self, job: Job) -> None:
@@ -277,18 +240,37 @@ class Lane:
 
     def head(self) -> Job | None:
         """The job that is next: the reserved one; else the first that was refused; else, of the tenant whose turn it
-        is, that with the smallest key."""
+        is, that with the smallest key. Tenants over their share come after all others, and keep no claim here."""
         if self.reserved is not None:
             return self.reserved
         if self._front:
             return next(iter(self._front))
-        ready = self._ready
-        while ready:
-            _, entry, queue = ready[0]
-            if entry == queue.entry:
-                return queue.head()
-            heapq.heappop(ready)
-        return None
+        ready, over = self._ready, list[TenantQueue]()
+        found: TenantQueue | None = None
+        while ready and found is None:
+            start, entry, queue = ready[0]
+            if entry != queue.entry:
+                heapq.heappop(ready)
+            elif start < queue.flow.start:  # it was served in another lane
+                heapq.heapreplace(ready, (queue.flow.start, entry, queue))
+            elif not self._accounts.is_over(queue.tenant) or (len(self._active) == 1 and not self._apart):
+                found = queue
+            else:
+                heapq.heappop(ready)
+                over.append(queue)
+        for queue in over:
+            if self._apart:
+                self._clock.activate(queue.flow)
+            self._enter(queue)
+        if found is None and over:
+            found = over[0]
+        return None if found is None else found.head()
+
+    def is_over_share(self, job: Job) -> bool:
+        """Whether the job, its head, is one of a tenant that is over its share, and not placed once already."""
+        if job is self.reserved or job in self._front:
+            return False
+        return self._accounts.is_over(job.request.tenant)
 
     def oldest(self) -> Job | None:
         """The job that came here first. Looking changes nothing that a decision depends on, unlike `head`."""
@@ -305,7 +287,8 @@ class Lane:
             return
         queue = self._tenants[job.request.tenant]
         queue.left(job)
-        self._clock.charge(queue.flow, job.cost)
+        if self._apart:
+            self._clock.charge(queue.flow, job.cost)
         if queue.count:
             self._enter(queue)
         else:
@@ -358,7 +341,7 @@ class Lane:
         if not self._active:
             self._tenants.clear()
             self._ready.clear()
-        elif queue.flow.finish <= self._clock.virtual:
+        elif not self._apart or queue.flow.finish <= self._clock.virtual:
             del self._tenants[name]
         elif len(self._tenants) > self._sweep_at:
             virtual = self._clock.virtual

@@ -1,11 +1,15 @@
 """The lanes of a model: which lane a job waits in, which lane is served next, and who is promoted.
 
-Starvation bound, of what is placed between the promotion of a job X and its lease. L lanes have weights w(g) that sum
-to 1 - phi, the promoted have phi; C is the largest admitted cost; P is the promoted work placed meanwhile; k counts the
-drains meanwhile, in which a replica is kept free for a promoted head that fits nowhere (placing.py). What is placed on
-other replicas during a drain is not counted as work: that wait is the drain's.
+Starvation bound, of what is placed between the promotion of a job X and its lease, for tenants within their share
+(tenants.py). Meanwhile whoever is over its share is passed over. The bound allows that for any lane and tenant, so the
+rule does not change it. X of a tenant over its share waits until the clock has come within the slack of the tenant's
+tag, that is for its own share of what is placed; the bound begins then.
 
-Between two drains the promoted are backlogged and their head is placed when it is due, so by fair queueing (lane.py)
+L lanes have weights w(g) that sum to 1 - phi, the promoted have phi; C is the largest admitted cost; P is the promoted
+work placed meanwhile; k counts the drains meanwhile, in which a replica is kept free for a promoted head that fits
+nowhere (placing.py). What is placed on other replicas during a drain is not counted as work: that wait is the drain's.
+
+Between two drains the promoted are backlogged and their head is placed when it is due, so by fair queueing (fair.py)
 each lane g is served at most w(g) * (P + C) / phi + C, plus C where it was passed over before and kept a claim of one
 request. During a drain on another replica the lanes may be passed over anew, so each stretch between drains adds 2 C a
 lane. In sum the work is at most
@@ -15,8 +19,10 @@ lane. In sum the work is at most
     P <= Q + sum over the other tenants b that are promoted meanwhile of  w(b) * ((Q + C) / w(a) + C / w_min) + C
 
 where a is X's tenant, Q its promoted work ahead of X, and w here the tenants' weights: a tenant comes between X and its
-turn with its share and one request, however many tenants there are. What replicas refused and a reservation put before
-X comes on top of P.
+turn with its share and one request, however many tenants there are. (That is why the promoted take turns by what they
+got among themselves, and not by the tags of tenants.py: by these a tenant's own short requests would put off its
+promoted ones for as long as they keep coming. Who is passed over there keeps no claim.) What replicas refused and a
+reservation put before X comes on top of P.
 
 In time, with D the longest that a lease runs and R the rate at which the replicas work while none of them is empty:
 
@@ -45,9 +51,11 @@ Property tests hold both forms, in work and in time, on saturated replicas.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from deployments.scheduling.lane import FairClock, FairFlow, Lane
+from deployments.scheduling.fair import FairClock, FairFlow
+from deployments.scheduling.lane import Lane
 from deployments.scheduling.policy import Order, SchedulingPolicy
 from deployments.scheduling.request import Groups, Job, Wakeups
+from deployments.scheduling.tenants import TenantAccounts
 
 PROMOTED = "promoted"
 _PROMOTED = -1
@@ -78,6 +86,7 @@ class Lanes:
         self.newly_promoted: list[Job] = []
         """For the forecasts to take."""
         self.largest_cost = 1.0
+        self.accounts = TenantAccounts()
         self._clock = FairClock()
         self._sequence = 0
         self._wait_ids = 0
@@ -127,6 +136,7 @@ class Lanes:
             self._lane_for(index, lane.groups or None)
             self._lane_for(_PROMOTED, lane.groups or None)
         self._promoted_flow.weight = policy.promoted_share
+        self.accounts.reweigh(self._tenant_weights)
         for one in self.promoted_lanes:
             one.reweigh(self._tenant_weights)
         self._promotions.clear()
@@ -165,11 +175,12 @@ class Lanes:
         lane = self._by_groups.get((home, groups))
         if lane is None:
             if home == _PROMOTED:
-                lane = Lane(PROMOTED, 0.0, False, _PROMOTED, groups, self._promoted_flow)
+                lane = Lane(PROMOTED, 0.0, False, self.accounts, _PROMOTED, groups, self._promoted_flow)
                 self.promoted_lanes.append(lane)
             else:
                 shortest = self.policy.order is Order.SHORTEST
-                lane = Lane(self.policy.lanes[home].name, 0.0, shortest, home, groups, self._flows[home])
+                name = self.policy.lanes[home].name
+                lane = Lane(name, 0.0, shortest, self.accounts, home, groups, self._flows[home])
                 self.lanes.append(lane)
             lane.reweigh(self._tenant_weights)
             self._by_groups[home, groups] = lane
@@ -193,6 +204,7 @@ class Lanes:
         waits at the head, and so does one that is to be `first`."""
         self.jobs[job.request.request_id] = job
         self.largest_cost = max(self.largest_cost, job.cost)
+        self.accounts.waits(job.request.tenant)
         self._push(job, self.lane_of(job), first)
         self._time(job)
 
@@ -242,14 +254,27 @@ class Lanes:
             return False
         return any(lane.count and (lane.groups is None or group in lane.groups) for lane in self.all)
 
+    def is_contested(self, groups: Groups) -> bool:
+        """Whether a tenant within its share waits for one of these groups; without groups: always, since that with the
+        smallest tag is."""
+        if groups is None:
+            return True
+        for lane in self.all:
+            if lane.count and (lane.groups is None or not set(groups).isdisjoint(lane.groups)):
+                head = lane.head()
+                if head is not None and not lane.is_over_share(head):
+                    return True
+        return False
+
     def serve(self, lane: Lane, job: Job, passed_over: list[Lane]) -> None:
         """The head of `lane` is placed; the lanes passed over for it keep a claim of at most one request."""
         lane.take(job)
-        self._gone(job)
         if job.attempt == 1:  # a refused job was charged the first time
+            self.accounts.charge(job.request.tenant, job.cost)
             self._clock.charge(lane.flow, job.cost)
             for other in passed_over:
                 self._clock.passed_over(other.flow, self.largest_cost)
+        self._gone(job)
 
     def promote(self, now: float) -> None:
         """Moves the jobs that have waited long enough to the promoted."""
@@ -306,6 +331,7 @@ class Lanes:
 
     def _gone(self, job: Job) -> None:
         del self.jobs[job.request.request_id]
+        self.accounts.gone(job.request.tenant)
         self._expiries.trim(len(self.jobs))
         self._promotions.trim(len(self.jobs))
 

@@ -4,7 +4,12 @@ are off.
 Backlogged lanes share by weight: the fluid limit of fair queueing. In virtual time v each backlogged lane g has had
 weight(g) * v of work placed, until it is empty; a lane's own work is done at v = own / weight (`work_before`).
 
-Before a job that arrives come those of its lane with a smaller key (`Lane.work_before`).
+Before a job that arrives come those of its lane with a smaller key (`Lane.work_before`), those that overtake it while
+it waits, and what arrives meanwhile in other lanes, up to their shares. Whatever has a span (key less time of arrival)
+that is d seconds smaller overtakes it, if it comes within d. So the wait T is the fixed point of
+
+    T = work_before(ahead + sum over spans of  arriving work a second * min(T, d),
+                    others + their arriving work a second * T) / rate
 
 Who is promoted before a request, and how long it then waits among the promoted: what waits is known with the time of
 its promotion, and the rates at which work arrives at each lane are measured. So the lanes are run forward as fluids, in
@@ -20,6 +25,7 @@ That sees a wave of promotions as long before it comes as the wait for a promoti
 is there.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -59,6 +65,12 @@ def fair_rates(rate: float, flows: Sequence[tuple[float, float]]) -> list[float]
 
 
 _SLICES = 48
+_ROUNDS = 4
+"""So often, at most, the wait is computed from the one before: it grows to the fixed point, of which outcomes teach the
+rest."""
+_CLOSE = 0.02
+_FADE = 0.99
+_MIN_SPAN_S = 1e-3
 
 
 _KEEP_S = 0.5
@@ -154,6 +166,34 @@ class Promotions:
         )
 
 
+class Arrivals:
+    """What arrives at a lane to wait: the work a second, and the parts of it by span, each half of an octave wide."""
+
+    def __init__(self, now: float) -> None:
+        self._meter = Meter()
+        self._meter.run(True, now)
+        self._by_span: dict[int, float] = {}
+
+    @property
+    def per_s(self) -> float:
+        """Work a second."""
+        return self._meter.per_s or 0.0
+
+    def add(self, span_s: float, work: float, now: float) -> None:
+        """A job comes to wait. It counts more than those before it."""
+        self._meter.add(work, now)
+        for number in self._by_span:
+            self._by_span[number] *= _FADE
+        number = round(2 * math.log2(max(_MIN_SPAN_S, span_s)))
+        self._by_span[number] = self._by_span.get(number, 0.0) + work
+
+    def overtaking(self, span_s: float) -> list[tuple[float, float]]:
+        """What overtakes a job of that span: for so many seconds, so much work a second."""
+        per_s = self.per_s / sum(self._by_span.values())
+        earlier = [(span_s - 2.0 ** (number / 2), work * per_s) for number, work in self._by_span.items()]
+        return [one for one in earlier if one[0] > 0]
+
+
 class Starting:
     """When the next replica is expected, by group. `doubt`: something changed, so that what waits may wait in vain.
 
@@ -202,7 +242,7 @@ class Outlooks:
         self._rates = rates
         self._starting = starting
         self._promotions: dict[Groups, Promotions] = {}
-        self._arrivals: dict[str, Meter] = {}
+        self._arrivals: dict[str, Arrivals] = {}
 
     def of(self, job: Job, now: float) -> Outlook:
         """The job's outlook, before it enters its lane."""
@@ -219,23 +259,32 @@ class Outlooks:
         rate, start_s = self._rates.of(lane.groups), self._starting.wait_s(lane.groups, now)
         if rate is None:
             return Outlook(start_s)
-        ahead = lane.work_before(key)
-        if lane.groups is None:
-            others = [(other.work, other.flow.weight) for other in self._lanes.all if other is not lane]
-        else:
-            ahead, others = self._ahead(lane, ahead)
-        turn_s = start_s + work_before(ahead, lane.flow.weight, others) / rate
         promotion_s = self._lanes.policy.lanes[lane.home].max_wait_s
+        turn_s = self._turn_s(lane, key, rate, start_s, promotion_s, now)
         promotions = self.promotions_of(lane.groups)
         queue = promotions.known(promotion_s, now) or self._promoted_then(lane.groups, promotion_s, rate, now, ask_only)
         return Outlook(turn_s, max(start_s, promotion_s), (queue.work + cost) / queue.work_per_s)
 
-    def _ahead(self, lane: Lane, own: float) -> tuple[float, list[tuple[float, float]]]:
-        """The work that is placed before what comes to that lane now, in its turn; and of each other lane the work
-        and the weight, as far as they concern the same groups (`group_rates.py`). What waits under the same claim, but
-        for other groups, came before."""
+    def _turn_s(self, lane: Lane, key: float, rate: float, start_s: float, until_s: float, now: float) -> float:
+        """The wait in its turn: the fixed point that the module's docstring states, as far as `until_s`."""
+        ahead, others = self._ahead(lane, lane.work_before(key))
+        arrivals = self._arrivals.get(lane.key)
+        overtaking = arrivals.overtaking(key - now) if lane.shortest and arrivals is not None else []
+        turn_s = start_s
+        for _ in range(_ROUNDS):
+            before_s, own = turn_s, ahead + sum([per_s * min(turn_s, for_s) for for_s, per_s in overtaking])
+            waiting = [(work + per_s * turn_s, weight) for work, per_s, weight in others]
+            turn_s = start_s + work_before(own, lane.flow.weight, waiting) / rate
+            if turn_s >= until_s or turn_s - before_s <= _CLOSE * turn_s:
+                break
+        return turn_s
+
+    def _ahead(self, lane: Lane, own: float) -> tuple[float, list[tuple[float, float, float]]]:
+        """The work that is placed before what comes to that lane now, in its turn; and of each other lane the work,
+        what arrives a second, and the weight, as far as they concern the same groups (`group_rates.py`). What waits
+        under the same claim, but for other groups, came before."""
         ahead: float = own
-        others: list[tuple[float, float]] = []
+        others: list[tuple[float, float, float]] = []
         for other in self._lanes.all:
             if other is lane:
                 continue
@@ -243,13 +292,21 @@ class Outlooks:
             if other.flow is lane.flow:
                 ahead += other.work * part
             else:
-                others.append((other.work * part, other.flow.weight * part))
+                others.append((other.work * part, self._arriving(other) * part, other.flow.weight * part))
         return ahead, others
 
     def arrived(self, job: Job, now: float) -> None:
-        """A job comes to wait."""
-        self._arrival_rate(self._lanes.home_of(job).key, now).add(job.cost, now)
+        """A job comes to wait, whose key is known."""
+        name = self._lanes.home_of(job).key
+        arrivals = self._arrivals.get(name)
+        if arrivals is None:
+            arrivals = self._arrivals[name] = Arrivals(now)
+        arrivals.add(job.key - now, job.cost, now)
         self._expect_promotion(job)
+
+    def _arriving(self, lane: Lane) -> float:
+        arrivals = self._arrivals.get(lane.key)
+        return 0.0 if arrivals is None else arrivals.per_s
 
     def _expect_promotion(self, job: Job) -> None:
         promote_s = job.request.arrived_s + self._lanes.policy.lanes[job.home].max_wait_s
@@ -257,13 +314,12 @@ class Outlooks:
             self.promotions_of(job.groups).add(job, promote_s)
 
     def _promoted_then(self, groups: Groups, after_s: float, rate: float, now: float, ask_only: bool) -> Queue:
-        lanes, arrivals, offered = self._lanes, self._arrivals, []
+        lanes, offered = self._lanes, []
         for lane in lanes.lanes:
-            meter, part = arrivals.get(lane.key), self._rates.shared(groups, lane.groups)
+            part = self._rates.shared(groups, lane.groups)
             if part:
-                work_per_s = (meter.per_s or 0.0) if meter is not None else 0.0
                 max_wait_s = lanes.policy.lanes[lane.home].max_wait_s
-                offered.append(Offered(lane.home, work_per_s * part, lane.flow.weight * part, max_wait_s))
+                offered.append(Offered(lane.home, self._arriving(lane) * part, lane.flow.weight * part, max_wait_s))
         work = sum(one.work * self._rates.shared(groups, one.groups) for one in lanes.promoted_lanes)
         promoted = Queue(work, lanes.promoted.flow.weight)
         return self.promotions_of(groups).queue(after_s, rate, offered, promoted, now, ask_only)
@@ -280,14 +336,7 @@ class Outlooks:
 
     def reload(self, names: set[str]) -> None:
         """The lanes are new, with these keys."""
-        self._arrivals = {name: meter for name, meter in self._arrivals.items() if name in names}
+        self._arrivals = {name: arrivals for name, arrivals in self._arrivals.items() if name in names}
         self._promotions.clear()
         for job in self._lanes.jobs.values():
             self._expect_promotion(job)
-
-    def _arrival_rate(self, lane: str, now: float) -> Meter:
-        meter = self._arrivals.get(lane)
-        if meter is None:
-            meter = self._arrivals[lane] = Meter()
-            meter.run(True, now)
-        return meter

@@ -16,6 +16,7 @@ from deployments.scheduling.pick import Candidates, Pick, uncached_tokens
 from deployments.scheduling.reasons import PickReason, WaitReason
 from deployments.scheduling.replica import Replica, ReplicaStatus
 from deployments.scheduling.request import Job, Lease, Request, Suspicion
+from deployments.scheduling.tenants import SLACK_S
 
 
 @dataclass(slots=True)
@@ -228,6 +229,7 @@ class Placing:
         return not self._lanes.wait_for(fitting[0].capacity.group)
 
     def _place_all(self, now: float) -> None:
+        self._lanes.accounts.slack = max(SLACK_S * (self.rate.per_s or 0.0), self._lanes.largest_cost)
         passed_over: list[Lane] = []
         while (self._holds.by_lane or self._fleet.any_open) and (lane := self._lanes.due(passed_over)) is not None:
             if (job := lane.head()) is None:
@@ -235,18 +237,24 @@ class Placing:
             picked = self._find(lane, job)
             if isinstance(picked, WaitReason):
                 self.waits[lane.key] = self.last_wait = picked
-                self._holds.begin(lane, job)
+                if picked is not WaitReason.OVER_SHARE:
+                    self._holds.begin(lane, job)
                 passed_over.append(lane)
                 continue
             self._place(lane, job, *picked, passed_over, now)
             if picked[1] is PickReason.HELD:
                 passed_over.clear()  # what the hold kept from them is free again: whoever is due looks anew
+            else:  # the placement may have moved the clock of the tenants
+                passed_over = [one for one in passed_over if self.waits[one.key] is not WaitReason.OVER_SHARE]
 
     def _find(self, lane: Lane, job: Job) -> tuple[Replica, PickReason] | WaitReason:
         held = self._holds.of(lane, job)
         if held is not None and held.wait_reason(job) is None:
             return held, PickReason.HELD
         fitting = self._fleet.fitting(job)
+        wanted = job.groups if isinstance(fitting, WaitReason) or job.groups is None else (fitting[0].capacity.group,)
+        if lane.is_over_share(job) and self._lanes.is_contested(wanted):
+            return WaitReason.OVER_SHARE
         if isinstance(fitting, WaitReason):
             return fitting
         if job.request.guest:  # it holds up nobody where nothing is prefilled (guests.py)

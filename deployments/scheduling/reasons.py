@@ -70,3 +70,5 @@ class WaitReason(StrEnum):
     """More at once would break the time between tokens that a class aims at (`itl_cap.py`)."""
     RESERVED = "reserved"
     """What has room is held for another lane's head (placing.py)."""
+    OVER_SHARE = "over_share"
+    """All tenants in that lane are over their share, and others wait for the same replicas (tenants.py)."""

@@ -1,8 +1,6 @@
 """A start as the directory knows it: what a replica reports of it, the line in the life log, and the summary of a cell.
 Pure."""
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -109,29 +107,6 @@ class ReplicaStart:
             "log": self.log,
             **({} if self.fetching is None else {"fetching": self.fetching.record()}),
         }
-
-
-def start_from(record: Mapping[str, Any]) -> ReplicaStart:
-    """The start that `record` tells of. Raises ValueError when it is none."""
-    try:
-        start = ReplicaStart(
-            str(record["replica_id"]),
-            str(record["model"]),
-            str(record["node_id"]),
-            float(record["asked_unix_s"]),
-            Phase(record["phase"]),
-            float(record["since_unix_s"]),
-            {Phase(name): float(value) for name, value in record["seconds"].items()},
-            StartOutcome(record["outcome"]),
-            float(record["ended_unix_s"] or 0.0),
-            str(record["cause"]),
-            str(record["log"]),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not a start: {json.dumps(record)[:200]}") from error
-    if not all(0 <= value < math.inf for value in (*start.seconds.values(), start.asked_unix_s, start.ended_unix_s)):
-        raise ValueError(f"not a start, with a time that is negative or infinite: {json.dumps(record)[:200]}")
-    return start
 
 
 @dataclass(frozen=True, slots=True)

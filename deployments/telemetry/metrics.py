@@ -1,5 +1,5 @@
 """What is measured of requests: the gateway's counters and histograms for Prometheus, fed once a request as its ledger
-closes, the bounds that histograms share, and windows of the latest latencies.
+closes, the bounds that histograms share, and a window of the latest TTFTs.
 
 Labels: `model` (served models only, so their number is bounded) and `prompt_bucket`. The tokens are the engine's own
 counts. What is read at scrape time is in `gateway/operators`.
@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from deployments.cell.scaling_facts import LatencySignals
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 
 PROMPT_BOUNDS = (64, 256, 1_024, 4_096, 16_384, 65_536)
@@ -71,38 +70,10 @@ class ValueWindow:
         self._times[self._next], self._values[self._next] = now, value
         self._next = (self._next + 1) % len(self._times)
 
-    def quantiles(self, levels: Sequence[float], now: float, span_s: float | None = None) -> tuple[int, list[float]]:
-        """How many values the last `span_s` seconds (by default the window's own, at most) brought, and their quantiles
-        (empty without values)."""
-        span_s = self._span_s if span_s is None else min(span_s, self._span_s)
-        recent = self._values[self._times >= now - span_s]
+    def quantiles(self, levels: Sequence[float], now: float) -> tuple[int, list[float]]:
+        """How many values the last `span_s` seconds brought, and their quantiles (empty without values)."""
+        recent = self._values[self._times >= now - self._span_s]
         return len(recent), [float(value) for value in np.quantile(recent, levels)] if len(recent) else []
-
-
-LONGEST_SPAN_S = 3_600.0
-
-
-class LatencyWindow:
-    """The last latencies of one model, at most an hour of them, measured where its decisions are taken: over all
-    gateways, as the scheduler learns of them."""
-
-    def __init__(self) -> None:
-        self._ttft_s = ValueWindow(LONGEST_SPAN_S)
-        self._tpot_s = ValueWindow(LONGEST_SPAN_S)
-
-    def first_token(self, ttft_s: float, now: float) -> None:
-        self._ttft_s.add(ttft_s, now)
-
-    def ended(self, decode_s: float, tokens: float, now: float) -> None:
-        """A sequence of so many tokens ended; what came after the first took `decode_s`."""
-        if tokens > 1 and decode_s > 0:
-            self._tpot_s.add(decode_s / (tokens - 1), now)
-
-    def over(self, span_s: float, now: float) -> LatencySignals:
-        """The latencies that a scaling policy may ask for."""
-        requests, ttft_s = _quantiles(self._ttft_s, (0.5, 0.9, 0.99), span_s, now)
-        _, tpot_s = _quantiles(self._tpot_s, (0.9,), span_s, now)
-        return LatencySignals(span_s, requests, *ttft_s, *tpot_s)
 
 
 STATUS_SPAN_S = 60.0
@@ -123,11 +94,6 @@ class RecentTtfts:
     def quantiles(self, model: str, levels: Sequence[float]) -> tuple[int, list[float]]:
         """How many requests the last minute brought, and the quantiles of their times (empty without any)."""
         return self._by_model[model].quantiles(levels, time.monotonic())
-
-
-def _quantiles(window: ValueWindow, levels: Sequence[float], span_s: float, now: float) -> tuple[int, list[float]]:
-    count, values = window.quantiles(levels, now, span_s)
-    return count, values or [0.0] * len(levels)
 
 
 class _Counts(Collector):

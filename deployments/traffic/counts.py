@@ -72,7 +72,10 @@ class LengthCounts:
 
     def square_sum(self) -> float:
         """The sum of squares (tokens^2), each length taken as its bucket's middle; within 9 %."""
-        return sum(count * math.exp(2 * log_middle(bucket)) for bucket, count in self.buckets.items())
+        return sum(
+            count * (2 ** (2 * (bucket - 0.5) / PER_OCTAVE) if bucket else 1.0)
+            for bucket, count in self.buckets.items()
+        )
 
     def weighted(self) -> tuple[tuple[int, int], ...]:
         """A length for each bucket, and how many there are (tokens, count), ascending. The lengths are the middles of
@@ -82,41 +85,12 @@ class LengthCounts:
         scale = self.tokens / tokens if tokens else 1.0
         return tuple((max(1, round(middle * scale)), self.buckets[bucket]) for bucket, middle in middles.items())
 
-    def log_sum(self) -> float:
-        """The sum of the natural logarithms of the lengths (of tokens), each taken as its bucket's middle."""
-        return sum(count * log_middle(bucket) for bucket, count in self.buckets.items())
-
-    def above(self, tokens: float) -> float:
-        """How many are longer. Within the bucket of `tokens` they are taken as evenly spread."""
-        edge = bucket_of(math.ceil(tokens))
-        low, high = edges_of(edge)
-        part = (high - tokens) / (high - low)
-        return sum(count for bucket, count in self.buckets.items() if bucket > edge) + part * self.buckets[edge]
-
-    def quantile(self, share: float) -> float:
-        """The length that this share of them does not exceed (tokens), within 9 %. Raises ValueError without any."""
-        left = share * len(self)
-        for bucket in sorted(self.buckets):
-            count = self.buckets[bucket]
-            if left <= count:
-                low, high = edges_of(bucket)
-                return low + (high - low) * left / count if low else high
-            left -= count
-        if not self.buckets:
-            raise ValueError("no length was counted; allowed: at least one")
-        return edges_of(max(self.buckets))[1]
-
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
             "tokens": self.tokens,
             "buckets": {str(bucket): self.buckets[bucket] for bucket in sorted(self.buckets)},
         }
-
-
-def log_middle(bucket: int) -> float:
-    """The natural logarithm of a bucket's middle (tokens)."""
-    return (bucket - 0.5) / PER_OCTAVE * math.log(2) if bucket > 0 else 0.0
 
 
 @dataclass(slots=True)

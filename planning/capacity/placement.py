@@ -2,12 +2,13 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from planning.capacity.problem import PriceKind, Problem
-from planning.capacity.program import build, counts_of, shares_of
+from planning.capacity.program import Counts, build, counts_of, shares_of
 from planning.capacity.routes import Route
 from planning.capacity.solver import Solved, solve
 
@@ -61,9 +62,11 @@ class CapacityPlan:
 def place(problem: Problem, *, gap: float = GAP, limit_s: float = 60.0) -> CapacityPlan:
     """The cheapest placement to within `gap`, or the best that `limit_s` seconds of wall time find."""
     began_s = time.monotonic()
-    program = build(problem)
-    unserved = bool(program.unserved)
-    found = Solved(None, math.inf, math.inf, True) if unserved else solve(program, gap=gap, limit_s=limit_s)
+    program = build(problem, apart=True)
+    found = Solved(None, math.inf, math.inf, True) if program.unserved else solve(program, gap=gap, limit_s=limit_s)
+    if found.values is not None and not _keeps_quotas(problem, counts_of(program, found.values)):
+        program = build(problem)
+        found = solve(program, gap=gap, limit_s=began_s + limit_s - time.monotonic())
     values = found.values or ()
     return CapacityPlan(
         _outcome(found),
@@ -79,6 +82,18 @@ def place(problem: Problem, *, gap: float = GAP, limit_s: float = 60.0) -> Capac
         tuple(program.unprotected),
         time.monotonic() - began_s,
     )
+
+
+def _keeps_quotas(problem: Problem, counts: Counts) -> bool:
+    """Where each model had the quotas for itself."""
+    used: Counter[tuple[int, int]] = Counter()
+    for (number, kind, hour), count in counts.items():
+        site = problem.sites[number]
+        for index, quota in enumerate(problem.quotas):
+            if quota.covers(site, kind):
+                for each in range(problem.hours) if hour < 0 else (hour,):
+                    used[index, each] += count * site.gpus
+    return all(gpus <= problem.quotas[index].gpus for (index, _), gpus in used.items())
 
 
 def _outcome(found: Solved) -> Outcome:

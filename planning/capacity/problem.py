@@ -72,23 +72,17 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """At most `gpus` GPUs of a type in a region at any hour; `kind` None: of all price kinds together. `taken`: GPUs
-    that others use, by hour."""
+    """At most `gpus` GPUs of a type in a region at any hour; `kind` None: of all price kinds together."""
 
     region: str
     gpu: str
     gpus: int
     kind: PriceKind | None = None
-    taken: tuple[int, ...] = ()
 
     @property
     def title(self) -> str:
         """The quota in words."""
         return f"quota of {self.gpus} {self.gpu}{f' ({self.kind})' if self.kind else ''} in {self.region}"
-
-    def free(self, hour: int) -> int:
-        """GPUs that are left in an hour."""
-        return self.gpus - (self.taken[hour] if self.taken else 0)
 
     def covers(self, site: Site, kind: PriceKind) -> bool:
         """Whether replicas of that site, paid for so, count."""
@@ -146,10 +140,6 @@ class Problem:
             _check_lane(lane, self.hours)
         for site in self.sites:
             _check_site(site)
-        for quota in self.quotas:
-            if quota.taken and len(quota.taken) != self.hours:
-                hours = len(quota.taken)
-                raise ValueError(f"{quota.title}: taken in {hours} hours; allowed: {self.hours} hours, or none")
         for what, figures in (("round trip", self.rtt_s), ("price of a request", self.usd_per_request)):
             for (origin, region), figure in figures.items():
                 _check_number(f"{what} from {origin} to {region}", figure)

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 import highspy
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from planning.capacity.problem import LaneDemand, PriceKind, Problem
 from planning.capacity.routes import AlikeRoutes, Route, alike_routes, divided
@@ -32,13 +34,15 @@ class Program:
 
     `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`: columns of shares by
     (routes, hour), with the share that one unit is. `unserved`: (lane's title, origin) that no site may serve.
-    `unprotected`: (lane's title, origin, region) that cannot survive the loss of the region.
+    `unprotected`: (lane's title, origin, region) that cannot survive the loss of the region. `common`: columns that
+    count in all hours.
     """
 
     counts: dict[tuple[int, PriceKind, int], int] = field(default_factory=dict)
     flows: dict[tuple[AlikeRoutes, int], tuple[int, float]] = field(default_factory=dict)
     unserved: list[tuple[str, str]] = field(default_factory=list)
     unprotected: list[tuple[str, str, str]] = field(default_factory=list)
+    common: set[int] = field(default_factory=set)
     cost: list[float] = field(default_factory=list)
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
@@ -49,8 +53,10 @@ class Program:
     index: list[int] = field(default_factory=list)
     value: list[float] = field(default_factory=list)
 
-    def column(self, cost: float, upper: float, *, integer: bool) -> int:
-        """Adds a column from 0 to `upper`; its number."""
+    def column(self, cost: float, upper: float, *, integer: bool, common: bool = False) -> int:
+        """Adds a column from 0 to `upper`; its number. `common`: it counts in all hours."""
+        if common:
+            self.common.add(len(self.cost))
         self.cost.append(cost)
         self.lower.append(0.0)
         self.upper.append(upper)
@@ -73,6 +79,40 @@ class Program:
             for kind in PriceKind
             if (key := (site, kind, -1 if kind is PriceKind.RESERVED else hour)) in self.counts
         ]
+
+    def parts(self, fixed: Mapping[int, float]) -> list[tuple["Program", list[int]]]:
+        """What has no row in common where some columns are fixed: hours without anything reserved for all of them,
+        models. Each part with its columns' numbers here."""
+        count, ends = len(self.cost), [*self.starts, len(self.index)][1:]
+        sizes = np.array(ends, dtype=np.int64) - np.array(self.starts, dtype=np.int64)
+        rows = np.repeat(np.arange(len(sizes)), sizes)
+        index, free = np.array(self.index, dtype=np.int64), np.ones(count, dtype=np.bool_)
+        free[list(fixed)] = False
+        kept = free[index]
+        links = coo_array((kept[kept], (index[kept], count + rows[kept])), shape=(count + len(ends),) * 2)
+        labels = connected_components(links, directed=False)[1].tolist()
+        found: dict[int, tuple[Program, list[int]]] = {}
+        numbers: dict[int, int] = {}
+        for column in np.flatnonzero(free).tolist():
+            part, columns = found.setdefault(labels[column], (Program(), []))
+            common = column in self.common
+            numbers[column] = part.column(
+                self.cost[column], self.upper[column], integer=self.integer[column], common=common
+            )
+            columns.append(column)
+        if not found:
+            return []
+        first = next(iter(found.values()))
+        for row, (begin, end) in enumerate(zip(self.starts, ends, strict=True)):
+            terms = list(zip(self.index[begin:end], self.value[begin:end], strict=True))
+            moved = sum(value * fixed[column] for column, value in terms if column in fixed)
+            part, _ = found.get(labels[count + row], first)  # a row without a free column may still be broken
+            part.row(
+                self.row_lower[row] - moved,
+                self.row_upper[row] - moved,
+                ((numbers[column], value) for column, value in terms if column in numbers),
+            )
+        return list(found.values())
 
     def to_highs(self, *, relaxed: bool = False) -> highspy.HighsLp:
         """`relaxed`: as a linear program."""
@@ -114,8 +154,8 @@ def shares_of(problem: Problem, program: Program, values: Sequence[float]) -> Sh
     return found
 
 
-def build(problem: Problem) -> Program:
-    """The whole program."""
+def build(problem: Problem, *, apart: bool = False) -> Program:
+    """The whole program. `apart`: each model has the quotas for itself, so that models have no row in common."""
     program = Program()
     limits, all_routes = problem.limits, alike_routes(problem, range(len(problem.lanes)))
     _count_columns(program, problem)
@@ -124,7 +164,7 @@ def build(problem: Problem) -> Program:
         _capacity_rows(program, problem, shares, hour, limits.utilisation, limits.failures)
         for routes, (column, unit) in shares.items():
             program.flows[routes, hour] = (column, unit)
-        _limit_rows(program, problem, hour)
+        _limit_rows(program, problem, hour, apart)
     if limits.survive_region:
         _loss_rows(program, problem)
     return program
@@ -135,7 +175,7 @@ def _count_columns(program: Program, problem: Problem) -> None:
         for kind, price in site.prices.items():
             if kind is PriceKind.RESERVED:
                 cost = price * sum(problem.weights)
-                program.counts[number, kind, -1] = program.column(cost, MAX_REPLICAS, integer=True)
+                program.counts[number, kind, -1] = program.column(cost, MAX_REPLICAS, integer=True, common=True)
                 continue
             for hour, weight in enumerate(problem.weights):
                 program.counts[number, kind, hour] = program.column(price * weight, MAX_REPLICAS, integer=True)
@@ -204,15 +244,15 @@ def _capacity_rows(
             program.row(-math.inf, 0.0, [*terms, (used, -whole)])
 
 
-def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
+def _limit_rows(program: Program, problem: Problem, hour: int, apart: bool) -> None:
     for quota in problem.quotas:
-        terms = [
-            (column, float(site.gpus))
-            for number, site in enumerate(problem.sites)
-            if (site.region, site.gpu) == (quota.region, quota.gpu)
-            for column in _of_kind(program, number, hour, quota.kind)
-        ]
-        program.row(-math.inf, float(quota.free(hour)), terms)
+        terms: dict[str, list[tuple[int, float]]] = {}
+        for number, site in enumerate(problem.sites):
+            if (site.region, site.gpu) == (quota.region, quota.gpu):
+                columns = _of_kind(program, number, hour, quota.kind)
+                terms.setdefault(site.model if apart else "", []).extend((one, float(site.gpus)) for one in columns)
+        for each in terms.values():
+            program.row(-math.inf, float(quota.gpus), each)
     share = problem.limits.spot_share
     if share >= 1:
         return
@@ -220,8 +260,7 @@ def _limit_rows(program: Program, problem: Problem, hour: int) -> None:
         sites = [number for number, site in enumerate(problem.sites) if site.model == model]
         spot = {column for number in sites for column in _of_kind(program, number, hour, PriceKind.SPOT)}
         every = [column for number in sites for column in program.replicas(number, hour)]
-        terms = [(column, (1.0 if column in spot else 0.0) - share) for column in every]
-        program.row(-math.inf, 0.0, terms)
+        program.row(-math.inf, 0.0, [(column, (1.0 if column in spot else 0.0) - share) for column in every])
 
 
 def _of_kind(program: Program, site: int, hour: int, kind: PriceKind | None) -> list[int]:

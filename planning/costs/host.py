@@ -19,8 +19,8 @@ _NO_TIME = Curve((0.0,), (0.0,))
 @dataclass(frozen=True, slots=True)
 class Host:
     """Seconds that a step takes beside its kernels, and those of each block of a step that prefills. `low` and `high`:
-    multiples between which the true ones likely are. `cold_step_s`: how much longer an engine's first step takes where
-    nothing warmed it up, as raylane does. `front` and `back_s`: around the steps of a request, where they are known."""
+    multiples between which the true ones likely are. `front` and `back_s`: around the steps of
+    a request, where they are known."""
 
     step_s: float
     block_s: float
@@ -28,7 +28,6 @@ class Host:
     high: float
     source: str
     basis: CostBasis = CostBasis.OTHER_PROFILE
-    cold_step_s: float = 0.0
     front: Curve = _NO_TIME
     back_s: float = 0.0
 
@@ -40,7 +39,6 @@ TYPICAL_HOST = Host(
     2.0,
     "one server: vLLM 0.19 with Llama-3.1-8B on an RTX PRO 6000, whose steps of decodes take 0.5 to 2 ms more than the "
     "profile of its layers, those that prefill another 4 ms",
-    cold_step_s=0.065,  # the first answer of that server
 )
 NO_HOST = Host(0.0, 0.0, 1.0, 1.0, "none: the kernels alone")
 

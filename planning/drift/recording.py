@@ -34,14 +34,14 @@ class RecordingError(ValueError):
     """A recording that cannot be used; the message names the file."""
 
 
-def read_recording(path: Path, period: Period, from_unix_s: float = 0.0, *, tenants: bool = False) -> Stretches:
+def read_recording(path: Path, period: Period) -> Stretches:
     """The counts in a gateway's file, or in JSON saved from `/raylane/traffic`. Raises RecordingError."""
     try:
         with path.open("rb") as file:
             is_database = file.read(len(_SQLITE)) == _SQLITE
         if is_database:
-            return TrafficStore(path).read(period, from_unix_s, tenants=tenants)
-        return stretches_of_page(json.loads(path.read_text(encoding="utf-8")), tenants=tenants)
+            return TrafficStore(path).read(period)
+        return stretches_of_page(json.loads(path.read_text(encoding="utf-8")))
     except StoreError as error:
         raise RecordingError(str(error)) from error
     except OSError as error:
@@ -60,14 +60,14 @@ def is_recording(path: Path) -> bool:
     return begin.startswith(_SQLITE) or begin.lstrip().startswith(b'{"stores"')
 
 
-def stretches_of_page(page: Mapping[str, Any], *, tenants: bool = False) -> Stretches:
+def stretches_of_page(page: Mapping[str, Any]) -> Stretches:
     """All stores of a gateway's page, added up. Raises ValueError."""
     whole = Stretches()
     for record in page["stores"].values():
         found = stretches_from(record)
         for (period, begin, stream), counts in found.counts.items():
             of_all = Stream(stream.model, stream.traffic_class, stream.region)
-            whole.of(period, begin, stream if tenants else of_all).merge(counts)
+            whole.of(period, begin, of_all).merge(counts)
         found.counts.clear()
         whole.merge(found)
     return whole
@@ -128,26 +128,23 @@ def _lengths(index: IntArray, size: int, tokens: IntArray) -> list[LengthCounts]
 @dataclass(frozen=True, slots=True)
 class RecordedStream:
     """One stream as a worksheet states it: mean requests/s by hour, 24 of a day or 168 of a week from Monday; lengths
-    as values with weights; the share of prompt tokens from the prefix cache. `hours`: all counts of each such hour."""
+    as values with weights; the share of prompt tokens from the prefix cache."""
 
     stream: Stream
     hourly: tuple[float, ...]
     prompt: tuple[tuple[int, int], ...]
     output: tuple[tuple[int, int], ...]
     prefix_share: float
-    hours: tuple[TrafficCounts, ...]
 
 
-def recorded_streams(
-    recorded: Stretches, period: Period = Period.HOUR, time_zone: str = "UTC"
-) -> tuple[RecordedStream, ...]:
+def recorded_streams(recorded: Stretches, time_zone: str = "UTC") -> tuple[RecordedStream, ...]:
     """The streams of a recording: by hour of the week where each was watched for half an hour at least, else by hour of
     the day. An hour of the day that was not watched gets the mean of the others. Raises ValueError for a recording
     without any request."""
     zone = zoneinfo.ZoneInfo(time_zone)
-    begins = recorded.begins(period)
+    begins = recorded.begins(Period.HOUR)
     hours = np.array([_hour_of_week(begin, zone) for begin in begins], dtype=np.int64)
-    watched = np.array([recorded.watched_s(period, begin) for begin in begins])
+    watched = np.array([recorded.watched_s(Period.HOUR, begin) for begin in begins])
     weekly = np.bincount(hours, watched, WEEK_HOURS) if begins else np.zeros(WEEK_HOURS)
     size = WEEK_HOURS if weekly.min() >= _ENOUGH_S else DAY_HOURS
     watched_s = weekly.reshape(-1, size).sum(axis=0)
@@ -155,7 +152,7 @@ def recorded_streams(
     for stream in recorded.streams():
         by_hour = [TrafficCounts() for _ in range(size)]
         for begin, hour in zip(begins, hours.tolist(), strict=True):
-            if (counts := recorded.counts.get((period, begin, stream))) is not None:
+            if (counts := recorded.counts.get((Period.HOUR, begin, stream))) is not None:
                 by_hour[hour % size].merge(counts)
         if any(one.finished for one in by_hour):
             found.append(_stream(stream, by_hour, watched_s))
@@ -176,7 +173,7 @@ def _stream(stream: Stream, hours: list[TrafficCounts], watched_s: FloatArray) -
         whole.merge(one)
     share = whole.cached_tokens / whole.prompt_tokens if whole.prompt_tokens else 0.0
     lengths = whole.prompt.weighted(), whole.output.weighted()
-    return RecordedStream(stream, tuple(rates.tolist()), *lengths, share, tuple(hours))
+    return RecordedStream(stream, tuple(rates.tolist()), *lengths, share)
 
 
 def _hour_of_week(begin: int, zone: zoneinfo.ZoneInfo) -> int:

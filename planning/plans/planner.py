@@ -96,7 +96,10 @@ def planned(
         )
     report(f"placing {len(question.problem.lanes)} lanes on {len(question.problem.sites)} sites")
     placement = place(question.problem, gap=limits.gap, limit_s=limits.limit_s)
-    notes = tuple(f"no price is known of {one}: left out" for one in question.unpriced)
+    notes = tuple(f"no price is known of {one}: left out" for one in question.unpriced) + tuple(
+        f"{lane} from {origin}: nothing serves it while {lost} is lost, since no other region may"
+        for lane, origin, lost in placement.unprotected
+    )
     if placement.outcome in (Outcome.PROVED, Outcome.TIME_LIMIT):
         groups = planned_groups(case, question, placement, rates)
         return WorksheetPlan(case, question, placement, rates, utilisation, groups, notes=notes)

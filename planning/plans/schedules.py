@@ -108,7 +108,7 @@ def keeps_limits(quotas: Sequence[Quota], spot_share: float) -> Callable[[Sequen
         hours = range(max((len(one.counts) for one in groups), default=0))
         for quota in quotas:
             own = [one for one in groups if _covered(quota, one)]
-            if any(sum(one.offer.gpus * one.counts[hour] for one in own) > quota.free(hour) for hour in hours):
+            if any(sum(one.offer.gpus * one.counts[hour] for one in own) > quota.gpus for hour in hours):
                 return False
         for model in {one.offer.model for one in groups}:
             own = [one for one in groups if one.offer.model == model]

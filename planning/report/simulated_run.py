@@ -102,6 +102,7 @@ WAITED_FOR = {
     WaitReason.PREFILL_BUDGET: "the replicas' prefill backlogs were full",
     WaitReason.ITL: "more at once would have broken a class's itl_ms",
     WaitReason.RESERVED: "what had room was held for another lane's head",
+    WaitReason.OVER_SHARE: "its tenants were over their share, and others waited",
 }
 
 

@@ -56,7 +56,7 @@ class CellSettings:
     policy: SchedulingPolicy
     binding: Binding = _DEFAULT_BINDING
     max_model_len: int = 1 << 30
-    queue_wait_s: float = 120.0
+    queue_wait_s: float = 360.0
     start_up_s: float = 60.0
     fleet: Sequence[FleetEvent] = field(default=())
     clients: int = 0
@@ -124,7 +124,6 @@ class CellSimulator:
             self.at(0.0, self._next_client)
         self.scalings = scaling_loops({group.name: group.scaling for group in groups}, self)
         self.scaling = next(iter(self.scalings.values()), None)
-        self._watches = [loop.watch for loop in self.scalings.values() if loop.watch is not None]
         for event in settings.fleet:
             self.at(event.at_s, lambda now, event=event: self.fleet.befall(event, now))  # type: ignore[misc]
 
@@ -278,8 +277,6 @@ class CellSimulator:
                 out.first_s[running.index] = now
                 out.engine_queued_s[running.index] = sequence.queued_s
                 out.cached_tokens[running.index] = sequence.cached
-                for watch in self._watches:
-                    watch.first_token(now, now - out.arrived_s[running.index])
                 scheduler.first_token(running.lease, now)
                 self.step(now)
         for sequence in boundary.finished:
@@ -291,9 +288,6 @@ class CellSimulator:
             self.step(now)
             first_s = sequence.first_s
             assert first_s is not None
-            if sequence.output > 1:
-                for watch in self._watches:
-                    watch.finished(now, (now - out.first_s[running.index]) / (sequence.output - 1))
             assert sequence.begun_s is not None
             usage = Usage(
                 sequence.prompt,

@@ -7,16 +7,14 @@ the bytes of a peer half a round trip after they left it.
 
 A hand-over is a connection. While a link is cut, what belongs to one waits, as TCP sends again; after `GIVE_UP_AGES`
 times the age at which a digest is worth nothing, both ends give the connection up. Digests that meet a cut link are
-lost. A cell that is lost resets its connections, unless its network is gone, too; when it comes back it knows nothing,
-under a new epoch, and its own clients are with it again. Clients with a list of endpoints (`clients.py`) go on to
-another cell meanwhile.
+lost. A cell that is lost resets its connections; when it comes back it knows nothing, under a new epoch, and its own
+clients are with it again. Clients with a list of endpoints (`clients.py`) go on to another cell meanwhile.
 """
 
 import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -90,7 +88,7 @@ class CellsSimulator:
         for fault in faults:
             self.at(fault.at_s, partial(self._begin, fault))
             if fault.until_s < math.inf:
-                self.at(fault.back_s, partial(self._end, fault))
+                self.at(fault.until_s, partial(self._end, fault))
         if self._clients is not None:
             self._clients.begin(workload.arrived_s.tolist())
 
@@ -139,11 +137,9 @@ class CellsSimulator:
             self._refused(sender, receiver.name)
 
     def _refused(self, sender: PeeredCell, target: str) -> None:
-        """The cell is lost: whoever sends there learns it at once, or when nothing comes."""
-        gone = self._lost.get(target)
-        if gone is None or not gone.unreachable:
-            delay_s = 2 * self._delay_s(frozenset((sender.name, target)))
-            self.at(self.now + delay_s, lambda now: sender.peer_gone(target, now) if sender.alive else None)
+        """The cell is lost: whoever sends there learns it after a round trip."""
+        delay_s = 2 * self._delay_s(frozenset((sender.name, target)))
+        self.at(self.now + delay_s, lambda now: sender.peer_gone(target, now) if sender.alive else None)
 
     def _delay_s(self, link: frozenset[str]) -> float:
         return (self._rtt_s[link] + self._slower_s[link]) / 2
@@ -157,10 +153,6 @@ class CellsSimulator:
     def cell(self, name: str) -> PeeredCell | None:
         """The cell of that name; None: it is lost."""
         return next((cell for cell in self.cells if cell.name == name), None)
-
-    def is_unreachable(self, name: str) -> bool:
-        """Whether a lost cell says nothing at all."""
-        return name in self._lost and self._lost[name].unreachable
 
     def way_s(self, client: str, name: str) -> float | None:
         """From clients of one region to the cell of another, one way (seconds); None: the link is cut."""
@@ -214,10 +206,10 @@ class CellsSimulator:
                 self.at(now + self._give_up_s, lambda then: self._part(fault.cells, held, then))
             case FaultKind.SLOW_LINK:
                 self._slower_s[fault.cells] += fault.more_rtt_s
-            case FaultKind.BROWN_OUT | FaultKind.ZONE_LOSS:
+            case FaultKind.ZONE_LOSS:
                 cell = self.cell(fault.cell)
                 if cell is not None:
-                    cell.befall(fault, now)
+                    cell.fleet.lose_zone(fault.share, 0.0 if fault.room_elsewhere else fault.for_s, now)
 
     def _end(self, fault: Fault, now: float) -> None:
         match fault.kind:
@@ -228,10 +220,6 @@ class CellsSimulator:
                     again()
             case FaultKind.SLOW_LINK:
                 self._slower_s[fault.cells] -= fault.more_rtt_s
-            case FaultKind.BROWN_OUT:
-                cell = self.cell(fault.cell)
-                if cell is not None:
-                    cell.befall(replace(fault, speed=1.0), now)
             case FaultKind.ZONE_LOSS:
                 pass
 
@@ -248,16 +236,15 @@ class CellsSimulator:
         cell = self.cell(fault.cell)
         if cell is None:
             return
-        cell.unreachable = fault.unreachable
         self._clients_lose(cell, cell.lose(now), now)
         self.cells.remove(cell)
         self._retired.append(cell)
         self._lost[cell.name] = cell
         for peer in self.cells:
-            wait_s = self._give_up_s if fault.unreachable else self._delay_s(frozenset((peer.name, cell.name)))
+            wait_s = self._delay_s(frozenset((peer.name, cell.name)))
             self.at(now + wait_s, lambda then, peer=peer: peer.peer_gone(cell.name, then) if peer.alive else None)  # type: ignore[misc]
         for arrived_s, index in cell.to_come():
-            if arrived_s < fault.back_s:
+            if arrived_s < fault.until_s:
                 self.at(arrived_s, lambda now, index=index: self.reset.add(index))  # type: ignore[misc]
 
     def _clients_lose(self, cell: PeeredCell, open_requests: set[int], now: float) -> None:
@@ -266,7 +253,7 @@ class CellsSimulator:
             if self._clients is None or self._clients.has_head(index, now):
                 self.reset.add(index)
             else:
-                self._clients.broke(index, cell.name, cell.unreachable, now)
+                self._clients.broke(index, cell.name, now)
 
     def _come_back(self, fault: Fault, now: float) -> None:
         lost = self._lost.pop(fault.cell, None)
@@ -274,7 +261,7 @@ class CellsSimulator:
             to_come = [index for arrived_s, index in lost.to_come() if arrived_s >= now]
             plan = self._plans[lost.name]
             cell = PeeredCell(self, plan, self._spec, to_come, lost.peering.epoch + 1, now)
-            cell.start_again(lost, fault.warm, now)
+            cell.start_again(lost, now)
             names = list(self._plans)
             self.cells = sorted([*self.cells, cell], key=lambda one: names.index(one.name))
 
@@ -300,7 +287,7 @@ class CellsSimulator:
         for name in names:
             own = [cell for cell in everyone if cell.name == name]
             lives = [life for cell in own for life in cell.lives(self.now)]
-            spends.append(CellSpend.of(lives, self._plans[name].price, [one for cell in own for one in cell.decisions]))
+            spends.append(CellSpend.of(lives, self._plans[name].usd_per_hour))
         hops = tuple((at_s, numbers[source], numbers[target]) for at_s, source, target in self.hops)
         return CellsOutcome(
             tuple(names),

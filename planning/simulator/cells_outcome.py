@@ -7,30 +7,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autoscaling.scaler.decision import ScalingDecision
-from planning.simulator.cell_plan import ReplicaPrice
 from planning.simulator.outcome import Life
 
 
 @dataclass(frozen=True, slots=True)
 class CellSpend:
-    """The replicas of one cell: their lives, in the order of their start, the seconds and USD that they are paid for,
-    and the autoscaler's decisions that changed something."""
+    """The replicas of one cell: their lives, in the order of their start, and the seconds and USD that they are paid
+    for."""
 
     lives: tuple[Life, ...]
     replica_s: float
     usd: float
-    scalings: tuple[ScalingDecision, ...] = ()
 
     @classmethod
-    def of(
-        cls, lives: Sequence[Life], price: ReplicaPrice | None, scalings: Sequence[ScalingDecision] = ()
-    ) -> "CellSpend":
+    def of(cls, lives: Sequence[Life], usd_per_hour: float | None) -> "CellSpend":
         """Of the lives of a cell's replicas. Without a price they cost nothing."""
         ordered = tuple(sorted(lives, key=lambda life: life.started_s))
         seconds = sum(life.ended_s - life.started_s for life in ordered)
-        usd = 0.0 if price is None else sum(price.usd(life.started_s, life.ended_s) for life in ordered)
-        return cls(ordered, seconds, usd, tuple(scalings))
+        return cls(ordered, seconds, seconds / 3_600 * (usd_per_hour or 0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +68,6 @@ class CellsOutcome:
         """The share of a cell's own clients that were served in time."""
         own = self.own(cell)
         return float(self.in_time(slo_s)[own].mean()) if own.any() else 1.0
-
-    def spend(self, cell: str) -> CellSpend:
-        """What the cell's replicas cost."""
-        return self.spends[self.cells.index(cell)]
 
     @property
     def usd(self) -> float:

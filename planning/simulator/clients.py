@@ -22,10 +22,6 @@ from numpy.typing import NDArray
 
 AVOID_S = 30.0
 """So long an endpoint that failed is asked last: as in `docs/examples/openai_failover.py`."""
-CONNECT_S = 1.0
-"""So long a client tries to connect: as there."""
-UNREACHABLE_S = 2.0
-"""So long after the last sign of a machine a client gives its connection up: as there."""
 ROUND_S = 0.2
 """Between two rounds through endpoints of which none can be reached."""
 CLIENTS = 20
@@ -82,10 +78,6 @@ class Endpoints(Protocol):
 
     def cell(self, name: str) -> AskedCell | None:
         """The cell of that name; None: it is lost."""
-        ...
-
-    def is_unreachable(self, name: str) -> bool:
-        """Whether a lost cell says nothing at all."""
         ...
 
     def way_s(self, client: str, name: str) -> float | None:
@@ -158,12 +150,10 @@ class SimulatedClients:
         else:
             self._cross(index, now, lambda then: self._failed(index, cell, True, then))
 
-    def broke(self, index: int, cell: str, unreachable: bool, now: float) -> None:
-        """The cell is lost, and the request has no head yet. `unreachable`: no connection is reset."""
-        wait_s = UNREACHABLE_S if unreachable else 0.0
+    def broke(self, index: int, cell: str, now: float) -> None:
+        """The cell is lost, and the request has no head yet."""
         self._cells.at(
-            now + wait_s,
-            lambda then: self._cross(index, then, lambda later: self._failed(index, cell, False, later)),
+            now, lambda then: self._cross(index, then, lambda later: self._failed(index, cell, False, later))
         )
 
     def _failed(self, index: int, cell: str, rejected: bool, now: float) -> None:
@@ -177,7 +167,7 @@ class SimulatedClients:
         one = self._open[index]
         if one.left:
             one.asked = self.asked[index] = one.left.pop(0)
-            self._cross(index, now, lambda then: self._reach(index, now, then))
+            self._cross(index, now, lambda then: self._reach(index, then))
         elif one.rejected:
             del self._open[index]
         elif not self._gives_up(index, now):
@@ -187,15 +177,13 @@ class SimulatedClients:
         self._open[index].left = self._list(index).order(now)
         self._next(index, now)
 
-    def _reach(self, index: int, left_s: float, now: float) -> None:
-        """The request reaches the endpoint that it left for at `left_s`, or nobody is there."""
+    def _reach(self, index: int, now: float) -> None:
+        """The request reaches its endpoint, or nobody is there."""
         one = self._open[index]
         cell = self._cells.cell(one.asked)
         if cell is not None:
             one.asked_s = now
             cell.arrive(index, now)
-        elif self._cells.is_unreachable(one.asked):
-            self._cells.at(left_s + CONNECT_S, lambda then: self._failed(index, one.asked, False, then))
         else:
             self._cross(index, now, lambda then: self._failed(index, one.asked, False, then))
 

@@ -97,15 +97,14 @@ class FaultKind(StrEnum):
     """What befalls cells."""
 
     REGION_LOSS = "region-loss"
-    """A cell is gone with its gateways and replicas: its clients and peers see resets. It starts again at the end."""
+    """A cell is gone with its gateways and replicas: its clients and peers see resets. It starts again at the end, and
+    its replicas take their start-up time."""
     ZONE_LOSS = "zone-loss"
     """A share of a cell's replicas is gone. Their successors start at once in other zones, or wait for nodes."""
     PARTITION = "partition"
     """Nothing crosses the link between two cells, and both live on."""
     SLOW_LINK = "slow-link"
     """What crosses the link between two cells takes longer."""
-    BROWN_OUT = "brown-out"
-    """A cell's replicas run at a fraction of their speed."""
 
 
 _OF_LINKS = (FaultKind.PARTITION, FaultKind.SLOW_LINK)
@@ -115,12 +114,9 @@ _OF_LINKS = (FaultKind.PARTITION, FaultKind.SLOW_LINK)
 class Fault:
     """One fault, from `at_s` on for `for_s` seconds (infinite: for good), in seconds from the start.
 
-    `cell`: of a loss or a brown-out, by its name in the spec; `link`: the two cells of a partition or a slow link.
-    `share`: of the cell's replicas that a zone loss takes (above 0, at most 1; rounded up); with `room_elsewhere` their
-    successors start at once, else at the end. `speed`: of the replicas in a brown-out, 1 is the usual one.
-    `more_rtt_s`: by how much a slow link's round trip is longer. Of a region loss: `boot_s`, so long after the end its
-    gateways answer again; `warm`, it comes back with all the replicas that it had, else they start anew and take their
-    start-up time; `unreachable`, no connection is reset, as where its network is gone, too.
+    `cell`: of a loss, by its name in the spec; `link`: the two cells of a partition or a slow link. `share`: of the
+    cell's replicas that a zone loss takes (above 0, at most 1; rounded up); with `room_elsewhere` their successors
+    start at once, else at the end. `more_rtt_s`: by how much a slow link's round trip is longer.
 
     Raises ValueError for a value that cannot be.
     """
@@ -131,11 +127,7 @@ class Fault:
     cell: str = ""
     link: tuple[str, str] | None = None
     share: float = 0.5
-    speed: float = 0.5
     more_rtt_s: float = 0.2
-    boot_s: float = 0.0
-    warm: bool = False
-    unreachable: bool = False
     room_elsewhere: bool = False
 
     def __post_init__(self) -> None:
@@ -148,21 +140,15 @@ class Fault:
                 raise ValueError(f"{self.kind}: link={self.link}: allowed: the names of two cells")
         elif not self.cell:
             raise ValueError(f"{self.kind}: cell={self.cell!r}: allowed: the name of a cell")
-        if not (0 < self.share <= 1 and 0 < self.speed <= 1):
-            raise ValueError(f"{self.kind}: share={self.share}, speed={self.speed}: allowed: above 0, at most 1")
-        for name, seconds in (("more_rtt_s", self.more_rtt_s), ("boot_s", self.boot_s)):
-            if not 0 <= seconds < math.inf:
-                raise ValueError(f"{self.kind}: {name}={seconds}: allowed: 0 or more seconds")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"{self.kind}: share={self.share}: allowed: above 0, at most 1")
+        if not 0 <= self.more_rtt_s < math.inf:
+            raise ValueError(f"{self.kind}: more_rtt_s={self.more_rtt_s}: allowed: 0 or more seconds")
 
     @property
     def until_s(self) -> float:
         """When it ends."""
         return self.at_s + self.for_s
-
-    @property
-    def back_s(self) -> float:
-        """When a lost cell's gateways answer again."""
-        return self.until_s + self.boot_s
 
     @property
     def cells(self) -> frozenset[str]:
@@ -183,4 +169,4 @@ def check_timeline(faults: Sequence[Fault], cells: Collection[str]) -> None:
             raise ValueError(
                 f"{fault.kind}: two of them overlap at {where}, at {fault.at_s:g} s; allowed: one at a time"
             )
-        ended_s[place] = fault.back_s
+        ended_s[place] = fault.until_s

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from cluster.spec import DEFAULT_GROUP
-from deployments.engine_model.cost_model import CostModel, slowed
+from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import ItlHistogram
@@ -147,7 +147,6 @@ class SimulatedFleet:
         self._scheduler = cell.scheduler
         self._first = kinds[0]
         self._starts_reported = starts_reported
-        self._speed = 1.0
 
     def sum_up(self, out: SimulationOutcome, now: float) -> None:
         """Writes into the outcome what the engines and lives of all replicas come to."""
@@ -195,7 +194,7 @@ class SimulatedFleet:
     def start(self, kind: ReplicaKind, now: float, start_up_s: float, wait_s: float = 0.0) -> None:
         """A replica starts, and is ready after so many seconds; where starts depend on nodes, only a 0 counts. It waits
         `wait_s` for its node first, and is not paid for meanwhile."""
-        engine = EngineModel(kind.limits, self._cost_of(kind))
+        engine = EngineModel(kind.limits, kind.cost)
         replica = SimulatedReplica(len(self.replicas), kind, engine, now + wait_s, math.inf)
         self.replicas.append(replica)
         self.by_name[replica.name] = replica
@@ -251,17 +250,6 @@ class SimulatedFleet:
             self._tell_starts(replica.kind, now)
             self._scheduler.replica_up(replica.name, replica.kind.capacity, now)
             self._cell.step(now)
-
-    def run_at(self, speed: float, now: float) -> None:
-        """All replicas, those that start later too, run at that share of their usual speed, each from its next step
-        on."""
-        self._speed = speed
-        for replica in self.replicas:
-            if replica.ended_s == math.inf:
-                replica.engine.cost_from_now(self._cost_of(replica.kind), now)
-
-    def _cost_of(self, kind: ReplicaKind) -> CostModel:
-        return kind.cost if self._speed == 1.0 else slowed(kind.cost, 1.0 / self._speed)
 
     def lose_zone(self, share: float, wait_s: float, now: float) -> None:
         """That share of the replicas (rounded up, the oldest first) fails. Their successors wait so long for nodes."""

@@ -49,10 +49,10 @@ class HomeCell(CellSimulator, ABC):
     ) -> None:
         self.name = plan.name
         self.peering = CellPeering(spec, plan.name, epoch)
-        self.alive, self.unreachable = True, False
+        self.alive = True
         self._kept = cells
         self._model = spec.models[0].name
-        self._price = plan.price
+        self._usd_per_hour = plan.usd_per_hour
         self._began_s = began_s
         self._open: set[int] = set()
         """Own requests that have not ended, wherever they are."""
@@ -253,8 +253,7 @@ class HomeCell(CellSimulator, ABC):
     def _own_digest(self, now: float) -> ModelDigest:
         if self._stated is None or self._stated[0] != now:
             pressed = self.peering.hands_over(self._model, now)
-            price = None if self._price is None else self._price.usd_per_mtok(now)
-            self._stated = now, model_digest(self._model, self.scheduler.snapshot(now), price, pressed)
+            self._stated = now, model_digest(self._model, self.scheduler.snapshot(now), self._usd_per_hour, pressed)
         return self._stated[1]
 
     def _wait(self, index: int, own: ModelDigest, now: float) -> Wait:

@@ -143,11 +143,6 @@ class SimulationOutcome:
         return float(self.cached_tokens.sum()) / tokens if tokens else math.nan
 
     @property
-    def e2e_s(self) -> Column:
-        """From arrival to the last token."""
-        return self.finished_s - self.arrived_s
-
-    @property
     def queued_s(self) -> Column:
         """In the lane."""
         return self.placed_s - self.arrived_s

@@ -8,14 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from autoscaling.scaler.decision import ScalingDecision
 from cluster.spec import ClusterSpec
 from deployments.engine_model.engine import Boundary
 from deployments.engine_model.sequence import Sequence as EngineSequence
 from deployments.peering import Here, HopAct, HopFacts, HopRefusal, Offer
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request
 from planning.simulator.cell_plan import CellPlan
-from planning.simulator.faults import Fault, FaultKind
 from planning.simulator.fleet import SimulatedReplica
 from planning.simulator.home_cell import HomeCell
 from planning.simulator.kept import Kept
@@ -258,16 +256,6 @@ class PeeredCell(HomeCell):
                 self._cells.carry(self, hop.home, partial(PeeredCell.finished, index=index, number=hop.number))
 
     # What befalls it.
-    def befall(self, fault: Fault, now: float) -> None:
-        """A brown-out, its end, or the loss of a zone."""
-        if fault.kind is FaultKind.ZONE_LOSS:
-            self.fleet.lose_zone(fault.share, 0.0 if fault.room_elsewhere else fault.for_s, now)
-            return
-        self.fleet.run_at(fault.speed, now)
-        for replica in self.replicas:
-            if replica.engine.next_s < math.inf:
-                heapq.heappush(self._boundaries, (replica.engine.next_s, replica.number))
-
     def lose(self, now: float) -> set[int]:
         """The cell is gone. Returns its own requests that had not ended."""
         self.alive, self.lost_s = False, now
@@ -275,18 +263,13 @@ class PeeredCell(HomeCell):
             replica.ended_s = min(replica.ended_s, now)
         return self._open
 
-    def start_again(self, lost: "PeeredCell", warm: bool, now: float) -> None:
-        """The replicas that it had when it was lost are back: at once where they are `warm`."""
+    def start_again(self, lost: "PeeredCell", now: float) -> None:
+        """The replicas that it had when it was lost start anew."""
         for before in lost.replicas:
             if before.ended_s == lost.lost_s and not before.draining:
                 kind = self.fleet.kinds[before.kind.group]
-                self.fleet.start(kind, now, 0.0 if warm else kind.start_up_s)
+                self.fleet.start(kind, now, kind.start_up_s)
 
     def lives(self, now: float) -> list[Life]:
         """Of all replicas that it had."""
         return [replica.life(now) for replica in self.replicas]
-
-    @property
-    def decisions(self) -> list[ScalingDecision]:
-        """Of its autoscalers."""
-        return [one for loop in self.scalings.values() for one in loop.decisions if one.changes]

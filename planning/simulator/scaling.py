@@ -5,54 +5,17 @@ Like Serve, a step down stops replicas that have not become ready first, then th
 come back.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.scaler.groups import GroupDemand, GroupOverflow
 from autoscaling.signals.signals import Signals, signals_of
-from deployments.cell.control import Control
-from deployments.cell.scaling_facts import LatencySignals
 from planning.simulator.faults import FaultyFacts, ScalingFaults, Write
 from planning.simulator.fleet import SimulatedCell
-
-
-class LatencyWatch:
-    """Of the last `span_s` seconds."""
-
-    def __init__(self, span_s: float) -> None:
-        self._span_s = span_s
-        self._ttft: deque[tuple[float, float]] = deque()
-        self._tpot: deque[tuple[float, float]] = deque()
-
-    def first_token(self, now: float, ttft_s: float) -> None:
-        """A first token came."""
-        self._ttft.append((now, ttft_s))
-
-    def finished(self, now: float, tpot_s: float) -> None:
-        """An answer of more than one token ended."""
-        self._tpot.append((now, tpot_s))
-
-    def latencies(self, now: float) -> LatencySignals:
-        """As of now."""
-        for values in (self._ttft, self._tpot):
-            while values and values[0][0] < now - self._span_s:
-                values.popleft()
-        p50, p90, p99 = _quantiles(self._ttft, (0.5, 0.9, 0.99))
-        return LatencySignals(self._span_s, len(self._ttft), p50, p90, p99, _quantiles(self._tpot, (0.9,))[0])
-
-
-def _quantiles(values: deque[tuple[float, float]], levels: tuple[float, ...]) -> list[float]:
-    return (
-        [float(value) for value in np.quantile([value for _, value in values], levels)]
-        if values
-        else [0.0] * len(levels)
-    )
 
 
 def _no_peers(now: float) -> float:
@@ -67,9 +30,8 @@ class SimulatedScaling:
     """`autoscaler` decides from second 0; times of day begin at `start_unix_s`. The cell runs at least until `until_s`.
 
     `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all
-    further. `keep_all`: every decision is kept, not only those that change the number, its reason or the concern.
-    `faults`: what goes wrong around the autoscaler. `own_overflow`, of a group beside others: what finds out how much
-    of its demand it cannot carry.
+    further. `faults`: what goes wrong around the autoscaler. `own_overflow`, of a group beside others: what finds out
+    how much of its demand it cannot carry.
     """
 
     autoscaler: Autoscaler
@@ -77,9 +39,7 @@ class SimulatedScaling:
     attainment: Mapping[str, float] = field(default_factory=dict)
     start_unix_s: float = 0.0
     start_up_s: tuple[float, ...] = (60.0,)
-    controls: tuple[Control, ...] = ()
     forecaster: Forecaster | None = None
-    keep_all: bool = False
     faults: ScalingFaults = NO_FAULTS
     own_overflow: GroupOverflow | None = None
 
@@ -107,8 +67,6 @@ class ScalingLoop:
         self._overflow = {} if overflow is None else overflow
         self._own_overflow = scaling.own_overflow or GroupOverflow(scaling.start_up_s[0])
         self._started = 0
-        span_s = scaling.autoscaler.policy.latency_span_s
-        self.watch = LatencyWatch(span_s) if span_s > 0 else None
         self._faulty = FaultyFacts(scaling.faults.feed_outages, cell)
         for write in scaling.faults.writes:
             cell.at(write.at_s, lambda now, write=write: self._written(write, now))  # type: ignore[misc]
@@ -117,11 +75,11 @@ class ScalingLoop:
     def _tick(self, now: float) -> None:
         scaling, cell = self._scaling, self._cell
         signals = self._signals(now)
-        decision = scaling.autoscaler.decide(signals, scaling.controls)
+        decision = scaling.autoscaler.decide(signals)
         if self._demand is not None:
             self._overflow[self._kind.group] = self._own_overflow.decided(signals, decision)
         self.reasons[decision.reason] += 1
-        if scaling.keep_all or decision.changes or not self.decisions or _why(decision) != _why(self.decisions[-1]):
+        if decision.changes or not self.decisions or _why(decision) != _why(self.decisions[-1]):
             self.decisions.append(decision)
         self._apply(decision.requested - decision.applied, now)
         if now < scaling.until_s or not cell.idle:
@@ -131,7 +89,6 @@ class ScalingLoop:
         scaling, cell = self._scaling, self._cell
         unix_s = scaling.start_unix_s + now
         forecaster = scaling.forecaster
-        latencies = None if self.watch is None else self.watch.latencies(now)
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
         snapshot, epoch = cell.scheduler.snapshot(now, etas=False), 1
@@ -145,7 +102,6 @@ class ScalingLoop:
             len(cell.fleet.staying(self._kind.group)),
             scaling.attainment,
             epoch=epoch,
-            latencies=latencies,
             forecast=forecast,
             forecast_failed=failed,
             next_start=None if starts is None else starts.next_start(),

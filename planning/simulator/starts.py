@@ -13,7 +13,7 @@ from pathlib import Path
 
 from autoscaling.signals.signals import NextStart, PastStart, next_start
 from cluster.spec import ClusterSpec, Model, Region
-from deployments.cell.departure import read_event
+from deployments.cell.lifecycle_log import read_lives
 from deployments.starts.phases import Phase, PhaseSeconds
 from deployments.starts.start import ReplicaStart, StartOutcome
 
@@ -60,19 +60,16 @@ def _seconds(one: NextStart) -> list[tuple[Phase, float]]:
     return [(Phase(name), seconds) for name, seconds in one.phases]
 
 
-def recorded_starts(log: Path, model: str) -> list[PastStart]:
-    """The starts of `model` that went well, oldest first, by the life log of a cluster (`logs/lifecycle.jsonl` of its
-    run directory). Raises OSError, and ValueError where there is none, or a line is no event."""
-    found: list[PastStart] = []
-    for number, line in enumerate(log.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            event = read_event(line)
-        except ValueError as error:
-            raise ValueError(f"{log}, line {number}: {error}") from error
-        if isinstance(event, ReplicaStart) and event.model == model and event.outcome is StartOutcome.READY:
-            found.append(PastStart(event.node_id, event.seconds))
+def recorded_starts(store: Path, model: str) -> list[PastStart]:
+    """The starts of `model` that went well, oldest first, by the store of a cell (`cell.sqlite` of its run directory).
+    Raises OSError, and ValueError where there is none."""
+    found = [
+        PastStart(event.node_id, event.seconds)
+        for _, event in read_lives(store)
+        if isinstance(event, ReplicaStart) and event.model == model and event.outcome is StartOutcome.READY
+    ]
     if not found:
-        raise ValueError(f"{log}: no start of model {model!r} that went well; needed: at least one")
+        raise ValueError(f"{store}: no start of model {model!r} that went well; needed: at least one")
     return found
 
 

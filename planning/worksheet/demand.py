@@ -102,14 +102,6 @@ class TokenLengths(Section):
         inner = P95_DEVIATIONS**2 - 2 * math.log(self.p95 / self.mean)
         return P95_DEVIATIONS - math.sqrt(max(0.0, inner))
 
-    @property
-    def average(self) -> float:
-        """The mean, in tokens."""
-        if self.values is None:
-            return self.mean or 0.0
-        weights = self.weights or (1.0,) * len(self.values)
-        return sum(value * weight for value, weight in zip(self.values, weights, strict=True)) / sum(weights)
-
 
 class TraceSource(Section):
     """Recorded traffic: a gateway's recording, or a trace or a traffic file (docs/traffic.md) whose second 0 is at

@@ -39,3 +39,7 @@ mock_resource "aws_kms_key" {
 mock_resource "aws_secretsmanager_secret" {
   defaults = { arn = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:mock-AbCdEf" }
 }
+
+mock_resource "aws_eip" {
+  defaults = { public_ip = "203.0.113.10" }
+}

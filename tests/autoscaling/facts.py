@@ -6,7 +6,6 @@ from typing import Any
 
 from autoscaling.log.codec import signals_from, signals_tree
 from autoscaling.signals.signals import Signals
-from deployments.cell.scaling_facts import LatencySignals
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.snapshot import FlowStats
@@ -48,7 +47,6 @@ def signals_like(
     finished_work: float,
     counted: int,
     output_tokens: int,
-    latencies: LatencySignals | None = None,
 ) -> Signals:
     counts = {"finished": finished, "finished_work": finished_work, "counted": counted, "output_tokens": output_tokens}
     others: dict[str, Any] = {
@@ -58,7 +56,7 @@ def signals_like(
     }
     others |= {"tokens_per_s": 1_000.0, "output_error": None, "other_lane": None, "prefix_trust": 0.0}
     snapshot = Snapshot(lanes=tuple(lanes), replicas=tuple(replicas), flows=tuple(flows), **counts, **others)
-    return Signals(at_s, unix_s, age_s, epoch, applied, starting, schedulable, snapshot, ATTAINMENT, latencies)
+    return Signals(at_s, unix_s, age_s, epoch, applied, starting, schedulable, snapshot, ATTAINMENT)
 
 
 def as_kept(signals: Signals) -> Signals:

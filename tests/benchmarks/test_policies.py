@@ -108,12 +108,12 @@ def test_the_pick_is_the_cheapest_that_meets_the_slo_or_misses_least() -> None:
 
 def test_a_policy_that_fails_has_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
-        name, period_s, latency_span_s = "failing", 1.0, 0.0
+        name, period_s = "failing", 1.0
 
         def decide(self, signals: object) -> None:
             raise RuntimeError("lost the books")
 
-    entry = PolicyEntry("failing", POLICIES["fixed"].settings, lambda settings, profile: Failing(), "for tests")  # type: ignore[arg-type, return-value]
+    entry = PolicyEntry("failing", POLICIES["fixed"].settings, lambda settings, profile: Failing())  # type: ignore[arg-type, return-value]
     monkeypatch.setattr(policy_run, "make_policy", lambda name, settings, profile: entry.make(None, profile))
     with pytest.raises(PolicyFailedError, match=r"'failing'.*lost the books"):
         score_of(SCENARIOS["idle"].run(0), "failing", {})

@@ -1,8 +1,8 @@
 """Command lines drawn from what `raylane` declares (commands, options, types, bounds), with values that nobody hopes
 for, run in one process: `python -m tests.cli.command_lines --seed 1 --only 17 --keep FOLDER` repeats one.
 
-The process refuses itself connections but to closed loopback ports, listening, and other processes: a drawn command may
-do nothing to this machine or to another one. It prints a JSON line for each command line.
+The process refuses itself connections but to closed loopback ports, listening, and other programs: a drawn command may
+do nothing to this machine or to another one, but end its own workers. It prints a JSON line for each command line.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import io
 import json
+import multiprocessing
 import os
 import random
 import resource
@@ -24,6 +25,7 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -126,8 +128,8 @@ NUMBERS = [
     "",
 ]
 RUN_DIR = [
-    *("secret", "ray_token", "gateways.json", "epochs", "controls.jsonl", "shared_memory", "lock"),
-    *("logs/lifecycle.jsonl", "logs/scaling-demo.jsonl", "cost/lives.jsonl", "cost/2026-11-23T07.jsonl"),
+    *("secret", "ray_token", "gateways.json", "cell.sqlite", "shared_memory", "lock"),
+    "logs/scaling-demo.jsonl",
     *("cost/2026-11-23T08.json", "cost/a.costs.json", "cost/notes"),
 ]
 """Files of a cluster's run directory."""
@@ -420,7 +422,7 @@ def refuse_everything_else() -> None:
             raise socket.gaierror(-2, "Name or service not known")
         if event in ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"):
             raise PermissionError(1, "Operation not permitted")
-        if event == "os.kill":
+        if event == "os.kill" and arguments[0] not in {child.pid for child in multiprocessing.active_children()}:
             raise ProcessLookupError(3, "No such process")
 
     sys.addaudithook(hook)
@@ -507,6 +509,7 @@ def main() -> None:
     os.environ |= {"HOME": str(scratch), "AWS_EC2_METADATA_DISABLED": "true", "AWS_MAX_ATTEMPTS": "1"}
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     known = list(commands())
+    import_module("ray.serve")  # takes seconds; what a Ctrl-C leaves of it here, later commands would find
     refuse_everything_else()
     for number in range(chosen.count) if chosen.only is None else (chosen.only,):
         folder = scratch / str(number)

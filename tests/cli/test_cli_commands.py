@@ -294,6 +294,15 @@ def test_doctor_names_what_is_missing(spec: Path, monkeypatch: pytest.MonkeyPatc
     assert run("doctor", spec).exit_code == 2
 
 
+def test_doctor_warns_of_more_cores_than_there_are(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.doctor._imports", lambda: _finding())
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    spec.write_text(SPEC.replace("{max_model_len: 100}", "{max_model_len: 100, cpus: 38}"))
+    assert "warn cores: 2; the spec's replicas book 38" in run("doctor", spec).stdout
+    spec.write_text(SPEC.replace("{max_model_len: 100}", "{max_model_len: 100, cpus: 2}"))
+    assert "ok   cores: 2; the spec's replicas book 2" in run("doctor", spec).stdout
+
+
 def test_doctor_fails_on_what_keeps_it_from_working(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.doctor._imports", lambda: _finding())
     spec.write_text(SPEC.replace("{name: p}", "{name: p, accelerator: H100, gpus_per_node: 8}"))

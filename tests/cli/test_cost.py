@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from deployments.accounting.bill import HOUR_NS, hour_name
-from deployments.accounting.facts import lines_of
-from deployments.accounting.store import FOLDER, CostFileStore
+from deployments.accounting.store import BillStore
+from deployments.store import FILE_NAME, CellStore
 from tests.deployments.accounting.replicas import BEGIN, ImaginedCell, imagined
 
 
@@ -25,13 +25,12 @@ from tests.deployments.accounting.replicas import BEGIN, ImaginedCell, imagined
 def cell(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImaginedCell]:
     """The run directory of a cell that is down: one hour is settled, the others are not."""
     run_dir, cell = tmp_path_factory.mktemp("cell"), imagined(5, 400)
-    store = CostFileStore(run_dir / FOLDER)
-    for hour_ns in cell.hours:
-        if hour_ns == BEGIN:
-            store.append(lines_of(cell.facts), hour_ns + 1)
-        else:
-            store.close_hour(BEGIN, hour_ns + 1)
-    store.settle(BEGIN)
+    store = CellStore(run_dir / FILE_NAME)
+    bills = BillStore(store)
+    bills.add(cell.facts, BEGIN + 1)
+    bills.close_hour(BEGIN)
+    bills.settle(BEGIN, bills.computed(BEGIN), cell.facts)
+    store.close()
     return run_dir, cell
 
 
@@ -118,7 +117,7 @@ def test_the_page_stands_alone(cell: tuple[Path, ImaginedCell], tmp_path: Path) 
         (("--since", "1h", "--until", "2h"), "allowed: a beginning before the end"),
         (("--since", "2999-01-01"), "allowed: a beginning before the end, and before now"),
         (("--csv", "--json"), "--csv, --json: allowed: one of them"),
-        (("--run-dir", "/nowhere"), "--run-dir /nowhere: has no folder 'cost'"),
+        (("--run-dir", "/nowhere"), "--run-dir /nowhere: has no cell.sqlite"),
         (("--out", "/nowhere/page.html"), "--out /nowhere/page.html"),
     ],
 )
@@ -127,21 +126,24 @@ def test_other_input_is_refused_by_name(arguments: tuple[str, ...], says: str) -
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("locked", ["", "facts"], ids=["the folder", "a file"])
-def test_what_cannot_be_read_is_no_empty_bill(cell: tuple[Path, ImaginedCell], tmp_path: Path, locked: str) -> None:
+def test_what_cannot_be_read_is_no_empty_bill(cell: tuple[Path, ImaginedCell], tmp_path: Path) -> None:
     """Root may read everything, so that this right is taken away first."""
     drop = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
     if drop and shutil.which("setpriv") is None:
         pytest.skip("runs as root, and setpriv is not installed")
-    shutil.copytree(cell[0] / FOLDER, tmp_path / FOLDER)
-    path = tmp_path / FOLDER if not locked else next((tmp_path / FOLDER).glob("*.jsonl"))
-    mode = path.stat().st_mode
+    path = shutil.copy(cell[0] / FILE_NAME, tmp_path / FILE_NAME)
     path.chmod(0)
     command = [*drop, sys.executable, "-m", "cli.main", "cost", "--run-dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    path.chmod(mode)
     assert done.returncode == 2, done.stderr
-    assert f"{path}: cannot be read: permission denied" in " ".join(done.stderr.split())
+    assert f"{path}: cannot be read: " in " ".join(done.stderr.split())
+
+
+def test_what_is_no_store_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("no store")
+    assert f"{tmp_path / FILE_NAME}: file is not a database; allowed: the cell.sqlite of a cell" in refused(
+        "--run-dir", str(tmp_path)
+    )
 
 
 def test_a_machine_without_any_cell_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,14 @@ from cli import departed
 from cli.console import console
 from cli.departed import SETTLE_S, LossReporter, end_of, sequel_of, short_names
 from cli.main import app
+from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import DepartureCause, Ended, Lost, MemberKind, Ready
-from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
-from deployments.cell.lifecycle_log import rotate as rotate_file
+from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.starts.phases import Phase
 from deployments.starts.start import ReplicaStart, StartReport
 from deployments.starts.tracker import StartTracker
+from deployments.store import FILE_NAME
+from tests.deployments.cell.successors import next_store
 
 ids = st.lists(
     st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters="#-"), min_size=1, max_size=40),
@@ -54,7 +56,7 @@ def ended(
 
 def reported(tmp_path: Path, *events: Ready | Ended | ReplicaStart) -> LifecycleLog:
     """A life log with these."""
-    log = LifecycleLog(tmp_path / FILE_NAME)
+    log = LifecycleLog(next_store(tmp_path))
     for event in events:
         log.write(event)
     return log
@@ -88,27 +90,15 @@ def test_up_tells_a_loss_once_it_is_settled_and_then_what_came_instead(tmp_path:
     assert losses.lines(now + 30) == []
 
 
-def test_up_reads_on_where_the_file_is_rotated(tmp_path: Path) -> None:
+def test_up_reads_on_where_it_stopped(tmp_path: Path) -> None:
     now = time.time()
     losses = LossReporter(tmp_path, now - 100)
+    assert losses.lines(now) == [], "no directory has begun yet"
     log = reported(tmp_path, ended("e#aaaaaaaa", now - 50, DepartureCause.UNRESPONSIVE))
     assert len(losses.lines(now)) == 1
-    log.write(ended("e#bbbbbbbb", now - 40, DepartureCause.UNRESPONSIVE))
-    rotate_file(tmp_path / FILE_NAME, 2)
-    log.write(ended("e#cccccccc", now - 30, DepartureCause.UNRESPONSIVE))
+    for name in ("bbbbbbbb", "cccccccc"):
+        log.write(ended(f"e#{name}", now - 40, DepartureCause.UNRESPONSIVE))
     assert [line.split("replica ")[1][:8] for line in losses.lines(now)] == ["bbbbbbbb", "cccccccc"]
-
-
-def test_a_half_written_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
-    now = time.time()
-    losses = LossReporter(tmp_path, now - 100)
-    reported(tmp_path, ended("e#aaaaaaaa", now - 50, DepartureCause.UNRESPONSIVE))
-    line = (tmp_path / FILE_NAME).read_bytes()
-    (tmp_path / FILE_NAME).write_bytes(line[:30])
-    assert losses.lines(now) == []
-    with (tmp_path / FILE_NAME).open("ab") as file:
-        file.write(line[30:])
-    assert len(losses.lines(now)) == 1
 
 
 def test_up_prints_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +200,23 @@ def test_explain_tells_what_ended_of_one_run_after_the_other(tmp_path: Path, run
     ]
     assert [one["who"] for one in json.loads(run("explain", "other", "--ended", "--json", "--log", file))] == ["g1"]
     assert json.loads(run("explain", "--ended", "--at", "60s", "--json", "--log", file))[-1]["who"] == "e#aaaaaaaa"
-    assert run("explain", "--ended", "--log", tmp_path / "nothing").strip() == "Nothing has ended."
+    assert run("explain", "--ended", "--log", tmp_path / "a" / "b" / "log").strip() == "Nothing has ended."
+    (other := tmp_path / "copied" / FILE_NAME).parent.mkdir()
+    other.write_text("no store")
+    result = CliRunner().invoke(app, ["explain", "--ended", "--log", str(other)])
+    assert (result.exit_code, "allowed: the cell.sqlite of a cell" in " ".join(result.output.split())) == (2, True)
+
+
+def test_explain_lists_what_operators_ordered(tmp_path: Path, run: Any) -> None:
+    audit = Audit(next_store(tmp_path))
+    audit.write(Act(time.time() - 60, ActKind.PIN, "org/m", "ann", "a test", replicas=3, until_unix_s=1e10))
+    audit.write(Act(time.time(), ActKind.RELEASE, "other", "bob"))
+    log = ("--log", tmp_path / FILE_NAME)
+    first, second = run("explain", "--orders", *log).splitlines()
+    assert first.endswith("ann: pin org/m (why a test, replicas 3, until_unix_s 10000000000.0)")
+    assert second.endswith("bob: release other")
+    (only,) = json.loads(run("explain", "org/m", "--orders", "--json", *log))
+    assert (only["by"], only["kind"], only["replicas"]) == ("ann", "pin", 3)
 
 
 def test_up_tells_of_failed_starts_once_for_each_cause_and_of_the_one_that_goes_well(tmp_path: Path) -> None:

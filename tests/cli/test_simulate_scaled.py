@@ -153,14 +153,10 @@ def test_the_report_has_the_decisions_and_the_replicas(files: tuple[str, str, st
 
 def test_a_policy_that_there_is_not_is_named(files: tuple[str, str, str]) -> None:
     spec, trace, costs = files
-    for policy, more, said in (
-        ("nonsense", "", "'nonsense'"),
-        ("hpa", "  settings: {target_waiting: -1}\n", "target_waiting=-1"),
-    ):
-        Path(spec).write_text(SCALED.replace("policy: backlog\n", f"policy: {policy}\n{more}"))
-        refused = run(spec, "--trace", trace, "--costs", costs)
-        assert refused.exit_code == 2
-        assert said in refused.output + refused.stderr
+    Path(spec).write_text(SCALED.replace("policy: backlog\n", "policy: nonsense\n"))
+    refused = run(spec, "--trace", trace, "--costs", costs)
+    assert refused.exit_code == 2
+    assert "'nonsense'" in refused.output + refused.stderr
 
 
 GROUPS = """\

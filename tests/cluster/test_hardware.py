@@ -17,7 +17,7 @@ regions: [{name: here, pools: [{name: gpus, accelerator: H100, gpus_per_node: 1}
 models: [{name: m, source: demo, settings: {max_model_len: 100}}]
 """
 OWN = "{name: MINE, title: Mine, capability: 90, memory_bytes: 20000000000, "
-OWN += "memory_bytes_per_s: 1.0e+12, bf16_flops: 1.0e+14, link_bytes_per_s: 3.0e+10, watts: 300}"
+OWN += "memory_bytes_per_s: 1.0e+12, bf16_flops: 1.0e+14, link_bytes_per_s: 3.0e+10}"
 
 
 def test_every_gpu_has_figures_that_can_be_and_a_dated_source() -> None:
@@ -88,7 +88,7 @@ def test_a_specs_own_entries_come_first() -> None:
     [
         ("{gpus: [{name: x}]}", r"hardware\.gpus\.0\.name = 'x': allowed: .*of the form"),
         (f"{{gpus: [{OWN.replace('90', '9')}]}}", r"hardware\.gpus\.0\.capability = 9: allowed: .*50 to 200"),
-        (f"{{gpus: [{OWN.replace('watts', 'wats')}]}}", r"hardware\.gpus\.0\.wats = 300: unknown key"),
+        (f"{{gpus: [{OWN.replace('bf16_flops', 'bf16_flop')}]}}", r"hardware\.gpus\.0\.bf16_flop = 1.*: unknown key"),
         ("{prices: [{instance: a, region: b, interrupted: often}]}", r"interrupted = 'often': allowed: <5%"),
         ("{links: [{source: a}]}", r"links\.0\.target: missing"),
     ],

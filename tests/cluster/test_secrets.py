@@ -3,14 +3,13 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests
 
 from cluster.secrets import AwsSecret, CellSecrets, SecretsFolder, SecretsUnavailable, kept
+from tests.aws import CREDENTIALS, moto_server
 from tests.live.cluster import free_port
 
 KEYS = {"search": ["sha256:" + "ab" * 32]}
@@ -73,35 +72,15 @@ def test_a_region_that_aws_has_not_is_named(region: str) -> None:
 
 @pytest.fixture(scope="module")
 def secrets_manager() -> Iterator[str]:
-    """AWS Secrets Manager as moto's server serves it, reached as the real one is."""
-    pytest.importorskip("moto", reason="moto is not installed")
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            requests.get(f"{url}/moto-api/", timeout=2)
-            break
-        except requests.RequestException:
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.1)
-    yield url
-    process.terminate()
-    process.wait(30)
+    with moto_server() as url:
+        yield url
 
 
 @pytest.mark.whole
 def test_aws_keeps_them_and_a_node_fetches_them(
     secrets_manager: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {
-        "AWS_ENDPOINT_URL": secrets_manager,
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-    }.items():
+    for name, value in {"AWS_ENDPOINT_URL": secrets_manager, **CREDENTIALS}.items():
         monkeypatch.setenv(name, value)
     store = AwsSecret("raylane/team-us", "us-east-1")
     command = [sys.executable, "-m", "cli.main", "secrets", "fetch", "raylane/team-us", "--aws-region", "us-east-1"]

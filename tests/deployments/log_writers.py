@@ -2,8 +2,8 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Protocol
@@ -21,19 +21,17 @@ from deployments.accounting.facts import (
     ReplicaBegun,
     ReplicaReady,
     Tariff,
-    lines_of,
 )
-from deployments.accounting.store import CostFileStore
+from deployments.accounting.store import BillStore, bill_in
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import MemberKind, Ready
 from deployments.cell.gateways_file import read_gateways, write_gateways
-from deployments.cell.kept_file import EpochByModel, KeptFile
-from deployments.cell.lifecycle_log import FILE_NAME as LIFECYCLE_FILE
 from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.engine.step_log import StepLog
 from deployments.ownership.decision_log import DecisionLog
 from deployments.scheduling.recorder import RecordingScheduler
 from deployments.scheduling.replay import replay
+from deployments.store import FILE_NAME, CellStore, KeptValue
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth, Logs
@@ -171,26 +169,6 @@ def ended_ledger() -> Ledger:
     return ledger
 
 
-class Controls:
-    """An order that cannot be written down is not put in force, and whoever gave it is told."""
-
-    raises = True
-
-    def __init__(self, folder: Path) -> None:
-        self.audit = Audit(folder / "controls.jsonl")
-        self.written = 0
-
-    def write(self) -> None:
-        self.audit.write(Act(time.time(), ActKind.HOLD, "m", "me", why="x" * 3_000, replicas=2, until_unix_s=1e10))
-        self.written += 1
-
-    def check(self, gaps: bool) -> None:
-        assert len(self.audit.read()) == self.written
-
-    def close(self) -> None:
-        pass
-
-
 class Arrivals:
     """Written by a thread of its own; the next one tries again."""
 
@@ -220,29 +198,10 @@ class Arrivals:
         pass
 
 
-class Epochs:
+class Gateways:
     """Written whole each time; what it could not write it writes with the next."""
 
     raises = False
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "epochs.json"
-        self.file = KeptFile(self.path, EpochByModel)
-        self.epoch = 0
-
-    def write(self) -> None:
-        self.epoch += 1
-        self.file.write({f"model-{number}": self.epoch for number in range(500)})
-
-    def check(self, gaps: bool) -> None:
-        assert KeptFile(self.path, EpochByModel).read() == {f"model-{number}": self.epoch for number in range(500)}
-
-    def close(self) -> None:
-        pass
-
-
-class Gateways(Epochs):
-    """Written whole each time, too."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -255,32 +214,11 @@ class Gateways(Epochs):
     def check(self, gaps: bool) -> None:
         assert read_gateways(self.folder) == [self._url(number) for number in range(500)]
 
-    def _url(self, number: int) -> str:
-        return f"http://10.0.0.{number}:{self.port}"
-
-
-class DeparturesOnDisk:
-    """Written with the next what could not be written: nothing is missing, unless very much was."""
-
-    raises = False
-
-    def __init__(self, folder: Path) -> None:
-        self.log = LifecycleLog(folder / LIFECYCLE_FILE)
-        self.written = 0
-
-    def write(self) -> None:
-        self.log.write(Ready(MemberKind.REPLICA, "r" * 500, float(self.written), "m"))
-        self.written += 1
-
-    def failing(self) -> bool:
-        return self.log.health.error is not None
-
-    def check(self, gaps: bool) -> None:
-        numbers = [round(event.at_unix_s) for event in self.log.read()]
-        assert numbers == list(range(numbers[0], self.written))
-
     def close(self) -> None:
         pass
+
+    def _url(self, number: int) -> str:
+        return f"http://10.0.0.{number}:{self.port}"
 
 
 class Traffic:
@@ -317,44 +255,58 @@ class Traffic:
         pass
 
 
-class Costs:
-    """The directory's facts of bills; gateways deliver again what could not be written."""
+class Store:
+    """The cell's: an order that cannot be written is not in force; all else is written with the next, or delivered
+    again."""
 
     raises = False
 
     def __init__(self, folder: Path) -> None:
-        self.store = CostFileStore(folder / "cost")
-        self.carried: list[Fact] = [
+        self.store = CellStore(folder / FILE_NAME)
+        self.audit, self.lives, self.bills = Audit(self.store), LifecycleLog(self.store), BillStore(self.store)
+        self.epochs = KeptValue(self.store, "epochs", dict[str, int])
+        self.known: list[Fact] = [
             Tariff(BEGIN, "m", "default", "here", "h100", 1, PRICE, "", 512, 4.0),
             ReplicaBegun(BEGIN, "r", "m"),
             ReplicaReady(BEGIN, "r"),
         ]
-        self.waiting: list[AttemptUsage] = []
-        self.written = 0
+        self.waiting: list[Fact] = list(self.known)
+        self.written = self.acts = 0
 
     def write(self) -> None:
-        times = BEGIN + self.written * NS, BEGIN + (self.written + 1) * NS
-        for part in range(20):
+        self.written += 1
+        with suppress(OSError):
+            self.audit.write(Act(1.0, ActKind.HOLD, "m", "me", why="x" * 300, replicas=2, until_unix_s=1e10))
+            self.acts += 1
+        self.epochs.write({f"model-{number}": self.written for number in range(20)})
+        self.lives.write(Ready(MemberKind.REPLICA, "r" * 100, float(self.written), "m"))
+        times = BEGIN + (self.written - 1) * NS, BEGIN + self.written * NS
+        for part in range(3):
             name = f"{self.written}-{part}"
             self.waiting.append(AttemptUsage(name, "r", "m", "a", "chat", *times, Count.ENGINE, 100, 0, 10))
-        self.written += 1
-        if self.store.append(lines_of(self.waiting), times[1], lambda: lines_of(self.carried)):
+        if self.bills.add(self.waiting, times[1]):
             self.waiting.clear()
-        self.store.keep_lives(lines_of(self.carried))
 
     def failing(self) -> bool:
         return self.store.health.error is not None
 
     def check(self, gaps: bool) -> None:
-        bill = CostFileStore(self.store.folder).bill(until_ns=BEGIN + HOUR_NS)
+        store = CellStore(self.store.path)
+        assert KeptValue(store, "epochs", dict[str, int]).read()["model-7"] == self.written
+        assert len(Audit(store).read()) == self.acts - self.removed
+        numbers = [round(event.at_unix_s) for event in LifecycleLog(store).read()]
+        assert numbers == list(range(1 + self.removed, self.written + 1))
+        with store.reading() as file:
+            bill = bill_in(file, until_ns=BEGIN + HOUR_NS)
         assert (bill.unread, self.store.health.lost_lines) == (0, 0)
-        assert sum(line.amounts.requests for line in bill.lines) == 20 * (self.written - self.removed)
-        assert self.store.lives() == self.carried
+        assert sum(line.amounts.requests for line in bill.lines) == 3 * (self.written - self.removed)
+        assert self.removed or BillStore(store).known() == self.known
+        store.close()
 
     removed = 0
 
     def close(self) -> None:
-        pass
+        self.store.close()
 
 
 WRITERS: dict[str, Callable[[Path], Writer]] = {
@@ -363,12 +315,9 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "access": access,  # type: ignore[dict-item]
     "trace": trace,  # type: ignore[dict-item]
     "steps": steps,  # type: ignore[dict-item]
-    "controls": Controls,  # type: ignore[dict-item]
     "arrivals": Arrivals,  # type: ignore[dict-item]
-    "epochs": Epochs,  # type: ignore[dict-item]
     "gateways": Gateways,  # type: ignore[dict-item]
-    "departure_tracker": DeparturesOnDisk,
     "traffic": Traffic,
-    "costs": Costs,
+    "store": Store,
 }
 """Every file that a gateway, a replica, the directory or the controller goes on writing to."""

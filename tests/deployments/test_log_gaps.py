@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from deployments.cell.act import Act, ActKind, Audit
 from deployments.ownership import decision_log
 from deployments.ownership.decision_log import DecisionLog
 from deployments.scheduling.recorder import RecordingScheduler
@@ -131,20 +130,6 @@ def test_whatever_a_disk_refuses_the_rest_replays(seed: int, tmp_path: Path, mon
     assert found.gaps > 0
     assert health.lost_lines > 0
     assert len(lines) - health.lost_lines <= found.inputs < len(lines)
-
-
-def test_an_order_that_is_not_on_the_disk_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would be in force after a restart, though its operator was told that it is not."""
-    audit = Audit(tmp_path / "controls.jsonl")
-    audit.write(Act(1.0, ActKind.CORDON, "m", "me", replica_id="r1"))
-
-    def broken(descriptor: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr("os.fsync", broken)
-    with pytest.raises(OSError, match="Input/output"):
-        audit.write(Act(2.0, ActKind.CORDON, "m", "me", replica_id="r2"))
-    assert [act.replica_id for act in audit.read()] == ["r1"]
 
 
 def test_what_a_killed_writer_left_is_a_line_of_its_own(tmp_path: Path) -> None:

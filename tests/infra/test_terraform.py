@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from ipaddress import ip_network
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +125,41 @@ def test_there_are_two_regions_and_their_names() -> None:
 
 def test_regions_differ_in_values_alone() -> None:
     """So that a third one is a copy, too."""
-
-    def text(folder: str, elb_account: str, network: str) -> list[str]:
-        found = (TREE / "regions" / folder / "main.tf").read_text(encoding="utf-8")
-        for value in (folder, elb_account, network):
-            found = found.replace(value, "*")
-        return found[found.index("terraform {") :].splitlines()
-
-    assert text("eu-central-1", "054676820928", "10.40.") == text("us-east-1", "127311923021", "10.41.")
-    for name in ("outputs.tf", "variables.tf"):
+    for name in ("main.tf", "outputs.tf", "variables.tf"):
         assert len({(TREE / "regions" / one / name).resolve() for one in ("eu-central-1", "us-east-1")}) == 1
+
+
+@pytest.mark.whole
+def test_each_region_has_a_way_to_the_endpoint_of_the_other(terraform: Terraform) -> None:
+    """By route, by rule, and by address: a public one, through NAT."""
+    states = {one: terraform.state(terraform.tree / "regions" / one) for one in ("eu-central-1", "us-east-1")}
+
+    def values(region: str, kind: str) -> list[dict[str, Any]]:
+        return [one["values"] for one in resources(states[region]["root_module"], kind)]
+
+    def named(region: str, name: str) -> list[dict[str, Any]]:
+        return [
+            one["values"]
+            for kind in ("aws_route_table", "aws_vpc_security_group_egress_rule", "aws_vpc_security_group_ingress_rule")
+            for one in resources(states[region]["root_module"], kind)
+            if re.search(rf"\.{kind}\.{name}\[", one["address"])
+        ]
+
+    networks = [ip_network(values(one, "aws_vpc")[0]["cidr_block"]) for one in states]
+    assert not networks[0].overlaps(networks[1])
+    for here, there in permutations(states):
+        ways = {one["route_table_id"]: one for one in values(here, "aws_route") if one["nat_gateway_id"]}
+        tables = named(here, "private")
+        assert [one["id"] for one in tables] == list(ways)
+        assert len(tables) == 3
+        assert {one["destination_cidr_block"] for one in ways.values()} == {"0.0.0.0/0"}
+        assert not values(there, "aws_lb")[0]["internal"], "a public endpoint"
+        (out,) = named(here, "nodes_internet")
+        assert (out["cidr_ipv4"], out["from_port"], out["to_port"]) == ("0.0.0.0/0", 443, 443)
+        admitted = [ip_network(one["cidr_ipv4"]) for one in named(there, "endpoint") if one["from_port"] == 443]
+        own = [ip_network(one) for one in states[here]["outputs"]["nat_cidrs"]["value"]]
+        assert own
+        assert all(any(one.subnet_of(of) for of in admitted) for one in own)
 
 
 @pytest.mark.whole

@@ -20,14 +20,14 @@ import aiohttp
 import pytest
 
 from deployments.accounting.bill import HOUR_NS, rounded
-from deployments.accounting.facts import AttemptUsage, Count, ReplicaBegun, ReplicaReady, fact_in
+from deployments.accounting.facts import FACTS, AttemptUsage, Count, ReplicaBegun, ReplicaReady
 from deployments.accounting.pricing import StepPricing
-from deployments.accounting.store import FOLDER
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.gateway.entrance import digest_of
 from deployments.protocol import FEED_PATH, Finished, decode
+from deployments.store import FILE_NAME, reader
 from tests.live.clients import Answer, at_once, clients
 from tests.live.cluster import LiveCluster, eventually, eventually_async, held
 
@@ -96,12 +96,8 @@ async def test_ten_thousand_requests_with_kills_steps_and_idle_time(tmp_path: Pa
         page = tmp_path / "cost.html"
         await asyncio.to_thread(cluster.done, "cost", "--out", str(page))
     down = json.loads(cluster.done("cost", "--json", "--by", "tenant"))
-    facts = [
-        fact_in(one)
-        for path in sorted((cluster.run_dir / FOLDER).glob("*.jsonl"))
-        if path.name != "lives.jsonl"
-        for one in path.read_bytes().splitlines()
-    ]
+    with reader(cluster.run_dir / FILE_NAME) as store:
+        facts = [FACTS.read(kind, body) for kind, body in store.execute("select kind, body from facts order by number")]
     assert "replica-hours" in page.read_text(encoding="utf-8")
     for record in (up, down):
         adds_up(record)

@@ -36,7 +36,7 @@ async def test_each_end_is_told_with_its_cause(tmp_path: Path, tell: list[str]) 
         unresponsive = await stopped_replica(cluster)
         drained = await drained_replica(cluster)
         status = " ".join(cluster.done("status", "--once").split())
-        ended = cluster.done("explain", "--ended", "--log", str(cluster.run_dir / "logs" / "lifecycle.jsonl"))
+        ended = cluster.done("explain", "--ended", "--log", str(cluster.run_dir / "cell.sqlite"))
         metrics = [
             cluster.ask("/metrics", url).text
             for url in (gateway["cell_url"] for gateway in cluster.status()["gateways"])

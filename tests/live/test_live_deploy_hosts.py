@@ -104,7 +104,7 @@ def test_deploy_brings_all_workers_up(operator: Operator) -> None:
     replicas = cell.replicas(A)
     assert sorted(replicas.values()) == sorted([A, B] * (REPLICAS // 2)), "spread, and none on the head"
     assert cell.alive_nodes() == [HEAD, *WORKERS]
-    assert (cell.head.home / ".raylane/drill-here/run/logs/lifecycle.jsonl").exists(), "the directory is on the head"
+    assert (cell.head.home / ".raylane/drill-here/run/cell.sqlite").exists(), "the directory is on the head"
     secret = (cell.folder / "secrets" / "secret").read_text()
     for host in cell.hosts:
         assert secret not in host.ssh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").stdout

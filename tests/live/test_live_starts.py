@@ -10,6 +10,9 @@ import pytest
 import requests
 import yaml
 
+from deployments.cell.lifecycle_log import read_lives
+from deployments.starts.start import ReplicaStart
+from deployments.store import FILE_NAME
 from tests.live.cluster import ROOT, LiveCluster, eventually, held
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -23,8 +26,9 @@ def local_spec() -> dict[str, Any]:
 
 def starts_in(cluster: LiveCluster, model: str, outcome: str) -> list[dict[str, Any]]:
     """Of the life log, oldest first."""
-    lines = [json.loads(line) for line in (cluster.run_dir / "logs/lifecycle.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["event"] == "start" and (line["model"], line["outcome"]) == (model, outcome)]
+    events = [event for _, event in read_lives(cluster.run_dir / FILE_NAME)]
+    starts = [event.record() for event in events if isinstance(event, ReplicaStart)]
+    return [start for start in starts if (start["model"], start["outcome"]) == (model, outcome)]
 
 
 def test_a_model_that_cannot_start_keeps_no_other_one_waiting(

@@ -9,7 +9,7 @@ MUTATED = (
     "deployments/scheduling/*.py",
     "deployments/ownership/*.py",
     "deployments/cell/owners.py",
-    "deployments/cell/kept_file.py",
+    "deployments/store.py",
     "deployments/cell/membership.py",
 )
 TESTS = (
@@ -17,7 +17,7 @@ TESTS = (
     "tests/deployments/ownership",
     "tests/deployments/cell/test_owners.py",
     "tests/deployments/cell/test_owners_schedules.py",
-    "tests/deployments/cell/test_kept_file.py",
+    "tests/deployments/test_store.py",
     "tests/deployments/cell/test_membership.py",
 )
 _PARTS = ("autoscaling", "benchmarks", "cli", "cluster", "deployments", "infra", "tests", "pyproject.toml")

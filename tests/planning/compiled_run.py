@@ -61,14 +61,13 @@ def _run(seed: int) -> SimulationOutcome:
 
 
 def _run_cells(seed: int) -> CellsOutcome:
-    """The first cell gets most; a partition, a brown-out, and the loss of a peer that comes back."""
+    """The first cell gets most; a partition, and the loss of a peer that comes back."""
     work = replace(_workload(seed), traffic_class=("interactive",) * _REQUESTS, tenant=("",) * _REQUESTS)
     homes = np.random.default_rng(seed).choice(3, _REQUESTS, p=(0.6, 0.2, 0.2))
     limits = EngineModelLimits(48, 2_048, 24_000, prefix_caching=True, chunk_tokens=64, async_scheduling=seed % 2 == 1)
     settings = CellSettings(2, limits, SchedulingPolicy(_LANES, max_waiting=400), queue_wait_s=15.0, start_up_s=10.0)
     faults = (
         Fault(FaultKind.PARTITION, 8.0, 6.0, link=("eu", "us")),
-        Fault(FaultKind.BROWN_OUT, 12.0, 5.0, cell="ap"),
         Fault(FaultKind.REGION_LOSS, 20.0, 10.0, cell="us"),
     )
     plans = [CellPlan(name, settings, _COST) for name in CELLS]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autoscaling.policies.registry import make_policy
+from benchmarks.policies.rivals import make_policy
 from benchmarks.policies.run import known_rate, outcome_of, replica_profile_of, scored
 from benchmarks.policies.scenarios import SCENARIOS
 from planning.scoring import Score

@@ -167,19 +167,6 @@ class Replicas:
         there = [one for one in self.replicas if one.ready_s <= now]
         each = self.running / max(1, len(there))
         work = PROMPT + 4.0 * OUTPUT
-        waiting = sum(self.waiting.values())
-        latencies = None
-        if self.autoscaler.latency_span_s:
-            ttft_s = round(0.2 + waiting * SERVICE_S / max(1.0, len(there) * SEATS), 3)
-            tpot_s = round(0.02 + 0.001 * each, 4)
-            latencies = {
-                "span_s": self.autoscaler.latency_span_s,
-                "requests": int(self.autoscaler.latency_span_s * 2),
-                "ttft_p50_s": ttft_s,
-                "ttft_p90_s": round(2 * ttft_s, 3),
-                "ttft_p99_s": round(3 * ttft_s, 3),
-                "tpot_p90_s": tpot_s,
-            }
         return {
             "at_s": now,
             "unix_s": UNIX_S + now,
@@ -228,7 +215,6 @@ class Replicas:
             "finished_work": round(self.finished) * work,
             "counted": round(self.finished),
             "output_tokens": round(self.finished) * OUTPUT,
-            "latencies": latencies,
             "forecast": self._forecast(work) if self.run.forecast and now >= self.failed_until_s else None,
             "forecast_failed": now < self.failed_until_s,
         }

@@ -7,12 +7,11 @@ This module alone knows the names of the classes and fields that decide on the n
 from typing import Any
 
 from autoscaling.policies.policy import ReplicaProfile
-from autoscaling.policies.registry import make_policy
 from autoscaling.scaler.autoscaler import Autoscaler, PacedScaler
 from autoscaling.scaler.decision import Bounds, ScalingDecision
 from autoscaling.signals.signals import Forecast, Signals, unseen
+from benchmarks.policies.rivals import make_policy
 from deployments.cell.control import Control, ControlKind
-from deployments.cell.scaling_facts import LatencySignals
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling.replica import ReplicaStatus
@@ -42,11 +41,6 @@ class RecordedAutoscaler:
     def period_s(self) -> float:
         """How often the policy wants to be asked."""
         return self._autoscaler.policy.period_s
-
-    @property
-    def latency_span_s(self) -> float:
-        """Over how many seconds it wants latencies; 0: not at all."""
-        return self._autoscaler.policy.latency_span_s
 
     def rebound(self, bounds: Plain) -> None:
         """The bounds of the spec have changed."""
@@ -144,7 +138,7 @@ def _snapshot(given: Plain) -> Snapshot:
 
 
 def _signals(given: Plain) -> Signals:
-    latencies, forecast = given["latencies"], given["forecast"]
+    forecast = given["forecast"]
     return Signals(
         at_s=given["at_s"],
         unix_s=given["unix_s"],
@@ -155,16 +149,6 @@ def _signals(given: Plain) -> Signals:
         schedulable=given["schedulable"],
         snapshot=_snapshot(given),
         attainment={one["class"]: one["attainment"] for one in given["flows"]},
-        latencies=None
-        if latencies is None
-        else LatencySignals(
-            latencies["span_s"],
-            latencies["requests"],
-            latencies["ttft_p50_s"],
-            latencies["ttft_p90_s"],
-            latencies["ttft_p99_s"],
-            latencies["tpot_p90_s"],
-        ),
         forecast=None
         if forecast is None
         else Forecast(forecast["at_s"], forecast["step_s"], tuple(forecast["work_per_s"]), tuple(forecast["error"])),

@@ -1,6 +1,7 @@
 """The endpoint as its users see it: OpenAI's own client, against real replicas of the demo model."""
 
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -188,6 +189,28 @@ def test_bad_input_gets_a_clear_4xx(
     if field is not None:
         assert error["param"] == field
         assert field in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "value"),
+    [
+        ("/v1/responses", "input", [{}] * 500),
+        ("/v1/responses", "tools", [5] * 500),
+        ("/v1/responses", "metadata", {f"key {number}": 5 for number in range(500)}),
+        ("/v1/chat/completions", "messages", [{"role": "tool", "content": [[]], "tool_calls": [{}]}] * 500),
+        ("/detokenize", "tokens", [[]] * 500),
+    ],
+)
+def test_of_wrong_elements_an_engine_reports_the_first(
+    cluster: LiveCluster, path: str, field: str, value: object
+) -> None:
+    """All of them would keep it from its streams: it tries each item of a response as 230 kinds."""
+    asked = {"model": "demo", "input": "hi", field: value}
+    answer = requests.post(cluster.url + path, json=asked, timeout=60)
+    assert answer.status_code == 400
+    reported = re.match(r"(\d+) validation errors?:", answer.json()["error"]["message"])
+    assert reported, answer.text
+    assert int(reported[1]) < 300
 
 
 def test_what_is_not_json_is_said_to_be_none(cluster: LiveCluster) -> None:

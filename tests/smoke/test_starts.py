@@ -1,10 +1,11 @@
 """Where the time of a vLLM replica's start went."""
 
-import json
-
 import pytest
 
+from deployments.cell.lifecycle_log import read_lives
 from deployments.starts.phases import Phase
+from deployments.starts.start import ReplicaStart
+from deployments.store import FILE_NAME
 from tests.live.cluster import LiveCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.contract, pytest.mark.timeout(300)]
@@ -22,8 +23,8 @@ def test_the_phases_of_each_start_add_up_to_its_wall_time(cluster: LiveCluster) 
 
 def test_every_way_to_ask_tells_the_same(cluster: LiveCluster) -> None:
     replicas = {replica["replica_id"]: replica["start"] for replica in cluster.replicas()}
-    lines = [json.loads(line) for line in (cluster.run_dir / "logs/lifecycle.jsonl").read_text().splitlines()]
-    recorded = {line["replica_id"]: line for line in lines if line["event"] == "start"}
+    events = [event for _, event in read_lives(cluster.run_dir / FILE_NAME)]
+    recorded = {event.replica_id: event.record() for event in events if isinstance(event, ReplicaStart)}
     shown = cluster.done("status", "--starts")
     for replica_id, start in replicas.items():
         assert recorded[replica_id]["seconds"] == start["seconds"]

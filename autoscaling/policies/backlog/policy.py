@@ -64,7 +64,6 @@ class BacklogPolicy:
     """See the module's docstring."""
 
     name: ClassVar[str] = "backlog"
-    latency_span_s = 0.0
 
     def __init__(self, settings: BacklogSettings, replica_profile: ReplicaProfile) -> None:
         self.settings = settings
@@ -282,7 +281,6 @@ ENTRY = PolicyEntry(
     "backlog",
     BacklogSettings,
     BacklogPolicy,
-    "raylane's own: waiting and arriving work, in seconds of what the replicas can do",
     {
         "short_cost": Range(1, 100_000, log=True),
         "utilisation": Range(0.7, 1.0),

@@ -17,7 +17,7 @@ from cluster.spec import Model
 from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.guard import Message, Receive, Send
 from deployments.engine.simulated.answer import DONE, FINGERPRINT, AnswerEvents, error, spoken, token_ids, whole
-from deployments.engine.simulated.ask import Ask, AskError, answer_tokens, read_ask, read_share, read_tokenizing
+from deployments.engine.simulated.ask import Ask, AskError, answer_tokens, read_ask, read_tokenizing
 from deployments.engine.simulated.driver import Driver, SequenceJob
 from deployments.engine.simulated.outbox import AnswerOutbox
 from deployments.openai.endpoints import BodyKind
@@ -55,8 +55,6 @@ class SimulatedApp:
                     await _respond(send, 200, await asyncio.to_thread(self._tokenized, await _body(receive)))
                 case "POST /detokenize":
                     await _respond(send, 200, await asyncio.to_thread(_detokenized, await _body(receive)))
-                case "POST /simulated/speed":
-                    await _respond(send, 200, self._speed_set(await _body(receive)))
                 case "GET /v1/models":
                     await _respond(send, 200, _dumped(self._models()))
                 case "GET /metrics":
@@ -137,12 +135,6 @@ class SimulatedApp:
                 "token_strs": strings,
             }
         )
-
-    def _speed_set(self, body: bytes) -> bytes:
-        """For drills: the engine works at a share of the spec's speed from now on."""
-        share = read_share(body)
-        self._driver.set_speed(self._simulated.speed * share)
-        return _dumped({"share": share})
 
     def _models(self) -> dict[str, Any]:
         card = {

@@ -152,15 +152,6 @@ def read_tokenizing(body: bytes) -> Tokenizing:
     return Tokenizing(text, count, tuple(given.tokens or ()), bool(given.return_token_strs))
 
 
-class _Speed(msgspec.Struct):
-    share: Annotated[float, Meta(gt=0, le=100)]
-
-
-def read_share(body: bytes) -> float:
-    """The share of its speed at which the engine is to work. Raises AskError."""
-    return _parsed(_Speed, body).share
-
-
 def _ask(form: _Body, prompts: Sequence[_Prompt], limit: int | None, model: str, request_id: str) -> Ask:
     if form.model not in (None, model):
         raise AskError(f"The model `{form.model}` does not exist.", "model", 404)

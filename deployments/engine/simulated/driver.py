@@ -159,13 +159,6 @@ class Driver:
         """Seconds of the engine in one of ours."""
         return self._speed
 
-    def set_speed(self, speed: float) -> None:
-        """From now on so many seconds of the engine pass in one of ours; no time is lost or made up for."""
-        self._catch_up()
-        now, self._speed = self._now(), speed
-        self._zero = self._clock() - now / speed
-        self._changed.set()
-
     def add(self, job: SequenceJob) -> None:
         """A request came. Raises ValueError for one that the engine cannot hold."""
         self._catch_up()

@@ -1,28 +1,44 @@
-"""The files of which bills are made, for `raylane cost` on another machine, and the settled hours as metrics."""
+"""The bill, for `raylane cost`, and the settled hours as metrics."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.accounting.bill import Bill, LineKey
-from deployments.gateway.own_page import Handler, OwnPage
+from deployments.accounting.bill import Bill, Dimension, LineKey
+from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.telemetry.metrics import MAX_TENANTS
+from deployments.wire import to_plain
 
 COST_PATH = "/raylane/cost"
-_ANSWER_S = 10.0
+_ANSWER_S = 60.0
 READ_EVERY_S = 60.0
 _LABELS = ("model", "group", "region", "tenant", "class", "share")
+
+
+class BillQuestion(BaseModel):
+    """Of a bill: the time (from an hour's begin on), and by what its lines are to differ."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    since_ns: Annotated[int, Field(ge=0, lt=1 << 62)] = 0
+    until_ns: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
+    by: Annotated[str, Field(pattern=f"^({'|'.join(Dimension)}|,)*$")] = ",".join(Dimension)
+
+    @property
+    def dimensions(self) -> list[Dimension]:
+        return [Dimension(name) for name in self.by.split(",") if name]
 
 
 class CostPages:
@@ -32,44 +48,29 @@ class CostPages:
         self._service = service
         self._directory = directory
 
-    def routes(self) -> list[Route]:
-        return [self._route(COST_PATH, self.names), self._route(COST_PATH + "/{name}", self.part)]
+    def route(self) -> Route:
+        return Route(COST_PATH, OwnPage(self._page, self._service, quiet=True))
 
-    async def names(self, request: Request) -> Response:
-        """The names of the files, and their bytes."""
-        return JSONResponse({"files": await self.files()})
+    async def _page(self, request: Request) -> Response:
+        """`?since_ns=...&until_ns=...&by=tenant,hour`: the bill of that time, as `cell/cost_calls.py` has it."""
+        try:
+            asked = BillQuestion.model_validate(dict(request.query_params))
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            key = str(problem["loc"][0])
+            message = f"{key} = {shown(problem['input'])}: {problem['msg']}"
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param=key) from None
+        return JSONResponse(await self.bill(asked))
 
-    async def part(self, request: Request) -> Response:
-        """A part of one file, from `?offset=` on; nothing beyond its end."""
-        name, given = request.path_params["name"], request.query_params.get("offset", "0")
-        if not (given.isdecimal() and given.isascii() and len(given) < 16):
-            raise ApiError(
-                ErrorCode.INVALID_VALUE, f"offset = {shown(given)}: allowed: a number of bytes", param="offset"
-            )
-        return Response(await self.read(name, int(given)), media_type="application/octet-stream")
-
-    async def files(self) -> list[tuple[str, int]]:
-        """The names of the files, and their bytes. Raises ApiError."""
-        names: list[tuple[str, int]] = await self._ask("cost_names")
-        return names
-
-    async def read(self, name: str, offset: int) -> bytes:
-        """A part of one file. Raises ApiError."""
-        if name not in [one for one, _ in await self.files()]:
-            raise ApiError(ErrorCode.NOT_FOUND, f"{shown(name)}: no such file; {COST_PATH} lists them")
-        part: bytes = await self._ask("cost_part", name, offset)
-        return part
-
-    async def _ask(self, method: str, *arguments: object) -> Any:
+    async def bill(self, asked: BillQuestion) -> Any:
+        """The bill as plain values. Raises ApiError."""
         directory = self._directory()
         try:
             async with asyncio.timeout(_ANSWER_S):
-                return await getattr(directory, method).remote(*arguments)
+                found = await directory.cost_bill.remote(asked.since_ns, asked.until_ns, asked.dimensions)
         except Exception as error:  # any failure of Ray
             raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory does not answer: {error!r}") from error
-
-    def _route(self, path: str, handler: Handler) -> Route:
-        return Route(path, OwnPage(handler, self._service, quiet=True))
+        return await asyncio.to_thread(to_plain, found)
 
 
 class CostMetrics(Collector):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 from cluster.spec import Region
-from deployments.accounting.facts import AttemptUsage, Count, Watched, line_of, ns
+from deployments.accounting.facts import FACTS, AttemptUsage, Count, Watched, ns
 from deployments.accounting.tariffs import tariffs_of
 from deployments.cell.departure import DepartureCause
 from deployments.gateway.feeds import OnEnded, ReplicaFeed
@@ -102,7 +102,7 @@ class CostReporter:
 
     async def _turn(self, watch: bool) -> None:
         async for usage in _in_slices(self._usages()):
-            self._add(line_of(usage))
+            self._add(FACTS.encode(usage))
         if watch:
             self._watch(self.feeds)
         async with self._delivering:
@@ -160,7 +160,7 @@ class CostReporter:
     def _watched(self, to_ns: int, since: Mapping[str, int], held: Mapping[str, int] | None = None) -> None:
         since = {one: max(from_ns, self._since_ns) for one, from_ns in since.items() if to_ns > self._since_ns}
         if since or held:
-            self._add(line_of(Watched(to_ns, self._gateway_id, since, held or {})))
+            self._add(FACTS.encode(Watched(to_ns, self._gateway_id, since, held or {})))
 
     def _add(self, line: bytes) -> None:
         self._waiting.append(line)
@@ -187,7 +187,7 @@ class CostReporter:
         tariffs = tariffs_of(self.service.spec, self._home, time.time_ns())
         try:
             async with asyncio.timeout(_ANSWER_S):
-                written = await self.directory.cost_facts.remote(b"".join(batch), tariffs)
+                written = await self.directory.cost_facts.remote(batch, tariffs)
         except Exception as error:  # any failure of Ray: they are delivered again
             log.info("the directory did not take the facts of costs: %r", error)
             return False

@@ -6,8 +6,6 @@ A call never carries the cluster's own secret: cells have different ones. Its an
 import asyncio
 import io
 import json
-import logging
-import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -29,10 +27,6 @@ from deployments.gateway.peers.auth import (
 from deployments.gateway.peers.frames import Frame, FrameReader
 from deployments.peering import HopRefusal
 
-log = logging.getLogger("raylane.peers")
-
-DELAY_VARIABLE = "RAYLANE_PEER_DELAY_MS"
-"""For drills: JSON, the delay of one way (milliseconds) by the name of the peer."""
 HOP_PATH = "/raylane/peers/hop"
 TAKEN = "taken"
 _MAX_ANSWER = 4 << 20
@@ -46,8 +40,6 @@ _UNSIGNED = {
 _KEEP_ALIVE_S = 50.0
 """Below `gateway.timeouts.keep_alive_s` (75 s by default), so that the peer does not close what is being used."""
 _COPIED_BYTES = 1 << 20
-_PIECES = 1_024
-"""Of an answer that a drill delays, so many are on their way at once."""
 
 
 class PeerFailed(Exception):
@@ -62,21 +54,6 @@ class HopRejectedThere(Exception):
         self.refusal = refusal
 
 
-def delays_of(text: str | None) -> Mapping[str, float]:
-    """The delays of one way (seconds) by peer, of the variable's value. Raises ValueError."""
-    if not text:
-        return {}
-    allowed = f"{DELAY_VARIABLE}: allowed: a JSON object of peers and milliseconds"
-    try:
-        found = json.loads(text)
-        delays = {str(cell): float(delay_ms) / 1e3 for cell, delay_ms in found.items()}
-    except (ValueError, TypeError, AttributeError):
-        raise ValueError(allowed) from None
-    if not all(0 <= delay_s <= 60 for delay_s in delays.values()):
-        raise ValueError(f"{allowed}, from 0 to 60000")
-    return delays
-
-
 class PeerClient:
     """Of one gateway. Made within a running event loop. Raises OSError for files of TLS that cannot be read."""
 
@@ -88,7 +65,6 @@ class PeerClient:
         }
         """The endpoint of each peer."""
         self._signer = signer
-        self._delays = delays_of(os.environ.get(DELAY_VARIABLE))
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=spec.gateway.timeouts.connect_s),
             connector=aiohttp.TCPConnector(
@@ -98,10 +74,6 @@ class PeerClient:
             skip_auto_headers=("user-agent", "accept", "accept-encoding"),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
-
-    def delay_s(self, peer: str) -> float:
-        """The delay of one way that a drill asks for."""
-        return self._delays.get(peer, 0.0)
 
     async def post_json(self, peer: str, path: str, content: Any, within_s: float) -> Any:
         """The JSON that a peer answers to JSON. Raises PeerFailed."""
@@ -129,7 +101,7 @@ class PeerClient:
                 if response.status != 200:
                     raise HopRejectedThere(HopRefusal(from_json(await _whole(response, check, 409))["refusal"]))
                 _check_head(response, check)
-                return PeerStream(response, FrameReader(check.frame_key), self.delay_s(peer))
+                return PeerStream(response, FrameReader(check.frame_key))
             except BaseException:
                 response.close()
                 raise
@@ -142,9 +114,6 @@ class PeerClient:
         """The head of an answer, and what the rest is checked by."""
         sign = partial(self._signer.call, "POST", path, peer, body, hop)
         headers, check = sign() if len(body) <= AT_ONCE_BYTES else await asyncio.to_thread(sign)
-        delay_s = self.delay_s(peer)
-        if delay_s:
-            await asyncio.sleep(delay_s)
         response = await self._session.post(
             self.peers[peer] + path,
             data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body),
@@ -152,8 +121,6 @@ class PeerClient:
             allow_redirects=False,
         )
         try:
-            if delay_s:
-                await asyncio.sleep(delay_s)
             if response.headers.get(CELL_HEADER) != peer:
                 raise ValueError(f"status {response.status}: {_UNSIGNED.get(response.status, _NOT_OF_A_CELL)}")
         except BaseException:
@@ -169,58 +136,22 @@ class PeerClient:
 class PeerStream:
     """The answer of a peer that has taken a hop. `close` breaks the connection, and the peer drops the request."""
 
-    def __init__(self, response: aiohttp.ClientResponse, reader: FrameReader, delay_s: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, reader: FrameReader) -> None:
         self._response = response
         self._reader = reader
-        self._delay_s = delay_s
 
     async def frames(self) -> AsyncIterator[list[Frame]]:
         """The frames, as many at a time as there are. Ends with the answer. Raises PeerFailed."""
-        pieces = self._pieces() if self._delay_s == 0 else self._delayed()
         try:
-            async for piece in pieces:
+            while piece := await self._response.content.readany():
                 if frames := self._reader.feed(piece):
                     yield frames
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise PeerFailed(f"the answer broke off: {_name(error)}") from error
-        finally:
-            await pieces.aclose()
 
     def close(self) -> None:
         """No effect on an answer that was read to its end."""
-        if self._delay_s:
-            asyncio.get_running_loop().call_later(self._delay_s, self._response.close)
-        else:
-            self._response.close()
-
-    async def _pieces(self) -> Any:
-        while piece := await self._response.content.readany():
-            yield piece
-
-    async def _delayed(self) -> Any:
-        """Each piece so much later as if the link were that long; they do not wait for each other."""
-        loop, line = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes | Exception]](_PIECES)
-
-        async def read() -> None:
-            try:
-                async for piece in self._pieces():
-                    await line.put((loop.time() + self._delay_s, piece))
-                await line.put((loop.time() + self._delay_s, b""))
-            except (aiohttp.ClientError, OSError) as error:
-                await line.put((loop.time() + self._delay_s, error))
-
-        reading = asyncio.create_task(read())
-        try:
-            while True:
-                due_s, piece = await line.get()
-                await asyncio.sleep(max(0.0, due_s - loop.time()))
-                if isinstance(piece, Exception):
-                    raise piece
-                if not piece:
-                    return
-                yield piece
-        finally:
-            reading.cancel()
+        self._response.close()
 
 
 async def _whole(response: aiohttp.ClientResponse, check: AnswerCheck, status: int = 200) -> bytes:

@@ -1,13 +1,12 @@
 """One view of all cells: what a gateway says of its own cell to an operator at another one, and the page where an
 operator asks any cell for all of them.
 
-The cell that is asked passes the question on to its peers, all at once, and waits for none longer than `WITHIN_S`. A
-cell that does not answer is shown as such, with what it said last and how old that is by the clock of who asks. Reading
-changes nothing anywhere: orders go to the cell itself.
+The cell that is asked passes the question on to its peers, all at once, and waits for none longer than `WITHIN_S`; for
+a bill, `BILL_WITHIN_S`. A cell that does not answer is shown as such, with what it said last and how old that is by the
+clock of who asks. Reading changes nothing anywhere: orders go to the cell itself.
 """
 
 import asyncio
-import base64
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -15,12 +14,12 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.gateway.operators.cost_page import CostPages
+from deployments.gateway.operators.cost_page import BillQuestion, CostPages
 from deployments.gateway.operators.status import Status
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.peers.client import PeerClient, PeerFailed
@@ -32,8 +31,7 @@ VIEW_PATH = "/raylane/peers/view"
 REGIONS_PATH = "/raylane/regions"
 WITHIN_S = 2.5
 """A cell asks its own gateways for up to 2 s."""
-_PART_BYTES = 2 << 20
-"""Of a file at once: in base64, an answer of a peer may have 4 MiB."""
+BILL_WITHIN_S = 60.0
 
 Find = Callable[[str], Awaitable[dict[str, Any] | None]]
 """The record of a request of this cell by its id, as `raylane why` shows it."""
@@ -46,21 +44,15 @@ class View(StrEnum):
     """What `raylane status` and `top` show."""
     REQUEST = "request"
     """One request, by its id."""
-    COST_FILES = "cost_files"
-    """The names of the files of which bills are made."""
-    COST_PART = "cost_part"
-    """A part of one of them."""
+    COST = "cost"
+    """The bill of its replicas."""
 
 
-class ViewQuestion(BaseModel):
-    """`name` and `offset` (bytes): of a part of a file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class ViewQuestion(BillQuestion):
+    """What is asked for, and which request or bill."""
 
     view: View
     request_id: Annotated[str, Field(max_length=256)] = ""
-    name: Annotated[str, Field(max_length=256)] = ""
-    offset: Annotated[int, Field(ge=0, lt=1 << 50)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +98,8 @@ class CellView:
                 return await self._status.report()
             case View.REQUEST:
                 return {"record": await self._find(asked.request_id)}
-            case View.COST_FILES:
-                return {"files": await self._costs.files()}
-            case View.COST_PART:
-                part = await self._costs.read(asked.name, asked.offset)
-                return {"part": base64.b64encode(part[:_PART_BYTES]).decode()}
+            case View.COST:
+                return await self._costs.bill(asked)
 
 
 class RegionsPage:
@@ -150,8 +139,9 @@ class RegionsPage:
             except ApiError as error:
                 return RegionAnswer(name, endpoint, False, None, error.message, None)
         is_status, asked_s = question.view is View.STATUS, time.monotonic()
+        within_s = BILL_WITHIN_S if question.view is View.COST else WITHIN_S
         try:
-            content = await self._client.post_json(name, VIEW_PATH, question.model_dump(mode="json"), WITHIN_S)
+            content = await self._client.post_json(name, VIEW_PATH, question.model_dump(mode="json"), within_s)
             json.dumps(content, allow_nan=False)  # one number that is none would spoil the answers of all
         except (PeerFailed, ValueError) as error:
             known = self._last.get(name) if is_status else None

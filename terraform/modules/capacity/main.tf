@@ -3,15 +3,22 @@
 data "aws_region" "current" {}
 
 locals {
-  tags = { raylane-cluster = var.cluster }
+  # The head's pool, where an Auto Scaling group keeps it.
+  kept = var.head_address == null ? null : one([for name, pool in var.pools : name if pool.kind == "head"])
+  tags = merge(var.tags, { raylane-cluster = var.cluster })
   user_data = {
-    head = null
+    head = var.head_address == null ? null : base64encode(templatefile("${path.module}/head.sh", {
+      region    = data.aws_region.current.region
+      cluster   = var.cluster
+      ssh_user  = var.ssh_user
+      volume_id = aws_ebs_volume.head[0].id
+    }))
     # A gateway's node joins the target group when it starts. An instance that ends leaves it by itself.
     gateway = base64encode(templatefile("${path.module}/register.sh", {
       region           = data.aws_region.current.region
       target_group_arn = var.target_group_arn
     }))
-    worker = null
+    worker = base64encode(templatefile("${path.module}/nvme.sh", { ssh_user = var.ssh_user }))
   }
 }
 
@@ -23,10 +30,21 @@ resource "aws_launch_template" "pool" {
   image_id               = each.value.image_id
   instance_type          = each.value.instance_type
   ebs_optimized          = true
-  vpc_security_group_ids = var.security_group_ids[each.value.kind]
+  vpc_security_group_ids = each.key == local.kept ? null : var.security_group_ids[each.value.kind]
+  key_name               = each.key == local.kept ? var.key_name : null
   user_data              = local.user_data[each.value.kind]
   update_default_version = true
   tags                   = merge(local.tags, { raylane-pool = each.key })
+
+  # The head's address is its network interface's, whichever instance has it.
+  dynamic "network_interfaces" {
+    for_each = each.key == local.kept ? [1] : []
+
+    content {
+      network_interface_id = aws_network_interface.head[0].id
+      device_index         = 0
+    }
+  }
 
   iam_instance_profile {
     arn = var.instance_profile_arns[each.value.kind]

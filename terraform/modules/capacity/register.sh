@@ -4,4 +4,7 @@ set -eu
 metadata=http://169.254.169.254/latest
 token=$(curl -sfX PUT "$metadata/api/token" -H "X-aws-ec2-metadata-token-ttl-seconds: 60")
 instance=$(curl -sf -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/instance-id")
-aws elbv2 register-targets --region "${region}" --target-group-arn "${target_group_arn}" --targets "Id=$instance"
+# A role that is seconds old, or an API that is busy: a gateway without the load balancer would stand idle.
+until aws elbv2 register-targets --region "${region}" --target-group-arn "${target_group_arn}" --targets "Id=$instance"; do
+    sleep 10
+done

@@ -83,3 +83,27 @@ variable "pools" {
     error_message = "pools.image_id: allowed: the id of an image (ami-...), so that a pool's nodes are alike."
   }
 }
+
+variable "head_address" {
+  description = "Where an Auto Scaling group keeps the head; null: Ray's launcher starts it."
+  type        = object({ subnet_id = string, availability_zone = string })
+  default     = null
+}
+
+variable "key_name" {
+  description = "The key pair by which `raylane deploy` reaches the head that is kept."
+  type        = string
+  default     = null
+}
+
+variable "ssh_user" {
+  description = "The spec's ssh_user."
+  type        = string
+  default     = "ubuntu"
+}
+
+variable "tags" {
+  description = "Further tags of instances and disks."
+  type        = map(string)
+  default     = {}
+}

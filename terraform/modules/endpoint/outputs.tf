@@ -28,3 +28,13 @@ output "gateway" {
     keep_alive_s = local.keep_alive_s
   }
 }
+
+output "arn_suffix" {
+  description = "The load balancer, as its metrics name it."
+  value       = aws_lb.this.arn_suffix
+}
+
+output "target_group_arn_suffix" {
+  description = "The target group, as its metrics name it."
+  value       = aws_lb_target_group.gateways.arn_suffix
+}

@@ -126,6 +126,43 @@ resource "aws_iam_role_policy" "register" {
   })
 }
 
+# Sessions with nodes, and SSH through them, without an open port.
+resource "aws_iam_role_policy" "sessions" {
+  for_each = local.kinds
+
+  name = "sessions"
+  role = aws_iam_role.node[each.key].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Sid    = "Channels" # know no resource
+      Effect = "Allow"
+      Action = [
+        "ssm:UpdateInstanceInformation", "ssmmessages:CreateControlChannel", "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel",
+      ]
+      Resource  = "*"
+      Condition = { StringEquals = { "aws:RequestedRegion" = data.aws_region.current.region } }
+    }]
+  })
+}
+
+resource "aws_iam_role_policy" "state" {
+  count = var.keeps_head ? 1 : 0
+
+  name = "take-over-the-state"
+  role = aws_iam_role.node["head"].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Effect    = "Allow"
+      Action    = "ec2:AttachVolume"
+      Resource  = ["${local.ec2}:volume/${var.head_volume_id}", "${local.ec2}:instance/*"]
+      Condition = { StringEquals = { "ec2:ResourceTag/raylane-cluster" = var.cluster } }
+    }]
+  })
+}
+
 # Ray's autoscaler on the head starts nodes from this cluster's launch templates, in its subnets, with its groups, and
 # touches only instances that carry the cluster's tag.
 resource "aws_iam_role_policy" "launch" {

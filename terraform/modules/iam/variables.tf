@@ -59,3 +59,15 @@ variable "reservation_ids" {
   type        = list(string)
   default     = []
 }
+
+variable "keeps_head" {
+  description = "Whether an Auto Scaling group keeps the head."
+  type        = bool
+  default     = false
+}
+
+variable "head_volume_id" {
+  description = "The disk with the head's state, which the head attaches."
+  type        = string
+  default     = null
+}

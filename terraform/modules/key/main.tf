@@ -6,25 +6,29 @@ data "aws_region" "current" {}
 
 locals {
   root = "arn:${data.aws_partition.current.partition}:iam::${data.aws_caller_identity.current.account_id}:root"
-  # EC2 starts spot instances by a role of its own, which needs the key of their disks.
-  spot_role = "arn:${data.aws_partition.current.partition}:iam::${data.aws_caller_identity.current.account_id}:role/aws-service-role/spot.amazonaws.com/AWSServiceRoleForEC2Spot"
-  spot = [for one in [
+  # EC2 starts spot instances, and Auto Scaling the head, by roles of their own, which need the key of their disks.
+  roles = "arn:${data.aws_partition.current.partition}:iam::${data.aws_caller_identity.current.account_id}:role/aws-service-role"
+  starters = concat(
+    var.spot ? ["${local.roles}/spot.amazonaws.com/AWSServiceRoleForEC2Spot"] : [],
+    var.auto_scaling ? ["${local.roles}/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"] : [],
+  )
+  disks = flatten([for role in local.starters : [
     {
-      Sid       = "DisksOfSpotInstances"
+      Sid       = "Disks${reverse(split("/", role))[0]}"
       Effect    = "Allow"
-      Principal = { AWS = local.spot_role }
+      Principal = { AWS = role }
       Action    = ["kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"]
       Resource  = "*"
     },
     {
-      Sid       = "GrantsForDisksOfSpotInstances"
+      Sid       = "Grants${reverse(split("/", role))[0]}"
       Effect    = "Allow"
-      Principal = { AWS = local.spot_role }
+      Principal = { AWS = role }
       Action    = ["kms:CreateGrant"]
       Resource  = "*"
       Condition = { Bool = { "kms:GrantIsForAWSResource" = "true" } }
     },
-  ] : one if var.spot]
+  ]])
   log_group = "arn:${data.aws_partition.current.partition}:logs:${data.aws_region.current.region}:${data.aws_caller_identity.current.account_id}:log-group:/${var.name}/*"
 }
 
@@ -34,7 +38,7 @@ resource "aws_kms_key" "this" {
   deletion_window_in_days = 30
   policy = jsonencode({
     Version = "2012-10-17"
-    Statement = concat(local.spot, [
+    Statement = concat(local.disks, [
       {
         Sid       = "AccountDecidesByIam" # without it nobody can change the key; roles still need a grant of their own
         Effect    = "Allow"

@@ -8,3 +8,9 @@ variable "spot" {
   type        = bool
   default     = false
 }
+
+variable "auto_scaling" {
+  description = "Whether an Auto Scaling group starts the head. Its service-linked role must exist (README, Spot)."
+  type        = bool
+  default     = false
+}

@@ -114,6 +114,18 @@ resource "aws_route" "nat" {
   nat_gateway_id         = aws_nat_gateway.this[each.key].id
 }
 
+# Ways to the private networks of other regions, where a peering connection exists.
+
+resource "aws_route" "peer" {
+  for_each = { for way in flatten([for name, peer in var.peer_networks : [for zone in var.availability_zones : [
+    for cidr in peer.cidr_blocks : { key = "${name} ${zone} ${cidr}", zone = zone, cidr = cidr, connection = peer.connection_id }
+  ]] if peer.connection_id != null]) : way.key => way }
+
+  route_table_id            = aws_route_table.private[each.value.zone].id
+  destination_cidr_block    = each.value.cidr
+  vpc_peering_connection_id = each.value.connection
+}
+
 # Endpoints.
 
 resource "aws_vpc_endpoint" "s3" {

@@ -27,3 +27,8 @@ output "s3_prefix_list_id" {
   description = "S3's addresses, as the gateway endpoint routes them."
   value       = aws_vpc_endpoint.s3.prefix_list_id
 }
+
+output "nat_cidrs" {
+  description = "The public addresses from which nodes come: for other regions' peer_networks."
+  value       = [for address in aws_eip.nat : "${address.public_ip}/32"]
+}

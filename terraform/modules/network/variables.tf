@@ -40,6 +40,12 @@ variable "nat_gateway" {
   default     = false
 }
 
+variable "peer_networks" {
+  description = "Other regions' networks (modules/region)."
+  type        = map(object({ cidr_blocks = list(string), connection_id = optional(string) }))
+  default     = {}
+}
+
 variable "bucket_arns" {
   description = "Buckets that the S3 endpoint admits, besides that of ECR's image layers."
   type        = list(string)
@@ -48,7 +54,7 @@ variable "bucket_arns" {
 variable "interface_endpoints" {
   description = "AWS APIs that nodes reach inside the VPC. Ray's head starts nodes through ec2."
   type        = set(string)
-  default     = ["ec2", "ecr.api", "ecr.dkr", "elasticloadbalancing", "logs", "secretsmanager", "sts"]
+  default     = ["ec2", "ecr.api", "ecr.dkr", "elasticloadbalancing", "logs", "secretsmanager", "ssm", "ssmmessages", "sts"]
 }
 
 variable "flow_log_days" {

@@ -5,6 +5,8 @@ module "key" {
 
   name = var.name
   spot = anytrue([for pool in values(var.pools) : pool.market == "spot"])
+
+  auto_scaling = var.key_name != null
 }
 
 module "artifacts" {
@@ -31,6 +33,7 @@ module "network" {
   availability_zones = var.availability_zones
   public_subnets     = var.public
   nat_gateway        = var.nat_gateway
+  peer_networks      = var.peer_networks
   bucket_arns        = [module.artifacts.bucket_arn]
 }
 
@@ -45,6 +48,7 @@ module "security" {
   client_cidrs                = var.client_cidrs
   operator_cidrs              = var.operator_cidrs
   internet                    = var.nat_gateway
+  peer_networks               = var.peer_networks
 }
 
 module "endpoint" {
@@ -76,6 +80,8 @@ module "iam" {
   target_group_arn = module.endpoint.target_group_arn
   subnet_ids       = module.network.private_subnet_ids
   reservation_ids  = module.capacity.reservation_ids
+  keeps_head       = var.key_name != null
+  head_volume_id   = module.capacity.head_volume_id
   security_group_ids = distinct(concat(
     module.security.security_group_ids.gateway,
     module.security.security_group_ids.worker,
@@ -92,4 +98,11 @@ module "capacity" {
   target_group_arn      = module.endpoint.target_group_arn
   pools                 = var.pools
   security_group_ids    = module.security.security_group_ids
+  key_name              = var.key_name
+  ssh_user              = var.ssh_user
+  tags                  = var.tags
+  head_address = var.key_name == null ? null : {
+    subnet_id         = module.network.private_subnet_ids[0]
+    availability_zone = var.availability_zones[0]
+  }
 }

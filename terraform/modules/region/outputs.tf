@@ -8,6 +8,9 @@ output "raylane" {
     subnet_ids       = module.network.private_subnet_ids
     zone_subnet_ids  = module.network.zone_subnet_ids
     secret           = module.secrets.name
+    head_group       = module.capacity.head_group
+    key_name         = var.key_name
+    ssm              = length(var.operator_cidrs) == 0
     artifacts        = "s3://${module.artifacts.bucket}/${var.artifact_prefix}"
     endpoint         = module.endpoint.dns_name
     target_group_arn = module.endpoint.target_group_arn
@@ -30,4 +33,9 @@ output "raylane" {
 output "zone_id" {
   description = "The zone of the endpoint's name, for an alias record."
   value       = module.endpoint.zone_id
+}
+
+output "nat_cidrs" {
+  description = "Addresses from which this region's gateways reach public endpoints: for other regions' peer_networks."
+  value       = module.network.nat_cidrs
 }

@@ -41,6 +41,41 @@ variable "nat_gateway" {
   default     = false
 }
 
+variable "peer_networks" {
+  description = "By region: addresses from which its gateways come to this endpoint, and a VPC peering connection by which this region's reach them. Without one they are public (its output nat_cidrs), and nat_gateway is the way there."
+  type        = map(object({ cidr_blocks = list(string), connection_id = optional(string) }))
+  default     = {}
+
+  validation {
+    condition     = alltrue([for cidr in flatten(values(var.peer_networks)[*].cidr_blocks) : can(cidrnetmask(cidr)) && cidr != var.cidr_block])
+    error_message = "peer_networks.cidr_blocks: allowed: IPv4 ranges, other than this region's cidr_block."
+  }
+}
+
+variable "key_name" {
+  description = "The key pair by which `raylane deploy` reaches the head. With it, an Auto Scaling group of one keeps the head."
+  type        = string
+  default     = null
+}
+
+variable "ssh_user" {
+  description = "The spec's ssh_user."
+  type        = string
+  default     = "ubuntu"
+}
+
+variable "alarm_topic_arns" {
+  description = "SNS topics that hear of alarms."
+  type        = list(string)
+  default     = []
+}
+
+variable "tags" {
+  description = "Further tags of instances and disks; those of all else are the provider's default_tags."
+  type        = map(string)
+  default     = {}
+}
+
 variable "certificate_arn" {
   description = "The endpoint's certificate, from ACM, in this region."
   type        = string
@@ -61,6 +96,11 @@ variable "peers" {
   description = "Whether cells of other regions reach the gateways through the endpoint (modules/endpoint)."
   type        = bool
   default     = false
+
+  validation {
+    condition     = !var.peers || var.nat_gateway || anytrue([for peer in values(var.peer_networks) : peer.connection_id != null])
+    error_message = "peers: needs a way to the other regions: nat_gateway (public endpoints), or peer_networks with a connection_id."
+  }
 }
 
 variable "artifact_prefix" {

@@ -69,6 +69,17 @@ resource "aws_vpc_security_group_egress_rule" "nodes_internet" {
   to_port           = 443
 }
 
+resource "aws_vpc_security_group_egress_rule" "peers" {
+  for_each = toset(flatten([for peer in values(var.peer_networks) : peer.cidr_blocks if peer.connection_id != null]))
+
+  security_group_id = aws_security_group.nodes.id
+  description       = "Endpoints of peers, through a peering connection"
+  cidr_ipv4         = each.value
+  ip_protocol       = "tcp"
+  from_port         = 443
+  to_port           = 443
+}
+
 resource "aws_security_group" "head" {
   #checkov:skip=CKV2_AWS_5:Attached by the launch template of the head in the module capacity.
   name        = "${var.name}-head"
@@ -123,10 +134,10 @@ resource "aws_security_group" "endpoint" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "endpoint" {
-  for_each = toset(var.client_cidrs)
+  for_each = toset(concat(var.client_cidrs, flatten(values(var.peer_networks)[*].cidr_blocks)))
 
   security_group_id = aws_security_group.endpoint.id
-  description       = "Clients, over TLS"
+  description       = "Clients and peers, over TLS"
   cidr_ipv4         = each.value
   ip_protocol       = "tcp"
   from_port         = 443

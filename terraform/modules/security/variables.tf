@@ -49,6 +49,12 @@ variable "operator_cidrs" {
   }
 }
 
+variable "peer_networks" {
+  description = "Other regions' networks (modules/region)."
+  type        = map(object({ cidr_blocks = list(string), connection_id = optional(string) }))
+  default     = {}
+}
+
 variable "internet" {
   description = "Whether nodes may open HTTPS connections to the internet (through NAT)."
   type        = bool

@@ -26,7 +26,6 @@ from autoscaling.policies.registry import POLICIES
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Forecast, Signals
 from deployments.cell.control import Control, ControlKind
-from deployments.cell.scaling_facts import LatencySignals
 from tests.autoscaling.facts import as_kept
 from tests.autoscaling.setups import setup, stream
 
@@ -178,13 +177,12 @@ floats = st.floats(allow_nan=False)
 @given(st.integers(0, 10**15), st.integers(10**18, 2 * 10**18), floats, st.lists(floats, min_size=2, max_size=4))
 def test_signals_come_back_bit_by_bit(ns: int, unix_ns: int, age_s: float, work: list[float]) -> None:
     base = next(stream(1))
-    latencies, forecast = LatencySignals(45.0, 3, 0.1, 0.2, 0.3, 0.04), Forecast(1.0, 60.0, tuple(work), tuple(work))
+    forecast = Forecast(1.0, 60.0, tuple(work), tuple(work))
     facts = replace(
         base,
         at_s=ns / 1e9,
         unix_s=unix_ns / 1e9,
         age_s=age_s,
-        latencies=latencies,
         forecast=forecast,
         forecast_failed=True,
         schedulable=None,

@@ -9,13 +9,11 @@ Far from an engine, and enough to see whether a policy sees what it should, move
 """
 
 import math
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from autoscaling.policies.policy import ReplicaProfile, ScalingPolicy
 from autoscaling.signals.signals import Signals
-from deployments.cell.scaling_facts import LatencySignals
 from deployments.scheduling import ReplicaStats
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.snapshot import FlowStats
@@ -23,7 +21,6 @@ from tests.autoscaling.facts import lane_like, replica_like, signals_like
 from tests.autoscaling.policies.moments import COST, LIMITS
 
 _STEP_S = 0.5
-_SPAN_S = 120.0
 
 
 @dataclass
@@ -45,8 +42,6 @@ class Fluid:
     ended: float = 0.0
     ready: int = field(init=False)
     _ready_s: list[float] = field(default_factory=list)
-    _firsts: deque[tuple[float, float, float]] = field(default_factory=deque)
-    """Of the last minutes: when, how many requests had their first token, after how long."""
 
     def __post_init__(self) -> None:
         self.ready = self.replicas
@@ -68,7 +63,7 @@ class Fluid:
         its time."""
         changes = []
         while self.now < until_s:
-            desired = policy.decide(self.signals(policy.latency_span_s)).replicas
+            desired = policy.decide(self.signals()).replicas
             number = min(max(desired, minimum), maximum)
             if number != self.replicas:
                 changes.append((self.now, number))
@@ -103,13 +98,8 @@ class Fluid:
         placed = min(self.waiting, max(0.0, room))
         self.waiting += max(0.0, -room) - placed
         self.running = min(self.running, self.ready * self.slots) + placed
-        if placed > 0:
-            served = max(self.ready * self.replica_rate, 1e-9)
-            self._firsts.append((self.now, placed, 0.1 + self.waiting / served))
-        while self._firsts and self._firsts[0][0] < self.now - _SPAN_S:
-            self._firsts.popleft()
 
-    def signals(self, latency_span_s: float = 0.0) -> Signals:
+    def signals(self) -> Signals:
         """Of now."""
         each, over = divmod(round(self.running), max(1, self.ready))
         tpot_s = self._tpot_s
@@ -125,7 +115,6 @@ class Fluid:
         )
         arrived, ended = math.floor(self.arrived), math.floor(self.ended)
         flows = (FlowStats("all", "interactive", arrived, work * arrived, self.isl * arrived, ended, 0, 1.0),)
-        latencies = self._latencies(latency_span_s) if latency_span_s else None
         counts = (ended, work * ended, ended, self.osl * ended)
         return signals_like(
             self.now,
@@ -139,7 +128,6 @@ class Fluid:
             lanes,
             flows,
             *counts,
-            latencies,
         )
 
     def _replica(self, index: int, requests: int, tpot_s: float) -> ReplicaStats:
@@ -153,17 +141,3 @@ class Fluid:
         """Slower where replicas are full: from 20 to 40 ms with 200 tokens in 8 s."""
         full = self.running / max(1, self.ready * self.slots)
         return (0.5 + 0.5 * full) * self.service_s / self.osl
-
-    def _latencies(self, span_s: float) -> LatencySignals:
-        firsts = sorted((ttft_s, count) for at, count, ttft_s in self._firsts if at > self.now - span_s)
-        total = sum(count for _, count in firsts)
-        half, ninety, last = (_quantile(firsts, share * total) for share in (0.5, 0.9, 0.99))
-        return LatencySignals(span_s, round(total), half, ninety, last, self._tpot_s if total else 0.0)
-
-
-def _quantile(firsts: list[tuple[float, float]], rank: float) -> float:
-    for ttft_s, count in firsts:
-        rank -= count
-        if rank <= 1e-9:
-            return ttft_s
-    return firsts[-1][0] if firsts else 0.0

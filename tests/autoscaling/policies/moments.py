@@ -3,7 +3,6 @@ them."""
 
 from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.signals.signals import Signals
-from deployments.cell.scaling_facts import LatencySignals
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling.replica import ReplicaStatus
@@ -33,7 +32,6 @@ def moment(
     ended: int = 0,
     output_tokens: int = 0,
     epoch: int = 1,
-    latencies: LatencySignals | None = None,
 ) -> Signals:
     """`running`, `queued_tokens` and `kv_share` (of what fits) are those of each replica that is not starting;
     `applied`: all but those that drain."""
@@ -65,10 +63,4 @@ def moment(
         0.0,
         ended,
         output_tokens,
-        latencies,
     )
-
-
-def latencies(ttft_s: float, tpot_s: float = 0.0, requests: int = 100, span_s: float = 60.0) -> LatencySignals:
-    """All quantiles alike."""
-    return LatencySignals(span_s, requests, ttft_s, ttft_s, ttft_s, tpot_s)

@@ -1,5 +1,5 @@
-"""What every scaling policy owes to those who ask it, whatever it decides. All policies of `registry.py` are tested
-here, by their name.
+"""What every scaling policy owes to those who ask it, whatever it decides. All policies of `registry.py`, and those of
+others that `benchmarks.policies` compares with, are tested here, by their name.
 
 To add a policy: write its file with its settings (a frozen dataclass that refuses what it cannot work with), a class
 that fulfils `autoscaling/policies/policy.py:ScalingPolicy`, and an `ENTRY`; name the entry in `registry.py`. This suite
@@ -25,20 +25,21 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyReason, ScalingPolicy
-from autoscaling.policies.registry import POLICIES, make_policy
+from autoscaling.policies.registry import POLICIES
 from autoscaling.policies.settings import defaults_in
 from autoscaling.signals.signals import Signals
+from benchmarks.policies.rivals import ALL_POLICIES, make_policy
 from tests.autoscaling.facts import as_kept
 from tests.autoscaling.policies.fluid import Fluid
-from tests.autoscaling.policies.moments import REPLICA_PROFILE, latencies, moment
+from tests.autoscaling.policies.moments import REPLICA_PROFILE, moment
 
 HOUR_S = 3_600.0
 MAX_REVERSALS = 24
 """Of direction, in an hour of steady load. A policy on waiting requests alone shrinks whatever does not queue, and
 comes back."""
 
-every_policy = pytest.mark.parametrize("name", list(POLICIES))
-every_policy_that_scales = pytest.mark.parametrize("name", [name for name in POLICIES if name != "fixed"])
+every_policy = pytest.mark.parametrize("name", list(ALL_POLICIES))
+every_policy_that_scales = pytest.mark.parametrize("name", [name for name in ALL_POLICIES if name != "fixed"])
 
 
 def new(name: str) -> ScalingPolicy:
@@ -47,7 +48,7 @@ def new(name: str) -> ScalingPolicy:
 
 def asked(policy: ScalingPolicy, signals: Signals) -> DesiredReplicas:
     """The answer, which is a number that one can run, a reason, and quantities that a log can hold."""
-    desired = policy.decide(signals if policy.latency_span_s else replace(signals, latencies=None))
+    desired = policy.decide(signals)
     assert type(desired.replicas) is int
     assert desired.replicas >= 0
     assert isinstance(desired.policy_reason, PolicyReason)
@@ -56,8 +57,7 @@ def asked(policy: ScalingPolicy, signals: Signals) -> DesiredReplicas:
 
 
 def day(seed: int, count: int = 60) -> list[Signals]:
-    """Moments of a bad day: anything may be zero or huge, counters restart, hours are missing, latencies are not always
-    there."""
+    """Moments of a bad day: anything may be zero or huge, counters restart, hours are missing."""
     rng = random.Random(seed)
     at_s, epoch, arrived, ended = rng.uniform(0, 1e6), 1, 0, 0
     moments = []
@@ -68,9 +68,6 @@ def day(seed: int, count: int = 60) -> list[Signals]:
         arrived += rng.choice([0, 1, 30, 5_000])
         ended = min(arrived, ended + rng.choice([0, 1, 30, 5_000]))
         ready, starting, unresponsive, draining = (rng.choice([0, 0, 1, 3, maximum]) for maximum in (1_000, 40, 2, 5))
-        found = latencies(
-            rng.choice([0.0, 0.05, 1.0, 90.0]), rng.choice([0.0, 0.03, 2.0]), requests=rng.choice([0, 1, 400])
-        )
         moments.append(
             moment(
                 at_s,
@@ -88,7 +85,6 @@ def day(seed: int, count: int = 60) -> list[Signals]:
                 ended=ended,
                 output_tokens=200 * ended,
                 epoch=epoch,
-                latencies=rng.choice([None, found]),
             )
         )
     return moments
@@ -99,11 +95,9 @@ def test_it_is_known_by_its_name_and_says_how_often_it_is_to_be_asked(name: str)
     policy = new(name)
     assert policy.name == name
     assert 0 < policy.period_s <= 60
-    assert policy.latency_span_s >= 0
-    assert POLICIES[name].about
 
 
-@every_policy
+@pytest.mark.parametrize("name", list(POLICIES))
 def test_its_settings_are_frozen_and_what_a_tuner_turns_are_settings_within_their_ranges(name: str) -> None:
     entry = POLICIES[name]
     kept = entry.settings()

@@ -20,7 +20,6 @@ class Says:
 
     name: ClassVar[str] = "says"
     period_s = 1.0
-    latency_span_s = 0.0
 
     def __init__(self, *numbers: int) -> None:
         self.numbers = list(numbers)

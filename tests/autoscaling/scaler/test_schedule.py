@@ -173,7 +173,6 @@ class Wants:
 
     name: ClassVar[str] = "wants"
     period_s = 1.0
-    latency_span_s = 0.0
 
     def __init__(self, number: int) -> None:
         self.number = number

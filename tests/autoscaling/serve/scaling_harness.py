@@ -40,7 +40,7 @@ class Cell:
         self.starts = CellStarts()
         self._requests = 0
 
-    def look(self, latency_span_s: float) -> None:
+    def look(self) -> None:
         self.listing = Listing(1, (), self.spec_json, orders=self.book.orders(time.time()), starts=self.starts)
         if self.visible:
             snapshot = self.scheduler.snapshot(time.monotonic())

@@ -33,7 +33,7 @@ def grouped(maximum: int, **replicas: int) -> ClusterSpec:
         for name, context in CONTEXTS.items()
     ]
     (model,) = plain["models"]
-    lanes = {"short": ["small", "large"], "medium": ["small", "large"], "long": ["large"]}
+    lanes = {"short": ["small", "large"], "medium": ["small", "large"], "long": ["small", "large"]}
     return ClusterSpec.model_validate({**plain, "models": [{**model, "groups": groups, "lanes": lanes}]})
 
 
@@ -45,8 +45,8 @@ class GroupCell(Cell):
         self.scheduler = scheduler
         self._directory = directory
 
-    def look(self, latency_span_s: float) -> None:
-        super().look(latency_span_s)
+    def look(self) -> None:
+        super().look()
         scaling = self._directory.scaling()
         self.listing = Listing(1, (), self.spec_json, orders=self.book.orders(time.time()), scaling=scaling)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaling.signals.signals import Forecast, signals_from, signals_of
-from deployments.cell.scaling_facts import LatencySignals, ScalingFacts, read_scaling_facts
+from deployments.cell.scaling_facts import ScalingFacts, read_scaling_facts
 from deployments.scheduling.replica import ReplicaStatus
 from tests.autoscaling.facts import as_kept
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
@@ -17,11 +17,9 @@ def test_the_page_says_what_the_scheduler_says() -> None:
     scheduler.replica_unresponsive("r1", 1.0)
     snapshot = scheduler.snapshot(2.0)
     forecast = Forecast(0.0, 60.0, (1.0,), (0.1,))
-    page = ScalingFacts("m", 7, 0.5, snapshot, {"interactive": 0.95}, LatencySignals(30.0, 5, 0.1, 0.2, 0.3, 0.04))
+    page = ScalingFacts("m", 7, 0.5, snapshot, {"interactive": 0.95})
     signals = signals_from(read_scaling_facts(page.encode()), 50.0, 1e9, 4, 0.25, 9, forecast, False)
     assert (signals.epoch, signals.age_s, signals.schedulable, signals.applied, signals.starting) == (7, 0.75, 9, 4, 2)
-    assert signals.latencies is not None
-    assert (signals.latencies.requests, signals.latencies.tpot_p90_s) == (5, 0.04)
     assert signals.allowed("interactive") == pytest.approx(0.05)
     assert signals.allowed("other") == pytest.approx(0.01)
     direct = signals_of(
@@ -33,7 +31,6 @@ def test_the_page_says_what_the_scheduler_says() -> None:
         epoch=7,
         age_s=0.75,
         schedulable=9,
-        latencies=signals.latencies,
         forecast=forecast,
     )
     assert as_kept(signals) == as_kept(direct)

@@ -14,7 +14,7 @@ from cli.deploy.state import Applied
 from cli.deploy.steps import finished
 from cli.main import app
 from cluster.spec import ClusterSpec, load_spec
-from tests.cluster.launch.specs import KUBERNETES, LOCAL, MODEL, PUBLIC, changed, spec_of
+from tests.cluster.launch.specs import AWS, KUBERNETES, LOCAL, MODEL, PUBLIC, changed, spec_of
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "infra" / "specs" / "three-providers.yaml"
@@ -110,6 +110,10 @@ def test_another_address_of_a_worker_restarts_nodes_alone() -> None:
             "gateway.allow_public = true: allowed only with tenants",
         ),
         (
+            {"regions": [LOCAL, {**LOCAL, "name": "there"}]},
+            "regions.here.deploy: 10.77.0.2 is a host of there, too; allowed: one cell on a host",
+        ),
+        (
             {"regions": [{**KUBERNETES, "pools": [{**KUBERNETES["pools"][0], "cpus_per_node": None}]}], **PUBLIC},
             "regions.eu.pools.gpu.cpus_per_node: missing",
         ),
@@ -121,6 +125,21 @@ def test_what_cannot_be_deployed_is_refused_by_name(tmp_path: Path, content: dic
     result = CliRunner().invoke(app, ["deploy", str(file), "--diff"])
     assert result.exit_code == 2, result.output
     assert words in " ".join(result.output.split())
+
+
+def test_a_head_that_nothing_replaces_has_a_procedure_with_its_own_addresses() -> None:
+    def lost_head(region: dict[str, Any], **sections: Any) -> str | None:
+        spec = spec_of(region, **sections)
+        return rendering_of(spec, spec, spec.regions[0]).files.get("lost-head.md")
+
+    local = lost_head(LOCAL)
+    assert local is not None
+    assert [
+        words for words in ("10.77.0.2", "~/.ssh/id_ed25519", "--region here", "12 hours") if words not in local
+    ] == []
+    assert lost_head(AWS) is not None
+    assert lost_head(changed(AWS, head_group="heads", key_name="mine", ssh_key="~/.ssh/mine")) is None
+    assert lost_head(KUBERNETES, **PUBLIC) is None
 
 
 def test_a_rendering_reads_and_writes_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,4 +156,8 @@ def test_a_difference_is_shown_and_nothing_is_done(tmp_path: Path, monkeypatch: 
     result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff"])
     assert result.exit_code == 0, result.output
     assert "region us-east-1: a new cell (aws)" in result.output
+    assert "files: lost-head.md, node/fetch-secrets, node/head.service," in result.output
+    assert "+head_start_ray_commands" not in result.output
+    whole = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff", "--verbose"])
+    assert "+head_start_ray_commands" in whole.output
     assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"] * 3

@@ -3,6 +3,8 @@
 import itertools
 import json
 import os
+import shlex
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +22,9 @@ from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import DeployState
 from cluster import secrets as secrets_module
 from cluster.secrets import CellSecrets, SecretsFolder
-from cluster.spec import ClusterSpec, LocalDeploy
+from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy
 from deployments.deployed import keys_digest
-from tests.cluster.launch.specs import LOCAL, MODEL, PUBLIC, changed, spec_of
+from tests.cluster.launch.specs import AWS, LOCAL, MODEL, PUBLIC, changed, spec_of
 
 TENANTS = [{"name": "search", "keys": ["sha256:" + "cd" * 32]}]
 GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
@@ -127,6 +129,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
         yield Api()
 
     monkeypatch.setattr(steps.Hosts, "_api", api)
+    monkeypatch.setattr(steps.Hosts, "_check_hosts", lambda *_: None)
     return made
 
 
@@ -283,6 +286,64 @@ def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
     ssh.write_text("#!/bin/sh\n")
     hosts.down()
     assert state.applied().cluster is None
+
+
+def test_down_leaves_the_instance_of_a_group_and_ends_its_head_first(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An instance that it ended would be replaced, and the next one would start the cell again."""
+    kept = {"head_group": "heads", "key_name": "mine", "ssh_key": "~/.ssh/mine", "secrets": {"kind": "file"}}
+    spec = spec_of(changed(AWS, **kept))
+    region = spec.regions[0]
+    assert isinstance(region.deploy, AwsDeploy)
+    state = DeployState(spec.cell_name(region))
+    run: list[list[str]] = []
+    monkeypatch.setattr(steps, "run", lambda command, *_: run.append(command[1:]))
+    with state.lock():
+        steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets)).down()
+    folder = "~/.raylane/team-us-east-1"
+    stop = (
+        f"test ! -d {folder}/node || sh {folder}/node/stop-head && rm -rf {folder}/secrets {folder}/node {folder}/serve"
+    )
+    assert run == [["exec", "ray-cluster.yaml", stop], ["down", "-y", "--workers-only", "ray-cluster.yaml"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [
+        ("/home/a/.raylane/team-here/secrets/ray_token", ""),
+        ("/home/a/.raylane/other-here/secrets/ray_token", r"its token: /home/a/\.raylane/other-here/"),
+        ("", "its token: unknown"),
+    ],
+)
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it looks at processes of its own alone")
+def test_a_host_with_another_ray_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, refused: str
+) -> None:
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
+    (tmp_path / "raylet").mkdir()
+    raylet = tmp_path / "raylet" / "raylet"
+    raylet.symlink_to(shutil.which("sleep") or "sleep")
+    given = f"RAY_AUTH_TOKEN_PATH={path}" if path else "A=b"
+    inside = f'case "$0" in *10.77.0.4*) env -i {given} {raylet} 60 & sleep 0.3 ;; esac; eval "$1"'
+    ssh = tmp_path / "ssh"
+    ssh.write_text(
+        "#!/bin/bash\n"
+        "exec unshare --pid --fork --kill-child --mount-proc "
+        f'bash -c {shlex.quote(inside)} "${{@: -2:1}}" "${{@: -1}}"\n'
+    )
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    spec = SPECS["first"]
+    region = spec.regions[0]
+    assert isinstance(region.deploy, LocalDeploy)
+    state = DeployState(spec.cell_name(region))
+    hosts = steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets))
+    if not refused:
+        hosts._check_hosts(region.deploy)
+        return
+    with pytest.raises(DeployError, match=rf"host 10\.77\.0\.4: another Ray runs there \({refused}"):
+        hosts._check_hosts(region.deploy)
 
 
 def test_what_the_launcher_prints_is_in_a_file_and_its_end_in_the_error(tmp_path: Path) -> None:

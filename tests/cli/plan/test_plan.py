@@ -103,7 +103,7 @@ def test_no_word_of_a_table_is_broken(
         ({"demand": [small.SHEET["demand"][0] | {"prefix_share": 30}]}, "demand.0.prefix_share = 30: allowed"),
         ({"demand": [small.SHEET["demand"][0] | {"model": "other"}]}, "demand.0.model = 'other': the spec has none"),
         ({"spec": "missing.yaml"}, "missing.yaml is not a usable spec"),
-        ({"candidates": [small.SHEET["candidates"][1] | {"lanes": ["short"]}]}, "no group serves lane 'medium'"),
+        ({"candidates": [small.SHEET["candidates"][1] | {"lanes": ["short"]}]}, "no group serves lane 'long'"),
         ({"candidates": [small.SHEET["candidates"][0] | {"costs": "none.json"}]}, "candidates.0.costs = "),
     ],
 )

@@ -12,6 +12,12 @@ def test_a_hub_name_is_handed_on() -> None:
     assert resolve_source("org/model-7b") == "org/model-7b"
 
 
+@pytest.mark.parametrize("source", ["s3:/bucket/model", "S3://bucket/model", "s3:bucket", "gs://bucket/model"])
+def test_a_mistyped_address_is_no_hub_name(source: str) -> None:
+    with pytest.raises(ArtifactError, match=r"a mistyped address; allowed: .*s3://bucket/prefix"):
+        resolve_source(source)
+
+
 def test_a_local_folder_must_hold_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ArtifactError, match=r"holds no config\.json or adapter_config\.json; allowed: a model's folder"

@@ -14,6 +14,7 @@ ELSEWHERE = {
     "LocalDeploy.provider": "chosen by the test",
     "AwsDeploy.provider": "chosen by the test",
     "KubernetesDeploy.provider": "chosen by the test",
+    "KubernetesDeploy.tls_secret": "with gateway.tls: test_kuberay.py",
     "KubernetesDeploy.context": "for kubectl, on its command line: cli/deploy/kubectl.py",
     "LocalDeploy.workers.zone": "of pools with zones: test_zoned_nodes.py",
     "AwsDeploy.zone_subnet_ids": "of pools with zones: test_zoned_nodes.py",
@@ -35,6 +36,7 @@ HOSTS = {
     "head_service": {"head_service": "none"},
     "ssh_user": {"ssh_user": "other"},
 }
+INGRESS = {"host": "llm.example.org", "tls_secret": "a"}
 POOL: dict[str, Any] = AWS["deploy"]["pools"][0]
 PODS: dict[str, Any] = KUBERNETES["deploy"]["pools"][0]
 
@@ -86,6 +88,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "head_security_group_ids": {"head_security_group_ids": ["sg-0123456789abcdef8"]},
             "head_instance_profile": {"head_instance_profile": "head"},
             "head_launch_template": {"head_launch_template": "lt-0123456789abcdef0"},
+            "head_group": {"head_group": "team-us-east-1-head", "key_name": "mine", "ssh_key": "~/.ssh/mine"},
+            "ssm": {"ssm": True},
             "pools.pool": {"pools": [{**POOL, "pool": "spot", "min": 1}, {**POOL, "pool": "l40s", "min": 1}]},
             "pools.min": aws_pool(min=1),
             "pools.max": aws_pool(max=9),
@@ -131,10 +135,18 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "pools.tolerations.effect": tolerating(effect="NoExecute"),
             "pools.runtime_class": pods(runtime_class="nvidia"),
             "model_cache.host_path": {"model_cache": {"host_path": "/data"}},
+            "compile_cache_claim": {"compile_cache_claim": "compiled"},
             "model_cache.size_gib": {"model_cache": {"size_gib": 9}},
             "model_cache.storage_class": {"model_cache": {"size_gib": 9, "storage_class": "fast"}},
-            "gateway_service": {"gateway_service": "LoadBalancer"},
+            "gateway_service": {"gateway_service": "LoadBalancer", "gateway_annotations": {"ssl-cert": "b"}},
             "gateway_annotations": {"gateway_annotations": {"a": "b"}},
+            "ingress.host": {"ingress": INGRESS},
+            "ingress.class_name": {"ingress": {**INGRESS, "class_name": "nginx"}},
+            "ingress.tls_secret": {"ingress": {**INGRESS, "tls_secret": "b"}},
+            "ingress.annotations": {"ingress": {**INGRESS, "annotations": {"a": "b"}}},
+            "hub_secret": {"hub_secret": "hub"},
+            "upgrade": {"upgrade": "beside"},
+            "overrides": {"overrides": {"Pod": {"spec": {"priorityClassName": "serving"}}}},
             "secrets.name": {"secrets": {"kind": "kubernetes", "name": "other"}},
         },
     ),

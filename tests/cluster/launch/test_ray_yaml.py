@@ -207,6 +207,30 @@ def test_a_head_of_aws_keeps_the_variables_of_the_launcher(tmp_path: Path, scrip
     assert FROM_LAUNCHER.items() <= environment.items()
 
 
+def test_a_head_that_takes_anothers_place_gets_what_the_launcher_gave_that_one(tmp_path: Path) -> None:
+    """It has the cell's folder, on the disk of the one before, and a home without anything else."""
+    host = Host(tmp_path, changed(AWS, head_group="heads", key_name="mine", ssh_key="~/.ssh/mine"))
+    as_root = host.folder / "venv" / "bin" / "sudo"
+    as_root.write_text("#!/bin/sh\n")
+    as_root.chmod(0o755)
+    (as_root.parent / "id").symlink_to("/bin/true")
+    path = f"{as_root.parent}:{os.environ['PATH']}"
+    given = {"ray_bootstrap_config.yaml": "cluster_name: a\n", "ray_bootstrap_key.pem": "the key\n"}
+    for name, text in given.items():
+        (host.home / name).write_text(text)
+        (host.home / name).chmod(0o600)
+    assert host.run("install-head-service", PATH=path, **FROM_LAUNCHER).returncode == 0
+    for name in given:
+        (host.home / name).unlink()
+    next_one = FROM_LAUNCHER | {"RAY_CLOUD_INSTANCE_ID": "i-0456"}
+    done = host.run("install-head-service", PATH=path, **next_one)
+    assert done.returncode == 0, done.stderr
+    assert {name: (host.home / name).read_text() for name in given} == given
+    assert (host.home / "ray_bootstrap_key.pem").stat().st_mode & 0o777 == 0o600
+    assert host.run("start-head", "--block").returncode == 0
+    assert host.called()[1]["RAY_CLOUD_INSTANCE_ID"] == "i-0456"
+
+
 def test_a_head_that_no_launcher_has_started_starts(tmp_path: Path) -> None:
     host = Host(tmp_path, AWS)
     assert host.run("start-head").returncode == 0

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 
 from deployments.accounting.bill import (
-    AMOUNTS,
     HOUR_NS,
     Amounts,
     Bill,
@@ -16,8 +15,6 @@ from deployments.accounting.bill import (
     Dimension,
     LineKey,
     TimeShare,
-    bill_from,
-    bill_record,
     divided,
     hour_name,
     hour_named,
@@ -25,6 +22,7 @@ from deployments.accounting.bill import (
     rows_by,
     total_of,
 )
+from deployments.wire import from_plain, to_plain
 
 KEYS = st.builds(
     LineKey,
@@ -75,23 +73,8 @@ def test_rows_add_up_to_the_lines_whatever_they_are_by(lines: list[BillLine], by
 
 @given(LINES)
 def test_a_bill_is_read_back_as_it_was(lines: list[BillLine]) -> None:
-    bill = Bill(tuple(lines), {("a", "default"): "the step model"}, 3)
-    assert bill_from(bill_record(bill)) == bill
-
-
-def test_a_bill_without_homes_is_read() -> None:
-    """As hours were settled before there were homes."""
-    numbers = list(range(len(AMOUNTS)))
-    line = ["2026-11-23T00", "here", "m", "default", "work", "a", "chat", "3/2", *numbers]
-    bill = bill_from({"version": 1, "basis": [], "unread": 0, "lines": [line]})
-    key = LineKey(hour_named("2026-11-23T00"), "here", "m", "default", TimeShare.WORK, "a", "chat", Fraction(3, 2))
-    assert bill.lines == (BillLine(key, Amounts(*numbers)),)
-
-
-@pytest.mark.parametrize("record", [None, {}, {"lines": 1}, {"lines": [[1]], "basis": [], "unread": 0}])
-def test_what_is_no_bill_is_refused(record: object) -> None:
-    with pytest.raises(ValueError, match="not a bill"):
-        bill_from(record)
+    bill = Bill(tuple(lines), {"a@default": "the step model"}, 3)
+    assert from_plain(to_plain(bill), Bill) == bill
 
 
 def test_hours_have_names() -> None:

@@ -19,7 +19,6 @@ from deployments.accounting.facts import (
     ReplicaGone,
     ReplicaReady,
     ReplicasAlive,
-    Settled,
     Tariff,
     Watched,
 )
@@ -36,7 +35,7 @@ def by_steps(tariff: Tariff) -> Pricing:
 
 
 def billed(cell: ImaginedCell, facts: list[Fact] | None = None) -> Bill:
-    reported = [(BEGIN, fact) for fact in (cell.facts if facts is None else facts)]
+    reported = [(None, fact) for fact in (cell.facts if facts is None else facts)]
     return bill_of(gathered(reported), cell.hours, by_steps)
 
 
@@ -109,7 +108,7 @@ def test_equal_requests_pay_the_same_and_ten_fold_prompts_what_the_model_says(se
         tenant = ("one", "other", "ten")[number % 3]
         begin = BEGIN + rng.randrange(HOUR_NS - 20 * NS)
         facts.append(_usage(str(number), begin, begin + rng.randrange(NS, 20 * NS), tenant, lengths[tenant], 100))
-    bill = bill_of(gathered((BEGIN, fact) for fact in facts), [BEGIN], by_steps)
+    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN], by_steps)
     paid = {row.labels[0]: row for row in rows_by(bill.lines, [Dimension.TENANT]) if row.share is TimeShare.WORK}
     assert float(paid["one"].usd / paid["other"].usd) == pytest.approx(1, rel=0.02)
     batch = 3_000 * 10.5 / 3_600
@@ -130,7 +129,7 @@ def test_what_ran_over_an_hours_end_is_in_both_hours_and_its_tokens_in_the_secon
         _usage("1", end - 30 * NS, end + 10 * NS, "a", 100, 50),
         ReplicaGone(end + 10 * NS, "r"),
     ]
-    bill = bill_of(gathered((BEGIN, fact) for fact in facts), [BEGIN, end], by_steps)
+    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN, end], by_steps)
     work = {line.key.hour_ns: line.amounts for line in bill.lines if line.key.share is TimeShare.WORK}
     assert (work[BEGIN].ns, work[BEGIN].output_tokens) == (30 * NS, 0)
     assert (work[end].ns, work[end].output_tokens) == (10 * NS, 50)
@@ -148,7 +147,7 @@ def test_requests_of_a_gateway_that_died_are_unattributed() -> None:
         _usage("1", BEGIN + 40 * NS, BEGIN + 60 * NS, "a", 100, 50),
         ReplicaGone(BEGIN + 100 * NS, "r"),
     ]
-    bill = bill_of(gathered((BEGIN, fact) for fact in facts), [BEGIN], by_steps)
+    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN], by_steps)
     assert shares(bill) == {TimeShare.WORK: 20 * NS, TimeShare.IDLE: 60 * NS, TimeShare.UNATTRIBUTED: 20 * NS}
 
 
@@ -158,9 +157,9 @@ def test_nobody_pays_for_what_was_cut_and_two_words_on_it_count_once() -> None:
     cut = AttemptUsage("1", "r", "m", "a", "", BEGIN, BEGIN + 10 * NS, Count.CUT, 90, 0, 0)
     facts = [_tariff(), ReplicaBegun(BEGIN, "r", "m"), ReplicaReady(BEGIN, "r"), ReplicaGone(BEGIN + 10 * NS, "r")]
     for order in ([cut, reported], [reported, cut]):
-        bill = bill_of(gathered((BEGIN, fact) for fact in [*facts, *order]), [BEGIN], by_steps)
+        bill = bill_of(gathered((None, fact) for fact in [*facts, *order]), [BEGIN], by_steps)
         assert shares(bill) == {TimeShare.WORK: 10 * NS}
-    bill = bill_of(gathered((BEGIN, fact) for fact in [*facts, cut]), [BEGIN], by_steps)
+    bill = bill_of(gathered((None, fact) for fact in [*facts, cut]), [BEGIN], by_steps)
     assert shares(bill) == {TimeShare.UNATTRIBUTED: 10 * NS}
     (line,) = bill.lines
     assert (line.amounts.cut, line.amounts.estimated_prompt_tokens, line.amounts.prompt_tokens) == (1, 90, 0)
@@ -175,7 +174,7 @@ def test_an_end_that_was_none_is_none() -> None:
         ReplicaGone(BEGIN + 10 * NS, "r"),
         ReplicasAlive(BEGIN + 90 * NS, ("r",)),
     ]
-    bill = bill_of(gathered((BEGIN, fact) for fact in facts), [BEGIN], by_steps)
+    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN], by_steps)
     assert shares(bill) == {TimeShare.UNATTRIBUTED: 90 * NS}
 
 
@@ -184,18 +183,18 @@ def test_a_price_counts_for_replicas_that_begin_under_it() -> None:
     facts = [_tariff(), late]
     for name, at in (("early", 0), ("later", 6)):
         facts += [ReplicaBegun(BEGIN + at * NS, name, "m"), ReplicaGone(BEGIN + 10 * NS, name)]  # type: ignore[list-item]
-    bill = bill_of(gathered((BEGIN, fact) for fact in facts), [BEGIN], by_steps)
+    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN], by_steps)
     assert {line.key.usd_per_hour: line.amounts.ns for line in bill.lines} == {PRICE: 10 * NS, Fraction(100): 4 * NS}
 
 
 def test_what_is_told_after_an_hour_was_settled_counts_where_it_was_told() -> None:
-    reported: list[tuple[int, Fact]] = [
-        (BEGIN, _tariff()),
-        (BEGIN + HOUR_NS, Settled(BEGIN)),
+    reported: list[tuple[int | None, Fact]] = [
+        (None, _tariff()),
         (BEGIN + HOUR_NS, _usage("1", BEGIN, BEGIN + NS, "a", 100, 50)),
     ]
     bill = bill_of(gathered(reported), [BEGIN, BEGIN + HOUR_NS], by_steps)
-    assert [(line.key.hour_ns, line.amounts.output_tokens) for line in bill.lines] == [(BEGIN + HOUR_NS, 50)]
+    counted = [(line.key.hour_ns, line.amounts.output_tokens, line.amounts.late) for line in bill.lines]
+    assert counted == [(BEGIN + HOUR_NS, 50, 1)]
 
 
 def test_the_tenant_of_a_handed_over_request_pays_where_the_work_was_done() -> None:
@@ -204,7 +203,7 @@ def test_the_tenant_of_a_handed_over_request_pays_where_the_work_was_done() -> N
     guest = replace(_usage("2", BEGIN, BEGIN + 10 * NS, "a", 100, 50), home="far")
     facts: list[Fact] = [_tariff(), ReplicaBegun(BEGIN, "r", "m"), ReplicaReady(BEGIN, "r"), own, guest]
     facts += [Watched(BEGIN + 20 * NS, "g", {"r": BEGIN}), ReplicaGone(BEGIN + 20 * NS, "r")]
-    bill = bill_of(gathered([(BEGIN, fact) for fact in facts]), [BEGIN], by_steps)
+    bill = bill_of(gathered([(None, fact) for fact in facts]), [BEGIN], by_steps)
     found = sums(bill, Dimension.TENANT, Dimension.REGION, Dimension.HOME)
     assert {key: amounts.ns for key, amounts in found.items()} == {
         (("a", "here", ""), TimeShare.WORK): 5 * NS,

@@ -10,8 +10,6 @@ from deployments.accounting.facts import (
     ReplicaReady,
     ReplicasAlive,
     Tariff,
-    fact_in,
-    lines_of,
 )
 from deployments.accounting.lives import ReplicaLives
 
@@ -55,8 +53,7 @@ def test_another_directory_goes_on_with_what_the_last_one_knew() -> None:
     lives.priced([TARIFF])
     lives.starting("a", "m", "default", 5)
     lives.serving("b", "m", "default", 6)
-    lines = lines_of(lives.carried()).splitlines()
-    again = ReplicaLives(map(fact_in, lines))
+    again = ReplicaLives(lives.carried())
     assert again.carried() == lives.carried()
     assert again.serving("a", "m", "default", 9) == [ReplicaReady(9, "a")]
 

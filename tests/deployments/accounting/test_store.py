@@ -1,12 +1,12 @@
-"""The files of facts and bills: hours, limits, ends of all kinds."""
+"""Facts and bills in the cell's store: hours, limits, ends of all kinds."""
 
-import json
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from deployments.accounting.bill import HOUR_NS, Bill, TimeShare, hour_name, rows_by, total_of
+from deployments.accounting.bill import HOUR_NS, Bill, Dimension, TimeShare, rows_by, total_of
 from deployments.accounting.facts import (
     NS,
     AttemptUsage,
@@ -17,13 +17,13 @@ from deployments.accounting.facts import (
     ReplicasAlive,
     Tariff,
     Watched,
-    lines_of,
     ns,
 )
-from deployments.accounting.store import SETTLE_S, CostFileStore
+from deployments.accounting.store import SETTLE_S, BillStore, bill_in, totals_in
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
+from deployments.store import CellStore
 from tests.deployments.accounting.replicas import BEGIN, PRICE, imagined
 
 TARIFF = Tariff(BEGIN, "m", "default", "here", "h100", 1, PRICE, "", 2_048, 4.0)
@@ -40,175 +40,163 @@ def alive(at_s: float) -> list[Fact]:
     return [ReplicasAlive(at_ns, ("r",)), Watched(at_ns, "g", {"r": BEGIN})]
 
 
-def write(store: CostFileStore, at_s: float, *facts: Fact) -> None:
-    assert store.append(lines_of(facts), BEGIN + ns(at_s), lambda: lines_of(FIRST))
+@pytest.fixture
+def bills(tmp_path: Path) -> Iterator[BillStore]:
+    store = CellStore(tmp_path / "cell.sqlite")
+    yield BillStore(store)
+    store.close()
 
 
-def settle(store: CostFileStore, hour: int, at_s: float) -> None:
+def write(bills: BillStore, at_s: float, *facts: Fact) -> None:
+    if not bills.store.rows("select number from facts"):
+        facts = (*FIRST, *facts)
+    assert bills.add(facts, BEGIN + ns(at_s))
+
+
+def settle(bills: BillStore, hour: int) -> None:
     """As the directory does it."""
-    assert store.close_hour(BEGIN + hour * HOUR_NS, BEGIN + ns(at_s), lambda: lines_of(FIRST))
-    store.settle(BEGIN + hour * HOUR_NS)
+    hour_ns = BEGIN + hour * HOUR_NS
+    bills.close_hour(hour_ns)
+    bills.settle(hour_ns, bills.computed(hour_ns), FIRST)
+
+
+def bill_until(bills: BillStore, until_s: float, since_s: float | None = None) -> Bill:
+    with bills.store.reading() as file:
+        return bill_in(file, 0 if since_s is None else BEGIN + ns(since_s), BEGIN + ns(until_s))
+
+
+def totals(bills: BillStore) -> Bill:
+    with bills.store.reading() as file:
+        return totals_in(file)
 
 
 def usd(bill: Bill) -> Fraction:
     return total_of(rows_by(bill.lines, ())).usd
 
 
-def test_a_bill_before_and_after_it_is_settled(tmp_path: Path) -> None:
-    store = CostFileStore(tmp_path)
-    write(store, 10, usage("1", 5, 9), usage("1", 5, 9))
-    write(store, 3_590, *alive(3_590))
-    write(store, 3_700, usage("2", 3_500, 3_650), *alive(3_700))
-    now_ns = BEGIN + ns(3_700)
-    before = store.bill(until_ns=now_ns)
+def test_a_bill_before_and_after_it_is_settled(bills: BillStore) -> None:
+    write(bills, 10, usage("1", 5, 9), usage("1", 5, 9))
+    write(bills, 3_590, *alive(3_590))
+    write(bills, 3_700, usage("2", 3_500, 3_650), *alive(3_700))
+    before = bill_until(bills, 3_700)
     assert usd(before) == Fraction(3_700, 3_600) * PRICE
-    assert store.due(now_ns) == []
-    assert store.due(BEGIN + HOUR_NS + ns(SETTLE_S)) == [BEGIN]
-    settle(store, 0, 3_600 + SETTLE_S)
-    assert [path.name for path in sorted(tmp_path.glob("*.json*"))] == [
-        f"{hour_name(BEGIN)}.json",
-        f"{hour_name(BEGIN + HOUR_NS)}.jsonl",
-        "totals.json",
-    ]
-    after = CostFileStore(tmp_path).bill(until_ns=now_ns)
+    assert bills.due(BEGIN + ns(3_700)) == []
+    assert bills.due(BEGIN + HOUR_NS + ns(SETTLE_S)) == [BEGIN]
+    settle(bills, 0)
+    after = bill_until(bills, 3_700)
     assert set(after.lines) == set(before.lines)
     assert after.basis == before.basis
-    assert usd(store.totals()) == PRICE
-    only = store.bill(since_ns=BEGIN + HOUR_NS, until_ns=now_ns)
+    assert usd(totals(bills)) == PRICE
+    only = bill_until(bills, 3_700, since_s=3_600)
     assert {line.key.hour_ns for line in only.lines} == {BEGIN + HOUR_NS}
 
 
-def test_what_breaks_while_an_hour_is_settled_is_done_again(tmp_path: Path) -> None:
-    store = CostFileStore(tmp_path)
-    write(store, 10, usage("1", 5, 9), *alive(3_600))
-    facts = (tmp_path / f"{hour_name(BEGIN)}.jsonl").read_bytes()
-    settle(store, 0, 5_000)
-    bill, totals = store.bill(until_ns=BEGIN + HOUR_NS), store.totals()
-    (tmp_path / f"{hour_name(BEGIN)}.jsonl").write_bytes(facts)  # as if it had ended before it removed them
-    assert store.bill(until_ns=BEGIN + HOUR_NS) == bill
-    settle(store, 0, 5_010)
-    assert (store.bill(until_ns=BEGIN + HOUR_NS), store.totals()) == (bill, totals)
+@pytest.mark.parametrize("by", [(), (Dimension.TENANT,), (Dimension.HOUR, Dimension.CLASS), tuple(Dimension)])
+def test_lines_are_summed_up_over_what_is_not_asked_for(bills: BillStore, by: tuple[Dimension, ...]) -> None:
+    cell = imagined(11, 300, replicas=7)
+    bills.add(cell.facts, BEGIN + 1)
+    settle(bills, 0)
+    with bills.store.reading() as file:
+        whole, short = bill_in(file, 0, cell.last_ns), bill_in(file, 0, cell.last_ns, by)
+    assert rows_by(short.lines, by) == rows_by(whole.lines, by)
+    assert len(short.lines) <= len(whole.lines)
 
 
-def test_what_comes_after_an_hour_was_settled_counts_when_it_came(tmp_path: Path) -> None:
-    store = CostFileStore(tmp_path)
-    write(store, 10, *alive(3_600))
-    settle(store, 0, 5_000)
-    write(store, 5_100, usage("late", 5, 9), *alive(5_100))
-    bill = store.bill(until_ns=BEGIN + ns(5_100))
+def test_an_hour_is_settled_once(bills: BillStore) -> None:
+    write(bills, 10, usage("1", 5, 9), *alive(3_600))
+    settle(bills, 0)
+    bill, total = bill_until(bills, 3_600), totals(bills)
+    write(bills, 5_000, usage("2", 5, 9))
+    settle(bills, 0)
+    assert (bill_until(bills, 3_600), totals(bills)) == (bill, total)
+
+
+def test_what_comes_after_an_hour_was_settled_counts_when_it_came(bills: BillStore) -> None:
+    write(bills, 10, *alive(3_600))
+    settle(bills, 0)
+    write(bills, 5_100, usage("late", 5, 9), *alive(5_100))
+    bill = bill_until(bills, 5_100)
     assert usd(bill) == Fraction(5_100, 3_600) * PRICE
     counted = {line.key.hour_ns: line.amounts for line in bill.lines if line.amounts.requests}
-    assert [(hour, one.output_tokens, one.ns) for hour, one in counted.items()] == [(BEGIN + HOUR_NS, 10, 0)]
+    assert [(hour, one.output_tokens, one.ns, one.late) for hour, one in counted.items()] == [
+        (BEGIN + HOUR_NS, 10, 0, 1)
+    ]
 
 
-def test_hours_without_a_directory_are_billed_once_it_is_back(tmp_path: Path) -> None:
+def test_what_comes_between_the_close_and_the_settlement_is_late(bills: BillStore) -> None:
+    """The directory ends there; the next one settles the hour."""
+    write(bills, 10, usage("1", 5, 9), *alive(3_600))
+    bills.close_hour(BEGIN)
+    after = BillStore(bills.store)
+    write(after, 5_000, usage("late", 5, 9))
+    settle(after, 0)
+    counted = {
+        line.key.hour_ns: line.amounts.requests for line in bill_until(after, 7_200).lines if line.amounts.requests
+    }
+    assert counted == {BEGIN: 1, BEGIN + HOUR_NS: 1}
+
+
+def test_hours_without_a_directory_are_billed_once_it_is_back(bills: BillStore) -> None:
     """Replicas ran on for three hours; nobody wrote anything."""
-    store = CostFileStore(tmp_path)
-    write(store, 10, *alive(20))
-    write(store, 3 * 3_600 + 10, ReplicasAlive(BEGIN + ns(3 * 3_600 + 10), ("r",)))
+    write(bills, 10, *alive(20))
+    write(bills, 3 * 3_600 + 10, ReplicasAlive(BEGIN + ns(3 * 3_600 + 10), ("r",)))
     for hour in (0, 3):
-        settle(store, hour, 3 * 3_600 + 20 + hour)
-    bill = store.bill(until_ns=BEGIN + 4 * HOUR_NS)
+        settle(bills, hour)
+    bill = bill_until(bills, 4 * 3_600)
     assert usd(bill) == Fraction(3 * 3_600 + 10, 3_600) * PRICE
     shares = {row.share: row.amounts.ns for row in rows_by(bill.lines, ())}
     assert shares == {TimeShare.IDLE: 20 * NS, TimeShare.UNATTRIBUTED: (3 * 3_600 - 10) * NS}
 
 
-@pytest.mark.parametrize("torn", [b'["usage","x"', b"\xff\xfe\n", b"{}\n", b"\n"])
-def test_lines_that_are_no_facts_are_counted_and_cost_nothing_else(tmp_path: Path, torn: bytes) -> None:
-    store = CostFileStore(tmp_path)
-    write(store, 10, usage("1", 5, 9))
-    with (tmp_path / f"{hour_name(BEGIN)}.jsonl").open("ab") as file:
-        file.write(torn)
-    after = CostFileStore(tmp_path)  # another directory
-    write(after, 20, usage("2", 15, 19), *alive(20))
-    bill = after.bill(until_ns=BEGIN + ns(20))
-    assert bill.unread == 1
-    assert sum(line.amounts.requests for line in bill.lines) == 2
-    assert usd(bill) == Fraction(20, 3_600) * PRICE
+def test_what_is_no_fact_is_counted_and_costs_nothing_else(bills: BillStore) -> None:
+    assert bills.add([b"torn", *FIRST, usage("1", 5, 9), *alive(20)], BEGIN + ns(20))
+    assert bills.store.health.lost_lines == 1
+    bills.store.write(lambda file: file.execute("update facts set body = x'c1' where kind = 'Watched'"))
+    bill = bill_until(bills, 20)
+    assert (bill.unread, usd(bill)) == (1, Fraction(20, 3_600) * PRICE)
 
 
-def test_facts_have_a_limit_by_the_hour(tmp_path: Path) -> None:
-    store = CostFileStore(tmp_path, max_fact_bytes=2_000)
+def test_facts_have_a_limit_by_the_hour(bills: BillStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.accounting.store.MAX_FACTS", 20)
     for number in range(100):
-        write(store, 10 + number, usage(str(number), 5 + number, 9 + number))
-    assert (tmp_path / f"{hour_name(BEGIN)}.jsonl").stat().st_size <= 2_000
-    assert store.health.lost_lines > 50
-    write(store, 3_700, usage("next", 3_690, 3_699))
-    assert store.health.error is None
+        write(bills, 10 + number, usage(str(number), 5 + number, 9 + number))
+    assert bills.store.rows("select count(*) from facts") == [(20,)]
+    assert bills.store.health.lost_lines == 100 + len(FIRST) - 20
+    write(bills, 3_700, usage("next", 3_690, 3_699))
+    assert bills.store.health.error is None
 
 
-def test_settled_hours_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.accounting.store.MAX_SETTLED_HOURS", 2)
-    store = CostFileStore(tmp_path)
+@pytest.mark.parametrize("limit", ["MAX_HOURS", "MAX_LINES"])
+def test_settled_hours_have_a_limit(bills: BillStore, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(f"deployments.accounting.store.{limit}", 2)
     for hour in range(4):
-        write(store, 3_600 * hour + 10, *alive(3_600 * (hour + 1)))
-        settle(store, hour, 3_600 * (hour + 1) + SETTLE_S)
-    kept = [path.stem for path in sorted(tmp_path.glob("????-*.json"))]
-    assert kept == [hour_name(BEGIN + hour * HOUR_NS) for hour in (2, 3)]
-    assert usd(store.totals()) == 4 * PRICE, "counters only grow"
+        write(bills, 3_600 * hour + 10, *alive(3_600 * (hour + 1)))
+        settle(bills, hour)
+    kept = sorted({line.key.hour_ns for line in bill_until(bills, 4 * 3_600).lines})
+    assert kept == [BEGIN + hour * HOUR_NS for hour in (2, 3)]
+    assert usd(totals(bills)) == 4 * PRICE, "counters only grow"
 
 
-def test_a_disk_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "cost").write_text("a file where the folder should be")
-    store = CostFileStore(tmp_path / "cost")
-    assert not store.append(b"[]\n", BEGIN)
-    store.keep_lives(b"")
-    assert store.health.error is not None
-    assert store.bill(until_ns=BEGIN) == Bill()
-    assert store.files() == []
-
-
-def test_many_facts_are_billed_in_parts_to_the_same_bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_facts_are_billed_in_parts_to_the_same_bill(bills: BillStore, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = imagined(11, 300, replicas=7)
-    store = CostFileStore(tmp_path)
-    store.append(lines_of(cell.facts) + b'["usage","torn', BEGIN + 1)
-    whole = store.bill(until_ns=cell.last_ns)
-    monkeypatch.setattr("deployments.accounting.store.PART_BYTES", 5_000)
-    assert store.bill(until_ns=cell.last_ns) == whole
-    assert (usd(whole), whole.unread) == (cell.usd, 1)
+    bills.add(cell.facts, BEGIN + 1)
+    with bills.store.reading() as file:
+        whole = bill_in(file, until_ns=cell.last_ns)
+        monkeypatch.setattr("deployments.accounting.store.PART_FACTS", 50)
+        assert bill_in(file, until_ns=cell.last_ns) == whole
+    assert usd(whole) == cell.usd
 
 
-def test_a_bill_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
-    (tmp_path / f"{hour_name(BEGIN)}.json").write_text("{")
-    assert CostFileStore(tmp_path).bill(until_ns=BEGIN + HOUR_NS).unread == 1
-
-
-def test_the_price_of_work_is_that_of_the_cost_file_as_it_was(tmp_path: Path) -> None:
+def test_the_price_of_work_is_that_of_the_cost_file_as_it_was(bills: BillStore, tmp_path: Path) -> None:
     given = tmp_path / "costs.json"
     cost = CostModel(line(0.02, 1e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))
     write_cost_file(given, cost_file("m", "an imagined GPU", "roofline", EngineModelLimits(8, 512, 60_000), cost))
-    store = CostFileStore(tmp_path / "cost")
-    name = store.keep_costs(str(given))
+    name = bills.keep_costs(str(given))
     given.unlink()
-    assert store.keep_costs(str(given)) == name
-    assert store.keep_costs(str(tmp_path / "none.json")) == ""
+    assert bills.keep_costs(str(given)) == name
+    assert bills.keep_costs(str(tmp_path / "none.json")) == ""
     tariff = Tariff(BEGIN, "m", "default", "here", "h100", 1, PRICE, name, 512, 4.0)
-    facts = [tariff, *FIRST[1:], usage("1", 5, 9), *alive(20)]
-    store.append(lines_of(facts), BEGIN + ns(20))
-    bill = store.bill(until_ns=BEGIN + ns(20))
-    assert bill.basis == {("m", "default"): "the step model of m on an imagined GPU (roofline)"}
-    assert name in dict(store.files())
-    (tmp_path / "cost" / name).write_text("{}")
-    assert "scheduler's cost" in store.bill(until_ns=BEGIN + ns(20)).basis["m", "default"]
-
-
-def test_files_are_read_in_parts_by_their_names_alone(tmp_path: Path) -> None:
-    store = CostFileStore(tmp_path)
-    write(store, 10, usage("1", 5, 9))
-    ((name, size),) = store.files()
-    assert store.part(name, 0, 1 << 20) == store.part(name, 0, 10) + store.part(name, 10, 1 << 20)
-    assert len(store.part(name, 0, 1 << 20)) == size
-    assert store.part(name, size, 10) == b""
-    (tmp_path / "secret").write_text("a secret")
-    for other in ("secret", "../secret", "lives.jsonl", ""):
-        with pytest.raises(KeyError):
-            store.part(other, 0, 10)
-
-
-def test_totals_that_cannot_be_read_begin_anew(tmp_path: Path) -> None:
-    (tmp_path / "totals.json").write_text(json.dumps({"through": "never"}))
-    store = CostFileStore(tmp_path)
-    write(store, 10, *alive(3_600))
-    settle(store, 0, 5_000)
-    assert usd(store.totals()) == PRICE
+    bills.add([tariff, *FIRST[1:], usage("1", 5, 9), *alive(20)], BEGIN + ns(20))
+    assert bill_until(bills, 20).basis == {"m@default": "the step model of m on an imagined GPU (roofline)"}
+    bills.store.write(lambda file: file.execute("update costs set body = '{}'"))
+    assert "scheduler's cost" in bill_until(bills, 20).basis["m@default"]

@@ -1,12 +1,12 @@
 """The directory's part in bills: the replicas' lives, what gateways deliver, hours that are settled."""
 
-import asyncio
 import time
 from fractions import Fraction
 from pathlib import Path
 
-from deployments.accounting.bill import HOUR_NS, Bill, TimeShare, hour_name, hour_of, rows_by
+from deployments.accounting.bill import HOUR_NS, Bill, Dimension, TimeShare, hour_of, rows_by
 from deployments.accounting.facts import (
+    FACTS,
     NS,
     AttemptUsage,
     Count,
@@ -14,15 +14,14 @@ from deployments.accounting.facts import (
     ReplicaReady,
     ReplicasAlive,
     Tariff,
-    line_of,
-    lines_of,
 )
-from deployments.accounting.store import FOLDER, CostFileStore
+from deployments.accounting.store import BillStore, read_bill
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.directory import Directory
 from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
+from deployments.store import FILE_NAME, CellStore
 
 TARIFFS = [
     Tariff(1, "m", group, "here", "gpus", 1, Fraction(price), "", 2_048, 4.0)
@@ -44,11 +43,11 @@ def usage(replica_id: str, at_ns: int) -> AttemptUsage:
 
 async def deliver(directory: Directory, *usages: AttemptUsage) -> None:
     directory._turned_s = -1e9
-    assert await directory.cost_facts(lines_of(usages), TARIFFS)
+    assert await directory.cost_facts([FACTS.encode(one) for one in usages], TARIFFS)
 
 
 def bill(run_dir: Path) -> Bill:
-    return CostFileStore(run_dir / FOLDER).bill()
+    return read_bill(run_dir / FILE_NAME)
 
 
 def seconds(bill: Bill, group: str) -> dict[TimeShare, float]:
@@ -101,9 +100,10 @@ async def test_another_directory_goes_on_where_the_last_one_was(tmp_path: Path) 
     await first.starting(report("a", "m", 30.0))
     await first.started(report("b", "m", 30.0))
     await deliver(first)
+    first.store.close()
     second = Directory("secret", run_dir=str(tmp_path))
     assert second._lives.carried() == first._lives.carried()
-    assert await second.cost_facts(line_of(usage("b", time.time_ns())), TARIFFS)
+    assert await second.cost_facts([FACTS.encode(usage("b", time.time_ns()))], TARIFFS)
     await second.starting(report("a", "m", 30.1))
     await deliver(second)
     found = bill(tmp_path)
@@ -114,30 +114,28 @@ async def test_another_directory_goes_on_where_the_last_one_was(tmp_path: Path) 
 async def test_hours_that_are_over_are_settled_once(tmp_path: Path) -> None:
     now_ns = time.time_ns()
     hour_ns = hour_of(now_ns) - 3 * HOUR_NS
-    store = CostFileStore(tmp_path / FOLDER)
     old = [TARIFFS[0], ReplicaBegun(hour_ns, "a", "m"), ReplicaReady(hour_ns, "a"), usage("a", hour_ns + 9 * NS)]
-    store.append(lines_of([*old, ReplicasAlive(hour_ns + 100 * NS, ("a",))]), hour_ns + NS)
+    store = CellStore(tmp_path / FILE_NAME)
+    BillStore(store).add([*old, ReplicasAlive(hour_ns + 100 * NS, ("a",))], hour_ns + NS)
+    store.close()
     directory = Directory("secret", run_dir=str(tmp_path))
     before = await directory.cost_totals()
     await deliver(directory)
     assert directory._settling is not None
     await directory._settling
-    names = [name for name, _ in await directory.cost_names()]
-    assert f"{hour_name(hour_ns)}.json" in names
-    assert f"{hour_name(hour_ns)}.jsonl" not in names
     totals = await directory.cost_totals()
     assert before == Bill()
     assert sum(line.amounts.ns for line in totals.lines) == 100 * NS
-    part = await directory.cost_part(f"{hour_name(hour_ns)}.json", 0)
-    assert part == (tmp_path / FOLDER / f"{hour_name(hour_ns)}.json").read_bytes()
+    by_hour = await directory.cost_bill(hour_ns, hour_ns + HOUR_NS, [Dimension.HOUR])
+    assert {(line.key.hour_ns, line.key.tenant) for line in by_hour.lines} == {(hour_ns, "")}
     await deliver(directory)
     await directory._settling
     assert await directory.cost_totals() == totals
 
 
-async def test_without_a_run_directory_nothing_is_kept() -> None:
+async def test_without_a_run_directory_a_bill_lasts_as_long_as_its_directory() -> None:
     directory = Directory("secret")
     await directory.started(report("a", "m", 30.0))
     await deliver(directory, usage("a", time.time_ns()))
-    assert (await directory.cost_names(), await directory.cost_totals()) == ([], Bill())
-    await asyncio.sleep(0)
+    found = await directory.cost_bill(0, None, [])
+    assert sum(line.amounts.requests for line in found.lines) == 1

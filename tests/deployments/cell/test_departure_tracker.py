@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from deployments.cell import departure_tracker, lifecycle_log
-from deployments.cell.departure import DepartureCause, Ended, Event, Lost, MemberKind, Ready, read_event
+from deployments.cell.departure import DepartureCause, Ended, Event, Lost, MemberKind, Ready
 from deployments.cell.departure_tracker import DepartureTracker, Presence, ProcessWatch, machine, own_presence
-from deployments.cell.lifecycle_log import FILE_NAME, LifecycleLog
+from deployments.cell.lifecycle_log import LifecycleLog, read_lives
+from deployments.store import FILE_NAME
+from tests.deployments.cell.successors import next_store
 
 
 class Heard:
@@ -23,7 +25,7 @@ class Heard:
         self.heard = asyncio.Event()
         self.died: list[tuple[MemberKind, str]] = []
         self.departure_tracker = DepartureTracker(
-            folder, began_unix_s, self._changed, lambda kind, who: self.died.append((kind, who))
+            next_store(folder), began_unix_s, self._changed, lambda kind, who: self.died.append((kind, who))
         )
 
     def _changed(self) -> None:
@@ -58,7 +60,7 @@ async def killed(process: subprocess.Popen[bytes]) -> None:
 
 
 def written(folder: Path) -> list[Event]:
-    return [read_event(line) for line in (folder / FILE_NAME).read_text().splitlines()]
+    return [event for _, event in read_lives(folder / FILE_NAME)]
 
 
 async def test_a_process_that_is_killed_is_noticed_at_once_with_what_it_held(
@@ -188,46 +190,34 @@ async def test_while_the_cell_is_taken_down_nothing_is_a_loss(process: subproces
     assert heard.reported() == [(MemberKind.REPLICA, "r1", DepartureCause.STOPPED)]
 
 
-def test_a_damaged_file_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    log = LifecycleLog(tmp_path / FILE_NAME)
-    log.write(Ready(MemberKind.REPLICA, "r1", 1.0))
-    with (tmp_path / FILE_NAME).open("ab") as file:
-        file.write(b'{"event":"ended","kind":"rep')
-    log.write(Ready(MemberKind.REPLICA, "r2", 2.0))
-    assert [event.who for event in log.read()] == ["r1", "r2"]
-    assert "line 2" in caplog.text
-    assert [event.who for event in log.read(1.5)] == ["r2"]
+def test_an_event_that_cannot_be_read_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = next_store(tmp_path)
+    log = LifecycleLog(store)
+    for number in range(1, 4):
+        log.write(Ready(MemberKind.REPLICA, f"r{number}", float(number)))
+    store.write(lambda file: file.execute("update lives set body = x'c1' where number = 2"))
+    assert [event.who for event in log.read()] == ["r1", "r3"]  # type: ignore[union-attr]
+    assert "event 2 of the lives is left out" in caplog.text
+    assert [event.who for event in log.read(1.5)] == ["r3"]  # type: ignore[union-attr]
+    assert [event.at_unix_s for _, event in read_lives(tmp_path / FILE_NAME, after=1)] == [3.0]
 
 
-def test_a_full_file_is_rotated_and_still_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle_log, "MAX_BYTES", 500)
-    log = LifecycleLog(tmp_path / FILE_NAME)
+def test_the_newest_events_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle_log, "MAX_EVENTS", 10)
+    log = LifecycleLog(next_store(tmp_path))
     for number in range(40):
         log.write(Ready(MemberKind.REPLICA, f"r{number}", float(number)))
-    names = [event.who for event in log.read()]
-    assert names == [f"r{number}" for number in range(40 - len(names), 40)]
-    assert len(names) > 10
-    assert sum(path.stat().st_size for path in (tmp_path / FILE_NAME).parent.iterdir()) < 3 * 700
+    assert [event.at_unix_s for event in log.read()] == list(range(30, 40))
 
 
-def test_what_cannot_be_written_is_written_with_the_next(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "logs").write_text("no folder")
-    log = LifecycleLog(tmp_path / FILE_NAME)
-    log.write(Ready(MemberKind.REPLICA, "r1", 1.0))
-    assert log.read() == []
-    assert "log lifecycle cannot be written" in caplog.text
-    (tmp_path / "logs").unlink()
-    log.write(Ready(MemberKind.REPLICA, "r2", 2.0))
-    assert [event.who for event in log.read()] == ["r1", "r2"]
-    assert (log.health.error, log.health.lost_lines) == (None, 0)
-
-
-def test_of_more_than_may_wait_the_oldest_are_lost(tmp_path: Path) -> None:
-    (tmp_path / "logs").write_text("no folder")
-    log = LifecycleLog(tmp_path / FILE_NAME)
+def test_what_cannot_be_written_is_written_with_the_next_and_of_too_many_the_oldest_are_lost(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("no folder")
+    log = LifecycleLog(store := next_store(tmp_path / "run"))
     for number in range(lifecycle_log.MAX_WAITING + 10):
-        log.write(Ready(MemberKind.REPLICA, f"r{number}", 1.0))
-    (tmp_path / "logs").unlink()
+        log.write(Ready(MemberKind.REPLICA, f"r{number}", float(number)))
+    assert log.read() == []
+    assert store.health.error is not None
+    (tmp_path / "run").unlink()
     log.write(Ready(MemberKind.REPLICA, "last", 1.0))
-    assert log.read()[0].who == "r11"
-    assert log.health.lost_lines == 10
+    assert log.read()[0].at_unix_s == 11
+    assert (store.health.error, store.health.lost_lines) == (None, 11)

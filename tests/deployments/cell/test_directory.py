@@ -1,7 +1,6 @@
 """The directory's list: who registers is on it, who is unresponsive leaves it, and who watches hears of it."""
 
 import asyncio
-import json
 import time
 from pathlib import Path
 from typing import cast
@@ -19,6 +18,8 @@ from deployments.cell.scaling_state import ScalingState
 from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
+from deployments.store import FILE_NAME, KeptValue
+from tests.deployments.cell.successors import next_directory
 from tests.deployments.gateway.rig import Handle
 from tests.small_disk import small_disk
 
@@ -28,12 +29,12 @@ def facts(name: str = "r1", pid: int = 1) -> ReplicaFacts:
 
 
 async def test_the_secret_is_kept_beside_the_directory_and_not_in_rays_store(tmp_path: Path) -> None:
-    one = Directory(run_dir=str(tmp_path / "run"))
+    one = next_directory(tmp_path / "run", secret="")
     with pytest.raises(LookupError):
         await one.secret()
     assert await one.use_secret("first") == "first"
     assert await one.use_secret("second") == "first"
-    again = Directory(run_dir=str(tmp_path / "run"))
+    again = next_directory(tmp_path / "run", secret="")
     assert await again.secret() == "first"
     assert await again.use_secret("first") == "first"
     assert (tmp_path / "run" / "secret").stat().st_mode & 0o777 == 0o600
@@ -46,16 +47,16 @@ async def spec_in(directory: Directory) -> str | None:
 async def test_a_spec_is_put_in_force_when_it_is_deployed_for_the_first_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Directory("secret", run_dir=str(tmp_path))
+    one = next_directory(tmp_path)
     await one.deployed("deployed")
     assert await spec_in(one) == "deployed"
     await one.apply("changed by an operator")
     await one.deployed("deployed")
-    again = Directory("secret", run_dir=str(tmp_path))
+    again = next_directory(tmp_path)
     await again.deployed("deployed")
     assert await spec_in(again) == "changed by an operator"
     monkeypatch.setattr(module, "RESTORE_S", 0.01)
-    anew = Directory("secret", run_dir=str(tmp_path), began_unix_s=1.0)
+    anew = next_directory(tmp_path, began_unix_s=1.0)
     assert await spec_in(anew) is None
     await anew.deployed("deployed")
     assert await spec_in(anew) == "deployed", "another cell, and nobody lives who has the other spec"
@@ -72,12 +73,12 @@ async def told(directory: Directory) -> tuple[str, int]:
 
 async def test_after_a_restart_an_older_spec_stays_out(tmp_path: Path) -> None:
     """Whoever speaks first: one that was cut off from the last directory knows of no newer one."""
-    one = Directory("secret", run_dir=str(tmp_path))
+    one = next_directory(tmp_path)
     await one.apply("old")
     cut_off = await told(one)
     await one.apply("new")
     others = await told(one)
-    again = Directory("secret", run_dir=str(tmp_path))
+    again = next_directory(tmp_path)
     await again.restore(*cut_off)
     assert await spec_in(again) == "new"
     await again.restore(*others)
@@ -89,7 +90,7 @@ async def test_where_the_spec_could_not_be_kept_the_newest_that_a_gateway_has_wi
     tmp_path: Path, caplog: pytest.LogCaptureFixture, all_is_lost: bool
 ) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        one = Directory("secret", run_dir=str(disk.path))
+        one = next_directory(disk.path)
         await one.apply("old")
         cut_off = await told(one)
         disk.fill()
@@ -97,7 +98,7 @@ async def test_where_the_spec_could_not_be_kept_the_newest_that_a_gateway_has_wi
         others = await told(one)
         assert "cannot be written" in caplog.text
         disk.free()
-        again = Directory("secret", run_dir=str(disk.path / "lost" if all_is_lost else disk.path))
+        again = next_directory(disk.path / "lost" if all_is_lost else disk.path)
         for known in (cut_off, others, cut_off):
             await again.restore(*known)
         assert await told(again) == others
@@ -105,21 +106,21 @@ async def test_where_the_spec_could_not_be_kept_the_newest_that_a_gateway_has_wi
 
 async def test_a_spec_that_could_not_be_kept_is_kept_when_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        one = Directory("secret", run_dir=str(disk.path))
+        one = next_directory(disk.path)
         disk.fill()
         await one.apply("new")
         disk.free()
         known = await told(one)
-        assert await told(Directory("secret", run_dir=str(disk.path))) == known
+        assert await told(next_directory(disk.path)) == known
 
 
 async def test_no_spec_of_an_earlier_cell_comes_back(tmp_path: Path) -> None:
     """Gateways of a cell whose head was lost may still live when it is deployed again."""
-    one = Directory("secret", run_dir=str(tmp_path), began_unix_s=1.0)
+    one = next_directory(tmp_path, began_unix_s=1.0)
     await one.apply("old")
     before = await told(one)
     await one.apply("new")
-    anew = Directory("secret", run_dir=str(tmp_path), began_unix_s=2.0)
+    anew = next_directory(tmp_path, began_unix_s=2.0)
     await anew.restore(*before)
     assert await spec_in(anew) is None
     await anew.deployed("deployed")
@@ -129,11 +130,11 @@ async def test_no_spec_of_an_earlier_cell_comes_back(tmp_path: Path) -> None:
 
 async def test_the_first_replicas_wait_for_their_node_since_the_cell_began(tmp_path: Path) -> None:
     began = time.time() - 30
-    one = Directory("secret", run_dir=str(tmp_path), began_unix_s=began)
+    one = next_directory(tmp_path, began_unix_s=began)
     await one.starting(StartReport("r1", "demo", "n", Phase.LOAD, 1.0, {Phase.LOAD: 1.0}))
     assert (await one.starts()).running[0].asked_unix_s == began
     await one.deployed("deployed", ["demo"])
-    again = Directory("secret", run_dir=str(tmp_path), began_unix_s=began)
+    again = next_directory(tmp_path, began_unix_s=began)
     await again.starting(StartReport("r2", "other", "n", Phase.LOAD, 1.0, {Phase.LOAD: 1.0}))
     assert (await again.starts()).running[0].asked_unix_s > began + 20, "it has come in another one's place"
 
@@ -160,7 +161,7 @@ class Newer:
 
 
 async def test_where_the_gateways_are_is_in_a_file(tmp_path: Path) -> None:
-    one = Directory("secret", run_dir=str(tmp_path))
+    one = next_directory(tmp_path)
     assert read_gateways(tmp_path) == []
     await one.join("a", "http://10.0.0.2:1", ["m"], {}, {})
     await one.join("b", "http://10.0.0.3:1", ["m"], {}, {})
@@ -236,7 +237,7 @@ def cordon(name: str = "r1") -> Act:
 
 
 async def test_orders_are_heard_and_outlive_the_actor(tmp_path: Path) -> None:
-    one = Directory("secret", run_dir=str(tmp_path))
+    one = next_directory(tmp_path)
     version = (await one.watch(-1, 1.0)).version
     await one.register(facts())
     await one.order(cordon())
@@ -247,11 +248,11 @@ async def test_orders_are_heard_and_outlive_the_actor(tmp_path: Path) -> None:
     assert listing.orders == reported
     assert listing.orders.cordoned("demo") == {"r1"}
     assert [control.replicas for control in listing.orders.of("demo", time.time())] == [4]
-    again = Directory("secret", run_dir=str(tmp_path))
+    again = next_directory(tmp_path)
     assert (await again.watch(-1, 1.0)).orders == reported
     assert await again.orders() == reported
     await again.order(Act(time.time(), ActKind.RELEASE, "demo", "me"))
-    assert (await Directory("secret", run_dir=str(tmp_path)).orders()).controls == ()
+    assert (await next_directory(tmp_path).orders()).controls == ()
 
 
 async def test_the_cordon_of_a_replica_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,34 +291,33 @@ def epoch_of(listing: Listing) -> tuple[str, int]:
 
 
 async def test_no_epoch_is_issued_again_by_a_directory_that_restarts(tmp_path: Path) -> None:
-    one = Directory("secret", run_dir=str(tmp_path))
+    one = next_directory(tmp_path)
     await one.join("g1", "u1", ["demo"], {}, {})
     assert epoch_of(await one.watch(-1, 1.0)) == ("g1", 1)
     await one.give_up("g1")
     await one.join("g2", "u2", ["demo"], {}, {})
     assert epoch_of(await one.watch(-1, 1.0)) == ("g2", 2)
-    again = Directory("secret", run_dir=str(tmp_path))
+    again = next_directory(tmp_path)
     await again.join("g3", "u3", ["demo"], {}, {})  # neither g1 nor g2 has registered, nor any replica
     assert epoch_of(await again.watch(-1, 1.0)) == ("g3", 3)
 
 
 async def test_an_epoch_is_on_the_disk_before_anyone_hears_of_it(tmp_path: Path) -> None:
-    one = Directory("secret", run_dir=str(tmp_path))
+    one = next_directory(tmp_path)
     version = (await one.watch(-1, 1.0)).version
     heard = asyncio.create_task(one.watch(version, 30.0))
     await asyncio.sleep(0)
     await one.join("g1", "u1", ["demo"], {}, {})
-    assert json.loads((tmp_path / "epochs.json").read_text()) == {"demo": 1}
+    assert KeptValue(one.store, "epochs", dict[str, int]).read() == {"demo": 1}
     assert epoch_of(await heard) == ("g1", 1)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"demo": -1}', '{"demo": "2"}', '{"demo"'])
 async def test_where_the_epochs_are_lost_replicas_and_gateways_know_them(
-    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "epochs.json").write_text(content)
-    one = Directory("secret", run_dir=str(tmp_path))
-    assert "epochs.json" in caplog.text
+    (tmp_path / FILE_NAME).write_text("no store")
+    one = next_directory(tmp_path)
+    assert "is set aside" in caplog.text
     await one.register(facts(), 4)
     await one.join("g1", "u1", ["demo"], {}, {"demo": 3})
     assert epoch_of(await one.watch(-1, 1.0)) == ("g1", 5)
@@ -325,7 +325,7 @@ async def test_where_the_epochs_are_lost_replicas_and_gateways_know_them(
 
 async def test_a_full_disk_does_not_keep_a_model_from_moving(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        one = Directory("secret", run_dir=str(disk.path))
+        one = next_directory(disk.path)
         await one.join("g1", "u1", ["demo"], {}, {})
         disk.fill()
         await one.give_up("g1")
@@ -334,12 +334,12 @@ async def test_a_full_disk_does_not_keep_a_model_from_moving(tmp_path: Path, cap
         assert "cannot be written" in caplog.text
         disk.free()
         await one.watch(-1, 0.0)
-        assert json.loads((disk.path / "epochs.json").read_text()) == {"demo": 2}
+        assert KeptValue(one.store, "epochs", dict[str, int]).read() == {"demo": 2}
 
 
 async def test_starts_are_listed_and_a_failed_one_leaves_its_story(tmp_path: Path) -> None:
     """What it told before outlives it: the next directory of the cell learns from the life log."""
-    one = Directory("secret", run_dir=str(tmp_path))
+    one = next_directory(tmp_path)
     report = StartReport("r1", "org/m", "n", Phase.LOAD, 1.0, {Phase.ENVIRONMENT: 2.0, Phase.LOAD: 1.0})
     await one.asked({"org/m": 1})
     await one.starting(report)
@@ -352,5 +352,5 @@ async def test_starts_are_listed_and_a_failed_one_leaves_its_story(tmp_path: Pat
     assert 0 < await one.start_wait_s("org/m") <= 1.0
     await one.started(report)
     assert await one.start_wait_s("org/m") == 0.0
-    successor = Directory("secret", run_dir=str(tmp_path))
+    successor = next_directory(tmp_path)
     assert [start.replica_id for start in (await successor.starts()).done] == ["r1"]

@@ -16,6 +16,7 @@ from deployments.cell.departure import Departure, DepartureCause, Lost, MemberKi
 from deployments.cell.departure_tracker import Presence, machine
 from deployments.cell.directory import Directory
 from deployments.protocol import ReplicaFacts
+from tests.deployments.cell.successors import next_directory
 from tests.small_disk import small_disk
 
 HELD = Lost(broken=3, placed_again=1, tokens=70, digests=("d",))
@@ -95,14 +96,14 @@ async def departures(directory: Directory) -> dict[str, Departure]:
 async def test_all_of_them(tmp_path: Path) -> None:
     with processes(tmp_path) as running:
         running.kill(0, 1, 2, 3)
-        ended = await departures(Directory("secret", run_dir=str(tmp_path)))
+        ended = await departures(next_directory(tmp_path))
     assert {who: (one.cause, one.lost) for who, one in ended.items()} == {
         "directory": (DIED, Lost()),
         **dict.fromkeys(("g1", "g2"), (DIED, HELD)),
         **dict.fromkeys(("r1", "r2"), (DIED, Lost())),
     }
     assert [ended[f"g{one}"].pid for one in (1, 2)] == [one.pid for one in running.members[:2]]
-    again = await departures(Directory("secret", run_dir=str(tmp_path)))
+    again = await departures(next_directory(tmp_path))
     assert {who: one.lost for who, one in again.items() if who != "directory"} == {
         who: one.lost for who, one in ended.items() if who != "directory"
     }, "told once"
@@ -111,7 +112,7 @@ async def test_all_of_them(tmp_path: Path) -> None:
 async def test_those_who_live_are_no_losses_and_tell_what_they_know(tmp_path: Path) -> None:
     with processes(tmp_path) as running:
         running.kill(0, 2)
-        directory = Directory("secret", run_dir=str(tmp_path))
+        directory = next_directory(tmp_path)
         await joined(directory, "g2", running.members[1].pid, Lost())
         await registered(directory, "r2", running.members[3].pid)
         await directory.give_up("g1")  # g2 has found it gone
@@ -127,7 +128,7 @@ async def test_those_who_live_are_no_losses_and_tell_what_they_know(tmp_path: Pa
 async def test_those_on_other_machines_are_given_up_with_what_they_held(tmp_path: Path) -> None:
     with processes(tmp_path, "another machine") as running:
         running.kill()
-        ended = await departures(Directory("secret", run_dir=str(tmp_path)))
+        ended = await departures(next_directory(tmp_path))
     assert {who: (one.cause, one.lost) for who, one in ended.items() if who != "directory"} == {
         **dict.fromkeys(("g1", "g2"), (UNRESPONSIVE, HELD)),
         **dict.fromkeys(("r1", "r2"), (UNRESPONSIVE, Lost())),
@@ -137,12 +138,12 @@ async def test_those_on_other_machines_are_given_up_with_what_they_held(tmp_path
 @pytest.mark.parametrize("room_again", [False, True])
 async def test_a_full_disk_costs_the_newest_losses_and_no_departure(tmp_path: Path, room_again: bool) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        one, before = Directory("secret", run_dir=str(disk.path)), Lost(broken=1)
+        one, before = next_directory(disk.path), Lost(broken=1)
         await joined(one, "g1", 1, before, "another machine")
         disk.fill()
         await joined(one, "g1", 1, HELD, "another machine")
         disk.free()
         if room_again:
             await joined(one, "g1", 1, HELD, "another machine")
-        ended = await departures(Directory("secret", run_dir=str(disk.path)))
+        ended = await departures(next_directory(disk.path))
         assert ended["g1"].lost == (HELD if room_again else before)

@@ -1,15 +1,13 @@
 """The owner's page: what is written on it is read again, whatever the scheduler has been through."""
 
 import json
-import random
 from dataclasses import replace
 
 import pytest
 
-from deployments.cell.scaling_facts import LatencySignals, ScalingFacts, read_scaling_facts
+from deployments.cell.scaling_facts import ScalingFacts, read_scaling_facts
 from deployments.scheduling import Ending, Snapshot, Usage
 from deployments.scheduling.recorder import RecordingScheduler
-from deployments.telemetry.metrics import LatencyWindow
 from tests.deployments.scheduling.test_groups import ALL, DEAR, make
 from tests.deployments.scheduling.test_replay import drive
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
@@ -25,10 +23,9 @@ def driven(seed: int) -> Snapshot:
 def test_what_is_written_is_read(seed: int) -> None:
     snapshot = driven(seed)
     assert snapshot.flows
-    assert snapshot.lanes[0].estimated
-    latencies = random.Random(seed).choice([None, LatencySignals(30.0, 7, 0.1, 0.2, 0.3, 0.01)])
+    assert any(lane.estimated for lane in snapshot.lanes)
     attainment = {"interactive": 0.99, "batch": 0.5}
-    scaling_facts = ScalingFacts("org/model", 3, 0.25, snapshot, attainment, latencies, 1.5)
+    scaling_facts = ScalingFacts("org/model", 3, 0.25, snapshot, attainment, 1.5)
     assert read_scaling_facts(scaling_facts.encode()) == scaling_facts
 
 
@@ -67,21 +64,19 @@ def test_what_waits_says_for_what() -> None:
 
 
 def test_fields_of_a_newer_gateway_are_left_out() -> None:
-    content = json.loads(
-        ScalingFacts("m", 1, 0.0, driven(1), {}, LatencySignals(30.0, 7, 0.1, 0.2, 0.3, 0.01)).encode()
-    )
+    content = json.loads(ScalingFacts("m", 1, 0.0, driven(1), {}).encode())
     expected = read_scaling_facts(json.dumps(content).encode())
     for table in ("lanes", "replicas", "flows"):
         content["snapshot"][table]["fields"].append("news")
         for row in content["snapshot"][table]["rows"]:
             row.append(7)
-    content["snapshot"]["news"] = content["latencies"]["news"] = content["news"] = 7
+    content["snapshot"]["news"] = content["news"] = 7
     assert read_scaling_facts(json.dumps(content).encode()) == expected
 
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", b"{", b"[]", b"{}", b"7", b'{"model": "m", "epoch": 1, "age_s": 0, "latencies": null, "snapshot": {}}'],
+    [b"", b"{", b"[]", b"{}", b"7", b'{"model": "m", "epoch": 1, "age_s": 0, "snapshot": {}}'],
 )
 def test_what_is_no_page_is_refused(payload: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -93,23 +88,6 @@ def test_a_row_of_another_length_is_refused() -> None:
     content["snapshot"]["replicas"]["rows"][0].pop()
     with pytest.raises(ValueError, match=r"."):
         read_scaling_facts(json.dumps(content).encode())
-
-
-def test_latencies_of_the_last_seconds() -> None:
-    window = LatencyWindow()
-    assert window.over(10.0, 0.0) == LatencySignals(10.0, 0, 0.0, 0.0, 0.0, 0.0)
-    for number in range(1, 101):
-        window.first_token(number / 100, float(number))
-    window.ended(1.0, 11, 99.0)
-    window.ended(1.0, 1, 99.0)
-    reported = window.over(10.0, 100.0)
-    assert (reported.requests, reported.ttft_p50_s, reported.tpot_p90_s) == (
-        11,
-        pytest.approx(0.95),
-        pytest.approx(0.1),
-    )
-    assert window.over(1e9, 100.0).requests == 100
-    assert window.over(5.0, 1_000.0).requests == 0
 
 
 def test_reading_costs_little() -> None:

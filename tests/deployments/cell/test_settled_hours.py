@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from deployments.accounting.bill import HOUR_NS, Bill, BillLine, TimeShare
-from deployments.accounting.facts import NS, AttemptUsage, Count, Tariff, Watched, lines_of
-from deployments.accounting.store import FOLDER, CostFileStore
+from deployments.accounting.facts import FACTS, NS, AttemptUsage, Count, Tariff, Watched
+from deployments.accounting.store import read_bill
 from deployments.cell.directory import Directory
 from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
+from deployments.store import FILE_NAME
 from tests.deployments.accounting.replicas import BEGIN
 from tests.small_disk import small_disk
 
@@ -31,10 +32,11 @@ class Cell:
         self._now_ns = BEGIN
         patch.setattr(time, "time_ns", lambda: self._now_ns)
         patch.setattr(time, "time", lambda: self._now_ns / NS)
-        self.restart()
+        self.directory = Directory("secret", run_dir=str(self.run_dir))
 
     def restart(self) -> None:
         """The directory ends, and another one comes in its place."""
+        self.directory.store.close()
         self.directory = Directory("secret", run_dir=str(self.run_dir))
 
     async def at(self, hour: float, *ended: str, replicas: Iterable[str] = ("r",)) -> None:
@@ -50,13 +52,13 @@ class Cell:
         """A gateway delivers until it is answered, as it does, unless the disk is full."""
         tariff = Tariff(self._now_ns, "m", "default", "here", "gpus", 1, self.price, "", 2_048, 4.0)
         self.directory._turned_s = -1e9
-        await self.directory.cost_facts(lines_of(facts), [tariff])
+        await self.directory.cost_facts([FACTS.encode(fact) for fact in facts], [tariff])
         if self.directory._settling is not None:
             await self.directory._settling
 
     def bill(self) -> Bill:
         """What `raylane cost` shows."""
-        return CostFileStore(self.run_dir / FOLDER).bill()
+        return read_bill(self.run_dir / FILE_NAME)
 
     async def counters(self) -> Fraction:
         """What the metrics say of all settled hours."""

@@ -16,7 +16,6 @@ from deployments.engine_model.cost_model import (
     half_square,
     line,
     plain_attention,
-    slowed,
     table,
 )
 from deployments.engine_model.engine import EngineModel
@@ -244,23 +243,3 @@ def test_what_a_draft_costs_is_added_to_the_step() -> None:
         assert with_draft - plain == pytest.approx(24 * 3e-5 + 0.001 + 8 * 1e-4)
     with pytest.raises(ValueError, match="none larger than the one before"):
         Speculation((0.5, 0.6))
-
-
-@pytest.mark.parametrize("async_scheduling", [False, True])
-def test_costs_that_change_count_from_the_next_step_on(async_scheduling: bool) -> None:
-    cost = CostModel(line(0.01, 0.0), line(0.0, 0.0), plain_attention(0.0, 0.0))
-    engine = EngineModel(EngineModelLimits(4, 512, 4_096, async_scheduling=async_scheduling), cost)
-    engine.cost_from_now(slowed(cost, 2.0), 0.0)  # idle: at once
-    engine.add(Sequence("q", 100, 0, 11), 0.0)
-    assert engine.next_s == pytest.approx(0.02)
-    engine.advance()
-    engine.cost_from_now(slowed(cost, 10.0), 0.02 + 0.025)  # the second of ten decodes runs
-    assert engine.next_s == pytest.approx(0.06)
-    engine.advance()
-    assert engine.next_s > 0.06
-    engine.cost_from_now(cost, 0.10)
-    assert engine.next_s == pytest.approx(0.16)
-    while engine.running:
-        ended_s = engine.next_s
-        engine.advance()
-    assert ended_s == pytest.approx(0.16 + 7 * 0.01)

@@ -5,18 +5,18 @@ import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import aiohttp
 import pytest
 
 from deployments.accounting.bill import Bill, Dimension, TimeShare, rows_by
-from deployments.accounting.facts import Count, fact_in
-from deployments.accounting.store import CostFileStore
+from deployments.accounting.facts import FACTS, AttemptUsage, Count
+from deployments.accounting.store import bill_in
 from deployments.gateway.operators import cost_reporter
 from deployments.protocol import Finished
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
+from deployments.wire import from_plain
 from tests.deployments.gateway.fake_engine import FakeEngine, dying, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
 
@@ -25,18 +25,21 @@ TENANTS = [{"name": name, "keys": [f"sha256:{hashlib.sha256(key.encode()).hexdig
 MakeRig = Callable[..., Awaitable[Rig]]
 
 
-async def billed_rig(make_rig: MakeRig, tmp_path: Path, engines: int = 1) -> tuple[Rig, CostFileStore]:
-    """A gateway whose directory keeps facts. The gateway delivers when the test says so."""
+async def billed_rig(make_rig: MakeRig, engines: int = 1) -> Rig:
+    """A gateway that delivers when the test says so."""
     rig = await make_rig(engines=0)
-    store = CostFileStore(tmp_path / "cost")
-    rig.directory._cost_files = store
     for _ in range(engines):
         engine = await FakeEngine().start()
         rig.engines.append(engine)
         await rig.directory.started(report(engine.facts.replica_id, engine.facts.model))
         await rig.directory.register(engine.facts)
         await until(lambda one=engine: rig.uses(one))
-    return rig, store
+    return rig
+
+
+def bill_of(rig: Rig) -> Bill:
+    with rig.directory.store.reading() as file:
+        return bill_in(file)
 
 
 def report(replica_id: str, model: str, age_s: float = 3.0) -> StartReport:
@@ -52,13 +55,13 @@ def shares(bill: Bill) -> dict[TimeShare, float]:
     return {row.share: row.amounts.ns / 1e9 for row in rows_by(bill.lines, ())}
 
 
-async def test_a_request_is_billed_by_the_engines_count(make_rig: MakeRig, tmp_path: Path) -> None:
-    rig, store = await billed_rig(make_rig, tmp_path)
+async def test_a_request_is_billed_by_the_engines_count(make_rig: MakeRig) -> None:
+    rig = await billed_rig(make_rig)
     await rig.ask()
     done = (await rig.last()).finished
     assert done is not None
     await deliver(rig)
-    bill = store.bill()
+    bill = bill_of(rig)
     (work,) = [line for line in bill.lines if line.key.share is TimeShare.WORK]
     assert (work.amounts.prompt_tokens, work.amounts.output_tokens) == (done.prompt_tokens, done.output_tokens)
     assert (work.amounts.requests, work.key.model, work.key.group) == (1, "demo", "default")
@@ -68,80 +71,82 @@ async def test_a_request_is_billed_by_the_engines_count(make_rig: MakeRig, tmp_p
     assert work.key.traffic_class == (await rig.last()).traffic_class
 
 
-async def test_a_client_that_leaves_pays_for_what_it_had(make_rig: MakeRig, tmp_path: Path) -> None:
-    rig, store = await billed_rig(make_rig, tmp_path)
+async def test_a_client_that_leaves_pays_for_what_it_had(make_rig: MakeRig) -> None:
+    rig = await billed_rig(make_rig)
     rig.engines[0].behave = pieces(b"data: 1\n\n", b"data: 2\n\n", asyncio.Event())
     client = await rig.connect({**ASK, "stream": True})
     await client.reader.readuntil(b"data: 2\n\n")
     client.leave()
     await rig.last()
     await deliver(rig)
-    (work,) = [line for line in store.bill().lines if line.key.share is TimeShare.WORK]
+    (work,) = [line for line in bill_of(rig).lines if line.key.share is TimeShare.WORK]
     assert (work.amounts.estimated, work.amounts.requests, work.amounts.output_tokens) == (1, 0, 0)
     assert work.amounts.estimated_prompt_tokens > 0
     assert work.amounts.estimated_output_tokens >= 1
     assert work.amounts.ns > 0
 
 
-async def test_what_a_dying_replica_cut_is_nobodys(make_rig: MakeRig, tmp_path: Path) -> None:
+async def test_what_a_dying_replica_cut_is_nobodys(make_rig: MakeRig) -> None:
     """The request was placed again, and finished: its second attempt is paid."""
-    rig, store = await billed_rig(make_rig, tmp_path, engines=2)
+    rig = await billed_rig(make_rig, engines=2)
     for engine in rig.engines:
         engine.behave = dying(0.05) if engine is rig.engines[0] else engine.behave
     statuses = [(await rig.ask({**ASK, "user": str(number)}))[0] for number in range(4)]
     assert statuses == [200] * 4
     await rig.last(4)
     await deliver(rig)
-    facts = [fact_in(one) for path in store.folder.glob("*.jsonl") for one in path.read_bytes().splitlines()]
-    usages = [one for one in facts if hasattr(one, "attempt_id")]
+    rows = rig.directory.store.rows("select kind, body from facts where kind = 'AttemptUsage'")
+    usages = [one for one in (FACTS.read(*row) for row in rows) if isinstance(one, AttemptUsage)]
     cut = [one for one in usages if one.count is Count.CUT]
     assert len({one.attempt_id for one in usages}) == len(usages) == 4 + len(cut)
     assert {one.replica_id for one in cut} <= {rig.engines[0].facts.replica_id}
     assert cut
-    amounts = [line.amounts for line in store.bill().lines if line.key.share is TimeShare.UNATTRIBUTED]
+    amounts = [line.amounts for line in bill_of(rig).lines if line.key.share is TimeShare.UNATTRIBUTED]
     assert sum(one.cut for one in amounts) == len(cut)
     assert sum(one.ns for one in amounts) >= 0.05e9
 
 
-async def test_requests_that_run_are_known_of_before_they_end(make_rig: MakeRig, tmp_path: Path) -> None:
+async def test_requests_that_run_are_known_of_before_they_end(make_rig: MakeRig) -> None:
     """If the gateway died now, their time would be unattributed, not idle."""
-    rig, store = await billed_rig(make_rig, tmp_path)
+    rig = await billed_rig(make_rig)
     release = asyncio.Event()
     rig.engines[0].behave = waiting(release)
     asking = asyncio.create_task(rig.ask())
     await until(lambda: list(rig.service.closing.running()))
     await asyncio.sleep(0.2)
     await deliver(rig)
-    assert shares(store.bill()).get(TimeShare.UNATTRIBUTED, 0) >= 0.2
+    assert shares(bill_of(rig)).get(TimeShare.UNATTRIBUTED, 0) >= 0.2
     release.set()
     await asking
     await rig.last()
     await deliver(rig)
-    found = shares(store.bill())
+    found = shares(bill_of(rig))
     assert found[TimeShare.WORK] >= 0.2
     assert found.get(TimeShare.UNATTRIBUTED, 0) < 0.1
 
 
-async def test_what_the_directory_does_not_take_is_delivered_again(make_rig: MakeRig, tmp_path: Path) -> None:
-    rig, store = await billed_rig(make_rig, tmp_path)
+async def test_what_the_directory_does_not_take_is_delivered_again(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = await billed_rig(make_rig)
     await rig.ask()
     await rig.last()
-    written = store.append
-    store.append = lambda *given: False  # type: ignore[method-assign]  # its disk is full
+    bills = rig.directory._bills
+    monkeypatch.setattr(bills, "add", lambda *given: False)  # its disk is full
     await deliver(rig)
     assert rig.gateway._costs._waiting
-    store.append = written  # type: ignore[method-assign]
+    monkeypatch.undo()
     await deliver(rig)
     assert not rig.gateway._costs._waiting
-    assert sum(line.amounts.requests for line in store.bill().lines) == 1
+    assert sum(line.amounts.requests for line in bill_of(rig).lines) == 1
 
 
 async def test_beyond_its_limit_the_oldest_facts_are_lost_and_said_to_be(
-    make_rig: MakeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig, store = await billed_rig(make_rig, tmp_path)
+    rig = await billed_rig(make_rig)
     monkeypatch.setattr(cost_reporter, "MAX_BYTES", 500)
-    store.append = lambda *given: False  # type: ignore[method-assign]
+    monkeypatch.setattr(rig.directory._bills, "add", lambda *given: False)
     for _ in range(5):
         await rig.ask()
     await rig.last(5)
@@ -152,10 +157,8 @@ async def test_beyond_its_limit_the_oldest_facts_are_lost_and_said_to_be(
     assert rig.gateway._logs.failing() == [costs._health]
 
 
-async def test_requests_of_another_gateway_that_a_replica_dropped_are_told_of(
-    make_rig: MakeRig, tmp_path: Path
-) -> None:
-    rig, store = await billed_rig(make_rig, tmp_path)
+async def test_requests_of_another_gateway_that_a_replica_dropped_are_told_of(make_rig: MakeRig) -> None:
+    rig = await billed_rig(make_rig)
     booking = json.dumps(["other", "id", 1, "red", 90, 5, 2, 90, 190, 5, 0, ""])
     end = Finished("id-1", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, booking)
     own = Finished(
@@ -164,22 +167,22 @@ async def test_requests_of_another_gateway_that_a_replica_dropped_are_told_of(
     for message in (end, own, Finished("id-3", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, "no booking")):
         rig.gateway._costs.finished((rig.engines[0].facts, message, time.time_ns()))
     await deliver(rig)
-    amounts = [line.amounts for line in store.bill().lines if line.key.share is TimeShare.UNATTRIBUTED]
+    amounts = [line.amounts for line in bill_of(rig).lines if line.key.share is TimeShare.UNATTRIBUTED]
     assert [(one.cut, one.estimated_prompt_tokens) for one in amounts if one.cut] == [(1, 180)]
 
 
-async def test_what_a_dead_gateway_did_not_report_is_listed_apart(make_rig: MakeRig, tmp_path: Path) -> None:
+async def test_what_a_dead_gateway_did_not_report_is_listed_apart(make_rig: MakeRig) -> None:
     """The engine's counts are known here, too; the tenant is not. Own requests are reported as before."""
-    rig, store = await billed_rig(make_rig, tmp_path)
+    rig = await billed_rig(make_rig)
     await rig.ask()
     await rig.last()
     other = Finished("id-1", 200, 1, 70, 30, 20, 0, 0.0, 0.1, 0.4, 0.1, 0.5)
     rig.gateway._costs.finished((rig.engines[0].facts, other, time.time_ns()))
     await deliver(rig)
-    assert sum(line.amounts.cut for line in store.bill().lines) == 0
+    assert sum(line.amounts.cut for line in bill_of(rig).lines) == 0
     rig.gateway._costs.died(["other"])
     await deliver(rig)
-    amounts = [line.amounts for line in store.bill().lines]
+    amounts = [line.amounts for line in bill_of(rig).lines]
     assert (sum(one.cut for one in amounts), sum(one.requests for one in amounts)) == (1, 1)
     assert (
         sum(one.estimated_prompt_tokens for one in amounts),
@@ -190,52 +193,49 @@ async def test_what_a_dead_gateway_did_not_report_is_listed_apart(make_rig: Make
     )
     rig.gateway._costs.died(["other"])
     await deliver(rig)
-    assert sum(line.amounts.cut for line in store.bill().lines) == 1
+    assert sum(line.amounts.cut for line in bill_of(rig).lines) == 1
     after = Finished("id-2", 200, 1, 70, 30, 20, 0, 0.0, 0.1, 0.4, 0.1, 0.5)
     rig.gateway._costs.finished((rig.engines[0].facts, after, time.time_ns()))
     await deliver(rig)
-    assert sum(line.amounts.cut for line in store.bill().lines) == 2, "the engine ended it a moment later"
+    assert sum(line.amounts.cut for line in bill_of(rig).lines) == 2, "the engine ended it a moment later"
 
 
-async def test_a_tenant_pays_for_its_own(make_rig: MakeRig, tmp_path: Path) -> None:
+async def test_a_tenant_pays_for_its_own(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0, tenants=TENANTS)
-    store = rig.directory._cost_files = CostFileStore(tmp_path / "cost")
     await rig.add(FakeEngine())
     await rig.directory.started(report(rig.engines[0].facts.replica_id, "demo"))
     for _ in range(3):
         await rig.ask(headers={"authorization": f"Bearer {KEYS['red']}"})
     await rig.last(3)
     await deliver(rig)
-    rows = rows_by(store.bill().lines, [Dimension.TENANT])
+    rows = rows_by(bill_of(rig).lines, [Dimension.TENANT])
     assert {row.labels[0]: row.amounts.requests for row in rows if row.share is TimeShare.WORK} == {"red": 3}
 
 
-async def test_the_pages_hand_out_the_files(make_rig: MakeRig, tmp_path: Path) -> None:
-    rig, store = await billed_rig(make_rig, tmp_path)
+async def test_the_page_has_the_bill(make_rig: MakeRig) -> None:
+    rig = await billed_rig(make_rig)
     await rig.ask()
     await rig.last()
     await deliver(rig)
     assert (await get(rig, "/raylane/cost", {}))[0] == 401
-    status, body = await get(rig, "/raylane/cost")
+    status, body = await get(rig, "/raylane/cost?by=tenant")
     assert status == 200
-    ((name, size),) = [one for one in json.loads(body)["files"] if one[0].endswith(".jsonl")]
-    parts = [await get(rig, f"/raylane/cost/{name}?offset={offset}") for offset in (0, 10, size)]
-    assert [status for status, _ in parts] == [200] * 3
-    assert parts[0][1] == (store.folder / name).read_bytes()
-    assert parts[0][1][10:] == parts[1][1]
-    assert parts[2][1] == b""
-    for path in ("/raylane/cost/lives.jsonl", "/raylane/cost/..%2Fsecret", "/raylane/cost/x"):
-        assert (await get(rig, path))[0] == 404, path
-    status, body = await get(rig, f"/raylane/cost/{name}?offset=-1")
-    assert (status, json.loads(body)["error"]["param"]) == (400, "offset")
+    found = from_plain(json.loads(body), Bill)
+    assert sum(line.amounts.requests for line in found.lines) == 1
+    assert {line.key.hour_ns for line in found.lines} == {0}
+    _, body = await get(rig, "/raylane/cost?until_ns=3600")
+    assert from_plain(json.loads(body), Bill).lines == ()
+    for query, named in (("since_ns=-1", "since_ns"), ("by=tennant", "by"), ("since=1h", "since")):
+        status, body = await get(rig, f"/raylane/cost?{query}")
+        assert (status, json.loads(body)["error"]["param"]) == (400, named)
 
 
-async def test_settled_hours_are_metrics(make_rig: MakeRig, tmp_path: Path) -> None:
-    rig, store = await billed_rig(make_rig, tmp_path)
+async def test_settled_hours_are_metrics(make_rig: MakeRig) -> None:
+    rig = await billed_rig(make_rig)
     await rig.ask()
     await rig.last()
     await deliver(rig)
-    rig.gateway._cost_metrics.totals = store.bill()
+    rig.gateway._cost_metrics.totals = bill_of(rig)
     _, body = await get(rig, "/metrics")
     lines = [line for line in body.decode().splitlines() if line.startswith("raylane_cost_")]
     assert any('share="idle"' in line and "replica_seconds" in line for line in lines)

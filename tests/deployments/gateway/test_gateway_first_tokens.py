@@ -51,7 +51,6 @@ async def test_ttft_of_a_whole_answer_is_that_of_its_first_token(make_rig: MakeR
     ledger = await rig.last()
     assert ledger.ttft_s is not None
     assert ledger.ttft_s < 0.3 < ledger.wall_s
-    assert rig.owner.latencies(60.0).ttft_p50_s < 0.3
     timing = dict(part.split(";dur=") for part in asked.result()["server-timing"].split(", "))
     assert float(timing["engine"]) < 300 < float(timing["decode"])
 

@@ -156,6 +156,7 @@ async def test_metrics_and_status_tell_what_happened(rig: Rig) -> None:
     )
     assert samples[("raylane_requests_total", *refused)] == 1
     assert ("raylane_event_loop_lag_seconds_count",) in samples
+    assert 0 <= samples[("raylane_directory_age_seconds",)] < 60
     assert "process_resident_memory_bytes" in text
     feed = rig.gateway.feeds.by_replica[rig.engines[0].facts.replica_id]
     await until(lambda: feed.load is not None and feed.load.running == 0)

@@ -167,6 +167,16 @@ async def test_an_echo_needs_no_token_of_its_own(rig: Rig) -> None:
     assert len(rig.engines[0].seen) == 1
 
 
+async def test_more_log_probabilities_of_a_prompt_than_are_allowed_reach_no_engine(rig: Rig) -> None:
+    ask = {**ASK, "prompt": [7] * 500, "echo": True}
+    assert (await rig.ask({**ask, "logprobs": 5}))[0] == 200
+    status, error = await rig.error({**ask, "logprobs": 20})
+    assert (status, error["param"]) == (400, "prompt_logprobs")
+    assert "about 10500 log probabilities" in error["message"]
+    assert "gateway.limits.max_prompt_logprobs = 8192" in error["message"]
+    assert len(rig.engines[0].seen) == 1
+
+
 async def test_an_invocation_goes_where_its_body_belongs(make_rig: MakeRig) -> None:
     rig = await make_rig()
     for ask, path in ((CHAT, "/v1/chat/completions"), (ASK, "/v1/completions")):

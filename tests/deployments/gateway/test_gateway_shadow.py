@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 import yaml
 
 from cluster.spec import ClusterSpec
@@ -101,12 +102,16 @@ async def test_a_second_promotion_is_the_way_back(make_rig: MakeRig) -> None:
     assert policies(rig) == ("backlog", "hpa")
 
 
-async def test_what_could_not_be_put_in_force_is_not_written_down(make_rig: MakeRig) -> None:
+async def test_what_could_not_be_put_in_force_is_not_written_down(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(change: object) -> None:
+        raise OSError("the disk is full")
+
     rig = await make_rig(models=SHADOWED)
-    controls = rig.run_dir / "controls.jsonl"
-    rig.directory._audit._path = rig.run_dir  # a folder: no file can be opened there
-    assert (await ask(rig, "promote"))[0] == 503
-    rig.directory._audit._path = controls
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.directory.store, "write", full)
+        assert (await ask(rig, "promote"))[0] == 503
     assert policies(rig) == ("backlog", "hpa")
     assert (await rig.directory.watch(-1, 0)).spec_json is None
     assert (await ask(rig, "rollback"))[0] == 400

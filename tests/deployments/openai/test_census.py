@@ -24,7 +24,7 @@ BODIES: dict[BodyKind, dict[str, Any]] = {
 }
 LIMITS = {"n", "max_tokens", "max_completion_tokens", "max_output_tokens"}
 PROMPTS = {"messages": [{"role": "user", "content": LONG}], "tokens": [7] * 10_000}
-READ = {"model", "stream", "cache_salt", "echo"}
+READ = {"model", "stream", "cache_salt", "echo", "prompt_logprobs"}
 """Harmless, but read: a value of another type is refused."""
 
 

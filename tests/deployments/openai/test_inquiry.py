@@ -138,3 +138,38 @@ def test_what_is_read_of_the_others() -> None:
     )
     assert read(BodyKind.TOKENIZER, {"prompt": "x"}).model == ""
     assert read(BodyKind.TOKENIZER, {"model": None}).model == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "each"),
+    [
+        (BodyKind.COMPLETION, {"prompt_logprobs": 0}, 1),
+        (BodyKind.COMPLETION, {"echo": True, "logprobs": 20}, 21),
+        (BodyKind.COMPLETION, {"echo": True, "logprobs": 20, "prompt_logprobs": 1}, 2),
+        (BodyKind.COMPLETION, {"logprobs": 20}, 0),
+        (BodyKind.COMPLETION, {"echo": True}, 0),
+        (BodyKind.CHAT, {"echo": 1, "logprobs": True, "top_logprobs": 5}, 6),
+        (BodyKind.CHATS, {"prompt_logprobs": 5}, 6),
+    ],
+)
+def test_the_log_probabilities_of_a_prompt_are_bounded(kind: BodyKind, more: dict[str, Any], each: int) -> None:
+    prompts = {"prompt": [[1] * 99] * 2, "messages": [[{"role": "user", "content": "x"}]] * 2}
+    prompts |= {"messages": [{"role": "user", "content": "x"}]} if kind is BodyKind.CHAT else {}
+    inquiry = read(kind, {"model": "demo", **prompts, **more})
+    asked = each * 99 * (1 if kind is BodyKind.CHAT else 2)
+    inquiry.check_prompt_logprobs(99, asked)
+    if asked:
+        with pytest.raises(ApiError, match=rf"about {asked} .*gateway\.limits\.max_prompt_logprobs = {asked - 1}$"):
+            inquiry.check_prompt_logprobs(99, asked - 1)
+
+
+@pytest.mark.parametrize("value", ["20", 20.0, -2, True, [1]])
+def test_log_probabilities_that_are_no_count_are_refused(value: Any) -> None:
+    for more in ({"prompt_logprobs": value}, {"echo": True, "logprobs": value}):
+        with pytest.raises(ApiError, match="logprobs = "):
+            read(BodyKind.COMPLETION, {"prompt": "hi", **more})
+
+
+def test_all_log_probabilities_are_as_many_as_a_large_vocabulary() -> None:
+    with pytest.raises(ApiError, match="about 131072 "):
+        read(BodyKind.COMPLETION, {"prompt": "hi", "prompt_logprobs": -1}).check_prompt_logprobs(1, 8_192)

@@ -85,6 +85,20 @@ def test_the_command_says_what_is_no_log(tmp_path: Path) -> None:
     assert "it is empty" in CliRunner().invoke(app, ["replay", str(tmp_path / "empty")]).output
 
 
+def test_a_log_that_lost_lines_goes_on_in_its_file_with_a_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
+    log = DecisionLog(tmp_path, "m", LogHealth("m"), each_line=True)
+    assert log.due()
+    log.write("header")
+    log.lost(ValueError("no JSON"))
+    assert log.due()
+    log.write("second header")
+    log.close()
+    assert (tmp_path / "m.jsonl").read_text() == "header\nsecond header\n"
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_where_no_file_can_be_opened_none_is_lost(full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "RETRY_S", 0.0)

@@ -54,6 +54,16 @@ async def test_refused_waits_again_and_first(dispatcher: Dispatcher) -> None:
         dispatcher.release(lease, Ending.FINISHED)
 
 
+async def test_what_is_longer_than_its_replicas_context_waits_for_a_longer_one(dispatcher: Dispatcher) -> None:
+    dispatcher.replica_up(facts())
+    placement = await wait(dispatcher, request("a"))
+    dispatcher.too_long(placement.lease)
+    again = await dispatcher.placement(placement.request)
+    assert (again.request.max_prompt_tokens, again.lease.attempt) == (1_025, 2)
+    dispatcher.release(again.lease, Ending.FINISHED)
+    assert len(dispatcher) == 0
+
+
 async def test_a_lost_replica_tells_each_lease_once(dispatcher: Dispatcher) -> None:
     dispatcher.replica_up(facts(max_num_seqs=4))
     reported = []

@@ -195,6 +195,14 @@ async def test_a_hop_that_breaks_before_the_first_byte_gives_the_request_back(se
     assert len(dispatcher) == 0
 
 
+async def test_a_hop_that_breaks_after_the_first_byte_is_over(setting: Setting) -> None:
+    await setting.with_peer()
+    assert setting.dispatcher.hops.first_byte("q", 1)
+    setting.dispatcher.hops.broke("q", 1)
+    assert setting.owner.reports[-1] == HopBroke("q", 1)
+    assert setting.dispatcher.hops.get("q") is None
+
+
 async def test_a_request_without_a_carrier_goes_nowhere(setting: Setting) -> None:
     one = request("q")
     await setting.dispatcher.submit(one)

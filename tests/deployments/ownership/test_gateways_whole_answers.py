@@ -28,7 +28,6 @@ async def test_the_owner_learns_of_first_tokens_once(make_cell: MakeCell) -> Non
     assert (await asked)[0] == 200
     await until(lambda: not owner.scheduler.leases)
     assert sum(flow.met + flow.missed for flow in owner.scheduler.tally.flows.values()) == 1
-    assert owner.latencies(60.0).requests == 1
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["held by the owner", "held by the other"])

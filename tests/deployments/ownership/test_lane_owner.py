@@ -7,8 +7,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
@@ -40,21 +38,6 @@ async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner,
     assert (state(owner), owner.snapshot().counted, owner.snapshot().output_tokens) == (EntryState.CLOSED, 1, 6)
     owner.finished(account("q-1"))
     assert owner.snapshot().counted == 1
-
-
-async def test_latencies_are_of_first_tokens_and_of_whole_answers(owner: LaneOwner, submitter: Submitter) -> None:
-    for name in ("a", "b"):
-        owner.submit(submitter, request(name))
-        owner.first_token(f"{name}-1")
-        owner.first_token(f"{name}-1")
-    owner.finished(account("a-1", sequences=2, output=12))
-    owner.finished(account("b-1", sequences=0))
-    found = owner.latencies(60.0)
-    assert (found.span_s, found.requests) == (60.0, 2)
-    assert found.tpot_p90_s == pytest.approx(0.1), (
-        "half a second for the five tokens after the first; of the other nothing is told"
-    )
-    assert 0 < found.ttft_p50_s < 60
 
 
 async def test_an_account_before_the_end_tells_whether_the_answer_was_whole(

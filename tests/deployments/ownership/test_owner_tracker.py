@@ -121,8 +121,9 @@ async def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterato
 async def test_the_gateway_that_is_named_owns_the_model_under_that_epoch(world: World, tmp_path: Path) -> None:
     assert (world.owner_tracker.epoch, world.owner_tracker.highest) == (None, 0)
     world.owner_tracker.reported(None)
-    assert world.dispatcher.owner is None
+    assert (world.dispatcher.owner, world.owner_tracker.owner_url) == (None, None)
     world.reported(3)
+    assert world.owner_tracker.owner_url == NOBODY
     assert (world.owner_tracker.epoch, world.owner_tracker.highest, world.owner_tracker.taken_over) == (3, 3, 1)
     owner = world.dispatcher.own
     world.reported(3)

@@ -307,7 +307,6 @@ async def test_a_guest_is_taken_and_placed(peer: PeeredOwner) -> None:
     snapshot = peer.owner.snapshot()
     assert (snapshot.guests, snapshot.flows, snapshot.placed) == (1, (), 1)
     peer.owner.first_token(f"{G}-1")
-    assert peer.owner.latencies(60.0).requests == 0, "its home measures that"
     peer.owner.release(f"{G}-1", Ending.FINISHED)
     assert peer.is_clean()
     (received,) = peer.peering.digest(Question(7, 1)).received
@@ -395,13 +394,13 @@ async def test_the_scheduler_may_reject_a_guest(clock: Clock) -> None:
 
 
 async def test_a_guest_that_waits_here_goes_no_further(peer: PeeredOwner) -> None:
-    for number in range(1, 10):
+    for number in range(1, 9):
         send(peer, guest_facts(f"g{number}", number))
     peer.helpful("ap")
     heard = peer.gateway.news()
     assert not [one for one in heard if one[0] == "offered"]
     assert [one for one in heard if one[0] in ("placed", "refused")] == [("placed", "g1@us.1.1")]
-    assert len(peer.owner.scheduler.lanes.guests) == 8, "they wait until its prompt is prefilled"
+    assert len(peer.owner.scheduler.lanes.guests) == 7, "they wait until its prompt is prefilled"
 
 
 async def test_an_owner_without_peers_takes_no_guest() -> None:

@@ -1,5 +1,7 @@
 """Which replicas a gateway knows, which take requests, and whose turn it is."""
 
+from dataclasses import replace
+
 from deployments.ownership.replicas import Replicas
 from deployments.protocol import ReplicaFacts
 
@@ -26,6 +28,15 @@ def test_ready_open_and_known_are_three_things() -> None:
     assert (replicas.url_of("r2"), replicas.url_of("r1")) == (None, one.url)
     replicas.lost("r1")
     assert (replicas.ready, replicas.is_ready("r1")) == ([], False)
+
+
+def test_what_a_replica_is() -> None:
+    replicas = Replicas()
+    replicas.up(facts("r1"))
+    replicas.up(replace(facts("r2"), group="cheap", max_model_len=512))
+    known = ("r1", "r2", "nobody")
+    assert [replicas.context_of(name) for name in known] == [1_024, 512, 0]
+    assert [replicas.group_of(name) for name in known] == [None, "cheap", None]
 
 
 def test_each_replica_is_first_in_its_turn() -> None:

@@ -27,15 +27,17 @@ from deployments.ownership.messages import (
     FirstToken,
     Message,
     Placed,
+    Refused,
     Release,
     Submit,
+    admitted_of,
     decode,
     waiting_of,
 )
 from deployments.ownership.session import Session
 from deployments.peering import HopRefusal
-from deployments.protocol import ReplicaFacts
-from deployments.scheduling import AdmissionKind, Ending, Request, SchedulingPolicy
+from deployments.protocol import ReplicaFacts, ReplicaState
+from deployments.scheduling import Admission, AdmissionKind, Ending, Request, SchedulingPolicy
 from tests.deployments.ownership.peering_rig import PeeredOwner, RealClock, guest_facts
 
 FACTS = ReplicaFacts("r1", "demo", "http://r1", 1, "n", "generate", 1_024, 8, 2_048, 65_536)
@@ -140,6 +142,22 @@ async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner)
     assert list(owner.scheduler.lanes.jobs) == ["q"]
     first.session.take(Cancel("q"))
     assert owner.scheduler.lanes.jobs == {}
+
+
+async def test_what_its_replica_refuses_waits_again(owner: LaneOwner) -> None:
+    line = Line(owner)
+    owner.replica_up(FACTS)
+    line.session.take(submit())
+    await line.sent(2)
+    waiting = waiting_of(request(), time.monotonic())
+    line.session.take(Refused(waiting, "r1", 1, ReplicaState.DRAINING))
+    assert list(owner.scheduler.lanes.jobs) == ["q"]
+    assert not owner.scheduler.fleet.by_id["r1"].leases
+
+
+def test_an_admission_crosses_with_its_wait_estimate() -> None:
+    admission = Admission(AdmissionKind.QUEUE, "long", None, (1.0, 2.0), 3.0, None)
+    assert admitted_of("q", admission).admission == admission
 
 
 # Hand-overs.

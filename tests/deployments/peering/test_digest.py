@@ -4,7 +4,7 @@ import pytest
 
 from deployments.peering import model_digest
 from deployments.scheduling.replica import ReplicaStatus
-from tests.autoscaling.facts import replica_like
+from tests.autoscaling.facts import lane_like, replica_like
 from tests.autoscaling.scaler.moments import moment
 
 
@@ -20,3 +20,13 @@ def test_a_replica_that_takes_nothing_new_is_not_in_the_digest(status: ReplicaSt
     assert both == alone
     assert (both.replicas, both.max_sequences, both.free_sequences) == (1, 32, 24)
     assert both.load == pytest.approx(0.25)
+
+
+def test_what_waits_takes_free_sequences() -> None:
+    """Guests wait to be let in one by one: a home that counted only what runs would hand over their room again."""
+    ready = replica_like("ready", ReplicaStatus.READY, 3, 16, 300, 100_000, 0, 0.03)
+    for waiting, free in ((0, 13), (9, 4), (40, 0)):
+        lanes = (lane_like("short", waiting - waiting // 3, 100.0, 1.0), lane_like("long", waiting // 3, 100.0, 1.0))
+        stated = model_digest("m", moment().showing(replicas=(ready,), lanes=lanes).snapshot)
+        assert stated.free_sequences == free
+        assert stated.load == pytest.approx(1 - free / 16)

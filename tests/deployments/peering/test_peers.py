@@ -112,6 +112,20 @@ def test_what_was_sent_takes_room_until_a_digest_counts_it_or_it_ends() -> None:
     assert view(peers, 2.0).room_sequences == pytest.approx((79 - 20) / 2 - 1 + 1)
 
 
+def test_what_ends_frees_no_more_room_than_its_peer_says_is_in_use() -> None:
+    """After a cut link the first digest counts no answer that ended meanwhile; this cell hears of those ends later."""
+    peers = make_peers()
+    hear(peers, 1.0)
+    numbers = [peers.sent("us", MODEL, LOAD) for _ in range(12)]
+    hear(peers, 2.0, sequence=2, model=make_model(free=88), received=(Received("eu", 7, numbers[-1]),))
+    hear(peers, 8.0, sequence=3, model=make_model(free=99))
+    for number in numbers:
+        peers.ended("us", number)
+    seen = view(peers, 8.0)
+    assert seen.room_sequences == pytest.approx((99 - 20) / 2 + 1)
+    assert seen.room_kv_tokens == pytest.approx((99_000 - 20_000) / 2 + 1_000)
+
+
 def test_a_first_token_takes_the_prefill_off_the_wait() -> None:
     peers = make_peers()
     hear(peers, 1.0)

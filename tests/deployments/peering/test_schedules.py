@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.spec import ClusterSpec
+from deployments.peering import Wait
+from deployments.scheduling import Request
 from tests.deployments.peering.setups import CELLS, KEY, MODEL, make_spec
 from tests.deployments.peering.world import Ask, World
 
@@ -187,14 +189,27 @@ def met(world: World, cell: str) -> float:
 
 @pytest.mark.whole
 def test_an_overloaded_cell_is_helped_and_its_peers_are_not_hurt() -> None:
-    """One cell at 1.5 times its capacity, its peers at half."""
+    """One cell at 1.5 times its capacity, its peers at half. A single run's share varies by some hundredths."""
     rates = {"eu": 23.0, "us": 7.7, "ap": 7.7}
-    alone, helped = simulated(rates, 1, apart=True), simulated(rates, 1)
-    assert met(alone, "eu") < 0.6
-    assert met(helped, "eu") > 0.8
-    for peer in ("us", "ap"):
-        assert met(helped, peer) > 0.99
-    assert helped.ping_pongs() == 0
+    helped = [simulated(rates, seed) for seed in (1, 2, 3, 4)]
+    assert met(simulated(rates, 1, apart=True), "eu") < 0.6
+    assert sum(met(world, "eu") for world in helped) / len(helped) > 0.8
+    for world in helped:
+        assert min(met(world, "us"), met(world, "ap")) > 0.99
+        assert world.ping_pongs() == 0
+
+
+def test_first_goes_what_a_peer_can_serve_in_time_and_prefills_least() -> None:
+    world = World(dict.fromkeys(CELLS, spec_of(None, None, None)), dict.fromkeys(CELLS, 2), random.Random(1))
+    world.run(3.0)
+    cell = world.cells["eu"]
+    now = cell.now()
+    waits = []
+    for name, prompt, left_s in (("large", 800, 2.0), ("late", 50, -0.5), ("small", 50, 2.0)):
+        request = Request(name, prompt, 64, now - 1.0, now + left_s, now + 30.0, traffic_class="interactive")
+        waits.append(Wait(request, MODEL, "short" if prompt < 300 else "long", 9.0, 64))
+    offers = cell.peering.reconsider(waits, cell.digest_model(), now)
+    assert [offer.hop.request_id for offer in offers] == ["small", "large", "late"]
 
 
 @pytest.mark.whole

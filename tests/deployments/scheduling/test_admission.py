@@ -198,7 +198,7 @@ def test_what_a_request_like_the_last_one_would_be_told() -> None:
     assert scheduler.forecasts.shown(scheduler.lanes.lanes[0], 60.0) is None, "nobody was told anything"
     assert ask(scheduler, "q") is None
     eta, outlooks = scheduler.forecasts.etas["short"], scheduler.forecasts.outlooks
-    reported = eta.predict(outlooks.of_lane(scheduler.lanes.lanes[0], 5.0, 0.0, 61.0))
+    reported = eta.predict(outlooks.of_lane(scheduler.lanes.lanes[0], 61.0 + eta.span_s, 0.0, 61.0))
     assert scheduler.forecasts.shown(scheduler.lanes.lanes[0], 61.0) == (reported.p50_s, reported.p95_s)
     assert scheduler.forecasts.shown(scheduler.lanes.lanes[1], 61.0) is None
 

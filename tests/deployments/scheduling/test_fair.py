@@ -1,6 +1,6 @@
 """Start-time fair queueing, step by step, as `FairClock` states it."""
 
-from deployments.scheduling.lane import FairClock, FairFlow
+from deployments.scheduling.fair import FairClock, FairFlow
 from deployments.scheduling.outlook import work_before
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from deployments.scheduling import LanePolicy, SchedulingPolicy, TenantPolicy
-from deployments.scheduling.lane import Claim, Lane
+from deployments.scheduling.lane import Claim
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
@@ -188,7 +188,7 @@ def test_the_oldest_is_who_came_first_whatever_became_of_others() -> None:
     lanes.leave(jobs[1])
     lanes.leave(jobs[2])
     assert lane.oldest() is None
-    assert Lane("x", 1.0, True).head() is None
+    assert lane.head() is None
 
 
 def test_the_lane_of_a_job_is_by_its_prompt_and_output_over_all_sequences() -> None:

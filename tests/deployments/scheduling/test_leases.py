@@ -73,7 +73,7 @@ def test_a_placement_tells_what_was_booked_and_how_long_it_waited() -> None:
         3.5,
         PickReason.ONLY_FIT,
     )
-    assert placement.eta_s == (0.0, pytest.approx(0.04))
+    assert placement.eta_s == (0.0, pytest.approx(0.2))
 
 
 def test_an_adopted_lease_is_booked_as_it_is_told() -> None:

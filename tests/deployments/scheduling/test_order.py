@@ -115,8 +115,8 @@ def test_a_lane_that_was_passed_over_for_long_claims_one_request_and_no_more() -
     ("after", "expected"),
     [
         ("at once", "a0 b0 hasty a1 b1 a2 b2"),
-        ("a reload", "a0 b0 a1 hasty b1 a2 b2"),  # what was served before it is forgotten
-        ("promotion", "a0 b0 b1 hasty a1 b2 a2"),  # of the two that came first
+        ("a reload", "a0 b0 hasty a1 b1 a2 b2"),
+        ("promotion", "a0 b0 hasty b1 a1 b2 a2"),  # of the two that came first, which count in their lane, too
     ],
 )
 def test_a_refused_request_is_first_again_and_its_tenant_charged_once(after: str, expected: str) -> None:

@@ -8,7 +8,7 @@ from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.lane import Lane, WorkByKey
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.learned_state import ServiceRate
-from deployments.scheduling.outlook import Outlooks
+from deployments.scheduling.outlook import Arrivals, Outlooks
 from deployments.scheduling.request import Groups, Job
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
@@ -79,6 +79,31 @@ def test_what_has_a_larger_key_is_not_in_the_way() -> None:
     world.lanes.lanes[0]._by_key.add(9.0, 200.0)
     assert world.of(key=1.0).turn_s == pytest.approx(6.0, rel=0.01)
     assert world.of(key=10.0).turn_s == pytest.approx(8.0, rel=0.01)
+
+
+def arriving(world: World, lane: str, span_s: float, per_s: float) -> None:
+    """So much work a second has been coming to a lane for a long time."""
+    arrivals = world.outlooks._arrivals[lane] = Arrivals(0.0)
+    for tenth in range(1, 1_001):
+        arrivals.add(span_s, per_s / 10, tenth / 10)
+
+
+def test_what_will_overtake_it_is_in_the_way_for_as_long_as_it_overtakes() -> None:
+    world = World()
+    world.fill(short=600.0)
+    arriving(world, "short", 4.0, 50.0)
+    assert world.of(key=110.0).turn_s == pytest.approx(6.0 + 0.5 * 6.0, rel=0.03), "whose keys are 6 s smaller"
+    assert world.of(key=106.0).turn_s == pytest.approx(6.0 + 0.5 * 2.0, rel=0.03)
+    assert world.of(key=103.0).turn_s == pytest.approx(6.0, rel=0.03), "none overtakes one whose own key is smaller"
+
+
+def test_what_arrives_in_other_lanes_meanwhile_takes_its_share() -> None:
+    world = World()
+    world.fill(short=600.0)
+    arriving(world, "long", 4.0, 20.0)
+    assert world.of().turn_s == pytest.approx(6.0 / (1 - 0.2), rel=0.05)
+    arriving(world, "long", 4.0, 1_000.0)
+    assert world.of().turn_s == pytest.approx(8.0, rel=0.03), "but no more than a third of what the short one gets"
 
 
 def test_one_that_is_promoted_waits_behind_the_promoted() -> None:

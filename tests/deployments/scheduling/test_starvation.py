@@ -98,7 +98,7 @@ def test_a_promoted_request_waits_no_longer_than_the_bound(
         world.promotions[name].placed_s - since_s <= world.longest_s + 1e-6 for name, since_s in world.reservations
     )
     largest = world.scheduler.lanes.largest_cost
-    for promotion in world.promotions.values():
+    for promotion in (one for one in world.promotions.values() if not one.was_over):
         assert promotion.promoted_work <= max_promoted_work(promotion, largest) + 1e-6
         stretches = 1 if replicas == 1 else promotion.drains + 1
         maximum = (promotion.promoted_work + largest) / phi + 2 * len(LANES) * largest * stretches
@@ -179,7 +179,7 @@ def test_with_groups_a_promoted_request_waits_no_longer_than_the_bound(
     world.finish()
     assert len(world.placed) == len(arrivals)
     largest = world.scheduler.lanes.largest_cost
-    for promotion in world.promotions.values():
+    for promotion in (one for one in world.promotions.values() if not one.was_over):
         for queue, work in promotion.promoted.items():
             if queue == promotion.queue:
                 assert work <= max_promoted_work(promotion, largest) + 1e-6

@@ -32,6 +32,8 @@ class Promotion:
     work: float = 0.0
     promoted: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     others: set[str] = field(default_factory=set)
+    was_over: bool = False
+    """Its tenant was over its share meanwhile: then the bound does not hold."""
 
     @property
     def promoted_work(self) -> float:
@@ -94,12 +96,18 @@ class TimedWorld:
 
     def _step(self) -> None:
         self._see_promotions()
+        self._see_shares()
         for placement in self.scheduler.step(self.now).placements:
             while self._drains_from and self._drains_from[0][0] == len(self.placed):
                 self._drain()
             self._account(placement)
         while self._drains_from:
             self._drain()
+        self._see_shares()
+
+    def _see_shares(self) -> None:
+        for waiting in self._waiting.values():
+            waiting.was_over |= self.scheduler.lanes.accounts.is_over(waiting.tenant)
 
     def _account(self, placement: Placement) -> None:
         name = placement.request.request_id

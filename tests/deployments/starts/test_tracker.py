@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.starts import starting_lines
-from deployments.cell.departure import line_of, read_event
 from deployments.starts.phases import Phase
-from deployments.starts.start import Fetching, ReplicaStart, StartOutcome, StartReport, start_from
+from deployments.starts.start import Fetching, StartOutcome, StartReport
 from deployments.starts.tracker import BACK_OFF_S, GIVE_UP_AFTER_S, KEPT, MAX_BACK_OFF_S, SHOWN_EVERY_S, StartTracker
 
 
@@ -124,22 +123,11 @@ def test_the_last_starts_are_kept_and_survive_the_directory() -> None:
         tracker.ready(report(f"r{number}", environment=1.0, load=float(number)), 100.0 + number)
     done = tracker.starts().done_of("m")
     assert [start.replica_id for start in done] == [f"r{number}" for number in range(3, KEPT + 3)]
-    lines = [line_of(start) for start in done]
     successor = StartTracker()
-    successor.recall(start for start in map(read_event, lines) if isinstance(start, ReplicaStart))
+    successor.recall(done)
     assert [start.record() for start in successor.starts().done_of("m")] == [start.record() for start in done]
     (tally,) = tracker.starts().tallies
     assert (tally.ready, tally.seconds[Phase.LOAD]) == (KEPT + 3, sum(range(KEPT + 3)))
-
-
-@pytest.mark.parametrize(
-    "change", [{"phase": "lunch"}, {"seconds": {"load": -1}}, {"seconds": None}, {"outcome": "so"}]
-)
-def test_a_record_that_is_no_start_is_refused(change: dict[str, object]) -> None:
-    record = StartTracker().ready(report(load=1.0), 100.0).record()
-    assert start_from(record).replica_id == "r1"
-    with pytest.raises(ValueError, match="not a start"):
-        start_from({**record, **change})
 
 
 def test_the_progress_of_a_fetch_is_news_now_and_then_and_gone_when_it_ends() -> None:

@@ -18,8 +18,11 @@ import aiohttp
 
 from cli.bench.answer import FailureKind, StreamedAnswer
 from cli.bench.client import KEEP_ALIVE_S
-from planning.simulator.clients import CONNECT_S, ROUND_S, EndpointList
+from planning.simulator.clients import ROUND_S, EndpointList
 from tests.live.drill.record import SendEnd, SentRequest
+
+CONNECT_S = 1.0
+"""So long a client tries to connect: as in `docs/examples/openai_failover.py`."""
 
 REGION_HEADER = "x-raylane-region"
 _PATH = "/v1/completions"

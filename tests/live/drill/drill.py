@@ -81,7 +81,6 @@ class Drill:
         how = {
             FaultKind.ZONE_LOSS: f" ({100 * fault.share:g} % of its replicas)",
             FaultKind.SLOW_LINK: f" (round trips {1e3 * fault.more_rtt_s:g} ms longer)",
-            FaultKind.BROWN_OUT: f" (engines at {100 * fault.speed:g} % of their speed)",
         }.get(self.kind, "")
         until = "to the end" if self.heals_s == math.inf else f"to second {self.heals_s:g}"
         return f"{self.kind} of {where}{how}, from second {self.at_s:g} {until} of {self.length_s:g}"
@@ -96,11 +95,10 @@ def drill_on(
     length_s: float,
     *,
     share: float = 0.5,
-    speed: float = 0.5,
     more_rtt_s: float = 0.2,
 ) -> Drill:
     """The fault of a cell, or those of its links to `others`. Raises ValueError for what cannot be."""
-    fault = Fault(kind, at_s, for_s, cell, (cell, ""), share, speed, more_rtt_s)
+    fault = Fault(kind, at_s, for_s, cell, (cell, ""), share, more_rtt_s)
     if kind in (FaultKind.PARTITION, FaultKind.SLOW_LINK):
         return Drill(tuple(replace(fault, cell="", link=(cell, other)) for other in others), length_s)
     return Drill((replace(fault, link=None),), length_s)

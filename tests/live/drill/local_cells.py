@@ -96,14 +96,6 @@ class LocalCell:
                 psutil.Process(int(replica["pid"])).kill()
         return len(chosen)
 
-    async def run_at(self, speed: float) -> None:
-        """Its simulated engines work at that share of the spec's speed."""
-        headers = {"authorization": f"Bearer {self._secret()}"}
-        async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=_ASK_S)) as session:
-            for replica in await self.replicas():
-                async with session.post(replica["url"] + "/simulated/speed", json={"share": speed}) as response:
-                    response.raise_for_status()
-
     async def replicas(self) -> list[dict[str, Any]]:
         """Those that are there, as the gateway reports them. Raises aiohttp.ClientError, TimeoutError."""
         found: list[dict[str, Any]] = (await self.report())["replicas"]
@@ -172,8 +164,6 @@ class LocalCells:
                 await cell.stop()  # what is left of it
             case FaultKind.ZONE_LOSS:
                 await cell.lose(fault.share)
-            case FaultKind.BROWN_OUT:
-                await cell.run_at(fault.speed)
             case FaultKind.PARTITION:
                 for link in self.links.of(drill.cell, drill.others):
                     link.cut()
@@ -187,8 +177,6 @@ class LocalCells:
         match drill.kind:
             case FaultKind.REGION_LOSS:
                 await cell.start()
-            case FaultKind.BROWN_OUT:
-                await cell.run_at(1.0)
             case FaultKind.PARTITION | FaultKind.SLOW_LINK:
                 self.links.heal()
             case FaultKind.ZONE_LOSS:

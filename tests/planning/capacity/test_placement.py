@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from planning.capacity.clash import clash, savings
 from planning.capacity.placement import Outcome, place
-from planning.capacity.problem import LaneDemand, Limits, Problem, Quota, Site
+from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
 from tests.planning.capacity.brute_force import HOURLY, brute_force, small_problems
 
 NO_LIMITS = Limits()
@@ -159,7 +159,6 @@ def test_a_site_that_contradicts_itself_is_refused(change: dict[str, Any], messa
     ("change", "message"),
     [
         ({"weights": (0.0, 1.0)}, "weight of hour 0 = 0.0"),
-        ({"quotas": (Quota("a", "gpu", 3, taken=(1,)),)}, "quota of 3 gpu in a: taken in 1 hours; allowed: 2 hours"),
         ({"rtt_s": {("a", "b"): -0.1}}, "round trip from a to b = -0.1"),
         ({"usd_per_request": {("a", "b"): math.nan}}, "price of a request from a to b = nan"),
         ({"sites": _two_regions().sites[:1] * 2}, "site 'm: g in a' is given twice"),
@@ -178,3 +177,43 @@ def test_a_problem_that_contradicts_itself_is_refused(change: dict[str, Any], me
 def test_limits_out_of_range_are_refused(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} = {value}; allowed: "):
         Limits(**{name: value})  # type: ignore[arg-type]
+
+
+def _a_day_of(models: int, prices: dict[PriceKind, float], quotas: tuple[Quota, ...] = ()) -> Problem:
+    """Three regions with a day each, and three kinds of replicas."""
+    days = {
+        region: tuple(5 + 4 * math.cos((hour + 8 * number) / 4) for hour in range(24))
+        for number, region in enumerate("abc")
+    }
+    lanes = [LaneDemand(name, f"m{number}", days) for number in range(models) for name in ("short", "long")]
+    sites = [
+        Site(gpu, f"m{number}", region, gpu, 1, rates, {kind: usd * share for kind, share in prices.items()})
+        for number in range(models)
+        for region in "abc"
+        for gpu, usd, rates in (
+            ("small", 1.0, {"short": 0.9}),
+            ("middle", 2.1, {"short": 1.9, "long": 0.4}),
+            ("large", 7.3, {"short": 6.1, "long": 2.3}),
+        )
+    ]
+    return Problem(tuple(lanes), tuple(sites), (1.0,) * 24, quotas, Limits(0.9, 0.3, failures=1))
+
+
+@pytest.mark.whole
+def test_hours_that_nothing_binds_together_are_placed_one_by_one() -> None:
+    found = place(_a_day_of(1, {HOURLY: 1.0, PriceKind.SPOT: 0.5}), gap=0.01, limit_s=30.0)
+    assert found.outcome is Outcome.PROVED
+
+
+@pytest.mark.whole
+def test_models_that_meet_at_a_quota_keep_it() -> None:
+    alone = place(_a_day_of(1, {HOURLY: 1.0}), limit_s=30.0)
+    used = max(sum(alone.count(site, hour) for site in (1, 4, 7)) for hour in range(24))
+    assert used > 1
+    problem = _a_day_of(2, {HOURLY: 1.0}, tuple(Quota(region, "middle", 1) for region in "abc"))
+    found = place(problem, limit_s=60.0)
+    assert found.outcome in (Outcome.PROVED, Outcome.TIME_LIMIT)
+    middle = [number for number, site in enumerate(problem.sites) if site.gpu == "middle"]
+    for region in "abc":
+        for hour in range(24):
+            assert sum(found.count(one, hour) for one in middle if problem.sites[one].region == region) <= 1

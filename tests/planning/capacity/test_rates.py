@@ -14,7 +14,7 @@ from deployments.engine_model.cost_file import CostBasis, cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention, slowed
 from deployments.engine_model.fits import cost_of
 from deployments.engine_model.limits import EngineModelLimits
-from deployments.scheduling import SchedulingPolicy
+from deployments.scheduling import Order, SchedulingPolicy
 from planning.capacity.judging import RateBound, RateSlo
 from planning.capacity.rates import RateSearch, cell_of, highest_rate
 from planning.capacity.sampling import poisson
@@ -121,8 +121,10 @@ def test_the_front_of_a_request_is_part_of_its_ttft() -> None:
 
 
 def test_the_range_is_that_of_the_costs() -> None:
+    """By arrival: `shortest` weighs work against seconds, which do not scale with the costs."""
     costs = CostRange(CostBasis.PROFILE, 0.9, 1.1)
-    found = highest_rate(CELL, GPU, mixed(), slos(0.3), search=QUICK, costs=costs)
+    cell = replace(CELL, policy=replace(CELL.policy, order=Order.ARRIVAL))
+    found = highest_rate(cell, GPU, mixed(), slos(0.3), search=QUICK, costs=costs)
     assert found.low < found.per_s < found.high
     assert found.low == pytest.approx(found.per_s / 1.1, rel=0.05)
     assert found.high == pytest.approx(found.per_s / 0.9, rel=0.05)

@@ -14,7 +14,6 @@ import numpy as np
 from cluster.hardware import Gpu, gpu_named
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.limits import EngineModelLimits
-from planning.costs.host import TYPICAL_HOST
 from planning.simulator.workload import plain_workload
 from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
@@ -62,9 +61,13 @@ def read_run(name: str) -> MeasuredRun:
     )
 
 
+_COLD_STEP_S = 0.065
+"""How much longer the first answer of that server took: nothing had warmed it up, as raylane does."""
+
+
 def simulated_figures(run: MeasuredRun, cost: CostModel, kv_tokens: int = 500_000) -> dict[str, float]:
     """What the simulated engine does with the same requests."""
-    ready_s = np.maximum(run.arrived_s, TYPICAL_HOST.cold_step_s)
+    ready_s = np.maximum(run.arrived_s, _COLD_STEP_S)
     limits = EngineModelLimits(SEQUENCES, STEP_TOKENS, kv_tokens, async_scheduling=True)
     out = run_engine(limits, cost, plain_workload(ready_s, run.prompt, run.output))
     return _figures(out.first_s - run.arrived_s, out.tpot_s, run.unqueued)

@@ -115,7 +115,7 @@ def test_a_specs_own_gpu_is_used(tmp_path: Path) -> None:
     own = "{name: MINE, title: Mine, capability: 90, memory_bytes: 20000000000, "
     own += "memory_bytes_per_s: 1.0e+12, bf16_flops: 1.0e+14, "
     text = spec_text(tmp_path, configs.LLAMA_8B, gpu="MINE", length=1_024)
-    (one,) = fits(parse_spec(f"{text}hardware: {{gpus: [{own}link_bytes_per_s: 3.0e+10, watts: 300}}]}}"))
+    (one,) = fits(parse_spec(f"{text}hardware: {{gpus: [{own}link_bytes_per_s: 3.0e+10}}]}}"))
     assert one.fit is not None
     assert one.fit.total_bytes == 19_700_000_000
 

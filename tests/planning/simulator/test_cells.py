@@ -19,7 +19,7 @@ from tests.deployments.peering.setups import CELLS, make_spec
 COST = CostModel(line(0.008, 6e-5), line(0.0, 2e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
 LIMITS = EngineModelLimits(sequences=32, step_tokens=1_024, kv_tokens=60_000)
 LANES = (LanePolicy("short", 512, 8, 10), LanePolicy("long", None, 1, 30))
-SETTINGS = CellSettings(4, LIMITS, SchedulingPolicy(LANES))
+SETTINGS = CellSettings(4, LIMITS, SchedulingPolicy(LANES, promoted_share=0.25))
 CAPACITY_PER_S = 36.0
 """Of a cell with this traffic: at 30 a second the TTFT's 99th percentile is 0.1 s, at 38 a queue grows."""
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from planning.simulator.clients import (
     AVOID_S,
-    CONNECT_S,
     ROUND_S,
-    UNREACHABLE_S,
     ClientLists,
     EndpointList,
     SimulatedClients,
@@ -53,7 +51,7 @@ class Cells:
     request came where."""
 
     def __init__(self, **cells: str | None) -> None:
-        self.behaves, self.cut, self.silent = cells, set[frozenset[str]](), set[str]()
+        self.behaves, self.cut = cells, set[frozenset[str]]()
         self.asked: list[tuple[float, int, str]] = []
         self._calls: list[tuple[float, int, Callable[[float], None]]] = []
         self._made = itertools.count()
@@ -65,9 +63,6 @@ class Cells:
 
     def cell(self, name: str) -> "Cell | None":
         return None if self.behaves[name] is None else Cell(self, name)
-
-    def is_unreachable(self, name: str) -> bool:
-        return name in self.silent
 
     def way_s(self, client: str, name: str) -> float | None:
         link = frozenset((client, name))
@@ -144,25 +139,16 @@ def test_nobody_there_is_tried_again_until_the_patience_is_over() -> None:
     assert 1.0 + PATIENCE_S <= alone.now < 1.0 + PATIENCE_S + 0.5
 
 
-def test_a_cell_that_says_nothing_costs_the_time_to_connect() -> None:
-    cells = Cells(eu="answers", us=None, ap="answers")
-    cells.behaves["eu"], cells.silent = None, {"eu"}
-    clients_of(cells, 0)
-    cells.run()
-    assert cells.asked == [(pytest.approx(1.0 + CONNECT_S + 0.04 + 0.04), 0, "ap")]
-
-
-@pytest.mark.parametrize(("unreachable", "wait_s"), [(False, 0.0), (True, UNREACHABLE_S)])
-def test_a_request_without_a_head_goes_on_when_its_cell_is_lost(unreachable: bool, wait_s: float) -> None:
+def test_a_request_without_a_head_goes_on_when_its_cell_is_lost() -> None:
     cells = Cells(eu="waits", us="answers", ap="answers")
     clients = clients_of(cells, 0)
     cells.run(2.0)
     assert not clients.has_head(0, 2.0)
     assert clients.has_head(0, 1.0 + HEARTBEAT_S), "a heartbeat has sent it"
     cells.behaves["eu"] = None
-    clients.broke(0, "eu", unreachable, 5.0)
+    clients.broke(0, "eu", 5.0)
     cells.run()
-    assert cells.asked[1:] == [(pytest.approx(5.0 + wait_s + 0.02), 0, "us")]
+    assert cells.asked[1:] == [(pytest.approx(5.0 + 0.02), 0, "us")]
 
 
 def test_a_rejection_after_a_heartbeat_ends_the_stream() -> None:

@@ -27,7 +27,6 @@ class Watching:
 
     name = "watching"
     period_s = 1.0
-    latency_span_s = 0.0
 
     def __init__(self, replicas: int | None = None) -> None:
         self.seen: list[Signals] = []

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from cluster.spec import parse_spec
-from deployments.cell.departure import line_of
+from deployments.cell.departure import MemberKind, Ready
+from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
 from deployments.starts.tracker import StartTracker
+from deployments.store import CellStore
 from planning.simulator.starts import SimulatedStarts, StartPlan, recorded_starts, start_plan
 
 FIRST = {Phase.ENVIRONMENT: 10.0, Phase.FETCH: 60.0, Phase.LOAD: 20.0, Phase.COMPILE: 40.0}
@@ -69,17 +71,19 @@ def test_the_plan_of_a_spec_knows_its_nodes() -> None:
 
 
 def test_the_plan_of_a_recorded_log_is_what_its_replicas_took(tmp_path: Path) -> None:
-    tracker, log = StartTracker(), tmp_path / "lifecycle.jsonl"
-    lines = ['{"event":"ready","kind":"replica","who":"r0","at_unix_s":1}']
+    tracker, store = StartTracker(), CellStore(tmp_path / "cell.sqlite")
+    log = LifecycleLog(store)
+    log.write(Ready(MemberKind.REPLICA, "r0", 1.0))
     for number, seconds in enumerate((FIRST, LATER, LATER)):
-        lines.append(line_of(tracker.ready(StartReport(f"r{number}", "m", "n", Phase.LOAD, 1.0, seconds), 1e9)))
-    lines.append(line_of(tracker.failed(StartReport("r9", "m", "n", Phase.LOAD, 1.0, FIRST), "no", "", 1e9)))
-    log.write_text("\n".join(lines))
-    past = recorded_starts(log, "m")
+        log.write(tracker.ready(StartReport(f"r{number}", "m", "n", Phase.LOAD, 1.0, seconds), 1e9))
+    log.write(tracker.failed(StartReport("r9", "m", "n", Phase.LOAD, 1.0, FIRST), "no", "", 1e9))
+    store.close()
+    path = tmp_path / "cell.sqlite"
+    past = recorded_starts(path, "m")
     assert [start.node_id for start in past] == ["n"] * 3
     spec = parse_spec(spec_with(None, {}))
     plan = start_plan(spec, spec.models[0], spec.regions[0], None, past)
     assert plan is not None
     assert (dict(plan.first), dict(plan.later)) == (FIRST, LATER)
     with pytest.raises(ValueError, match="no start of model 'other' that went well; needed: at least one"):
-        recorded_starts(log, "other")
+        recorded_starts(path, "other")

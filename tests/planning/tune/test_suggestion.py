@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaling.policies.registry import POLICIES
+from benchmarks.policies.rivals import hpa
 from cluster.spec import parse_spec
 from planning.tune.case import own_and_defaults
 from planning.tune.space import rounded
@@ -124,7 +125,8 @@ def test_a_fixed_spec_is_made_to_scale() -> None:
     )
 
 
-def test_a_rivals_settings_go_to_settings() -> None:
+def test_another_policys_settings_go_to_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "hpa", hpa.ENTRY)  # type: ignore[arg-type]
     text = TEXT.split("  policy: backlog")[0] + "  policy: hpa\n  settings: {target_waiting: 5.0}\n"
     assert changed(suggested(text, 2, target_waiting=8.0, tolerance=0.2)) == [
         "-  settings: {target_waiting: 5.0}",

@@ -87,8 +87,8 @@ def test_a_shadow_is_reported_promoted_and_taken_back(scaled: LiveCluster) -> No
     for command, active in (("promote", "fixed"), ("rollback", "backlog")):
         assert f"now scales by policy {active}" in scaled.done("shadow", command, MODEL, "--why", "a test")
         eventually(lambda active=active: read_header(scaled).policy["name"] == active)  # type: ignore[misc]
-    audit = [json.loads(one)["kind"] for one in (scaled.run_dir / "controls.jsonl").read_text().splitlines()]
-    assert audit[-2:] == ["promote", "rollback"]
+    orders = json.loads(scaled.done("explain", "--orders", "--json"))
+    assert [one["kind"] for one in orders[-2:]] == ["promote", "rollback"]
 
 
 def test_to_zero_and_back_the_first_request_is_answered(scaled: LiveCluster) -> None:

@@ -45,12 +45,48 @@ run "templates" {
     error_message = "A node has the role of its kind."
   }
   assert {
-    condition     = strcontains(base64decode(aws_launch_template.pool["gateways"].user_data), "--target-group-arn \"arn:target-group\"") && aws_launch_template.pool["cheap"].user_data == null
-    error_message = "A gateway's node joins the target group; other nodes do not."
+    condition     = strcontains(base64decode(aws_launch_template.pool["gateways"].user_data), "until aws elbv2 register-targets") && strcontains(base64decode(aws_launch_template.pool["gateways"].user_data), "--target-group-arn \"arn:target-group\"") && !strcontains(base64decode(aws_launch_template.pool["cheap"].user_data), "register-targets")
+    error_message = "A gateway's node joins the target group, and tries again; other nodes do not."
+  }
+  assert {
+    condition     = strcontains(base64decode(aws_launch_template.pool["cheap"].user_data), "/.cache/raylane") && aws_launch_template.pool["head"].user_data == null
+    error_message = "A worker's own disks hold its models."
+  }
+  assert {
+    condition     = length(aws_autoscaling_group.head) == 0 && length(aws_launch_template.pool["head"].network_interfaces) == 0 && output.head_group == null
+    error_message = "Ray's launcher starts the head, unless asked otherwise."
   }
   assert {
     condition     = jsonencode(output.reservation_ids) == jsonencode(["cr-0123456789abcdef0"])
     error_message = "reservation_ids lists what pools use."
+  }
+}
+
+run "a_head_that_is_kept" {
+  variables {
+    head_address = { subnet_id = "subnet-1", availability_zone = "eu-central-1a" }
+    key_name     = "deploy"
+    tags         = { team = "a" }
+  }
+  assert {
+    condition     = [aws_autoscaling_group.head[0].min_size, aws_autoscaling_group.head[0].max_size, aws_autoscaling_group.head[0].desired_capacity] == [1, 1, 1] && aws_autoscaling_group.head[0].vpc_zone_identifier == null
+    error_message = "One instance; its subnet is the network interface's."
+  }
+  assert {
+    condition     = aws_launch_template.pool["head"].network_interfaces[0].network_interface_id == aws_network_interface.head[0].id && aws_launch_template.pool["head"].vpc_security_group_ids == null && aws_network_interface.head[0].security_groups == toset(["sg-1", "sg-2"])
+    error_message = "Each head has the same address, with the head's groups."
+  }
+  assert {
+    condition     = strcontains(base64decode(aws_launch_template.pool["head"].user_data), "attach-volume --region \"eu-central-1\" --volume-id \"${aws_ebs_volume.head[0].id}\"") && aws_ebs_volume.head[0].encrypted && aws_ebs_volume.head[0].kms_key_id == var.key_arn && aws_ebs_volume.head[0].availability_zone == one(aws_autoscaling_group.head[0].availability_zones)
+    error_message = "Each head has the same disk, encrypted with the region's key, in its own zone."
+  }
+  assert {
+    condition     = { for one in aws_autoscaling_group.head[0].tag : one.key => one.value if startswith(one.key, "ray-") } == { ray-cluster-name = "cell-a", ray-node-type = "head", ray-user-node-type = "head", ray-node-name = "ray-cell-a-head" } && alltrue([for one in aws_autoscaling_group.head[0].tag : one.propagate_at_launch])
+    error_message = "Ray's launcher knows the head by its tags."
+  }
+  assert {
+    condition     = alltrue([for one in aws_launch_template.pool : alltrue([for of in one.tag_specifications : of.tags.team == "a"])])
+    error_message = "Instances and disks have the user's tags."
   }
 }
 

@@ -41,18 +41,30 @@ run "a_worker_reads_one_prefix_and_one_secret" {
   }
 }
 
+run "a_head_that_is_kept_takes_its_disk" {
+  variables {
+    keeps_head     = true
+    head_volume_id = "vol-0123456789abcdef0"
+  }
+  assert {
+    condition     = [for one in jsondecode(aws_iam_role_policy.state[0].policy).Statement : [one.Action, one.Resource[0], one.Condition.StringEquals]] == [["ec2:AttachVolume", "arn:aws:ec2:eu-central-1:123456789012:volume/vol-0123456789abcdef0", { "ec2:ResourceTag/raylane-cluster" = "cell-a" }]]
+    error_message = "The head attaches the disk with its state, and no other."
+  }
+}
+
 run "nothing_is_allowed_everywhere" {
   variables {
     repository_arns = ["arn:aws:ecr:eu-central-1:123456789012:repository/raylane"]
   }
   assert {
     condition = toset(flatten([
-      for policy in concat([aws_iam_role_policy.artifacts.policy, aws_iam_role_policy.register.policy, aws_iam_role_policy.launch.policy], values(aws_iam_role_policy.secrets)[*].policy, values(aws_iam_role_policy.images)[*].policy) :
+      for policy in concat([aws_iam_role_policy.artifacts.policy, aws_iam_role_policy.register.policy, aws_iam_role_policy.launch.policy], values(aws_iam_role_policy.sessions)[*].policy, values(aws_iam_role_policy.secrets)[*].policy, values(aws_iam_role_policy.images)[*].policy) :
       [for one in jsondecode(policy).Statement : one.Action if contains(flatten([one.Resource]), "*")]
       ])) == toset([
       "ec2:DescribeAvailabilityZones", "ec2:DescribeImages", "ec2:DescribeInstanceStatus", "ec2:DescribeInstanceTypes", "ec2:DescribeInstances",
       "ec2:DescribeKeyPairs", "ec2:DescribeLaunchTemplateVersions", "ec2:DescribeSecurityGroups", "ec2:DescribeSubnets", "ec2:DescribeVpcs",
-      "ecr:GetAuthorizationToken",
+      "ecr:GetAuthorizationToken", "ssm:UpdateInstanceInformation", "ssmmessages:CreateControlChannel",
+      "ssmmessages:CreateDataChannel", "ssmmessages:OpenControlChannel", "ssmmessages:OpenDataChannel",
     ])
     error_message = "Only actions for which AWS knows no resource are allowed on all."
   }

@@ -34,3 +34,13 @@ run "spot_instances_need_it_too" {
     error_message = "EC2's role for spot instances may use the key."
   }
 }
+
+run "so_does_an_auto_scaling_group" {
+  variables {
+    auto_scaling = true
+  }
+  assert {
+    condition     = [for one in jsondecode(aws_kms_key.this.policy).Statement : one.Sid if try(endswith(one.Principal.AWS, ":role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"), false)] == ["DisksAWSServiceRoleForAutoScaling", "GrantsAWSServiceRoleForAutoScaling"]
+    error_message = "Auto Scaling's role may use the key of the head's disk."
+  }
+}

@@ -48,6 +48,19 @@ run "public_where_asked" {
   }
 }
 
+run "a_connection_is_a_way_from_each_zone" {
+  variables {
+    peer_networks = {
+      us-east-1 = { cidr_blocks = ["10.42.0.0/16"], connection_id = "pcx-0123456789abcdef0" }
+      eu-west-1 = { cidr_blocks = ["203.0.113.7/32"] }
+    }
+  }
+  assert {
+    condition     = length(aws_route.peer) == 2 && alltrue([for one in aws_route.peer : one.destination_cidr_block == "10.42.0.0/16" && one.vpc_peering_connection_id == "pcx-0123456789abcdef0"])
+    error_message = "Each private subnet has a route to the private peer, and none to the public one."
+  }
+}
+
 run "refuses_one_zone" {
   command = plan
   variables {

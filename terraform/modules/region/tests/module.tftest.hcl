@@ -30,6 +30,33 @@ run "a_second_region_needs_nothing_more" {
   }
 }
 
+run "refuses_peers_without_a_way_to_them" {
+  command = plan
+  variables {
+    peers = true
+  }
+  expect_failures = [var.peers]
+}
+
+run "refuses_a_peer_with_its_own_addresses" {
+  command = plan
+  variables {
+    peer_networks = { us-east-1 = { cidr_blocks = ["10.41.0.0/16"], connection_id = "pcx-0123456789abcdef0" } }
+  }
+  expect_failures = [var.peer_networks]
+}
+
+run "an_operator_is_woken" {
+  variables {
+    key_name         = "deploy"
+    alarm_topic_arns = ["arn:aws:sns:us-east-1:123456789012:on-call"]
+  }
+  assert {
+    condition     = { for name, one in aws_cloudwatch_metric_alarm.this : name => one.alarm_actions } == { no-gateway = toset(var.alarm_topic_arns), no-head = toset(var.alarm_topic_arns) } && output.raylane.head_group == "raylane-us-east-1-head" && output.raylane.ssm
+    error_message = "For want of gateways, and of a head."
+  }
+}
+
 run "refuses_a_name_too_long_for_a_load_balancer" {
   command = plan
   variables {

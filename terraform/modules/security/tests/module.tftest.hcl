@@ -29,6 +29,20 @@ run "who_may_talk_to_whom" {
   }
 }
 
+run "peers_come_in_and_are_reached_through_a_connection" {
+  variables {
+    client_cidrs = ["10.0.0.0/16"]
+    peer_networks = {
+      us-east-1 = { cidr_blocks = ["10.41.0.0/16"], connection_id = "pcx-0123456789abcdef0" }
+      eu-west-1 = { cidr_blocks = ["203.0.113.7/32"] }
+    }
+  }
+  assert {
+    condition     = keys(aws_vpc_security_group_ingress_rule.endpoint) == ["10.0.0.0/16", "10.41.0.0/16", "203.0.113.7/32"] && keys(aws_vpc_security_group_egress_rule.peers) == ["10.41.0.0/16"]
+    error_message = "Peers come to the endpoint; the private ones are also reached."
+  }
+}
+
 run "refuses_public_operators" {
   command = plan
   variables {

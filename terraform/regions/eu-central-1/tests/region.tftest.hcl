@@ -6,37 +6,37 @@ mock_provider "aws" {
 }
 
 override_resource {
-  target = module.cell.module.region.module.security.aws_security_group.nodes
+  target = module.region.module.security.aws_security_group.nodes
   values = { id = "sg-11111111111111111" }
 }
 
 override_resource {
-  target = module.cell.module.region.module.security.aws_security_group.head
+  target = module.region.module.security.aws_security_group.head
   values = { id = "sg-22222222222222222" }
 }
 
 override_resource {
-  target = module.cell.module.region.module.security.aws_security_group.gateways
+  target = module.region.module.security.aws_security_group.gateways
   values = { id = "sg-33333333333333333" }
 }
 
 override_resource {
-  target = module.cell.module.region.module.security.aws_security_group.endpoint
+  target = module.region.module.security.aws_security_group.endpoint
   values = { id = "sg-44444444444444444" }
 }
 
 override_resource {
-  target = module.cell.module.region.module.iam.aws_iam_instance_profile.node["head"]
+  target = module.region.module.iam.aws_iam_instance_profile.node["head"]
   values = { arn = "arn:aws:iam::123456789012:instance-profile/raylane-eu-central-1-head" }
 }
 
 override_resource {
-  target = module.cell.module.region.module.iam.aws_iam_instance_profile.node["gateway"]
+  target = module.region.module.iam.aws_iam_instance_profile.node["gateway"]
   values = { arn = "arn:aws:iam::123456789012:instance-profile/raylane-eu-central-1-gateway" }
 }
 
 override_resource {
-  target = module.cell.module.region.module.iam.aws_iam_instance_profile.node["worker"]
+  target = module.region.module.iam.aws_iam_instance_profile.node["worker"]
   values = { arn = "arn:aws:iam::123456789012:instance-profile/raylane-eu-central-1-worker" }
 }
 

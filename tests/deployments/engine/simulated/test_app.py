@@ -204,14 +204,3 @@ def test_a_simulated_replica_needs_neither_vllm_nor_torch_nor_numpy() -> None:
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
         == "[]"
     )
-
-
-async def test_its_speed_can_be_changed_for_a_drill(session: aiohttp.ClientSession) -> None:
-    async with session.post("/simulated/speed", json={"share": 0.5}) as response:
-        assert (response.status, await response.json()) == (200, {"share": 0.5})
-    began = time.monotonic()
-    await chat(session)
-    assert time.monotonic() - began >= 2 * 20 * STEP_S
-    async with session.post("/simulated/speed", json={"share": 0}) as response:
-        assert response.status == 400
-        assert "share" in (await response.json())["error"]["message"]

@@ -116,21 +116,3 @@ async def test_speed_and_the_engines_account_of_time() -> None:
         ends.append((job.ended_s - job.added_s, clock.now - 100))
     assert abs(ends[0][0] - ends[1][0]) < 1e-9
     assert abs(ends[0][1] / 8 - ends[1][1]) < 0.002
-
-
-async def test_a_change_of_speed_holds_from_then_on() -> None:
-    ends = []
-    for speed in (1.0, 0.25):
-        clock = Clock()
-        driven, _ = driver(10, clock)
-        driven.add(job := SequenceJob(Heard(), 100, 100, False))
-        while clock.now < 100.5:
-            clock.now += 0.001
-            driven._catch_up()
-        driven.set_speed(speed)
-        while len(driven):
-            clock.now += 0.001
-            driven._catch_up()
-        ends.append((job.ended_s - job.added_s, clock.now - 100.5))
-    assert abs(ends[0][0] - ends[1][0]) < 1e-6, "the engine's own time is the same"
-    assert abs(ends[1][1] - 4 * ends[0][1]) < 0.01

@@ -4,7 +4,6 @@ goes away."""
 import asyncio
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -329,29 +328,3 @@ async def test_what_is_counted(cells: Cells) -> None:
     assert metrics_of(cells["us"])["raylane_guests_total", "demo", "eu"] == 2
     assert not [key for key in found if key[0] in ("raylane_hops_broken_total", "raylane_hops_in_flight")]
     assert not [key for key in found if key[0] == "raylane_stays_total"], "none of them stayed"
-
-
-@pytest.mark.whole
-async def test_a_drill_may_put_a_delay_into_the_path(make_cells: MakeCells, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one way: a question takes two of them, and so does the first byte; the pieces of a stream do not add up. The
-    way there and back is in the stage `hop`, though the peer's engine begins before its yes is at home."""
-    monkeypatch.setenv("RAYLANE_PEER_DELAY_MS", '{"us": 150}')
-    cells = make_cells()
-    await cells.start("eu", engines=0)
-    await cells.start("us")
-    await cells.met()
-    assert metrics_of(cells["eu"])["raylane_peer_rtt_seconds", "demo", "us"] >= 0.3
-    cells["us"].engines[0].behave = pieces(*(event(str(number)) for number in range(20)), DONE)
-    began_s = time.monotonic()
-    status, body = await cells["eu"].ask(STREAM)
-    assert (status, body.count(b"data: ")) == (200, 21)
-    assert 0.3 <= time.monotonic() - began_s < 2
-    ledger = await cells["eu"].last()
-    assert ledger.stages()[Stage.HOP] >= 0.3
-    assert abs(ledger.unaccounted_s) < 0.002
-    engine = cells["us"].engines[0]
-    engine.behave = pieces(event("a"), asyncio.Event())
-    client = await cells["eu"].connect(STREAM)
-    await client.answer_head()
-    client.leave()
-    await until(lambda: engine.aborted == 1, within_s=3)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.gateway.peers.client import delays_of
 from deployments.gateway.peers.digests import digest_to_json, read_digest, read_questions
 from deployments.gateway.peers.envelope import HopEnvelope, read_envelope
 from deployments.peering import Digest, HandOverReason, HopFacts, LaneDigest, ModelDigest, Question, Received
@@ -138,11 +137,3 @@ def test_what_is_no_envelope_is_refused_without_its_content(wrong: str) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011  # the message is checked below
         read_envelope(wrong)
     assert "Bearer" not in str(refused.value)
-
-
-def test_delays_for_drills_are_read_from_json() -> None:
-    assert delays_of(None) == delays_of("") == {}
-    assert delays_of('{"us": 40, "ap": 80.5}') == {"us": 0.04, "ap": 0.0805}
-    for wrong in ("40", "{", '{"us": "x"}', '{"us": -1}', '{"us": 1e9}', "[]"):
-        with pytest.raises(ValueError, match="RAYLANE_PEER_DELAY_MS: allowed: a JSON object of peers and milliseconds"):
-            delays_of(wrong)

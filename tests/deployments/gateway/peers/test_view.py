@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 
 from cli.console import console
 from cli.main import app
+from deployments.accounting.bill import Bill
 from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators.cost_reporter import usages_of
 from deployments.gateway.peers.view import REGIONS_PATH, VIEW_PATH, WITHIN_S
+from deployments.wire import from_plain
 from tests.deployments.gateway.conftest import make_rig  # noqa: F401
 from tests.deployments.gateway.peers.cells import Cells
 from tests.deployments.gateway.rig import ASK, SECRET, Rig
@@ -142,13 +144,9 @@ async def test_a_request_that_was_handed_over_has_a_record_in_both_cells(cells: 
     assert [one for ledger in cells["eu"].closed for one in usages_of(ledger)] == []
 
 
-async def test_files_of_bills_come_from_the_cells_directories(three: Cells) -> None:
-    """Those of these tests keep none."""
-    found = (await look(three, "eu", "cost_files"))["regions"]
-    assert [one["content"] for one in found] == [{"files": []}] * 3
-    for region in ("eu", "us"):
-        (part,) = (await look(three, "eu", "cost_part", region=region, name="x"))["regions"]
-        assert not part["reachable"]
+async def test_bills_come_from_the_cells_directories(three: Cells) -> None:
+    found = (await look(three, "eu", "cost", by="tenant,hour"))["regions"]
+    assert [from_plain(one["content"], Bill) for one in found] == [Bill()] * 3
 
 
 async def test_a_cell_with_another_secret_is_refused_and_shown_as_such(make_cells: MakeCells) -> None:

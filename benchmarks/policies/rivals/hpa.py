@@ -34,9 +34,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
-from autoscaling.policies.rivals.common import SampleWindow, answer
-from autoscaling.policies.settings import NotNegative, Positive, Range
+from autoscaling.policies.settings import Positive
 from autoscaling.signals.signals import Signals
+from benchmarks.policies.rivals.common import NotNegative, SampleWindow, answer
 
 _DUST = 1e-9
 """Kubernetes counts in thousandths; a float that is a hair above a whole number is that number."""
@@ -186,7 +186,6 @@ class Hpa:
 
     def __init__(self, settings: HpaSettings) -> None:
         self.period_s = SYNC_S
-        self.latency_span_s = 0.0
         self._settings = settings
         self._normaliser = Normaliser(shipped(settings.down_stabilisation_s))
 
@@ -204,10 +203,4 @@ ENTRY = PolicyEntry(
     "hpa",
     HpaSettings,
     lambda settings, replica_profile: Hpa(settings),
-    "Kubernetes' HorizontalPodAutoscaler on waiting requests a pod",
-    {
-        "target_waiting": Range(0.5, 200, log=True),
-        "tolerance": Range(0.02, 0.5, log=True),
-        "down_stabilisation_s": Range(30, 1_800, log=True),
-    },
 )

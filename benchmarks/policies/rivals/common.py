@@ -2,8 +2,13 @@
 
 from collections import deque
 from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyReason
+
+NotNegative = Annotated[float, Field(ge=0)]
 
 
 class SampleWindow:

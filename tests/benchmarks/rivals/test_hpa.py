@@ -4,7 +4,7 @@ whole."""
 import pytest
 
 from autoscaling.policies.policy import PolicyReason
-from autoscaling.policies.rivals.hpa import (
+from benchmarks.policies.rivals.hpa import (
     Behaviour,
     Hpa,
     HpaSettings,

@@ -1,10 +1,39 @@
-# One of our cells: the same machines and the same time-outs in every region. What all regions have in common is changed
-# here, once.
+# A region. Each one has a folder with its own values and its own state; this file, the variables and the outputs are the
+# same for all (../main.tf, ../variables.tf, ../outputs.tf).
 
+terraform {
+  required_version = ">= 1.10"
+  required_providers {
+    aws = {
+      source  = "hashicorp/aws"
+      version = "6.25.0"
+    }
+  }
+
+  # The bucket and its key are given at init (-backend-config), since they exist before this state does.
+  backend "s3" {
+    encrypt      = true
+    use_lockfile = true
+  }
+}
+
+provider "aws" {
+  region = var.region
+
+  default_tags {
+    tags = merge(var.tags, { project = "raylane", cluster = local.name })
+  }
+}
+
+locals {
+  name = "raylane-${var.region}"
+}
+
+# Our cells have the same machines and the same time-outs everywhere.
 module "region" {
-  source = "../region"
+  source = "../../modules/region"
 
-  name               = var.name
+  name               = local.name
   cidr_block         = var.cidr_block
   availability_zones = var.availability_zones
   elb_log_account_id = var.elb_log_account_id
@@ -12,6 +41,11 @@ module "region" {
   client_cidrs       = var.client_cidrs
   operator_cidrs     = var.operator_cidrs
   repository_arns    = var.repository_arns
+  nat_gateway        = var.nat_gateway
+  peer_networks      = var.peer_networks
+  key_name           = var.key_name
+  alarm_topic_arns   = var.alarm_topic_arns
+  tags               = var.tags
   public             = true
   peers              = true
 

@@ -1,6 +1,6 @@
 """Windows of samples."""
 
-from autoscaling.policies.rivals.common import SampleWindow
+from benchmarks.policies.rivals.common import SampleWindow
 
 
 def test_samples_leave_when_they_are_as_old_as_the_span() -> None:

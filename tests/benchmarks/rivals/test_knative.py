@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaling.policies.policy import PolicyReason
-from autoscaling.policies.rivals.knative import Knative, KnativeSettings
+from benchmarks.policies.rivals.knative import Knative, KnativeSettings
 from tests.autoscaling.policies.moments import moment
 
 CASES = KnativeSettings(

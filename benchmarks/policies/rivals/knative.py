@@ -26,9 +26,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
-from autoscaling.policies.rivals.common import SampleWindow, answer
-from autoscaling.policies.settings import NotNegative, Positive, Range
+from autoscaling.policies.settings import Positive
 from autoscaling.signals.signals import Signals
+from benchmarks.policies.rivals.common import NotNegative, SampleWindow, answer
 
 _TICK_S = 2.0
 
@@ -55,7 +55,6 @@ class Knative:
 
     def __init__(self, settings: KnativeSettings) -> None:
         self.period_s = _TICK_S
-        self.latency_span_s = 0.0
         self._settings = settings
         self._stable = SampleWindow(settings.stable_window_s)
         self._panic = SampleWindow(settings.stable_window_s * settings.panic_window_percentage / 100)
@@ -112,14 +111,4 @@ ENTRY = PolicyEntry(
     "knative",
     KnativeSettings,
     lambda settings, replica_profile: Knative(settings),
-    "Knative's pod autoscaler: mean concurrency over a stable and a panic window",
-    {
-        "target_concurrency": Range(1, 512, log=True),
-        "target_utilisation": Range(0.3, 1.0),
-        "stable_window_s": Range(10, 600, log=True),
-        "panic_window_percentage": Range(2, 50, log=True),
-        "panic_threshold": Range(1.1, 10, log=True),
-        "max_scale_down_rate": Range(1.1, 10, log=True),
-        "scale_down_delay_s": Range(0, 900),
-    },
 )

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from autoscaling.policies.rivals.common import SampleWindow
-from autoscaling.policies.settings import NotNegative, Positive
+from autoscaling.policies.settings import Positive
 from autoscaling.signals.signals import Signals
+from benchmarks.policies.rivals.common import NotNegative, SampleWindow
 from deployments.scheduling.replica import ReplicaStatus
 
 _MANY = 1_000_000

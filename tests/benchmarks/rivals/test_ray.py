@@ -13,9 +13,9 @@ from ray.serve._private.metrics_utils import aggregate_timeseries, merge_instant
 from ray.serve.config import AggregationFunction
 
 from autoscaling.policies.policy import PolicyReason
-from autoscaling.policies.rivals.ray_controller import RayController, RayDelays, RayMeter, mean_over_time
-from autoscaling.policies.rivals.ray_default import RayDefault, RayDefaultSettings
 from autoscaling.signals.signals import Signals
+from benchmarks.policies.rivals.ray_controller import RayController, RayDelays, RayMeter, mean_over_time
+from benchmarks.policies.rivals.ray_default import RayDefault, RayDefaultSettings
 from tests.autoscaling.policies.moments import moment
 
 

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
-from autoscaling.policies.rivals.common import answer
-from autoscaling.policies.rivals.ray_controller import (
+from autoscaling.policies.settings import Positive
+from autoscaling.signals.signals import Signals
+from benchmarks.policies.rivals.common import answer
+from benchmarks.policies.rivals.ray_controller import (
     LOOK_BACK_S,
     METRICS_INTERVAL_S,
     RayController,
     RayDelays,
     RayMeter,
 )
-from autoscaling.policies.settings import Positive, Range, require_order
-from autoscaling.signals.signals import Signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ class RayDefaultSettings(RayDelays):
     metrics_interval_s: Positive = METRICS_INTERVAL_S
 
     def __post_init__(self) -> None:
-        require_order(self, "metrics_interval_s", "look_back_period_s")
+        if self.metrics_interval_s >= self.look_back_period_s:
+            raise ValueError(f"metrics_interval_s={self.metrics_interval_s!r}: allowed: < look_back_period_s")
 
 
 class RayDefault:
@@ -42,7 +43,6 @@ class RayDefault:
 
     def __init__(self, settings: RayDefaultSettings) -> None:
         self.period_s = 1.0
-        self.latency_span_s = 0.0
         self._settings = settings
         self._controller = RayController(settings, settings.target_ongoing_requests)
         self._meter = RayMeter(settings.look_back_period_s, settings.metrics_interval_s)
@@ -61,13 +61,4 @@ ENTRY = PolicyEntry(
     "ray_default",
     RayDefaultSettings,
     lambda settings, replica_profile: RayDefault(settings),
-    "Ray Serve's default: requests in flight over a target each, with delays",
-    {
-        "target_ongoing_requests": Range(0.5, 256, log=True),
-        "upscale_delay_s": Range(0, 120),
-        "downscale_delay_s": Range(10, 1_800, log=True),
-        "upscaling_factor": Range(0.25, 4, log=True),
-        "downscaling_factor": Range(0.25, 4, log=True),
-        "look_back_period_s": Range(11, 120, log=True),
-    },
 )

@@ -1,0 +1,85 @@
+"""The wire: how frozen dataclasses travel between the processes of a cell and rest in its store. A fact is declared
+once, where it belongs; msgspec writes it as MessagePack, and checks every field when it is read.
+
+A message is a pair: the name of its class, and its fields by name. A field that the reader does not know is left out,
+one that is missing gets its default, so that processes of neighbouring versions understand each other.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+
+Natural = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""A whole number of at least 0, which SQLite takes, too."""
+KindT = TypeVar("KindT")
+
+
+class WireError(ValueError):
+    """What is read is no such message; the text names the field."""
+
+
+def _read(kind: type[Any], value: Any) -> Any:
+    if kind is not Fraction:
+        raise NotImplementedError(kind)
+    try:
+        return Fraction(value)
+    except (TypeError, ZeroDivisionError) as error:
+        raise ValueError(str(error)) from error
+
+
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder(enc_hook=str).encode
+"""A value of a known type, which the reader names, too (`decoder`)."""
+
+
+def decoder(kind: type[KindT]) -> Callable[[bytes], KindT]:
+    """Reads what `encode` wrote of such a value. Raises WireError."""
+    plain = msgspec.msgpack.Decoder(kind, dec_hook=_read).decode
+
+    def decode(data: bytes) -> KindT:
+        try:
+            return plain(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise WireError(f"{getattr(kind, '__name__', kind)}: {error}") from error
+
+    return decode
+
+
+class Wire(Generic[KindT]):
+    """Messages of several classes."""
+
+    def __init__(self, *kinds: type[KindT]) -> None:
+        self._decoders = {kind.__name__: decoder(kind) for kind in kinds}
+        self._pair = decoder(tuple[str, msgspec.Raw])
+
+    def encode(self, message: KindT) -> bytes:
+        return encode((type(message).__name__, message))
+
+    def decode(self, data: bytes) -> KindT:
+        """Raises WireError."""
+        name, fields = self._pair(data)
+        return self.read(name, bytes(fields))
+
+    def parts(self, message: KindT) -> tuple[str, bytes]:
+        """The name of its class, and its fields: what `read` takes."""
+        return type(message).__name__, encode(message)
+
+    def read(self, name: str, fields: bytes) -> KindT:
+        """Raises WireError."""
+        if name not in self._decoders:
+            raise WireError(f"a message of kind {name[:80]!r}; allowed: {', '.join(self._decoders)}")
+        return self._decoders[name](fields)
+
+
+def to_plain(value: object) -> Any:
+    """A frozen dataclass as plain values, for JSON."""
+    return msgspec.to_builtins(value, enc_hook=str)
+
+
+def from_plain(given: Any, kind: type[KindT]) -> KindT:
+    """What `to_plain` made. Raises WireError."""
+    try:
+        return msgspec.convert(given, kind, dec_hook=_read)
+    except msgspec.MsgspecError as error:
+        raise WireError(f"{getattr(kind, '__name__', kind)}: {error}") from error

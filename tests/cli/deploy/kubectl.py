@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""A stand-in for `kubectl` in a cluster with KubeRay, as far as `raylane deploy` uses both: objects are in a file, and
+after each look KubeRay is one step further. What it does was read in KubeRay's `rayservice_controller.go` (v1.7)."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(os.environ["FAKE_CLUSTER"])
+ROLLOUT = "raylane.io/rollout"
+
+
+def step(state: dict[str, Any]) -> None:
+    """What KubeRay does next."""
+    service, clusters = state.get("service"), state["clusters"]
+    if service is None:
+        return
+    status, wanted = service.setdefault("status", {}), service["metadata"]["annotations"][ROLLOUT]
+    active = status.setdefault("activeServiceStatus", {})
+    beside = service["spec"]["upgradeStrategy"]["type"] == "NewCluster"
+    if status.get("observedGeneration") != service["metadata"]["generation"]:
+        status["observedGeneration"] = service["metadata"]["generation"]
+        names = [one["name"] for one in yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]]
+        state["next"] = {name: {"status": "DEPLOYING"} for name in names}
+        active.setdefault("applicationStatuses", state["next"])  # those of before once more
+    elif state.get("next"):
+        active["applicationStatuses"] = state.pop("next")
+    elif not clusters or (beside and wanted not in clusters.values()):
+        state["made"] += 1
+        clusters[f"{service['metadata']['name']}-{state['made']}"] = wanted
+    elif active.get("rayClusterName") != max(clusters):
+        active["rayClusterName"] = max(clusters)
+    elif len(clusters) > 1:
+        del clusters[min(clusters)]
+    else:
+        for one in active["applicationStatuses"].values():
+            one |= {"status": os.environ.get("FAKE_STATUS", "RUNNING"), "message": "no such model"}
+        status["conditions"] = [{"type": "Ready", "status": "True"}]
+
+
+def main(arguments: list[str]) -> None:
+    file = HERE / "state.json"
+    state = json.loads(file.read_text()) if file.exists() else {"clusters": {}, "made": 0, "log": []}
+    arguments = arguments[arguments.index("--namespace") + 2 :]
+    if arguments[:2] == ["get", "--raw"]:
+        print("{}")
+    elif arguments[0] == "apply":
+        text = sys.stdin.read() if arguments[-1] == "-" else Path(arguments[-1]).read_text()
+        for one in yaml.safe_load_all(text):
+            if one["kind"] == "Secret":
+                state["secret"] = one["stringData"]
+            if one["kind"] == "RayService":
+                old = state.get("service", {"metadata": {"generation": 0}, "spec": None})
+                generation = old["metadata"]["generation"] + (one["spec"] != old["spec"])
+                state["service"] = {**one, "status": old.get("status", {})}
+                state["service"]["metadata"]["generation"] = generation
+    elif arguments[0] == "delete":
+        state["log"].append(arguments[1])
+        del state["clusters"][arguments[1].split("/")[1]]
+        state["service"]["status"]["conditions"] = []
+    elif arguments[1] == "rayclusters":
+        items = [{"metadata": {"name": n, "annotations": {ROLLOUT: of}}} for n, of in state["clusters"].items()]
+        print(json.dumps({"items": items}))
+    elif arguments[1].startswith("rayservice/"):
+        if "service" not in state:
+            sys.exit("not found")
+        print(json.dumps(state["service"]))
+        step(state)
+    file.write_text(json.dumps(state))
+
+
+main(sys.argv[1:])

@@ -1,0 +1,89 @@
+"""A cell on Kubernetes: `deploy` waits for what it applied, not for what was there before, and has other pods made
+where the change needs them."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.deploy import kubectl
+from cli.deploy.changes import plan_of
+from cli.deploy.rendering import rendering_of
+from cli.deploy.serve_api import DeployError
+from cli.deploy.state import DeployState
+from cluster.spec import ClusterSpec, KubernetesDeploy
+from tests.cluster.launch.specs import KUBERNETES, MODEL, PUBLIC, changed, spec_of
+
+pytestmark = pytest.mark.whole
+
+
+@pytest.fixture(autouse=True)
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    program = tmp_path / "bin" / "kubectl"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).parent / "kubectl.py"} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_CLUSTER", str(tmp_path))
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(kubectl, "_POLL_S", 0.0)
+    return tmp_path
+
+
+def deploy(spec: ClusterSpec) -> list[str]:
+    """Returns what was said of the change."""
+    region = spec.regions[0]
+    assert isinstance(region.deploy, KubernetesDeploy)
+    state = DeployState(spec.cell_name(region))
+    with state.lock():
+        plan = plan_of(rendering_of(spec, spec, region), "keys", state.applied())
+        target = kubectl.Kubernetes(spec, region, region.deploy, state)
+        target.apply(plan)
+        assert target.is_up()
+    return list(plan.touched)
+
+
+def now(cluster: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((cluster / "state.json").read_text())
+    return found
+
+
+def test_an_application_alone_changes_in_the_cluster_that_runs(cluster: Path) -> None:
+    deploy(spec_of(KUBERNETES, **PUBLIC))
+    first = now(cluster)
+    assert list(first["clusters"]) == ["team-eu-1"]
+    touched = deploy(spec_of(KUBERNETES, **PUBLIC, models=[{**MODEL, "settings": {"max_model_len": 512}}]))
+    after = now(cluster)
+    assert after["clusters"] == first["clusters"]
+    assert after["log"] == []
+    assert after["service"]["status"]["observedGeneration"] == 2
+    assert not any("Ray cluster" in line for line in touched)
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "deleted", "words"),
+    [("replace", ["raycluster/team-eu-1"], "running requests break"), ("beside", [], "starts beside it")],
+)
+def test_another_image_reaches_the_pods(cluster: Path, upgrade: str, deleted: list[str], words: str) -> None:
+    deploy(spec_of(changed(KUBERNETES, upgrade=upgrade), **PUBLIC))
+    touched = deploy(spec_of(changed(KUBERNETES, upgrade=upgrade, image="registry/raylane:2"), **PUBLIC))
+    after = now(cluster)
+    assert list(after["clusters"]) == ["team-eu-2"]
+    assert after["log"] == deleted
+    assert any(line.startswith("region eu: the pods of the Ray cluster change") and words in line for line in touched)
+
+
+def test_an_application_that_cannot_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_STATUS", "DEPLOY_FAILED")
+    with pytest.raises(DeployError, match="application 'gateway' cannot run: no such model"):
+        deploy(spec_of(KUBERNETES, **PUBLIC))
+
+
+def test_what_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_STATUS", "DEPLOYING")
+    monkeypatch.setattr(kubectl, "_PODS_S", -3_600.0)
+    with pytest.raises(DeployError, match="not ready in time: "):
+        deploy(spec_of(KUBERNETES, **PUBLIC))
