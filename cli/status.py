@@ -256,8 +256,9 @@ def _replicas(model: dict[str, Any], names: Mapping[str, str]) -> list[Renderabl
             f"{booked:.0%}",
         )
         if replica.get("itl_class"):
-            sequences, prompts, of_class = (replica[key] for key in ("max_sequences", "max_prompts", "itl_class"))
-            notes.append(f"{name}: itl_ms of {escape(of_class)} caps it at {sequences} sequences, {prompts} in prefill")
+            notes.append(
+                f"{name}: at most {replica['max_sequences']} sequences (itl_ms of {escape(replica['itl_class'])})"
+            )
         if because := _because(replica):
             notes.append(f"[yellow]{name} {because}[/]")
     return [table, *notes]

@@ -26,7 +26,7 @@ from benchmarks.serving.sides import one_replica_spec
 from cluster.spec import DEFAULT_GROUP, ClusterSpec, parse_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import slowed
-from deployments.engine_model.itl_bounds import itl_starts
+from deployments.engine_model.itl_bounds import with_starts
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
@@ -65,14 +65,14 @@ class ItlContest:
     def run(self, max_num_seqs: int, itl_s: float | None, start: int | None = None) -> ItlRun:
         """With a fixed `max_num_seqs`, judged by `itl_s`; with a `start`: with the cap, which begins there."""
         mix, spec = self._mix, self._spec(itl_s if start is not None else None)
-        binding = binding_of(spec)
+        policy = policy_of(spec)
         if start is not None:
-            binding = replace(binding, itl_starts={DEFAULT_GROUP: {_CLASS: start}})
+            policy = replace(policy, itl={_CLASS: replace(policy.itl[_CLASS], starts={DEFAULT_GROUP: start})})
         settings = CellSettings(
             replicas=1,
             limits=replace(self._costs.limits(), sequences=max_num_seqs),
-            policy=policy_of(spec),
-            binding=binding,
+            policy=policy,
+            binding=binding_of(spec),
             max_model_len=self._context,
             queue_wait_s=1_800.0,
         )
@@ -93,11 +93,9 @@ class ItlContest:
 
     def starts(self) -> dict[str, int]:
         """With how many sequences the cap begins, by side."""
-        prompts, outputs = self._mix.prompt_tokens, self._mix.output_tokens
-        lengths = (float(prompts.mean()), float(outputs.mean()), float(outputs.std() / outputs.mean()))
-        limits, cost, target = self._costs.limits(), self._costs.cost_model(), {_CLASS: self.itl_s}
-        found = {side: itl_starts(limits, slowed(cost, by), target, *lengths)[_CLASS] for side, by in _FACTORS.items()}
-        return found | {"none": self.maximum}
+        limits, cost = self._costs.limits(), self._costs.cost_model()
+        costs = {side: (limits, slowed(cost, by)) for side, by in _FACTORS.items()}
+        return {**with_starts(policy_of(self._spec(self.itl_s)), costs).itl[_CLASS].starts, "none": self.maximum}
 
     def _spec(self, itl_s: float | None) -> ClusterSpec:
         text = yaml.safe_load(one_replica_spec(8_000)) | json.loads(json.dumps(SIDES["lanes"]))

@@ -9,14 +9,13 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 
 import aiohttp
 from starlette.types import Receive, Scope, Send
 
 from cluster.spec import ClusterSpec, Model, Region, TrafficClass
-from deployments.engine_model.itl_bounds import starts_of_spec
+from deployments.engine_model.itl_bounds import group_costs, with_starts
 from deployments.gateway.connection import Connection, Digests, Reader
 from deployments.gateway.entrance import EXTRA_HEADERS, CorsRules, KeyRing
 from deployments.gateway.exchange import BrokenExchanges, run_direct
@@ -219,9 +218,11 @@ class Service:
 
     def settings_of(self, model: str) -> tuple[SchedulingPolicy, Binding]:
         """The settings of the model's scheduler, by the spec in force."""
-        spec, home, named = self._spec, self._home, self._spec.model(model)
-        binding = replace(binding_of(spec), itl_starts=starts_of_spec(spec, named, home))
-        return policy_of(spec, named, home), binding
+        spec = self._spec
+        policy = policy_of(spec, spec.model(model), self._home)
+        if policy.itl:
+            policy = with_starts(policy, group_costs(spec, self.views_of(model), self._home))
+        return policy, binding_of(spec)
 
     def peered(self) -> tuple[ClusterSpec, str]:
         """The spec in force, and the name of this cell."""

@@ -321,36 +321,35 @@ class ItlCaps:
         self._turned_s = 0.0
 
     def configure(self, targets: Mapping[str, ItlTarget]) -> None:
-        """Changes the targets."""
-        self._targets = targets
-        for replica in self._fleet.by_id.values():
-            self.attend(replica)
+        """With other targets all begin anew."""
+        if targets != self._targets:
+            self._targets = targets
+            for replica in self._fleet.by_id.values():
+                replica.itl = None
+                self._fleet.touch(replica)
+            for replica in self._fleet.by_id.values():
+                self.attend(replica)
 
     def attend(self, replica: Replica) -> None:
-        """The replica is ready: it begins with what the others of its group have learned, else with what its costs
-        say, else without a cap."""
-        known, maximum = replica.itl, replica.capacity.sequences
-        if not self._targets:
-            replica.itl = None
-        elif known is None or known.targets != self._targets or known.maximum != maximum:
-            siblings = [one.itl for one in self._fleet.replicas_of((replica.capacity.group,)) if one.itl is not None]
-            learned = {
-                name: median_low(one.caps[name].sequences for one in siblings if name in one.caps)
-                for name in self._targets
-                if any(name in one.caps for one in siblings)
-            }
-            replica.itl = ItlCap(self._targets, maximum, {**replica.capacity.itl_starts, **learned})
-        else:
+        """The replica is ready: it begins with what the others of its group have learned, else where the target says,
+        else without a cap."""
+        maximum, group = replica.capacity.sequences, replica.capacity.group
+        if not self._targets or (replica.itl is not None and replica.itl.maximum == maximum):
             return
+        known = [one.itl.caps for one in self._fleet.replicas_of((group,)) if one.itl is not None]
+        starts = {
+            name: median_low(caps[name].sequences for caps in known) if known else target.starts.get(group, maximum)
+            for name, target in self._targets.items()
+        }
+        replica.itl = ItlCap(self._targets, maximum, starts)
         self._fleet.touch(replica)
 
-    def judge(self, any_wait: bool, now: float) -> None:
+    def judge(self, now: float) -> None:
         """Moves the caps. Costs nothing between two turns."""
         if not self._targets or now - self._turned_s < TURN_S:
             return
         self._turned_s = now
         for replica in self._fleet.by_id.values():
             if replica.itl is not None:
-                classes = {lease.request.traffic_class for lease in replica.leases.values()}
-                replica.itl.turn(classes, replica.sequences, any_wait and replica.capped(1), now)
+                replica.itl.turn(replica.leases.values(), replica.sequences, now)
                 self._fleet.touch(replica)

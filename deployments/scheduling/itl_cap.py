@@ -6,7 +6,7 @@ replica in the last minute counts. Every `TURN_S` seconds, of n of its answers t
 placed after the last change, with m = `MARGIN` * (1 - attainment) * n:
 
     late > m + sqrt(m)                         one step down; `FAR_STEPS` while more than half of them are late
-    late <= m / 2, and something had to wait   one step up
+    late <= m / 2, and the cap was reached     one step up
 
 A step is 6 %; sqrt(m) is what chance does to a count of m. From a cap that proves too high the next one down is found,
 and it is not tried again for `RETRY_S`, each time twice as long: under a steady load the cap moves between two
@@ -21,7 +21,9 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from deployments.scheduling.request import Lease, Usage
 
 TURN_S = 10.0
 KEPT_S = 60.0
@@ -37,10 +39,12 @@ PROMPT_SHARE = 24
 
 @dataclass(frozen=True, slots=True)
 class ItlTarget:
-    """A class's SLO: of its answers, a share of `attainment` has a mean time between tokens of at most `itl_s`."""
+    """A class's SLO: of its answers, a share of `attainment` has a mean time between tokens of at most `itl_s`.
+    `starts`: with how many sequences replicas begin, by group; without, with all that they can hold."""
 
     itl_s: float
     attainment: float
+    starts: Mapping[str, int] = field(default_factory=dict)
 
 
 def levels(maximum: int) -> tuple[int, ...]:
@@ -59,7 +63,6 @@ class ClassCap:
         self._levels = levels(maximum)
         self._at = max(0, bisect_right(self._levels, start) - 1)
         self._answers: deque[tuple[float, bool]] = deque()
-        self._late = 0
         self._changed_s = -KEPT_S
         self._rose = False
         self._too_much: int | None = None
@@ -73,15 +76,13 @@ class ClassCap:
     def ended(self, itl_s: float, placed_s: float, now: float) -> None:
         """An answer of the class ended. `placed_s`: when it was placed here."""
         if placed_s >= self._changed_s:
-            late = itl_s > self.target.itl_s
-            self._answers.append((now, late))
-            self._late += late
+            self._answers.append((now, itl_s > self.target.itl_s))
 
-    def turn(self, peak: int, full: bool, now: float) -> None:
-        """Moves the cap. `peak`: the most sequences that ran at once since the last turn; `full`: it was reached."""
+    def turn(self, peak: int, now: float) -> None:
+        """Moves the cap. `peak`: the most sequences that ran at once since the last turn."""
         while self._answers and self._answers[0][0] <= now - KEPT_S:
-            self._late -= self._answers.popleft()[1]
-        n, late = len(self._answers), self._late
+            self._answers.popleft()
+        n, late = len(self._answers), sum(one for _, one in self._answers)
         most = MARGIN * (1.0 - self.target.attainment) * n
         if n < MIN_ANSWERS:
             return
@@ -93,7 +94,7 @@ class ClassCap:
             self._move(max(0, ran - (FAR_STEPS if far else 1)), now)
         elif (
             late <= most / 2
-            and full
+            and peak >= self.sequences
             and (most >= 1.0 or now - self._changed_s >= KEPT_S)
             and self._at < len(self._levels) - 1
             and (self._at + 1 != self._too_much or now >= self._retry_at_s)
@@ -105,58 +106,49 @@ class ClassCap:
         self._at = level
         self._changed_s = now
         self._answers.clear()
-        self._late = 0
 
 
 UNCAPPED = 1 << 62
 
 
 class ItlCap:
-    """The caps of one replica, of which that of the strictest class counts that ran there in the last minute.
-
-    `sequences` may run at once, of which `prompts` may prefill; `traffic_class` is whose cap that is (None: nobody's).
-    `caps`: by class.
-    """
+    """The caps of one replica, `caps` by class. That of the strictest class counts that ran there in the last minute
+    (`traffic_class`; None: no cap): `sequences` may run at once, of which `prompts` may prefill."""
 
     def __init__(self, targets: Mapping[str, ItlTarget], maximum: int, starts: Mapping[str, int]) -> None:
-        self.targets, self.maximum = targets, maximum
+        self.maximum = maximum
         self.sequences = self.prompts = UNCAPPED
         self.traffic_class: str | None = None
-        self.caps = {
-            name: ClassCap(target, maximum, starts.get(name, maximum))
-            for name, target in sorted(targets.items(), key=lambda one: (one[1].itl_s, -one[1].attainment, one[0]))
-        }
+        strictest_first = sorted(targets.items(), key=lambda one: (one[1].itl_s, -one[1].attainment, one[0]))
+        self.caps = {name: ClassCap(target, maximum, starts[name]) for name, target in strictest_first}
         self._ran_s: dict[str, float] = {}
         self._peak = 0
 
-    def bound(self, traffic_class: str, sequences: int, now: float) -> None:
-        """A request of that class is placed here: so many sequences run now."""
+    def began(self, lease: Lease, sequences: int) -> None:
+        """A request is placed here: so many sequences run now."""
         self._peak = max(self._peak, sequences)
-        if traffic_class in self.caps:
-            known = traffic_class in self._ran_s
-            self._ran_s[traffic_class] = now
-            if not known:
-                self._choose()
+        known = lease.request.traffic_class in self._ran_s
+        self._ran_s[lease.request.traffic_class] = lease.placed_s
+        if not known:
+            self._choose()
 
-    def ended(self, traffic_class: str, itl_s: float, placed_s: float, now: float) -> None:
-        """An answer ended: its mean time between tokens, and when it was placed here. Only the class whose cap counts
-        learns."""
-        if traffic_class == self.traffic_class:
-            self.caps[traffic_class].ended(itl_s, placed_s, now)
+    def ended(self, lease: Lease, usage: Usage, now: float) -> None:
+        """An answer ended. Only the class whose cap counts learns."""
+        name, after_first = lease.request.traffic_class, usage.output_tokens / usage.sequences - 1
+        if name == self.traffic_class and after_first > 0:
+            self.caps[name].ended(usage.decode_s / after_first, lease.placed_s, now)
 
-    def turn(self, running: Iterable[str], sequences: int, full: bool, now: float) -> None:
-        """Moves the cap that counts. `running`: the classes of what runs, in so many sequences; `full`: something waits
-        for them."""
-        self._ran_s |= dict.fromkeys((name for name in running if name in self.caps), now)
+    def turn(self, running: Iterable[Lease], sequences: int, now: float) -> None:
+        """Moves the cap that counts. `running`: in so many sequences."""
+        self._ran_s |= {lease.request.traffic_class: now for lease in running}
         self._ran_s = {name: at_s for name, at_s in self._ran_s.items() if at_s > now - KEPT_S}
         if self.traffic_class is not None and self.traffic_class in self._ran_s:
-            self.caps[self.traffic_class].turn(self._peak, full or self._peak >= self.sequences, now)
+            self.caps[self.traffic_class].turn(self._peak, now)
         self._peak = sequences
         self._choose()
 
     def _choose(self) -> None:
         self.traffic_class = next((name for name in self.caps if name in self._ran_s), None)
-        cap = self.maximum if self.traffic_class is None else self.caps[self.traffic_class].sequences
-        self.sequences, self.prompts = (
-            (UNCAPPED, UNCAPPED) if cap == self.maximum else (cap, max(1, cap // PROMPT_SHARE))
-        )
+        self.sequences = self.prompts = UNCAPPED
+        if self.traffic_class is not None and (cap := self.caps[self.traffic_class].sequences) < self.maximum:
+            self.sequences, self.prompts = cap, max(1, cap // PROMPT_SHARE)

@@ -296,8 +296,7 @@ class Placing:
         self._lanes.serve(lane, job, passed_over)
         self._holds.end(lane)
         self.bind(lease, job, replica, now)
-        if not replica.open:
-            self.last_wait = replica.closed_by or self.last_wait
+        self.last_wait = replica.wait_reason(job) or self.last_wait  # of one more like it
         self._decided.placements.append(placement)
         self.placed += 1
         self.promoted += promoted and job.attempt == 1
@@ -326,8 +325,7 @@ class _Placed(NamedTuple):
 def _missing(replica: Replica, job: Job) -> float:
     """The largest share of a capacity that must come free before the job fits."""
     capacity = replica.capacity
-    maximum = replica.max_sequences
-    ahead = capacity.ahead if maximum == capacity.sequences else 0
-    sequences = (replica.sequences + job.request.sequences - maximum - ahead) / maximum
+    maximum = capacity.sequences + capacity.ahead if replica.itl is None else replica.max_sequences
+    sequences = (replica.sequences + job.request.sequences - maximum) / capacity.sequences
     kv = (replica.kv_tokens + job.kv_tokens - capacity.kv_tokens) / capacity.kv_tokens
     return max(0.0, sequences, kv)

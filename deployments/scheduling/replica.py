@@ -5,8 +5,7 @@ prefill backlog leave room, so that the engine's own queue stays near empty and 
 reordered, cancelled, shed and counted.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -41,7 +40,7 @@ class Capacity:
     next step, `kv_tokens` fit its KV blocks, and `step_tokens` is the token budget of one step (vLLM's
     max_num_batched_tokens): a prompt is bound while less than `prefill_steps` steps' worth of tokens are to be
     prefilled. `group` is the model's group that it belongs to, `context_tokens` the longest sequence that it takes
-    (vLLM's max_model_len). `itl_starts`: by class, how many sequences should keep its `itl_ms` (`itl_cap.py`).
+    (vLLM's max_model_len).
     """
 
     sequences: int
@@ -51,7 +50,6 @@ class Capacity:
     prefill_steps: float
     group: str = DEFAULT_GROUP
     context_tokens: int = ANY_CONTEXT
-    itl_starts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def prefill_budget(self) -> float:
@@ -61,12 +59,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """How late requests are bound to a replica: see `Scheduling.bind_ahead` and `.prefill_steps` of the spec.
-    `itl_starts`: those of the replicas, by group."""
+    """How late requests are bound to a replica: see `Scheduling.bind_ahead` and `.prefill_steps` of the spec."""
 
     ahead: float = _SCHEDULING.bind_ahead
     prefill_steps: float = _SCHEDULING.prefill_steps
-    itl_starts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def capacity(
         self,
@@ -78,8 +74,7 @@ class Binding:
     ) -> Capacity:
         """The budgets of a replica whose engine has these limits."""
         ahead = round(max_num_seqs * self.ahead)
-        budgets = (max_num_seqs, ahead, kv_tokens, step_tokens, self.prefill_steps)
-        return Capacity(*budgets, group, context_tokens, self.itl_starts.get(group, {}))
+        return Capacity(max_num_seqs, ahead, kv_tokens, step_tokens, self.prefill_steps, group, context_tokens)
 
 
 OrderEntries = list[tuple[Any, str, int, "Replica"]]
@@ -151,25 +146,22 @@ class Replica:
     @property
     def open(self) -> bool:
         """Whether anything at all could be placed here."""
-        return self.status is ReplicaStatus.READY and self.held_by is None and self.closed_by is None
-
-    @property
-    def closed_by(self) -> WaitReason | None:
-        """What keeps everything off that needs no KV blocks."""
-        if self.sequences >= self.capacity.sequences + self.capacity.ahead:
-            return WaitReason.SEQUENCES
-        if self.prefill_tokens >= self.capacity.prefill_budget:
-            return WaitReason.PREFILL_BUDGET
-        return WaitReason.ITL if self.capped(1) else None
+        return (
+            self.status is ReplicaStatus.READY
+            and self.held_by is None
+            and self.sequences < self.capacity.sequences + self.capacity.ahead
+            and self.prefill_tokens < self.capacity.prefill_budget
+            and not self.capped(1)
+        )
 
     def capped(self, sequences: int) -> bool:
-        """Whether the time between tokens has no room for so many more sequences."""
+        """Whether the cap that keeps the time between tokens leaves no room for so many more sequences."""
         itl = self.itl
         return itl is not None and (self.sequences + sequences > itl.sequences or len(self._prefilling) >= itl.prompts)
 
     @property
     def max_sequences(self) -> int:
-        """That it may run at once."""
+        """How many may run at once."""
         return self.capacity.sequences if self.itl is None else min(self.capacity.sequences, self.itl.sequences)
 
     def become(self, reported: ReplicaStatus, cordoned: bool) -> None:
@@ -229,7 +221,7 @@ class Replica:
         self.prefill_tokens += lease.prefill_tokens
         self._prefilling.add(lease.lease_id)
         if self.itl is not None:
-            self.itl.bound(lease.request.traffic_class, self.sequences, lease.placed_s)
+            self.itl.began(lease, self.sequences)
 
     def first_token(self, lease: Lease) -> bool:
         """Takes the lease's prompt off the prefill backlog. False when that was done before."""
@@ -249,12 +241,6 @@ class Replica:
         del self.leases[lease.lease_id]
         self.sequences -= lease.request.sequences
         self.kv_tokens -= lease.kv_tokens
-
-    def answered(self, lease: Lease, usage: Usage, now: float) -> None:
-        """An answer ended: the cap that keeps the time between tokens learns of it."""
-        after_first = usage.output_tokens / usage.sequences - 1
-        if self.itl is not None and after_first > 0:
-            self.itl.ended(lease.request.traffic_class, usage.decode_s / after_first, lease.placed_s, now)
 
     def learn(self, usage: Usage) -> None:
         """Measures the replica by the engine's own account of a finished request."""

@@ -194,7 +194,8 @@ class Scheduler:
         replica = self.fleet.by_id.get(lease.replica_id)
         if replica is not None and usage.sequences:
             replica.learn(usage)
-            replica.answered(lease, usage, now)
+            if replica.itl is not None:
+                replica.itl.ended(lease, usage, now)
         if usage.sequences:
             self.learned_state.settle(lease, usage, self.lanes.policy)
             self.tally.counted += 1
@@ -267,7 +268,7 @@ class Scheduler:
         self.lanes.promote(now)
         self.forecasts.promoted(now)
         self._outliers.judge(now)
-        self._itl_caps.judge(bool(self.lanes.jobs), now)
+        self._itl_caps.judge(now)
         if self.holds.by_lane:
             self.holds.end_stale()
         self.placing.step(now)

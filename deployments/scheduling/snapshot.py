@@ -46,7 +46,7 @@ class FlowStats:
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
     """One replica's bookings, and what it can hold at most. `held_by`: the lane for which it is kept free. `itl_class`:
-    the class whose `itl_ms` caps the sequences, and the prompts that prefill at once."""
+    the class whose `itl_ms` caps the sequences."""
 
     replica_id: str
     status: str
@@ -61,7 +61,6 @@ class ReplicaStats:
     tpot_s: float | None
     group: str = DEFAULT_GROUP
     itl_class: str | None = None
-    max_prompts: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

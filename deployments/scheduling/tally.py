@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupTally
-from deployments.scheduling.itl_cap import UNCAPPED
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
 from deployments.scheduling.learned_state import LearnedState
@@ -213,9 +212,9 @@ def _demands(lanes: Lanes, tally: Tally, placing: Placing) -> Iterator[DemandSta
 def _replica(r: Replica) -> ReplicaStats:
     maximum = r.capacity
     learned_state = (len(r.leases), r.sequences, r.kv_tokens, r.prefill_tokens, r.prefill_tokens_per_s, r.held_by)
-    capped = (r.itl.traffic_class, r.itl.prompts) if r.itl is not None and r.itl.sequences < UNCAPPED else ()
     most = (r.max_sequences, maximum.kv_tokens, r.tpot_s, maximum.group)
-    return ReplicaStats(r.replica_id, r.status.value, *learned_state, *most, *capped)
+    capped_for = r.itl.traffic_class if r.itl is not None and r.max_sequences < maximum.sequences else None
+    return ReplicaStats(r.replica_id, r.status.value, *learned_state, *most, capped_for)
 
 
 def _lane(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import Boundary, EngineModel
+from deployments.engine_model.itl_bounds import with_starts
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence as EngineSequence
 from deployments.scheduling import (
@@ -94,9 +95,10 @@ class CellSimulator:
         progress: Callable[[float], None] = lambda share: None,
         sample: Callable[[SimulatedCell, float], float] | None = None,
     ) -> None:
-        self.scheduler: SchedulerContract = Scheduler(settings.policy)
         self._settings, self._workload = settings, workload
         groups = settings.all_groups(cost)
+        policy = with_starts(settings.policy, {group.name: (group.limits, group.cost) for group in groups})
+        self.scheduler: SchedulerContract = Scheduler(policy)
         check_lengths(groups, workload)
         self._context, self._several = max(group.max_model_len for group in groups), len(groups) > 1
         # Lists: a NumPy scalar takes longer to read than all that is done with it.
@@ -115,7 +117,7 @@ class CellSimulator:
         self._next_index = 0
         self._wakeup_s = math.inf
         reported = settings.starts_reported or any(group.scaling is not None for group in groups)
-        self.fleet = SimulatedFleet(self, kinds_of(groups, settings.binding, settings.policy, workload), reported)
+        self.fleet = SimulatedFleet(self, kinds_of(groups, settings.binding), reported)
         self.replicas = self.fleet.replicas
         for group in groups:
             for _ in range(group.replicas):

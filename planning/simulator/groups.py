@@ -2,13 +2,12 @@
 without groups has one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.engine_model.cost_model import CostModel
-from deployments.engine_model.itl_bounds import itl_starts
 from deployments.engine_model.limits import EngineModelLimits
-from deployments.scheduling import Binding, SchedulingPolicy
+from deployments.scheduling import Binding
 from deployments.scheduling.replica import ANY_CONTEXT
 from planning.simulator.fleet import ReplicaKind
 from planning.simulator.scaling import SimulatedScaling
@@ -34,20 +33,12 @@ class SimulatedGroup:
     name: str = DEFAULT_GROUP
 
 
-def kinds_of(
-    groups: Sequence[SimulatedGroup], binding: Binding, policy: SchedulingPolicy, work: Workload
-) -> list[ReplicaKind]:
-    """What the replicas of each group have in common. One group alone takes whatever is sent to it. Where classes name
-    an `itl_ms`, replicas begin with the sequences that the costs say for the lengths of `work`."""
+def kinds_of(groups: Sequence[SimulatedGroup], binding: Binding) -> list[ReplicaKind]:
+    """What the replicas of each group have in common. One group alone takes whatever is sent to it."""
     found = []
     for group in groups:
         limits, context = group.limits, ANY_CONTEXT if len(groups) == 1 else group.max_model_len
         capacity = binding.capacity(limits.sequences, limits.kv_tokens, limits.step_tokens, group.name, context)
-        if policy.itl and not capacity.itl_starts and len(work):
-            itl_s = {name: target.itl_s for name, target in policy.itl.items()}
-            isl, osl = float(work.prompt_tokens.mean()), float(work.output_tokens.mean())
-            spread = float(work.output_tokens.std()) / osl
-            capacity = replace(capacity, itl_starts=itl_starts(limits, group.cost, itl_s, isl, osl, spread))
         starts = None if group.starts is None else SimulatedStarts(group.starts)
         found.append(ReplicaKind(capacity, limits, group.cost, group.start_up_s, starts))
     return found

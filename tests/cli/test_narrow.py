@@ -254,10 +254,10 @@ def test_status_tells_replicas_apart_and_shows_each_column_whole() -> None:
 
 
 def test_status_shows_the_cap_that_keeps_itl_ms() -> None:
-    capped = replica(1) | {"max_sequences": 40, "max_prompts": 2, "itl_class": "chat"}
+    capped = replica(1) | {"max_sequences": 40, "itl_class": "chat"}
     text = "\n".join(shown(status._view(report(replicas=[capped, replica(2)]))))
     assert text.count("itl_ms of") == 1
-    assert "itl_ms of chat caps it at 40 sequences, 2 in prefill" in text
+    assert "at most 40 sequences (itl_ms of chat)" in text
 
 
 def test_a_cell_whose_directory_tells_of_no_departures_is_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,7 +236,6 @@ class Status:
             "pid": feed.facts.pid if feed else None,
             "max_num_seqs": feed.facts.max_num_seqs if feed else None,
             "max_sequences": stats.max_sequences,
-            "max_prompts": stats.max_prompts,
             "itl_class": stats.itl_class,
             "leases": stats.leases,
             "booked_kv_tokens": stats.kv_tokens,

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -10,9 +9,10 @@ from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import read_cost_file
 from deployments.engine_model.cost_model import slowed
-from deployments.engine_model.itl_bounds import itl_problems, itl_starts, starts_of_spec
+from deployments.engine_model.itl_bounds import group_costs, itl_problems, with_starts
+from deployments.scheduling import SchedulingPolicy
+from deployments.scheduling.itl_cap import ItlTarget
 
-LENGTHS = (1_024.0, 256.0)
 H100 = Path(str(shipped("specs/simulated-h100.yaml")))
 
 
@@ -29,21 +29,20 @@ def spec_with(itl_ms: float | None, costs: str | None = None) -> ClusterSpec:
 def test_slower_steps_and_a_stricter_class_begin_with_fewer_sequences() -> None:
     file = read_cost_file(H100.parent / "simulated-h100.costs.json")
     limits, cost = file.limits(), file.cost_model()
-    right = itl_starts(limits, cost, {"a": 0.02, "b": 0.012}, *LENGTHS)
-    slow = itl_starts(limits, slowed(cost, 1.4), {"a": 0.02, "b": 0.012}, *LENGTHS)
-    assert limits.sequences >= right["a"] > right["b"] > slow["b"] >= 1
-    assert itl_starts(limits, cost, {"a": 1e-6}, *LENGTHS) == {"a": 1}
+    policy = SchedulingPolicy(
+        itl={name: ItlTarget(one_s, 0.9) for name, one_s in (("a", 0.02), ("b", 0.012), ("c", 1e-6))}
+    )
+    costs = {"right": (limits, cost), "slow": (limits, slowed(cost, 1.4))}
+    starts = {name: target.starts for name, target in with_starts(policy, costs).itl.items()}
+    assert limits.sequences >= starts["a"]["right"] > starts["b"]["right"] > starts["b"]["slow"] >= 1
+    assert starts["c"] == {"right": 1, "slow": 1}
 
 
-def test_a_spec_begins_by_its_cost_files_and_without_them_by_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_costs_are_those_of_the_groups_whose_file_can_be_read() -> None:
     spec = spec_with(20.0)
-    starts = starts_of_spec(spec, spec.models[0], spec.regions[0])
-    name = spec.classes[0].name
-    assert [list(one) for one in starts.values()] == [[name]]
-    assert starts_of_spec(spec_with(None), spec.models[0], spec.regions[0]) == {}
+    assert list(group_costs(spec, spec.models[:1], spec.regions[0])) == [spec.models[0].group]
     gone = spec_with(20.0, "/nowhere.costs.json")
-    assert starts_of_spec(gone, gone.models[0], gone.regions[0]) == {}
-    assert "begins without a cap for itl_ms" in caplog.text
+    assert group_costs(gone, gone.models[:1], gone.regions[0]) == {}
     assert list(itl_problems(gone)) == []
 
 

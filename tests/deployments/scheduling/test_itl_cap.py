@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.scheduling import Capacity, Ending, Scheduler, Usage, WaitReason
+from cluster.spec import DEFAULT_GROUP
+from deployments.scheduling import Capacity, Ending, Lease, Scheduler, Usage, WaitReason
 from deployments.scheduling.itl_cap import FLOOR, RETRY_S, TURN_S, ClassCap, ItlCap, ItlTarget, levels
 from deployments.scheduling.recorder import RecordingScheduler
 from deployments.scheduling.replay import replay
@@ -20,44 +21,41 @@ CAPACITY = Capacity(64, 0, 100_000, 10_000, 1.0)
 LATE, IN_TIME = 0.06, 0.04
 
 
-def turned(cap: ClassCap, late: int, answers: int, now: float, full: bool = True, peak: int = 1 << 20) -> int:
+def turned(cap: ClassCap, late: int, answers: int, now: float, peak: int = 1 << 20) -> int:
     """The cap after a turn in which so many answers ended, so many of them late."""
     for number in range(answers):
         cap.ended(LATE if number < late else IN_TIME, now - 0.1, now)
-    cap.turn(peak, full, now)
+    cap.turn(peak, now)
     return cap.sequences
 
 
 @given(
     maximum=st.integers(1, 1_024),
     start=st.integers(0, 2_000),
-    turns=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 60), st.booleans(), st.integers(0, 1_024))),
+    turns=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 60), st.integers(0, 1_024))),
 )
 def test_the_cap_stays_between_its_floor_and_max_num_seqs(
-    maximum: int, start: int, turns: list[tuple[float, int, bool, int]]
+    maximum: int, start: int, turns: list[tuple[float, int, int]]
 ) -> None:
     cap = ClassCap(TARGET, maximum, start)
-    for number, (share, answers, full, peak) in enumerate(turns, 1):
-        after = turned(cap, round(share * answers), answers, TURN_S * number, full, peak)
+    for number, (share, answers, peak) in enumerate(turns, 1):
+        after = turned(cap, round(share * answers), answers, TURN_S * number, peak)
         assert min(FLOOR, maximum) <= after <= maximum
 
 
 @given(
     late=st.integers(0, 59),
     answers=st.integers(1, 60),
-    full=st.booleans(),
     peak=st.integers(0, 64),
     before=st.lists(st.integers(0, 20), max_size=12),
 )
-def test_one_more_late_answer_never_raises_the_cap(
-    late: int, answers: int, full: bool, peak: int, before: list[int]
-) -> None:
+def test_one_more_late_answer_never_raises_the_cap(late: int, answers: int, peak: int, before: list[int]) -> None:
     found = []
     for more in (0, 1):
         cap = ClassCap(TARGET, 64, 30)
         for number, missed in enumerate(before, 1):
             turned(cap, missed, 20, TURN_S * number)
-        found.append(turned(cap, min(answers, late + more), answers, TURN_S * (len(before) + 1), full, peak))
+        found.append(turned(cap, min(answers, late + more), answers, TURN_S * (len(before) + 1), peak))
     assert found[1] <= found[0]
 
 
@@ -93,7 +91,7 @@ def test_too_few_answers_and_a_cap_that_was_not_reached_move_nothing() -> None:
     before = cap.sequences
     assert turned(cap, 9, 9, 10.0) == before
     cap = ClassCap(TARGET, 64, 32)
-    assert turned(cap, 0, 50, 10.0, full=False) == before
+    assert turned(cap, 0, 50, 10.0, peak=before - 1) == before
     assert turned(cap, 6, 50, 20.0) == before  # in time often enough, and not by far
     assert turned(cap, 0, 50, 90.0) > before
 
@@ -103,13 +101,14 @@ def test_answers_that_were_placed_before_a_change_do_not_count_after_it() -> Non
     after = turned(cap, 20, 20, 10.0)
     for _ in range(50):
         cap.ended(LATE, 9.0, 15.0)
-    cap.turn(64, True, 20.0)
+    cap.turn(64, 20.0)
     assert cap.sequences == after
 
 
 def scheduler_of(**itl: ItlTarget) -> Scheduler:
-    scheduler = Scheduler(replace(POLICY, itl=itl, max_waiting=1_000))
-    scheduler.replica_up("r0", replace(CAPACITY, itl_starts={"interactive": 8}), 0.0)
+    starts = {name: replace(target, starts={DEFAULT_GROUP: 8}) for name, target in itl.items() if name == "interactive"}
+    scheduler = Scheduler(replace(POLICY, itl=itl | starts, max_waiting=1_000))
+    scheduler.replica_up("r0", CAPACITY, 0.0)
     return scheduler
 
 
@@ -126,7 +125,7 @@ def test_a_capped_replica_keeps_waiting_what_would_have_fitted_and_says_why() ->
     assert (len(scheduler.leases), admission.waits_for) == (8, WaitReason.ITL)
     assert scheduler.head_waits() == (("short", WaitReason.ITL),)
     stats = stats_of(scheduler, 0.0)
-    assert (stats.max_sequences, stats.max_prompts, stats.itl_class) == (8, 1, "interactive")
+    assert (stats.max_sequences, stats.itl_class) == (8, "interactive")
 
 
 def test_only_so_many_prompts_prefill_at_once() -> None:
@@ -155,14 +154,19 @@ def test_the_strictest_class_of_the_last_minute_counts() -> None:
 
 
 def test_late_answers_of_a_class_beside_a_stricter_one_leave_its_own_cap() -> None:
-    cap = ItlCap({"strict": TARGET, "loose": OTHER}, 64, {})
+    cap = ItlCap({"strict": TARGET, "loose": OTHER}, 64, {"strict": 64, "loose": 64})
+
+    def lease(of_class: str, now: float) -> Lease:
+        return Lease(0, replace(make_request("q", 10, 11), traffic_class=of_class), "r0", now, 1, 10, 21, 11)
+
     for now in (1.0, 61.0):
-        cap.bound("loose", 1, now)
-        cap.bound("strict", 2, now)
+        leases = [lease("loose", now), lease("strict", now)]
+        for number, one in enumerate(leases, 1):
+            cap.began(one, number)
         for _ in range(30):
-            cap.ended("loose", 1.0, now, now)
-        cap.turn(("loose", "strict"), 64, True, now + 9.0)
-    cap.turn(("loose",), 64, True, 200.0)
+            cap.ended(leases[0], Usage(10, 0, 11, 0, 1, 0.01, 10.0), now)
+        cap.turn(leases, 64, now + 9.0)
+    cap.turn([lease("loose", 1.0)], 64, 200.0)
     assert (cap.traffic_class, cap.caps["loose"].sequences) == ("loose", 64)
 
 
@@ -176,7 +180,7 @@ def test_late_answers_lower_the_cap_and_a_new_replica_begins_with_it() -> None:
         scheduler.release(placed.lease, Ending.FINISHED, Usage(10, 0, 11, 0, 1, 0.01, 10 * LATE), now + 0.4)
     lowered = stats_of(scheduler, 20.0).max_sequences
     assert lowered < 8
-    scheduler.replica_up("r1", replace(CAPACITY, itl_starts={"interactive": 8}), 20.0)
+    scheduler.replica_up("r1", CAPACITY, 20.0)
     scheduler.submit(make_request("x", 10, 10, 20.0), 20.0)
     scheduler.step(20.0)
     scheduler.submit(make_request("y", 10, 10, 20.0), 20.0)
@@ -186,11 +190,11 @@ def test_late_answers_lower_the_cap_and_a_new_replica_begins_with_it() -> None:
 
 def test_a_recorded_scheduler_with_caps_replays() -> None:
     lines: list[str] = []
-    policy = replace(POLICY, itl={"interactive": TARGET}, max_waiting=1_000)
+    policy = replace(POLICY, itl={"interactive": replace(TARGET, starts={DEFAULT_GROUP: 12})}, max_waiting=1_000)
     scheduler = RecordingScheduler(policy, lines.append)
     scheduler.begin(0.0)
     scheduler.configure(policy, 0.0)
-    scheduler.replica_up("r0", replace(CAPACITY, itl_starts={"interactive": 12}), 0.0)
+    scheduler.replica_up("r0", CAPACITY, 0.0)
     for number in range(400):
         now = 0.25 * number
         if number == 200:

@@ -35,7 +35,7 @@ POLICY = SchedulingPolicy(
     20.0,
     {"b": TenantPolicy(2.0, 60.0, 9e3, 6)},
     contexts={"default": 500, "b": 8_000},
-    itl={"batch": ItlTarget(0.05, 0.9)},
+    itl={"batch": ItlTarget(0.05, 0.9, {"b": 3})},
 )
 REQUEST = dataclasses.replace(
     make_request("q", 70, 30, 1.0, 50.0, 4.0, 2, "b", (7, 8)),
@@ -108,9 +108,9 @@ POLICY_LINE = {
     "tenants": {"b": {"weight": 2.0, "requests_per_minute": 60.0, "tokens_per_minute": 9000.0, "max_concurrency": 6}},
     "pick": "min_ttft",
     "contexts": {"default": 500, "b": 8000},
-    "itl": {"batch": {"itl_s": 0.05, "attainment": 0.9}},
+    "itl": {"batch": {"itl_s": 0.05, "attainment": 0.9, "starts": {"b": 3}}},
 }
-OF_GROUP = Capacity(4, 1, 4_000, 300, 3, "b", 8_000, {"batch": 3})
+OF_GROUP = Capacity(4, 1, 4_000, 300, 3, "b", 8_000)
 CAPACITY_LINE = {
     "sequences": 4,
     "ahead": 1,
@@ -119,7 +119,6 @@ CAPACITY_LINE = {
     "prefill_steps": 3,
     "group": "b",
     "context_tokens": 8000,
-    "itl_starts": {"batch": 3},
 }
 ADMITTED = {
     "kind": "admit",

@@ -8,7 +8,7 @@ import pytest
 from cluster.spec import DEFAULT_GROUP
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
-from deployments.scheduling import Binding, LanePolicy, Order, RejectCause, Scheduler, SchedulingPolicy
+from deployments.scheduling import LanePolicy, Order, RejectCause, Scheduler, SchedulingPolicy
 from deployments.scheduling.itl_cap import ItlTarget
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import FleetEvent, FleetEventKind
@@ -205,7 +205,7 @@ def test_a_cell_under_an_overload_keeps_the_itl_of_its_class_with_costs_and_with
         return float((tpot_s[~np.isnan(tpot_s)] <= 0.035).mean())
 
     policy = replace(plain.policy, itl={"interactive": ItlTarget(0.035, 0.9)})
-    unknown = Binding(itl_starts={DEFAULT_GROUP: {"interactive": LIMITS.sequences}})
+    unknown = replace(plain.policy, itl={"interactive": ItlTarget(0.035, 0.9, {DEFAULT_GROUP: LIMITS.sequences})})
     assert in_time(plain) < 0.7
     assert in_time(replace(plain, policy=policy)) >= 0.9
-    assert in_time(replace(plain, policy=policy, binding=unknown)) >= 0.88  # two minutes count as they come
+    assert in_time(replace(plain, policy=unknown)) >= 0.88  # two minutes count as they come
