@@ -38,7 +38,8 @@ class Tenant(Section):
 
 
 class TrafficClass(Section):
-    """A traffic class and its SLO: a share of `attainment` of its requests gets the first token within `ttft_ms`.
+    """A traffic class and its SLO: a share of `attainment` of its requests gets the first token within `ttft_ms`, and
+    the others on average within `itl_ms` of one another.
 
     `patience_s`: the longest wait of a request in its lane, if that is less than `gateway.timeouts.queue_wait_s`. It
     also limits the wait for a replica to start. `residency`: the only regions that may serve it (None: all). `prefers`:

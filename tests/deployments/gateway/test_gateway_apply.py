@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 
+from cluster.files import shipped
 from cluster.spec import ClusterSpec
 from deployments.cell.directory import Directory
 from deployments.gateway.entrance import digest_of
@@ -107,6 +108,23 @@ async def test_what_a_request_waits_for_is_explained(make_rig: Callable[..., Awa
     await until(lambda: len(rig.closed) == 5)
     (queued,) = (one for ledger in rig.closed for one in ledger.decisions if one.verdict is RequestVerdict.QUEUED)
     assert queued.facts["waits_for"] == "sequences"
+
+
+async def test_an_itl_ms_that_is_applied_caps_what_runs(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+    rig = await make_rig()
+    rig.engines[0].behave = waiting(asyncio.Event())
+    costs = str(shipped("specs/simulated-h100.costs.json"))
+    strict = [{"name": "interactive", "ttft_ms": 500, "itl_ms": 0.01}]
+    status, answer = await put(rig, changed(rig, classes=strict, autoscaling={"costs": costs}))
+    assert status == 200, answer
+    asks = [asyncio.ensure_future(rig.ask(ASK)) for _ in range(4)]
+    await until(lambda: rig.owner.snapshot().submitted == 4 and rig.engines[0].open == 1)
+    (replica,) = rig.owner.snapshot().replicas
+    assert (replica.itl_class, replica.max_sequences) == ("interactive", 2)
+    assert "itl" in {lane.head_waits_for for lane in rig.owner.snapshot().lanes}
+    for task in asks:
+        task.cancel()
+    await asyncio.gather(*asks, return_exceptions=True)
 
 
 async def test_a_directory_that_has_kept_an_older_spec_gets_the_newer_one(
