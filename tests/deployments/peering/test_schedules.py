@@ -206,7 +206,8 @@ def test_first_goes_what_a_peer_can_serve_in_time_and_prefills_least() -> None:
     now = cell.now()
     waits = []
     for name, prompt, left_s in (("large", 800, 2.0), ("late", 50, -0.5), ("small", 50, 2.0)):
-        request = Request(name, prompt, 64, now - 1.0, now + left_s, now + 30.0, traffic_class="interactive")
+        times = (now - 1.0, now + left_s, now + 30.0)
+        request = Request(name, prompt, 64, *times, traffic_class="interactive", tenant="free")
         waits.append(Wait(request, MODEL, "short" if prompt < 300 else "long", 9.0, 64))
     offers = cell.peering.reconsider(waits, cell.digest_model(), now)
     assert [offer.hop.request_id for offer in offers] == ["small", "large", "late"]
