@@ -272,9 +272,9 @@ class Outlooks:
         overtaking = arrivals.overtaking(key - now) if lane.shortest and arrivals is not None else []
         turn_s = start_s
         for _ in range(_ROUNDS):
-            before_s, own = turn_s, ahead + sum([per_s * min(turn_s, for_s) for for_s, per_s in overtaking])
+            own = [per_s * (turn_s if turn_s < for_s else for_s) for for_s, per_s in overtaking]  # `min` is slow
             waiting = [(work + per_s * turn_s, weight) for work, per_s, weight in others]
-            turn_s = start_s + work_before(own, lane.flow.weight, waiting) / rate
+            before_s, turn_s = turn_s, start_s + work_before(ahead + sum(own), lane.flow.weight, waiting) / rate
             if turn_s >= until_s or turn_s - before_s <= _CLOSE * turn_s:
                 break
         return turn_s
