@@ -32,44 +32,48 @@ class WorkByKey:
     """The waiting work of a lane by the key of its jobs, in bins: how much comes before a key. The bins double their
     width where they would be more than `_MAX_BINS`."""
 
-    __slots__ = ("_count", "_width", "_work")
+    __slots__ = ("_bins", "_width")
 
     def __init__(self) -> None:
-        self._work: dict[int, float] = {}
-        self._count: dict[int, int] = {}
+        self._bins: dict[int, list[float]] = {}
         self._width = _FIRST_WIDTH_S
 
     def add(self, key: float, work: float) -> None:
         """A job waits."""
-        number = math.floor(key / self._width)
-        self._work[number] = self._work.get(number, 0.0) + work
-        self._count[number] = self._count.get(number, 0) + 1
-        if len(self._work) > _MAX_BINS:
-            self._widen()
+        one = self._bins.get(math.floor(key / self._width))
+        if one is None:
+            one = self._bins[math.floor(key / self._width)] = [0.0, 0]
+            if len(self._bins) > _MAX_BINS:
+                self._widen()
+                one = self._bins[math.floor(key / self._width)]
+        one[0] += work
+        one[1] += 1
 
     def remove(self, key: float, work: float) -> None:
         """...and does no more."""
         number = math.floor(key / self._width)
-        self._work[number] -= work
-        self._count[number] -= 1
-        if not self._count[number]:
-            del self._work[number], self._count[number]
-            if not self._work:
+        one = self._bins[number]
+        one[0] -= work
+        one[1] -= 1
+        if not one[1]:
+            del self._bins[number]
+            if not self._bins:
                 self._width = _FIRST_WIDTH_S
 
     def before(self, key: float) -> float:
         """The work of smaller keys, of the key's own bin in proportion."""
         place = key / self._width
         own = math.floor(place)
-        part = self._work.get(own, 0.0) * (place - own)
-        return sum([work for number, work in self._work.items() if number < own]) + part
+        return sum([one[0] for number, one in self._bins.items() if number < own]) + (
+            self._bins[own][0] * (place - own) if own in self._bins else 0.0
+        )
 
     def _widen(self) -> None:
-        narrow, self._work, self._width = self._work, {}, 2 * self._width
-        counts, self._count = self._count, {}
-        for number, work in narrow.items():
-            self._work[number // 2] = self._work.get(number // 2, 0.0) + work
-            self._count[number // 2] = self._count.get(number // 2, 0) + counts[number]
+        narrow, self._bins, self._width = self._bins, {}, 2 * self._width
+        for number, (work, count) in narrow.items():
+            one = self._bins.setdefault(number // 2, [0.0, 0])
+            one[0] += work
+            one[1] += count
 
 
 _FIRST_WIDTH_S = 1 / 64

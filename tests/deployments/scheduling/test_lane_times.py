@@ -98,7 +98,7 @@ def test_the_work_before_a_key_is_right_to_within_the_bin_of_the_key(
     low = sum(work for one, work in jobs if one < key - known._width)
     high = sum(work for one, work in jobs if one < key + known._width)
     assert low - 1e-6 <= known.before(key) <= high + 1e-6
-    assert len(known._work) <= 128
+    assert len(known._bins) <= 128
     for one, work in jobs:
         known.remove(one, work)
     assert known.before(1e9) == 0.0
