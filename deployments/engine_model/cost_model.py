@@ -119,7 +119,8 @@ class OneKernel:
 
     A GPU is not full with one small prompt: its tiles read their keys one after the other, beside which the rest of the
     GPU has room (`longest`). What fills it adds up (`work`). A prompt alone takes `launch + alone`. `prompt` leaves the
-    launch out; `empty` are the tiles that the kernel's grid has for decodes and does not need.
+    launch out; `empty` are the tiles that the kernel's grid has for decodes and does not need. `host_s`:
+    a step that prefills takes no less, since the host launches its kernels one by one.
     """
 
     launch_s: float
@@ -129,6 +130,7 @@ class OneKernel:
     chain_s: float
     empty_s: float
     beside: Surface
+    host_s: float = 0.0
 
     def seconds(self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float) -> float:
         work, longest, tokens = 0.0, 0.0, 0
@@ -153,6 +155,7 @@ class OneKernel:
             factor * self.chain_s,
             factor * self.empty_s,
             self.beside.times(factor),
+            factor * self.host_s,
         )
 
 
@@ -240,7 +243,9 @@ class CostModel:
             chunks = tuple(chunks)
             tokens = sum(chunk.tokens for chunk in chunks)
             if tokens:
-                seconds = attention.one_kernel.seconds(chunks, decodes, kv_tokens) + self.dense(tokens + decodes)
+                kernel = attention.one_kernel
+                gpu_s = kernel.seconds(chunks, decodes, kv_tokens) + self.dense(tokens + decodes)
+                seconds = max(kernel.host_s, gpu_s)
         else:
             for chunk in chunks:
                 tokens += chunk.tokens

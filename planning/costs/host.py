@@ -1,8 +1,8 @@
 """What the host adds to a step. Neither a profile of layers nor a data sheet shows it.
 
-    a step of decodes   step_s                      copying the batch in and the tokens out, gaps between kernels
-    one that prefills   step_s + block_s * blocks   its CUDA graph is cut at each block's attention, whose kernels the
-                                                    processor launches one by one
+    a step of decodes   step_s              copying the batch in and the tokens out, gaps between kernels
+    one that prefills   step_s, and it takes no less than step_s + block_s * blocks: its CUDA graph is cut at each
+                        block's attention, and the processor launches the pieces one by one while the GPU works
 
 With asynchronous scheduling, scheduling itself is hidden behind the step before. A calibration finds all of it (it is
 part of the steps that it measures). What it found for one model holds for others on that host (`calibrated_host`).
@@ -30,6 +30,10 @@ class Host:
     basis: CostBasis = CostBasis.OTHER_PROFILE
     front: Curve = _NO_TIME
     back_s: float = 0.0
+
+    def launches_s(self, blocks: int) -> float:
+        """The least that a step that prefills takes."""
+        return self.step_s + self.block_s * blocks
 
 
 TYPICAL_HOST = Host(
