@@ -52,8 +52,8 @@ class AttentionTable:
 
 
 def attention_of(points: AttentionTable, scale: float, host_s: float = 0.0) -> Attention:
-    """The costs of attention, in `scale` times the table's unit; a step that prefills takes no less than `host_s`. Raises
-    ValueError where prompts or decodes alone are not in the table."""
+    """The costs of attention, in `scale` times the table's unit; a step that prefills takes no less than `host_s`.
+    Raises ValueError where prompts or decodes alone are not in the table."""
     decodes = points.where(points.chunk == 0)
     prompts = points.where((points.chunk > 0) & (points.decodes == 0))
     if not len(decodes.time) or not (prompts.past == 0).any():

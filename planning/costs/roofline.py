@@ -26,6 +26,8 @@ _KNOTS = tuple(sorted({1.0, *(float(round(2 ** (step / 4))) for step in range(61
 _FUSED = {"k_proj", "v_proj", "up_proj"}
 """Matrices that vLLM multiplies together with the one before."""
 _ROUTING_KERNELS = 4
+_NORM_BYTES = 8
+"""Of a token, where GPUs sum what queries and keys are normalized by."""
 _NORMS_ELEMENTS = 8
 """Of the hidden size, moved by a layer's two norms: stream and residual, in and out."""
 LONG_WINDOW = 4_096
@@ -63,7 +65,9 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
     def exchange_s(tokens: float) -> float:
         if link is None:
             return 0.0
-        return layers_s(link, parallel, model.hidden, tokens, kinds.dense, kinds.mixtures, plan.element)
+        norms_s = link.exchange_s("all_reduce", parallel.tensor, _NORM_BYTES * tokens) if model.sums_norms else 0.0
+        layers = layers_s(link, parallel, model.hidden, tokens, kinds.dense, kinds.mixtures, plan.element)
+        return layers + len(model.layers) * norms_s
 
     if parallel.pipeline > 1:
         notes.append("pipeline parallelism: stages are taken to be full, one prompt alone takes longer")
@@ -112,8 +116,9 @@ class _Part:
     def _quantize_s(self, matrix: Matrix) -> float:
         """Of the inputs of a product that is computed in less than 16 bits."""
         found = self._quantization
-        is_dynamic = found is not None and (found.block or found.method in _GROUPED) and found.covers(self._prefix + matrix.name)
-        return kernels.QUANTIZE_S if is_dynamic else 0.0
+        if found is None or not found.covers(self._prefix + matrix.name):
+            return 0.0
+        return kernels.QUANTIZE_S if found.block or found.method in _GROUPED else 0.0
 
     def _split(self, matrix: Matrix) -> int:
         return 1 if matrix.split == "none" else self._parallel.tensor
