@@ -63,7 +63,6 @@ class OneKernelCosts(_Section):
     chain_s: NotNegative
     empty_s: NotNegative
     beside: SurfacePoints
-    host_s: NotNegative = 0.0
 
     @classmethod
     def of(cls, kernel: OneKernel) -> "OneKernelCosts":
@@ -76,13 +75,11 @@ class OneKernelCosts(_Section):
             chain_s=kernel.chain_s,
             empty_s=kernel.empty_s,
             beside=SurfacePoints(decodes=beside.x, kv_tokens=beside.y, seconds=beside.value),
-            host_s=kernel.host_s,
         )
 
     def kernel(self) -> OneKernel:
         prompt, past = (Curve(points.at, points.seconds) for points in (self.prompt, self.past))
-        beside = self.beside.surface()
-        return OneKernel(self.launch_s, prompt, past, self.pair_s, self.chain_s, self.empty_s, beside, self.host_s)
+        return OneKernel(self.launch_s, prompt, past, self.pair_s, self.chain_s, self.empty_s, self.beside.surface())
 
 
 class AttentionCosts(_Section):

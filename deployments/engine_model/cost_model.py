@@ -119,8 +119,7 @@ class OneKernel:
 
     A GPU is not full with one small prompt: its tiles read their keys one after the other, beside which the rest of the
     GPU has room (`longest`). What fills it adds up (`work`). A prompt alone takes `launch + alone`. `prompt` leaves the
-    launch out; `empty` are the tiles that the kernel's grid has for decodes and does not need. `host_s`:
-    a step that prefills takes no less, since the host launches its kernels one by one.
+    launch out; `empty` are the tiles that the kernel's grid has for decodes and does not need.
     """
 
     launch_s: float
@@ -130,7 +129,6 @@ class OneKernel:
     chain_s: float
     empty_s: float
     beside: Surface
-    host_s: float = 0.0
 
     def seconds(self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float) -> float:
         work, longest, tokens = 0.0, 0.0, 0
@@ -155,7 +153,6 @@ class OneKernel:
             factor * self.chain_s,
             factor * self.empty_s,
             self.beside.times(factor),
-            factor * self.host_s,
         )
 
 
@@ -243,9 +240,7 @@ class CostModel:
             chunks = tuple(chunks)
             tokens = sum(chunk.tokens for chunk in chunks)
             if tokens:
-                kernel = attention.one_kernel
-                gpu_s = kernel.seconds(chunks, decodes, kv_tokens) + self.dense(tokens + decodes)
-                seconds = max(kernel.host_s, gpu_s)
+                seconds = attention.one_kernel.seconds(chunks, decodes, kv_tokens) + self.dense(tokens + decodes)
         else:
             for chunk in chunks:
                 tokens += chunk.tokens

@@ -51,9 +51,9 @@ class AttentionTable:
         return self.chunk, self.past, self.decodes, self.kv, self.time
 
 
-def attention_of(points: AttentionTable, scale: float, host_s: float = 0.0) -> Attention:
-    """The costs of attention, in `scale` times the table's unit; a step that prefills takes no less than `host_s`.
-    Raises ValueError where prompts or decodes alone are not in the table."""
+def attention_of(points: AttentionTable, scale: float, prefilling_s: float = 0.0) -> Attention:
+    """The costs of attention, in `scale` times the table's unit; a step that prefills takes `prefilling_s` more. Raises
+    ValueError where prompts or decodes alone are not in the table."""
     decodes = points.where(points.chunk == 0)
     prompts = points.where((points.chunk > 0) & (points.decodes == 0))
     if not len(decodes.time) or not (prompts.past == 0).any():
@@ -61,7 +61,7 @@ def attention_of(points: AttentionTable, scale: float, host_s: float = 0.0) -> A
     decode, kv_read = _decodes(decodes)
     kernel = one_kernel(prompts, points.where((points.chunk > 0) & (points.decodes > 0)), kv_read)
     scaled = kernel.times(scale)
-    scaled = replace(scaled, host_s=host_s)
+    scaled = replace(scaled, launch_s=scaled.launch_s + prefilling_s)
     return Attention(decode.times(scale), line(0.0, 0.0), scale * kv_read, 0.0, 0.0, 0.0, 0.0, 0.0, scaled)
 
 

@@ -1,8 +1,8 @@
 """What the host adds to a step. Neither a profile of layers nor a data sheet shows it.
 
-    a step of decodes   step_s              copying the batch in and the tokens out, gaps between kernels
-    one that prefills   step_s, and it takes no less than step_s + block_s * blocks: its CUDA graph is cut at each
-                        block's attention, and the processor launches the pieces one by one while the GPU works
+    a step of decodes   step_s                      copying the batch in and the tokens out, gaps between kernels
+    one that prefills   step_s + block_s * blocks   its CUDA graph is cut at each block's attention, whose kernels the
+                                                    processor launches one by one
 
 With asynchronous scheduling, scheduling itself is hidden behind the step before. A calibration finds all of it (it is
 part of the steps that it measures). What it found for one model holds for others on that host (`calibrated_host`).
@@ -31,18 +31,14 @@ class Host:
     front: Curve = _NO_TIME
     back_s: float = 0.0
 
-    def launches_s(self, blocks: int) -> float:
-        """The least that a step that prefills takes."""
-        return self.step_s + self.block_s * blocks
-
 
 TYPICAL_HOST = Host(
     0.00075,
-    0.000125,
+    0.0001,
     0.5,
     2.0,
     "one server: vLLM 0.19 with Llama-3.1-8B on an RTX PRO 6000, whose steps of decodes take 0.5 to 2 ms more than the "
-    "profile of its layers, those that prefill another 4 ms",
+    "profile of its layers, those that prefill another 3 to 4 ms",
 )
 NO_HOST = Host(0.0, 0.0, 1.0, 1.0, "none: the kernels alone")
 

@@ -102,7 +102,7 @@ def from_profile(
         return layers_s(link, parallel, layers.hidden, tokens, layers.dense, layers.mixtures) if link else 0.0
 
     dense = Curve(tuple(knots), tuple(step_s(knot) for knot in knots))
-    attention = attention_of(AttentionTable.of(profile.attention), 1e-6 * layers.blocks, host.launches_s(layers.blocks))
+    attention = attention_of(AttentionTable.of(profile.attention), 1e-6 * layers.blocks, host.block_s * layers.blocks)
     if parallel.pipeline > 1:
         notes.append("pipeline parallelism: stages are taken to be full, one prompt alone takes longer")
     model = CostModel(dense, _sampled(profile, layers, parallel, link), attention, host.front, host.back_s)

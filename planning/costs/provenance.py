@@ -38,7 +38,7 @@ def sources_of(
 ) -> tuple[CostSource, ...]:
     """`exchange_s`: between GPUs, in a step of `BUSY_TOKENS`."""
     busy_s = model.step_s([Chunk(BUSY_PROMPT, 0)], BUSY_DECODES, BUSY_DECODES * BUSY_KV, 1)
-    host_share = min(1.0, host.step_s / busy_s)
+    host_share = min(1.0, (host.step_s + host.block_s * blocks) / busy_s)
     exchange_share = min(1.0 - host_share, exchange_s / busy_s)
     kernel_share = 1.0 - host_share - exchange_share
     low, high = _KERNELS[kernels]

@@ -76,7 +76,7 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
     if kinds.mixtures:
         notes.append("experts: evenly drawn by independent tokens")
     dense = Curve(_KNOTS, tuple(step_s(knot) for knot in _KNOTS))
-    attention = _attention(plan, parallel, host.launches_s(len(model.layers)))
+    attention = _attention(plan, parallel, host.block_s * len(model.layers))
     cost = CostModel(dense, _sampled(plan, parallel, roof, link), attention, host.front, host.back_s)
     busy_s = exchange_s(BUSY_TOKENS / parallel.pipeline)
     sources = sources_of(cost, CostBasis.DATA_SHEET, host, len(model.layers), link, busy_s)
@@ -187,7 +187,7 @@ def _sampled(plan: Plan, parallel: Parallel, roof: Roof, link: Interconnect | No
     return Curve(counts, tuple(seconds(count) for count in counts))
 
 
-def _attention(plan: Plan, parallel: Parallel, host_s: float) -> Attention:
+def _attention(plan: Plan, parallel: Parallel, prefilling_s: float) -> Attention:
     model, gpu = plan.model, plan.gpu
     is_slow = plan.kv_element == 1 and gpu.capability == kernels.HOPPER
     share = kernels.HOPPER_FP8_KV_MEMORY if is_slow else kernels.KV_MEMORY
@@ -208,14 +208,13 @@ def _attention(plan: Plan, parallel: Parallel, host_s: float) -> Attention:
     decode = line(blocks * kernels.DECODE_LAUNCH_S, blocks * kernels.DECODE_EACH_S + windows_s)
     sizes = tuple(float(2**step) for step in range(4, 16))
     kernel = OneKernel(
-        blocks * kernels.PROMPT_LAUNCH_S,
+        blocks * kernels.PROMPT_LAUNCH_S + prefilling_s,
         Curve((0.0, *sizes), (0.0, *(blocks * _prompt_s(size, pair_s) for size in sizes))),
         Curve(sizes, tuple(growing * max(kernels.CHAIN_S, pair_s * size) for size in sizes)),
         growing * pair_s,
         growing * kernels.CHAIN_S,
         0.0,
         Surface((0.0, 1.0), (0.0, 1.0), ((0.0, 0.0), (windows_s, windows_s + growing * beside_s))),
-        host_s,
     )
     return Attention(decode, line(0.0, 0.0), growing * token_s, 0.0, 0.0, 0.0, 0.0, 0.0, kernel)
 
