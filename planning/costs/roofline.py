@@ -79,7 +79,8 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
     attention = _attention(plan, parallel, host.block_s * len(model.layers))
     cost = CostModel(dense, _sampled(plan, parallel, roof, link), attention, host.front, host.back_s)
     busy_s = exchange_s(BUSY_TOKENS / parallel.pipeline)
-    sources = sources_of(cost, CostBasis.DATA_SHEET, host, len(model.layers), link, busy_s)
+    consumer = plan.gpu.title.startswith("GeForce")
+    sources = sources_of(cost, CostBasis.DATA_SHEET, host, len(model.layers), link, busy_s, consumer)
     return Costs(cost, tuple(notes), sources)
 
 
