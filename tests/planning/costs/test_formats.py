@@ -59,7 +59,9 @@ def test_a_checkpoint_says_beside_its_configuration_how_it_is_quantized(tmp_path
             }
         )
     )
-    found = read_architecture(config_of(Model(name="m", source=str(tmp_path), settings={"max_model_len": 1_024}))).quantization
+    found = read_architecture(
+        config_of(Model(name="m", source=str(tmp_path), settings={"max_model_len": 1_024}))
+    ).quantization
     assert found is not None
     assert (found.bits, found.kv_bytes, found.skipped) == (8, 1, ("lm_head",))
 
