@@ -34,11 +34,11 @@ class Host:
 
 TYPICAL_HOST = Host(
     0.00075,
-    0.000125,
+    0.0001,
     0.5,
     2.0,
     "one server: vLLM 0.19 with Llama-3.1-8B on an RTX PRO 6000, whose steps of decodes take 0.5 to 2 ms more than the "
-    "profile of its layers, those that prefill another 4 ms",
+    "profile of its layers, those that prefill another 3 to 4 ms",
 )
 NO_HOST = Host(0.0, 0.0, 1.0, 1.0, "none: the kernels alone")
 

@@ -24,12 +24,19 @@ BLEND = 1.76
 ROWS = 102.0
 """Matrix products: seconds before the first byte, shares of bandwidth and FLOP/s, the exponent a, and the rows that a
 smaller batch is padded to."""
+NVFP4_MEMORY = 0.6
+"""Products of 4-bit weights with a scale for each 16 of them."""
+QUANTIZE_S = 2.5e-6
+"""Activations that are quantized while the engine runs (in blocks or groups) take a kernel of their own for each
+product."""
 EXPERT_COMPUTE, EXPERT_ROWS = 0.6 * COMPUTE, 16.0
 """The same for experts, whose batches are small and uneven: vLLM's kernel takes tiles of 16 rows then. The share is a
 guess."""
 
 KV_MEMORY = 0.82
 """Large batches on the four GPUs reach 0.77, 0.90, 0.75 and 0.83."""
+HOPPER_FP8_KV_MEMORY = 0.5
+"""A Hopper GPU reads 8-bit keys and values hardly faster than 16-bit ones."""
 DECODE_LAUNCH_S = 1e-5
 DECODE_EACH_S = 0.15e-6
 PROMPT_LAUNCH_S = 8e-6
@@ -40,7 +47,7 @@ CHAIN_S = 0.021e-6
 TILE_ROWS = 64
 """Rows that FlashAttention 2 computes for a decode beside a prompt, whatever it needs. Version 3 (Hopper) puts the
 heads of a group into one tile."""
-HOPPER = 90
+HOPPER, BLACKWELL = 90, 100
 SMALL_KERNEL_S = 2.5e-6
 
 
@@ -50,6 +57,7 @@ class Roof:
 
     gpu: Gpu
     flops: float
+    memory: float = MEMORY
 
     def matrix_s(self, rows: float, weight_bytes: float, weights: float, moved_bytes: float) -> float:
         """A product with `weights` elements in `weight_bytes`; `moved_bytes`: of inputs and outputs. Without a
@@ -61,7 +69,7 @@ class Roof:
         return self._product_s(2 * max(rows, EXPERT_ROWS) * weights / EXPERT_COMPUTE, weight_bytes + moved_bytes)
 
     def _product_s(self, flop: float, moved_bytes: float) -> float:
-        read_s, compute_s = self.move_s(moved_bytes), flop / self.flops
+        read_s, compute_s = moved_bytes / (self.memory * self.gpu.memory_bytes_per_s), flop / self.flops
         return float((read_s**BLEND + compute_s**BLEND) ** (1 / BLEND))
 
     def move_s(self, moved_bytes: float) -> float:

@@ -3,7 +3,8 @@
 A part's range is that of its basis:
 
     kernels     profile of this GPU 0.92 to 1.10: clocks and caches of a loaded GPU differ from a profiler's
-                data sheet 0.85 to 1.20: four GPUs, each predicted from the other three (`kernels.py`)
+                data sheet 0.85 to 1.20: four GPUs, each predicted from the other three (`kernels.py`); 0.70 to 1.25 of
+                a GeForce, of which none was fitted
     exchange    the GPU's own table 0.70 to 1.60: servers connect their GPUs differently; a stated link 0.85 to 1.25
     host        `Host.low` to `Host.high`: another server's, or those of a calibration on this one
 
@@ -26,6 +27,8 @@ _KERNELS: Mapping[CostBasis, Range] = {
     CostBasis.OTHER_PROFILE: (0.75, 1.35),
     CostBasis.DATA_SHEET: (0.85, 1.20),
 }
+_CONSUMER = (0.70, 1.25)
+"""Data sheet, of a GeForce."""
 _EXCHANGE: Mapping[CostBasis, Range] = {
     CostBasis.PROFILE: (0.70, 1.60),
     CostBasis.OTHER_PROFILE: (0.60, 2.00),
@@ -34,15 +37,22 @@ _EXCHANGE: Mapping[CostBasis, Range] = {
 
 
 def sources_of(
-    model: CostModel, kernels: CostBasis, host: Host, blocks: int, link: Interconnect | None, exchange_s: float
+    model: CostModel,
+    kernels: CostBasis,
+    host: Host,
+    blocks: int,
+    link: Interconnect | None,
+    exchange_s: float,
+    consumer: bool = False,
 ) -> tuple[CostSource, ...]:
-    """`exchange_s`: between GPUs, in a step of `BUSY_TOKENS`."""
+    """`exchange_s`: between GPUs, in a step of `BUSY_TOKENS`. `consumer`: a GPU of a family that was not fitted."""
     busy_s = model.step_s([Chunk(BUSY_PROMPT, 0)], BUSY_DECODES, BUSY_DECODES * BUSY_KV, 1)
     host_share = min(1.0, (host.step_s + host.block_s * blocks) / busy_s)
     exchange_share = min(1.0 - host_share, exchange_s / busy_s)
     kernel_share = 1.0 - host_share - exchange_share
-    low, high = _KERNELS[kernels]
-    found = [CostSource(part="kernels", basis=kernels, share=kernel_share, low=low, high=high)]
+    low, high = _CONSUMER if consumer else _KERNELS[kernels]
+    note = "no GPU of this family was fitted" if consumer else ""
+    found = [CostSource(part="kernels", basis=kernels, share=kernel_share, low=low, high=high, note=note)]
     if link is not None:
         basis, note = _exchange_basis(link)
         low, high = _EXCHANGE[basis]

@@ -26,6 +26,8 @@ _KNOTS = tuple(sorted({1.0, *(float(round(2 ** (step / 4))) for step in range(61
 _FUSED = {"k_proj", "v_proj", "up_proj"}
 """Matrices that vLLM multiplies together with the one before."""
 _ROUTING_KERNELS = 4
+_NORM_BYTES = 8
+"""Of a token, where GPUs sum what queries and keys are normalized by."""
 _NORMS_ELEMENTS = 8
 """Of the hidden size, moved by a layer's two norms: stream and residual, in and out."""
 LONG_WINDOW = 4_096
@@ -49,7 +51,8 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
     know: copies of the attention, and whole experts on GPUs."""
     settings, model = plan.settings, plan.model
     parallel = parallel or Parallel(settings.tensor_parallel, settings.pipeline_parallel)
-    roof = Roof(plan.gpu, _flops(plan))
+    is_nvfp4 = plan.quantization is not None and plan.quantization.method == "modelopt_fp4"
+    roof = Roof(plan.gpu, _flops(plan), kernels.NVFP4_MEMORY if is_nvfp4 else kernels.MEMORY)
     link = Interconnect(plan.gpu) if parallel.gpus > 1 else None
     layers = Counter(_Part(plan, index, parallel) for index in range(len(model.layers)))
     kinds, notes = layers_of(model), []
@@ -62,7 +65,9 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
     def exchange_s(tokens: float) -> float:
         if link is None:
             return 0.0
-        return layers_s(link, parallel, model.hidden, tokens, kinds.dense, kinds.mixtures, plan.element)
+        norms_s = link.exchange_s("all_reduce", parallel.tensor, _NORM_BYTES * tokens) if model.sums_norms else 0.0
+        layers = layers_s(link, parallel, model.hidden, tokens, kinds.dense, kinds.mixtures, plan.element)
+        return layers + len(model.layers) * norms_s
 
     if parallel.pipeline > 1:
         notes.append("pipeline parallelism: stages are taken to be full, one prompt alone takes longer")
@@ -74,7 +79,8 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
     attention = _attention(plan, parallel, host.block_s * len(model.layers))
     cost = CostModel(dense, _sampled(plan, parallel, roof, link), attention, host.front, host.back_s)
     busy_s = exchange_s(BUSY_TOKENS / parallel.pipeline)
-    sources = sources_of(cost, CostBasis.DATA_SHEET, host, len(model.layers), link, busy_s)
+    consumer = plan.gpu.title.startswith("GeForce")
+    sources = sources_of(cost, CostBasis.DATA_SHEET, host, len(model.layers), link, busy_s, consumer)
     return Costs(cost, tuple(notes), sources)
 
 
@@ -85,6 +91,7 @@ class _Part:
         self._layer = plan.model.layers[index]
         self._hidden, self._element, self._parallel = plan.model.hidden, plan.element, parallel
         prefix = f"model.layers.{index}."
+        self._prefix, self._quantization = prefix, plan.quantization
         self._bytes = tuple(plan.weight_bytes(prefix + matrix.name, matrix) for matrix in self._layer.matrices)
 
     def __eq__(self, other: object) -> bool:
@@ -104,8 +111,15 @@ class _Part:
                 weights = matrix.inputs * matrix.outputs / self._split(matrix)
                 seconds += roof.matrix_s(tokens, size, weights, self._moved(matrix, tokens))
             if matrix.name.rpartition(".")[2] not in _FUSED:
-                seconds += kernels.LAUNCH_S
+                seconds += kernels.LAUNCH_S + self._quantize_s(matrix)
         return seconds + self._element_wise_s(tokens, roof)
+
+    def _quantize_s(self, matrix: Matrix) -> float:
+        """Of the inputs of a product that is computed in less than 16 bits."""
+        found = self._quantization
+        if found is None or not found.covers(self._prefix + matrix.name):
+            return 0.0
+        return kernels.QUANTIZE_S if found.block or found.method in _GROUPED else 0.0
 
     def _split(self, matrix: Matrix) -> int:
         return 1 if matrix.split == "none" else self._parallel.tensor
@@ -143,6 +157,8 @@ def _mixture(layer: Layer) -> Mixture:
     return Mixture(count, min(count, layer.experts_a_token))
 
 
+_GROUPED = ("modelopt_fp4",)
+"""Quantizations whose activations get scales while the engine runs, beside those in blocks."""
 _WEIGHTS_ONLY = ("awq", "experts_int8", "gptq", "mxfp4")
 """Quantizations whose products are computed in 16 bits."""
 
@@ -150,6 +166,8 @@ _WEIGHTS_ONLY = ("awq", "experts_int8", "gptq", "mxfp4")
 def _flops(plan: Plan) -> float:
     """Of the precision that products are computed in: that of quantized weights where the GPU has units for it."""
     gpu, quantization = plan.gpu, plan.quantization
+    if quantization is not None and quantization.method == "mxfp4" and gpu.capability >= kernels.BLACKWELL:
+        return gpu.fp8_flops or gpu.bf16_flops  # activations of 8 bits, weights of 4
     if quantization is None or quantization.method in _WEIGHTS_ONLY:
         return gpu.bf16_flops
     units = {8: gpu.fp8_flops, 4: gpu.fp4_flops if quantization.method == "modelopt_fp4" else None}
@@ -172,7 +190,9 @@ def _sampled(plan: Plan, parallel: Parallel, roof: Roof, link: Interconnect | No
 
 def _attention(plan: Plan, parallel: Parallel, prefilling_s: float) -> Attention:
     model, gpu = plan.model, plan.gpu
-    bandwidth = kernels.KV_MEMORY * gpu.memory_bytes_per_s
+    is_slow = plan.kv_element == 1 and gpu.capability == kernels.HOPPER
+    share = kernels.HOPPER_FP8_KV_MEMORY if is_slow else kernels.KV_MEMORY
+    bandwidth = share * gpu.memory_bytes_per_s
     token_s = (model.kv_elements(parallel.tensor) * plan.kv_element + model.latent_bytes) / bandwidth
     short = [layer.window for layer in model.layers if layer.window and layer.window < LONG_WINDOW]
     blocks, growing = len(model.layers), len(model.layers) - len(short)

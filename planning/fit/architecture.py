@@ -67,6 +67,11 @@ class Architecture:
         """Of one token in one layer on one GPU. Latent attention is not divided; too few KV heads are repeated."""
         return self.latent or 2 * ceil(self.kv_heads / tensor_parallel) * self.head_size
 
+    @property
+    def sums_norms(self) -> bool:
+        """Whether queries and keys are normalized over all heads, so that GPUs that share them sum once more."""
+        return self.kind == "minimax_m2"
+
 
 _TIED_BY_DEFAULT = ("gemma", "cohere")
 _RECURRENT = ("linear_attention", "mamba", "recurrent", "conv", "linear")

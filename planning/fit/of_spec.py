@@ -108,30 +108,43 @@ def settings_of(model: Model) -> FitSettings:
 
 
 def config_of(model: Model) -> dict[str, Any]:
-    """The model's `config.json`, from its folder or from Hugging Face's cache.
+    """The model's `config.json`, from its folder or from Hugging Face's cache. NVIDIA's checkpoints say how they are
+    quantized in a file beside it.
 
     Raises NotModelled where it is not at hand, or cannot be read, and ArtifactError.
     """
     source = model.source
     folder = Path(resolve_source(source))
-    file = folder / "config.json" if folder.is_absolute() else _cached(source)
+    file, beside = (
+        folder / name if folder.is_absolute() else _cached(source, name) for name in ("config.json", _QUANTIZED)
+    )
     if file is None:
         raise NotModelled(f"{source}'s config.json is not on this machine")
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise NotModelled(f"{file} cannot be read: {error}") from error
-    if not isinstance(config, dict):
-        raise NotModelled(f"{file}: allowed: a JSON object")
+    config = _object(file)
+    if not config.get("quantization_config") and beside is not None and beside.exists():
+        config["quantization_config"] = {"quant_method": "modelopt", **_object(beside)}
     return config
 
 
-def _cached(repository: str) -> Path | None:
+_QUANTIZED = "hf_quant_config.json"
+
+
+def _object(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise NotModelled(f"{file} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise NotModelled(f"{file}: allowed: a JSON object")
+    return found
+
+
+def _cached(repository: str, name: str) -> Path | None:
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(repository, "config.json")
+        found = try_to_load_from_cache(repository, name)
     except HFValidationError:
         return None
     return Path(found) if isinstance(found, str) else None
