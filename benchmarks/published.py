@@ -190,13 +190,13 @@ def main(
         "in range",
         left=3,
     )
-    for group, one in summaries.items():
+    for names, one in summaries.items():
         shares = [f"{100 * one[key]:.1f} %" for key in list(one)[1:]]
-        table.add_row(*group, f"{one['points']:.0f}", *shares)
+        table.add_row(*names, f"{one['points']:.0f}", *shares)
     console.print(table)
     for reason, count in left_out.most_common():
         console.print(f"left out: {count} rows, {reason}")
-    write_json({"groups": [[*group, one] for group, one in summaries.items()], "left_out": left_out}, json_file)
+    write_json({"groups": [[*names, one] for names, one in summaries.items()], "left_out": left_out}, json_file)
 
 
 if __name__ == "__main__":
