@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cli.deploy.record import Applied
 from cli.deploy.rendering import Rendering
-from cli.deploy.state import Applied
 from cluster.launch import MANIFESTS, ROLLOUT_ANNOTATION
 
 _KINDS = {"models": "model", "tenants": "tenant", "classes": "class", "lanes": "lane"}
@@ -22,7 +22,7 @@ _BESIDE = "another one starts beside it, with as many GPUs, and takes over"
 @dataclass(frozen=True, slots=True)
 class DeployPlan:
     """What is to do in one region. `touched` are sentences; `diffs` the lines of the files' differences; `is_new`:
-    nothing of the cell has been applied from here, so that they are the files themselves."""
+    nothing of the cell has been applied, so that they are the files themselves."""
 
     rendering: Rendering
     keys: str
