@@ -1,6 +1,8 @@
 """`raylane deploy`: the command. It renders each region, says what would change, asks, and applies."""
 
 import contextlib
+import copy
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,13 +34,16 @@ def deploy(
         Path | None, typer.Option(metavar="FOLDER", help="Only write the files, to FOLDER/REGION/. Reads no secret.")
     ] = None,
     down: Annotated[bool, typer.Option("--down", help="End the cells, and Ray on their machines.")] = False,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Deploy the spec that was whole before the last deployment.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Apply without asking.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Also print the files of a new cell.")] = False,
 ) -> None:
     """Bring a spec's cells up on your machines, EC2 or Kubernetes, change them, or end them. Repeating it changes
     nothing."""
-    if sum((diff, down, render is not None)) > 1:
-        fail("--diff, --render, --down: allowed: one of them", code=2)
+    if sum((diff, down, render is not None)) > 1 or (rollback and (down or render is not None)):
+        fail("--diff, --render, --down: allowed: one of them; --rollback: alone or with --diff", code=2)
     cluster, unplaced = _load(spec)
     regions = _chosen(cluster, region)
     if problems := [line for one in regions for line in deploy_problems(unplaced, unplaced.region(one.name))]:
@@ -54,7 +59,8 @@ def deploy(
             if down:
                 _end_region(cluster, one, asks=not yes)
             else:
-                _deploy_region(cluster, unplaced, one, only_diff=diff, asks=not yes, verbose=verbose)
+                back = spec.resolve().parent if rollback else None
+                _deploy_region(cluster, unplaced, one, only_diff=diff, asks=not yes, verbose=verbose, back=back)
         except (DeployError, SecretsUnavailable, OSError) as error:
             complain(f"region {one.name}: {error}", hint="repeat the command: it goes on where it stopped")
             failed = True
@@ -87,17 +93,31 @@ def _chosen(spec: ClusterSpec, name: str | None) -> list[Region]:
 
 
 def _deploy_region(
-    spec: ClusterSpec, unplaced: ClusterSpec, region: Region, *, only_diff: bool, asks: bool, verbose: bool
+    spec: ClusterSpec,
+    unplaced: ClusterSpec,
+    region: Region,
+    *,
+    only_diff: bool,
+    asks: bool,
+    verbose: bool,
+    back: Path | None,
 ) -> None:
-    """Raises DeployError, SecretsUnavailable, OSError."""
+    """`back`: the folder of the spec, where the one before is to be deployed. Raises DeployError, SecretsUnavailable,
+    OSError."""
     from deployments.deployed import keys_digest  # imports Ray, which takes seconds
 
-    keys = {tenant.name: tenant.keys for tenant in spec.tenants}
     with _locked(spec, region) as state:
         target = _target(spec, region, state)
         applied = target.record.read()
-        plan = plan_of(rendering_of(spec, unplaced, region), keys_digest(keys), applied)
+        if back is not None:
+            spec, unplaced = _as_it_was(applied, spec, region, back)
+            region = spec.region(region.name)
+            target = _target(spec, region, state)
+        keys = keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})
+        plan = plan_of(rendering_of(spec, unplaced, region), keys, applied)
         _show(plan, verbose)
+        for line in target.outlook(plan):
+            console.print(f"  {escape(line)}")
         if only_diff:
             return
         if plan.is_nothing and target.is_up():
@@ -113,6 +133,20 @@ def _deploy_region(
                 raise DeployError("another deployment has changed the cell meanwhile; nothing was changed: look again")
             target.apply(plan)
     console.print(f"[bold green]region {region.name}: ready[/]")
+
+
+def _as_it_was(applied: Applied, spec: ClusterSpec, region: Region, folder: Path) -> tuple[ClusterSpec, ClusterSpec]:
+    """The spec that was whole before, with the keys that its tenants have now. Raises DeployError."""
+    if applied.way_back is None:
+        raise DeployError("nothing was whole before; there is nothing to go back to")
+    content = copy.deepcopy(applied.way_back)
+    keys = {tenant.name: list(tenant.keys) for tenant in spec.tenants}
+    for tenant in content.get("tenants", []):
+        if tenant["name"] not in keys:
+            raise DeployError(f"tenants.{tenant['name']}: the spec of before has it; its keys must be in this spec")
+        tenant["keys"] = keys[tenant["name"]]
+    text, source = json.dumps(content), f"the spec of {region.name} before"
+    return parse_spec(text, source, folder), parse_spec(text, source)
 
 
 def _end_region(spec: ClusterSpec, region: Region, *, asks: bool) -> None:

@@ -95,6 +95,10 @@ class Kubernetes:
         """Raises DeployError."""
         self.apply_object({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._deploy.namespace}})
 
+    def outlook(self, _: DeployPlan) -> list[str]:
+        """KubeRay does not say what runs where."""
+        return []
+
     def is_up(self) -> bool:
         """Whether the cell runs as it was applied last."""
         try:
@@ -121,7 +125,8 @@ class Kubernetes:
 
     def apply(self, plan: DeployPlan) -> None:
         """Raises DeployError, SecretsUnavailable."""
-        if not self.record.read().files and self.ask("get", f"rayservice/{self._cell}", "--ignore-not-found").strip():
+        applied = self.record.read()
+        if not applied.files and self.ask("get", f"rayservice/{self._cell}", "--ignore-not-found").strip():
             raise DeployError(
                 f"rayservice/{self._cell} exists, and nothing says what was deployed; allowed: a name that is free, or "
                 f"the cell that `raylane deploy` made. To end it: {self.command} delete rayservice/{self._cell}"
@@ -129,7 +134,7 @@ class Kubernetes:
         self._state.write_files(plan.rendering.files)
         self.make_namespace()
         began = {"cluster": None, "applications": None, "keys": None, "files": plan.rendering.files}
-        self.record.write(self.record.read().model_copy(update=began))
+        self.record.write(applied.model_copy(update=began))
         kept(self, self._keys)
         manifests = str(self._state.files / MANIFESTS)
         console.print(self.ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", manifests).strip())
@@ -140,7 +145,7 @@ class Kubernetes:
                 console.print(f"replacing raycluster/{name}: running requests break")
                 self.ask("delete", f"raycluster/{name}", "--wait=false")
         self._await()
-        self.record.write(finished(plan))
+        self.record.write(finished(plan, applied))
 
     def _await(self) -> None:
         """Until what was applied last serves. Raises DeployError."""

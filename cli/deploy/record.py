@@ -29,7 +29,8 @@ _NO_ANSWER = 255
 
 class Applied(BaseModel):
     """What has been applied so far: digests of the cluster's files and of the applications (None: not yet, or a change
-    has begun), the files themselves, and the spec of the last deployment that was finished."""
+    has begun), the files themselves, the spec of the last deployment that was finished, and the one `before` it, which
+    differs. Specs have no tenants' keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,6 +39,12 @@ class Applied(BaseModel):
     keys: str | None = None
     files: dict[str, str] = Field(default_factory=dict)
     content: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None
+
+    @property
+    def way_back(self) -> dict[str, Any] | None:
+        """The spec that was whole before the deployment that came last."""
+        return self.content if self.applications is None else self.before
 
 
 class Record(Protocol):

@@ -1,5 +1,6 @@
 """The REST API of Ray's head: Serve's applications, and the cluster's nodes."""
 
+import copy
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,8 @@ from cli.console import console
 
 _ANSWER_S = 30.0
 _POLL_S = 1.0
+_TRIES = 3
+"""Replicas that do not start, until a change is given up."""
 _APPLICATIONS = "/api/serve/applications/"
 
 
@@ -38,10 +41,14 @@ class ServeApi:
         found: dict[str, Any] = self._ask("GET").json()["applications"]
         return found
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """Ray's living nodes, by its state API."""
+        found = self._ask("GET", path="/api/v0/nodes?limit=10000&detail=1").json()["data"]["result"]["result"]
+        return [one for one in found if one["state"] == "ALIVE"]
+
     def workers(self) -> set[str]:
-        """The addresses of Ray's living nodes but the head, by its state API."""
-        found = self._ask("GET", path="/api/v0/nodes?limit=10000").json()["data"]["result"]["result"]
-        return {str(one["node_ip"]) for one in found if one["state"] == "ALIVE" and not one["is_head_node"]}
+        """The addresses of the nodes but the head."""
+        return {str(one["node_ip"]) for one in self.nodes() if not one["is_head_node"]}
 
     def put(self, config: Mapping[str, Any]) -> None:
         """Serve keeps what is as it was, and removes the applications that are not in the configuration."""
@@ -54,7 +61,10 @@ class ServeApi:
             found = self.applications()
             states = {name: str(found.get(name, {}).get("status", "missing")) for name in sorted(names)}
             if failed := [name for name, status in states.items() if status in ("DEPLOY_FAILED", "UNHEALTHY")]:
-                raise DeployError(f"application {failed[0]!r} cannot run: {_why(found[failed[0]])}")
+                raise DeployError(
+                    f"application {failed[0]!r} cannot run: {_why(found[failed[0]])}\nWhat ran before goes on; "
+                    "`raylane deploy SPEC --rollback` goes back to the last spec that was whole"
+                )
             if set(states.values()) == {"RUNNING"}:
                 return
             line = ", ".join(f"{name}: {status.lower()}" for name, status in states.items())
@@ -79,6 +89,18 @@ class ServeApi:
         if answer.status_code != 200:
             raise DeployError(f"the REST API of Ray's head answered {answer.status_code}: {answer.text[:500]}")
         return answer
+
+
+def rolled_out(config: Mapping[str, Any], running: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration, by which Serve gives up a change of models that run after a few replicas that did not start,
+    and leaves the old ones; by itself it would try for ever, as it is to do with replicas of a model that was whole."""
+    rolled = copy.deepcopy(dict(config))
+    for one in rolled["applications"]:
+        found = running.get(one["name"], {})
+        if found.get("status") == "RUNNING" and found["deployed_app_config"]["args"] != one["args"]:
+            for deployment in one["deployments"]:
+                deployment["max_constructor_retry_count"] = _TRIES
+    return rolled
 
 
 def _why(application: Mapping[str, Any]) -> str:

@@ -4,20 +4,23 @@ the next deployment."""
 import contextlib
 import json
 import socket
+import statistics
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import requests
 
 from cli.console import complain, console
 from cli.deploy.changes import DeployPlan
 from cli.deploy.programs import background, run, tool
 from cli.deploy.record import Applied, HeadRecord, Record
 from cli.deploy.rendering import SERVE_CONFIG
-from cli.deploy.serve_api import DeployError, ServeApi
+from cli.deploy.serve_api import DeployError, ServeApi, rolled_out
 from cli.deploy.state import DeployState
 from cluster.launch import (
     DASHBOARD_PORT,
@@ -34,8 +37,11 @@ from cluster.launch import (
 )
 from cluster.secrets import SecretsFolder, SecretStore, kept
 from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
+from cluster.urls import http_url
 
+T = TypeVar("T")
 _TUNNEL_S = 30.0
+_STATUS_S = 3.0
 _WORKERS_S = 300.0
 """How long a deployment waits for the workers of a new cluster; it goes on without those that are still missing
 (seconds)."""
@@ -72,17 +78,49 @@ class Hosts:
 
     def is_up(self) -> bool:
         """Whether the head answers, and has the applications. Raises DeployError, SecretsUnavailable."""
+        found = self._asked(ServeApi.names)
+        return found is not None and found >= {str(one["name"]) for one in self._applications()}
+
+    def _asked(self, ask: Callable[[ServeApi], T]) -> T | None:
+        """What the cell that was applied last answers; None: nothing. Raises DeployError, SecretsUnavailable."""
         self._take_secrets()
         self._state.write_files(self.record.read().files)
         known = self._store.read()
         if known is None:
-            return False
+            return None
         self._token = known.ray_token
         try:
             with self._api() as api:
-                return api.names() >= {str(one["name"]) for one in self._applications()}
+                return ask(api)
         except DeployError:
-            return False
+            return None
+
+    def outlook(self, plan: DeployPlan) -> list[str]:
+        """What the change does to the replicas that run; nothing where no cell answers. Raises DeployError,
+        SecretsUnavailable."""
+        from cli.deploy.outlook import RunningCell, outlook  # imports Ray, which takes seconds
+
+        found = self._asked(lambda api: (api.applications(), api.nodes())) if plan.applications else None
+        if found is None:
+            return []
+        return list(
+            outlook(self._spec, self._region, plan.rendering.applications, RunningCell(*found, self._start_s()))
+        )
+
+    def _start_s(self) -> dict[str, float]:
+        """How long the starts of each model's replicas took (seconds), as a gateway that is reached from here says."""
+        secrets, deploy = self._store.read(), self._deploy
+        for worker in deploy.workers if isinstance(deploy, LocalDeploy) and secrets is not None else ():
+            with contextlib.suppress(requests.RequestException, ValueError, KeyError):
+                url = http_url(str(worker.address), self._spec.gateway.port) + "/raylane/status"
+                headers = {"authorization": f"Bearer {secrets.secret}"}
+                models = requests.get(url, headers=headers, timeout=_STATUS_S).json()["models"]
+                took = {
+                    one["name"]: [replica["start"]["wall_s"] for replica in one["replicas"] if replica["start"]]
+                    for one in models
+                }
+                return {name: statistics.median(times) for name, times in took.items() if times}
+        return {}
 
     def apply(self, plan: DeployPlan) -> None:
         """Raises DeployError, SecretsUnavailable."""
@@ -127,10 +165,13 @@ class Hosts:
         with self._api() as api:
             if starts or not api.names():  # a head that has lost its state starts the workers again, too
                 self._await_workers(api)
-            api.put(plan.rendering.applications)
+            config = plan.rendering.applications
+            api.put(cautious := rolled_out(config, api.applications()))
             api.wait_running({str(one["name"]) for one in self._applications()}, self._patience_s)
+            if cautious != config:
+                api.put(config)
         self._keep_applications()
-        self.record.write(finished(plan))
+        self.record.write(finished(plan, applied))
 
     def down(self, applied: Applied) -> None:
         """Ends the cell: running requests may finish, then Ray ends on every machine, and the secrets there go. Those
@@ -338,7 +379,7 @@ def _stop_command(cell: str, script: str) -> str:
     return f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {ours}"
 
 
-def finished(plan: DeployPlan) -> Applied:
+def finished(plan: DeployPlan, before: Applied) -> Applied:
     """What is recorded when all of a plan has been done."""
     rendering = plan.rendering
     return Applied(
@@ -347,4 +388,5 @@ def finished(plan: DeployPlan) -> Applied:
         keys=plan.keys,
         files=rendering.files,
         content=dict(rendering.content),
+        before=before.before if before.content == rendering.content else before.content,
     )

@@ -44,7 +44,9 @@ def step(state: dict[str, Any]) -> None:
 
 def main(arguments: list[str]) -> None:
     file = HERE / "state.json"
-    state = json.loads(file.read_text()) if file.exists() else {"clusters": {}, "made": 0, "log": []}
+    state: dict[str, Any] = {"clusters": {}, "made": 0, "log": []}
+    if file.exists():
+        state = json.loads(file.read_text())
     arguments = arguments[arguments.index("--namespace") + 2 :]
     maps = state.setdefault("maps", {})
     if arguments[0] in ("apply", "create"):

@@ -25,7 +25,7 @@ GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
 def plan(new: ClusterSpec, old: ClusterSpec | None = None) -> DeployPlan:
     applied = Applied()
     if old is not None:
-        applied = finished(plan_of(rendering_of(old, old, old.regions[0]), "keys", applied))
+        applied = finished(plan_of(rendering_of(old, old, old.regions[0]), "keys", applied), applied)
     return plan_of(rendering_of(new, new, new.regions[0]), "keys", applied)
 
 

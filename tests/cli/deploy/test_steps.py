@@ -32,6 +32,9 @@ GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
 SPECS = {
     "first": spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"]),
     "model": spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"], models=[{**MODEL, "replicas": {"count": 1}}]),
+    "settings": spec_of(
+        LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"], models=[{**MODEL, "settings": {"max_model_len": 512}}]
+    ),
     "keys": spec_of(LOCAL, gateway=GATEWAY, tenants=TENANTS),
     "nodes": spec_of(changed(LOCAL, environment={"A": "b"}), gateway=GATEWAY, tenants=PUBLIC["tenants"]),
 }
@@ -55,6 +58,8 @@ class Machines:
         self.kept: Mapping[str, Any] | None = None
         self.log: list[str] = []
         self.left: int | None = None
+        self.fails = False
+        """No replica of a model starts that is deployed from now on."""
         self.hangs = False
         """Ray's processes are there, and its REST API does not answer."""
         self.workers: list[set[str]] = [WORKERS]
@@ -116,7 +121,11 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
 
         def applications(self) -> dict[str, Any]:
             config = made.config or {"applications": []}
-            return {one["name"]: {"status": "RUNNING"} for one in config["applications"]}
+            found = {one["name"]: {"status": "RUNNING", "deployed_app_config": one} for one in config["applications"]}
+            if made.fails:
+                message = {"status": "DEPLOY_FAILED", "message": "no such file", "deployments": {}}
+                found = {name: {**one, **(message if name != "gateway" else {})} for name, one in found.items()}
+            return found
 
         def workers(self) -> set[str]:
             made.log.append("look")
@@ -335,6 +344,38 @@ def test_a_head_that_is_not_reached_is_no_new_cell(tmp_path: Path) -> None:
         record.lock().__enter__()
 
 
+def test_a_change_that_cannot_start_is_given_up_and_the_spec_before_is_known(machines: Machines) -> None:
+    deploy(SPECS["first"], machines)
+    machines.log.clear()
+    deploy(SPECS["settings"], machines)
+    assert machines.log == ["put", "put", "keep"], "given up after a few tries, until it runs"
+    is_as_the_spec_says(SPECS["settings"], machines)
+    record, rendered = hosts_of(SPECS["first"], DeployState("team-here")).record, rendering_of
+    first = rendered(SPECS["first"], SPECS["first"], SPECS["first"].regions[0])
+    assert record.read().way_back == first.content
+
+    put = machines.put
+
+    def failing(config: Mapping[str, Any]) -> None:
+        machines.fails = True
+        put(config)
+
+    machines.put = failing  # type: ignore[method-assign]
+    with pytest.raises(
+        DeployError, match=r"application 'model-demo' cannot run: no such file\nWhat ran before goes on"
+    ):
+        deploy(SPECS["first"], machines)
+    assert machines.config is not None
+    tries = {
+        one["name"]: one["deployments"][0].get("max_constructor_retry_count") for one in machines.config["applications"]
+    }
+    assert tries["gateway"] is None
+    assert tries["model-demo"] == 3
+    settings = rendered(SPECS["settings"], SPECS["settings"], SPECS["settings"].regions[0])
+    assert record.read().way_back == settings.content
+    assert machines.kept == settings.applications, "a head that loses its state gets what was whole"
+
+
 def test_the_applications_wait_for_the_workers(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the first one gets all replicas."""
     monkeypatch.setattr(steps, "_POLL_S", 0.0)
@@ -396,8 +437,9 @@ def test_down_leaves_the_instance_of_a_group_and_ends_its_head_first(
     state = DeployState(spec.cell_name(region))
     run: list[list[str]] = []
     monkeypatch.setattr(steps, "run", lambda command, *_: run.append(command[1:]))
+    store, record = SecretsFolder(state.secrets), HeadRecord(["sh", "-c"], "nowhere")
     with state.lock():
-        steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets)).down()
+        steps.Hosts(spec, region, region.deploy, state, store, record).down(Applied())
     folder = "~/.raylane/team-us-east-1"
     stop = (
         f"test ! -d {folder}/node || sh {folder}/node/stop-head && rm -rf {folder}/secrets {folder}/node {folder}/serve"
