@@ -23,7 +23,7 @@ from benchmarks.serving.contest import (
     contest_singles,
     solo_point,
 )
-from benchmarks.serving.sides import Side, SideName, make_side
+from benchmarks.serving.sides import ROUTERS, Side, SideName, make_side
 from cli.bench.prompts import measure_vocabulary
 from cli.server_process import end_descendants
 from cluster.spec import ClusterSpec
@@ -75,7 +75,7 @@ async def _compare_pair(
     ours: Side, rival: Side, spec: ClusterSpec, choice: ComparisonOptions, say: Say
 ) -> dict[str, Any]:
     async with contender(ours.name, ours.url) as us, contender(rival.name, rival.url) as them:
-        plan = await _plan(us, spec, choice)
+        plan = await _plan(us, spec, choice, text=rival.name in ROUTERS)  # SMG refuses prompts of token ids
         contenders = us, them
         found: dict[str, Any] = {"ours": ours.name, "rival": rival.name, "prompts": plan.vocabulary.how, "points": []}
         for concurrency in choice.points:
@@ -92,9 +92,11 @@ async def _measure_alone(side: Side, spec: ClusterSpec, choice: ComparisonOption
         return [await solo_point(alone, concurrency, plan) for concurrency in choice.points]
 
 
-async def _plan(side: ComparisonSide, spec: ClusterSpec, choice: ComparisonOptions) -> ComparisonPlan:
+async def _plan(
+    side: ComparisonSide, spec: ClusterSpec, choice: ComparisonOptions, text: bool = False
+) -> ComparisonPlan:
     model = spec.models[0].name
-    return ComparisonPlan(choice.shape, model, await measure_vocabulary(side.client, model))
+    return ComparisonPlan(choice.shape, model, await measure_vocabulary(side.client, model, text))
 
 
 @asynccontextmanager

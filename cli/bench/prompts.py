@@ -65,16 +65,16 @@ class Words:
 Vocabulary = TokenIds | Words
 
 
-async def measure_vocabulary(client: BenchClient, model: str) -> Vocabulary:
-    """The vocabulary for prompts to `model` at the client's endpoint. Raises EndpointError when it cannot be
-    reached."""
+async def measure_vocabulary(client: BenchClient, model: str, text: bool = False) -> Vocabulary:
+    """The vocabulary for prompts to `model` at the client's endpoint; with `text` no token ids. Raises EndpointError
+    when it cannot be reached."""
     everything = await _tokenize(
         client, model, prompt=" ".join(WORDS), add_special_tokens=False, return_token_strs=True
     )
     if everything is None:
         return Words(WORDS, 0.0, ESTIMATED_TOKENS_PER_WORD, "words, estimated: the endpoint has no /tokenize")
     ids = tuple(sorted(set(everything.get("tokens") or ())))
-    if client.endpoint == "completions" and len(ids) >= _FEWEST:
+    if client.endpoint == "completions" and not text and len(ids) >= _FEWEST:
         return TokenIds(ids)
     words = _single_token_words(everything)
     costs = [await _cost(client, model, " ".join(_cycled(words, count))) for count in _PROBES]
