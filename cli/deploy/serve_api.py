@@ -97,9 +97,9 @@ def rolled_out(config: Mapping[str, Any], running: Mapping[str, Any]) -> dict[st
     rolled = copy.deepcopy(dict(config))
     for one in rolled["applications"]:
         found = running.get(one["name"], {})
-        if found.get("status") == "RUNNING" and found["deployed_app_config"]["args"] != one["args"]:
-            for deployment in one["deployments"]:
-                deployment["max_constructor_retry_count"] = _TRIES
+        is_of_a_model = "model" in one["args"]
+        if is_of_a_model and found.get("status") == "RUNNING" and found["deployed_app_config"]["args"] != one["args"]:
+            one["args"]["tries"] = _TRIES
     return rolled
 
 

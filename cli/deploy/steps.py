@@ -167,7 +167,9 @@ class Hosts:
                 self._await_workers(api)
             config = plan.rendering.applications
             api.put(cautious := rolled_out(config, api.applications()))
-            api.wait_running({str(one["name"]) for one in self._applications()}, self._patience_s)
+            # Old replicas finish their requests before the next new one starts.
+            patience_s = self._patience_s + (cautious != config) * self._spec.gateway.timeouts.total_s
+            api.wait_running({str(one["name"]) for one in self._applications()}, patience_s)
             if cautious != config:
                 api.put(config)
         self._keep_applications()

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 OTHER = "other-simulated"
 STREAMS = 32
-STARTUP_S = 40
+STARTUP_S, TOTAL_S = 40, 90
 A, B = WORKERS
 
 
@@ -61,18 +61,17 @@ class Operator:
         return " ".join(said.split())
 
 
-def write(folder: Path, count: int = 2, **model: Any) -> None:
-    """The spec: two models of two replicas (`count`: of the second one); `model`: what of the first one is changed."""
+def write(folder: Path, count: int = 2, **simulated: Any) -> None:
+    """The spec: two models of two replicas (`count`: of the second one). `simulated`: what the first one changes."""
     content = host_spec(folder, {"kind": "rocksdb"})
     content["regions"][0]["deploy"] |= {"head_service": "none", "secrets": {"kind": "file"}}
     first: dict[str, Any] = content["models"][0]
     first |= {"replicas": {"count": 2}}
     first["health"] |= {"startup_s": STARTUP_S}
-    content["models"] = [{**first, **model}, {**first, "name": OTHER, "replicas": {"count": count}}]
+    content["gateway"]["timeouts"] |= {"total_s": TOTAL_S, "queue_wait_s": TOTAL_S}
+    changed = {**first, "simulated": {**first["simulated"], **simulated}}
+    content["models"] = [changed, {**first, "name": OTHER, "replicas": {"count": count}}]
     (folder / "spec.yaml").write_text(yaml.safe_dump(content))
-
-
-SETTINGS = {"dtype": "bfloat16", "max_model_len": 32_768, "max_num_seqs": 128, "max_num_batched_tokens": 8_192}
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +156,7 @@ def test_a_cell_of_two_models(cell: HostCluster, operator: Operator) -> None:
 
 async def test_a_change_with_room_loses_no_request(cell: HostCluster, operator: Operator) -> None:
     before = pids(cell)
-    write(cell.folder, settings={**SETTINGS, "max_num_seqs": 127})
+    write(cell.folder, answer_tokens=201)
     said = await asyncio.to_thread(operator.deploy, "--diff")
     assert f"model-{MODEL}: 2 replicas are replaced, 1 at a time, each after its new one is ready; a start took" in said
     async with clients() as load:
@@ -174,7 +173,7 @@ async def test_a_change_that_cannot_start_leaves_the_old_replicas_and_one_comman
 ) -> None:
     before = pids(cell)
     (cell.folder / "none.json").write_text("{}")
-    write(cell.folder, simulated={"costs": str(cell.folder / "none.json")})
+    write(cell.folder, costs=str(cell.folder / "none.json"))
     async with clients() as load:
         said = await asyncio.to_thread(operator.deploy, status=1)
         assert f"application 'model-{MODEL}' cannot run" in said
@@ -187,11 +186,11 @@ async def test_a_change_that_cannot_start_leaves_the_old_replicas_and_one_comman
 
 
 async def test_without_room_the_old_replicas_serve(cell: HostCluster, operator: Operator) -> None:
-    write(cell.folder, count=6, settings={**SETTINGS, "max_num_seqs": 127})
+    write(cell.folder, count=6, answer_tokens=201)
     await asyncio.to_thread(operator.deploy)
     await asyncio.to_thread(eventually, lambda: len(pids(cell)[OTHER]) == 6, 240)
     before = pids(cell)
-    write(cell.folder, count=6, settings={**SETTINGS, "max_num_seqs": 126})
+    write(cell.folder, count=6, answer_tokens=202)
     said = await asyncio.to_thread(operator.deploy, "--diff")
     assert (
         f"model-{MODEL}: no node of pool 'cpu' has room for a new replica beside the old ones: it needs 1 CPU" in said
@@ -206,7 +205,7 @@ async def test_without_room_the_old_replicas_serve(cell: HostCluster, operator: 
 
 def test_another_operator_sees_the_same_cell(cell: HostCluster, operator: Operator) -> None:
     before, other = pids(cell), Operator(cell.folder, "other")
-    write(cell.folder, count=6, settings={**SETTINGS, "max_num_seqs": 127})
+    write(cell.folder, count=6, answer_tokens=201)
     said = other.deploy("--diff")
     assert "a new cell" not in said
     assert "nothing to do; the cell has this spec" in other.deploy()

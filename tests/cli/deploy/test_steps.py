@@ -366,9 +366,7 @@ def test_a_change_that_cannot_start_is_given_up_and_the_spec_before_is_known(mac
     ):
         deploy(SPECS["first"], machines)
     assert machines.config is not None
-    tries = {
-        one["name"]: one["deployments"][0].get("max_constructor_retry_count") for one in machines.config["applications"]
-    }
+    tries = {one["name"]: one["args"].get("tries") for one in machines.config["applications"]}
     assert tries["gateway"] is None
     assert tries["model-demo"] == 3
     settings = rendered(SPECS["settings"], SPECS["settings"], SPECS["settings"].regions[0])
