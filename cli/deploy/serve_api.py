@@ -96,9 +96,10 @@ def rolled_out(config: Mapping[str, Any], running: Mapping[str, Any]) -> dict[st
     and leaves the old ones; by itself it would try for ever, as it is to do with replicas of a model that was whole."""
     rolled = copy.deepcopy(dict(config))
     for one in rolled["applications"]:
-        found = running.get(one["name"], {})
-        is_of_a_model = "model" in one["args"]
-        if is_of_a_model and found.get("status") == "RUNNING" and found["deployed_app_config"]["args"] != one["args"]:
+        found = running.get(one["name"], {"deployments": {}})
+        replicas = [replica for deployment in found["deployments"].values() for replica in deployment["replicas"]]
+        serves = any(replica["state"] == "RUNNING" for replica in replicas)
+        if "model" in one["args"] and serves and found["deployed_app_config"]["args"] != one["args"]:
             one["args"]["tries"] = _TRIES
     return rolled
 

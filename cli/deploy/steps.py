@@ -169,9 +169,11 @@ class Hosts:
             api.put(cautious := rolled_out(config, api.applications()))
             # Old replicas finish their requests before the next new one starts.
             patience_s = self._patience_s + (cautious != config) * self._spec.gateway.timeouts.total_s
-            api.wait_running({str(one["name"]) for one in self._applications()}, patience_s)
+            names = {str(one["name"]) for one in self._applications()}
+            api.wait_running(names, patience_s)
             if cautious != config:
                 api.put(config)
+                api.wait_running(names, patience_s)
         self._keep_applications()
         self.record.write(finished(plan, applied))
 

@@ -121,9 +121,10 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
 
         def applications(self) -> dict[str, Any]:
             config = made.config or {"applications": []}
-            found = {one["name"]: {"status": "RUNNING", "deployed_app_config": one} for one in config["applications"]}
+            running = {"deployments": {"one": {"replicas": [{"state": "RUNNING"}]}}, "status": "RUNNING"}
+            found = {one["name"]: {**running, "deployed_app_config": one} for one in config["applications"]}
             if made.fails:
-                message = {"status": "DEPLOY_FAILED", "message": "no such file", "deployments": {}}
+                message = {"status": "DEPLOY_FAILED", "message": "no such file"}
                 found = {name: {**one, **(message if name != "gateway" else {})} for name, one in found.items()}
             return found
 
