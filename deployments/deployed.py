@@ -53,12 +53,10 @@ class GatewayArguments(BaseModel):
 
 
 class EngineArguments(BaseModel):
-    """What a replica depends on: if it changes, Serve replaces the replicas. `tries`: how many replicas of a change may
-    fail to start until Serve gives it up (None: it never does); no replica depends on it."""
+    """What a replica depends on: if it changes, Serve replaces the replicas."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    tries: int | None = None
     model: Model
     pool: Pool
     artifacts: Artifacts
@@ -168,6 +166,4 @@ def engine_app(arguments: EngineArguments) -> serve.Application:
     """The replicas of one model. How many there are is in Serve's configuration."""
     total_s = ClusterSpec.model_fields["gateway"].default.timeouts.total_s  # Serve's configuration has the spec's
     given = arguments
-    return engine_deployment(
-        given.model, given.pool, total_s, given.artifacts, given.starts, many_nodes=True, tries=given.tries
-    )
+    return engine_deployment(given.model, given.pool, total_s, given.artifacts, given.starts, many_nodes=True)

@@ -1,7 +1,7 @@
 """The REST API of Ray's head: Serve's applications, and the cluster's nodes."""
 
-import copy
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,11 +55,20 @@ class ServeApi:
         self._ask("PUT", config)
 
     def wait_running(self, names: set[str], patience_s: float) -> None:
-        """Until all of them run."""
+        """Until all of them run. Where replicas serve, others that do not start are a change that cannot: Serve would
+        try for ever."""
         deadline, shown = time.monotonic() + patience_s, ""
+        starting: dict[str, set[str]] = {}
+        failures: Counter[str] = Counter()
         while True:
             found = self.applications()
             states = {name: str(found.get(name, {}).get("status", "missing")) for name in sorted(names)}
+            for name in states:
+                replicas = _replicas(found.get(name, {}))
+                failures[name] += len(starting.get(name, set()) - replicas.keys())
+                starting[name] = {one for one, state in replicas.items() if state == "STARTING"}
+                if failures[name] >= _TRIES and "RUNNING" in replicas.values():
+                    states[name] = "DEPLOY_FAILED"
             if failed := [name for name, status in states.items() if status in ("DEPLOY_FAILED", "UNHEALTHY")]:
                 raise DeployError(
                     f"application {failed[0]!r} cannot run: {_why(found[failed[0]])}\nWhat ran before goes on; "
@@ -91,20 +100,13 @@ class ServeApi:
         return answer
 
 
-def rolled_out(config: Mapping[str, Any], running: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, by which Serve gives up a change of models that run after a few replicas that did not start,
-    and leaves the old ones; by itself it would try for ever, as it is to do with replicas of a model that was whole."""
-    rolled = copy.deepcopy(dict(config))
-    for one in rolled["applications"]:
-        found = running.get(one["name"], {"deployments": {}})
-        replicas = [replica for deployment in found["deployments"].values() for replica in deployment["replicas"]]
-        serves = any(replica["state"] == "RUNNING" for replica in replicas)
-        if "model" in one["args"] and serves and found["deployed_app_config"]["args"] != one["args"]:
-            one["args"]["tries"] = _TRIES
-    return rolled
+def _replicas(application: Mapping[str, Any]) -> dict[str, str]:
+    """The states of an application's replicas."""
+    deployments = application.get("deployments", {}).values()
+    return {one["replica_id"]: one["state"] for deployment in deployments for one in deployment.get("replicas", ())}
 
 
 def _why(application: Mapping[str, Any]) -> str:
-    messages = [application["message"], *(one["message"] for one in application["deployments"].values())]
+    messages = [application["message"], *(one.get("message", "") for one in application["deployments"].values())]
     lines = [line.strip() for message in messages for line in str(message).splitlines() if line.strip()]
     return lines[-1] if lines else "no reason given"

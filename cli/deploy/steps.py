@@ -20,7 +20,7 @@ from cli.deploy.changes import DeployPlan
 from cli.deploy.programs import background, run, tool
 from cli.deploy.record import Applied, HeadRecord, Record
 from cli.deploy.rendering import SERVE_CONFIG
-from cli.deploy.serve_api import DeployError, ServeApi, rolled_out
+from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import DeployState
 from cluster.launch import (
     DASHBOARD_PORT,
@@ -165,15 +165,11 @@ class Hosts:
         with self._api() as api:
             if starts or not api.names():  # a head that has lost its state starts the workers again, too
                 self._await_workers(api)
-            config = plan.rendering.applications
-            api.put(cautious := rolled_out(config, api.applications()))
+            changes = bool(api.names())
+            api.put(plan.rendering.applications)
             # Old replicas finish their requests before the next new one starts.
-            patience_s = self._patience_s + (cautious != config) * self._spec.gateway.timeouts.total_s
-            names = {str(one["name"]) for one in self._applications()}
-            api.wait_running(names, patience_s)
-            if cautious != config:
-                api.put(config)
-                api.wait_running(names, patience_s)
+            patience_s = self._patience_s + changes * self._spec.gateway.timeouts.total_s
+            api.wait_running({str(one["name"]) for one in self._applications()}, patience_s)
         self._keep_applications()
         self.record.write(finished(plan, applied))
 

@@ -256,7 +256,6 @@ def engine_deployment(
     starts: Starts,
     scaling: AutoscalingConfig | None = None,
     many_nodes: bool = False,
-    tries: int | None = None,
 ) -> serve.Application:
     """The Serve application of `model` (a view, if it has groups) on `pool`, whose replicas are counted by
     `scaling` (`app.py`); without it, always the spec's count.
@@ -273,8 +272,8 @@ def engine_deployment(
         "graceful_shutdown_timeout_s": shutdown_s(total_timeout_s),
         "graceful_shutdown_wait_loop_s": 0.1,
         # What failed may go well later (a store that was away): each attempt waits longer than the one before, up to
-        # a minute (`starts/tracker.py`). Serve would give a model up for good; a change of one that runs it should.
-        "max_constructor_retry_count": tries or 1_000_000,
+        # a minute (`starts/tracker.py`). Serve would give a model up for good.
+        "max_constructor_retry_count": 1_000_000,
         # New replicas of a changed model start beside the old ones, which stop when these are ready.
         "max_surge_percent": SURGE_PERCENT,
         **place(model, pool).serve_options(replica_environment(model, pool)),
