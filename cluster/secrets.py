@@ -129,6 +129,15 @@ class SecretsFolder:
         except OSError as error:
             raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error
 
+    def take(self, texts: Mapping[str, str]) -> None:
+        """Writes files as another folder has them, the token last. Raises SecretsUnavailable."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name in sorted(texts, key=lambda name: name == TOKEN_FILE):
+                write_private(self.folder / name, texts[name])
+        except OSError as error:
+            raise SecretsUnavailable(f"{self.folder}: cannot be written: {error.strerror}") from error
+
 
 class AwsSecret:
     """One secret of AWS Secrets Manager, with boto3's own credential chain."""
@@ -162,13 +171,32 @@ class AwsSecret:
 
     def write(self, content: CellSecrets) -> None:
         """Makes it, or gives it a new version. Raises SecretsUnavailable."""
+        self.put(content.to_json())
+
+    def put(self, text: str) -> None:
+        """Makes it, or gives it a new version. Raises SecretsUnavailable."""
+        if not self.create(text):
+            self._call("put_secret_value", SecretId=self.name, SecretString=text)
+
+    def create(self, text: str) -> bool:
+        """False: there is one already. Raises SecretsUnavailable."""
+        try:
+            self._call("create_secret", Name=self.name, SecretString=text)
+        except self._client.exceptions.ResourceExistsException:
+            return False
+        return True
+
+    def delete(self) -> None:
+        """At once. Raises SecretsUnavailable."""
+        self._call("delete_secret", SecretId=self.name, ForceDeleteWithoutRecovery=True)
+
+    def _call(self, operation: str, **parameters: Any) -> None:
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
-            try:
-                self._client.create_secret(Name=self.name, SecretString=content.to_json())
-            except self._client.exceptions.ResourceExistsException:
-                self._client.put_secret_value(SecretId=self.name, SecretString=content.to_json())
+            getattr(self._client, operation)(**parameters)
+        except self._client.exceptions.ResourceExistsException:
+            raise
         except (BotoCoreError, ClientError) as error:
             raise SecretsUnavailable(f"secret {self.name!r} of AWS Secrets Manager: {error}") from error
 

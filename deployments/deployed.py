@@ -36,7 +36,8 @@ class SecretsError(ValueError):
 
 
 class GatewayArguments(BaseModel):
-    """`spec`: the part of the spec's content that needs a restart, by `split_live`. `gateways`: how many there are when
+    """`spec`: the part of the spec's content that needs a restart, by `split_live`, and of its models the names alone.
+    `gateways`: how many there are when
     the cell starts.
 
     `run_dir` and `secrets`: folders on each node; `~` is the home of the user that runs Ray.
@@ -77,7 +78,8 @@ class DeployedGateway(GatewayReplica):
         reports."""
         async with self._changing:
             await asyncio.to_thread(await_keys, self._secrets, user_config["keys"])
-            spec = spec_of(self._frozen, user_config["live"], self._secrets)
+            frozen = {**self._frozen, "models": user_config["models"]}
+            spec = spec_of(frozen, user_config["live"], self._secrets)
             region, directory = spec.region(self._region), find_directory()
             # In a cell that runs, a node that came later is refused alone (`check_own_node`).
             if self._gateway is None and (await directory.watch.remote(-1, 0.0)).spec_json is None:

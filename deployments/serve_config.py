@@ -35,6 +35,8 @@ def serve_config(spec: ClusterSpec, region: Region) -> dict[str, Any]:
 def _gateways(spec: ClusterSpec, region: Region) -> dict[str, Any]:
     frozen, live = split_live(deployed_content(spec))
     frozen.setdefault("gateway", {})  # there or not, whatever of it may change while the cell runs
+    models = frozen["models"]  # of a model that changes, the replicas are replaced, and no gateway
+    frozen["models"] = [{"name": model["name"]} for model in models]
     for tenant in live.get("tenants", []):
         tenant.pop("keys")
     folder = f"~/{cell_folder(spec.cell_name(region))}"
@@ -46,7 +48,11 @@ def _gateways(spec: ClusterSpec, region: Region) -> dict[str, Any]:
         "secrets": f"{folder}/secrets",
     }
     # A change of the keys alone is a change, too: then the gateways read their file again.
-    user_config = {"live": live, "keys": keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})}
+    user_config = {
+        "models": models,
+        "live": live,
+        "keys": keys_digest({tenant.name: tenant.keys for tenant in spec.tenants}),
+    }
     deployment = {**gateway_options(spec, region, many_nodes=True), "user_config": user_config}
     return _application(GATEWAY_APP, _GATEWAY_BUILDER, arguments, deployment)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cli.deploy.record import Applied
 from cli.deploy.rendering import Rendering
-from cli.deploy.state import Applied
 from cluster.launch import MANIFESTS, ROLLOUT_ANNOTATION
 
 _KINDS = {"models": "model", "tenants": "tenant", "classes": "class", "lanes": "lane"}
@@ -22,7 +22,7 @@ _BESIDE = "another one starts beside it, with as many GPUs, and takes over"
 @dataclass(frozen=True, slots=True)
 class DeployPlan:
     """What is to do in one region. `touched` are sentences; `diffs` the lines of the files' differences; `is_new`:
-    nothing of the cell has been applied from here, so that they are the files themselves."""
+    nothing of the cell has been applied, so that they are the files themselves."""
 
     rendering: Rendering
     keys: str
@@ -65,7 +65,7 @@ def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) 
                 yield f"{where}: {word} {name!r} changes: {', '.join(_differing(old[name], new[name]))}"
         yield from (f"{where}: {word} {name!r} is removed" for name in old if name not in new)
     if applied.content is not None:
-        for key in _differing(applied.content, rendering.content):
+        for key in _differing(_of_the_cell(applied.content), _of_the_cell(rendering.content)):
             if key not in _KINDS:
                 yield f"{where}: {key} changes"
         if keys:
@@ -80,6 +80,12 @@ def _rollout(files: Mapping[str, str]) -> str | None:
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+
+
+def _of_the_cell(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Without where its regions run: that is the Ray cluster."""
+    regions = [{key: value for key, value in one.items() if key != "deploy"} for one in content["regions"]]
+    return {**content, "regions": regions}
 
 
 def _named(content: Mapping[str, Any], section: str) -> dict[str, dict[str, Any]]:

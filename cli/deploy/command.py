@@ -1,5 +1,8 @@
 """`raylane deploy`: the command. It renders each region, says what would change, asks, and applies."""
 
+import contextlib
+import copy
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +16,14 @@ from autoscaling.from_spec import scaling_problems
 from cli.console import complain, console, fail
 from cli.deploy.changes import DeployPlan, plan_of
 from cli.deploy.kubectl import Kubernetes
+from cli.deploy.record import Applied, AwsRecord, HeadRecord
 from cli.deploy.rendering import rendering_of
 from cli.deploy.serve_api import DeployError
-from cli.deploy.state import DeployState, StateError, write_files
-from cli.deploy.steps import Hosts
+from cli.deploy.state import DeployState, write_files
+from cli.deploy.steps import Hosts, login
 from cluster.launch import aws_region, default_secret, deploy_problems
-from cluster.secrets import AwsSecret, SecretsFolder, SecretsUnavailable, copy_peers_secret
-from cluster.spec import ClusterSpec, KubernetesDeploy, Region, SpecError, load_spec, parse_spec
+from cluster.secrets import AwsSecret, SecretsFolder, SecretStore, SecretsUnavailable, copy_peers_secret
+from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region, SpecError, load_spec, parse_spec
 
 
 def deploy(
@@ -30,13 +34,16 @@ def deploy(
         Path | None, typer.Option(metavar="FOLDER", help="Only write the files, to FOLDER/REGION/. Reads no secret.")
     ] = None,
     down: Annotated[bool, typer.Option("--down", help="End the cells, and Ray on their machines.")] = False,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Deploy the spec that was whole before the last deployment.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Apply without asking.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Also print the files of a new cell.")] = False,
 ) -> None:
     """Bring a spec's cells up on your machines, EC2 or Kubernetes, change them, or end them. Repeating it changes
     nothing."""
-    if sum((diff, down, render is not None)) > 1:
-        fail("--diff, --render, --down: allowed: one of them", code=2)
+    if sum((diff, down, render is not None)) > 1 or (rollback and (down or render is not None)):
+        fail("--diff, --render, --down: allowed: one of them; --rollback: alone or with --diff", code=2)
     cluster, unplaced = _load(spec)
     regions = _chosen(cluster, region)
     if problems := [line for one in regions for line in deploy_problems(unplaced, unplaced.region(one.name))]:
@@ -52,8 +59,9 @@ def deploy(
             if down:
                 _end_region(cluster, one, asks=not yes)
             else:
-                _deploy_region(cluster, unplaced, one, only_diff=diff, asks=not yes, verbose=verbose)
-        except (DeployError, SecretsUnavailable, StateError, OSError) as error:
+                back = spec.resolve().parent if rollback else None
+                _deploy_region(cluster, unplaced, one, only_diff=diff, asks=not yes, verbose=verbose, back=back)
+        except (DeployError, SecretsUnavailable, OSError) as error:
             complain(f"region {one.name}: {error}", hint="repeat the command: it goes on where it stopped")
             failed = True
     if failed:
@@ -85,18 +93,33 @@ def _chosen(spec: ClusterSpec, name: str | None) -> list[Region]:
 
 
 def _deploy_region(
-    spec: ClusterSpec, unplaced: ClusterSpec, region: Region, *, only_diff: bool, asks: bool, verbose: bool
+    spec: ClusterSpec,
+    unplaced: ClusterSpec,
+    region: Region,
+    *,
+    only_diff: bool,
+    asks: bool,
+    verbose: bool,
+    back: Path | None,
 ) -> None:
-    """Raises DeployError, SecretsUnavailable, StateError, OSError."""
+    """`back`: the folder of the spec, where the one before is to be deployed. Raises DeployError, SecretsUnavailable,
+    OSError."""
     from deployments.deployed import keys_digest  # imports Ray, which takes seconds
 
-    keys = {tenant.name: tenant.keys for tenant in spec.tenants}
     with _locked(spec, region) as state:
-        plan = plan_of(rendering_of(spec, unplaced, region), keys_digest(keys), state.applied())
+        target = _target(spec, region, state)
+        applied = target.record.read()
+        if back is not None:
+            spec, unplaced = _as_it_was(applied, spec, region, back)
+            region = spec.region(region.name)
+            target = _target(spec, region, state)
+        keys = keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})
+        plan = plan_of(rendering_of(spec, unplaced, region), keys, applied)
         _show(plan, verbose)
+        for line in target.outlook(plan):
+            console.print(f"  {escape(line)}")
         if only_diff:
             return
-        target = _target(spec, region, state)
         if plan.is_nothing and target.is_up():
             console.print(f"region {region.name}: nothing to do; the cell has this spec.")
             return
@@ -105,20 +128,47 @@ def _deploy_region(
         if asks and not _confirmed(region):
             console.print("Nothing was changed.")
             return
-        target.apply(plan)
+        with target.record.lock():
+            if target.record.read() != applied:
+                raise DeployError("another deployment has changed the cell meanwhile; nothing was changed: look again")
+            target.apply(plan)
     console.print(f"[bold green]region {region.name}: ready[/]")
 
 
+def _as_it_was(applied: Applied, spec: ClusterSpec, region: Region, folder: Path) -> tuple[ClusterSpec, ClusterSpec]:
+    """The spec that was whole before, with the keys that its tenants have now. Raises DeployError."""
+    if applied.way_back is None:
+        raise DeployError("nothing was whole before; there is nothing to go back to")
+    content = copy.deepcopy(applied.way_back)
+    keys = {tenant.name: list(tenant.keys) for tenant in spec.tenants}
+    for tenant in content.get("tenants", []):
+        if tenant["name"] not in keys:
+            raise DeployError(f"tenants.{tenant['name']}: the spec of before has it; its keys must be in this spec")
+        tenant["keys"] = keys[tenant["name"]]
+    text, source = json.dumps(content), f"the spec of {region.name} before"
+    return parse_spec(text, source, folder), parse_spec(text, source)
+
+
 def _end_region(spec: ClusterSpec, region: Region, *, asks: bool) -> None:
-    """Raises DeployError, SecretsUnavailable, StateError, OSError."""
+    """Raises DeployError, SecretsUnavailable, OSError."""
     with _locked(spec, region) as state:
-        if not state.files.is_dir():
-            console.print(f"region {region.name}: nothing has been deployed from this machine.")
-            return
+        target = _target(spec, region, state)
+        try:
+            applied, lock = target.record.read(), target.record.lock()
+        except DeployError as error:
+            if not state.files.is_dir():
+                raise
+            complain(f"region {region.name}: {error}", hint="going on with what this machine deployed last")
+            applied, lock = Applied(), contextlib.nullcontext()
+        else:
+            if applied == Applied():
+                console.print(f"region {region.name}: nothing is deployed.")
+                return
         if asks and not _confirmed(region, "End the cell of region"):
             console.print("Nothing was changed.")
             return
-        _target(spec, region, state).down()
+        with lock:
+            target.down(applied)
     console.print(f"region {region.name}: down")
 
 
@@ -156,9 +206,14 @@ def _target(spec: ClusterSpec, region: Region, state: DeployState) -> Hosts | Ku
     if isinstance(deploy, KubernetesDeploy):
         return Kubernetes(spec, region, deploy, state)
     cell = spec.cell_name(region)
+    store: SecretStore
     if deploy.secrets.kind == "aws":
-        secret = AwsSecret(deploy.secrets.name or default_secret(cell), aws_region(region))
-        return Hosts(spec, region, deploy, state, secret)
-    folder = state.secrets if deploy.secrets.folder is None else Path(deploy.secrets.folder).expanduser()
-    copy_peers_secret(spec, folder)
-    return Hosts(spec, region, deploy, state, SecretsFolder(folder))
+        store = AwsSecret(deploy.secrets.name or default_secret(cell), aws_region(region))
+    else:
+        store = SecretsFolder(
+            state.secrets if deploy.secrets.folder is None else Path(deploy.secrets.folder).expanduser()
+        )
+        copy_peers_secret(spec, store.folder)
+    if isinstance(deploy, AwsDeploy):
+        return Hosts(spec, region, deploy, state, store, AwsRecord(cell, aws_region(region)))
+    return Hosts(spec, region, deploy, state, store, HeadRecord(login(deploy, deploy.head), cell))

@@ -1,18 +1,21 @@
 """A region on Kubernetes: its Secret and its objects, by `kubectl apply --server-side`."""
 
 import base64
+import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
 
 from cli.console import console
 from cli.deploy.changes import DeployPlan
+from cli.deploy.record import RECORD, Applied, parsed, who
 from cli.deploy.serve_api import DeployError
-from cli.deploy.state import Applied, DeployState
+from cli.deploy.state import DeployState
 from cli.deploy.steps import finished
 from cluster.launch import KEYS_FILE, MANIFESTS, ROLLOUT_ANNOTATION, SECRET_FILE, TOKEN_KEY, secret_name
 from cluster.secrets import CellSecrets, SecretsUnavailable, kept
@@ -33,6 +36,46 @@ def _rollout_of(one: Mapping[str, Any]) -> str | None:
     return found
 
 
+class ConfigMapRecord:
+    """Two ConfigMaps beside the cell's objects: the record, and the lock while it is held."""
+
+    def __init__(self, kubernetes: "Kubernetes", cell: str) -> None:
+        self._kubernetes = kubernetes
+        self._name, self._lock = f"{cell}-{RECORD}", f"{cell}-deploying"
+
+    def read(self) -> Applied:
+        return parsed(self._text(self._name), f"ConfigMap {self._name!r}")
+
+    def write(self, applied: Applied) -> None:
+        self._kubernetes.apply_object(self._object(self._name, applied.model_dump_json()))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        kubernetes = self._kubernetes
+        kubernetes.make_namespace()
+        try:
+            kubernetes.ask("create", "-f", "-", body=json.dumps(self._object(self._lock, who())))
+        except DeployError:
+            if not (holder := self._text(self._lock)):
+                raise
+            raise DeployError(
+                f"another deployment of the cell runs, by {holder}; if it is gone: "
+                f"{kubernetes.command} delete configmap/{self._lock}"
+            ) from None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(DeployError):  # what the deployment said counts
+                kubernetes.ask("delete", f"configmap/{self._lock}")
+
+    def _object(self, name: str, text: str) -> Mapping[str, Any]:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {RECORD: text}}
+
+    def _text(self, name: str) -> str:
+        found = self._kubernetes.ask("get", f"configmap/{name}", "--ignore-not-found", "--output=json")
+        return str(json.loads(found)["data"][RECORD]) if found.strip() else ""
+
+
 class Kubernetes:
     """`kubectl` with the spec's context and namespace."""
 
@@ -41,18 +84,20 @@ class Kubernetes:
         self._deploy = deploy
         self._secret = secret_name(spec, region, deploy)
         self._state = state
+        self.record = ConfigMapRecord(self, self._cell)
         self._keys = {tenant.name: tenant.keys for tenant in spec.tenants}
         self._patience_s = max(model.health.startup_s for model in spec.models)
         context = [] if deploy.context is None else ["--context", deploy.context]
         self._kubectl = ["kubectl", *context, "--namespace", deploy.namespace]
+        self.command = " ".join(self._kubectl)
 
-    def is_reachable(self) -> bool:
-        """Whether the API server answers."""
-        try:
-            self._ask("get", "--raw", "/version", "--request-timeout=10s")
-        except DeployError:
-            return False
-        return True
+    def make_namespace(self) -> None:
+        """Raises DeployError."""
+        self.apply_object({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._deploy.namespace}})
+
+    def outlook(self, _: DeployPlan) -> list[str]:
+        """KubeRay does not say what runs where."""
+        return []
 
     def is_up(self) -> bool:
         """Whether the cell runs as it was applied last."""
@@ -61,19 +106,9 @@ class Kubernetes:
         except DeployError:
             return False
 
-    def to_run(self) -> list[str]:
-        """What applies the plan by hand, where this machine does not reach the cluster."""
-        kubectl = " ".join(self._kubectl)
-        return [
-            f"{kubectl} create namespace {self._deploy.namespace}",
-            f"{kubectl} create secret generic {self._secret} --from-file={SECRET_FILE}=FILE "
-            f"--from-file={TOKEN_KEY}=FILE --from-file={KEYS_FILE}=FILE",
-            f"{kubectl} apply --server-side --field-manager={_MANAGER} -f {self._state.files / MANIFESTS}",
-        ]
-
     def read(self) -> CellSecrets | None:
         """What the Secret holds; None: there is none. Raises DeployError, SecretsUnavailable."""
-        found = self._ask("get", f"secret/{self._secret}", "--ignore-not-found", "--output=json")
+        found = self.ask("get", f"secret/{self._secret}", "--ignore-not-found", "--output=json")
         if not found.strip():
             return None
         try:
@@ -86,28 +121,31 @@ class Kubernetes:
 
     def write(self, content: CellSecrets) -> None:
         """Raises DeployError."""
-        self._apply_object(self._secret_object(content))
+        self.apply_object(self._secret_object(content))
 
     def apply(self, plan: DeployPlan) -> None:
         """Raises DeployError, SecretsUnavailable."""
-        began = self._state.applied().model_copy(update={"cluster": None, "applications": None, "keys": None})
-        self._state.record(began)
+        applied = self.record.read()
+        if not applied.files and self.ask("get", f"rayservice/{self._cell}", "--ignore-not-found").strip():
+            raise DeployError(
+                f"rayservice/{self._cell} exists, and nothing says what was deployed; allowed: a name that is free, or "
+                f"the cell that `raylane deploy` made. To end it: {self.command} delete rayservice/{self._cell}"
+            )
         self._state.write_files(plan.rendering.files)
-        if not self.is_reachable():
-            commands = "\n  ".join(self.to_run())
-            raise DeployError(f"kubectl reaches no cluster from here; to apply the files where it does:\n  {commands}")
-        self._apply_object({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._deploy.namespace}})
+        self.make_namespace()
+        began = {"cluster": None, "applications": None, "keys": None, "files": plan.rendering.files}
+        self.record.write(applied.model_copy(update=began))
         kept(self, self._keys)
         manifests = str(self._state.files / MANIFESTS)
-        console.print(self._ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", manifests).strip())
+        console.print(self.ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", manifests).strip())
         service = self._service()
         for cluster in self._clusters() if self._deploy.upgrade == "replace" else ():
             if _rollout_of(cluster) != _rollout_of(service):
                 name = cluster["metadata"]["name"]
                 console.print(f"replacing raycluster/{name}: running requests break")
-                self._ask("delete", f"raycluster/{name}", "--wait=false")
+                self.ask("delete", f"raycluster/{name}", "--wait=false")
         self._await()
-        self._state.record(finished(plan))
+        self.record.write(finished(plan, applied))
 
     def _await(self) -> None:
         """Until what was applied last serves. Raises DeployError."""
@@ -145,22 +183,22 @@ class Kubernetes:
         return ", ".join(waits) or ("" if ready else "no gateway is ready")
 
     def _service(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._ask("get", f"rayservice/{self._cell}", "--output=json"))
+        found: dict[str, Any] = json.loads(self.ask("get", f"rayservice/{self._cell}", "--output=json"))
         return found
 
     def _clusters(self) -> list[dict[str, Any]]:
         """The Ray clusters that KubeRay has made for the cell, but those that end."""
         label = f"ray.io/originated-from-cr-name={self._cell}"
-        found = json.loads(self._ask("get", "rayclusters", f"--selector={label}", "--output=json"))["items"]
+        found = json.loads(self.ask("get", "rayclusters", f"--selector={label}", "--output=json"))["items"]
         return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
-    def down(self) -> None:
+    def down(self, _: Applied) -> None:
         """Raises DeployError."""
-        console.print(self._ask("delete", f"rayservice/{self._cell}", "--ignore-not-found", "--wait").strip())
+        console.print(self.ask("delete", f"rayservice/{self._cell}", "--ignore-not-found", "--wait").strip())
         console.print(
             f"left: the Secret {self._secret!r} and the volume claims of namespace {self._deploy.namespace!r}"
         )
-        self._state.record(Applied())
+        self.record.write(Applied())
 
     def _secret_object(self, content: CellSecrets) -> Mapping[str, Any]:
         keys = json.dumps({name: list(of) for name, of in content.tenant_keys.items()}, sort_keys=True)
@@ -168,11 +206,11 @@ class Kubernetes:
         metadata = {"name": self._secret, "namespace": self._deploy.namespace}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": texts}
 
-    def _apply_object(self, content: Mapping[str, Any]) -> None:
+    def apply_object(self, content: Mapping[str, Any]) -> None:
         """By standard input: nothing of it stands in a file or on a command line."""
-        self._ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", "-", body=json.dumps(content))
+        self.ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", "-", body=json.dumps(content))
 
-    def _ask(self, *arguments: str, body: str | None = None) -> str:
+    def ask(self, *arguments: str, body: str | None = None) -> str:
         try:
             command = [*self._kubectl, *arguments]
             done = subprocess.run(command, input=body or "", capture_output=True, text=True, check=False)

@@ -15,8 +15,8 @@ LOST_HEAD = "lost-head.md"
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """`cluster`: the files that make the Ray cluster. `applications`: Serve's configuration. `content`: the spec as the
-    cell gets it, without keys. `lost_head`: what to do when the head's machine is lost; empty: it is replaced."""
+    """`cluster`: the files that make the Ray cluster. `applications`: Serve's configuration. `content`: the spec,
+    without keys. `lost_head`: what to do when the head's machine is lost; empty: it is replaced."""
 
     region: str
     provider: str
@@ -49,7 +49,7 @@ def digest_of_texts(texts: Mapping[str, str]) -> str:
 
 def rendering_of(spec: ClusterSpec, unplaced: ClusterSpec, region: Region) -> Rendering:
     """What the region needs. `unplaced`: the spec with its paths as they are written, as the nodes read them."""
-    from deployments.serve_config import deployed_content, serve_config  # imports Ray, which takes seconds
+    from deployments.serve_config import serve_config  # imports Ray, which takes seconds
 
     deploy = region.deploy
     assert deploy is not None
@@ -61,7 +61,7 @@ def rendering_of(spec: ClusterSpec, unplaced: ClusterSpec, region: Region) -> Re
         cluster = launcher_files(spec, region, deploy)
         if not (isinstance(deploy, AwsDeploy) and deploy.head_group is not None):
             lost_head = lost_head_procedure(spec, region, deploy)
-    content = deployed_content(unplaced)
+    content = unplaced.model_dump(mode="json", exclude_defaults=True)
     for tenant in content.get("tenants", []):
         tenant.pop("keys")
     return Rendering(region.name, deploy.provider, cluster, applications, content, lost_head)

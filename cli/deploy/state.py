@@ -1,47 +1,24 @@
-"""What `raylane deploy` knows of a cell that it applied before: a folder of this machine, below raylane's own state.
-
-`files/` is what was rendered last, and `ray up` runs there; `files/secrets/` holds the secrets where they are files.
-`applied.json` says which of it has been applied, step by step, each time in one move: a deployment that is broken off
-goes on where it was.
+"""The folder of this machine in which `raylane deploy` works on a cell, below raylane's own state: `files/` is what was
+rendered last, where `ray up` runs; `files/secrets/` holds the secrets where they are files. What has been applied is
+recorded where all operators see it (`record.py`).
 """
 
 import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict, Field
 
 from cli.run_dir import home
-from cluster.files import read_json, write_json, write_whole
-
-
-class StateError(ValueError):
-    """The state folder cannot be used."""
-
-
-class Applied(BaseModel):
-    """What has been applied so far: digests of the cluster's files and of the applications (None: not yet, or a change
-    has begun), the files themselves, and the spec of the last deployment that was finished."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    cluster: str | None = None
-    applications: str | None = None
-    keys: str | None = None
-    files: dict[str, str] = Field(default_factory=dict)
-    content: dict[str, Any] | None = None
+from cluster.files import write_whole
 
 
 class DeployState:
-    """The state of one cell."""
+    """The folder of one cell."""
 
     def __init__(self, cell: str) -> None:
         self.folder = home() / "deployed" / cell
         self.files = self.folder / "files"
         self.secrets = self.files / "secrets"
-        self._applied = self.folder / "applied.json"
 
     @contextmanager
     def lock(self) -> Iterator[bool]:
@@ -54,14 +31,6 @@ class DeployState:
                 yield False
             else:
                 yield True
-
-    def applied(self) -> Applied:
-        """Raises StateError."""
-        return read_json(self._applied, Applied, StateError) if self._applied.exists() else Applied()
-
-    def record(self, applied: Applied) -> None:
-        """Raises OSError."""
-        write_json(self._applied, applied)
 
     def write_files(self, files: Mapping[str, str]) -> None:
         """Makes the folder hold these files, its secrets, and nothing else. Raises OSError."""

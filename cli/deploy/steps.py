@@ -4,24 +4,29 @@ the next deployment."""
 import contextlib
 import json
 import socket
+import statistics
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import requests
 
 from cli.console import complain, console
 from cli.deploy.changes import DeployPlan
 from cli.deploy.programs import background, run, tool
+from cli.deploy.record import Applied, HeadRecord, Record
 from cli.deploy.rendering import SERVE_CONFIG
 from cli.deploy.serve_api import DeployError, ServeApi
-from cli.deploy.state import Applied, DeployState
+from cli.deploy.state import DeployState
 from cluster.launch import (
     DASHBOARD_PORT,
     KEPT_APPLICATIONS,
     RAY_YAML,
+    SECRET_FILE,
     SECRETS,
     STOP_HEAD_SCRIPT,
     STOP_SCRIPT,
@@ -30,10 +35,13 @@ from cluster.launch import (
     cell_folder,
     expected_workers,
 )
-from cluster.secrets import SecretStore, kept
+from cluster.secrets import SecretsFolder, SecretStore, kept
 from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
+from cluster.urls import http_url
 
+T = TypeVar("T")
 _TUNNEL_S = 30.0
+_STATUS_S = 3.0
 _WORKERS_S = 300.0
 """How long a deployment waits for the workers of a new cluster; it goes on without those that are still missing
 (seconds)."""
@@ -51,7 +59,13 @@ class Hosts:
     """A region on machines that are reached by SSH: `ray up`, then Serve's REST API on the head's loopback address."""
 
     def __init__(
-        self, spec: ClusterSpec, region: Region, deploy: LocalDeploy | AwsDeploy, state: DeployState, store: SecretStore
+        self,
+        spec: ClusterSpec,
+        region: Region,
+        deploy: LocalDeploy | AwsDeploy,
+        state: DeployState,
+        store: SecretStore,
+        record: Record,
     ) -> None:
         self._spec = spec
         self._region = region
@@ -59,30 +73,77 @@ class Hosts:
         self._deploy = deploy
         self._state = state
         self._store = store
+        self.record = record
         self._token = ""
 
     def is_up(self) -> bool:
-        """Whether the head answers, and has the applications. Raises SecretsUnavailable."""
+        """Whether the head answers, and has the applications. Raises DeployError, SecretsUnavailable."""
+        found = self._asked(ServeApi.names)
+        return found is not None and found >= {str(one["name"]) for one in self._applications()}
+
+    def _asked(self, ask: Callable[[ServeApi], T]) -> T | None:
+        """What the cell that was applied last answers; None: nothing. Raises DeployError, SecretsUnavailable."""
+        self._take_secrets()
+        self._state.write_files(self.record.read().files)
         known = self._store.read()
         if known is None:
-            return False
+            return None
         self._token = known.ray_token
         try:
             with self._api() as api:
-                return api.names() >= {str(one["name"]) for one in self._applications()}
+                return ask(api)
         except DeployError:
-            return False
+            return None
+
+    def outlook(self, plan: DeployPlan) -> list[str]:
+        """What the change does to the replicas that run; nothing where no cell answers. Raises DeployError,
+        SecretsUnavailable."""
+        from cli.deploy.outlook import RunningCell, outlook  # imports Ray, which takes seconds
+
+        found = self._asked(lambda api: (api.applications(), api.nodes())) if plan.applications else None
+        if found is None:
+            return []
+        return list(
+            outlook(self._spec, self._region, plan.rendering.applications, RunningCell(*found, self._start_s()))
+        )
+
+    def _start_s(self) -> dict[str, float]:
+        """How long the starts of each model's replicas took (seconds), as a gateway that is reached from here says."""
+        secrets, deploy = self._store.read(), self._deploy
+        for worker in deploy.workers if isinstance(deploy, LocalDeploy) and secrets is not None else ():
+            with contextlib.suppress(requests.RequestException, ValueError, KeyError):
+                url = http_url(str(worker.address), self._spec.gateway.port) + "/raylane/status"
+                headers = {"authorization": f"Bearer {secrets.secret}"}
+                models = requests.get(url, headers=headers, timeout=_STATUS_S).json()["models"]
+                took = {
+                    one["name"]: [replica["start"]["wall_s"] for replica in one["replicas"] if replica["start"]]
+                    for one in models
+                }
+                return {name: statistics.median(times) for name, times in took.items() if times}
+        return {}
 
     def apply(self, plan: DeployPlan) -> None:
         """Raises DeployError, SecretsUnavailable."""
-        state, applied = self._state, self._state.applied()
+        state, applied = self._state, self.record.read()
+        self._take_secrets()
+        state.write_files(plan.rendering.files)
+        secrets = kept(self._store, {tenant.name: tenant.keys for tenant in self._spec.tenants})
+        self._token = secrets.ray_token
+        digest = plan.rendering.cluster_digest
+        answers = self._head_answers()
+        if not answers and applied.cluster == digest and self._head_runs():
+            raise DeployError(
+                f"Ray runs on the head of {self._cell!r}, but its REST API does not answer; nothing was changed"
+            )
+        if answers and applied == Applied():
+            raise DeployError(
+                f"a cell {self._cell!r} answers, and nothing says what was deployed there; nothing was changed. "
+                "Allowed: another name, or `--down` first"
+            )
         # From here on nobody knows what runs, until all of it is done.
         began = applied.model_copy(update={"applications": None, "keys": None})
-        state.record(began)
-        state.write_files(plan.rendering.files)
-        self._token = kept(self._store, {tenant.name: tenant.keys for tenant in self._spec.tenants}).ray_token
-        digest = plan.rendering.cluster_digest
-        starts = applied.cluster != digest or not self._head_answers()
+        self.record.write(began)
+        starts = applied.cluster != digest or not answers
         if starts:
             if applied.files:
                 self._forget_applications()
@@ -92,23 +153,32 @@ class Hosts:
             console.print(
                 f"starting the Ray cluster {self._cell!r} (ray up; its output is in {log}) ...", soft_wrap=True
             )
-            state.record(began.model_copy(update={"cluster": None}))
+            # With the files: whoever comes next sees that the cell has begun.
+            self.record.write(
+                began.model_copy(update={"cluster": None, "files": applied.files or plan.rendering.files})
+            )
             run([*self._launcher(), "up", "-y", "--no-config-cache", RAY_YAML], state.files, log)
         elif plan.secrets:
             self._send_secrets()
         # The files are those of the step that has been done; the spec is that of a deployment that has ended.
-        state.record(began.model_copy(update={"cluster": digest, "files": dict(plan.rendering.cluster)}))
+        self.record.write(began.model_copy(update={"cluster": digest, "files": dict(plan.rendering.cluster)}))
         with self._api() as api:
             if starts or not api.names():  # a head that has lost its state starts the workers again, too
                 self._await_workers(api)
+            changes = bool(api.names())
             api.put(plan.rendering.applications)
-            api.wait_running({str(one["name"]) for one in self._applications()}, self._patience_s)
+            # Old replicas finish their requests before the next new one starts.
+            patience_s = self._patience_s + changes * self._spec.gateway.timeouts.total_s
+            api.wait_running({str(one["name"]) for one in self._applications()}, patience_s)
         self._keep_applications()
-        state.record(finished(plan))
+        self.record.write(finished(plan, applied))
 
-    def down(self) -> None:
+    def down(self, applied: Applied) -> None:
         """Ends the cell: running requests may finish, then Ray ends on every machine, and the secrets there go. Those
-        of this machine stay. Raises DeployError, SecretsUnavailable."""
+        of this machine stay. A head that does not answer ends no longer. Raises DeployError, SecretsUnavailable."""
+        if applied.files:
+            self._take_secrets()
+            self._state.write_files(applied.files)
         known = self._store.read()
         if known is not None:
             self._token = known.ray_token
@@ -122,7 +192,8 @@ class Hosts:
             run([tool("ray"), "down", "-y", "--workers-only", RAY_YAML], self._state.files)
         else:
             run([tool("ray"), "down", "-y", RAY_YAML], self._state.files)
-        self._state.record(Applied())
+        with contextlib.suppress(DeployError):  # a machine that is gone has none
+            self.record.write(Applied())
 
     def _stop_machines(self, deploy: LocalDeploy) -> None:
         def stop(address: object, script: str) -> str:
@@ -137,6 +208,37 @@ class Hosts:
             problems += pool.map(lambda worker: stop(worker.address, STOP_SCRIPT), deploy.workers)
         if found := [problem for problem in problems if problem]:
             raise DeployError("Ray may still run on " + "; ".join(found))
+
+    def _take_secrets(self) -> None:
+        """Those of the cell, which another machine may have made. Raises DeployError, SecretsUnavailable."""
+        if not isinstance(self.record, HeadRecord) or not isinstance(self._store, SecretsFolder):
+            return
+        theirs, own = self.record.secrets(), self._store.read()
+        if TOKEN_FILE not in theirs:
+            return
+        if own is None:
+            self._store.take(theirs)
+        elif [own.secret, own.ray_token] != [theirs.get(name, "").strip() for name in (SECRET_FILE, TOKEN_FILE)]:
+            raise DeployError(
+                f"{self._store.folder}: not the secrets of the cell {self._cell!r}; nothing was changed. Allowed: the "
+                "cell's own, which a folder without secrets gets"
+            )
+
+    def _head_runs(self) -> bool:
+        """Whether Ray of this cell runs on the head. Raises DeployError where the head does not say."""
+        if isinstance(self._deploy, AwsDeploy):
+            try:
+                run([tool("ray"), "get-head-ip", RAY_YAML], self._state.files, self._state.folder / _UP_LOG)
+            except DeployError as error:
+                if "not found" in str(error):
+                    return False
+                raise
+        self._on_head("true")
+        try:
+            self._on_head(f"({WHOSE_RAY}) | grep -q /{cell_folder(self._cell)}/")
+        except DeployError:
+            return False
+        return True
 
     def _launcher(self) -> list[str]:
         """Ray's launcher, which starts a head, or sets up the one that an Auto Scaling group keeps."""
@@ -158,7 +260,7 @@ class Hosts:
                 )
 
     def _ssh(self, deploy: LocalDeploy, address: object, command: str) -> subprocess.CompletedProcess[str]:
-        arguments = ["ssh", *self._ssh_options(), f"{deploy.ssh_user}@{address}", command]
+        arguments = [*login(deploy, address), command]
         return subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def _applications(self) -> Sequence[Mapping[str, Any]]:
@@ -227,17 +329,13 @@ class Hosts:
 
     def _on_head(self, command: str) -> None:
         if isinstance(self._deploy, LocalDeploy):
-            prefix = ["ssh", *self._ssh_options(), f"{self._deploy.ssh_user}@{self._deploy.head}"]
+            prefix = login(self._deploy, self._deploy.head)
         else:
             prefix = [tool("ray"), "exec", RAY_YAML]
         run([*prefix, command], self._state.files)
 
     def _copy(self, source: str, target: str) -> None:
-        run(["rsync", "-az", "-e", " ".join(["ssh", *self._ssh_options()]), source, target], self._state.files)
-
-    def _ssh_options(self) -> list[str]:
-        key = [] if self._deploy.ssh_key is None else ["-i", str(Path(self._deploy.ssh_key).expanduser())]
-        return [*key, "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+        run(["rsync", "-az", "-e", " ".join(["ssh", *ssh_options(self._deploy)]), source, target], self._state.files)
 
     @contextmanager
     def _api(self) -> Iterator[ServeApi]:
@@ -246,7 +344,7 @@ class Hosts:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
         if isinstance(self._deploy, LocalDeploy):
-            command = ["ssh", "-N", "-L", f"127.0.0.1:{port}:127.0.0.1:{DASHBOARD_PORT}", *self._ssh_options()]
+            command = ["ssh", "-N", "-L", f"127.0.0.1:{port}:127.0.0.1:{DASHBOARD_PORT}", *ssh_options(self._deploy)]
             command += ["-o", "ExitOnForwardFailure=yes", f"{self._deploy.ssh_user}@{self._deploy.head}"]
         else:
             command = [tool("ray"), "dashboard", "--port", str(port), "--remote-port", str(DASHBOARD_PORT)]
@@ -265,13 +363,23 @@ class Hosts:
             yield api
 
 
+def ssh_options(deploy: LocalDeploy | AwsDeploy) -> list[str]:
+    key = [] if deploy.ssh_key is None else ["-i", str(Path(deploy.ssh_key).expanduser())]
+    return [*key, "-o", "StrictHostKeyChecking=accept-new", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+
+
+def login(deploy: LocalDeploy, address: object) -> list[str]:
+    """The beginning of a command on a host."""
+    return ["ssh", *ssh_options(deploy), f"{deploy.ssh_user}@{address}"]
+
+
 def _stop_command(cell: str, script: str) -> str:
     folder = f"~/{cell_folder(cell)}"
     ours = " ".join(f"{folder}/{name}" for name in ("secrets", "node", "serve"))
     return f"test ! -d {folder}/node || sh {folder}/{script} && rm -rf {ours}"
 
 
-def finished(plan: DeployPlan) -> Applied:
+def finished(plan: DeployPlan, before: Applied) -> Applied:
     """What is recorded when all of a plan has been done."""
     rendering = plan.rendering
     return Applied(
@@ -280,4 +388,5 @@ def finished(plan: DeployPlan) -> Applied:
         keys=plan.keys,
         files=rendering.files,
         content=dict(rendering.content),
+        before=before.before if before.content == rendering.content else before.content,
     )

@@ -176,7 +176,7 @@ def _drain_s(spec: ClusterSpec) -> int:
     """How long Ray may take to end a node (seconds). Serve stops a replica this long before the end that it needs at
     most to let requests finish; until then it looks for room elsewhere."""
     gateway = spec.gateway
-    return int(max(gateway.timeouts.total_s + 30, gateway.drain_s + gateway.lame_duck_s + 10)) + 30
+    return int(max(gateway.timeouts.total_s + 30, gateway.stop_s)) + 30
 
 
 def _network_policy(spec: ClusterSpec, region: Region) -> dict[str, Any]:

@@ -82,8 +82,9 @@ Requests are answered without it, for {hours} hours; then each node ends itself.
 and a replica that ends is not replaced. If its machine comes back with its disk, there is nothing to do.
 
 {first}
-2. `raylane deploy SPEC --region {region.name} --yes`, from the machine that deployed the cell. The new head
-   starts Ray on the workers again: streams that still run end with an error event.
+2. `raylane deploy SPEC --region {region.name} --yes`, from a machine that has the cell's secrets (one that has
+   deployed it, where they are files). The new head starts Ray on the workers again: streams that still run end with
+   an error event.
 3. `raylane status --url http://GATEWAY:{spec.gateway.port}` shows the replicas as they come.
 """
 

@@ -97,7 +97,8 @@ class GatewaySpec(Section):
 
     `replicas` gateways share the port on one machine. In a cluster of several nodes there is at most one a node, on the
     nodes of `pool` (None: of any pool). A gateway that stops lets running requests end for `drain_s` (seconds). If
-    others take over, it first serves its open connections for `lame_duck_s`, and tells each client to reconnect.
+    others take over, it first serves its open connections for `lame_duck_s`, tells each client to reconnect, and waits
+    until nothing waits in its lanes.
 
     Without `tls`, TLS ends at a load balancer in front; with it, clients speak TLS to the gateways themselves.
 
@@ -128,6 +129,13 @@ class GatewaySpec(Section):
     cors: CorsSpec | None = None
     tls: GatewayTls | None = None
     root_path: Annotated[str, Field(pattern=r"^((/[A-Za-z0-9._~-]+)+)?$", max_length=256)] = ""
+
+    @property
+    def stop_s(self) -> float:
+        """The longest that a gateway may take to stop (seconds). Where there are others, what waits in its lanes gets
+        its place first."""
+        lane_s = self.timeouts.queue_wait_s if self.replicas > 1 else 0.0
+        return lane_s + self.drain_s + self.lame_duck_s + 10
 
     @field_validator("trace_file", "decision_log", "simulator_error", "drift")
     @classmethod

@@ -80,6 +80,8 @@ async def _tell(directory: Any, method: str, *arguments: object) -> Any:
     return directory
 
 
+SURGE_PERCENT = 20
+"""As many at a time as Serve replaces."""
 _SHUTDOWN_MARGIN_S = 30.0
 
 
@@ -272,6 +274,8 @@ def engine_deployment(
         # What failed may go well later (a store that was away): each attempt waits longer than the one before, up to
         # a minute (`starts/tracker.py`). Serve would give a model up for good.
         "max_constructor_retry_count": 1_000_000,
+        # New replicas of a changed model start beside the old ones, which stop when these are ready.
+        "max_surge_percent": SURGE_PERCENT,
         **place(model, pool).serve_options(replica_environment(model, pool)),
     }
     notice = pool.spot_notice_url if pool.spot else None

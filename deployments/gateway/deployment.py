@@ -117,7 +117,7 @@ def gateway_options(spec: ClusterSpec, region: Region, many_nodes: bool) -> dict
         **({"max_replicas_per_node": 1} if many_nodes else {}),
         "health_check_period_s": 5,
         "health_check_timeout_s": 30,
-        "graceful_shutdown_timeout_s": spec.gateway.drain_s + spec.gateway.lame_duck_s + 10,
+        "graceful_shutdown_timeout_s": spec.gateway.stop_s,
         "graceful_shutdown_wait_loop_s": 0.1,
         "max_ongoing_requests": 100,
     }

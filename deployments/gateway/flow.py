@@ -194,8 +194,13 @@ class Flows:
         for flow in tuple(self._flows):
             flow.abort(cause)
 
-    async def drained(self, within_s: float) -> bool:
-        """Waits until no flow is left. False when `within_s` was not enough."""
+    async def drained(self, within_s: float, lane_s: float = 0.0) -> bool:
+        """Waits until no flow is left. False when `within_s` was not enough; it begins when none waits for a place any
+        more, after `lane_s` at the latest."""
+        for _ in range(math.ceil(lane_s / SWEEP_S)):
+            if not any(one.awaited in (Awaited.LANE, Awaited.PEER) for one in self._flows):
+                break
+            await asyncio.sleep(SWEEP_S)
         try:
             async with asyncio.timeout(within_s):
                 await self._idle.wait()

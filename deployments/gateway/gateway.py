@@ -184,8 +184,9 @@ class Gateway:
         then closes all.
 
         Where other gateways live, it goes on serving the connections that it has for gateway.lame_duck_s, each for one
-        last answer.
+        last answer; and what waits in the lanes, which another one owns from now on, gets its place first.
         """
+        lane_s = 0.0
         self.service.leaving = True
         if self._joining is not None:
             self._joining.cancel()
@@ -195,9 +196,10 @@ class Gateway:
             if self.others.share_node:
                 await self._server.stop_accepting()
             await asyncio.sleep(self._settings.lame_duck_s)
+            lane_s = self._settings.timeouts.queue_wait_s
         else:
             self.service.draining = True
-        if not await self.service.flows.drained(self._settings.drain_s):
+        if not await self.service.flows.drained(self._settings.drain_s, lane_s):
             self.service.flows.abort_all(EndCause.SHUTDOWN)
         self.service.draining = True
         await self._server.stop(_CLOSE_S)

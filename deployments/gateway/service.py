@@ -72,10 +72,6 @@ class Service:
         self._salt_secret = salt_secret or secret
         self._home = home
         self.configure(spec)
-        for model in models:
-            if len(self.views_of(model.name)) > 1:
-                self.dispatchers[model.name].context_tokens = spec.context_of(model, home)
-        self._served = {name: self.dispatchers[model.name] for model in models for name in model.served_names}
         self._ratios = {model.name: TokenRatio() for model in models}
         self._on_closed = on_closed
         self.closing = Closing(self._close)
@@ -83,9 +79,16 @@ class Service:
         self._digests = Digests(secret)
 
     def configure(self, spec: ClusterSpec) -> None:
-        """Takes over what can change of a spec while the cell runs (`live_spec.py`). Requests under way keep the
-        time-outs that they began with."""
+        """Takes over what can change of a spec while the cell runs (`live_spec.py`), and models whose replicas a
+        deployment replaces. Requests under way keep the time-outs that they began with."""
         self._spec = spec
+        self._served: dict[str, Dispatcher] = {}
+        for name, dispatcher in self.dispatchers.items():
+            dispatcher.model = spec.model(name)
+            dispatcher.context_tokens = (
+                spec.context_of(dispatcher.model, self._home) if len(self.views_of(name)) > 1 else 0
+            )
+            self._served |= dict.fromkeys(dispatcher.model.served_names, dispatcher)
         self.settings = spec.gateway
         self.keys = KeyRing(spec.tenants)
         self.cors = CorsRules(spec.gateway.cors)

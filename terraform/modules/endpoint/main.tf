@@ -44,7 +44,7 @@ resource "aws_lb_target_group" "gateways" {
   target_type          = "instance"
   protocol             = local.protocol
   port                 = var.gateway.port
-  deregistration_delay = ceil(var.gateway.drain_s) + local.lame_duck_s
+  deregistration_delay = min(3600, ceil(max(var.gateway.drain_s, var.gateway.total_s)) + local.lame_duck_s)
   # Streams differ in length a hundredfold; gateways with fewer open ones get the next.
   load_balancing_algorithm_type = "least_outstanding_requests"
 

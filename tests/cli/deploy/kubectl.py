@@ -44,13 +44,18 @@ def step(state: dict[str, Any]) -> None:
 
 def main(arguments: list[str]) -> None:
     file = HERE / "state.json"
-    state = json.loads(file.read_text()) if file.exists() else {"clusters": {}, "made": 0, "log": []}
+    state: dict[str, Any] = {"clusters": {}, "made": 0, "log": []}
+    if file.exists():
+        state = json.loads(file.read_text())
     arguments = arguments[arguments.index("--namespace") + 2 :]
-    if arguments[:2] == ["get", "--raw"]:
-        print("{}")
-    elif arguments[0] == "apply":
+    maps = state.setdefault("maps", {})
+    if arguments[0] in ("apply", "create"):
         text = sys.stdin.read() if arguments[-1] == "-" else Path(arguments[-1]).read_text()
         for one in yaml.safe_load_all(text):
+            if one["kind"] == "ConfigMap":
+                if arguments[0] == "create" and one["metadata"]["name"] in maps:
+                    sys.exit("already exists")
+                maps[one["metadata"]["name"]] = one
             if one["kind"] == "Secret":
                 state["secret"] = one["stringData"]
             if one["kind"] == "RayService":
@@ -58,6 +63,12 @@ def main(arguments: list[str]) -> None:
                 generation = old["metadata"]["generation"] + (one["spec"] != old["spec"])
                 state["service"] = {**one, "status": old.get("status", {})}
                 state["service"]["metadata"]["generation"] = generation
+    elif arguments[1].startswith("configmap/"):
+        name = arguments[1].split("/")[1]
+        if arguments[0] == "delete":
+            del maps[name]
+        elif name in maps:
+            print(json.dumps(maps[name]))
     elif arguments[0] == "delete":
         state["log"].append(arguments[1])
         del state["clusters"][arguments[1].split("/")[1]]
@@ -66,6 +77,8 @@ def main(arguments: list[str]) -> None:
         items = [{"metadata": {"name": n, "annotations": {ROLLOUT: of}}} for n, of in state["clusters"].items()]
         print(json.dumps({"items": items}))
     elif arguments[1].startswith("rayservice/"):
+        if "service" not in state and "--ignore-not-found" in arguments:
+            return
         if "service" not in state:
             sys.exit("not found")
         print(json.dumps(state["service"]))

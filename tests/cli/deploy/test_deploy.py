@@ -1,6 +1,7 @@
 """`raylane deploy`: what it says before it changes anything, what it refuses, and that the rendered examples are those
 of their spec."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import yaml
 from typer.testing import CliRunner
 
 from cli.deploy.changes import DeployPlan, plan_of
+from cli.deploy.record import Applied
 from cli.deploy.rendering import rendering_of
-from cli.deploy.state import Applied
 from cli.deploy.steps import finished
 from cli.main import app
 from cluster.spec import ClusterSpec, load_spec
@@ -24,7 +25,7 @@ GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
 def plan(new: ClusterSpec, old: ClusterSpec | None = None) -> DeployPlan:
     applied = Applied()
     if old is not None:
-        applied = finished(plan_of(rendering_of(old, old, old.regions[0]), "keys", applied))
+        applied = finished(plan_of(rendering_of(old, old, old.regions[0]), "keys", applied), applied)
     return plan_of(rendering_of(new, new, new.regions[0]), "keys", applied)
 
 
@@ -151,13 +152,34 @@ def test_a_rendering_reads_and_writes_no_secret(tmp_path: Path, monkeypatch: pyt
     assert "2b7e1516" not in "".join(path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file())
 
 
-def test_a_difference_is_shown_and_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Programs for which no cell is there yet. Returns their folder."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("ssh", "kubectl"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
-    result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff"])
+    return folder
+
+
+def test_a_difference_is_shown_and_nothing_is_done(tmp_path: Path, nowhere: Path) -> None:
+    options = ["deploy", str(EXAMPLE), "--diff", "--region", "office"]
+    result = CliRunner().invoke(app, options)
     assert result.exit_code == 0, result.output
-    assert "region us-east-1: a new cell (aws)" in result.output
-    assert "files: lost-head.md, node/fetch-secrets, node/head.service," in result.output
+    assert "region office: a new cell (local)" in result.output
+    assert "files: lost-head.md, node/head.service," in result.output
     assert "+head_start_ray_commands" not in result.output
-    whole = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff", "--verbose"])
+    whole = CliRunner().invoke(app, [*options, "--verbose"])
     assert "+head_start_ray_commands" in whole.output
-    assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"] * 3
+    assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"]
+
+
+def test_no_answer_is_no_new_cell(nowhere: Path) -> None:
+    (nowhere / "ssh").write_text("#!/bin/sh\necho no route to host >&2\nexit 255\n")
+    result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff", "--region", "office"])
+    assert result.exit_code == 1
+    assert "does not answer: no route to host" in " ".join(result.output.split())
+    assert "a new cell" not in result.output

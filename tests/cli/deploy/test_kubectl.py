@@ -39,9 +39,10 @@ def deploy(spec: ClusterSpec) -> list[str]:
     assert isinstance(region.deploy, KubernetesDeploy)
     state = DeployState(spec.cell_name(region))
     with state.lock():
-        plan = plan_of(rendering_of(spec, spec, region), "keys", state.applied())
         target = kubectl.Kubernetes(spec, region, region.deploy, state)
-        target.apply(plan)
+        plan = plan_of(rendering_of(spec, spec, region), "keys", target.record.read())
+        with target.record.lock():
+            target.apply(plan)
         assert target.is_up()
     return list(plan.touched)
 
@@ -87,3 +88,27 @@ def test_what_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubectl, "_PODS_S", -3_600.0)
     with pytest.raises(DeployError, match="not ready in time: "):
         deploy(spec_of(KUBERNETES, **PUBLIC))
+
+
+def test_what_was_deployed_is_known_elsewhere_and_one_deployment_runs(
+    cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(KUBERNETES, **PUBLIC)
+    deploy(spec)
+    monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "other"))
+    region = spec.regions[0]
+    assert isinstance(region.deploy, KubernetesDeploy)
+    record = kubectl.Kubernetes(spec, region, region.deploy, DeployState("team-eu")).record
+    assert plan_of(rendering_of(spec, spec, region), "keys", record.read()).is_nothing
+    with record.lock(), pytest.raises(DeployError, match="another deployment of the cell runs, by process"):
+        record.lock().__enter__()
+    assert list(now(cluster)["maps"]) == ["team-eu-deployed"]
+
+
+def test_a_cell_that_nobody_recorded_is_left_as_it_is(cluster: Path) -> None:
+    deploy(spec_of(KUBERNETES, **PUBLIC))
+    before = now(cluster)
+    (cluster / "state.json").write_text(json.dumps(before | {"maps": {}}))
+    with pytest.raises(DeployError, match="rayservice/team-eu exists, and nothing says what was deployed"):
+        deploy(spec_of(KUBERNETES, **PUBLIC))
+    assert now(cluster)["service"] == before["service"]

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cli.deploy import programs, steps
+from cli.deploy import programs, serve_api, steps
 from cli.deploy import state as state_module
 from cli.deploy.changes import plan_of
+from cli.deploy.record import Applied, HeadRecord
 from cli.deploy.rendering import rendering_of
 from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import DeployState
@@ -31,6 +32,9 @@ GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
 SPECS = {
     "first": spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"]),
     "model": spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"], models=[{**MODEL, "replicas": {"count": 1}}]),
+    "settings": spec_of(
+        LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"], models=[{**MODEL, "settings": {"max_model_len": 512}}]
+    ),
     "keys": spec_of(LOCAL, gateway=GATEWAY, tenants=TENANTS),
     "nodes": spec_of(changed(LOCAL, environment={"A": "b"}), gateway=GATEWAY, tenants=PUBLIC["tenants"]),
 }
@@ -54,6 +58,10 @@ class Machines:
         self.kept: Mapping[str, Any] | None = None
         self.log: list[str] = []
         self.left: int | None = None
+        self.fails, self.numbers = False, itertools.count()
+        """No replica of a model starts that is deployed from now on."""
+        self.hangs = False
+        """Ray's processes are there, and its REST API does not answer."""
         self.workers: list[set[str]] = [WORKERS]
         """What the head answers one after the other; the last one again and again."""
         self._folder = folder
@@ -76,6 +84,8 @@ class Machines:
     def run(self, command: list[str], folder: Path, log: Path | None = None) -> None:
         """`ray up`, rsync of the secrets to one machine, or what the head keeps of the applications."""
         if command[0] == "ssh":
+            if "grep -q" in command[-1] and not (self.files or self.hangs):
+                raise DeployError("no such process")
             if command[-1].startswith("rm "):
                 self.log.append("forget")
                 self.kept = None
@@ -102,7 +112,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(steps, "run", made.counted(made.run))
     monkeypatch.setattr(state_module, "write_whole", made.counted(state_module.write_whole))
-    monkeypatch.setattr(state_module, "write_json", made.counted(state_module.write_json))
+    monkeypatch.setattr(HeadRecord, "write", made.counted(HeadRecord.write))
     monkeypatch.setattr(secrets_module, "write_private", made.counted(secrets_module.write_private))
 
     class Api(ServeApi):
@@ -111,7 +121,14 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
 
         def applications(self) -> dict[str, Any]:
             config = made.config or {"applications": []}
-            return {one["name"]: {"status": "RUNNING"} for one in config["applications"]}
+            states = {"old": "RUNNING", **({f"new{next(made.numbers)}": "STARTING"} if made.fails else {})}
+            replicas = [{"replica_id": name, "state": state} for name, state in states.items()]
+            one = {"replicas": replicas, "message": "no such file"}
+            status = "DEPLOYING" if made.fails else "RUNNING"
+            return {
+                app["name"]: {"status": status, "deployments": {"one": one}, "message": "", "deployed_app_config": app}
+                for app in config["applications"]
+            }
 
         def workers(self) -> set[str]:
             made.log.append("look")
@@ -122,7 +139,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
 
     @contextmanager
     def api(hosts: steps.Hosts) -> Iterator[ServeApi]:
-        if made.files is None:
+        if made.files is None or made.hangs:
             raise DeployError("no head")
         assert made.secrets is not None
         assert hosts._token == made.secrets.ray_token, "the head refuses any other token"
@@ -131,6 +148,14 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     monkeypatch.setattr(steps.Hosts, "_api", api)
     monkeypatch.setattr(steps.Hosts, "_check_hosts", lambda *_: None)
     return made
+
+
+def hosts_of(spec: ClusterSpec, state: DeployState, folder: Path | None = None) -> steps.Hosts:
+    """With a record as the head's machine keeps it, in a folder of this one."""
+    region = spec.regions[0]
+    assert isinstance(region.deploy, LocalDeploy)
+    record = HeadRecord(["env", f"HOME={os.environ['RAYLANE_HOME']}/head", "sh", "-c"], spec.cell_name(region))
+    return steps.Hosts(spec, region, region.deploy, state, SecretsFolder(folder or state.secrets), record)
 
 
 def deploy(spec: ClusterSpec, machines: Machines, break_off: int | None = None) -> bool:
@@ -142,8 +167,8 @@ def deploy(spec: ClusterSpec, machines: Machines, break_off: int | None = None) 
     with state.lock() as is_ours:
         assert is_ours
         keys = keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})
-        plan = plan_of(rendering_of(spec, spec, region), keys, state.applied())
-        hosts = steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets))
+        hosts = hosts_of(spec, state)
+        plan = plan_of(rendering_of(spec, spec, region), keys, hosts.record.read())
         if plan.is_nothing and hosts.is_up():
             return True
         hosts.apply(plan)
@@ -164,7 +189,7 @@ def is_as_the_spec_says(spec: ClusterSpec, machines: Machines) -> None:
     assert machines.secrets is not None
     assert kept.to_json() == machines.secrets.to_json(), "the nodes have the keys and the token that are kept"
     assert kept.tenant_keys == {tenant.name: list(tenant.keys) for tenant in spec.tenants}
-    assert state.applied().files == rendering.files
+    assert hosts_of(spec, state).record.read().files == rendering.files
     written = {str(path.relative_to(state.files)) for path in state.files.rglob("*") if path.is_file()}
     assert {name for name in written if not name.startswith("secrets/")} == set(rendering.files)
 
@@ -237,6 +262,118 @@ def test_a_cell_that_does_not_answer_is_applied_again(machines: Machines) -> Non
     assert machines.secrets.to_json() == token.to_json()
 
 
+def test_a_head_whose_rest_api_is_slow_is_left_as_it_is(machines: Machines) -> None:
+    deploy(SPECS["first"], machines)
+    machines.log.clear()
+    machines.hangs = True
+    for name in ("first", "model"):
+        with pytest.raises(DeployError, match="its REST API does not answer; nothing was changed"):
+            deploy(SPECS[name], machines)
+    assert machines.log == []
+    machines.hangs = False
+    assert deploy(SPECS["first"], machines), "the record says what was there before"
+
+
+class Laptop:
+    """Another machine that deploys."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        head = os.environ["RAYLANE_HOME"] + "/head"
+        monkeypatch.setenv("RAYLANE_HOME", str(folder))
+        folder.mkdir()
+        (folder / "head").symlink_to(head)
+
+
+def test_another_machine_finds_the_cell_and_its_secrets(
+    machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(SPECS["first"], machines)
+    assert machines.secrets is not None
+    token, head = machines.secrets.to_json(), Path(os.environ["RAYLANE_HOME"], "head")
+    SecretsFolder(head / ".raylane/team-here/secrets").write(machines.secrets)  # as `ray up` does
+    Laptop(tmp_path / "other", monkeypatch)
+    machines.log.clear()
+    assert deploy(SPECS["first"], machines)
+    assert machines.log == []
+    deploy(SPECS["model"], machines)
+    assert machines.log == ["put", "keep"], "no node gets new secrets, and Ray does not restart"
+    assert machines.secrets.to_json() == token
+    is_as_the_spec_says(SPECS["model"], machines)
+
+
+def test_other_secrets_than_the_cells_are_not_written(
+    machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(SPECS["first"], machines)
+    assert machines.secrets is not None
+    head = Path(os.environ["RAYLANE_HOME"], "head")
+    SecretsFolder(head / ".raylane/team-here/secrets").write(machines.secrets)
+    Laptop(tmp_path / "other", monkeypatch)
+    SecretsFolder(DeployState("team-here").secrets).write(CellSecrets.new({}))
+    machines.log.clear()
+    with pytest.raises(DeployError, match="not the secrets of the cell 'team-here'; nothing was changed"):
+        deploy(SPECS["model"], machines)
+    assert machines.log == []
+
+
+def test_a_cell_that_answers_and_is_not_recorded_is_left_as_it_is(machines: Machines) -> None:
+    deploy(SPECS["first"], machines)
+    shutil.rmtree(Path(os.environ["RAYLANE_HOME"], "head"))
+    machines.log.clear()
+    with pytest.raises(DeployError, match="nothing says what was deployed there; nothing was changed"):
+        deploy(SPECS["model"], machines)
+    assert machines.log == []
+
+
+def test_one_deployment_at_a_time_holds_the_heads_lock(machines: Machines) -> None:
+    first, second = (hosts_of(SPECS["first"], DeployState("team-here")).record for _ in range(2))
+    with (
+        first.lock(),
+        pytest.raises(DeployError, match=f"another deployment of the cell runs, by process {os.getpid()}"),
+    ):
+        second.lock().__enter__()
+    with second.lock():
+        pass
+
+
+def test_a_head_that_is_not_reached_is_no_new_cell(tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\necho no route to host >&2\nexit 255\n")
+    ssh.chmod(0o755)
+    record = HeadRecord([str(ssh), "root@10.77.0.2"], "team-here")
+    with pytest.raises(DeployError, match=r"root@10\.77\.0\.2 does not answer: no route to host"):
+        record.read()
+    with pytest.raises(DeployError, match="no route to host"):
+        record.lock().__enter__()
+
+
+def test_a_change_that_cannot_start_is_given_up_and_the_spec_before_is_known(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deploy(SPECS["first"], machines)
+    machines.log.clear()
+    deploy(SPECS["settings"], machines)
+    assert machines.log == ["put", "keep"]
+    is_as_the_spec_says(SPECS["settings"], machines)
+    record, rendered = hosts_of(SPECS["first"], DeployState("team-here")).record, rendering_of
+    first = rendered(SPECS["first"], SPECS["first"], SPECS["first"].regions[0])
+    assert record.read().way_back == first.content
+
+    put = machines.put
+
+    def failing(config: Mapping[str, Any]) -> None:
+        machines.fails = True
+        put(config)
+
+    machines.put = failing  # type: ignore[method-assign]
+    monkeypatch.setattr(serve_api, "_POLL_S", 0.0)
+    with pytest.raises(DeployError, match=r"cannot run: no such file\nWhat ran before goes on"):
+        deploy(SPECS["first"], machines)
+    settings = rendered(SPECS["settings"], SPECS["settings"], SPECS["settings"].regions[0])
+    assert record.read().way_back == settings.content
+    assert machines.kept == settings.applications, "a head that loses its state gets what was whole"
+
+
 def test_the_applications_wait_for_the_workers(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the first one gets all replicas."""
     monkeypatch.setattr(steps, "_POLL_S", 0.0)
@@ -273,19 +410,18 @@ def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
     deploy(spec, machines)
     region = spec.regions[0]
     assert isinstance(region.deploy, LocalDeploy)
-    state = DeployState(spec.cell_name(region))
-    hosts = steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets))
+    hosts = hosts_of(spec, DeployState(spec.cell_name(region)))
     with pytest.raises(DeployError, match=r"Ray may still run on 10\.77\.0\.4: no route to host"):
-        hosts.down()
+        hosts.down(hosts.record.read())
     assert machines.config is not None
     assert machines.config["applications"] == [], "requests may finish first"
     reached = noted.read_text().splitlines()
     assert reached[0] == "root@10.77.0.2"
     assert set(reached) == {f"root@{address}" for address in ("10.77.0.2", *WORKERS)}
-    assert state.applied().cluster is not None, "the next `--down` goes on"
+    assert hosts.record.read().cluster is not None, "the next `--down` goes on"
     ssh.write_text("#!/bin/sh\n")
-    hosts.down()
-    assert state.applied().cluster is None
+    hosts.down(hosts.record.read())
+    assert hosts.record.read() == Applied()
 
 
 def test_down_leaves_the_instance_of_a_group_and_ends_its_head_first(
@@ -299,8 +435,9 @@ def test_down_leaves_the_instance_of_a_group_and_ends_its_head_first(
     state = DeployState(spec.cell_name(region))
     run: list[list[str]] = []
     monkeypatch.setattr(steps, "run", lambda command, *_: run.append(command[1:]))
+    store, record = SecretsFolder(state.secrets), HeadRecord(["sh", "-c"], "nowhere")
     with state.lock():
-        steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets)).down()
+        steps.Hosts(spec, region, region.deploy, state, store, record).down(Applied())
     folder = "~/.raylane/team-us-east-1"
     stop = (
         f"test ! -d {folder}/node || sh {folder}/node/stop-head && rm -rf {folder}/secrets {folder}/node {folder}/serve"
@@ -337,8 +474,7 @@ def test_a_host_with_another_ray_is_refused(
     spec = SPECS["first"]
     region = spec.regions[0]
     assert isinstance(region.deploy, LocalDeploy)
-    state = DeployState(spec.cell_name(region))
-    hosts = steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets))
+    hosts = hosts_of(spec, DeployState(spec.cell_name(region)))
     if not refused:
         hosts._check_hosts(region.deploy)
         return

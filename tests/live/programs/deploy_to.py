@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from cli.deploy import command as deploy_command
 from cli.deploy import steps
 from cli.deploy.serve_api import DeployError, ServeApi
 from cli.main import app
@@ -31,6 +32,7 @@ def straight(hosts: steps.Hosts) -> Iterator[ServeApi]:
     yield api
 
 
+deploy_command.login = lambda deploy, address: ["sh", "-c"]  # the head's home is this one
 steps.run = ray_up
 steps._WORKERS_S = 0.0
 steps.Hosts._api = straight  # type: ignore[method-assign,assignment]
