@@ -184,11 +184,12 @@ _HEADER = f'{{"log":"{KIND}"'
 @dataclass(frozen=True, slots=True)
 class Remembered:
     """The pair in its state after its last decision, and the time of that (nanoseconds: the log's own, and the time of
-    day)."""
+    day). `idle_s`: that was so long ago that only what it has learned of its replicas is still true; 0: it goes on."""
 
     pair: Pair
     ns: int
     unix_ns: int
+    idle_s: float = 0.0
 
 
 def is_scaling_log(first_line: str) -> bool:
@@ -220,8 +221,8 @@ def all_lines_of(files: list[Path]) -> Iterator[str]:
 
 
 def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
-    """The state that the log of `model` leads to, if the log is recent, complete and written by this code; else None.
-    Damage is logged."""
+    """The state that the log of `model` leads to, if the log is complete; else None. What is older than ten minutes, or
+    written by other code, is not continued (`Remembered.idle_s`). Damage is logged."""
     try:
         lines = list(lines_of(log_files(folder, model)[-1:]))
         starts = [number for number, line in enumerate(lines) if is_scaling_log(line)]
@@ -238,7 +239,10 @@ def remembered(folder: Path, model: str, unix_ns: int) -> Remembered | None:
 
 def _remembered(lines: list[str], model: str, unix_ns: int) -> Remembered | None:
     """The pair of a header and the lines after it. Raises anything that a replay of a foreign log may raise."""
-    if len(lines) == 1 or json.loads(lines[0])["model"] != model or unix_ns - json.loads(lines[-1])[1] > YOUNG_S * 1e9:
+    if len(lines) == 1 or json.loads(lines[0])["model"] != model:
         return None
-    *_, last = steps(lines)
-    return Remembered(last.pair, last.record.ns, last.record.unix_ns)
+    own = json.loads(lines[0])["code"] == code_hash()
+    *_, last = steps(lines, any_code=True)
+    idle_s = max(1.0, (unix_ns - last.record.unix_ns) / 1e9)
+    goes_on = own and idle_s <= YOUNG_S
+    return Remembered(last.pair, last.record.ns, last.record.unix_ns, 0.0 if goes_on else idle_s)

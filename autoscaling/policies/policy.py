@@ -37,22 +37,10 @@ class PolicyReason(Explained):
     DEMAND = "demand", "the arriving work needs this number"
     FORECAST = "forecast", "the work that is expected to arrive while a replica starts needs this number"
     OCCUPANCY = "occupancy", "sequences or KV blocks are nearly full"
-    SLO_BURN = "slo_burn", "SLOs are being missed faster than the SLO allows"
     WAKE = "wake", "a request arrived, and there was no replica"
     CONSOLIDATE = "consolidate", "fewer replicas have carried the busiest moment, for long enough"
     IDLE = "idle", "nothing has arrived for long enough, so none is needed"
     COOLING = "cooling", "fewer would suffice, but not for long enough yet"
-    RESTING = (
-        "resting",
-        "a small step would suffice, but the number changed less than ten minutes ago, or fewer have sufficed for less "
-        "than that",
-    )
-    TRAFFIC_DROP = (
-        "traffic_drop",
-        "almost none of the usual traffic arrives, and it may return at once, so at most half of the replicas go, and "
-        "then none for a while",
-    )
-    NO_ROOM = "no_room", "fewer would suffice on average, but not at the busiest moment"
 
 
 class Concern(Explained):
@@ -61,10 +49,6 @@ class Concern(Explained):
     NOTHING_WAITS = (
         "nothing_waits",
         "SLOs are missed faster than the SLO allows, but hardly any request waits for a replica: more would not help",
-    )
-    HELPED_NOTHING = (
-        "helped_nothing",
-        "SLOs are missed faster than the SLO allows, and the last replica that was added for that did not help",
     )
 
 

@@ -1,15 +1,31 @@
 """All policies by name: for the spec, the tuner, the conformance suite. To add one, write a file that holds an `ENTRY`,
-and a line in `POLICIES`."""
+and a line in `POLICIES`; or name the `ENTRY` of a package of your own as an entry point of the group
+`raylane.scaling_policies`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 
 from autoscaling.policies import fixed
 from autoscaling.policies.backlog import policy as backlog
 from autoscaling.policies.policy import PolicyEntry, ReplicaProfile, ScalingPolicy
 from autoscaling.policies.settings import PolicyError, Value, settings_from
 
+OUTSIDE = "raylane.scaling_policies"
 POLICIES: Mapping[str, PolicyEntry] = {one.ENTRY.name: one.ENTRY for one in (backlog, fixed)}
+
+
+def entry_of(name: str, among: Mapping[str, PolicyEntry] = POLICIES) -> PolicyEntry:
+    """The policy of that name, of raylane or of an installed package. Raises PolicyError."""
+    if name in among:
+        return among[name]
+    outside = entry_points(group=OUTSIDE)
+    for point in outside.select(name=name):
+        entry = point.load()
+        if isinstance(entry, PolicyEntry) and entry.name == name:
+            return entry
+        raise PolicyError(f"policy {name!r}: {point.value} is no PolicyEntry of that name (entry point {OUTSIDE})")
+    raise PolicyError(f"policy {name!r}: no such policy; allowed: {', '.join([*among, *sorted(outside.names)])}")
 
 
 def make_policy(
@@ -19,9 +35,7 @@ def make_policy(
     among: Mapping[str, PolicyEntry] = POLICIES,
 ) -> ScalingPolicy:
     """A new policy of that name with these settings, and its defaults for the rest. Raises PolicyError."""
-    entry = among.get(name)
-    if entry is None:
-        raise PolicyError(f"policy {name!r}: no such policy; allowed: {', '.join(among)}")
+    entry = entry_of(name, among)
     return entry.make(settings_from(name, entry.settings, settings), replica_profile)
 
 
@@ -37,9 +51,10 @@ class PolicyChoice:
         return make_policy(self.name, self.settings, replica_profile)
 
 
-def remember(new: ScalingPolicy, old: ScalingPolicy | None) -> ScalingPolicy:
-    """The new policy, which takes over what an old one of the same kind has learned if it has `adopt(old)`."""
-    adopt = getattr(new, "adopt", None)
-    if adopt is not None and type(old) is type(new):
-        adopt(old)
+def remember(new: ScalingPolicy, old: ScalingPolicy | None, idle_s: float = 0.0) -> ScalingPolicy:
+    """The new policy, which takes over what an old one of the same kind has learned: all of it, if it has `adopt(old)`;
+    what stays true for long, if it has `resume(old, idle_s)` and the old one was last asked `idle_s` ago."""
+    taking = getattr(new, "resume" if idle_s else "adopt", None)
+    if taking is not None and type(old) is type(new):
+        taking(*(old, idle_s) if idle_s else (old,))
     return new

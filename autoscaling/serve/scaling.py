@@ -18,6 +18,7 @@ from autoscaling.from_spec import choices_of
 from autoscaling.log.reader import remembered
 from autoscaling.log.writer import ScalingLog
 from autoscaling.policies.backlog.replicas import StartUps
+from autoscaling.policies.registry import remember
 from autoscaling.scaler.autoscaler import Pace
 from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.scaler.groups import GroupDemand
@@ -107,7 +108,8 @@ _STANDING_S = 30.0
 class ModelScaling:
     """Of one model, or of one of its groups, which then sees only what it is to carry (`scaler/groups.py`).
 
-    After a restart of the controller, decisions up to ten minutes old are continued from the log."""
+    After a restart of the controller or of the cell, decisions up to ten minutes old are continued from the log; of
+    older ones only what a replica carries is taken over, with more doubt the older it is."""
 
     def __init__(
         self,
@@ -124,10 +126,14 @@ class ModelScaling:
         self._clock = ScalingClock()
         model, region = facts.model.group_key, facts.region.name
         known = remembered(folder, model, self._clock.now()[1])
-        self._pair = Pair(facts.setup) if known is None else known.pair
-        self._restored = known is not None
-        if known is not None:
+        self._restored = known is not None and not known.idle_s
+        if known is None or known.idle_s:
+            self._pair = Pair(facts.setup)
+        else:
+            self._pair = known.pair
             self._clock = ScalingClock(known.ns, known.unix_ns)
+        if known is not None and known.idle_s:
+            remember(self._pair.scaler.policy, known.pair.scaler.policy, known.idle_s)
         self._demand = GroupDemand(facts.model.group, int(time.time()))
         self._overflow = facts.setup.overflow()
         self._log = ScalingLog(folder, model, region)

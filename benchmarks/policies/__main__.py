@@ -17,7 +17,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.harness import JsonFile, console, listed, plain_table, run_facts, write_json
-from benchmarks.policies.compare import CURVES, Curve, compared, hours_at, pick
+from benchmarks.policies.compare import CURVES, Curve, against, compared, hours_at, pick
 from benchmarks.policies.run import PolicyFailedError
 from benchmarks.policies.scenarios import SCENARIOS, Scenario, file_in, scenario_of_file
 from cli.options import show_changes
@@ -25,16 +25,27 @@ from planning.workload.trace import TraceError
 
 
 def table_of(scenarios: Iterable[Scenario], curves: Mapping[str, Mapping[str, Curve]]) -> Table:
-    columns = ("scenario, SLO", "policy", "setting", "attainment", "replica-hours", "flaps", "hours at the SLO")
+    columns = (
+        "scenario, SLO",
+        "policy",
+        "hours, backlog = 100 %",
+        "setting",
+        "attainment",
+        "replica-hours",
+        "flaps",
+        "hours at the SLO",
+    )
     table = plain_table("The cheapest setting of each policy that meets the SLO", *columns, left=3)
     for one in scenarios:
         about = [f"{one.name}, {one.target:.0%}", one.title]
         for row, (policy, curve) in enumerate(curves[one.name].items()):
             point, at_slo = pick(curve, one.target), hours_at(curve, one.target)
+            share = against(curve, curves[one.name]["backlog"]) if "backlog" in curves[one.name] else None
             missed = point.attainment < one.target
             table.add_row(
                 about[row] if row < len(about) else "",
                 policy,
+                "-" if share is None else f"{share:.0%}",
                 f"{CURVES[policy][0]}: {point.value:g}",
                 f"{point.attainment:.2%}{' misses' if missed else ''}",
                 f"{point.replica_hours:.2f}",

@@ -14,16 +14,23 @@ from benchmarks.policies.scenarios import Scenario
 from planning.plans.rates import end_with_parent
 from planning.scoring import Score
 
+_COSTS = (3.0, 10.0, 30.0, 100.0, 1_000.0)
+KNOWN_COSTS: Mapping[str, float] = {"backlog-exact": 1.0, "backlog-half": 0.5, "backlog-double": 2.0}
+"""Policies that know the costs of the engine's steps, and by which factor wrong. No other policy has a cost file."""
 CURVES: Mapping[str, tuple[str, tuple[float, ...]]] = {
-    "backlog": ("short_cost", (1.0, 3.0, 10.0, 30.0, 100.0, 1_000.0)),
+    "backlog": ("short_cost", _COSTS),
+    "backlog-exact": ("short_cost", _COSTS),
+    "backlog-half": ("short_cost", (30.0,)),
+    "backlog-double": ("short_cost", (30.0,)),
     "hpa": ("target_waiting", (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)),
-    "knative": ("target_concurrency", (6.0, 9.0, 12.0, 16.0, 24.0, 100.0)),
+    "knative": ("target_utilisation", (0.45, 0.583, 0.7, 0.8, 0.9)),
     "ray_default": ("target_ongoing_requests", (2.0, 4.0, 8.0, 12.0, 16.0, 24.0)),
     "fixed": ("replicas", ()),
     KNOWN_RATE: ("factor", (1.0, 1.15, 1.3, 1.5, 2.0, 3.0, 4.0)),
 }
-"""The setting that is varied, and its values. `fixed`: numbers up to the scenario's maximum, so the cheapest that meets
-the SLO is a fixed peak. The engines hold 12 and 16 sequences."""
+"""The setting that is varied, and its values. Knative is set by hand as its documents say: the target is what an
+engine holds, of which a share is aimed at, and steps down wait for ten minutes. `fixed`: numbers up to the scenario's
+maximum, so the cheapest that meets the SLO is a fixed peak. The engines hold 12 and 16 sequences."""
 _COUNTS = 16
 
 
@@ -45,15 +52,20 @@ def values_of(scenario: Scenario, policy: str) -> tuple[float, ...]:
     return CURVES[policy][1] or tuple(counts.tolist())
 
 
-def settings_of(policy: str, value: float) -> dict[str, Value]:
+def settings_of(policy: str, value: float, sequences: int = 12) -> dict[str, Value]:
     name = CURVES[policy][0]
-    return {name: int(value) if name == "replicas" else value}
+    by_hand: dict[str, Value] = {"target_concurrency": float(sequences), "scale_down_delay_s": 600.0}
+    return {**(by_hand if policy == "knative" else {}), name: int(value) if name == "replicas" else value}
 
 
 def scores(scenario: Scenario, policy: str, number: int, traces: Path | None) -> list[Score]:
     """One run of a scenario with each value of a policy's setting, in a process of the pool."""
     run = scenario.run(number, traces)
-    return [score_of(run, policy, settings_of(policy, value)) for value in values_of(scenario, policy)]
+    name, sequences = policy.partition("-")[0], run.serving.limits.sequences
+    return [
+        score_of(run, name, settings_of(policy, value, sequences), KNOWN_COSTS.get(policy))
+        for value in values_of(scenario, policy)
+    ]
 
 
 def curve_of(values: Sequence[float], runs: Sequence[Sequence[Score]]) -> list[CurvePoint]:
@@ -81,6 +93,16 @@ def hours_at(curve: Curve, target: float) -> float | None:
         return None
     attained, hours = [point.attainment for point in best], [point.replica_hours for point in best]
     return float(np.interp(target, attained, hours))
+
+
+def against(curve: Curve, reference: Curve) -> float | None:
+    """Replica-hours as a share of the reference's, at equal attainment: the mean over the points of both curves whose
+    attainment lies on both. None: there is none."""
+    low = max(min(point.attainment for point in one) for one in (curve, reference))
+    high = min(max(point.attainment for point in one) for one in (curve, reference))
+    shared = [point.attainment for point in (*curve, *reference) if low <= point.attainment <= high]
+    ratios = [(hours_at(curve, one) or 0.0) / (hours_at(reference, one) or 1.0) for one in shared]
+    return sum(ratios) / len(ratios) if ratios else None
 
 
 def compared(

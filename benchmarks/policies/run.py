@@ -17,6 +17,7 @@ from autoscaling.scaler.decision import Bounds
 from autoscaling.signals.signals import Signals
 from benchmarks.policies.engines import Serving
 from benchmarks.policies.rivals import make_policy
+from deployments.engine_model.cost_model import slowed
 from planning.scoring import LoadCurve, Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.faults import ScalingFaults
@@ -58,22 +59,24 @@ class PolicyFailedError(RuntimeError):
     so the score would be that of a number that nobody chose."""
 
 
-def score_of(run: ScenarioRun, policy: str, settings: Mapping[str, Value]) -> Score:
-    """A policy of the registry, or the known-rate baseline. Raises PolicyError, or PolicyFailedError."""
+def score_of(run: ScenarioRun, policy: str, settings: Mapping[str, Value], slower: float | None = None) -> Score:
+    """A policy of the registry, or the known-rate baseline. `slower`: it knows the costs of the engine's steps, by this
+    factor (1: exactly); None: it has no cost file, as most users. Raises PolicyError, or PolicyFailedError."""
     if policy == KNOWN_RATE:
         return scored(run, known_rate(run, float(settings["factor"] or 1.0)))
-    out = outcome_of(run, make_policy(policy, settings, replica_profile_of(run)))
+    out = outcome_of(run, make_policy(policy, settings, replica_profile_of(run, slower)))
     failed = next((one.error for one in out.scalings if one.error is not None), None)
     if failed is not None:
         raise PolicyFailedError(f"policy {policy!r} failed at a decision: {failed}")
     return scored(run, out)
 
 
-def replica_profile_of(run: ScenarioRun) -> ReplicaProfile:
-    """What a policy knows beforehand: the engine, its calibrated costs, and the start-up time."""
+def replica_profile_of(run: ScenarioRun, slower: float | None = 1.0) -> ReplicaProfile:
+    """What a policy knows beforehand: the engine, its costs (None: not those), and the start-up time."""
     serving = run.serving
     limits = serving.limits.with_prefixes(run.workload.chunk_tokens)
-    return ReplicaProfile(limits, serving.policy.decode_weight, serving.cost, run.start_up_s)
+    cost = None if slower is None else slowed(serving.cost, slower)
+    return ReplicaProfile(limits, serving.policy.decode_weight, cost, run.start_up_s)
 
 
 def outcome_of(run: ScenarioRun, policy: ScalingPolicy) -> SimulationOutcome:

@@ -171,6 +171,14 @@ def _spikes(draw: Draw) -> ScenarioTraffic:
     return ScenarioTraffic(knots, swings=True)
 
 
+def _steps(levels: tuple[tuple[float, float], ...], draw: Draw) -> ScenarioTraffic:
+    """Loads in replicas, each from a second on."""
+    knots: list[tuple[float, float]] = []
+    for at_s, level in levels:
+        knots += [(at_s, knots[-1][1] if knots else level), (at_s, level)]
+    return ScenarioTraffic(knots)
+
+
 def _idle(draw: Draw) -> ScenarioTraffic:
     return ScenarioTraffic(streams=(LoadStream([(0, draw.rng.uniform(0.04, 0.1))], shape=0.5),))
 
@@ -217,15 +225,21 @@ def _recorded(
 
 _DAY_S = 86_400.0
 _LENGTHS_OF = "deepseek-r1"
+_MEANS = {"m-small": 520.0, "m-mid": 1_640.0, _LENGTHS_OF: 16.0}
+"""Requests a second."""
+_FOLDERS = {"m-mid": "servegen_mid"}
+JUDGED = (("m-mid", 2), ("m-mid", 6), ("m-mid", 12), ("m-small", 1), ("m-small", 11))
+"""On which no choice rested (docs/decisions/0049-four-knobs-and-a-learned-capacity.md)."""
 
 
-def _day(draw: Draw, model: str, mean: float, days: tuple[int, ...]) -> ScenarioTraffic:
-    """A day of ServeGen's description (rates and gaps by client, windows of ten minutes), scaled from `mean` to 0.54
-    requests a second, with the lengths of the reasoning model's day, on a slow engine."""
+def _day(draw: Draw, days: tuple[tuple[str, int], ...]) -> ScenarioTraffic:
+    """A day (a model and a number) of ServeGen's description (rates and gaps by client, windows of ten minutes), scaled
+    from the model's mean to 0.54 requests a second, with the lengths of the reasoning model's day, on a slow engine."""
     folder = file_in(draw.traces, RATES).parent
-    from_s, scale = days[draw.number % len(days)] * _DAY_S, 0.54 / mean
+    model, day = days[draw.number % len(days)]
+    from_s, scale = day * _DAY_S, 0.54 / _MEANS[model]
     try:
-        clients, lengths = _tables(folder, model), _lengths(folder)
+        clients, lengths = _tables(folder / _FOLDERS.get(model, ""), model), _lengths(folder)
         trace = drawn_trace(clients, from_s, from_s + _DAY_S, scale, draw.rng, 200_000)
     except (ServeGenError, OSError) as error:
         raise TraceError(f"{folder}: {error}") from error
@@ -269,11 +283,14 @@ def file_in(traces: Path | None, name: str) -> Path:
     raise TraceError(f"{name}: not in {traces or 'a folder, because none is given'}")
 
 
+_SILENCE = ((0, 5.0), (3_600, 0.0), (7_200, 5.0))
+_FIVE = ((0, 1.0), (3_600, 5.0))
+_TWICE = ((0, 2.0), (3_600, 4.0))
 _CHAT, _CODE = "azure2023_conv.csv.gz", "azure2023_code.csv.gz"
 _CHAT_HOUR = partial(_recorded, file=_CHAT, serving=CHAT, document_tokens=2_500, slo_s=(2.0, 10.0))
 _CODE_HOUR = partial(_recorded, file=_CODE, serving=REASONING, document_tokens=5_000, slo_s=(5.0, 10.0))
-_CHAT_DAYS = partial(_day, model="m-small", mean=520.0, days=(3, 4, 5, 6, 7, 8))
-_R1_DAY = partial(_day, model=_LENGTHS_OF, mean=16.0, days=(0,))
+_CHAT_DAYS = partial(_day, days=tuple(("m-small", day) for day in (3, 4, 5, 6, 7, 8)))
+_R1_DAY = partial(_day, days=((_LENGTHS_OF, 0),))
 _S = (RATES, LENGTHS)
 
 _ALL = (
@@ -289,6 +306,10 @@ _ALL = (
     Scenario("manual_edit", "An operator's edit", "Dynamo #4420", 0.95, _manual_edit, 10, 3, start_up_s=30),
     Scenario("spikes", "Spikes shorter than a start", "Ray #43034", 0.97, _spikes, 10, 3, start_up_s=120),
     Scenario("idle", "Almost no traffic", "llm-d autoscaling #380", 0.98, _idle, 8, 4),
+    Scenario("trickle", "A request a minute", "", 0.95, partial(_steps, ((0, 0.004),)), 8, 1, 10_800),
+    Scenario("silence", "Silence of an hour", "", 0.95, partial(_steps, _SILENCE), 24, 6, 10_800, long=True),
+    Scenario("times_five", "Load times five", "", 0.95, partial(_steps, _FIVE), 24, 2, 9_000, long=True),
+    Scenario("slow_starts", "Starts of ten minutes", "", 0.9, partial(_steps, _TWICE), 24, 3, 10_800, 600, long=True),
     Scenario("outage", "The upstream fails and returns", "a recorded day", 0.93, _outage, 12, 6, 3_000),
     Scenario("heavy_prompts", "Prompts 16 times as long", "Ray-LLM #133", 0.95, _heavy_prompts, 12, 2, start_up_s=30),
     Scenario("ramp", "2 to 10 to 1 requests a second", "llm-d's SLO policy, its own ramp", 0.95, _ramp, 8, 2),
@@ -297,6 +318,22 @@ _ALL = (
     Scenario("azure_code", "Azure 2023: code completion", "a recording", 0.99, _CODE_HOUR, 16, 8, reads=(_CODE,)),
     Scenario("servegen_week", "ServeGen: chat", "a recording", 0.99, _CHAT_DAYS, 16, 4, _DAY_S, 90, _S, long=True),
     Scenario("servegen_r1", "ServeGen: reasoning", "a recording", 0.99, _R1_DAY, 16, 4, _DAY_S, 90, _S, long=True),
+    *(
+        Scenario(
+            f"judged_{number}",
+            f"ServeGen: {model}, day {day}",
+            "a recording",
+            0.99,
+            partial(_day, days=((model, day),)),
+            24,
+            4,
+            _DAY_S,
+            90,
+            _S,
+            long=True,
+        )
+        for number, (model, day) in enumerate(JUDGED, 1)
+    ),
 )
 SCENARIOS: Mapping[str, Scenario] = {one.name: one for one in _ALL}
 

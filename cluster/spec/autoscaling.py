@@ -15,47 +15,28 @@ Setting = float | int | bool | str | None
 class Backlog(Section):
     """The settings of the backlog policy. `docs/autoscaling.md` explains each; `raylane tune` proposes values.
 
-    `target_wait`: the share of a class's TTFT that its requests may wait in the lane. `long_wait_s`: the wait target of
-    the last lane is at least this. `utilisation`: the share of a replica's capacity that demand may use. `short_cost`:
-    the cost of one missing replica, in spare replicas. `recover_s`: the time in which new replicas shall clear a
-    backlog that is over its target. `occupancy`: the share of sequences or KV blocks that may be booked. `level_s`: the
-    longest span over which demand is averaged. `trend`: whether demand is extrapolated over the start-up time.
-
-    `down_after_s`: how long fewer replicas must have sufficed before a step down, and at least `down_starts` start-up
-    times. `margin`: by how much of a replica the need must exceed the number for a step up, or fall short of it for a
-    step down. `reversal_spans`: for so many times `down_after_s` after a step up there is no step down, unless the load
-    has fallen by one replica's worth, and small steps wait. `zero_after_s`: the last replica is removed after so long
-    without a request (if `replicas.min` is 0). `burn`: SLOs missed so many times as fast as the SLO allows add a
-    replica.
+    `utilisation`: the share of a replica's capacity, sequences and KV blocks that the load may use. `short_cost`: the
+    cost of one missing replica, in spare replicas. `down_after_s`: how long fewer replicas must have sufficed before a
+    step down. `zero_after_s`: the last replica is removed after so long without a request (if `replicas.min` is 0).
     """
 
-    target_wait: Annotated[float, Field(ge=0, le=1)] = 0.5
-    long_wait_s: Annotated[float, Field(ge=0, le=86_400)] = 5.0
-    utilisation: Share = 0.98
-    short_cost: Annotated[float, Field(ge=0.01, le=1e6)] = 10.0
-    recover_s: Annotated[float, Field(ge=0.1, le=86_400)] = 60.0
-    occupancy: Share = 0.95
-    level_s: Annotated[float, Field(ge=5, le=600)] = 600.0
-    trend: bool = True
-    down_after_s: Annotated[float, Field(ge=0, le=86_400)] = 300.0
-    down_starts: Annotated[float, Field(ge=0, le=100)] = 1.0
-    margin: Annotated[float, Field(ge=0, le=1)] = 0.25
-    reversal_spans: Annotated[float, Field(ge=0, le=100)] = 2.0
+    utilisation: Share = 0.9
+    short_cost: Annotated[float, Field(ge=0.01, le=1e6)] = 30.0
+    down_after_s: Annotated[float, Field(ge=0, le=86_400)] = 600.0
     zero_after_s: Annotated[float, Field(ge=0, le=604_800)] = 300.0
-    burn: Annotated[float, Field(ge=0.1, le=1e6)] = 10.0
 
 
 class PolicySpec(Section):
     """A scaling policy: `backlog` with its knobs, `fixed`, or one that was added (`autoscaling/policies/registry.py`),
-    with `settings` of its own."""
+    with `settings` of its own. `auto`: `backlog` where `replicas.min` is less than `replicas.max`, else `fixed`."""
 
-    policy: PolicyName = "fixed"
+    policy: PolicyName = "auto"
     backlog: Backlog = Backlog()
     settings: dict[str, Setting] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _has_one_policy(self) -> "PolicySpec":
-        if self.settings and self.policy in ("fixed", "backlog"):
+        if self.settings and self.policy in ("auto", "fixed", "backlog"):
             raise ValueError(
                 f"settings = {sorted(self.settings)}: not allowed with policy = {self.policy!r}; the backlog policy's "
                 "settings are in `autoscaling.backlog`"
@@ -73,7 +54,8 @@ class Rollback(Section):
 
 
 class Autoscaling(PolicySpec):
-    """How the number of replicas follows the load. `fixed` keeps each model's `replicas.count`.
+    """How the number of replicas follows the load. `fixed` keeps each model's `replicas.count`, and must be asked for
+    where `replicas` has room to scale.
 
     The policy decides every `period_s`. `forecast: seasonal` gives the backlog policy a lower bound from past arrivals,
     by day and week (`autoscaling/forecast`). In any 60 s, at most `up_per_minute` replicas are added and

@@ -169,8 +169,16 @@ class ClusterSpec(Section):
                     )
 
     def autoscaling_of(self, model: Model) -> Autoscaling:
-        """How a model or a view of it scales: by its own section, else by the cluster's."""
-        return self.autoscaling if model.autoscaling is None else model.autoscaling
+        """How a model or a view of it scales: by its own section, else by the cluster's. What is `auto` there is
+        decided."""
+        section = self.autoscaling if model.autoscaling is None else model.autoscaling
+        decided: dict[str, Any] = {}
+        if section.policy == "auto":
+            counts = model.replicas
+            decided["policy"] = "fixed" if counts.max is None or counts.lowest >= counts.max else "backlog"
+        if section.shadow is not None and section.shadow.policy == "auto":
+            decided["shadow"] = section.shadow.model_copy(update={"policy": "backlog"})
+        return section.model_copy(update=decided) if decided else section
 
     def costs_of(self, model: Model) -> str | None:
         """The cost file of a model's engine: that of its autoscaling section, else that of its simulated engine."""
@@ -341,11 +349,12 @@ def exchanged(spec: ClusterSpec, group_key: str) -> ClusterSpec:
     fields: dict[str, Any] = section.model_dump()
     active = {name: fields[name] for name in _POLICY}
     changed = Autoscaling.model_validate({**fields, **fields["shadow"], "shadow": active})
-    models = tuple(_scaled_by(one, found, changed) if one.name == found.name else one for one in spec.models)
+    models = tuple(scaled_by(one, found, changed) if one.name == found.name else one for one in spec.models)
     return ClusterSpec.model_validate(spec.model_copy(update={"models": models}).model_dump())
 
 
-def _scaled_by(model: Model, view: Model, section: Autoscaling) -> Model:
+def scaled_by(model: Model, view: Model, section: Autoscaling) -> Model:
+    """The model with that section for one view of it."""
     own = {"autoscaling": section}
     groups = tuple(one.model_copy(update=own) if one.name == view.group else one for one in model.groups)
     return model.model_copy(update={"groups": groups} if groups else own)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from autoscaling.forecast.history import History, history_of_requests
 from autoscaling.from_spec import BACKLOG, FIXED, ScalingSetup, is_paced, settings_in, setup_of
 from autoscaling.policies.policy import ReplicaProfile
-from autoscaling.policies.registry import POLICIES
-from autoscaling.policies.settings import PolicyError, Value, defaults_in
+from autoscaling.policies.registry import POLICIES, entry_of
+from autoscaling.policies.settings import Value, defaults_in
 from autoscaling.signals.signals import PastStart
 from cluster.spec import ClusterSpec, Model, Region
 from deployments.engine_model.cost_file import CostFile
@@ -130,10 +130,8 @@ def defaults_of(policy: str) -> dict[str, Value]:
     """The policy's settings, without its period where the spec's `period_s` sets that.
 
     Raises PolicyError for an unknown policy."""
-    if policy not in POLICIES:
-        raise PolicyError(f"autoscaling.policy = {policy!r}: no such policy; allowed: {', '.join(POLICIES)}")
     ours = {"period_s"} if is_paced(policy) else set()
-    return {name: value for name, value in defaults_in(POLICIES[policy].settings).items() if name not in ours}
+    return {name: value for name, value in defaults_in(entry_of(policy).settings).items() if name not in ours}
 
 
 class CaseError(ValueError):
@@ -230,7 +228,7 @@ def space_of(case: TuningCase, own: Candidate | None, defaults: Candidate) -> Sp
     capped = [one.maximum for one in entries if one.maximum is not None and one.minimum is None]
     minimum = min([bounds.minimum, 1, *capped])
     maximum = max(minimum, min([bounds.maximum, int(case.load().replicas.mean()) + 1, *capped]))
-    entry = POLICIES[case.setup.policy.name]
+    entry = entry_of(case.setup.policy.name)
     if not entry.search:
         known = ", ".join(name for name, one in POLICIES.items() if one.search)
         raise CaseError(

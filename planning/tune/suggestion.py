@@ -43,19 +43,22 @@ def changes(text: str, spec: ClusterSpec, model: Model, candidate: Candidate) ->
     place, own_section, own_replicas = _place(spec, model)
     scaling = spec.autoscaling_of(model)
     policy = BACKLOG if scaling.policy == FIXED else scaling.policy
+    section_now = spec.autoscaling if model.autoscaling is None else model.autoscaling
+    unbounded = section_now.policy == "auto" and candidate.minimum == model.replicas.max  # which would be fixed
+    names_it = policy != scaling.policy or unbounded
     group = "backlog" if policy == BACKLOG else "settings"
     before = {**defaults_of(policy), **settings_in(scaling)}
     new = {name: _plain(value) for name, value in candidate.settings.items() if before.get(name) != value}
     found: list[tuple[Place, Any]] = []
-    if not own_section and any(spec.autoscaling_of(one) is scaling for one in _others(spec, model)):
+    if not own_section and any(one.autoscaling is model.autoscaling for one in _others(spec, model)):
         own: dict[str, Any] = _said(text, place, "autoscaling")
         own["policy"] = policy
         own[group] = {**(own.get(group) or {}), **new}
-        if new or policy != scaling.policy:
+        if new or names_it:
             found.append(((*place, "autoscaling"), own))
     else:
         section: Place = (*place, "autoscaling") if own_section else _wider(place, model)
-        if policy != scaling.policy:
+        if names_it:
             found.append(((*section, "policy"), policy))
         found += [((*section, group, name), value) for name, value in new.items()]
     counts = {"min": candidate.minimum} if candidate.minimum != model.replicas.min else {}

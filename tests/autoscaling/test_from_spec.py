@@ -31,10 +31,10 @@ def test_a_fixed_policy_wants_the_specs_count_and_nothing_bounds_it() -> None:
 
 
 def test_the_backlog_policy_gets_its_settings_and_period() -> None:
-    made = setup("backlog", period_s=0.5, backlog={"margin": 0.4}, up_per_minute=6)
+    made = setup("backlog", period_s=0.5, backlog={"short_cost": 4}, up_per_minute=6)
     policy = made.policy.make(made.replica_profile)
     assert isinstance(policy, BacklogPolicy)
-    assert (policy.settings.margin, policy.period_s) == (0.4, 0.5)
+    assert (policy.settings.short_cost, policy.period_s) == (4.0, 0.5)
     assert (made.bounds.minimum, made.bounds.maximum, made.bounds.up_per_min, made.bounds.down_per_min) == (
         0,
         8,

@@ -71,7 +71,7 @@ def made_of(scaler: Autoscaler) -> Made:
 
 def _replica_profile(policy: ScalingPolicy) -> ReplicaProfile:
     """What a backlog policy knows of a replica."""
-    replica_profile: ReplicaProfile = vars(vars(policy)["_capacity"])["_replica_profile"]
+    replica_profile: ReplicaProfile = vars(vars(policy)["capacity"])["_replica_profile"]
     return replica_profile
 
 
@@ -208,5 +208,5 @@ def test_a_fork_is_told(
     assert made_of(Autoscaler(copied(real.policy, ""), real.bounds)) != made
     assert made_of(Autoscaler(copied(real.policy, "# changed\n"), real.bounds)).code != made.code
     assert made_of(Autoscaler(real.policy, dataclasses.replace(real.bounds, maximum=7))) != made
-    other = vars(real.policy)["settings"].model_copy(update={"margin": 0.4})
+    other = vars(real.policy)["settings"].model_copy(update={"utilisation": 0.4})
     assert made_of(Autoscaler(type(real.policy)(other, _replica_profile(real.policy)), real.bounds)) != made  # type: ignore[call-arg]

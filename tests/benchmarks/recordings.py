@@ -16,7 +16,8 @@ def write_recordings(folder: Path) -> Path:
     rng = np.random.default_rng(0)
     _azure(folder / "azure2023_conv.csv.gz", rng, per_s=3.0, prompt=900, output=200)
     _azure(folder / "azure2023_code.csv.gz", rng, per_s=1.2, prompt=1_500, output=30)
-    _servegen(folder)
+    _servegen(folder, {"m-small": (12, 260.0), "deepseek-r1": (1, 8.0)})
+    _servegen(folder / "servegen_mid", {"m-mid": (13, 820.0)})
     return folder
 
 
@@ -29,8 +30,8 @@ def _azure(path: Path, rng: np.random.Generator, per_s: float, prompt: int, outp
             file.write(f"{moment},{rng.integers(1, 2 * prompt)},{rng.integers(1, 2 * output)}\n")
 
 
-def _servegen(folder: Path) -> None:
-    days = {"m-small": (9, 260.0), "deepseek-r1": (1, 8.0)}
+def _servegen(folder: Path, days: dict[str, tuple[int, float]]) -> None:
+    folder.mkdir(exist_ok=True)
     with (folder / "servegen_client_rates_600s.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["model", "client", "t", "rate", "dist", "p1"])

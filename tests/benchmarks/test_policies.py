@@ -15,7 +15,7 @@ from autoscaling.policies.policy import PolicyEntry
 from autoscaling.policies.registry import POLICIES
 from benchmarks.policies import run as policy_run
 from benchmarks.policies.__main__ import main
-from benchmarks.policies.compare import CURVES, CurvePoint, hours_at, pick, scores
+from benchmarks.policies.compare import CURVES, CurvePoint, against, hours_at, pick, scores
 from benchmarks.policies.run import PolicyFailedError, ScenarioRun, known_rate, replica_profile_of, score_of, scored
 from benchmarks.policies.scenarios import SCENARIOS, Scenario, scenario_of_file
 from planning.workload.trace import TraceError
@@ -82,7 +82,7 @@ def test_a_missing_recording_is_named(name: str, tmp_path: Path) -> None:
 @reading
 def test_a_damaged_recording_is_named(name: str, traces: Path, tmp_path: Path) -> None:
     shutil.copytree(traces, tmp_path, dirs_exist_ok=True)
-    for file in tmp_path.iterdir():
+    for file in (one for one in tmp_path.rglob("*") if one.is_file()):
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] + b"\0")
     with pytest.raises(TraceError, match=str(tmp_path)):
         SCENARIOS[name].run(0, tmp_path)
@@ -98,6 +98,13 @@ def test_hours_at_the_slo_lie_between_the_points_around_it() -> None:
     assert hours_at(curve, 0.90) == 1.0
     assert hours_at(curve, 0.5) == 1.0, "the leanest that was tried"
     assert hours_at(curve, 0.99) is None
+
+
+def test_hours_are_compared_where_both_curves_attain_as_much() -> None:
+    own = [CurvePoint(1, 0.90, 8.0, 0), CurvePoint(2, 0.98, 12.0, 0)]
+    other = [CurvePoint(1, 0.94, 20.0, 0), CurvePoint(2, 0.999, 40.0, 0)]
+    assert against(own, other) == pytest.approx((10.0 / 20.0 + 12.0 / (20.0 + 20.0 * 0.04 / 0.059)) / 2)
+    assert against(own, [CurvePoint(1, 0.99, 1.0, 0)]) is None
 
 
 def test_the_pick_is_the_cheapest_that_meets_the_slo_or_misses_least() -> None:

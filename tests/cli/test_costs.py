@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from cli.costs import with_estimates
 from cli.main import app
 from cluster.files import shipped
+from cluster.spec import load_spec
 from deployments.engine_model.cost_file import (
     CalibrationRecord,
     CostBasis,
@@ -105,3 +107,25 @@ def test_a_pipeline_has_the_gpus_of_all_its_stages(tmp_path: Path) -> None:
     assert file.hardware == "2 x L40S"
     assert any("pipeline parallelism" in note for note in file.unmodelled)
     assert file.engine.kv_tokens > single.engine.kv_tokens
+
+
+@pytest.mark.parametrize(("gpu", "estimated"), [("L40S", True), ("cpu", False)])
+def test_a_model_that_scales_without_a_cost_file_gets_an_estimate_where_its_gpu_is_known(
+    tmp_path: Path, gpu: str, estimated: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = load_spec(Path(SPEC))
+    model = spec.models[0]
+    counts = model.replicas.model_copy(update={"max": 4, "count": 1})
+    pool = spec.regions[0].pools[0].model_copy(update={"accelerator": gpu, "gpus_per_node": int(estimated)})
+    region = spec.regions[0].model_copy(update={"pools": (pool,)})
+    models = (model.model_copy(update={"replicas": counts}),)
+    scaling = spec.model_copy(update={"regions": (region,), "models": models})
+    found = with_estimates(scaling, region, tmp_path)
+    costs = found.costs_of(found.models[0])
+    assert (costs is not None) is estimated
+    if costs is not None:
+        assert read_cost_file(Path(costs)).basis == "roofline"
+        assert found.autoscaling_of(found.models[0]).policy == "backlog"
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("data sheets" if estimated else "learned from the first minutes") in said
+    assert with_estimates(spec, spec.regions[0], tmp_path) is spec, "a fixed number needs none"

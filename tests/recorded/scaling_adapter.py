@@ -20,7 +20,7 @@ from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats, 
 Plain = dict[str, Any]
 
 
-_OLD_WORDS = {"unresponsive": "silent", "traffic_drop": "lull", "policy_failed": "law_failed"}
+_OLD_WORDS = {"unresponsive": "silent", "policy_failed": "law_failed"}
 
 
 def recorded_word(word: str) -> str:

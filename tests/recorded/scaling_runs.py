@@ -37,12 +37,17 @@ SCALING_RUNS = (
         load="silence",
         bounds=ZERO,
         measured=False,
-        settings={"zero_after_s": 120.0},
+        settings={"zero_after_s": 120.0, "down_after_s": 60.0},
     ),
     ScalingRun("backlog, a trickle", "backlog", 400, load="trickle"),
     ScalingRun("backlog, forecast", "backlog", forecast=True, start_up_s=180.0),
     ScalingRun(
-        "backlog, forecast, troubles", "backlog", 800, forecast=True, troubles=60.0, settings={"period_s": 15.0}
+        "backlog, forecast, troubles",
+        "backlog",
+        800,
+        forecast=True,
+        troubles=60.0,
+        settings={"period_s": 15.0, "down_after_s": 60.0},
     ),
     ScalingRun(
         "backlog, troubles",
@@ -50,7 +55,7 @@ SCALING_RUNS = (
         1_200,
         bounds=RATED,
         troubles=90.0,
-        settings={"short_cost": 50.0, "down_after_s": 60.0, "burn": 4.0},
+        settings={"short_cost": 50.0, "down_after_s": 60.0},
     ),
     ScalingRun("fixed", "fixed", 300, settings={"replicas": 3}, troubles=90.0),
     *(ScalingRun(f"{name}, a day", name, 240, 10.0, load="day" if name != "knative" else "silence") for name in RIVALS),

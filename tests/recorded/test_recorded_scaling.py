@@ -18,13 +18,10 @@ EXPECTED = (
         "backlog",
         "demand",
         "forecast",
-        "slo_burn",
-        "lull",
         "wake",
         "consolidate",
         "idle",
         "cooling",
-        "no_room",
     ),
     *(
         "min_replicas",

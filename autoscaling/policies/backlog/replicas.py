@@ -1,19 +1,17 @@
-"""What the replicas do: how much work a full one does in a second, how long a start takes, how full they are, and which
-ones do not count.
+"""What the replicas do: how much work a full one does in a second, how long a start takes, how long a request stays,
+how full they are, and which ones do not count.
 
-Capacity: calibrated where a cost file exists, and corrected by what replicas do when they are full.
+Capacity is learned from what replicas finish, also while they are not full:
 
-    calibrated   rate_at(limits, costs, recent prompts and answers) * the work that such a request is booked with
-    seen         work finished a second and replica, over moments in which requests waited and the replicas were full,
-                 once MIN_FINISHED requests have finished
-    capacity     calibrated * EWMA(seen / calibrated), within a factor of LARGEST; without a calibration, EWMA(seen)
-    unknown      before both: work finished / the booked share of the replicas, summed over the same time. An upper
-                 bound, since larger batches are slower
+    full(u)    u * (1 + SLOWER) / (1 + SLOWER * u): the part of a full replica's work that one does of which the share u
+               of sequences or KV blocks is booked, because its steps are quicker. While requests wait, all are full
+    seen       work finished / sum over the replicas of full(u) * seconds, with a half-life of HALF_S of busy time
+    doubt      sqrt(2 / requests finished): its standard error, as a share
+    given      rate_at(limits, costs, prompts, answers) * the work of such a request, by a cost file. It counts as much
+               as GIVEN finished requests, so some hundred requests correct any file, in either direction
+    per_s      (given and seen, by their requests) / (1 + doubt): the side that is safe for the SLO
 
-Recent means the last few hundred requests: lengths have long tails, and the mean of fifty is wrong by a fifth.
-
-Occupancy is averaged over the time that a request stays: a shorter burst shares the engine's slots and needs no
-replica.
+After a break what was seen counts less, by half for each day: the doubt is larger.
 """
 
 import math
@@ -25,122 +23,93 @@ from autoscaling.signals.signals import NextStart, Signals
 from deployments.engine_model.replica_rate import rate_at
 from deployments.scheduling.replica import ReplicaStatus
 
-_FULL = 0.85
-_WEIGHT = 0.3
-LARGEST = 3.0
-MIN_FINISHED = 100
-_MIX_EVERY_S = 60.0
-_MIX_REQUESTS = 500.0
-_MIN_COUNTED = 20
-_GUESS_REPLICA_S = 5.0
-"""Seconds of a full replica in one guess."""
+SLOWER = 0.5
+"""A full batch's steps take so much longer than those of an almost empty one."""
+HALF_S = 3_600.0
+GIVEN = 22.0
+"""A file is off by a third (one standard deviation): `doubt` of so many requests."""
+MIN_FINISHED = 30
+_AGED_S = 86_400.0
+_GIVEN_EVERY_S = 60.0
 
 
 class CapacityEstimate:
-    """See the module's docstring."""
+    """See the module's docstring. `per_s`: work a second of a full replica, on the safe side; None while it is
+    unknown. `doubt`: its standard error, as a share."""
 
     def __init__(self, replica_profile: ReplicaProfile) -> None:
         self._replica_profile = replica_profile
-        self._correction = 0.0
-        self._seen: float | None = None
-        self._base: float | None = None
-        self._mix_s = -math.inf
-        self._epoch: int | None = None
-        self._last = (0.0, 0.0, 0.0, 0.0, 0.0)
-        self._mix = [0.0, 0.0, 0.0, 0.0, 0.0]
-        self._full: tuple[float, float, int] | None = None
-        self._full_work, self._full_finished, self._full_replica_s = 0.0, 0, 0.0
-        self._guess_from: tuple[float, float, float] | None = None
-        self._guess_work, self._guess_replica_s = 0.0, 0.0
-        self._guess: float | None = None
+        self._given = 0.0
+        self._given_s = -math.inf
+        self._last: tuple[float, int, int, float, float] | None = None
+        self._work = self._full_s = self._finished = 0.0
 
     @property
-    def calibrated(self) -> bool:
-        return bool(self._base)
+    def doubt(self) -> float:
+        counted = self._finished + (GIVEN if self._given else 0.0)
+        return math.sqrt(2.0 / counted) if counted else math.inf
+
+    @property
+    def expected_per_s(self) -> float | None:
+        """Without the safe side; None while it is unknown."""
+        given = GIVEN if self._given else 0.0
+        if not self._full_s or self._finished < (0.0 if given else MIN_FINISHED):
+            return self._given or None
+        return (given * self._given + self._finished * self._work / self._full_s) / (given + self._finished)
 
     @property
     def per_s(self) -> float | None:
-        """Work a second of a full replica; None while nothing is known."""
-        if self._base:
-            return self._base * math.exp(self._correction)
-        return self._seen or self._guess or None
+        expected = self.expected_per_s
+        return None if expected is None else expected / (1.0 + self.doubt)
+
+    def resume(self, old: "CapacityEstimate", idle_s: float) -> None:
+        """Goes on from what another has learned of equal replicas until `idle_s` ago."""
+        if old._replica_profile.limits == self._replica_profile.limits:
+            kept = 0.5 ** (idle_s / _AGED_S)
+            self._work, self._full_s, self._finished = kept * old._work, kept * old._full_s, kept * old._finished
 
     def look(self, signals: Signals) -> None:
-        if self._replica_profile.cost is not None and signals.at_s - self._mix_s >= _MIX_EVERY_S:
-            self._calibrate(signals)
-        ready = signals.ready_replicas
-        if ready and signals.waiting and _booked_share(signals) >= _FULL:
-            self._measure(signals, len(ready))
-        else:
-            self._full = None
-            self._guess_from_share(signals, len(ready))
+        now, snapshot = signals.at_s, signals.snapshot
+        if self._replica_profile.cost is not None and now - self._given_s >= _GIVEN_EVERY_S and signals.arrived:
+            self._given, self._given_s = self._by_costs(signals), now
+        before, full = self._last, _full_replicas(signals)
+        self._last = (now, signals.epoch, snapshot.finished, snapshot.finished_work, full)
+        if before is None or before[1] != signals.epoch or not before[2] or snapshot.finished_work < before[3]:
+            return  # what runs when the counts begin has been booked for nothing yet
+        passed, full = now - before[0], before[4]
+        kept = 0.5 ** (passed * min(1.0, full) / HALF_S)
+        self._work = kept * self._work + snapshot.finished_work - before[3]
+        self._full_s = kept * self._full_s + full * passed
+        self._finished = kept * self._finished + snapshot.finished - before[2]
 
-    def _calibrate(self, signals: Signals) -> None:
-        """By the prompts that arrived and the answers that the engines counted, in the scheduler's work."""
-        prompt_tokens = float(sum(flow.prompt_tokens for flow in signals.flows))
-        now = (
-            float(signals.arrived),
-            prompt_tokens,
-            signals.arrived_work,
-            float(signals.snapshot.counted),
-            float(signals.snapshot.output_tokens),
-        )
-        new = [value - before for value, before in zip(now, self._last, strict=True)]
-        if min(new) < 0 or self._epoch != signals.epoch:
-            self._last, self._epoch = now, signals.epoch  # the counts began anew
-            return
-        if min(new[0], new[3]) < _MIN_COUNTED:
-            return
-        assert self._replica_profile.cost is not None
-        kept = 0.5 ** (new[0] / _MIX_REQUESTS)
-        self._mix = [kept * old + value for old, value in zip(self._mix, new, strict=True)]
-        arrived, prompts, work, counted, output = self._mix
-        limits, ready = self._replica_profile.limits, signals.ready_replicas
-        if ready:  # a cap for `itl_ms` leaves less
+    def _by_costs(self, signals: Signals) -> float:
+        profile, arrived, work = self._replica_profile, signals.arrived, signals.arrived_work
+        prompts = float(sum(flow.prompt_tokens for flow in signals.flows))
+        counted, output = signals.snapshot.counted, max(0.0, work - prompts) / profile.decode_weight / arrived
+        if counted >= MIN_FINISHED:
+            output = signals.snapshot.output_tokens / counted
+        assert profile.cost is not None
+        limits = profile.limits
+        if ready := signals.ready_replicas:  # a cap for `itl_ms` leaves less
             capped = round(sum(one.max_sequences for one in ready) / len(ready))
             limits = replace(limits, sequences=max(1, min(limits.sequences, capped)))
-        self._base = rate_at(limits, self._replica_profile.cost, prompts / arrived, output / counted) * work / arrived
-        self._last, self._mix_s = now, signals.at_s
-
-    def _measure(self, signals: Signals, ready: int) -> None:
-        before, self._full = self._full, (signals.at_s, signals.snapshot.finished_work, signals.snapshot.finished)
-        if before is None or signals.snapshot.finished < before[2] or signals.snapshot.finished_work < before[1]:
-            return
-        self._full_work += signals.snapshot.finished_work - before[1]
-        self._full_finished += signals.snapshot.finished - before[2]
-        self._full_replica_s += (signals.at_s - before[0]) * ready
-        if self._full_finished < MIN_FINISHED or not self._full_work or not self._full_replica_s:
-            return
-        seen = self._full_work / self._full_replica_s
-        self._full_work, self._full_finished, self._full_replica_s = 0.0, 0, 0.0
-        self._seen = seen if self._seen is None else self._seen * (seen / self._seen) ** _WEIGHT
-        if self._base:
-            maximum = math.log(LARGEST)
-            reported = min(maximum, max(-maximum, math.log(seen / self._base)))
-            self._correction += _WEIGHT * (reported - self._correction)
-
-    def _guess_from_share(self, signals: Signals, ready: int) -> None:
-        """For replicas without a calibration that were never full."""
-        if self._base or self._seen is not None or not ready or signals.snapshot.counted < _MIN_COUNTED:
-            return
-        now, work, before = signals.at_s, signals.snapshot.finished_work, self._guess_from
-        self._guess_from = (now, work, ready * _booked_share(signals))
-        if before is None or work < before[1]:
-            return
-        self._guess_work += work - before[1]
-        self._guess_replica_s += (now - before[0]) * before[2]
-        if self._guess_replica_s >= _GUESS_REPLICA_S and self._guess_work:
-            rate = self._guess_work / self._guess_replica_s
-            self._guess = rate if self._guess is None else self._guess + _WEIGHT * (rate - self._guess)
-            self._guess_work, self._guess_replica_s = 0.0, 0.0
+        return rate_at(limits, profile.cost, prompts / arrived, output) * work / arrived
 
 
-def _booked_share(signals: Signals) -> float:
-    """Of the ready replicas' sequences or KV blocks, the larger share."""
-    ready = signals.ready_replicas
-    sequences, max_sequences = sum(r.sequences for r in ready), sum(r.max_sequences for r in ready)
-    kv, max_kv = sum(r.kv_tokens for r in ready), sum(r.max_kv_tokens for r in ready)
-    return max(sequences / max_sequences if max_sequences else 0.0, kv / max_kv if max_kv else 0.0)
+def _full_replicas(signals: Signals) -> float:
+    """How many full replicas do as much as those that hold requests."""
+    full = 0.0
+    for one in signals.replicas:
+        if one.max_sequences and one.status not in _GONE:
+            share = max(
+                one.sequences / one.max_sequences, one.kv_tokens / one.max_kv_tokens if one.max_kv_tokens else 0.0
+            )
+            full += full_share(min(1.0, share))
+    return max(full, float(signals.ready)) if signals.waiting else full
+
+
+def full_share(booked: float) -> float:
+    return booked * (1.0 + SLOWER) / (1.0 + SLOWER * booked)
 
 
 _KEPT = 20
@@ -238,11 +207,12 @@ class Occupied:
         self._at_s = 0.0
         self._value: float | None = None
 
-    def look(self, signals: Signals, over_s: float) -> float | None:
-        """None before any replica has reported its limits."""
+    def look(self, signals: Signals, over_s: float, waiting_too: bool) -> float | None:
+        """None before any replica has reported its limits. `waiting_too`: what waits counts as booked."""
         live = [replica for replica in signals.replicas if replica.max_sequences and replica.status not in _GONE]
         if live:
             sequences, kv = sum(r.sequences for r in live), sum(r.kv_tokens for r in live)
+            sequences += signals.waiting if waiting_too else 0
             each_sequences, each_kv = (
                 sum(r.max_sequences for r in live) / len(live),
                 sum(r.max_kv_tokens for r in live) / len(live),

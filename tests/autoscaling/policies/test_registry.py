@@ -1,11 +1,13 @@
 """Policies by name, from plain values: what is wrong is named, with what is allowed."""
 
+from pathlib import Path
+
 import pytest
 
 from autoscaling.policies.backlog.policy import BacklogPolicy
 from autoscaling.policies.registry import POLICIES, make_policy
 from autoscaling.policies.settings import PolicyError, Value, settings_from
-from tests.autoscaling.policies.moments import REPLICA_PROFILE
+from tests.autoscaling.policies.moments import REPLICA_PROFILE, moment
 
 
 def test_a_policy_of_its_defaults() -> None:
@@ -14,10 +16,10 @@ def test_a_policy_of_its_defaults() -> None:
 
 
 def test_values_become_what_the_settings_want() -> None:
-    given: dict[str, Value] = {"short_cost": 2, "trend": False}
+    given: dict[str, Value] = {"short_cost": 2, "utilisation": 0.5}
     kept = settings_from("backlog", POLICIES["backlog"].settings, given)
     assert type(kept.short_cost) is float
-    assert (kept.short_cost, kept.trend) == (2.0, False)
+    assert (kept.short_cost, kept.utilisation) == (2.0, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,6 @@ def test_values_become_what_the_settings_want() -> None:
         ("backlog", {"short_cost": True}, ["short_cost=True", "true and false"]),
         ("backlog", {"short_cost": None}, ["short_cost=None", "a valid number"]),
         ("backlog", {"short_cost": -1.0}, ["policy backlog", "short_cost=-1.0", "greater than or equal to 0.01"]),
-        ("backlog", {"trend": 1}, ["trend=1", "a valid boolean"]),
         ("fixed", {"replicas": 2.5}, ["replicas=2.5", "a valid integer"]),
     ],
 )
@@ -39,3 +40,27 @@ def test_what_is_wrong_is_named(name: str, values: dict[str, Value], words: list
         make_policy(name, values, REPLICA_PROFILE)
     for word in words:
         assert word in str(error.value)
+
+
+def test_a_policy_of_another_package_is_found_by_its_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from autoscaling.policies.fixed import FixedPolicy\n"
+        "from autoscaling.policies.policy import PolicyEntry\n"
+        "@dataclass(frozen=True)\n"
+        "class Settings:\n"
+        "    replicas: int = 7\n"
+        "ENTRY = PolicyEntry('mine', Settings, lambda settings, profile: FixedPolicy(settings.replicas))\n"
+    )
+    info = tmp_path / "mine-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[raylane.scaling_policies]\nmine = mine:ENTRY\nother = mine:Settings\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    made = make_policy("mine", {"replicas": 3}, REPLICA_PROFILE)
+    assert made.decide(moment(ready=1)).replicas == 3
+    for name, words in (("other", "no PolicyEntry"), ("others", "allowed: backlog, fixed, mine, other")):
+        with pytest.raises(PolicyError, match=words):
+            make_policy(name, {}, REPLICA_PROFILE)

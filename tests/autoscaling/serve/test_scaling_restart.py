@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaling.log import reader
 from autoscaling.log.reader import lines_of, log_files, replay
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
 
@@ -28,6 +29,27 @@ def test_a_restart_goes_on_where_the_log_ends(run: Callable[..., ScalingHarness]
     assert replay(lines_of(files)).difference is None
     seconds = [json.loads(line)[0] for line in lines_of(files) if line.startswith("[")]
     assert seconds == sorted(seconds)
+
+
+def test_after_a_long_break_only_what_a_replica_carries_is_still_known(
+    run: Callable[..., ScalingHarness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(ready=6)
+    first.turn()
+    for _ in range(6):
+        first.cell.burst(20)
+        first.turn()
+        first.cell.answer_late()
+        first.turn()
+    learned = first.scaling._pair.scaler.policy.capacity.expected_per_s  # type: ignore[attr-defined]
+    assert learned is not None
+    first.scaling.close()
+    monkeypatch.setattr(reader, "YOUNG_S", 0.0)
+    again = run(ready=first.target)
+    state = again.scaling._pair.scaler.policy
+    assert state.capacity.expected_per_s == pytest.approx(learned, rel=0.05)  # type: ignore[attr-defined]
+    assert state._demand.rate == 0.0  # type: ignore[attr-defined]
+    assert again.turn().reason != "policy_failed"
 
 
 def test_a_restart_is_no_promotion(run: Callable[..., ScalingHarness]) -> None:

@@ -109,11 +109,11 @@ def test_a_promoted_policy_that_burns_is_taken_back_by_itself_until_the_spec_say
 def test_other_settings_keep_what_was_learned() -> None:
     pair = Pair(setup("backlog"))
     numbers(pair, stream(300))
-    capacity = pair.scaler.policy._capacity.per_s  # type: ignore[attr-defined]
+    capacity = pair.scaler.policy.capacity.per_s  # type: ignore[attr-defined]
     assert capacity is not None
-    pair.configure(setup("backlog", backlog={"utilisation": 0.5, "level_s": 120}), 300.0)
+    pair.configure(setup("backlog", backlog={"utilisation": 0.5, "down_after_s": 120}), 300.0)
     assert pair.scaler.policy.settings.utilisation == 0.5  # type: ignore[attr-defined]
-    assert pair.scaler.policy._capacity.per_s == capacity  # type: ignore[attr-defined]
+    assert pair.scaler.policy.capacity.per_s == capacity  # type: ignore[attr-defined]
     pair.configure(setup("fixed", count=4), 301.0)
     assert pair.decide(list(stream(303))[302]).requested == 4
 

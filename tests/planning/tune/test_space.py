@@ -64,7 +64,7 @@ def test_the_space_of_a_spec_is_that_of_its_policy() -> None:
     space = space_of(case, own, defaults)
     assert space.ranges == POLICIES["backlog"].search
     assert space.minimum[0] == 1
-    assert space.base["long_wait_s"] == 5.0
+    assert space.base["zero_after_s"] == 300.0
     assert "period_s" not in space.base
 
 
@@ -75,7 +75,7 @@ def test_zero_replicas_are_offered_only_where_the_spec_allows_them() -> None:
 
 
 def test_a_fixed_spec_needs_to_say_how_many_there_may_be() -> None:
-    fixed = cases.TEXT.split("autoscaling:")[0]
+    fixed = cases.TEXT.split("autoscaling:")[0] + "autoscaling: {policy: fixed}\n"
     case = cases.case(fixed)
     assert (case.setup.policy.name, case.fixed) == ("backlog", 2)
     assert own_and_defaults(cases.spec(fixed), cases.spec(fixed).models[0])[0] is None

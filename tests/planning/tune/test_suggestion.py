@@ -63,11 +63,11 @@ def test_a_group_gets_a_section_of_its_own_and_the_other_one_stays(group: int) -
 
 
 def test_only_what_differs_is_in_the_diff() -> None:
-    found = suggested(TEXT, 2, utilisation=0.9, margin=0.1)
+    found = suggested(TEXT, 2, utilisation=0.9, zero_after_s=60.0)
     assert changed(found) == [
         "-    utilisation: 0.7   # a third free",
         "+    utilisation: 0.9   # a third free",
-        "+    margin: 0.1",
+        "+    zero_after_s: 60",
     ]
     assert found.diff.startswith("--- small.yaml\n+++ small.yaml\n")
     assert suggested(TEXT, 2).diff == ""
@@ -106,16 +106,16 @@ def test_the_section_that_it_gets_names_files_as_the_spec_does(tmp_path: Path) -
 
 def test_a_model_with_a_section_of_its_own_keeps_it() -> None:
     text = TEXT.replace(
-        "    source: demo\n", "    source: demo\n    autoscaling: {policy: backlog, backlog: {burn: 5}}\n"
+        "    source: demo\n", "    source: demo\n    autoscaling: {policy: backlog, backlog: {short_cost: 5}}\n"
     )
-    assert changed(suggested(text, 2, burn=7.0)) == [
-        "-    autoscaling: {policy: backlog, backlog: {burn: 5}}",
-        "+    autoscaling: {policy: backlog, backlog: {burn: 7}}",
+    assert changed(suggested(text, 2, short_cost=7.0)) == [
+        "-    autoscaling: {policy: backlog, backlog: {short_cost: 5}}",
+        "+    autoscaling: {policy: backlog, backlog: {short_cost: 7}}",
     ]
 
 
 def test_a_fixed_spec_is_made_to_scale() -> None:
-    text = TEXT.split("autoscaling:")[0]
+    text = TEXT.split("autoscaling:")[0] + "autoscaling: {policy: fixed}\n"
     found = suggested(text, 1, utilisation=0.8)
     after = parse_spec(found.text, "small.yaml")
     assert (after.autoscaling.policy, after.autoscaling.backlog.utilisation, after.models[0].replicas.min) == (

@@ -53,8 +53,6 @@ def lean() -> Candidate:
             "utilisation": 1.0,
             "short_cost": 1.0,
             "down_after_s": 30.0,
-            "down_starts": 0.5,
-            "margin": 0.0,
         },
         1,
     )

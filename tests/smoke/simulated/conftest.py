@@ -110,7 +110,7 @@ def small_in(folder: Path) -> dict[str, Any]:
     limits = EngineModelLimits(SEQUENCES, 512, 60_000)
     cost = CostModel(line(0.025, 5e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))
     write_cost_file(folder / "costs.json", cost_file(SMALL, "nothing", "roofline", limits, cost))
-    quick = {"down_after_s": 4, "down_starts": 0, "zero_after_s": 5, "level_s": 10, "short_cost": 1, "burn": 1e6}
+    quick = {"down_after_s": 4, "zero_after_s": 5, "short_cost": 1}
     return {
         "name": SMALL,
         "source": "nothing",

@@ -1,9 +1,13 @@
-"""How long replicas start, and which ones count."""
+"""What a replica carries, how long replicas start, and which ones count."""
 
 from dataclasses import replace
 
-from autoscaling.policies.backlog.replicas import CapacityEstimate, StartUps, UnresponsiveReplicas
-from tests.autoscaling.policies.moments import REPLICA_PROFILE
+import pytest
+
+from autoscaling.policies.backlog.replicas import CapacityEstimate, StartUps, UnresponsiveReplicas, full_share
+from autoscaling.policies.policy import ReplicaProfile
+from deployments.engine_model.cost_model import slowed
+from tests.autoscaling.policies.moments import COST, LIMITS
 from tests.autoscaling.policies.moments import moment as policy_moment
 from tests.autoscaling.scaler.moments import moment
 
@@ -62,10 +66,62 @@ def test_one_is_always_left() -> None:
     assert [unresponsive.look(policy_moment(at_s, unresponsive=3)) for at_s in (0.0, 10.0)] == [0, 2]
 
 
+FULL_PER_S = 4_000.0
+
+
+def watched(slower: float | None, sequences: int, seconds: int, per_s: float = FULL_PER_S) -> CapacityEstimate:
+    """Four replicas of which so many of 32 sequences are booked, which do as much work as that takes. `slower`: by how
+    much the given costs are wrong, as to a replica that does what they say."""
+    cost = None if slower is None else slowed(COST, slower)
+    estimate = CapacityEstimate(ReplicaProfile(LIMITS, 4.0, cost, 60.0))
+    work = 0.0
+    for second in range(seconds):
+        now = moment(
+            float(second),
+            4,
+            arrived_work=work,
+            finished=int(work / 1_000.0),
+            finished_work=work,
+            counted=int(work / 1_000.0),
+            output_tokens=int(work / 8.0),
+        )
+        running = tuple(replace(one, sequences=sequences) for one in now.replicas)
+        estimate.look(now.showing(replicas=running))
+        work += 4 * per_s * full_share(sequences / 32)
+    return estimate
+
+
+@pytest.mark.parametrize("sequences", [4, 16, 30])
+def test_what_a_replica_carries_is_learned_while_none_is_full(sequences: int) -> None:
+    estimate = watched(None, sequences, 1_800)
+    assert estimate.expected_per_s == pytest.approx(FULL_PER_S, rel=0.05)
+    assert estimate.per_s is not None
+    assert 0.8 * FULL_PER_S < estimate.per_s < FULL_PER_S, "on the safe side"
+
+
+@pytest.mark.parametrize("slower", [0.5, 1.0, 2.0])
+def test_costs_that_are_wrong_are_corrected_within_the_hour_in_either_direction(slower: float) -> None:
+    right = watched(1.0, 16, 2).expected_per_s
+    assert right is not None
+    first = watched(slower, 16, 2, right).expected_per_s
+    assert first == pytest.approx(right / slower, rel=0.15), "what the file says, before anything was seen"
+    assert watched(slower, 16, 3_600, right).expected_per_s == pytest.approx(right, rel=0.05)
+
+
+def test_what_was_learned_is_doubted_more_after_a_break_and_not_believed_of_other_replicas() -> None:
+    old = watched(None, 16, 1_800)
+    new, other = (CapacityEstimate(ReplicaProfile(limits, 4.0)) for limits in (LIMITS, replace(LIMITS, sequences=64)))
+    for estimate in (new, other):
+        estimate.resume(old, 86_400.0)
+    assert new.expected_per_s == pytest.approx(old.expected_per_s)
+    assert new.doubt == pytest.approx(2**0.5 * old.doubt)
+    assert other.expected_per_s is None
+
+
 def test_a_replica_that_runs_fewer_sequences_to_keep_itl_ms_has_less_capacity() -> None:
     found = []
     for maximum in (128, 32):
-        estimate = CapacityEstimate(REPLICA_PROFILE)
+        estimate = CapacityEstimate(ReplicaProfile(LIMITS, 4.0, COST, 60.0))
         for at_s in (0.0, 100.0):
             counts = {"arrived": int(at_s), "ended": int(at_s), "prompt_tokens": 500 * int(at_s)}
             signals = policy_moment(at_s, ready=2, output_tokens=200 * int(at_s), **counts)
