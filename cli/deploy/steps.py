@@ -110,7 +110,9 @@ class Hosts:
     def _start_s(self) -> dict[str, float]:
         """How long the starts of each model's replicas took (seconds), as a gateway that is reached from here says."""
         secrets, deploy = self._store.read(), self._deploy
-        for worker in deploy.workers if isinstance(deploy, LocalDeploy) and secrets is not None else ():
+        if secrets is None or not isinstance(deploy, LocalDeploy):
+            return {}
+        for worker in deploy.workers:
             with contextlib.suppress(requests.RequestException, ValueError, KeyError):
                 url = http_url(str(worker.address), self._spec.gateway.port) + "/raylane/status"
                 headers = {"authorization": f"Bearer {secrets.secret}"}
