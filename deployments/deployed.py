@@ -36,9 +36,8 @@ class SecretsError(ValueError):
 
 
 class GatewayArguments(BaseModel):
-    """`spec`: the part of the spec's content that needs a restart, by `split_live`, and of its models the names alone.
-    `gateways`: how many there are when
-    the cell starts.
+    """`spec`: the part of the spec's content that needs a restart, by `split_live`, and of its models and groups the
+    names alone. `gateways`: how many there are when the cell starts.
 
     `run_dir` and `secrets`: folders on each node; `~` is the home of the user that runs Ray.
     """

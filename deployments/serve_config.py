@@ -36,7 +36,7 @@ def _gateways(spec: ClusterSpec, region: Region) -> dict[str, Any]:
     frozen, live = split_live(deployed_content(spec))
     frozen.setdefault("gateway", {})  # there or not, whatever of it may change while the cell runs
     models = frozen["models"]  # of a model that changes, the replicas are replaced, and no gateway
-    frozen["models"] = [{"name": model["name"]} for model in models]
+    frozen["models"] = [_names(model) for model in models]
     for tenant in live.get("tenants", []):
         tenant.pop("keys")
     folder = f"~/{cell_folder(spec.cell_name(region))}"
@@ -55,6 +55,12 @@ def _gateways(spec: ClusterSpec, region: Region) -> dict[str, Any]:
     }
     deployment = {**gateway_options(spec, region, many_nodes=True), "user_config": user_config}
     return _application(GATEWAY_APP, _GATEWAY_BUILDER, arguments, deployment)
+
+
+def _names(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a model the gateways' arguments hold: that it is there, and its groups."""
+    groups = [{"name": group["name"]} for group in model.get("groups", ())]
+    return {"name": model["name"]} | ({"groups": groups} if groups else {})
 
 
 def deployed_content(spec: ClusterSpec) -> dict[str, Any]:

@@ -91,7 +91,8 @@ def test_the_arguments_make_the_whole_spec_again(path: Path, tmp_path: Path) -> 
     (deployment,) = gateway["deployments"]
     (tmp_path / "tenant_keys.json").write_text(json.dumps({tenant.name: tenant.keys for tenant in spec.tenants}))
     regions = tuple(region.model_copy(update={"deploy": None}) for region in spec.regions)
-    whole = spec_of(arguments.spec, deployment["user_config"]["live"], tmp_path)
+    config = deployment["user_config"]
+    whole = spec_of({**arguments.spec, "models": config["models"]}, config["live"], tmp_path)
     assert whole == spec.model_copy(update={"regions": regions}), "all but where the regions run"
     for view in spec.views_in(spec.regions[0]):
         assert EngineArguments.model_validate(app(spec, app_name(view.group_key))["args"]).model.group == view.group
@@ -102,7 +103,8 @@ def test_keys_come_from_the_file_alone(tmp_path: Path) -> None:
     text = json.dumps(serve_config(spec, spec.regions[0]))
     assert "ab" * 32 not in text
     gateway = app(spec, "gateway")
-    arguments, live = gateway["args"]["spec"], gateway["deployments"][0]["user_config"]["live"]
+    config = gateway["deployments"][0]["user_config"]
+    arguments, live = {**gateway["args"]["spec"], "models": config["models"]}, config["live"]
     with pytest.raises(SecretsError, match=r"tenant_keys.json: cannot be read"):
         spec_of(arguments, live, tmp_path)
     (tmp_path / "tenant_keys.json").write_text("{}")
@@ -140,7 +142,7 @@ def test_each_group_is_an_application() -> None:
 @pytest.mark.parametrize(
     ("model", "apps"),
     [
-        ({"groups": [CHEAP, {**DEAR, "settings": {"max_num_seqs": 7}}]}, ["gateway", "model-demo-dear"]),
+        ({"groups": [CHEAP, {**DEAR, "settings": {"max_num_seqs": 7}}]}, ["model-demo-dear"]),
         ({"groups": [CHEAP, {**DEAR, "replicas": {"count": 3}}]}, []),
         ({"groups": [CHEAP, DEAR], "lanes": {"short": ["default", "dear"], "long": ["dear"]}}, []),
         ({"groups": [CHEAP, DEAR, {"name": "third"}]}, ["gateway"]),
@@ -166,7 +168,7 @@ def test_a_second_group_leaves_the_first_as_it_is_where_it_is_called_default() -
         ({"autoscaling": {"policy": "fixed", "period_s": 7}}, []),
         ({"gateway": {"timeouts": {"total_s": 100}}}, []),
         ({"models": [{**MODEL, "replicas": {"count": 4}}, SECOND]}, []),
-        ({"models": [{**MODEL, "settings": {"max_model_len": 2048}}, SECOND]}, ["gateway", "model-demo"]),
+        ({"models": [{**MODEL, "settings": {"max_model_len": 2048}}, SECOND]}, ["model-demo"]),
         ({"gateway": {"drain_s": 5}}, ["gateway"]),
         ({"artifacts": {"max_gib": 5}}, ["gateway", "model-demo", "model-second"]),
     ],
