@@ -48,7 +48,7 @@ def outlook(spec: ClusterSpec, region: Region, config: Mapping[str, Any], cell: 
         if application["deployed_app_config"]["args"] == new[name]["args"]:
             continue
         if name == GATEWAY_APP:
-            yield "gateways: replaced one after the other; what waits or runs in them may end"
+            yield "gateways: replaced one after the other; what waits is served first, streams have gateway.drain_s"
             continue
         (deployment,) = application["deployments"].values()
         count, view = len(deployment["replicas"]), views[name]
