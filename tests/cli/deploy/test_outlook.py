@@ -12,8 +12,8 @@ def said(cpus: float, model: dict[str, Any], start_s: float | None = None, **sec
     """Of a change to `model`, where two replicas of one CPU run on one node of the pool with so many CPUs."""
     old, new = (spec_of(LOCAL, models=[one], **PUBLIC) for one in (MODEL, model))
     new = new.model_copy(update=sections)
-    replicas = [{"node_id": "n1", "state": "RUNNING"}] * 2
-    running = {
+    replicas: list[dict[str, Any]] = [{"node_id": "n1", "state": "RUNNING"}] * 2
+    running: dict[str, Any] = {
         app["name"]: {
             "deployed_app_config": app,
             "deployments": {"d": {"replicas": replicas, "required_resources": {"CPU": 1.0}}},
