@@ -33,7 +33,7 @@ class Watched(Autoscaler):
 def test_serve_and_a_shadow_decide_as_the_simulator_did() -> None:
     made = setup("backlog", minimum=1, costs=str(COSTS), shadow={"policy": "backlog"})
     rng = np.random.default_rng(7)
-    arrived = np.cumsum(rng.exponential(1 / 12, 2_000))
+    arrived = np.cumsum(np.concatenate([rng.exponential(gap, 1_000) for gap in (1 / 4, 1 / 24)]))
     prompts, answers = rng.integers(200, 6_000, len(arrived)), rng.integers(20, 600, len(arrived))
     watched = Watched(made)
     lanes = (LanePolicy("short", 2_048, 8, 10, 600), LanePolicy("long", None, 1, 60, 600))
