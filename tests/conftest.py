@@ -2,6 +2,7 @@
 hypothesis's profiles; and when the garbage collector runs."""
 
 import gc
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -22,6 +23,11 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 settings.load_profile("raylane")
+
+# Commands that tests start and end by Ctrl-C inherit what this process does with it: a shell ignores it for what it
+# starts in the background.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -124,6 +124,7 @@ async def ramp(
 
     `at_once` clients must be more than the replicas' seats: clients that just fill them ask more slowly while fewer
     replicas serve, and the policy may rest at fewer."""
+    await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)
     async with load(cell, session, at_once, **request) as many:
         await eventually_async(lambda: ready(cell) == maximum, _STARTS_S, every_s=0.2)
     async with load(cell, session, 1, **request) as few:

@@ -260,6 +260,7 @@ def spec_in(folder: Path) -> dict[str, Any]:
         "version": 1,
         "regions": [{"name": "here", "pools": [pool]}],
         "models": [model],
+        "autoscaling": {"policy": "fixed"},
         "classes": [{"name": "interactive", "ttft_ms": 30_000}],
         "tenants": [{"name": name, "keys": [digest_of(name)]} for name in TENANTS],
         "gateway": {"host": "127.0.0.1", "replicas": 2},

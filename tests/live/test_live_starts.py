@@ -72,6 +72,7 @@ def test_the_second_start_on_a_node_fetches_nothing_and_compiles_nothing_again(
     folder = tmp_path_factory.mktemp("starts")
     spec = local_spec()
     spec["artifacts"] = {"copy_folders": True, "cache": str(folder / "models")}
+    spec["autoscaling"] = {"policy": "fixed"}
     spec["starts"] = {"compile_cache": str(folder / "compiled")}
     source = folder / "demo"
     model = spec["models"][0]

@@ -22,10 +22,11 @@ REPLICAS = 2
 
 
 def vllm_spec() -> dict[str, Any]:
-    """The shipped spec, with health checks every second, and bounds within which an operator may scale."""
+    """The shipped spec, with health checks every second, and bounds within which an operator may scale, nobody else."""
     spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
     spec["models"][0]["health"]["period_s"] = 1
     spec["models"][0]["replicas"] = {"count": REPLICAS, "min": 1, "max": REPLICAS}
+    spec["autoscaling"] = {"policy": "fixed"}
     return spec
 
 
