@@ -129,8 +129,8 @@ class Hosts:
         state, applied = self._state, self.record.read()
         self._take_secrets()
         state.write_files(plan.rendering.files)
-        secrets = kept(self._store, {tenant.name: tenant.keys for tenant in self._spec.tenants})
-        self._token = secrets.ray_token
+        known = self._store.read()
+        self._token = "" if known is None else known.ray_token
         digest = plan.rendering.cluster_digest
         answers = self._head_answers()
         if not answers and applied.cluster == digest and self._head_runs():
@@ -145,6 +145,7 @@ class Hosts:
         # From here on nobody knows what runs, until all of it is done.
         began = applied.model_copy(update={"applications": None, "keys": None})
         self.record.write(began)
+        self._token = kept(self._store, {tenant.name: tenant.keys for tenant in self._spec.tenants}).ray_token
         starts = applied.cluster != digest or not answers
         if starts:
             if applied.files:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cli.deploy import programs, serve_api, steps
@@ -204,6 +204,7 @@ def is_as_the_spec_says(spec: ClusterSpec, machines: Machines) -> None:
         max_size=3,
     )
 )
+@example([("keys", []), ("keys", [("first", 4)])])
 def test_broken_off_and_run_again_it_ends_right(
     machines: Machines, tmp_path_factory: pytest.TempPathFactory, rounds: list[tuple[str, list[tuple[str, int]]]]
 ) -> None:
