@@ -2,13 +2,20 @@
 
 For each mix its capacity is measured first: what a closed loop gets through. Then, for each seed and each load (a share
 of that capacity), every side runs the same arrivals, run until drained; the sides take turns in who goes first, and
-change by applying another spec to the running cluster. `serve-llm` and `serve-llm-direct` are `ray.serve.llm`, which is
-up only while it runs.
+change by applying another spec to the running cluster. Rivals are up only while they run, beside the idle cluster:
+
+- `serve-llm`, `serve-llm-direct`: `ray.serve.llm`.
+- `before`: the checkout in `--checkout`, from before decision 46, with the lanes of then.
+- `priority`: vLLM's own server, `--scheduling-policy priority`; a request's priority is the length of its prompt.
+- `threshold`: vLLM's own server, `--long-prefill-token-threshold` 4 % of the context, which is what vLLM chooses itself
+  where several prompts may prefill at once.
 """
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Annotated, Any
 
 import aiohttp
@@ -16,7 +23,7 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
-from benchmarks.lanes.mix import MIXES, SIDES, LaneMix, LaneTraffic
+from benchmarks.lanes.mix import BEFORE, MIXES, SIDES, LaneMix, LaneTraffic
 from benchmarks.lanes.results import (
     LaneVerdict,
     SideResult,
@@ -24,6 +31,8 @@ from benchmarks.lanes.results import (
     conserved_long_mean_s,
     engine_queue,
     judge,
+    overall,
+    overall_table,
     times_to_first_token,
     verdict_table,
 )
@@ -36,14 +45,29 @@ from cli.private_cell import free_port
 from cluster.spec import ClusterSpec, parse_spec
 
 _CLIENTS = 256
-_RIVALS: tuple[SideName, ...] = ("serve-llm", "serve-llm-direct")
+_RIVALS: dict[str, SideName] = {
+    "serve-llm": "serve-llm",
+    "serve-llm-direct": "serve-llm-direct",
+    "before": "checkout",
+    "priority": "bare",
+    "threshold": "bare",
+}
+
+
+class _ByLength(Prompts):
+    """Bodies that tell vLLM's `priority` scheduler to serve short prompts first."""
+
+    def body(self, prompt_tokens: int, output_tokens: int) -> bytes:
+        """As in `Prompts`, and `priority`."""
+        return b'{"priority":%d,' % prompt_tokens + super().body(prompt_tokens, output_tokens)[1:]
 
 
 class LaneBenchmark:
     """The running cluster and its traffic."""
 
-    def __init__(self, spec: ClusterSpec, folder: Path, traces: Path) -> None:
+    def __init__(self, spec: ClusterSpec, folder: Path, traces: Path, checkout: Path | None) -> None:
         self._spec = spec
+        self._checkout = checkout
         self._folder = folder
         self._traces = traces
         self._url = f"http://127.0.0.1:{spec.gateway.port}"
@@ -98,25 +122,36 @@ class LaneBenchmark:
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
 
     async def _run(self, client: BenchClient, vocabulary: Vocabulary, mix: LaneMix, name: str) -> SideResult:
-        for rival in _RIVALS:
-            if name == rival:
-                return await self._run_rival(vocabulary, mix, rival)
+        if name in _RIVALS:
+            return await self._run_rival(vocabulary, mix, name)
         await self._apply(name)
         since = time.time()
         outcome = await open_loop(client, self._prompts(vocabulary), mix.load())
         await asyncio.sleep(1.5)  # the last ledgers close
         return self._result(mix, outcome, name, since)
 
-    async def _run_rival(self, vocabulary: Vocabulary, mix: LaneMix, name: SideName) -> SideResult:
-        side = make_side(name, self._spec, self._folder)
+    async def _run_rival(self, vocabulary: Vocabulary, mix: LaneMix, name: str) -> SideResult:
+        folder = Path(mkdtemp(prefix=f"{name}-", dir=self._folder))
+        text = yaml.safe_load((self._folder / "spec.yaml").read_text(encoding="utf-8"))
+        spec = self._spec
+        (folder / "spec.yaml").write_text(yaml.safe_dump(text | (BEFORE if name == "before" else {})), encoding="utf-8")
+        side = make_side(_RIVALS[name], spec, folder, self._checkout, self._flags(name))
         await side.server.start()
         try:
             async with BenchClient(side.url, "completions", timeout_s=3_600) as client:
-                return self._result(
-                    mix, await open_loop(client, self._prompts(vocabulary), mix.load()), name, time.time()
-                )
+                prompts = self._prompts(vocabulary, _ByLength if name == "priority" else Prompts)
+                return self._result(mix, await open_loop(client, prompts, mix.load()), name, time.time())
         finally:
             await side.server.stop()
+
+    def _flags(self, name: str) -> Sequence[str]:
+        match name:
+            case "priority":
+                return ("--scheduling-policy", "priority")
+            case "threshold":
+                context = self._spec.models[0].settings.max_model_len
+                return ("--long-prefill-token-threshold", str(int(0.04 * context)))
+        return ()
 
     def _result(self, mix: LaneMix, outcome: LoadResult, name: str, since: float) -> SideResult:
         rate = outcome.output_tokens / outcome.elapsed_s
@@ -127,9 +162,10 @@ class LaneBenchmark:
         files = sorted(self._folder.glob("trace.jsonl*"))  # a long run rotates it
         lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
         wait_estimates, queue = coverage(read_wait_estimates(lines, since)), engine_queue(lines, since)
-        lanes = by_lane(mix, times_to_first_token(outcome))
+        ttft_s = times_to_first_token(outcome)
         return SideResult(
-            lanes,
+            by_lane(mix, ttft_s),
+            overall(ttft_s),
             wait_estimates,
             queue,
             rate,
@@ -151,9 +187,9 @@ class LaneBenchmark:
                 if response.status != 200:
                     raise RuntimeError(f"the spec of {name!r} was not applied: {await response.text()}")
 
-    def _prompts(self, vocabulary: Vocabulary) -> Prompts:
+    def _prompts(self, vocabulary: Vocabulary, kind: type[Prompts] = Prompts) -> Prompts:
         options = RequestOptions(self._spec.models[0].name, "completions", stream=True, ignore_eos=True)
-        return Prompts(vocabulary, options, 0)
+        return kind(vocabulary, options, 0)
 
 
 def _show(load: float, results: dict[str, SideResult]) -> None:
@@ -194,6 +230,7 @@ def _show(load: float, results: dict[str, SideResult]) -> None:
 
 def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
     for load in sorted({run["load"] for run in runs}):
+        console.print(overall_table(f"{mix}, {load:g} x", [run["sides"] for run in runs if run["load"] == load]))
         judged: dict[str, list[tuple[str, LaneVerdict]]] = {}
         for run in runs:
             sides: dict[str, SideResult] = run["sides"]
@@ -211,6 +248,9 @@ def main(
     duration_s: Annotated[float, typer.Option(help="Seconds of arrivals for each load and side.")] = 300.0,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
     seeds: Annotated[str, typer.Option(help="Seeds of the arrivals. All loads run for each seed.")] = "0",
+    checkout: Annotated[
+        Path | None, typer.Option(help="The folder of the side `before`: an older checkout with a .venv.")
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""
@@ -226,7 +266,7 @@ def main(
         spec["classes"] = [{"name": "interactive", "ttft_ms": 5_000}]
         cluster = write_spec(folder, yaml.safe_dump(spec, sort_keys=False))
         figures = [float(load) for load in loads.split(",")]
-        return await LaneBenchmark(cluster, folder, traces).run(
+        return await LaneBenchmark(cluster, folder, traces, checkout).run(
             chosen_mixes, [int(seed) for seed in seeds.split(",")], figures, chosen, duration_s
         )
 

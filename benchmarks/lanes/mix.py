@@ -45,6 +45,15 @@ SIDES: dict[str, dict[str, Any]] = {
         "scheduling": {"order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000},
     },
 }
+BEFORE: dict[str, Any] = {
+    "lanes": [
+        {"name": "short", "up_to_tokens": 384, "weight": 16, "max_wait_s": 30, "cap_s": 600},
+        {"name": "medium", "up_to_tokens": 1_536, "weight": 4, "max_wait_s": 60, "cap_s": 600},
+        {"name": "long", "weight": 1, "max_wait_s": 120, "cap_s": 600},
+    ],
+    "scheduling": {"order": "deadline", "promoted_share": 0.15},
+}
+"""The lanes of a checkout before decision 46."""
 
 
 def lane_index(prompt_tokens: int, output_tokens: int) -> int:

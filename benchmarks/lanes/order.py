@@ -25,7 +25,7 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, listed, plain_table, write_json
-from benchmarks.lanes.mix import LANES, MIXES, SIDES, LaneMix, LaneTraffic, lane_index
+from benchmarks.lanes.mix import BEFORE, LANES, MIXES, SIDES, LaneMix, LaneTraffic, lane_index
 from benchmarks.serving.sides import one_replica_spec
 from cluster.spec import parse_spec
 from planning.workload.arrivals import FloatArray
@@ -33,18 +33,10 @@ from planning.workload.arrivals import FloatArray
 _HERE = Path(__file__).parents[2]
 _SIDE = Path(__file__).with_name("order_side.py")
 _SLO_S = 5.0
-_BEFORE = {
-    "lanes": [
-        {"name": "short", "up_to_tokens": 384, "weight": 16, "max_wait_s": 30, "cap_s": 600},
-        {"name": "medium", "up_to_tokens": 1_536, "weight": 4, "max_wait_s": 60, "cap_s": 600},
-        {"name": "long", "weight": 1, "max_wait_s": 120, "cap_s": 600},
-    ],
-    "scheduling": {"order": "deadline", "promoted_share": 0.15},
-}
 _ONE = {**SIDES["fifo"], "scheduling": {}}
 _SECTIONS: dict[str, dict[str, Any]] = {
     "fifo": SIDES["fifo"],
-    "before": _BEFORE,
+    "before": BEFORE,
     "before, defaults": {},
     "shortest": _ONE,
     "ours": SIDES["lanes"],

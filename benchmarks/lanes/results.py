@@ -74,6 +74,7 @@ def of_times(queued_s: Sequence[float] | FloatArray, steps_s: Sequence[float] | 
 
 
 DECODE_WEIGHT = 4.0
+IN_TIME_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,11 @@ def times_to_first_token(outcome: LoadResult) -> FloatArray:
     )
 
 
+def overall(ttft_s: FloatArray) -> tuple[float, float]:
+    """Of all requests of a run: the mean time of those that got a first token, and the share within `IN_TIME_S`."""
+    return float(ttft_s[np.isfinite(ttft_s)].mean()), float((ttft_s <= IN_TIME_S).mean())
+
+
 def by_lane(mix: LaneMix, ttft_s: FloatArray) -> list[LaneResult]:
     """The results of a run, a lane each. `ttft_s`: by request, infinite for one without a first token."""
     lanes = np.array([lane_index(int(p), int(o)) for p, o in zip(mix.prompt_tokens, mix.output_tokens, strict=True)])
@@ -134,6 +140,7 @@ class SideResult:
     """What one side made of a mix. `late_s`: the most that the client itself was late."""
 
     lanes: list[LaneResult]
+    overall: tuple[float, float]
     wait_estimates: list[LaneCoverage]
     engine_queue: EngineQueue
     output_tokens_per_s: float
@@ -201,6 +208,19 @@ def verdict_table(title: str, named: Sequence[tuple[str, LaneVerdict]]) -> Table
                 for figure, digits in zip(figures, (1, 3, 3, 3, 1, *[3] * len(names)), strict=True)
             ),
         )
+    return table
+
+
+def overall_table(title: str, runs: Sequence[dict[str, SideResult]]) -> Table:
+    """A line for each side: medians over the runs, with the least and the most."""
+    table = Table(title=title, title_justify="left")
+    for column in ("side", "mean TTFT, s", f"within {IN_TIME_S:g} s", "short p99, s", "output tokens/s"):
+        table.add_column(column, justify="right" if column != "side" else "left")
+    for name in runs[0]:
+        results = [run[name] for run in runs]
+        rows = [(*one.overall, one.lanes[0].ttft_p99_s, one.output_tokens_per_s) for one in results]
+        columns = zip(*rows, strict=True)
+        table.add_row(name, *(f"{median(all_):.3g} ({min(all_):.3g} to {max(all_):.3g})" for all_ in columns))
     return table
 
 

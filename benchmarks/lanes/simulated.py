@@ -16,7 +16,7 @@ import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, listed, write_json
 from benchmarks.lanes.mix import MIXES, SIDES, LaneMix, LaneTraffic
-from benchmarks.lanes.results import LaneVerdict, SideResult, by_lane, judge, of_times, verdict_table
+from benchmarks.lanes.results import LaneVerdict, SideResult, by_lane, judge, of_times, overall, verdict_table
 from benchmarks.lanes.wait_coverage import WaitRecord, coverage
 from benchmarks.serving.sides import one_replica_spec
 from cluster.spec import ClusterSpec, parse_spec
@@ -54,6 +54,7 @@ class Rehearsal:
         decoded = answered & (out.output_tokens > 1)
         return SideResult(
             by_lane(mix, ttft_s),
+            overall(ttft_s),
             coverage(_wait_estimates(out, [lane.name for lane in side_spec(side).lanes])),
             of_times(out.engine_queued_s[answered], out.tpot_s[decoded]),
             float(out.output_tokens[answered].sum() / out.ended_s),

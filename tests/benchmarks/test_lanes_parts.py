@@ -17,6 +17,7 @@ from benchmarks.lanes.results import (
     conserved_long_mean_s,
     engine_queue,
     judge,
+    overall,
     times_to_first_token,
 )
 from benchmarks.lanes.simulated import Rehearsal
@@ -55,6 +56,7 @@ def test_a_refused_request_is_infinitely_late() -> None:
     assert (short.requests, short.missed, short.ttft_p50_s, short.ttft_mean_s) == (3, 1, 3.0, 2.0)
     assert math.isinf(short.ttft_p99_s)
     assert (medium.requests, long.requests, long.ttft_mean_s) == (0, 1, 2.0)
+    assert overall(times_to_first_token(outcome)) == (2.0, 0.75)
     assert outcome.failures == {"HTTP 503": 1}
 
 
@@ -129,7 +131,9 @@ def side(throughput: float, elapsed_s: float, *means: float) -> SideResult:
         for name, mean, work in zip("abc", means, (10.0, 20.0, 30.0), strict=True)
     ]
     reported = [LaneCoverage(lane.lane, 10, 0.5, 0.95, 0, 0.0, 0.0) for lane in lanes]
-    return SideResult(lanes, reported, EngineQueue(10, 0.1, 0.05, 0.2), throughput, elapsed_s, 0.0, {}, 100.0)
+    return SideResult(
+        lanes, (1.0, 1.0), reported, EngineQueue(10, 0.1, 0.05, 0.2), throughput, elapsed_s, 0.0, {}, 100.0
+    )
 
 
 def test_a_side_is_judged_by_what_it_gains_and_costs() -> None:
