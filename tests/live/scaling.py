@@ -89,6 +89,27 @@ async def load(
         await asyncio.gather(*clients)
 
 
+@asynccontextmanager
+async def arrivals(
+    cell: LiveCluster, session: aiohttp.ClientSession, each_s: int, **request: Any
+) -> AsyncIterator[list[Answer]]:
+    """So many new requests each second, whatever has been answered, until the block ends. All get their answers."""
+    answers: list[Answer] = []
+    asked: list[asyncio.Task[Answer]] = []
+
+    async def arrive() -> None:
+        while True:
+            asked.extend(asyncio.create_task(ask(session, cell.url, **request)) for _ in range(each_s))
+            await asyncio.sleep(1)
+
+    arriving = asyncio.create_task(arrive())
+    try:
+        yield answers
+    finally:
+        arriving.cancel()
+        answers += await asyncio.gather(*asked)
+
+
 def read_header(cell: LiveCluster) -> Header:
     """The last header of the log."""
     entries = [entry for _, entry in read_log(lines_of(logs(cell)))]
@@ -117,15 +138,15 @@ async def burst(
 
 
 async def ramp(
-    cell: LiveCluster, session: aiohttp.ClientSession, maximum: int, at_once: int, tell: list[str], **request: Any
+    cell: LiveCluster, session: aiohttp.ClientSession, maximum: int, each_s: int, tell: list[str], **request: Any
 ) -> None:
     """Up to the most replicas and down to one again, while one client goes on: every request is answered, and the books
     balance.
 
-    `at_once` clients must be more than the replicas' seats: clients that just fill them ask more slowly while fewer
-    replicas serve, and the policy may rest at fewer."""
+    `each_s` requests a second arrive on the way up, whoever waits: clients that wait for their answers ask more slowly
+    while fewer replicas serve, and the policy may rest at fewer."""
     await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)
-    async with load(cell, session, at_once, **request) as many:
+    async with arrivals(cell, session, each_s, **request) as many:
         await eventually_async(lambda: ready(cell) == maximum, _STARTS_S, every_s=0.2)
     async with load(cell, session, 1, **request) as few:
         await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)

@@ -49,7 +49,7 @@ async def test_a_burst_is_decided_on_within_two_readings(scaled: LiveCluster, se
 
 
 async def test_a_ramp_up_and_down_loses_no_request(scaled: LiveCluster, session: aiohttp.ClientSession) -> None:
-    await ramp(scaled, session, MAX, 2 * MAX * SEQUENCES, [], **LONG)
+    await ramp(scaled, session, MAX, 3 * SEQUENCES, [], **LONG)
 
 
 def test_decisions_are_on_metrics_and_in_the_log_with_their_reasons(scaled: LiveCluster) -> None:
