@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-_POLICY = '''
+_POLICY = """
 from dataclasses import dataclass
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyEntry, PolicyReason
@@ -29,7 +29,7 @@ class Mine:
 
 
 ENTRY = PolicyEntry("mine", Settings, Mine, {"replicas": Range(1, 5, integer=True)})
-'''
+"""
 
 
 def install_mine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
