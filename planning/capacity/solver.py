@@ -118,9 +118,9 @@ def relax(program: Program, *, limit_s: float) -> Solved:
 
 
 def _run(solver: highspy.Highs) -> None:
-    """In a thread, since HiGHS lets no handler of a signal run before it ends: Ctrl-C and SIGTERM would wait for it. What
-    they raise ends HiGHS, too: a process that exits while HiGHS runs is aborted. (An event, since a `join` that a signal
-    ended takes the thread for ended.)"""
+    """In a thread, since HiGHS lets no handler of a signal run before it ends: Ctrl-C and SIGTERM would wait for it.
+    What they raise ends HiGHS, too: a process that exits while HiGHS runs is aborted. (An event, since a `join` that a
+    signal ended takes the thread for ended.)"""
     ended = threading.Event()
 
     def run() -> None:
