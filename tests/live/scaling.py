@@ -1,5 +1,5 @@
-"""What tests of scaling ask of a live cluster, and the runs that every kind of engine has to stand: a burst, up and down
-again; zero and back."""
+"""What tests of scaling ask of a live cluster, and the runs that every kind of engine has to stand: a burst, up and
+down again; zero and back."""
 
 import asyncio
 import time
