@@ -45,7 +45,7 @@ _NEAR = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class CarriedRate:
     """Requests/s that the replicas carry for good, by the equation of `replica_rate.py`; `low` and `high`: with the
     costs at the ends of their range. `offered`: what the traffic brings, on average."""
 
@@ -64,7 +64,7 @@ class Capacity:
         return f"{self.per_s:.3g} requests/s{between}; the traffic brings {self.offered:.3g}"
 
 
-def capacity_of(case: Simulation, costs: CostRange | None, out: SimulationOutcome) -> Capacity | None:
+def capacity_of(case: Simulation, costs: CostRange | None, out: SimulationOutcome) -> CarriedRate | None:
     """None where a policy decides on the replicas, some fail, or there are several groups; and without traffic over
     time. `out`: the run, for what of its prompts was cached."""
     seconds = float(out.arrived_s[-1] - out.arrived_s[0]) if len(out.arrived_s) else 0.0
@@ -76,7 +76,7 @@ def capacity_of(case: Simulation, costs: CostRange | None, out: SimulationOutcom
     if point is None:
         return None
     per_s, (low, high) = case.replicas * point.requests_per_s, (1.0, 1.0) if costs is None else (costs.low, costs.high)
-    return Capacity(per_s, per_s / high, per_s / low, len(out.arrived_s) / seconds)
+    return CarriedRate(per_s, per_s / high, per_s / low, len(out.arrived_s) / seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Answer:
 
     runs: Mapping[Variant, RunFigures]
     costs: CostRange | None
-    capacity: Capacity | None = None
+    capacity: CarriedRate | None = None
 
     @property
     def lines(self) -> Sequence[Figures]:
