@@ -1,5 +1,5 @@
-"""What is watched, on a real cell: every panel has data while it is under load, and alerts with windows of a twelfth reach
-Alertmanager and resolve. Metrics of GPUs and drafts are served from a text, since the cell has neither."""
+"""What is watched, on a real cell: every panel has data while it is under load, and alerts with windows of a twelfth
+reach Alertmanager and resolve. Metrics of GPUs and drafts are served from a text, since the cell has neither."""
 
 import asyncio
 import hashlib
