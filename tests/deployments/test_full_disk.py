@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from deployments import decision_log
 from deployments.engine.start_clock import announced
-from deployments.ownership import decision_log
 from deployments.starts.phases import Phase
 from tests.deployments.log_writers import LINES, WRITERS, Arrivals, Gateways, Store, Traffic, Writer
 from tests.small_disk import SmallDisk, small_disk
