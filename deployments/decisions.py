@@ -27,7 +27,7 @@ class Header:
     """What the inputs after it begin from. `kind`: whose decisions these are (`Decider`); `code`: a hash of the code
     that decided. `at_s` is the time of the log's own monotonic clock, `unix_s` the time of day.
 
-    `inputs`: how many there were before it; a log that has fewer lacks some. `continues`: `state` is the one that the
+    `inputs`: how many its writer had before it; a log that has fewer lacks some. `continues`: `state` is the one that the
     inputs before it lead to; nothing else has changed it.
     """
 
@@ -143,7 +143,7 @@ def steps(entries: Iterable[Entry], decider: Decider[StateT], any_code: bool = F
     inputs, gap = 0, False
     for number, entry in enumerate(entries, 1):
         if isinstance(entry, Header):
-            lacks = header is not None and entry.continues and entry.inputs != inputs
+            lacks = header is not None and entry.inputs not in (0, inputs)
             if state is None or lacks or not entry.continues:
                 state = _restored(entry, decider, any_code, number)
             header, inputs, gap = entry, entry.inputs, gap or lacks

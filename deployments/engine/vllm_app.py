@@ -38,7 +38,7 @@ from deployments.engine.environment import resolve_adapter
 from deployments.engine.exchanges import Exchanges, SequenceStats, current
 from deployments.engine.killers import EngineBuild, RequestTraits, killer_of
 from deployments.engine.start_clock import StartClock
-from deployments.engine.step_log import StepLog
+from deployments.engine.step_log import EngineFacts, StepLine, StepLog
 from deployments.engine.warm_up import first_token, warm_up
 from deployments.engine.watchdog import own_words, root_cause
 from deployments.starts.phases import Phase
@@ -61,9 +61,17 @@ class EngineStats(StatLoggerBase):  # type: ignore[misc]
             load.running = scheduler_stats.num_running_reqs
             load.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
             load.kv_usage = scheduler_stats.kv_cache_usage
-            if self._steps is not None and scheduler_stats.iteration_details is not None:
+            if self._steps is not None and (details := scheduler_stats.iteration_details) is not None:
                 self._steps.write(
-                    scheduler_stats.iteration_details, load.running, load.waiting, load.kv_usage, load.last_step
+                    StepLine(
+                        round(load.last_step, 6),
+                        details.num_ctx_requests,
+                        details.num_ctx_tokens,
+                        details.num_generation_requests,
+                        load.running,
+                        load.waiting,
+                        round(load.kv_usage, 6),
+                    )
                 )
         if iteration_stats is not None:
             for finished in iteration_stats.finished_requests:
@@ -235,7 +243,7 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges, clock
     if steps is not None:
         scheduling, cache = config.scheduler_config, config.cache_config
         blocks, size = int(cache.num_gpu_blocks or 0), int(cache.block_size)
-        steps.begin(scheduling.max_num_seqs, scheduling.max_num_batched_tokens, blocks * size, size)
+        steps.begin(EngineFacts(scheduling.max_num_seqs, scheduling.max_num_batched_tokens, blocks * size, size))
     freeze_gc_heap()
     compilers = Compilers(Path(tempfile.gettempdir()), lambda: [process.pid for process in _processes(engine)])
     return VllmApp(engine, app, compilers)

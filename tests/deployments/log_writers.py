@@ -28,7 +28,7 @@ from deployments.cell.gateways_file import read_gateways, write_gateways
 from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.decision_log import DecisionLog, log_files, read_log
 from deployments.decisions import Input, replay
-from deployments.engine.step_log import StepLog
+from deployments.engine.step_log import EngineFacts, StepLine, StepLog
 from deployments.scheduling.recorder import SCHEDULING, RecordingScheduler
 from deployments.store import FILE_NAME, CellStore, KeptValue
 from deployments.telemetry.journal import Journal
@@ -158,9 +158,9 @@ def trace(folder: Path) -> Lines:
 def steps(folder: Path) -> Lines:
     health = LogHealth("steps")
     log = StepLog(folder / "steps" / "s.jsonl", health)
-    log.begin(64, 2_048, 65_536, 128)
-    details = SimpleNamespace(num_ctx_requests=1, num_ctx_tokens=7, num_generation_requests=2)
-    return Lines(folder / "steps" / "s.jsonl", health, lambda: log.write(details, 3, 4, 0.25, 12.5), log.close)
+    log.begin(EngineFacts(64, 2_048, 65_536, 128))
+    step = StepLine(12.5, 1, 7, 2, 3, 4, 0.25)
+    return Lines(folder / "steps" / "s.jsonl", health, lambda: log.write(step), log.close)
 
 
 def ended_ledger() -> Ledger:
