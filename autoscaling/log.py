@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from autoscaling.policies.registry import outside_packages
 from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
@@ -68,9 +69,10 @@ SCALING = Decider(
     counted=lambda decision: int(decision.changes),
     counts="changed the number of replicas",
     code=code_hash,
-    rooms=(
+    rooms=lambda: (
         *("autoscaling.policies", "autoscaling.scaler", "autoscaling.signals", "autoscaling.shadow"),
         *("deployments.cell.control", "deployments.engine_model"),
+        *outside_packages().values(),
     ),
 )
 

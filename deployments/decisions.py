@@ -27,8 +27,8 @@ class Header:
     """What the inputs after it begin from. `kind`: whose decisions these are (`Decider`); `code`: a hash of the code
     that decided. `at_s` is the time of the log's own monotonic clock, `unix_s` the time of day.
 
-    `inputs`: how many its writer had before it; a log that has fewer lacks some. `continues`: `state` is the one that the
-    inputs before it lead to; nothing else has changed it.
+    `inputs`: how many its writer had before it; a log that has fewer lacks some. `continues`: `state` is the one that
+    the inputs before it lead to; nothing else has changed it.
     """
 
     kind: str
@@ -72,12 +72,12 @@ class Decider(Generic[StateT]):
     counted: Callable[[Any], int]
     counts: str
     code: Callable[[], str]
-    rooms: tuple[str, ...]
+    rooms: Callable[[], tuple[str, ...]]
     makers: tuple[tuple[str, str], ...] = ()
 
     def load(self, state: bytes) -> StateT:
         """A header's state, new at each call. Raises ValueError."""
-        found = _load(state, self.rooms, self.makers)
+        found = _load(state, self.rooms(), self.makers)
         if not isinstance(found, self.state):
             raise ValueError(f"its state is no {self.state.__name__}")
         return found

@@ -194,6 +194,6 @@ SCHEDULING = Decider(
     counted=lambda decided: len(decided["placed"]) if isinstance(decided, dict) else 0,
     counts="placements",
     code=code_hash,
-    rooms=("deployments.scheduling",),
+    rooms=lambda: ("deployments.scheduling",),
     makers=((__name__, _restore.__name__),),
 )

@@ -18,6 +18,7 @@ from deployments.cell.control import Control, ControlKind
 from deployments.decision_log import log_files
 from deployments.decisions import Header, Input, LogError
 from deployments.wire import decoder, encode
+from tests.autoscaling.outside import install_mine
 from tests.autoscaling.setups import entries_of, replayed, setup, stream
 
 HOLD = Control(ControlKind.HOLD, 5, 1_700_000_060.0, "ada", "a rehearsal")
@@ -63,6 +64,15 @@ def test_so_it_is_with_a_shadow_and_over_rotated_files(tmp_path: Path) -> None:
 def test_so_it_is_with_every_policy(policy: str, tmp_path: Path) -> None:
     recorded(tmp_path, 90, policy=policy, shadow={"policy": "backlog"})
     assert replayed(entries_of(tmp_path, "org/m")).difference is None
+
+
+def test_so_it_is_with_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_mine(tmp_path, monkeypatch)
+    recorded(tmp_path, 90, policy="mine")
+    assert replayed(entries_of(tmp_path, "org/m")).difference is None
+    known = remembered(tmp_path, "org/m", END_UNIX_S)
+    assert known is not None
+    assert known.pair.scaler.policy.asked > 0  # type: ignore[attr-defined]
 
 
 def test_a_decision_that_was_another_is_told(tmp_path: Path) -> None:
