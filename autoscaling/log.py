@@ -47,25 +47,25 @@ def code_hash() -> str:
     return hash_of(_ROOT, (file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])))
 
 
-class Facts(NamedTuple):
+class ScalingInputs(NamedTuple):
     """What a decision is taken from."""
 
     signals: Signals
     controls: tuple[Control, ...] = ()
 
 
-_facts = decoder(Facts)
+_inputs = decoder(ScalingInputs)
 
 
-def facts_of(entry: Input) -> Facts:
+def inputs_of(entry: Input) -> ScalingInputs:
     """Raises WireError."""
-    return _facts(entry.given)
+    return _inputs(entry.given)
 
 
 SCALING = Decider(
     kind="scaling",
     state=Pair,
-    call=lambda pair, entry: pair.decide(*facts_of(entry)),
+    call=lambda pair, entry: pair.decide(*inputs_of(entry)),
     counted=lambda decision: int(decision.changes),
     counts="changed the number of replicas",
     code=code_hash,
@@ -105,7 +105,7 @@ class ScalingLog:
 
     def after(self, signals: Signals, controls: tuple[Control, ...], decision: ScalingDecision) -> None:
         self._inputs += 1
-        self._file.write(Input(signals.at_s, "decide", encode(Facts(signals, controls)), encode(decision)))
+        self._file.write(Input(signals.at_s, "decide", encode(ScalingInputs(signals, controls)), encode(decision)))
 
     def lost(self, error: Exception) -> None:
         """An entry could not be made; the following ones replay from a new header."""
@@ -152,7 +152,7 @@ def remembered(folder: Path, model: str, unix_s: float) -> Remembered | None:
 
 
 def _remembered(last: Replayed[Pair], unix_s: float) -> Remembered:
-    signals = facts_of(last.input).signals
+    signals = inputs_of(last.input).signals
     idle_s = max(1.0, unix_s - signals.unix_s)
     goes_on = last.header.code == code_hash() and idle_s <= YOUNG_S
     return Remembered(last.state, signals.at_s, signals.unix_s, 0.0 if goes_on else idle_s)

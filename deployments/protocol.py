@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from cluster.spec import DEFAULT_GROUP
-from deployments.wire import FrameReader, Wire, framed
+from deployments.wire import FramedMessages, Wire, framed
 
 REQUEST_ID_HEADER = "x-request-id"
 """Carries the gateway's own id of the request (never a client's): unique, so that the engine's statistics can be joined
@@ -196,9 +196,9 @@ def encode(message: Message) -> bytes:
     return framed(_WIRE.encode(message))
 
 
-def feed_reader() -> FrameReader[Message]:
+def feed_reader() -> FramedMessages[Message]:
     """Reads one connection of a feed."""
-    return FrameReader(_WIRE)
+    return FramedMessages(_WIRE)
 
 
 def line_of(message: Any) -> bytes:

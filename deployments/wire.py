@@ -81,7 +81,7 @@ def framed(data: bytes) -> bytes:
     return len(data).to_bytes(_LENGTH_BYTES) + data
 
 
-class FrameReader(Generic[KindT]):
+class FramedMessages(Generic[KindT]):
     """Reads the framed messages of one direction of a connection, in whatever pieces they come."""
 
     def __init__(self, wire: Wire[KindT]) -> None:

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from autoscaling.log import SCALING, Facts, facts_of
+from autoscaling.log import SCALING, ScalingInputs, inputs_of
 from autoscaling.scaler.decision import Bounds, ScalingDecision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
@@ -28,11 +28,11 @@ class DecisionMoment:
     policy: str
     bounds: Bounds
     decision: ScalingDecision
-    records: tuple[Facts, ...]
+    records: tuple[ScalingInputs, ...]
     state: bytes
 
     @property
-    def record(self) -> Facts:
+    def record(self) -> ScalingInputs:
         return self.records[-1]
 
     def pair(self) -> Pair:
@@ -46,16 +46,16 @@ class _Window:
     """The records since a pickled state that is at least WINDOW_S old, if the log goes back so far."""
 
     def __init__(self, step: Replayed[Pair]) -> None:
-        self._parts: list[tuple[bytes, list[Facts]]] = [(step.header.state, [])]
+        self._parts: list[tuple[bytes, list[ScalingInputs]]] = [(step.header.state, [])]
         self.pair = step.state
 
     def add(self, step: Replayed[Pair]) -> None:
         since = self._parts[-1][1]
-        since.append(facts_of(step.input))
+        since.append(inputs_of(step.input))
         if since[0].signals.at_s + WINDOW_S <= step.input.at_s:
             self._parts = [*self._parts[-1:], (pickle.dumps(step.state, protocol=5), [])]
 
-    def inputs(self) -> tuple[bytes, tuple[Facts, ...]]:
+    def inputs(self) -> tuple[bytes, tuple[ScalingInputs, ...]]:
         return self._parts[0][0], tuple(record for _, records in self._parts for record in records)
 
 
@@ -78,7 +78,7 @@ def moments(entries: Iterable[Entry], any_code: bool = False) -> Iterator[Decisi
                 pair.choice.name,
                 pair.scaler.bounds,
                 step.decision,
-                (*asked[1], facts_of(step.input)),
+                (*asked[1], inputs_of(step.input)),
                 asked[0],
             )
         window.add(step)

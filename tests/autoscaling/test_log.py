@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.log import Facts, ScalingLog, facts_of, log_name, remembered
+from autoscaling.log import ScalingInputs, ScalingLog, inputs_of, log_name, remembered
 from autoscaling.policies.policy import Concern
 from autoscaling.policies.registry import POLICIES
 from autoscaling.scaler.decision import ScalingDecision
@@ -145,10 +145,10 @@ def test_what_is_decided_from_comes_back_bit_by_bit(
     forecast = Forecast(1.0, 60.0, tuple(work), tuple(work))
     signals = replace(next(stream(1)), at_s=at_s, age_s=age_s, forecast=forecast, schedulable=None, peers_spare=1.25)
     for facts in (
-        Facts(signals, (Control(ControlKind.PIN, replicas, at_s, word, word), HOLD)),
-        Facts(unseen(at_s, 1.0, replicas)),
+        ScalingInputs(signals, (Control(ControlKind.PIN, replicas, at_s, word, word), HOLD)),
+        ScalingInputs(unseen(at_s, 1.0, replicas)),
     ):
-        assert facts_of(Input(at_s, "decide", encode(facts), b"")) == facts
+        assert inputs_of(Input(at_s, "decide", encode(facts), b"")) == facts
 
 
 @pytest.mark.parametrize("concern", list(Concern))

@@ -1,6 +1,8 @@
 """The feed's messages: any goes over the wire and comes back, in whatever pieces; what is none is a WireError."""
 
 import contextlib
+import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from deployments.protocol import (
     Hello,
     Load,
     Message,
+    ReplicaFacts,
     ReplicaState,
     encode,
     feed_reader,
@@ -21,8 +24,15 @@ from deployments.protocol import (
 from deployments.wire import WireError, framed
 from deployments.wire import encode as encode_any
 
+
+def made(kind: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Any message of a kind; whole numbers as the wire takes them."""
+    counts = {one.name: st.integers(0, 2**62) for one in dataclasses.fields(kind) if one.type is int}
+    return st.builds(kind, **counts, **given)
+
+
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
-    *(st.from_type(kind) for kind in (Hello, Load, FirstTokens, Finished, Failed))
+    made(Hello, facts=made(ReplicaFacts)), *(made(kind) for kind in (Load, FirstTokens, Finished, Failed))
 )
 
 

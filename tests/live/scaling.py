@@ -12,7 +12,7 @@ import aiohttp
 import requests
 import yaml
 
-from autoscaling.log import SCALING, Facts, facts_of, log_name
+from autoscaling.log import SCALING, ScalingInputs, inputs_of, log_name
 from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.shadow.pair import Pair
 from deployments.decision_log import log_files, read_log
@@ -38,14 +38,14 @@ def scaling(cell: LiveCluster) -> dict[str, Any]:
 class Record(NamedTuple):
     """A decision and what it was taken from."""
 
-    facts: Facts
+    facts: ScalingInputs
     decision: ScalingDecision
 
 
 def records(cell: LiveCluster) -> list[Record]:
     """The log so far."""
     read = decoder(ScalingDecision)
-    return [Record(facts_of(one), read(one.decision)) for one in read_log(logs(cell)) if isinstance(one, Input)]
+    return [Record(inputs_of(one), read(one.decision)) for one in read_log(logs(cell)) if isinstance(one, Input)]
 
 
 def metric(cell: LiveCluster, name: str) -> dict[str, float]:

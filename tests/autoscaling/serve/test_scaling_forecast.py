@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from autoscaling.log import facts_of
+from autoscaling.log import inputs_of
 from autoscaling.signals.signals import Forecast, Signals
 from deployments.decisions import Input
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
@@ -34,7 +34,7 @@ def test_a_forecast_is_an_input_and_stands_in_the_log(run: Callable[..., Scaling
     assert replayed(entries_of(tmp_path)).difference is None
     last = entries_of(tmp_path)[-1]
     assert isinstance(last, Input)
-    forecast = facts_of(last).signals.forecast
+    forecast = inputs_of(last).signals.forecast
     assert forecast is not None
     assert forecast.work_per_s == (1e6,)
 
