@@ -27,8 +27,9 @@ from deployments.wire import encode as encode_any
 
 def made(kind: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Any message of a kind; whole numbers as the wire takes them."""
-    counts = {one.name: st.integers(0, 2**62) for one in dataclasses.fields(kind) if one.type is int}
-    return st.builds(kind, **counts, **given)
+    of_type = {int: st.integers(0, 2**62), float: st.floats(0), float | None: st.none() | st.floats(0)}
+    numbers = {one.name: of_type[one.type] for one in dataclasses.fields(kind) if one.type in of_type}  # type: ignore[index]
+    return st.builds(kind, **numbers, **given)
 
 
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
