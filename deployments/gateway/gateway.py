@@ -91,12 +91,12 @@ class Gateway:
         self._recent = Recent()
         self._costs = CostReporter(self.gateway_id, home, self._logs.named("cost"))
         kept = (self._journal.write, self._traffic.add, self._recent.add, self._costs.add)
-        names = [model.name for model in models]
-        levels = ServiceLevels(names, lambda: self.service.spec, lambda name: self.service.is_served(name))
+        levels = ServiceLevels(model.name for model in models)
         self._closed = Later(metrics.observe, levels.observe, ttfts.observe, *kept)
         self.service = Service(
             spec, home, models, self.gateway_id, self._session, self._closed.add, secret, peers_secret
         )
+        levels.service = self.service
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
         ended, finished = self._costs.ended_with(self._departure_reporter.ended), self._costs.finished
         reported = self._reported

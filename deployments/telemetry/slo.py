@@ -9,8 +9,9 @@ as `scheduling/itl_cap.py` does, but as the gateway saw it: waiting for a client
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import accumulate
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -45,17 +46,25 @@ def itl_met(ledger: Ledger, slo_s: float) -> bool | None:
     return waited_s <= slo_s * after_first if after_first > 0 else None
 
 
+class ServedModels(Protocol):
+    """What is known of the models."""
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """In force."""
+
+    def is_served(self, model: str) -> bool:
+        """Whether it has a ready replica."""
+
+
 class ServiceLevels(Collector):
     """Fed once a request as its ledger closes, and read when Prometheus asks. What is met and missed is there from the
-    start, as zeros, for each of `models` and each class of the `spec` in force. `is_served`: whether a model has a
-    ready replica, or needs none."""
+    start, as zeros, for each of `models` and each class of the spec in force."""
 
-    def __init__(
-        self, models: Iterable[str], spec: Callable[[], ClusterSpec], is_served: Callable[[str], bool]
-    ) -> None:
+    service: ServedModels
+
+    def __init__(self, models: Iterable[str]) -> None:
         self._models = tuple(models)
-        self._spec = spec
-        self._is_served = is_served
         self._classes: dict[str, TrafficClass] = {}
         self._of: ClusterSpec | None = None
         self._judged: Counter[tuple[str, str, str, bool]] = Counter()
@@ -66,7 +75,7 @@ class ServiceLevels(Collector):
     def observe(self, ledger: Ledger) -> None:
         if ledger.home or ledger.model not in self._models:
             return
-        model, spec = ledger.model, self._spec()
+        model, spec = ledger.model, self.service.spec
         if spec is not self._of:
             self._of, self._classes = spec, {one.name: one for one in spec.classes}
         if (of := self._classes.get(ledger.traffic_class)) is not None:
@@ -83,14 +92,13 @@ class ServiceLevels(Collector):
             self._tokens[model, ledger.lane, "cached"] += ledger.finished.cached_tokens
 
     def collect(self) -> Iterable[Metric]:
-        spec, slo = self._spec(), ("model", "class", "slo")
+        spec, slo = self.service.spec, ("model", "class", "slo")
         judged = CounterMetricFamily(
             "raylane_slo_requests", "Requests that met or missed an SLO of their class.", labels=(*slo, "result")
         )
         target = GaugeMetricFamily("raylane_slo_target_ratio", "The share that is to meet it.", labels=slo)
-        served = GaugeMetricFamily(
-            "raylane_model_ready", "1 while a replica takes requests, or none is needed.", labels=("model",)
-        )
+        served = GaugeMetricFamily("raylane_model_ready", "1 while a replica takes requests.", labels=("model",))
+        least = GaugeMetricFamily("raylane_model_min_replicas", "0: it may have none.", labels=("model",))
         owner = GaugeMetricFamily("raylane_model_info", "1; who owns the model.", labels=("model", "owner"))
         tenants = GaugeMetricFamily("raylane_tenant_info", "1; who owns the tenant.", labels=("tenant", "owner"))
         for model in self._models:
@@ -99,11 +107,12 @@ class ServiceLevels(Collector):
                     target.add_metric((model, one.name, name), one.attainment)
                     for result, met in (("met", True), ("missed", False)):
                         judged.add_metric((model, one.name, name, result), self._judged[model, one.name, name, met])
-            served.add_metric((model,), float(self._is_served(model)))
+            served.add_metric((model,), float(self.service.is_served(model)))
+            least.add_metric((model,), spec.min_replicas(spec.model(model)))
             owner.add_metric((model, spec.model(model).owner or ""), 1)
         for tenant in spec.tenants[:MAX_TENANTS]:
             tenants.add_metric((tenant.name, tenant.owner or ""), 1)
-        return judged, target, served, owner, tenants, self._lane_tokens(), self._client_rtts()
+        return judged, target, served, least, owner, tenants, self._lane_tokens(), self._client_rtts()
 
     def _lane_tokens(self) -> Metric:
         found = CounterMetricFamily(
