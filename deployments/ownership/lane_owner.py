@@ -33,7 +33,6 @@ from deployments.scheduling import (
     SchedulingPolicy,
     Snapshot,
 )
-from deployments.scheduling.contract import SchedulerContract
 from deployments.scheduling.recorder import RecordingScheduler
 
 _DEFAULT_BINDING = Binding()
@@ -58,9 +57,7 @@ class LaneOwner:
         records: Records | None = None,
     ) -> None:
         self.epoch = epoch
-        self.scheduler: SchedulerContract = (
-            Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
-        )
+        self.scheduler = Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
         self._log = log
         self.replicas = replicas or Replicas()
         self._binding = binding

@@ -49,6 +49,7 @@ from deployments.ownership.messages import (
     moved,
 )
 from deployments.ownership.record import Rejected, RequestState
+from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Placement, RejectCause
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
@@ -224,7 +225,7 @@ async def test_what_comes_twice_or_late_changes_nothing(ends: Ends) -> None:
 
 
 async def test_a_request_that_is_rejected_after_all(ends: Ends) -> None:
-    ends.owner.replica_state("r1", None)
+    ends.owner.replica_state("r1", ReplicaState.DRAINING)
     submitting = asyncio.create_task(ends.dispatcher.submit(request()))
     await asyncio.sleep(0)
     ends.crosses()

@@ -122,9 +122,7 @@ class Setting:
         record = self.dispatcher.records.get("q")
         assert record is not None
         self.dispatcher.records.place(record, lease)
-        self.dispatcher.placed(
-            Placement(lease.request, lease, PickReason.ONLY_FIT, "all", False, 0.0, None), "http://r1"
-        )
+        self.dispatcher.placed(Placement(lease, PickReason.ONLY_FIT, "all", False, 0.0, None), "http://r1")
         return lease
 
 
