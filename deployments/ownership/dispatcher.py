@@ -13,7 +13,7 @@ from dataclasses import replace
 from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
 from deployments.ownership.gateway_hops import GatewayHops, HopSubmitter
-from deployments.ownership.lane_owner import LaneOwner, now_s
+from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.record import (
     BOOKED,
     QUEUED,
@@ -28,7 +28,7 @@ from deployments.ownership.record import (
 )
 from deployments.ownership.replicas import ExpectedStarts, Replicas
 from deployments.ownership.roles import Owner
-from deployments.ownership.takeover import Known, Losses, booking_of
+from deployments.ownership.takeover import KnownSuspicions, Losses, booking_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
@@ -52,7 +52,7 @@ class Dispatcher(HopSubmitter):
         self.on_ready: Callable[[ReplicaFacts], None] = lambda facts: None
         self.on_overtaken: Callable[[int], None] = lambda highest: None
         self.losses = Losses()
-        self.suspicions = Known()
+        self.suspicions = KnownSuspicions()
         self._gateway_id = gateway_id
         self._owner: Owner | None = None
         self._starts = ExpectedStarts()
@@ -88,7 +88,7 @@ class Dispatcher(HopSubmitter):
                 self.records.disown(record)
             record.again_s = 0.0
         if isinstance(owner, LaneOwner):
-            owner.telling.begin(self.suspicions, now_s())
+            owner.recall(self.suspicions)
             owner.cordon(self.replicas.cordoned)
             for group, ready_at_s in self._starts.ready_at_s.items():
                 owner.expect_replica(ready_at_s, group)

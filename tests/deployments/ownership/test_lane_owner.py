@@ -206,7 +206,7 @@ async def test_a_closed_owner_decides_nothing_more(owner: LaneOwner, submitter: 
 async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
     health = LogHealth("demo")
     log = DecisionLog(tmp_path, "demo", health, each_line=True)
-    owner = LaneOwner(SchedulingPolicy(), log=log)
+    owner = LaneOwner(SchedulingPolicy(), decision_log=log)
     owner.replicas.up(facts())
     owner.replica_up(facts())
     owner.cordon(frozenset({"r1"}))
