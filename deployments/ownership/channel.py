@@ -33,10 +33,10 @@ from deployments.ownership.messages import (
     Died,
     Expired,
     FirstToken,
-    Hello,
     Hold,
     Message,
     MessageReader,
+    Opening,
     Placed,
     Refused,
     Release,
@@ -60,7 +60,7 @@ class MessageOutbox:
     """Messages that are to be sent, taken out all at once by whoever writes. Never blocks who puts."""
 
     def __init__(self) -> None:
-        self._messages = [encode(Hello(VERSION))]
+        self._messages = [encode(Opening(VERSION))]
         self._filled = asyncio.Event()
         self._filled.set()
         self._closed = False
@@ -158,7 +158,7 @@ class RemoteOwner:
 
     def first_token(self, attempt_id: str) -> None:
         record = self._records.of_attempt_id(attempt_id)
-        if record is not None and not record.answered:
+        if record is not None and record.lease is not None and not record.answered:
             record.answered = True
             self._outbox.put(FirstToken(attempt_id))
 
@@ -214,7 +214,7 @@ class RemoteOwner:
         elif record.state in QUEUED and lease.attempt > record.attempt:
             assert record.request is not None
             lease = replace(lease, request=record.request, placed_s=time.monotonic())
-            self._records.place(record, lease)
+            self._records.move(record, RequestState.RUNNING, lease)
             self._submitter.placed(replace(placement, lease=lease), url)
 
 

@@ -134,7 +134,8 @@ class Dispatcher(HopSubmitter):
     async def placement(self, request: Request) -> Placement:
         """Waits until the request is placed. Raises QueueTimeout, Rejected, or TakenByPeer where a peer cell has it
         (`hops` is to hear its end); when cancelled, the lane entry (or an unseen lease) is gone at once."""
-        record = self._record(request)
+        record = self.records.client_of(request.request_id)
+        assert record is not None
         assert record.placement is not None
         try:
             return await record.placement
@@ -161,14 +162,14 @@ class Dispatcher(HopSubmitter):
         return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
 
     def first_token(self, lease: Lease) -> None:
-        """The first token is there, by the replica's word or by the first byte. The owner gets one report."""
-        if self._owner is not None and self.records.holder_of(lease) is not None:
+        """The first token is there, by the replica's word or by the first byte."""
+        if self._owner is not None:
             self._owner.first_token(lease.attempt_id)
 
     def first_tokens(self, message: FirstTokens) -> None:
         """A replica's word of first tokens. The owner hears it whoever holds them, and where nobody does any more."""
-        for attempt_id in message.request_ids:
-            if self._owner is not None and (self.own is not None or self._running(attempt_id) is not None):
+        if self._owner is not None:
+            for attempt_id in message.request_ids:
                 self._owner.first_token(attempt_id)
 
     def died(self, lease: Lease) -> None:
@@ -287,7 +288,7 @@ class Dispatcher(HopSubmitter):
     def finished(self, message: Finished) -> None:
         """A replica's account of a request, whoever's it was."""
         self.losses.dropped(message, time.monotonic())
-        record = self._running(message.request_id)
+        record = self.records.of_attempt_id(message.request_id)
         if record is not None:
             record.complete = message.sequences > 0
         if self.own is not None:
@@ -309,11 +310,6 @@ class Dispatcher(HopSubmitter):
         record = self.records.client_of(request.request_id)
         assert record is not None
         return record
-
-    def _running(self, attempt_id: str) -> RequestRecord | None:
-        """The record of a client's request that holds this lease now."""
-        record = self.records.of_attempt_id(attempt_id)
-        return record if record is not None and record.placement is not None and record.lease is not None else None
 
     def _submit(self, record: RequestRecord, owner: Owner) -> None:
         assert record.request is not None

@@ -121,7 +121,7 @@ class Setting:
         lease = Lease(0, request("q"), "r1", 0.0, attempt, 10, 20, 10, 0)
         record = self.dispatcher.records.get("q")
         assert record is not None
-        self.dispatcher.records.place(record, lease)
+        self.dispatcher.records.move(record, RequestState.RUNNING, lease)
         self.dispatcher.placed(Placement(lease, PickReason.ONLY_FIT, "all", False, 0.0, None), "http://r1")
         return lease
 
