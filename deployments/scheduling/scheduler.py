@@ -15,7 +15,6 @@ from itertools import chain
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
-from deployments.scheduling.decisions import Admission, Step
 from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
 from deployments.scheduling.group_rates import GroupRates
@@ -30,6 +29,7 @@ from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
 from deployments.scheduling.replica import Capacity, ReplicaStatus
 from deployments.scheduling.request import Job, Lease, Request, Suspicion, Usage
 from deployments.scheduling.snapshot import Snapshot
+from deployments.scheduling.step import Admission, Step
 from deployments.scheduling.suspects import Quarantine, Suspects
 from deployments.scheduling.tally import Tally, take_snapshot
 from deployments.scheduling.waiting import WaitingView, Withdrawals
@@ -287,7 +287,7 @@ class Scheduler:
         """Decides: gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's
         head fits.
 
-        What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
+        What it decided is handed over whole, by the next step where this one raises (`placing.Decided`).
         """
         if self.lanes.any_wait or self.starting.doubt:
             self._end_waits(now)

@@ -46,7 +46,7 @@ def itl_met(ledger: Ledger, slo_s: float) -> bool | None:
     return waited_s <= slo_s * after_first if after_first > 0 else None
 
 
-class Serving(Protocol):
+class ServedModels(Protocol):
     """What is known of the models."""
 
     @property
@@ -61,7 +61,7 @@ class ServiceLevels(Collector):
     """Fed once a request as its ledger closes, and read when Prometheus asks. What is met and missed is there from the
     start, as zeros, for each of `models` and each class of the spec in force."""
 
-    service: Serving
+    service: ServedModels
 
     def __init__(self, models: Iterable[str]) -> None:
         self._models = tuple(models)
