@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from deployments.scheduling.answers import Admission, TurnedAway
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.lanes import Lanes
@@ -20,7 +21,6 @@ from deployments.scheduling.placing import Placing
 from deployments.scheduling.policy import TenantLimits
 from deployments.scheduling.reasons import AdmissionKind, RejectCause
 from deployments.scheduling.request import Job
-from deployments.scheduling.step import Admission, TurnedAway
 from deployments.scheduling.suspects import Suspects
 from deployments.scheduling.tally import Tally
 

@@ -5,6 +5,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from deployments.scheduling.answers import Placement, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupRates
@@ -15,7 +16,6 @@ from deployments.scheduling.pick import Candidates, Pick, uncached_tokens
 from deployments.scheduling.reasons import PickReason, WaitReason
 from deployments.scheduling.replica import Replica, ReplicaStatus
 from deployments.scheduling.request import Job, Lease, Request, Suspicion
-from deployments.scheduling.step import Placement, Step, TurnedAway
 from deployments.scheduling.tenants import SLACK_S
 
 
