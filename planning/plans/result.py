@@ -32,9 +32,8 @@ class PlanResult:
 
     @property
     def good(self) -> bool:
-        """Whether there is a placement that meets all SLOs, if anything arrives."""
-        met = self.verdict in (SloVerdict.MET, SloVerdict.UNSURE)
-        return self.plan.feasible and (met or not self.plan.groups)
+        """Whether there is a placement that meets all SLOs."""
+        return self.plan.feasible and self.verdict in (SloVerdict.MET, SloVerdict.UNSURE)
 
     @property
     def headline(self) -> str:
