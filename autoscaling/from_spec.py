@@ -194,12 +194,12 @@ def _replica_profile(spec: ClusterSpec, model: Model, pool: Pool, file: CostFile
         start_up_s = sum(phases.values())
     weight = spec.scheduling.decode_weight
     if file is None:
-        step_tokens = max(settings.max_num_batched_tokens, settings.max_num_seqs)
+        copies, step_tokens = settings.data_parallel_size, max(settings.max_num_batched_tokens, settings.max_num_seqs)
         return ReplicaProfile(
             EngineModelLimits(
-                settings.max_num_seqs,
-                step_tokens,
-                settings.max_num_seqs * settings.max_model_len,
+                copies * settings.max_num_seqs,
+                copies * step_tokens,
+                copies * settings.max_num_seqs * settings.max_model_len,
                 async_scheduling=async_scheduling(model, pool.accelerator != "cpu"),
             ),
             weight,

@@ -25,7 +25,6 @@ import typer
 from benchmarks.harness import JsonFile, console, plain_table, write_json
 from cluster.hardware import gpu_named
 from deployments.engine_model.cost_model import Chunk
-from planning.costs.interconnect import Parallel
 from planning.costs.profile import Costs
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
@@ -93,14 +92,15 @@ class Point:
         costs, data, step_tokens, kv_tokens = _engine(self.folder, *self._engine())
         scale = _DRAWN if self.source == "InferenceX" else 1.0
         prompt, output = round(scale * int(self.row["isl"])), round(scale * int(self.row["osl"]))
-        # With copies of the attention, the clients are those of one copy.
+        # With data-parallel attention, the clients are those of one rank.
         clients = self.clients if data > 1 else max(1, min(self.clients, int(kv_tokens / (prompt + _HELD * output))))
         model, kv = costs.model, clients * (prompt + output / 2)
-        seconds, others, past = model.step_s([], clients, kv, clients), clients - 1, 0
+        seconds, others, past = model.step_s([], data * clients, data * kv, data * clients), clients - 1, 0
         while others and past < prompt:
             size = min(step_tokens - clients, prompt - past)
-            beside = model.step_s([Chunk(size, past)], others, kv * others / clients, int(past + size == prompt))
-            seconds += others / output * max(0.0, beside - model.step_s([], others, kv * others / clients, others))
+            decodes, read = data * others, data * kv * others / clients
+            beside = model.step_s(data * [Chunk(size, past)], decodes, read, data * int(past + size == prompt))
+            seconds += others / output * max(0.0, beside - model.step_s([], decodes, read, decodes))
             past += size
         low, high = (sum(one.share * getattr(one, end) for one in costs.sources) for end in ("low", "high"))
         return 1e3 * seconds, 1e3 * low * seconds, 1e3 * high * seconds
@@ -115,7 +115,7 @@ class Point:
 def _engine(
     folder: Path, model: str, precision: str, name: str, tensor: int, data: int, experts: bool
 ) -> tuple[Costs, int, int, int]:
-    """The costs, the copies of the attention, the tokens of a step, and those of the KV cache."""
+    """The costs, the data-parallel ranks, the tokens of a step of one of them, and those of its KV cache."""
     content: dict[str, Any] = json.loads((folder / "configs" / f"{_CONFIGS[model]}.json").read_text(encoding="utf-8"))
     is_llama, is_minimax = "Llama" in model, "MiniMax" in model
     if is_llama:  # NVIDIA's checkpoints say it in another file
@@ -123,6 +123,8 @@ def _engine(
         content["quantization_config"] = {"quant_method": "modelopt", "quant_algo": algorithm, "ignore": ["lm_head"]}
     settings = FitSettings(
         tensor_parallel=tensor,
+        data_parallel=data,
+        expert_parallel=experts,
         kv_cache_dtype="fp8" if is_llama or ("gpt-oss" in model and name == "b200") else "auto",
         max_num_batched_tokens=8_192 if is_llama or "gpt-oss" in model else None,
         gpu_memory_utilization=0.95 if is_minimax and name == "b200" else 0.9,
@@ -131,7 +133,7 @@ def _engine(
     )
     architecture, gpu = read_architecture(content), gpu_named(name)
     plan = plan_of(architecture, settings, gpu)
-    costs = roofline(plan, Parallel(tensor, data=data, experts=experts))
+    costs = roofline(plan)
     return costs, data, plan.step_tokens, fit(architecture, settings, gpu).kv_tokens
 
 
@@ -173,6 +175,7 @@ def main(
             ("GPU and format", point.gpu, point.format),
             ("model", name, f"{point.gpu} {point.format}"),
             ("clients", f"{point.clients:4d}", ""),
+            ("data-parallel ranks", point.row["attention_dp_size"] or "not said", name),
             ("source", point.source, ""),
         ):
             groups[group].append(found)

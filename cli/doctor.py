@@ -27,6 +27,7 @@ from cli.console import console
 from cluster.artifacts import missing_sources
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, Model, load_spec
+from deployments.engine.args import not_served
 from deployments.engine.simulated.costs import cost_problems
 from planning.fit import fits
 
@@ -192,7 +193,7 @@ def _port(spec: ClusterSpec) -> Finding:
 
 
 def _models(spec: ClusterSpec) -> Finding:
-    problems = [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]
+    problems = [*missing_sources(spec), *not_served(spec), *cost_problems(spec), *scaling_problems(spec)]
     if problems:
         return Finding(
             "model files", FindingLevel.BAD, "; ".join(problems), "copy them here, or correct models[].source"

@@ -33,6 +33,7 @@ from cluster.errors import InputError
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, Model, Region, load_spec
 from cluster.urls import http_url
+from deployments.engine.args import not_served
 from deployments.engine.simulated.costs import cost_problems
 
 _DETACH_PATIENCE_S = 900.0
@@ -125,7 +126,7 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
         port = port or _own_port(home)
         if port is not None:
             spec = spec.model_copy(update={"gateway": spec.gateway.model_copy(update={"port": port})})
-        if problems := [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]:
+        if problems := [*missing_sources(spec), *not_served(spec), *cost_problems(spec), *scaling_problems(spec)]:
             fail("; ".join(problems), code=2)
     except InputError:
         raise

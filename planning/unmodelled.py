@@ -51,11 +51,11 @@ class Unmodelled:
 
 _K = UnmodelledKind
 _PIPELINE = "stages are simulated as one engine: bubbles between them are not counted, steps take longer than shown"
+_RANKS = (
+    "ranks are simulated as one engine with an even share each: that one of them is full while others have room, or "
+    "does not hold the prefix that another has cached, is not counted"
+)
 _ARGUMENTS: Mapping[str, tuple[UnmodelledKind, str]] = {
-    "data_parallel_size": (
-        _K.DATA_PARALLEL,
-        "ranks are simulated as one engine: each has its own KV cache and batch, and experts keep them in lock-step",
-    ),
     **dict.fromkeys(
         ("prefill_context_parallel_size", "decode_context_parallel_size"),
         (_K.CONTEXT_PARALLEL, "the exchange of partial attention is not counted; the KV cache holds more than shown"),
@@ -95,7 +95,7 @@ _COVERED = frozenset(
             "enable_prefix_caching",
             "enable_chunked_prefill",
         ),
-        *("enable_expert_parallel", "attention_backend", "moe_backend", "linear_backend", "optimization_level"),
+        *("attention_backend", "moe_backend", "linear_backend", "optimization_level"),
         *("compilation_config", "cudagraph_capture_sizes", "max_cudagraph_capture_size", "disable_custom_all_reduce"),
         *("hf_overrides", "quantization_config", "structured_outputs_config", "limit_mm_per_prompt", "logprobs_mode"),
         *("generation_config", "override_generation_config", "load_format", "model_loader_extra_config", "revision"),
@@ -129,6 +129,8 @@ def _of_settings(model: Model, cost: CostFile | None) -> Iterator[Unmodelled]:
         yield Unmodelled(_K.SPECULATION, f"{where}.settings.speculative", _ARGUMENTS["speculative_config"][1])
     if settings.pipeline_parallel_size > 1:
         yield Unmodelled(_K.PIPELINE_PARALLEL, f"{where}.settings.pipeline_parallel_size", _PIPELINE)
+    if settings.data_parallel_size > 1:
+        yield Unmodelled(_K.DATA_PARALLEL, f"{where}.settings.data_parallel_size", _RANKS)
     if model.adapters:
         yield Unmodelled(_K.LORA, f"{where}.adapters", _ARGUMENTS["enable_lora"][1])
     if model.task == "embed":

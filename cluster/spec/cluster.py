@@ -284,8 +284,9 @@ class ClusterSpec(Section):
     def pool_of(self, model: Model, region: Region) -> Pool:
         """The pool of `region` that hosts `model` (a view, if it has groups): the one it names, else the first whose
         nodes can hold one replica."""
-        need, stages = model.settings.ranks, model.settings.pipeline_parallel_size
-        staged = f", pipeline_parallel_size = {stages}" if stages > 1 else ""
+        need, settings = model.settings.ranks, model.settings
+        others = (f", {key} = {parts}" for key in _BESIDE_TENSOR if (parts := getattr(settings, key)) > 1)
+        others_said = "".join(others)
         pools = [pool for pool in region.pools if model.pool in (None, pool.name)]
         if not pools:
             raise ValueError(
@@ -302,8 +303,8 @@ class ClusterSpec(Section):
         if all(pool.accelerator == "cpu" for pool in pools):
             lacking = "a replica books fewer cores (settings.cpus), which its ranks share on CPUs"
         raise ValueError(
-            f"{model.where}.settings.tensor_parallel_size = {model.settings.tensor_parallel_size}"
-            f"{staged}: {lacking}; allowed: 1 to {maximum}{' in all' if staged else ''}"
+            f"{model.where}.settings.tensor_parallel_size = {settings.tensor_parallel_size}"
+            f"{others_said}: {lacking}; allowed: 1 to {maximum}{' in all' if others_said else ''}"
         )
 
     def unknown_gpus(self) -> list[str]:
@@ -316,6 +317,9 @@ class ClusterSpec(Section):
                 except ValueError as error:
                     lines.append(f"regions.{region.name}.pools.{pool.name}.accelerator: {error}")
         return lines
+
+
+_BESIDE_TENSOR = ("pipeline_parallel_size", "data_parallel_size")
 
 
 def _ranks_on(pool: Pool, model: Model) -> int:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from cluster.spec.autoscaling import Autoscaling
 from cluster.spec.base import Name, Seconds, Section, beside_the_spec
@@ -31,13 +31,23 @@ DEFAULT_GROUP = "default"
 """The name of the one group of a model without `groups`."""
 
 
+def _not_of_the_spec(extra: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for key in extra:
+        if key in EngineSettings.model_fields:
+            raise ValueError(f"{key} = {extra[key]!r}: allowed: beside `extra`, as the key settings.{key}")
+    return extra
+
+
+Extra = Annotated[dict[str, JsonValue], AfterValidator(_not_of_the_spec)]
+
+
 class EngineSettings(Section):
     """How one replica of the engine runs. Names and meanings are vLLM's; None leaves vLLM's own default in force.
 
     `max_num_batched_tokens` is the token budget of one step, `stream_interval` the tokens in each event of a stream
-    after the first event, which has one. `kv_cache_memory_bytes` is the KV cache's size (instead of a share of the
-    GPU's memory), `cpus` the cores that Ray reserves for a replica (None: `Model.cpus`), `extra` further vLLM engine
-    arguments by their Python name.
+    after the first event, which has one. `max_num_seqs`, the token budget and `kv_cache_memory_bytes`, the KV cache's
+    size (instead of a share of the GPU's memory), are those of one data-parallel rank. `cpus`: the cores that Ray
+    reserves for a replica (None: `Model.cpus`), `extra`: further vLLM engine arguments by their Python name.
     """
 
     dtype: Dtype = "auto"
@@ -52,6 +62,8 @@ class EngineSettings(Section):
     enforce_eager: bool = False
     tensor_parallel_size: Parts = 1
     pipeline_parallel_size: Parts = 1
+    data_parallel_size: Parts = 1
+    enable_expert_parallel: bool = False
     gpu_memory_utilization: MemoryShare = 0.9
     kv_cache_memory_bytes: KvBytes | None = None
     speculative: Speculative | None = None
@@ -62,12 +74,12 @@ class EngineSettings(Section):
     chat_template: str | None = None
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     cpus: Cpus | None = None
-    extra: dict[str, JsonValue] = Field(default_factory=dict)
+    extra: Extra = Field(default_factory=dict)
 
     @property
     def ranks(self) -> int:
         """Worker processes of one replica; on GPUs each has one of them."""
-        return self.tensor_parallel_size * self.pipeline_parallel_size
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
 class GroupSettings(Section):
@@ -88,11 +100,13 @@ class GroupSettings(Section):
     enforce_eager: bool | None = None
     tensor_parallel_size: Parts | None = None
     pipeline_parallel_size: Parts | None = None
+    data_parallel_size: Parts | None = None
+    enable_expert_parallel: bool | None = None
     gpu_memory_utilization: MemoryShare | None = None
     kv_cache_memory_bytes: KvBytes | None = None
     speculative: Speculative | None = None
     cpus: Cpus | None = None
-    extra: dict[str, JsonValue] | None = None
+    extra: Extra | None = None
 
 
 class Health(Section):

@@ -79,7 +79,7 @@ class StepPricing:
             more_s = self._prefill_s(round(prompt), min(round(cached), round(prompt)), low + 1, context)
             prefill_s += (more_s - prefill_s) * (beside - low)
         steps = max(0.0, output - 1)
-        kv_s = self._cost.attention.kv_read_s * (prompt + output / 2)
+        kv_s = self._cost.kv_read_s * (prompt + output / 2)
         return Work(sequences * prefill_s, sequences * steps * (self._share_s(beside + 1) + kv_s))
 
     def _share_s(self, batch: float) -> float:

@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 from pydantic import JsonValue
 
 from cluster.artifacts import resolve_source
-from cluster.spec import EngineSettings, Model, Speculative
+from cluster.spec import ClusterSpec, EngineSettings, Model, Speculative
 from deployments.engine.environment import resolve_adapter
 from deployments.engine.steps import known_costs
 
 RESERVED = frozenset(
     {
-        "api_key", "api_server_count", "config", "data_parallel_backend", "data_parallel_size", "disable_log_stats",
+        "api_key", "api_server_count", "config", "data_parallel_backend", "disable_log_stats",
         "distributed_executor_backend", "grpc", "grpc_port", "headless", "host", "lora_modules", "middleware",
         "model", "model_tag", "nnodes", "node_rank", "port", "root_path", "runner",
         "served_model_name", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "uds",
@@ -34,6 +34,23 @@ _MIN_QUEUE = 4_096
 
 class ArgumentsError(ValueError):
     """A key of the spec that vLLM does not take; the message names it, its value and what is allowed."""
+
+
+def not_served(spec: ClusterSpec) -> list[str]:
+    """What a spec asks of vLLM that no replica serves."""
+    return [reason for view in spec.views_in() if (reason := why_not_served(view)) is not None]
+
+
+def why_not_served(model: Model) -> str | None:
+    """A replica has one feed, one watchdog and one account of its load: of one engine core, where vLLM would have one
+    for each data-parallel rank."""
+    copies = model.settings.data_parallel_size
+    if model.engine != "vllm" or copies == 1:
+        return None
+    return (
+        f"{model.where}.settings.data_parallel_size = {copies}: described, simulated and planned, but not served; "
+        "allowed to serve: 1, and more replicas"
+    )
 
 
 def arguments(model: Model) -> dict[str, Any]:
@@ -90,6 +107,8 @@ def _engine(settings: EngineSettings) -> dict[str, Any]:
         "enforce_eager": settings.enforce_eager,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "pipeline_parallel_size": settings.pipeline_parallel_size,
+        "data_parallel_size": settings.data_parallel_size,
+        "enable_expert_parallel": settings.enable_expert_parallel,
         "gpu_memory_utilization": settings.gpu_memory_utilization,
         "seed": settings.seed,
         # Back-stops: the gateway binds late, so that neither has much to do.

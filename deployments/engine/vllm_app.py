@@ -32,7 +32,7 @@ from vllm.version import __version__ as vllm_version
 
 from cluster.spec import Model
 from deployments.engine import telemetry
-from deployments.engine.args import namespace
+from deployments.engine.args import ArgumentsError, namespace, why_not_served
 from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.compiling import Compilers
 from deployments.engine.environment import resolve_adapter
@@ -203,13 +203,15 @@ class VllmApp:
 
 
 async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges, clock: StartClock) -> VllmApp:
-    """Starts the engine for `model`; returns when it can serve. Raises RuntimeError with the core's own error where
-    that fails.
+    """Starts the engine for `model`; returns when it can serve. Raises ArgumentsError for what is not served, and
+    RuntimeError with the core's own error where the start fails.
 
     It blocks the event loop meanwhile, on purpose: the core must be started by a thread that lives as long as the
     process (`fate_share.py`).
     """
     clock.folder = Path(tempfile.gettempdir())
+    if (reason := why_not_served(model)) is not None:
+        raise ArgumentsError(reason)
     args = namespace(model)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
     # It would print a line for each step whose details are asked for.

@@ -158,12 +158,13 @@ class CalibrationRecord(_Section):
 
 
 class EngineLimits(_Section):
-    """What the engine can hold."""
+    """What the engine can hold: each of its `data_ranks` data-parallel ranks."""
 
     max_num_seqs: Positive
     max_num_batched_tokens: Positive
     kv_tokens: Positive
     block_tokens: Positive = 16
+    data_ranks: Positive = 1
     async_scheduling: bool | None = None
     """Of the engine that was measured; None: unknown, or none was."""
 
@@ -225,7 +226,8 @@ class CostFile(_Section):
         kernel = costs.one_kernel.kernel() if costs.one_kernel is not None else None
         attention = Attention(decode, prompt, **units, one_kernel=kernel)
         points = self.speculation.draft if self.speculation is not None else CurvePoints(at=(0.0,), seconds=(0.0,))
-        return CostModel(dense, sequence, attention, front, self.back_s, Curve(points.at, points.seconds))
+        draft = Curve(points.at, points.seconds)
+        return CostModel(dense, sequence, attention, front, self.back_s, draft, self.engine.data_ranks)
 
     @property
     def of_gpu(self) -> bool:
@@ -233,14 +235,16 @@ class CostFile(_Section):
         return self.basis != "measured" or bool(self.engine.async_scheduling)
 
     def limits(self) -> EngineModelLimits:
-        """The engine's limits, with vLLM's default of asynchronous scheduling where none is known: on, on GPUs."""
-        engine, known = self.engine, self.engine.async_scheduling
+        """The engine's limits, with vLLM's default of asynchronous scheduling where none is known: on, on GPUs. Ranks
+        count as one engine that holds what all of them hold, and takes no more of a prompt at once than one of them."""
+        engine, known, ranks = self.engine, self.engine.async_scheduling, self.engine.data_ranks
         return EngineModelLimits(
-            engine.max_num_seqs,
-            engine.max_num_batched_tokens,
-            engine.kv_tokens,
+            ranks * engine.max_num_seqs,
+            ranks * engine.max_num_batched_tokens,
+            ranks * engine.kv_tokens,
             engine.block_tokens,
             async_scheduling=self.of_gpu if known is None else known,
+            long_prefill_tokens=engine.max_num_batched_tokens if ranks > 1 else 0,
         )
 
 
@@ -255,11 +259,13 @@ def cost_file(
     sources: Iterable[CostSource] = (),
     unmodelled: Iterable[str] = (),
 ) -> CostFile:
+    """`limits`: of one data-parallel rank."""
     engine = EngineLimits(
         max_num_seqs=limits.sequences,
         max_num_batched_tokens=limits.step_tokens,
         kv_tokens=limits.kv_tokens,
         block_tokens=limits.block_tokens,
+        data_ranks=cost.ranks,
         async_scheduling=limits.async_scheduling if basis == "measured" else None,
     )
     attention = cost.attention

@@ -202,7 +202,10 @@ _NOTHING = line(0.0, 0.0)
 class CostModel:
     """The cost of steps, and what a request takes outside of them: `front` from its placement until the engine has it
     (HTTP, tokenising), by how many sequences run on the replica then, and `back_s` from a step's end until its tokens
-    are with the client. `draft`: what proposing tokens adds to a step, by how many sequences decode in it."""
+    are with the client. `draft`: what proposing tokens adds to a step, by how many sequences decode in it.
+
+    The costs are of one rank. Of `ranks` data-parallel ones, which step together, the fullest decides: decodes and
+    their KV are spread evenly, a chunk of a prompt stays whole."""
 
     def __init__(
         self,
@@ -212,6 +215,7 @@ class CostModel:
         front: Curve = _NOTHING,
         back_s: float = 0.0,
         draft: Curve = _NOTHING,
+        ranks: int = 1,
     ) -> None:
         if not back_s >= 0:
             raise ValueError(f"no cost is negative; got back_s={back_s}")
@@ -221,6 +225,7 @@ class CostModel:
         self.front = front
         self.back_s = back_s
         self.draft = draft
+        self.ranks = ranks
         self._bases: dict[int, float] = {}
 
     def step_s(
@@ -228,12 +233,21 @@ class CostModel:
     ) -> float:
         """A step of `chunks` (of which `completing` end their prompt and are sampled) and `decodes` sequences that read
         `kv_tokens`, which verifies `drafted` tokens of theirs; with them, the draft proposes the next ones."""
+        ranks = self.ranks
+        if ranks == 1:
+            return self._rank_s(chunks, decodes, kv_tokens, completing, drafted)
+        shares = -(-decodes // ranks), kv_tokens / ranks, -(-completing // ranks), -(-drafted // ranks)
+        return self._rank_s(_of_fullest(chunks, ranks), *shares)
+
+    def _rank_s(
+        self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float, completing: int, drafted: int = 0
+    ) -> float:
         if drafted:
             chunks = tuple(chunks)
             tokens, sampled = decodes + sum(chunk.tokens for chunk in chunks), decodes + completing
             verified = self.dense(tokens + drafted) - self.dense(tokens)
             verified += self.sequence(sampled + drafted) - self.sequence(sampled) + self.draft(decodes)
-            return self.step_s(chunks, decodes, kv_tokens, completing) + verified
+            return self._rank_s(chunks, decodes, kv_tokens, completing) + verified
         attention = self.attention
         tokens, seconds = 0, 0.0
         if attention.one_kernel is not None:
@@ -255,12 +269,20 @@ class CostModel:
                     + attention.mixed_kv_read_s * kv_tokens
                 )
         if not tokens:
-            return self.base_s(decodes) + attention.kv_read_s * kv_tokens
+            return self._rank_base_s(decodes) + attention.kv_read_s * kv_tokens
         sampled = decodes + completing
         return seconds + (self.sequence(sampled) if sampled else 0.0)
 
     def base_s(self, decodes: int) -> float:
         """A step of so many decodes, without what it reads of the KV cache."""
+        return self._rank_base_s(-(-decodes // self.ranks))
+
+    @property
+    def kv_read_s(self) -> float:
+        """What one more KV token of the decodes adds to a step."""
+        return self.attention.kv_read_s / self.ranks
+
+    def _rank_base_s(self, decodes: int) -> float:
         base = self._bases.get(decodes)
         if base is None:
             base = self._bases[decodes] = self.dense(decodes) + self.sequence(decodes) + self.attention.decode(decodes)
@@ -268,18 +290,29 @@ class CostModel:
 
     def run_s(self, steps: int, decodes: int, kv_tokens: float) -> float:
         """A run of so many steps of nothing but decodes."""
-        slope = self.attention.kv_read_s
+        slope = self.kv_read_s
         return steps * (self.base_s(decodes) + slope * kv_tokens) + slope * decodes * steps * (steps - 1) / 2
 
     def steps_in(self, seconds: float, decodes: int, kv_tokens: float) -> int:
         """How many steps of a run have begun after so many seconds: the least k >= 1 with run(k) >= seconds."""
-        slope = self.attention.kv_read_s * decodes / 2
-        first = self.base_s(decodes) + self.attention.kv_read_s * kv_tokens - slope
+        slope = self.kv_read_s * decodes / 2
+        first = self.base_s(decodes) + self.kv_read_s * kv_tokens - slope
         if slope * seconds < 1e-9 * first * first:  # the square root would only add noise
             steps = math.ceil(seconds / first - 1e-9)
         else:
             steps = math.ceil((math.sqrt(first * first + 4 * slope * seconds) - first) / (2 * slope) - 1e-9)
         return max(1, steps)
+
+
+def _of_fullest(chunks: Iterable[Chunk], ranks: int) -> list[Chunk]:
+    """The chunks of the rank with the most tokens: longest first, each goes to the rank with the fewest."""
+    held: list[list[Chunk]] = [[] for _ in range(ranks)]
+    tokens = [0] * ranks
+    for chunk in sorted(chunks, key=lambda one: one.tokens, reverse=True):
+        rank = tokens.index(min(tokens))
+        held[rank].append(chunk)
+        tokens[rank] += chunk.tokens
+    return held[tokens.index(max(tokens))]
 
 
 def table(points: Sequence[tuple[float, float]]) -> Curve:
@@ -300,4 +333,4 @@ def slowed(cost: CostModel, factor: float) -> CostModel:
     )
     curves = (cost.dense, cost.sequence, cost.front, cost.draft)
     dense, sequence, front, draft = (curve.times(factor) for curve in curves)
-    return CostModel(dense, sequence, slow, front, factor * cost.back_s, draft)
+    return CostModel(dense, sequence, slow, front, factor * cost.back_s, draft, cost.ranks)

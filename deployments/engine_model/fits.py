@@ -31,13 +31,17 @@ def simulated_limits(model: Model, file: CostFile) -> EngineModelLimits:
 def _limits(model: Model, gpu: bool, file: CostFile) -> EngineModelLimits:
     settings, engine = model.settings, file.engine
     sequences, step_tokens = (min(getattr(settings, key), getattr(engine, key)) for key in _BOUNDED)
+    step_tokens = max(sequences, step_tokens)
+    long_prefill = _number(settings.extra.get("long_prefill_token_threshold"))
+    if engine.data_ranks > 1:
+        long_prefill = min(long_prefill or step_tokens, step_tokens)
     return replace(
         file.limits(),
-        sequences=sequences,
-        step_tokens=max(sequences, step_tokens),
+        sequences=engine.data_ranks * sequences,
+        step_tokens=engine.data_ranks * step_tokens,
         prefix_caching=settings.prefix_caching,
         async_scheduling=async_scheduling(model, gpu),
-        long_prefill_tokens=_number(settings.extra.get("long_prefill_token_threshold")),
+        long_prefill_tokens=long_prefill,
         chunked_prefill=settings.chunked_prefill,
         speculation=speculation_of(model, file),
     )
@@ -92,6 +96,12 @@ def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:
                 f"models.{model.name}.settings.{key} = {desired}: the costs are known up to {known}, which is what was "
                 "simulated"
             )
+    copies, ranks = model.settings.data_parallel_size, file.engine.data_ranks
+    if copies != ranks:
+        found.append(
+            f"models.{model.name}.settings.data_parallel_size = {copies}: the costs are of {ranks} data-parallel "
+            f"rank{'s' if ranks > 1 else ''}, which is what was simulated"
+        )
     speculative, measured = model.settings.speculative, speculation_of(model, file)
     if speculative and measured and speculative.num_speculative_tokens > len(measured.acceptance):
         found.append(

@@ -205,7 +205,7 @@ def _key(
     costs: CostRange | None,
 ) -> str:
     """Of all that a rate depends on, the simulator's code among it."""
-    costs_of = (cost.dense, cost.sequence, cost.attention, cost.front, cost.back_s, cost.draft)
+    costs_of = (cost.dense, cost.sequence, cost.attention, cost.front, cost.back_s, cost.draft, cost.ranks)
     columns = (sample.prompt_tokens, sample.output_tokens, sample.max_tokens, sample.ttft_slo_s, sample.session)
     digest = hashlib.sha256()
     for column in columns:

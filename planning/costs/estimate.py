@@ -25,14 +25,9 @@ def estimated(
     not modelled or would not start, and for a profile that cannot be read."""
     settings = model.settings
     plan = plan_of(read_architecture(config_of(model)), settings_of(model), spec.hardware.gpu_named(gpu))
-    parallel = Parallel(
-        settings.tensor_parallel_size,
-        settings.pipeline_parallel_size,
-        experts=bool(settings.extra.get("enable_expert_parallel")),
-    )
     room = _kv_tokens(fit_on(spec, model, gpu))
     limits = EngineModelLimits(settings.max_num_seqs, settings.max_num_batched_tokens, room)
-    found, basis, note = _costs(plan, parallel, profile, host)
+    found, basis, note = _costs(plan, profile, host)
     hardware = f"{settings.ranks} x {plan.gpu.title}"
     return cost_file(
         model.name,
@@ -46,11 +41,10 @@ def estimated(
     )
 
 
-def _costs(
-    plan: Plan, parallel: Parallel, profile: Path | None, host: Host
-) -> tuple[Costs, Literal["profile", "roofline"], str]:
+def _costs(plan: Plan, profile: Path | None, host: Host) -> tuple[Costs, Literal["profile", "roofline"], str]:
     if profile is None:
-        return roofline(plan, parallel, host), "roofline", "from data sheets; nothing was measured"
+        return roofline(plan, host), "roofline", "from data sheets; nothing was measured"
+    parallel = Parallel.of(plan.settings)
     tables, profiled = read_profile(profile, parallel.tensor), profiled_gpu(profile)
     own = profiled is None or is_of_gpu(profiled, plan.gpu)
     basis = CostBasis.PROFILE if own else CostBasis.OTHER_PROFILE

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import log
 
 from cluster.hardware import GPUS, Exchange, Gpu, exchange_table
+from planning.fit.memory import FitSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,13 @@ class Parallel:
         for name in ("tensor", "pipeline", "data"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)}: allowed: 1 or more GPUs")
+
+    @classmethod
+    def of(cls, settings: FitSettings) -> "Parallel":
+        """That of an engine."""
+        return cls(
+            settings.tensor_parallel, settings.pipeline_parallel, settings.data_parallel, settings.expert_parallel
+        )
 
     @property
     def expert_ranks(self) -> int:

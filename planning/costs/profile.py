@@ -105,7 +105,8 @@ def from_profile(
     attention = attention_of(AttentionTable.of(profile.attention), 1e-6 * layers.blocks, host.block_s * layers.blocks)
     if parallel.pipeline > 1:
         notes.append("pipeline parallelism: stages are taken to be full, one prompt alone takes longer")
-    model = CostModel(dense, _sampled(profile, layers, parallel, link), attention, host.front, host.back_s)
+    sampled = _sampled(profile, layers, parallel, link)
+    model = CostModel(dense, sampled, attention, host.front, host.back_s, ranks=parallel.data)
     busy_s = exchange_s(BUSY_TOKENS / parallel.pipeline)
     return Costs(model, tuple(notes), sources_of(model, basis, host, layers.blocks, link, busy_s))
 

@@ -46,11 +46,10 @@ def layers_of(model: Architecture) -> ModelLayers:
     )
 
 
-def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_HOST) -> Costs:
-    """The cost model of that engine. `parallel` adds to the plan's tensor and pipeline parallelism what it does not
-    know: copies of the attention, and whole experts on GPUs."""
-    settings, model = plan.settings, plan.model
-    parallel = parallel or Parallel(settings.tensor_parallel, settings.pipeline_parallel)
+def roofline(plan: Plan, host: Host = TYPICAL_HOST) -> Costs:
+    """The cost model of that engine. With data parallelism a step's exchanges and experts are those of ranks that have
+    as many tokens as the fullest."""
+    model, parallel = plan.model, Parallel.of(plan.settings)
     is_nvfp4 = plan.quantization is not None and plan.quantization.method == "modelopt_fp4"
     roof = Roof(plan.gpu, _flops(plan), kernels.NVFP4_MEMORY if is_nvfp4 else kernels.MEMORY)
     link = Interconnect(plan.gpu) if parallel.gpus > 1 else None
@@ -77,7 +76,8 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
         notes.append("experts: evenly drawn by independent tokens")
     dense = Curve(_KNOTS, tuple(step_s(knot) for knot in _KNOTS))
     attention = _attention(plan, parallel, host.block_s * len(model.layers))
-    cost = CostModel(dense, _sampled(plan, parallel, roof, link), attention, host.front, host.back_s)
+    sampled = _sampled(plan, parallel, roof, link)
+    cost = CostModel(dense, sampled, attention, host.front, host.back_s, ranks=parallel.data)
     busy_s = exchange_s(BUSY_TOKENS / parallel.pipeline)
     consumer = plan.gpu.title.startswith("GeForce")
     sources = sources_of(cost, CostBasis.DATA_SHEET, host, len(model.layers), link, busy_s, consumer)
@@ -105,7 +105,7 @@ class _Part:
         for matrix, size in zip(self._layer.matrices, self._bytes, strict=True):
             if matrix.name.endswith(".absorbed"):
                 continue  # a copy of `kv_b_proj`, used in its place
-            if ".experts." in matrix.name:
+            if matrix.of_experts:
                 seconds += self._experts_s(matrix, size, tokens, roof)
             else:
                 weights = matrix.inputs * matrix.outputs / self._split(matrix)
@@ -140,7 +140,7 @@ class _Part:
         rows = local * (share if ranks == 1 else ranks) / reached
         weights = each * reached / share
         moved = self._element * local * (matrix.inputs + matrix.outputs)
-        read = size * reached / matrix.count / self._parallel.data
+        read = size * reached / matrix.count
         return roof.experts_s(rows, read, weights, moved)
 
     def _element_wise_s(self, tokens: float, roof: Roof) -> float:
@@ -153,7 +153,7 @@ class _Part:
 
 
 def _mixture(layer: Layer) -> Mixture:
-    count = next(matrix.count for matrix in layer.matrices if ".experts." in matrix.name)
+    count = next(matrix.count for matrix in layer.matrices if matrix.of_experts)
     return Mixture(count, min(count, layer.experts_a_token))
 
 

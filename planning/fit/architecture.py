@@ -26,6 +26,11 @@ class Matrix:
     count: int = 1
     split: Literal["inputs", "outputs", "none", "kv"] = "none"
 
+    @property
+    def of_experts(self) -> bool:
+        """Whether it is one for each expert, of which a token uses a few."""
+        return ".experts." in self.name
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:

@@ -36,7 +36,11 @@ _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSettings:
-    """What of vLLM's settings memory depends on. None: vLLM's own default (that of its server, by the GPU)."""
+    """What of vLLM's settings memory depends on. None: vLLM's own default (that of its server, by the GPU).
+
+    Each of the `data_parallel` ranks has all of the model but its experts, which all GPUs of a pipeline stage share: a
+    slice of each, or with `expert_parallel` whole ones (`FusedMoEParallelConfig.make`). Other settings are a rank's.
+    """
 
     max_model_len: int | None = None
     max_num_seqs: int | None = None
@@ -45,12 +49,24 @@ class FitSettings:
     block_tokens: int = 16
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    data_parallel: int = 1
+    expert_parallel: bool = False
     enforce_eager: bool = False
     chunked_prefill: bool = True
     dtype: str = "auto"
     kv_cache_dtype: str = "auto"
     quantization: str | None = None
     kv_cache_bytes: int | None = None
+
+    @property
+    def expert_gpus(self) -> int:
+        """GPUs that share a layer's experts."""
+        return self.tensor_parallel * self.data_parallel
+
+    @property
+    def expert_slices(self) -> int:
+        """GPUs that have a slice of each expert."""
+        return 1 if self.expert_parallel else self.expert_gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +85,11 @@ class Plan:
 
     def weight_bytes(self, name: str, matrix: Matrix) -> float:
         """Of one GPU's part of a matrix."""
+        inputs, outputs, count = matrix.inputs, matrix.outputs, matrix.count
         parts = self.settings.tensor_parallel
-        inputs, outputs = matrix.inputs, matrix.outputs
+        if matrix.of_experts:
+            parts = self.settings.expert_slices
+            count = ceil(count * parts / self.settings.expert_gpus)
         if matrix.split == "inputs":
             inputs = ceil(inputs / parts)
         elif matrix.split == "outputs":
@@ -78,10 +97,10 @@ class Plan:
         elif matrix.split == "kv":
             outputs = ceil(self.model.kv_heads / parts) * self.model.head_size
         if self.quantization is None or not self.quantization.covers(name):
-            return matrix.count * inputs * outputs * self.element
+            return count * inputs * outputs * self.element
         if self.quantization.method == "mxfp4":
             inputs, outputs = _padded(matrix, inputs, outputs)
-        return matrix.count * self.quantization.bytes_of(inputs, outputs)
+        return count * self.quantization.bytes_of(inputs, outputs)
 
     def layer_bytes(self, index: int) -> float:
         layer = self.model.layers[index]
@@ -161,7 +180,7 @@ def stage_of(plan: Plan, layers: range) -> StageMemory:
     carried = plan.step_tokens * model.hidden * plan.element
     sorting = max(forward, rows * SORTED_LOGIT_BYTES + carried)
     graphs = 0 if settings.enforce_eager else GRAPH_BYTES * len(layers) * _captures(plan.sequences)
-    non_torch = NON_TORCH_BYTES + NCCL_BYTES[min(3, settings.tensor_parallel * settings.pipeline_parallel)]
+    non_torch = NON_TORCH_BYTES + NCCL_BYTES[min(3, settings.expert_gpus * settings.pipeline_parallel)]
     # Earlier versions sort and leave the graphs out, 0.32 does neither: the larger of the two is safe for both.
     taken = weights + max(sorting, max(forward, rows * LOGIT_BYTES + carried) + graphs) + non_torch
     pool = settings.kv_cache_bytes or int(plan.gpu.total_bytes * settings.gpu_memory_utilization) - taken
@@ -170,11 +189,13 @@ def stage_of(plan: Plan, layers: range) -> StageMemory:
 
 
 def _forward_bytes(plan: Plan, layer: Layer) -> int:
-    """Tensors that a layer holds at once in the largest step: the stream, its residual, and one part's own."""
+    """Tensors that a layer holds at once in the largest step: the stream, its residual, and one part's own. Experts
+    compute the tokens of all data-parallel ranks."""
     model, parts = plan.model, plan.settings.tensor_parallel
     attention = ceil(model.heads / parts) * model.head_size * 2 + 2 * ceil(model.kv_heads / parts) * model.head_size
     dense = 3 * ceil(layer.width / parts)
-    experts = layer.experts_a_token * (3 * ceil(layer.expert_width / parts) + model.hidden)
+    slice_width = ceil(layer.expert_width / plan.settings.expert_slices)
+    experts = plan.settings.data_parallel * layer.experts_a_token * (3 * slice_width + model.hidden)
     return plan.step_tokens * plan.element * (3 * model.hidden + max(attention, dense + experts))
 
 

@@ -98,6 +98,8 @@ def settings_of(model: Model) -> FitSettings:
         block_tokens=block_tokens if isinstance(block_tokens, int) and block_tokens > 0 else 16,
         tensor_parallel=given.tensor_parallel_size,
         pipeline_parallel=given.pipeline_parallel_size,
+        data_parallel=given.data_parallel_size,
+        expert_parallel=given.enable_expert_parallel,
         enforce_eager=given.enforce_eager,
         chunked_prefill=given.chunked_prefill,
         dtype=given.dtype,

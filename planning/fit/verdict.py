@@ -26,6 +26,7 @@ class RefusalCause(StrEnum):
 
     HEADS = "heads"
     WIDTH = "width"
+    EXPERTS = "experts"
     LAYERS = "layers"
     CONTEXT = "context"
     STEP_TOKENS = "step_tokens"
@@ -122,6 +123,9 @@ def _config_refusals(plan: Plan) -> Iterator[Refusal]:
             f"tensor_parallel_size = {parts}: allowed: a divisor or a multiple of the {model.kv_heads} KV heads",
         )
     yield from _width_refusals(plan)
+    if settings.expert_parallel and not any(layer.experts_a_token for layer in model.layers):
+        text = "enable_expert_parallel = True: the model has no experts; allowed: false"
+        yield Refusal(RefusalCause.EXPERTS, text)
     if settings.pipeline_parallel > len(model.layers):
         yield Refusal(
             RefusalCause.LAYERS,
@@ -143,17 +147,18 @@ def _config_refusals(plan: Plan) -> Iterator[Refusal]:
 
 
 def _width_refusals(plan: Plan) -> Iterator[Refusal]:
-    parts = plan.settings.tensor_parallel
-    widths = sorted({width for layer in plan.model.layers for width in (layer.width, layer.expert_width) if width})
+    settings, layers = plan.settings, plan.model.layers
+    widths = {(layer.width, settings.tensor_parallel) for layer in layers}
+    widths |= {(layer.expert_width, settings.expert_slices) for layer in layers}
     block = plan.quantization.block if plan.quantization else 0
-    for width in widths:
+    for width, parts in sorted(widths):
+        sliced = f"tensor_parallel_size = {settings.tensor_parallel}"
+        if parts != settings.tensor_parallel:
+            sliced += f" x data_parallel_size = {settings.data_parallel}"
         if width % parts:
-            yield Refusal(
-                RefusalCause.WIDTH,
-                f"tensor_parallel_size = {parts}: allowed: one that divides the feed-forward width {width}",
-            )
+            yield Refusal(RefusalCause.WIDTH, f"{sliced}: allowed: one that divides the feed-forward width {width}")
         elif block and (width // parts) % block:
-            text = f"tensor_parallel_size = {parts}: FP8 blocks of {block} do not divide {width} / {parts}"
+            text = f"{sliced}: FP8 blocks of {block} do not divide {width} / {parts}"
             yield Refusal(RefusalCause.WIDTH, f"{text}; allowed: fewer GPUs")
 
 

@@ -50,7 +50,7 @@ def start_plan(
         later = {phase: seconds for phase, seconds in first.items() if phase not in _ON_NODE}
     pool = spec.pool_of(model, region)
     if pool.accelerator != "cpu":
-        per_node = pool.gpus_per_node // model.settings.tensor_parallel_size
+        per_node = pool.gpus_per_node // model.settings.ranks
     else:
         per_node = 1 << 30 if pool.cpus_per_node is None else int(pool.cpus_per_node / model.cpus + 1e-6)
     return StartPlan(first, later, without_room.get(Phase.NODE, 0.0), pool.nodes, max(1, per_node))

@@ -1,5 +1,6 @@
 """`raylane costs`: from a profile and from data sheets, with what the times rest on, and clear refusals."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from cli.costs import with_estimates
 from cli.main import app
 from cluster.files import shipped
 from cluster.spec import load_spec
+from deployments.engine.args import not_served
 from deployments.engine_model.cost_file import (
     CalibrationRecord,
     CostBasis,
@@ -18,6 +20,7 @@ from deployments.engine_model.cost_file import (
     write_cost_file,
 )
 from tests.planning.costs.bundles import DENSE, SPARSE, written
+from tests.planning.fit.configs import QWEN3_30B_A3B
 
 SPEC = str(shipped("specs/local.yaml"))
 
@@ -129,3 +132,29 @@ def test_a_model_that_scales_without_a_cost_file_gets_an_estimate_where_its_gpu_
     said = " ".join(capsys.readouterr().out.split())
     assert ("data sheets" if estimated else "learned from the first minutes") in said
     assert with_estimates(spec, spec.regions[0], tmp_path) is spec, "a fixed number needs none"
+
+
+def test_data_parallel_ranks_with_experts_are_checked_priced_and_simulated(tmp_path: Path) -> None:
+    """Four GPUs, as two ranks of two: fit, costs, simulation; `up` and `doctor` say that it is not served."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_30B_A3B), encoding="utf-8")
+    spec, trace, out = tmp_path / "spec.yaml", tmp_path / "trace.jsonl", tmp_path / "costs.json"
+    spec.write_text(
+        "version: 1\nname: team\nregions: [{name: here, pools: [{name: g, accelerator: H100, gpus_per_node: 4}]}]\n"
+        f"models: [{{name: m, source: {tmp_path}, settings: {{max_model_len: 8192, max_num_seqs: 8, "
+        "tensor_parallel_size: 2, data_parallel_size: 2, enable_expert_parallel: true}}]\n"
+    )
+    rows = [{"timestamp": 10 * n, "input_length": 500, "output_length": 200} for n in range(60)]
+    trace.write_text("\n".join(json.dumps(row) for row in rows))
+
+    def done(*arguments: str) -> str:
+        result = CliRunner().invoke(app, [*arguments], env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.output
+        return " ".join(result.output.split())
+
+    assert "usable spec" in done("spec", "check", str(spec))
+    assert "4 x H100 SXM" in done("costs", str(spec), "--out", str(out))
+    file = read_cost_file(out)
+    assert (file.engine.max_num_seqs, file.engine.data_ranks, file.limits().sequences) == (8, 2, 16)
+    said = done("simulate", str(spec), "--trace", str(trace), "--costs", str(out), "--replicas", "1", "--no-range")
+    assert "data_parallel_size: ranks are simulated as one engine" in said
+    assert "data_parallel_size = 2: described, simulated and planned, but not served" in not_served(load_spec(spec))[0]

@@ -54,7 +54,7 @@ def test_a_plain_model_is_modelled(tmp_path: Path) -> None:
         ("    adapters: [{name: a, source: b}]\n", "", "lora", "models.m.adapters"),
         ("    task: embed\n", "", "embedding", "models.m.task"),
         ("", ", pipeline_parallel_size: 2", "pipeline_parallel", "settings.pipeline_parallel_size"),
-        ("", ", extra: {data_parallel_size: 4}", "data_parallel", "extra.data_parallel_size"),
+        ("", ", data_parallel_size: 4", "data_parallel", "settings.data_parallel_size"),
         ("", ", extra: {kv_transfer_config: {kv_role: kv_both}}", "disaggregation", "extra.kv_transfer_config"),
         ("", ", extra: {cpu_offload_gb: 8}", "offloading", "extra.cpu_offload_gb"),
         ("", ", extra: {enable_lora: true}", "lora", "extra.enable_lora"),

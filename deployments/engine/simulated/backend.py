@@ -107,10 +107,7 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges, 
     WAITING.labels(model.name).set_function(lambda: load.waiting)
     KV_USAGE.labels(model.name).set_function(lambda: load.kv_usage)
     app = SimulatedApp(model, driver, exchanges, lambda others: cost.front(others) + cost.back_s)
-    settings = model.settings
-    capacity = EngineCapacity(
-        settings.max_model_len, settings.max_num_seqs, settings.max_num_batched_tokens, costs.engine.kv_tokens
-    )
+    capacity = EngineCapacity(model.settings.max_model_len, limits.sequences, limits.step_tokens, limits.kv_tokens)
     calm_garbage_collector()
     clock.enter(Phase.FIRST_TOKEN)  # a request for one would be a step of the engine, as if a client had asked
     return SimulatedBackend(driver, app, capacity, log)

@@ -12,8 +12,12 @@ def read_costs(model: Model) -> CostFile:
     assert model.simulated is not None
     costs = read_cost_file(Path(model.simulated.costs))
     settings, engine = model.settings, costs.engine
-    for key in ("max_num_seqs", "max_num_batched_tokens"):
-        desired, known = getattr(settings, key), getattr(engine, key)
+    for key, known in (
+        ("max_num_seqs", engine.max_num_seqs),
+        ("max_num_batched_tokens", engine.max_num_batched_tokens),
+        ("data_parallel_size", engine.data_ranks),
+    ):
+        desired = getattr(settings, key)
         if desired != known:
             raise CostFileError(
                 f"{model.where}.settings.{key} = {desired}: allowed: {known}, as in its cost file "

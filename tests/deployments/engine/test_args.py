@@ -7,7 +7,7 @@ import pytest
 
 from cluster.artifacts import ArtifactError
 from cluster.spec import EngineSettings, LoraAdapter, Model
-from deployments.engine.args import arguments
+from deployments.engine.args import arguments, why_not_served
 
 
 def model(task: str = "generate", adapters: tuple[LoraAdapter, ...] = (), **settings: Any) -> Model:
@@ -87,6 +87,15 @@ def test_several_ranks_run_in_the_replicas_own_processes(ranks: int, executor: s
 def test_both_kinds_of_parallelism_reach_the_engine() -> None:
     values = arguments(model(tensor_parallel_size=2, pipeline_parallel_size=4))
     assert (values["tensor_parallel_size"], values["pipeline_parallel_size"]) == (2, 4)
+
+
+def test_data_parallel_ranks_and_whole_experts_reach_the_engine_but_are_not_served() -> None:
+    spread = model(data_parallel_size=2, enable_expert_parallel=True)
+    values = arguments(spread)
+    assert (values["data_parallel_size"], values["enable_expert_parallel"]) == (2, True)
+    assert values["distributed_executor_backend"] == "mp"
+    assert "settings.data_parallel_size = 2" in str(why_not_served(spread))
+    assert why_not_served(model(enable_expert_parallel=True)) is None
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

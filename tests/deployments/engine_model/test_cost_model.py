@@ -108,3 +108,23 @@ def test_the_likely_range_adds_what_is_independent() -> None:
 
 def test_a_curve_times_a_factor() -> None:
     assert Curve((1.0, 2.0), (3.0, 4.0)).times(2) == Curve((1.0, 2.0), (6.0, 8.0))
+
+
+@given(st.integers(1, 8), st.integers(0, 64), st.lists(st.integers(1, 2_048), max_size=3), st.integers(1, 40))
+def test_data_parallel_ranks_take_what_the_fullest_one_takes(
+    ranks: int, decodes: int, prompts: list[int], steps: int
+) -> None:
+    one = model(None)
+    several = CostModel(one.dense, one.sequence, one.attention, ranks=ranks)
+    chunks, kv = [Chunk(tokens, 0) for tokens in prompts], 500.0 * decodes
+    if not chunks and not decodes:
+        return
+    alone_s = one.step_s(chunks, decodes, kv, len(chunks))
+    assert several.step_s(ranks * chunks, ranks * decodes, ranks * kv, ranks * len(chunks)) == pytest.approx(alone_s)
+    for chunk in chunks:
+        assert several.step_s([chunk], 0, 0, 1) == one.step_s([chunk], 0, 0, 1), "a prompt is on one of them"
+    if decodes:
+        run_s = several.run_s(steps, decodes, kv)
+        each_s = [several.step_s((), decodes, kv + step * decodes, 0) for step in range(steps)]
+        assert run_s == pytest.approx(sum(each_s))
+        assert several.steps_in(run_s, decodes, kv) == steps

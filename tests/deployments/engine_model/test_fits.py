@@ -102,3 +102,15 @@ def test_speculation_is_what_the_spec_asks_for_as_far_as_its_method_was_measured
     assert measured.cost_model().draft(4) == 0.002
     assert UnmodelledKind.SPECULATION in [one.kind for one in unmodelled(by_draft, file)]
     assert UnmodelledKind.SPECULATION not in [one.kind for one in unmodelled(by_draft, measured)]
+
+
+def test_data_parallel_ranks_are_one_engine_that_holds_what_all_hold(fitting: tuple[Model, Pool, CostFile]) -> None:
+    model, pool, file = fitting
+    ranks = file.model_copy(update={"engine": file.engine.model_copy(update={"data_ranks": 2})})
+    both = with_settings(model, data_parallel_size=2)
+    one, two = limits_for(model, pool, file), limits_for(both, pool, ranks)
+    held = [(each.sequences, each.step_tokens, each.kv_tokens) for each in (one, two)]
+    assert held[1] == tuple(2 * each for each in held[0])
+    assert two.long_prefill_tokens == one.step_tokens, "a prompt is computed by one of them"
+    assert not misfits(both, pool, ranks)
+    assert "data_parallel_size = 2: the costs are of 1 data-parallel rank" in " ".join(misfits(both, pool, file))

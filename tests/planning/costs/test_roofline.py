@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from cluster.hardware import GPUS, gpu_named
 from deployments.engine_model.cost_model import Chunk
-from planning.costs.interconnect import Parallel
 from planning.costs.profile import Costs
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
@@ -22,8 +21,8 @@ SETTINGS = FitSettings(max_num_seqs=128, max_num_batched_tokens=2_048)
 
 
 def costs_of(config: dict[str, Any], gpu: str = "h100", tensor: int = 1, **more: Any) -> Costs:
-    settings = replace(SETTINGS, tensor_parallel=tensor)
-    return roofline(plan_of(read_architecture(config), settings, gpu_named(gpu)), **more)
+    settings = replace(SETTINGS, tensor_parallel=tensor, **more)
+    return roofline(plan_of(read_architecture(config), settings, gpu_named(gpu)))
 
 
 def test_decode_is_bound_by_memory_and_prefill_by_compute() -> None:
@@ -64,15 +63,17 @@ def test_a_mixture_reads_the_experts_that_its_tokens_reach() -> None:
 
 def test_whole_experts_on_gpus_wait_for_the_fullest() -> None:
     slices = costs_of(QWEN3_30B_A3B, tensor=4).model
-    whole = costs_of(QWEN3_30B_A3B, tensor=4, parallel=Parallel(4, experts=True)).model
+    whole = costs_of(QWEN3_30B_A3B, tensor=4, expert_parallel=True).model
     assert slices.dense(512) <= whole.dense(512) < 1.5 * slices.dense(512)
 
 
 def test_copies_of_the_attention_share_the_experts() -> None:
     one = costs_of(QWEN3_30B_A3B).model
-    copies = costs_of(QWEN3_30B_A3B, parallel=Parallel(data=8, experts=True)).model
-    assert copies.dense(64) < one.dense(64), "each GPU reads an eighth of the experts"
-    assert copies.dense(2_048) < 3 * one.dense(2_048)
+    copies = costs_of(QWEN3_30B_A3B, data_parallel=8, expert_parallel=True).model
+    assert copies.base_s(8 * 64) < one.base_s(64), "each GPU reads an eighth of the experts"
+    assert copies.base_s(8 * 64) < 0.5 * one.base_s(8 * 64)
+    prompt = [Chunk(2_048, 0)]
+    assert copies.step_s(prompt, 0, 0, 1) == copies.step_s(8 * prompt, 0, 0, 8) < 3 * one.step_s(prompt, 0, 0, 1)
 
 
 def test_eight_bit_weights_are_read_in_half_the_time() -> None:

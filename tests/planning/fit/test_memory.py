@@ -186,3 +186,23 @@ def test_more_gpus_never_need_more_memory_each(config: dict[str, Any], settings:
     assert many.weights_bytes <= few.weights_bytes
     assert many.activation_bytes <= few.activation_bytes
     assert many.pool_bytes + many.non_torch_bytes >= few.pool_bytes + few.non_torch_bytes
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_data_parallel_ranks_repeat_the_model_and_share_its_experts(whole: bool) -> None:
+    """Of 128 experts a GPU of four has 32, or a quarter of each; the rest and the KV cache are as on one."""
+    one = fit_of(configs.QWEN3_30B_A3B, max_model_len=8_192)
+    four = fit_of(configs.QWEN3_30B_A3B, max_model_len=8_192, data_parallel=4, expert_parallel=whole)
+    experts = 48 * 128 * 3 * 2_048 * 768 * 2
+    assert one.weights_bytes - four.weights_bytes == pytest.approx(0.75 * experts, rel=0.01)
+    assert four.blocks > one.blocks
+    assert four.sequence_blocks(8_192) == one.sequence_blocks(8_192)
+    dense = fit_of(configs.LLAMA_8B, max_model_len=8_192, data_parallel=4)
+    assert dense.weights_bytes == fit_of(configs.LLAMA_8B, max_model_len=8_192).weights_bytes
+
+
+def test_experts_are_cut_by_all_ranks_or_not_at_all() -> None:
+    uneven = {**configs.QWEN3_30B_A3B, "moe_intermediate_size": 774}
+    assert cause_of(fit_of(uneven, max_model_len=8_192, data_parallel=4)) is RefusalCause.WIDTH
+    assert fit_of(uneven, max_model_len=8_192, data_parallel=4, expert_parallel=True).starts
+    assert cause_of(fit_of(configs.LLAMA_8B, max_model_len=8_192, expert_parallel=True)) is RefusalCause.EXPERTS

@@ -1,5 +1,6 @@
 """What could serve and at which price: candidates, the spec's own groups, sources, and what would not start."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,13 @@ import pytest
 
 from cluster.files import shipped
 from cluster.spec import ClusterSpec
+from deployments.engine_model.replica_rate import rate_at
 from planning.capacity.problem import PriceKind
 from planning.plans.offers import RejectedOffer, offers_of
 from planning.plans.planner import PlanError, case_from
 from planning.plans.prices import prices_of
 from planning.worksheet import Worksheet, load_worksheet
+from tests.planning.fit.configs import QWEN3_30B_A3B
 from tests.planning.plans import small
 
 KINDS = {"prices": {"spot": {"max_share": 0.5}, "reserved": True}}
@@ -116,3 +119,25 @@ def test_the_specs_of_offers_are_usable(tmp_path: Path) -> None:
     for offer in offers_of(sheet, spec)[0]:
         again = ClusterSpec.model_validate(offer.spec.model_dump())
         assert again.pool_of(again.models[0], again.regions[0]).accelerator == offer.gpu
+
+
+def test_a_candidate_of_data_parallel_ranks_holds_what_all_of_them_hold(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_30B_A3B), encoding="utf-8")
+    spread = {"data_parallel_size": 2, "enable_expert_parallel": True}
+    candidates = [
+        {"name": "one", "model": "demo", "gpu": "H100"},
+        {"name": "both", "model": "demo", "gpu": "H100", "settings": spread},
+    ]
+    folder = [{"model": "demo", "folder": str(tmp_path)}]
+    offers, _ = offers_of(*small.loaded(tmp_path, {"candidates": candidates, "model_configs": folder}))
+    one, both = offers
+    assert (one.gpus, both.gpus) == (1, 2)
+    assert both.limits.sequences == 2 * one.limits.sequences
+    assert both.limits.kv_tokens > 2 * one.limits.kv_tokens, "a GPU holds half of the experts, and more KV"
+    sheet, spec = small.loaded(tmp_path)
+    usd = [prices_of("H100", each.view, spec.regions[0], sheet, spec)[PriceKind.ON_DEMAND] for each in offers]
+    assert usd[1].usd_per_replica_hour == 2 * usd[0].usd_per_replica_hour
+    rates = [rate_at(each.limits, each.step_costs, 500, 200) for each in offers]
+    assert rates[0] is not None
+    assert rates[1] is not None
+    assert rates[1].requests_per_s > 1.3 * rates[0].requests_per_s
