@@ -174,6 +174,12 @@ class Finished:
     wall_s: float
     booking: str = ""
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether all its numbers can be: a peer cell's word is checked like a client's."""
+        values = (getattr(self, name) for name in self.__dataclass_fields__)
+        return all(0 <= value < 1 << 40 for value in values if isinstance(value, int | float))
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
@@ -202,7 +208,11 @@ def _fields_of(message: Any) -> dict[str, Any]:
     return {name: getattr(message, name) for name in message.__dataclass_fields__}
 
 
-_encode = json.JSONEncoder(separators=(",", ":"), default=_fields_of).encode
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else _fields_of(value)
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
 """A dataclass within a message is an object, too. (`dataclasses.asdict` copies each value: forty calls a message.)"""
 
 

@@ -109,7 +109,7 @@ class Gateway:
         self._cost_metrics = CostMetrics(self.others.everyone)
         self._owner_trackers: dict[str, OwnerTracker] = {}
         trackers = self._owner_trackers
-        self.cell_peers = CellPeers(spec, home, peers_secret, self.service, self._session, trackers)
+        self.cell_peers = CellPeers(spec, home, peers_secret, self.service, self._session, trackers, self.others)
         more = (self._cost_metrics, self._logs, self.cell_peers)
         parts_of = (self.service.dispatchers, trackers, self._announced, self.others.everyone)
         register_collectors(registry, settings, *parts_of, *more)

@@ -7,15 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 import aiohttp
 
 from deployments.cell.owners import Ownership
-from deployments.ownership.hop_messages import (
-    GuestRefused,
-    HopConfirmed,
-    HopFinished,
-    HopOffered,
-    HopReport,
-    HopWithdrawn,
-    facts_of,
-)
 from deployments.ownership.messages import (
     BEAT_S,
     LANES_PATH,
@@ -26,9 +17,12 @@ from deployments.ownership.messages import (
     Died,
     Expired,
     FirstToken,
+    GuestRefused,
     Hold,
     Message,
     Placed,
+    PlacedAtPeer,
+    Recalled,
     Refused,
     Release,
     Submit,
@@ -38,7 +32,7 @@ from deployments.ownership.messages import (
     waiting_of,
 )
 from deployments.ownership.roles import Submitter
-from deployments.peering import HopFacts
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, Request, Suspicion
 
@@ -107,7 +101,8 @@ class RemoteOwner:
         self._ownership = ownership
         self._outbox = MessageOutbox()
         self._requests: dict[str, tuple[Submitter, Request]] = {}
-        self._leased: set[str] = set()
+        self._leased: dict[str, Submitter] = {}
+        """Who holds each lease, by its attempt id."""
         self._ended = False
 
     async def run(self, session: aiohttp.ClientSession, gateway_id: str, opened: Callable[[], None]) -> None:
@@ -137,7 +132,7 @@ class RemoteOwner:
         self, submitter: Submitter, request: Request, admitted: bool = False, hop: HopFacts | None = None
     ) -> None:
         self._requests[request.request_id] = submitter, request
-        self._send(Submit(waiting_of(request, time.monotonic()), admitted, None if hop is None else facts_of(hop)))
+        self._send(Submit(waiting_of(request, time.monotonic()), admitted, hop))
 
     def cancel(self, request_id: str) -> None:
         if self._requests.pop(request_id, None) is not None:
@@ -146,26 +141,23 @@ class RemoteOwner:
     def hold(self, submitter: Submitter, attempt_id: str) -> None:
         self._send(Hold(attempt_id))
 
-    def first_token(self, attempt_id: str) -> None:
-        self._send(FirstToken(attempt_id))
+    def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
+        self._send(FirstToken(attempt_id, ago_s))
 
     def died(self, attempt_id: str) -> None:
         self._send(Died(attempt_id))
 
     def release(self, attempt_id: str, ending: Ending) -> None:
-        self._leased.discard(attempt_id)
+        self._leased.pop(attempt_id, None)
         self._send(Release(attempt_id, ending))
 
-    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
+    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | HopRefusal | None) -> None:
         self._requests[lease.request.request_id] = submitter, lease.request
-        self._leased.discard(lease.attempt_id)
+        self._leased.pop(lease.attempt_id, None)
         waiting = waiting_of(lease.request, time.monotonic())
-        self._send(Refused(waiting, lease.replica_id, lease.attempt, None if state is None else state.value))
-
-    def hop_reported(self, report: HopReport) -> None:
-        if isinstance(report, HopFinished):
-            self._requests.pop(report.request_id, None)
-        self._send(report)
+        refusal = state if isinstance(state, HopRefusal) else None
+        stated = state.value if isinstance(state, ReplicaState) else None
+        self._send(Refused(waiting, lease.replica_id, lease.attempt, stated, refusal))
 
     def _send(self, message: Message) -> None:
         if not self._ended:
@@ -192,39 +184,37 @@ class RemoteOwner:
                 elif message.admission.accepted:
                     self._send(Cancel(request_id))
             case Placed(request_id=request_id, attempt_id=attempt_id):
-                held = self._requests.pop(request_id, None)
-                if held is None:
-                    if attempt_id not in self._leased:  # it was given up while this was under way
-                        self._send(Release(attempt_id, Ending.CANCELLED))
-                else:
-                    self._leased.add(attempt_id)
+                held = self._lease(request_id, attempt_id)
+                if held is not None:
                     held[0].placed(message.placement(held[1], time.monotonic()), message.url)
+            case PlacedAtPeer(request_id=request_id):
+                held = self._lease(request_id, f"{request_id}-{message.attempt}")
+                if held is not None:
+                    held[0].handed_over(message.lease(held[1], time.monotonic()))
             case Expired(request_id=request_id):
                 held = self._requests.pop(request_id, None)
                 if held is not None:
                     held[0].expired(request_id)
             case Suspected():
                 self._suspected((message.suspicion(time.monotonic()),))
-            case HopOffered() | HopConfirmed() | HopWithdrawn() | GuestRefused():
-                self._take_hop(message)
+            case Recalled(attempt_id):
+                if attempt_id in self._leased:
+                    self._leased[attempt_id].recalled(attempt_id)
+            case GuestRefused(request_id, refusal):
+                held = self._requests.pop(request_id, None)
+                if held is not None:
+                    held[0].guest_refused(request_id, refusal)
             case _:
                 pass
 
-    def _take_hop(self, message: HopOffered | HopConfirmed | HopWithdrawn | GuestRefused) -> None:
-        """Of a request that is given up already there is nothing to do: the owner has been sent a `Cancel`."""
-        held = self._requests.get(message.request_id)
-        if held is None:
-            return
-        match message:
-            case HopOffered(peer=peer):
-                held[0].hop_offered(peer, message.hop)
-            case HopConfirmed(request_id, number):
-                held[0].hop_confirmed(request_id, number)
-            case HopWithdrawn(request_id, number):
-                held[0].hop_withdrawn(request_id, number)
-            case GuestRefused(request_id, refusal):
-                del self._requests[request_id]
-                held[0].guest_refused(request_id, refusal)
+    def _lease(self, request_id: str, attempt_id: str) -> tuple[Submitter, Request] | None:
+        """Who holds a request that has a lease now; None where it was given up while this was under way."""
+        held = self._requests.pop(request_id, None)
+        if held is not None:
+            self._leased[attempt_id] = held[0]
+        elif attempt_id not in self._leased:
+            self._send(Release(attempt_id, Ending.CANCELLED))
+        return held
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:

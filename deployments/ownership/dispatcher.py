@@ -13,11 +13,10 @@ from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
-from deployments.ownership.gateway_hops import GatewayHops, HopSubmitter
 from deployments.ownership.lane_owner import LaneOwner, now_s
-from deployments.ownership.pending_request import GuestNotTaken, HopCarrier, PendingRequest, TakenByPeer, lost_with
+from deployments.ownership.pending_request import GuestNotTaken, PendingRequest, lost_with
 from deployments.ownership.replicas import ExpectedStarts, Replicas
-from deployments.ownership.roles import Owner
+from deployments.ownership.roles import Owner, PeerLease
 from deployments.ownership.takeover import Known, Losses, booking_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
@@ -27,7 +26,7 @@ RESUBMIT_S = 0.5
 """A request whose lease was refused as overtaken goes to a new owner at once, and to the same one after so long."""
 
 
-class Dispatcher(HopSubmitter):
+class Dispatcher:
     """One model at one gateway. All methods run in the gateway's event loop."""
 
     def __init__(self, model: Model, gateway_id: str = "here") -> None:
@@ -45,7 +44,6 @@ class Dispatcher(HopSubmitter):
         self._owner: Owner | None = None
         self._starts = ExpectedStarts()
         self._pending_requests: dict[str, PendingRequest] = {}
-        self.hops = GatewayHops(self._pending_requests, lambda: self._owner, lambda: self.hand_on(time.monotonic()))
 
     @property
     def owner(self) -> Owner | None:
@@ -66,7 +64,6 @@ class Dispatcher(HopSubmitter):
     def follow(self, owner: Owner | None) -> None:
         """From now on `owner` decides (None: nobody does for now). The one before gets no more reports."""
         before, self._owner = self._owner, owner
-        self.hops.owner_changed()
         if isinstance(before, LaneOwner) and before is not owner:
             before.close()
         if isinstance(owner, LaneOwner):
@@ -93,15 +90,13 @@ class Dispatcher(HopSubmitter):
         if self._starts.take(ready_at_s, group) and self.own is not None:
             self.own.expect_replica(ready_at_s, group)
 
-    async def submit(
-        self, request: Request, carrier: HopCarrier | None = None, hop: HopFacts | None = None
-    ) -> Admission:
+    async def submit(self, request: Request, hop: HopFacts | None = None) -> Admission:
         """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
-        Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken. `carrier` may take it to a peer cell."""
-        if hop is not None and request.request_id in self._pending_requests:  # a recorded hop
-            raise GuestNotTaken(HopRefusal.REPLAYED)
+        Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken."""
+        if hop is not None and request.request_id in self._pending_requests:
+            raise GuestNotTaken(HopRefusal.TWICE)
         future = asyncio.get_running_loop().create_future
-        pending = PendingRequest(request, future(), future(), carrier=carrier, hop=hop)
+        pending = PendingRequest(request, future(), future(), hop=hop)
         self._pending_requests[request.request_id] = pending
         if self._owner is not None:
             self._submit(pending, self._owner)
@@ -114,14 +109,12 @@ class Dispatcher(HopSubmitter):
             del self._pending_requests[request.request_id]
         return admission
 
-    async def placement(self, request: Request) -> Placement:
-        """Waits until the request is placed. Raises QueueTimeout, Rejected, or TakenByPeer where a peer cell has it
-        (`hops` is to hear its end); when cancelled, the lane entry (or an unseen lease) is gone at once."""
+    async def placement(self, request: Request) -> Placement | PeerLease:
+        """Waits until the request is placed, or handed over. Raises QueueTimeout, Rejected; when cancelled, the lane
+        entry (or an unseen lease) is gone at once."""
         pending = self._pending_requests[request.request_id]
         try:
             return await pending.placement
-        except TakenByPeer:
-            raise
         except BaseException:
             self._give_up(pending)
             raise
@@ -142,13 +135,14 @@ class Dispatcher(HopSubmitter):
         epoch = pending.epoch if pending is not None else 0
         return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
 
-    def first_token(self, lease: Lease) -> None:
-        """The first token is there, by the replica's word or by the first byte. The owner gets one report."""
+    def first_token(self, lease: Lease, ago_s: float = 0.0) -> None:
+        """The first token is there since `ago_s`, by the replica's word or by the first byte. The owner gets one
+        report."""
         pending = self._pending_requests.get(lease.request.request_id)
         if pending is not None and pending.holds(lease) and not pending.answered:
             pending.answered = True
             if self._owner is not None:
-                self._owner.first_token(lease.attempt_id)
+                self._owner.first_token(lease.attempt_id, ago_s)
 
     def first_tokens(self, message: FirstTokens) -> None:
         """A replica's word of first tokens. The owner hears it whoever holds them, and where nobody does any more."""
@@ -182,6 +176,15 @@ class Dispatcher(HopSubmitter):
             pending.owner = self._owner
             self._owner.refused(self, lease, state)
 
+    def came_back(self, lease: Lease, refusal: HopRefusal) -> None:
+        """The peer cell does not have the request: it waits again, and `placement` must be awaited again."""
+        pending = self._wait_again(lease)
+        if refusal is HopRefusal.LOST:
+            pending.request = replace(pending.request, hops=1)
+        if self._owner is not None:
+            pending.owner = self._owner
+            self._owner.refused(self, replace(lease, request=pending.request), refusal)
+
     def overtaken(self, lease: Lease, highest: int) -> None:
         """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for
         the later owner."""
@@ -206,13 +209,13 @@ class Dispatcher(HopSubmitter):
         self.hand_on(time.monotonic())
 
     def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
-        """`tell` is called if the lease's replica is lost while the lease stands."""
+        """`tell` is called if the lease's replica, or peer cell, is lost while the lease stands."""
         self._pending_requests[lease.request.request_id].tell_lost = tell
 
     def hand_on(self, now: float) -> None:
         """Hands what nobody has to the owner, and gives up what waited too long without one. Called now and then."""
         for pending in list(self._pending_requests.values()):
-            if pending.owner is not None or pending.lease is not None or pending.is_away:
+            if pending.owner is not None or pending.lease is not None:
                 continue
             if pending.request.expires_s <= now:
                 self.expired(pending.request.request_id)
@@ -235,10 +238,28 @@ class Dispatcher(HopSubmitter):
         if pending is None or pending.placement.done():  # it was given up a moment ago
             self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)
             return
-        if pending.carrier is not None:
-            self.hops.drop(placement.request.request_id)
         pending.lease, pending.url, pending.epoch = placement.lease, url, self._owner.epoch
         pending.placement.set_result(placement)
+
+    def handed_over(self, peer_lease: PeerLease) -> None:
+        pending = self._pending_requests.get(peer_lease.lease.request.request_id)
+        assert self._owner is not None
+        if pending is None or pending.placement.done():  # it was given up a moment ago
+            self._owner.release(peer_lease.lease.attempt_id, Ending.CANCELLED)
+            return
+        pending.lease, pending.epoch = peer_lease.lease, self._owner.epoch
+        pending.placement.set_result(peer_lease)
+
+    def recalled(self, attempt_id: str) -> None:
+        pending = self._running(attempt_id)
+        if pending is not None:
+            pending.lose()
+
+    def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
+        """`submit` raises GuestNotTaken."""
+        pending = self._pending_requests.pop(request_id, None)
+        if pending is not None and not pending.admission.done():
+            pending.admission.set_exception(GuestNotTaken(refusal))
 
     def expired(self, request_id: str) -> None:
         if (pending := self._pending_requests.get(request_id)) is not None:
@@ -312,7 +333,6 @@ class Dispatcher(HopSubmitter):
         """Nobody waits for the pending request any more."""
         request_id = pending.request.request_id
         pending.read()
-        self.hops.drop(request_id)
         if self._pending_requests.pop(request_id, None) is None or self._owner is None:
             return
         if pending.lease is not None:

@@ -6,10 +6,10 @@ attempt that was issued, by whatever owner, and attempts only grow: that is why 
 submitter that lost its channel submits what was placed a moment ago.
 
     state      what it means                                    goes to
-    WAITING    it is in its lane                                RUNNING: placed. AWAY: a peer cell took it. CLOSED:
-               cancelled, expired, turned away, or its submitter is gone
-    AWAY       it is in no lane: a peer cell serves it, or is   WAITING: the peer lost it before the first byte. CLOSED:
-               asked whether it takes it (`peering.py`)         it is over, or its submitter is gone
+    WAITING    it is in its lane                                RUNNING: placed. AWAY: handed over to a peer cell.
+               CLOSED: cancelled, expired, turned away, or its submitter is gone
+    AWAY       it is in no lane: a peer cell has it             WAITING: it came back before the first byte. AWAY: to
+               (`peering.py`)                                   another one. CLOSED: it is over, or nobody holds it
     DECLARED   its submitter runs it under an earlier owner; no    RUNNING: its replica says so too. CLOSED: it ended,
                or its replica refused it, replica has said so yet, so nothing is booked    or its submitter is gone
     RUNNING    leased, and its submitter is known                  ORPHANED: its submitter is gone. ANSWERED, ABORTED:
@@ -70,7 +70,7 @@ QUEUED = frozenset({_S.WAITING, _S.AWAY})
 _BEGINS = frozenset({_S.WAITING, _S.AWAY, _S.DECLARED, _S.RUNNING, _S.ORPHANED})
 _NEXT: dict[EntryState, frozenset[EntryState]] = {
     _S.WAITING: frozenset({_S.RUNNING, _S.AWAY, _S.CLOSED}),
-    _S.AWAY: frozenset({_S.WAITING, _S.CLOSED}),
+    _S.AWAY: frozenset({_S.WAITING, _S.AWAY, _S.CLOSED}),
     _S.DECLARED: frozenset({_S.RUNNING, _S.CLOSED}),
     _S.RUNNING: frozenset({_S.ORPHANED, _S.ANSWERED, _S.ABORTED, _S.ENDED, _S.WAITING, _S.CLOSED}),
     _S.ORPHANED: frozenset({_S.RUNNING, _S.WAITING, _S.CLOSED}),
@@ -206,9 +206,9 @@ class Entries:
         self._change(entry, EntryState.ORPHANED)
         entry.submitter = None
 
-    def place(self, entry: OwnedRequest, lease: Lease) -> None:
-        """What waited has a lease, under the next attempt."""
-        self._change(entry, EntryState.RUNNING)
+    def place(self, entry: OwnedRequest, lease: Lease, state: EntryState = EntryState.RUNNING) -> None:
+        """What waited has a lease, under the next attempt; one of a peer cell is AWAY."""
+        self._change(entry, state)
         entry.lease, entry.attempt = lease, lease.attempt
 
     def left_lane(self, request_id: str, lease: Lease | None = None) -> Submitter:

@@ -14,7 +14,6 @@ from dataclasses import replace
 from cluster.spec import DEFAULT_GROUP, ClusterSpec
 from deployments.ownership.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, QUEUED, Adoption, Entries, EntryState, OwnedRequest
-from deployments.ownership.hop_messages import HopReport
 from deployments.ownership.peering import LanePeering
 from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state
 from deployments.ownership.roles import Channels, Submitter
@@ -74,7 +73,7 @@ class LaneOwner:
 
     def help_peers(self, spec: ClusterSpec, cell: str, model: str) -> None:
         """From now on this cell and its peers serve each other's requests of the model."""
-        parts = self.epoch, self.scheduler, self.entries, self._enter
+        parts = self.epoch, self.scheduler, self.entries, self._enter, self._step
         self.peering = LanePeering(spec, cell, model, *parts, now_s)
 
     def submit(
@@ -97,8 +96,7 @@ class LaneOwner:
             self._wait_again(entry, submitter, request)
 
     def cancel(self, request_id: str, submitter: Submitter | None = None) -> None:
-        """A request that waits, or is with a peer cell, is given up. `submitter`: only if it holds it. A recorded hop
-        may come to two gateways of a cell, and whoever sends the second one leaves."""
+        """A request that waits, or is with a peer cell, is given up. `submitter`: only if it holds it."""
         entry = self.entries.get(request_id)
         if entry is not None and entry.state in QUEUED and submitter in (None, entry.submitter):
             self._withdraw(entry)
@@ -108,9 +106,11 @@ class LaneOwner:
         """A lease of an owner before is the submitter's: true as soon as its replica says so too."""
         self.adoption.hold(submitter, attempt_id)
 
-    def first_token(self, attempt_id: str) -> None:
+    def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
         """The first token is there. Submitters and replicas both tell; of an adopted lease nothing is known before."""
         entry = self.entries.of_attempt_id(attempt_id)
+        if entry is not None and entry.state is EntryState.AWAY and self.peering is not None:
+            self.peering.first_token(entry, now_s() - ago_s)
         if entry is None or (lease := entry.booked) is None or (entry.answered and not entry.adopted):
             return
         entry.answered = True
@@ -131,18 +131,25 @@ class LaneOwner:
             return
         if entry.state is EntryState.DECLARED:
             self.entries.move(entry, EntryState.CLOSED)
+        elif entry.state is EntryState.AWAY:
+            self._withdraw(entry)
+            self._step()
         elif entry.booked is not None:
             self._end(entry, ending, EntryState.ENDED if entry.state is EntryState.RUNNING else EntryState.CLOSED)
             self._step()
 
-    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
-        """The replica took no work (it drains; None: no connection): the request waits again, first in its lane."""
-        self.replica_state(lease.replica_id, state)
+    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | HopRefusal | None) -> None:
+        """The replica took no work (it drains; None: no connection), or the peer cell did not: the request waits again,
+        first in its lane."""
+        entry = self.entries.of_attempt_id(lease.attempt_id)
+        if isinstance(state, HopRefusal):
+            if entry is not None and entry.state is EntryState.AWAY and self.peering is not None:
+                self.peering.came_back(entry, state, now_s())
+                self._step()
+                return
+        else:
+            self.replica_state(lease.replica_id, state)
         self.submit(submitter, replace(lease.request, attempts=lease.attempt), admitted=True)
-
-    def hop_reported(self, report: HopReport) -> None:
-        if self.peering is not None and self.peering.reported(report, now_s()):
-            self._step()
 
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
@@ -244,8 +251,8 @@ class LaneOwner:
         submitter.admitted(request.request_id, admission)
         if admission.accepted:
             self._step()
-            if peering is not None:
-                peering.consider(request.request_id, now)
+            if peering is not None and peering.consider(request.request_id, now):
+                self._step()
 
     def _wait_again(self, entry: OwnedRequest, submitter: Submitter, request: Request) -> None:
         """What is known here is of no use: its replica took no work, or its submitter never heard of it. It waits

@@ -3,16 +3,17 @@ both directions.
 
 The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
 `Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
-What they say about hand-overs between cells is in `hop_messages.py`.
+Of hand-overs between cells the owner says `PlacedAtPeer` in place of `Placed`, and `Recalled`; a `Submit` with a hop,
+of a peer's request, may be answered `GuestRefused`.
 Times cross the wire as ages and spans, never as moments: two machines' clocks are not compared.
 """
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from deployments.ownership.hop_messages import HOP_KINDS, HopMessage
-from deployments.peering import HopRefusal
+from deployments.ownership.roles import PeerLease, lease_of_peer
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import line_of
 from deployments.scheduling import (
     Admission,
@@ -26,6 +27,7 @@ from deployments.scheduling import (
     Suspicion,
     WaitReason,
 )
+from deployments.wire import from_plain
 
 LANES_PATH = "/raylane/lanes"
 """POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the
@@ -84,11 +86,11 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Takes a request to the owner. `hop`: the facts of the hop by which a guest came (`hop_messages.facts_of`)."""
+    """Takes a request to the owner. `hop`: the facts of the hop by which a guest came."""
 
     waiting: Waiting
     admitted: bool
-    hop: dict[str, Any] | None = None
+    hop: HopFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """The first token of a lease is there: its prompt is prefilled."""
+    """The first token of a lease is there, since `ago_s`: its prompt is prefilled."""
 
     attempt_id: str
+    ago_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +132,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A lease's replica took no work; `state` is what it said, None: no connection."""
+    """A lease's replica took no work; `state` is what it said, None: no connection. Or a peer cell took none, for
+    `refusal`."""
 
     waiting: Waiting
     replica_id: str
     attempt: int
     state: str | None
+    refusal: HopRefusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,16 +225,61 @@ class Suspected:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedAtPeer:
+    """A request got a lease at a peer cell."""
+
+    peer: str
+    attempt: int
+    hop: HopFacts
+    answer_s: float
+
+    @property
+    def request_id(self) -> str:
+        return self.hop.request_id
+
+    def lease(self, request: Request, now: float) -> PeerLease:
+        """The lease of `request`, which began now."""
+        return PeerLease(self.peer, lease_of_peer(self.peer, request, self.attempt, now), self.hop, self.answer_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The peer cell that has the request under that lease is silent."""
+
+    attempt_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRefused:
+    """The answer to a guest that is not taken."""
+
+    request_id: str
+    refusal: HopRefusal
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A sign of life."""
 
 
-_LaneMessage = (
-    Submit | Cancel | Hold | FirstToken | Died | Release | Refused | Admitted | Placed | Expired | Suspected | Beat
+Message = (
+    Submit
+    | Cancel
+    | Hold
+    | FirstToken
+    | Died
+    | Release
+    | Refused
+    | Admitted
+    | Placed
+    | Expired
+    | Suspected
+    | PlacedAtPeer
+    | Recalled
+    | GuestRefused
+    | Beat
 )
-Message = _LaneMessage | HopMessage
-_LANE_KINDS = (Submit, Cancel, Hold, FirstToken, Died, Release, Refused, Admitted, Placed, Expired, Suspected, Beat)
-_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in (*_LANE_KINDS, *HOP_KINDS)}
+_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in get_args(Message)}
 _ENUMS = {
     "ending": Ending,
     "kind": AdmissionKind,
@@ -312,6 +362,8 @@ def decode(line: bytes) -> Message:
                 fields[name] = enum(fields[name])
         if "waiting" in fields:
             fields["waiting"] = Waiting(**fields["waiting"])
+        if fields.get("hop") is not None:
+            fields["hop"] = from_plain(fields["hop"], HopFacts)
         return kind(**fields)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a message of a lane's channel: {line[:200]!r}") from error

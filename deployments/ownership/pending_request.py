@@ -5,10 +5,9 @@ import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
 from deployments.cell.departure import MAX_DIGESTS, Lost
-from deployments.ownership.roles import Owner
+from deployments.ownership.roles import Owner, PeerLease
 from deployments.peering import HopFacts, HopRefusal
 from deployments.scheduling import Admission, Lease, Placement, Request
 
@@ -26,15 +25,6 @@ class Rejected(Exception):
         self.admission = admission
 
 
-class TakenByPeer(Exception):
-    """A peer cell has the request, by the hop of that number: its answer is to be relayed."""
-
-    def __init__(self, peer: str, number: int) -> None:
-        super().__init__(f"handed over to {peer}")
-        self.peer = peer
-        self.number = number
-
-
 class GuestNotTaken(Exception):
     """A guest of a peer cell is not taken; it waits at its home."""
 
@@ -43,28 +33,15 @@ class GuestNotTaken(Exception):
         self.refusal = refusal
 
 
-class HopCarrier(Protocol):
-    """Makes the hops of one request, one at a time (in `deployments/gateway/peers`). No call may block or raise."""
-
-    def offer(self, peer: str, hop: HopFacts) -> None:
-        """Post the body to that cell. What it answers is said by `taken`, `rejected` or `broke` of `GatewayHops`."""
-
-    def withdraw(self, number: int) -> None:
-        """Close the connection of that hop, which tells the peer to drop the request. One that is over is no error.
-
-        Where the hop was confirmed, whoever relays it calls `broke`; else nothing more is said of it.
-        """
-
-
 @dataclass(slots=True, eq=False)
 class PendingRequest:
     """One request. `owner` has it, under whichever epoch; None: nobody does, and it may be handed on from `again_s` on.
     `answered`: its first token is there. `complete`: its replica has sent the whole answer, and may go. `hop`: by which
-    it came from a peer cell. `carrier`: takes it to a peer cell, if that is possible. `is_away`: a peer cell has it."""
+    it came from a peer cell."""
 
     request: Request
     admission: asyncio.Future[Admission]
-    placement: asyncio.Future[Placement]
+    placement: asyncio.Future[Placement | PeerLease]
     owner: Owner | None = None
     admitted: bool = False
     again_s: float = 0.0
@@ -75,8 +52,6 @@ class PendingRequest:
     complete: bool = False
     tell_lost: Callable[[], None] | None = None
     hop: HopFacts | None = None
-    carrier: HopCarrier | None = None
-    is_away: bool = False
 
     def holds(self, lease: Lease) -> bool:
         """Whether this is its lease now, and not one before."""
@@ -88,7 +63,7 @@ class PendingRequest:
             self.placement.set_exception(Rejected(admission))
 
     def lose(self) -> None:
-        """The replica that runs it is lost."""
+        """The replica that runs it is lost, or the peer cell."""
         self.url = ""
         tell, self.tell_lost = self.tell_lost, None
         if tell is not None:
@@ -100,13 +75,6 @@ class PendingRequest:
             self.admission.set_exception(QueueTimeout())
         elif not self.placement.done():
             self.placement.set_exception(QueueTimeout())
-
-    def come_back(self, owner: Owner | None) -> None:
-        """The peer cell that had it is lost: `owner` has it again (None: nobody does), and another placement is waited
-        for. It crosses no second hop."""
-        self.request = replace(self.request, hops=1)
-        self.placement = asyncio.get_running_loop().create_future()
-        self.owner, self.again_s, self.is_away = owner, 0.0, False
 
     def wait_again(self, attempt: int) -> None:
         """Its lease, the `attempt`-th, was of no use: nobody has the request now, and another placement is waited

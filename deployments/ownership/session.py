@@ -4,19 +4,6 @@ import time
 from collections.abc import AsyncIterator
 
 from deployments.ownership.channel import MessageOutbox
-from deployments.ownership.hop_messages import (
-    GuestRefused,
-    HopBroke,
-    HopConfirmed,
-    HopFinished,
-    HopFirstByte,
-    HopOffered,
-    HopRejected,
-    HopTaken,
-    HopWithdrawn,
-    facts_of,
-    read_facts,
-)
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     BEAT_S,
@@ -25,8 +12,11 @@ from deployments.ownership.messages import (
     Died,
     Expired,
     FirstToken,
+    GuestRefused,
     Hold,
     Message,
+    PlacedAtPeer,
+    Recalled,
     Refused,
     Release,
     Submit,
@@ -35,7 +25,8 @@ from deployments.ownership.messages import (
     placed_of,
     suspected_of,
 )
-from deployments.peering import HopFacts, HopRefusal
+from deployments.ownership.roles import PeerLease
+from deployments.peering import HopRefusal
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Lease, Placement, Suspicion
 
@@ -60,22 +51,20 @@ class Session:
         owner, now = self._owner, time.monotonic()
         match message:
             case Submit(waiting, admitted, hop):
-                owner.submit(self, waiting.request(now), admitted, None if hop is None else read_facts(hop))
+                owner.submit(self, waiting.request(now), admitted, hop)
             case Cancel(request_id):
                 owner.cancel(request_id, self)
             case Hold(attempt_id):
                 owner.hold(self, attempt_id)
-            case FirstToken(attempt_id):
-                owner.first_token(attempt_id)
+            case FirstToken(attempt_id, ago_s):
+                owner.first_token(attempt_id, ago_s)
             case Died(attempt_id):
                 owner.died(attempt_id)
             case Release(attempt_id, ending):
                 owner.release(attempt_id, ending)
-            case Refused(waiting, replica_id, attempt, state):
+            case Refused(waiting, replica_id, attempt, state, refusal):
                 lease = Lease(0, waiting.request(now), replica_id, now, attempt, 0, 0, 0, 0)
-                owner.refused(self, lease, None if state is None else ReplicaState(state))
-            case HopTaken() | HopRejected() | HopFirstByte() | HopFinished() | HopBroke():
-                owner.hop_reported(message)
+                owner.refused(self, lease, refusal if state is None else ReplicaState(state))
             case _:
                 pass
 
@@ -105,14 +94,11 @@ class Session:
         for one in reported:
             self._send(suspected_of(one, time.monotonic()))
 
-    def hop_offered(self, peer: str, hop: HopFacts) -> None:
-        self._send(HopOffered(hop.request_id, peer, facts_of(hop)))
+    def handed_over(self, peer_lease: PeerLease) -> None:
+        self._send(PlacedAtPeer(peer_lease.peer, peer_lease.lease.attempt, peer_lease.hop, peer_lease.answer_s))
 
-    def hop_confirmed(self, request_id: str, number: int) -> None:
-        self._send(HopConfirmed(request_id, number))
-
-    def hop_withdrawn(self, request_id: str, number: int) -> None:
-        self._send(HopWithdrawn(request_id, number))
+    def recalled(self, attempt_id: str) -> None:
+        self._send(Recalled(attempt_id))
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
         self._send(GuestRefused(request_id, refusal))

@@ -102,8 +102,8 @@ class SchedulerContract(Protocol):
         """Takes a waiting request out of its lane, or ends one that was withdrawn. False for any other."""
 
     def withdraw(self, request_id: str, now: float) -> bool:
-        """Takes a waiting request out of its lane: a peer cell serves it. It is not given up, and goes on counting
-        against its tenant's limits, until `cancel` or `put_back`. False when it does not wait."""
+        """Takes a waiting request out of its lane: a peer cell gets it, as its next attempt. It is not given up, and
+        goes on counting against its tenant's limits, until `cancel` or `put_back`. False when it does not wait."""
 
     def put_back(self, request_id: str, now: float) -> bool:
         """A withdrawn request waits again, at its lane's head. False when it was not withdrawn."""

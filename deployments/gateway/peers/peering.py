@@ -10,26 +10,25 @@ import aiohttp
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from cluster.spec import ClusterSpec, Region
-from deployments.gateway.peers.auth import Calls, Signer
-from deployments.gateway.peers.client import PeerClient
+from deployments.gateway.operators.other_gateways import OtherGateways
+from deployments.gateway.peers.auth import Credentials
+from deployments.gateway.peers.client import HOP_PATH, PeerClient
 from deployments.gateway.peers.digests import DIGEST_PATH, DigestExchange
 from deployments.gateway.peers.hop import HandOvers
-from deployments.gateway.peers.pages import DigestPages, PeerPage, peer_routes
+from deployments.gateway.peers.pages import USAGE_PATH, DigestPages, HopPage, PeerPage, UsagePages, peer_routes
 from deployments.gateway.peers.view import VIEW_PATH, CellView, RegionsPage
 from deployments.gateway.service import Service
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.owner_tracker import OwnerTracker
+from deployments.peering.cell_peering import LOST_AGES
 
 
 class CellPeers(Collector):
     """Of one gateway of the cell `home`. Made within a running event loop. Raises ValueError for a spec by which peers
-    cannot be known, OSError for files of TLS that cannot be read.
-
-    `client` and `calls` are there for further pages (`pages`, by path, before `routes` is asked for): with them, a page
-    of this cell reads those of others.
-    """
+    cannot be known, OSError for files of TLS that cannot be read."""
 
     def __init__(
         self,
@@ -39,40 +38,48 @@ class CellPeers(Collector):
         service: Service,
         session: aiohttp.ClientSession,
         owner_trackers: Mapping[str, OwnerTracker],
+        others: OtherGateways,
     ) -> None:
         self.client: PeerClient | None = None
-        self.calls: Calls | None = None
-        self.pages: dict[str, PeerPage] = {}
+        self.credentials: Credentials | None = None
+        self.pages: dict[str, ASGIApp] = {}
+        """By path."""
         self.ca: str | None = None
         """The authority whose certificates peers may show."""
         self._service = service
         self._home = home.name
         self._exchange: DigestExchange | None = None
         self._digests = DigestPages(service, session, lambda: _owner_urls(owner_trackers))
+        self._cell_routes: list[Route] = []
         if (peering := spec.peering) is None:
             return
         check_proofs(spec, secret)
         self.ca = None if peering.tls is None else peering.tls.ca
-        signer = Signer(home.name, None if peering.secret is None else secret)
-        self.calls = Calls(signer, [region.name for region in spec.regions], peering.tls is not None)
-        self.client = PeerClient(spec, home.name, signer)
-        service.hand_overs = HandOvers(self.client, service.closing)
+        shown, cells = None if peering.secret is None else secret, [region.name for region in spec.regions]
+        self.credentials = Credentials(home.name, shown, cells, peering.tls is not None)
+        self.client = PeerClient(spec, self.credentials)
+        service.closing.peer_patience_s = peering.max_age_s
+        hand_overs = service.hand_overs = HandOvers(self.client, service.closing, service.gateway_id)
         self._exchange = DigestExchange(self.client, service.dispatchers, peering.digest_period_s, peering.max_age_s)
-        self.pages[DIGEST_PATH] = PeerPage(self._digests.answer, self.calls, service)
+        usage = UsagePages(service, hand_overs, session, others, peering.max_age_s)
+        self.pages[DIGEST_PATH] = PeerPage(self._digests.answer, service)
+        self.pages[USAGE_PATH] = PeerPage(usage.answer, service)
+        self.pages[HOP_PATH] = HopPage(service, hand_overs, usage, LOST_AGES * peering.max_age_s)
+        self._cell_routes = [self._digests.owner_route(), usage.own_route()]
 
     def show(self, own: CellView) -> Route:
         """What this cell shows of itself to its peers, and the page that shows all cells; before `routes`."""
-        if self.calls is not None:
-            self.pages[VIEW_PATH] = PeerPage(own.answer, self.calls, self._service)
+        if self.credentials is not None:
+            self.pages[VIEW_PATH] = PeerPage(own.answer, self._service)
         return RegionsPage(self._service, self._home, own, self.client).route()
 
     def routes(self) -> list[Route]:
         """For the port for clients, where peers ask, too."""
-        return [] if self.calls is None else peer_routes(self._service, self.calls, self.pages)
+        return [] if self.credentials is None else peer_routes(self._service, self.credentials, self.pages)
 
     def cell_routes(self) -> list[Route]:
         """For the port for the cell."""
-        return [] if self.calls is None else [self._digests.owner_route()]
+        return self._cell_routes
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What runs as long as the gateway."""
@@ -87,8 +94,8 @@ class CellPeers(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Read when Prometheus asks."""
-        hand_overs, calls, exchange = self._service.hand_overs, self.calls, self._exchange
-        if hand_overs is None or calls is None or exchange is None:
+        hand_overs, credentials, exchange = self._service.hand_overs, self.credentials, self._exchange
+        if hand_overs is None or credentials is None or exchange is None:
             return
         by_peer = ("model", "peer")
         yield _counter(
@@ -105,7 +112,7 @@ class CellPeers(Collector):
             "raylane_digest_refusals", "Digests that were not taken over.", ("peer", "reason"), exchange.refused
         )
         yield _counter(
-            "raylane_peer_calls_refused", "Calls that no peer has signed.", ("peer", "reason"), calls.refused
+            "raylane_peer_calls_refused", "Calls of who is no peer.", ("peer", "reason"), credentials.refused
         )
         yield _counter(
             "raylane_digests_unanswered",
@@ -155,7 +162,7 @@ def _of_digests(dispatchers: Mapping[str, Dispatcher]) -> Iterable[Metric]:
                 age.add_metric((model, cell), now - peer.asked_s)
             if peer.rtt_s is not None:
                 rtt.add_metric((model, cell), peer.rtt_s)
-        for family, counts in ((guests, peering.refusals), (stays, peering.hops.stays)):
+        for family, counts in ((guests, peering.refusals), (stays, peering.stays)):
             for reason, count in sorted(counts.items()):
                 family.add_metric((model, str(reason)), count)
     return age, rtt, guests, stays

@@ -18,7 +18,10 @@ from deployments.ownership.messages import (
     Cancel,
     Expired,
     FirstToken,
+    GuestRefused,
     Hold,
+    PlacedAtPeer,
+    Recalled,
     Release,
     Submit,
     admitted_of,
@@ -28,9 +31,12 @@ from deployments.ownership.messages import (
     waiting_of,
 )
 from deployments.ownership.takeover import booking_of, read_booking
+from deployments.peering import HopRefusal
 from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
+from tests.deployments.ownership.peering_rig import guest_facts
 
 COUNTS = st.integers(0, 1 << 40)
+
 TIMES = st.floats(0, 1e6)
 REQUESTS = st.builds(
     Request,
@@ -57,7 +63,10 @@ MESSAGES = st.one_of(
     ),
     st.builds(Cancel, st.text()),
     st.builds(Hold, st.text()),
-    st.builds(FirstToken, st.text()),
+    st.builds(FirstToken, st.text(), TIMES),
+    st.builds(PlacedAtPeer, st.text(), st.integers(1, 9), st.just(guest_facts()), TIMES),
+    st.builds(Recalled, st.text()),
+    st.builds(GuestRefused, st.text(), st.sampled_from(HopRefusal)),
     st.builds(Release, st.text(), st.sampled_from(Ending)),
     st.builds(Expired, st.text()),
     st.builds(Beat),

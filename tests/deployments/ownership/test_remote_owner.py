@@ -11,18 +11,6 @@ from aiohttp import web
 
 from deployments.cell.owners import Ownership
 from deployments.ownership.channel import NotOwner, RemoteOwner
-from deployments.ownership.hop_messages import (
-    GuestRefused,
-    HopBroke,
-    HopConfirmed,
-    HopFinished,
-    HopFirstByte,
-    HopOffered,
-    HopRejected,
-    HopTaken,
-    HopWithdrawn,
-    facts_of,
-)
 from deployments.ownership.messages import (
     LANES_PATH,
     Admitted,
@@ -30,16 +18,20 @@ from deployments.ownership.messages import (
     Cancel,
     Expired,
     FirstToken,
+    GuestRefused,
     Hold,
     Message,
     Placed,
+    PlacedAtPeer,
+    Recalled,
     Refused,
     Release,
     Submit,
     decode,
     encode,
 )
-from deployments.peering import HopFacts, HopRefusal
+from deployments.ownership.roles import PeerLease
+from deployments.peering import HopRefusal
 from deployments.protocol import ReplicaState
 from deployments.scheduling import (
     Admission,
@@ -53,8 +45,9 @@ from deployments.scheduling import (
     WaitReason,
 )
 from tests.deployments.gateway.rig import until
-from tests.deployments.ownership.test_hop_messages import FACTS
+from tests.deployments.ownership.peering_rig import guest_facts
 
+FACTS = guest_facts("q", 4)
 REQUEST = Request("q", 70, 30, 0.0, 5.0, 60.0, 2, "batch", "b", (7, 8), 64, 3)
 LEASE = Lease(0, REQUEST, "r1", 1.0, 4, 140, 300, 31, 1)
 PLACED = Placed("q", "r1", "http://r1", PickReason.LEAST_DECODE, "long", True, 3.5, [1.0, 2.0], 4, 140, 300, 31, 1)
@@ -80,14 +73,11 @@ class Submitter:
     def moved(self) -> None:
         self.heard.append(("moved",))
 
-    def hop_offered(self, peer: str, hop: HopFacts) -> None:
-        self.heard.append(("hop_offered", peer, hop))
+    def handed_over(self, peer_lease: PeerLease) -> None:
+        self.heard.append(("handed over", peer_lease))
 
-    def hop_confirmed(self, request_id: str, number: int) -> None:
-        self.heard.append(("hop_confirmed", request_id, number))
-
-    def hop_withdrawn(self, request_id: str, number: int) -> None:
-        self.heard.append(("hop_withdrawn", request_id, number))
+    def recalled(self, attempt_id: str) -> None:
+        self.heard.append(("recalled", attempt_id))
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
         self.heard.append(("guest_refused", request_id, refusal))
@@ -277,7 +267,7 @@ async def test_a_guest_is_sent_with_its_hop_and_refused_once(channel: Channel) -
     channel.remote.submit(channel.submitter, REQUEST, False, FACTS)
     (sent,) = await channel.owner.until(1)
     assert isinstance(sent, Submit)
-    assert sent.hop == facts_of(FACTS)
+    assert sent.hop == FACTS
     refused = GuestRefused("q", HopRefusal.LATE)
     assert await channel.heard(refused, refused) == [("guest_refused", "q", HopRefusal.LATE)]
     channel.remote.cancel("q")
@@ -285,33 +275,29 @@ async def test_a_guest_is_sent_with_its_hop_and_refused_once(channel: Channel) -
     assert Cancel("q") not in await channel.owner.until(3), "the owner does not have it"
 
 
-async def test_a_hop_is_offered_confirmed_and_withdrawn(channel: Channel) -> None:
+async def test_a_request_is_handed_over_and_recalled(channel: Channel) -> None:
     channel.remote.submit(channel.submitter, REQUEST)
-    offered = HopOffered("q", "us", facts_of(FACTS))
-    heard = await channel.heard(offered, HopConfirmed("q", 12), HopWithdrawn("q", 12))
-    assert heard == [("hop_offered", "us", FACTS), ("hop_confirmed", "q", 12), ("hop_withdrawn", "q", 12)]
+    placed = PlacedAtPeer("us", 4, FACTS, 0.25)
+    heard = await channel.heard(placed, Recalled("q-4"), Recalled("q-5"))
+    (_, peer_lease), *rest = heard
+    assert isinstance(peer_lease, PeerLease)
+    assert (peer_lease.peer, peer_lease.hop, peer_lease.answer_s) == ("us", FACTS, 0.25)
+    assert (peer_lease.lease.attempt_id, peer_lease.lease.request) == ("q-4", REQUEST)
+    assert rest == [("recalled", "q-4")], "nobody holds another attempt"
+
+
+async def test_what_a_peer_refuses_waits_again_and_may_be_placed(channel: Channel) -> None:
+    channel.remote.submit(channel.submitter, REQUEST)
+    ((_, peer_lease),) = await channel.heard(PlacedAtPeer("us", 4, FACTS, 0.25))
+    assert isinstance(peer_lease, PeerLease)
+    channel.remote.refused(channel.submitter, peer_lease.lease, HopRefusal.LOST)
+    (refused,) = [one for one in await channel.owner.until(3) if isinstance(one, Refused)]
+    assert (refused.attempt, refused.state, refused.refusal) == (4, None, HopRefusal.LOST)
+    assert (await channel.heard(PLACED))[-1][0] == "placed"
+
+
+async def test_what_is_handed_over_when_nobody_wants_it_any_more_is_released(channel: Channel) -> None:
+    channel.remote.submit(channel.submitter, REQUEST)
     channel.remote.cancel("q")
-    assert len(await channel.heard(offered, HopConfirmed("q", 12))) == 3, "it was given up"
-
-
-async def test_what_becomes_of_a_hop_is_sent(channel: Channel) -> None:
-    channel.remote.submit(channel.submitter, REQUEST)
-    reports = [
-        HopTaken("q", 12),
-        HopRejected("q", 12, HopRefusal.LOADED),
-        HopFirstByte("q", 12),
-        HopBroke("q", 12),
-        HopFinished("q", 12),
-    ]
-    for report in reports:
-        channel.remote.hop_reported(report)
-    channel.remote.cancel("q")  # nobody has it any more
-    channel.remote.hold(channel.submitter, "last")
-    assert (await channel.owner.until(7))[1:] == [*reports, Hold("last")]
-
-
-async def test_a_request_whose_hop_broke_may_still_be_placed(channel: Channel) -> None:
-    channel.remote.submit(channel.submitter, REQUEST)
-    channel.remote.hop_reported(HopBroke("q", 12))
-    ((kind, _, _),) = await channel.heard(PLACED)
-    assert kind == "placed"
+    assert await channel.heard(PlacedAtPeer("us", 4, FACTS, 0.25)) == []
+    assert Release("q-4", Ending.CANCELLED) in await channel.owner.until(4)

@@ -7,26 +7,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from deployments.ownership.hop_messages import (
-    GuestRefused,
-    HopBroke,
-    HopConfirmed,
-    HopFinished,
-    HopFirstByte,
-    HopOffered,
-    HopRejected,
-    HopTaken,
-    HopWithdrawn,
-    facts_of,
-)
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     Admitted,
     Beat,
     Cancel,
     FirstToken,
+    GuestRefused,
     Message,
     Placed,
+    PlacedAtPeer,
+    Recalled,
     Refused,
     Release,
     Submit,
@@ -131,7 +122,7 @@ async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_
 
 
 async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner) -> None:
-    """A recorded hop comes to a second gateway of the cell, and its sender leaves: the first one still waits."""
+    """A peer sends a hop to a second gateway of the cell, too, and leaves: the first one still waits."""
     first, second = Line(owner, "first"), Line(owner, "second")
     first.session.take(submit())
     for message in (submit(), Cancel("q")):
@@ -169,36 +160,36 @@ async def peered() -> AsyncIterator[PeeredOwner]:
     made.owner.close()
 
 
-async def test_a_hop_goes_over_the_channel(peered: PeeredOwner) -> None:
+async def test_a_hand_over_goes_over_the_channel(peered: PeeredOwner) -> None:
     line = Line(peered.owner)
     line.session.take(submit())
-    admitted, offered = await line.sent(2)
+    admitted, first = await line.sent(2)
     assert isinstance(admitted, Admitted)
-    assert isinstance(offered, HopOffered)
-    hop = offered.hop
-    assert (hop.request_id, hop.home, offered.peer) == ("q", "eu", offered.peer)
-    line.session.take(HopTaken("q", hop.number))
-    assert await line.sent(1) == [HopConfirmed("q", hop.number)]
-    line.session.take(HopFirstByte("q", hop.number))
-    line.session.take(HopFinished("q", hop.number))
+    assert isinstance(first, PlacedAtPeer)
+    assert (first.hop.attempt_id, first.hop.home, first.attempt) == ("q-1", "eu", 1)
+    line.session.take(Refused(waiting_of(request(), time.monotonic()), "", 1, None, HopRefusal.LATE))
+    peered.helpful()
+    (second,) = await line.sent(1)
+    assert isinstance(second, PlacedAtPeer)
+    assert {first.peer, second.peer} == {"us", "ap"}
+    line.session.take(FirstToken("q-2", 0.1))
+    line.session.take(Release("q-2", Ending.FINISHED))
     assert peered.is_clean()
 
 
-async def test_an_offer_is_withdrawn_over_the_channel(peered: PeeredOwner) -> None:
+async def test_what_a_silent_peer_has_is_recalled_over_the_channel(peered: PeeredOwner) -> None:
     line = Line(peered.owner)
     line.session.take(submit())
-    _, offered = await line.sent(2)
-    assert isinstance(offered, HopOffered)
-    peered.replica()
-    withdrawn, placed = await line.sent(2)
-    assert (withdrawn, type(placed)) == (HopWithdrawn("q", offered.hop.number), Placed)
-    for report in (HopRejected("q", 99, HopRefusal.LATE), HopBroke("q", 99)):
-        line.session.take(report)
-    line.session.take(Release("q-1", Ending.FINISHED))
+    await line.sent(2)
+    for peer in peered.peering.core.peers.by_cell.values():
+        peer.heard_s -= 60.0
+    peered.peering.ask()
+    assert await line.sent(1) == [Recalled("q-1")]
+    line.session.take(Release("q-1", Ending.CANCELLED))
 
 
 async def test_a_guest_that_is_refused_hears_so_over_the_channel(peered: PeeredOwner) -> None:
     line, hop = Line(peered.owner), guest_facts(residency=frozenset({"us"}))
     guest = waiting_of(hop.guest(request("g"), time.monotonic()), time.monotonic())
-    line.session.take(Submit(guest, False, facts_of(hop)))
-    assert await line.sent(1) == [GuestRefused("g@us.1.1", HopRefusal.RESIDENCY)]
+    line.session.take(Submit(guest, False, hop))
+    assert await line.sent(1) == [GuestRefused("g-1@us", HopRefusal.RESIDENCY)]

@@ -89,7 +89,7 @@ class Cells:
             await until(lambda hand_overs=hand_overs: not hand_overs._tasks)  # type: ignore[misc]
             assert not any(hand_overs.in_flight.values())
             if rig.dispatcher.own is not None:
-                assert not len(peering_of(rig).core.hops)
+                assert not peering_of(rig).core.away
 
     async def stop(self) -> None:
         await asyncio.gather(*(rig.stop() for rig in (*self.rigs.values(), *self.more)))
