@@ -1,6 +1,6 @@
 """The gateway's entrance: which path goes where, and who may ask for it. Tenants ask with their keys, operators and the
-cell's processes with the cluster's secret, peer cells with a token or a certificate (`peers/auth.py`), web pages of other origins
-where the spec's `gateway.cors` allows it.
+cell's processes with the cluster's secret, peer cells with a token or a certificate (`peers/auth.py`), web pages of
+other origins where the spec's `gateway.cors` allows it.
 
 A path that is not in the table `ACCESS` cannot be served, on neither of the two ports. Where a request comes from
 says nothing: behind a reverse proxy or a load balancer on the same machine everybody comes from loopback. Of API keys

@@ -131,7 +131,14 @@ class OwnerTracker:
 
     def _take_over(self, ownership: Ownership) -> None:
         policy, binding = self._settings()
-        owner = LaneOwner(policy, binding, ownership.epoch, self.dispatcher.replicas, self._log(ownership))
+        owner = LaneOwner(
+            policy,
+            binding,
+            ownership.epoch,
+            self.dispatcher.replicas,
+            self._log(ownership),
+            self.dispatcher.records,
+        )
         if self._peered is not None and (peered := self._peered())[0].peering is not None:
             owner.help_peers(*peered, ownership.model)
         self.taken_over += 1
@@ -177,7 +184,7 @@ class OwnerTracker:
     async def _ask_for_orphans(self, owner: LaneOwner) -> None:
         while True:
             await asyncio.sleep(ASK_ORPHANS_S)
-            waiting_for = owner.entries.replicas_of_orphans
+            waiting_for = owner.records.replicas_of_orphans
             for facts in self.dispatcher.replicas.ready:
                 if facts.replica_id in waiting_for:
                     self._claim(facts)
@@ -187,7 +194,7 @@ class OwnerTracker:
         while True:
             began_s = time.monotonic()
             self._channels += 1
-            remote = RemoteOwner(ownership, self._channels, self.dispatcher.suspected)
+            remote = RemoteOwner(ownership, self._channels, self.dispatcher.records, self.dispatcher)
             try:
                 await remote.run(self._session, self._gateway_id, lambda remote=remote: self.dispatcher.follow(remote))  # type: ignore[misc]
                 log.info("model %s: gateway %s closed the channel", ownership.model, ownership.gateway_id)

@@ -4,7 +4,7 @@ The core decides (`deployments/peering`). This shell gives it what the scheduler
 that is handed over gets a lease at a peer, which its gateway carries out (`gateway/peers`). Such a lease ends as any
 other: it is released, or the request comes back to the head of its lane.
 
-    the request is             its entry   its place
+    the request is             its record  its place
     in its lane                WAITING     there
     with a peer                AWAY        `Scheduler.withdraw`; where it comes back, `put_back`
     in no lane here            AWAY        none: this cell may not serve it, or its lanes are full. Where no peer takes
@@ -22,7 +22,7 @@ from heapq import nlargest
 
 from cluster.spec import ClusterSpec
 from deployments.accounting.tariffs import usd_per_replica_hour
-from deployments.ownership.entries import OVER, QUEUED, Entries, EntryState, OwnedRequest
+from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState
 from deployments.ownership.roles import PeerLease, Submitter, lease_of_peer
 from deployments.peering import (
     CellPeering,
@@ -104,7 +104,7 @@ class LanePeering:
         model: str,
         epoch: int,
         scheduler: SchedulerContract,
-        entries: Entries,
+        records: Records,
         enter: Enter,
         step: Callable[[], None],
         clock: Callable[[], float],
@@ -116,7 +116,7 @@ class LanePeering:
         self.stays: Counter[StayReason] = Counter()
         """Why requests stayed when they came."""
         self._scheduler = scheduler
-        self._entries = entries
+        self._records = records
         self._enter = enter
         self._step = step
         self._clock = clock
@@ -135,12 +135,12 @@ class LanePeering:
         whether its client has got a byte meanwhile, its gateway knows."""
         now = self._clock()
         for request_id in self.core.overdue(now):
-            entry = self._entries.get(request_id)
-            if entry is not None and entry.submitter is not None and entry.lease is not None:
-                entry.submitter.recalled(entry.lease.attempt_id)
+            record = self._records.get(request_id)
+            if record is not None and record.submitter is not None and record.lease is not None:
+                record.submitter.recalled(record.lease.attempt_id)
         for request_id in self.core.offered:
-            entry = self._entries.get(request_id)
-            if entry is None or entry.state in OVER:
+            record = self._records.get(request_id)
+            if record is None or record.state in OVER:
                 self.gone(request_id)
         self._count_tenants(now)
         return self.core.ask(now)
@@ -214,27 +214,28 @@ class LanePeering:
         return replace(step, turned_away=tuple(gone for gone in step.turned_away if not self._keeps(gone, now)))
 
     # Requests at peers.
-    def first_token(self, entry: OwnedRequest, at_s: float) -> None:
+    def first_token(self, record: RequestRecord, at_s: float) -> None:
         """The client has the first token since then."""
-        assert entry.lease is not None
-        self.core.first_token(entry.request_id, at_s, entry.lease.request.prefix)
-        self._scheduler.first_token_away(entry.request_id, at_s)
+        assert record.lease is not None
+        self.core.first_token(record.request_id, at_s, record.lease.request.prefix)
+        self._scheduler.first_token_away(record.request_id, at_s)
 
-    def came_back(self, entry: OwnedRequest, refusal: HopRefusal, now: float) -> None:
+    def came_back(self, record: RequestRecord, refusal: HopRefusal, now: float) -> None:
         """The peer does not have the request: back to its place, from where another peer may get it with the next
         digest. One without a place goes to another peer at once, or is rejected."""
-        submitter, homeless = entry.submitter, self._homeless.get(entry.request_id)
+        submitter, homeless = record.submitter, self._homeless.get(record.request_id)
         assert submitter is not None
-        self.core.came_back(entry.request_id, refusal, now)
+        self.core.came_back(record.request_id, refusal, now)
         if homeless is None:
-            self._scheduler.put_back(entry.request_id, now)
-            self._entries.move(entry, EntryState.WAITING)
+            self._scheduler.put_back(record.request_id, now)
+            self._records.move(record, RequestState.WAITING)
+            record.lease = None
         elif refusal is not HopRefusal.LOST:
             self._find(submitter, homeless, now)
         elif self.core.may_serve(self.model, homeless.request):
-            del self._homeless[entry.request_id]
-            self._entries.move(entry, EntryState.CLOSED)
-            self._enter(submitter, replace(homeless.request, hops=1), True, entry.attempt, None)
+            del self._homeless[record.request_id]
+            self._records.move(record, RequestState.CLOSED)
+            self._enter(submitter, replace(homeless.request, hops=1), True, record.attempt, None)
         else:
             self._reject(submitter, homeless)
 
@@ -255,20 +256,20 @@ class LanePeering:
         return Wait(waiting.request, self.model, waiting.lane, waiting.p95_s, *expected)
 
     def _hand_over(self, offer: Offer, request: Request, now: float) -> None:
-        entry = self._entries.get(request.request_id)
-        assert entry is not None
-        assert entry.submitter is not None
+        record = self._records.get(request.request_id)
+        assert record is not None
+        assert record.submitter is not None
         self._scheduler.withdraw(request.request_id, now)  # no effect where it has no place
-        lease = lease_of_peer(offer.peer, request, entry.attempt + 1, now)
-        self._entries.place(entry, lease, EntryState.AWAY)
+        lease = lease_of_peer(offer.peer, request, record.attempt + 1, now)
+        self._records.place(record, lease, RequestState.AWAY)
         hop = replace(offer.hop, attempt=lease.attempt)
-        entry.submitter.handed_over(PeerLease(offer.peer, lease, hop, offer.answer_s))
+        record.submitter.handed_over(PeerLease(offer.peer, lease, hop, offer.answer_s))
 
     # Requests in no lane.
     def _keeps(self, gone: TurnedAway, now: float) -> bool:
         """A request waited here in vain: whether a peer gets it."""
-        request, entry = gone.request, self._entries.get(gone.request.request_id)
-        if entry is None or request.guest_of or gone.admission.cause not in FOR_WANT_OF_CAPACITY:
+        request, record = gone.request, self._records.get(gone.request.request_id)
+        if record is None or request.guest_of or gone.admission.cause not in FOR_WANT_OF_CAPACITY:
             return False
         homeless = Homeless(request, gone.admission)
         offer = self._offer_of(homeless, now)
@@ -284,8 +285,8 @@ class LanePeering:
             self._reject(submitter, homeless)
             return
         admission = Admission(AdmissionKind.QUEUE, homeless.rejection.lane)
-        entry = self._entries.begin(request.request_id, request.attempts, EntryState.AWAY, submitter)
-        entry.admission = admission
+        record = self._records.begin(request.request_id, request.attempts, RequestState.AWAY, submitter)
+        record.admission = admission
         self._homeless[request.request_id] = homeless
         submitter.admitted(request.request_id, admission)
         self._hand_over(offer, request, now)
@@ -310,9 +311,9 @@ class LanePeering:
 
     def _reject(self, submitter: Submitter, homeless: Homeless) -> None:
         request_id = homeless.request.request_id
-        entry = self._entries.get(request_id)
-        if entry is not None and entry.state in QUEUED:
-            self._entries.move(entry, EntryState.CLOSED)
+        record = self._records.get(request_id)
+        if record is not None and record.state in QUEUED:
+            self._records.move(record, RequestState.CLOSED)
         self.gone(request_id)
         submitter.admitted(request_id, homeless.rejection)
 

@@ -257,9 +257,10 @@ class CellPeering:
         those peers before they have answered a question again."""
         silent_s = LOST_AGES * self.policy.max_age_s
         silent = {cell for cell, peer in self.peers.by_cell.items() if now - peer.heard_s > silent_s}
-        for cell in silent:
+        found = [(name, hop.peer) for name, hop in self.away.items() if hop.peer in silent and not hop.answers]
+        for _, cell in found:
             self.peers.unreachable(cell)
-        return tuple(request_id for request_id, hop in self.away.items() if hop.peer in silent and not hop.answers)
+        return tuple(name for name, _ in found)
 
     # As the peer that gets requests.
     def judge(self, hop: HopFacts, here: Here) -> HopRefusal | None:

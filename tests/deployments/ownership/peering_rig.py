@@ -9,9 +9,9 @@ from unittest import mock
 
 from cluster.spec import ClusterSpec
 from deployments.ownership import lane_owner
-from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import LanePeering
+from deployments.ownership.record import RequestState
 from deployments.ownership.roles import PeerLease
 from deployments.peering import HandOverReason, HopFacts, HopRefusal, ModelDigest, Rules
 from deployments.protocol import ReplicaFacts
@@ -134,10 +134,10 @@ class PeeredOwner:
     def finished(self, name: str = "q") -> None:
         self.owner.release(self.gateway.leases[name].lease.attempt_id, Ending.FINISHED)
 
-    def state(self, name: str = "q") -> EntryState | None:
+    def state(self, name: str = "q") -> RequestState | None:
         """None: it is over, or unknown."""
-        entry = self.owner.entries.get(name)
-        return None if entry is None or entry.state is EntryState.CLOSED else entry.state
+        entry = self.owner.records.get(name)
+        return None if entry is None or entry.state is RequestState.CLOSED else entry.state
 
     def is_clean(self) -> bool:
         """Whether nothing is left of any request but leases."""

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.pending_request import QueueTimeout, Rejected
+from deployments.ownership.record import QueueTimeout, Rejected
 from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy
 from tests.deployments.ownership.dispatcher_rig import books, cancelled, facts, request, wait, waiting

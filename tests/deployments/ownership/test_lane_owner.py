@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from deployments.ownership.decision_log import DecisionLog
-from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.record import RequestState
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Binding, Capacity, Ending, LanePolicy, RejectCause, SchedulingPolicy
 from deployments.scheduling.replica import ReplicaStatus
@@ -21,7 +21,7 @@ from tests.deployments.ownership.lane_owner_rig import Submitter, account, facts
 async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner, submitter: Submitter) -> None:
     owner.submit(submitter, request())
     assert [admission.accepted for admission in submitter.admissions] == [True]
-    assert (submitter.attempt_ids, submitter.urls, state(owner)) == (["q-1"], ["http://r1"], EntryState.RUNNING)
+    assert (submitter.attempt_ids, submitter.urls, state(owner)) == (["q-1"], ["http://r1"], RequestState.RUNNING)
     owner.first_token("q-1")
     owner.first_token("nobody-1")
     owner.first_token("q-1")
@@ -30,12 +30,12 @@ async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner,
     owner.release("q-1", Ending.FAILED)
     owner.release("nobody-1", Ending.FAILED)
     assert (state(owner), owner.snapshot().endings["finished"], owner.snapshot().endings["failed"]) == (
-        EntryState.ENDED,
+        RequestState.ENDED,
         1,
         0,
     )
     owner.finished(account("q-1"))
-    assert (state(owner), owner.snapshot().counted, owner.snapshot().output_tokens) == (EntryState.CLOSED, 1, 6)
+    assert (state(owner), owner.snapshot().counted, owner.snapshot().output_tokens) == (RequestState.CLOSED, 1, 6)
     owner.finished(account("q-1"))
     assert owner.snapshot().counted == 1
 
@@ -46,7 +46,7 @@ async def test_an_account_before_the_end_tells_whether_the_answer_was_whole(
     for name, sequences in (("whole", 1), ("cut", 0)):
         owner.submit(submitter, request(name))
         owner.finished(account(f"{name}-1", sequences))
-    assert (state(owner, "whole"), state(owner, "cut")) == (EntryState.ANSWERED, EntryState.ABORTED)
+    assert (state(owner, "whole"), state(owner, "cut")) == (RequestState.ANSWERED, RequestState.ABORTED)
     assert owner.snapshot().counted == 1
     owner.replica_lost("r1")
     endings = owner.snapshot().endings
@@ -56,11 +56,11 @@ async def test_an_account_before_the_end_tells_whether_the_answer_was_whole(
 async def test_an_account_of_something_unknown_is_never_adopted_afterwards(owner: LaneOwner) -> None:
     owner.finished(account("q-1"))
     owner.finished(account("tokenizer"))
-    assert (state(owner), sum(owner.entries.counts.values())) == (EntryState.CLOSED, 1)
+    assert (state(owner), sum(owner.records.counts.values())) == (RequestState.CLOSED, 1)
     owner.replica_up(facts(), [running()])
-    assert (owner.snapshot().adopted, owner.adoption.reconciled) == (0, 0)
+    assert (owner.snapshot().adopted, owner.reconciled) == (0, 0)
     owner.replica_up(facts(), [running(attempt=2)])
-    assert (owner.snapshot().adopted, state(owner)) == (1, EntryState.ORPHANED)
+    assert (owner.snapshot().adopted, state(owner)) == (1, RequestState.ORPHANED)
 
 
 async def test_the_same_request_of_another_holder_is_a_duplicate(owner: LaneOwner, submitter: Submitter) -> None:
@@ -86,7 +86,7 @@ async def test_a_waiting_request_is_cancelled_and_a_running_one_not(owner: LaneO
     owner.submit(submitter, request("waits"))
     for name in ("runs", "waits", "nobody"):
         owner.cancel(name)
-    assert (state(owner, "runs"), state(owner, "waits")) == (EntryState.RUNNING, None)
+    assert (state(owner, "runs"), state(owner, "waits")) == (RequestState.RUNNING, None)
     assert owner.scheduler.lanes.jobs == {}
 
 
@@ -95,7 +95,7 @@ async def test_a_rejected_request_leaves_nothing(owner: LaneOwner, submitter: Su
     for number in range(4):
         owner.submit(submitter, request(f"q{number}"))
     assert [admission.accepted for admission in submitter.admissions] == [True, True, True, False]
-    assert (state(owner, "q3"), owner.entries.live) == (None, 3)
+    assert (state(owner, "q3"), owner.records.live) == (None, 3)
 
 
 async def test_a_wait_ends_by_the_owners_own_timer(owner: LaneOwner, submitter: Submitter) -> None:
@@ -104,7 +104,7 @@ async def test_a_wait_ends_by_the_owners_own_timer(owner: LaneOwner, submitter: 
     owner.submit(submitter, request("sooner", wait_s=0.01))
     await until(lambda: len(submitter.expiries) == 2)
     assert submitter.expiries == ["sooner", "later"]
-    assert owner.entries.live == 0
+    assert owner.records.live == 0
 
 
 async def test_what_would_wait_in_vain_is_turned_away(owner: LaneOwner, submitter: Submitter) -> None:
@@ -120,7 +120,7 @@ async def test_a_refused_lease_waits_again_first_under_the_next_attempt(owner: L
     owner.refused(submitter, submitter.leases[0], ReplicaState.DRAINING)
     assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.DRAINING
     assert not owner.replicas.is_ready("r1")
-    assert (state(owner), owner.snapshot().endings["refused"]) == (EntryState.WAITING, 1)
+    assert (state(owner), owner.snapshot().endings["refused"]) == (RequestState.WAITING, 1)
     owner.replica_up(facts())
     assert submitter.attempt_ids == ["q-1", "q-2"]
     lease = submitter.leases[1]
@@ -158,7 +158,7 @@ async def test_a_lost_replicas_leases_end_and_others_stand(owner: LaneOwner, sub
     owner.replica_up(facts("r2"))
     owner.submit(submitter, request("b"))
     owner.replica_lost("r1")
-    assert (state(owner, "a"), state(owner, "b")) == (EntryState.CLOSED, EntryState.RUNNING)
+    assert (state(owner, "a"), state(owner, "b")) == (RequestState.CLOSED, RequestState.RUNNING)
     assert set(owner.scheduler.fleet.by_id) == {"r2"}
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
+from deployments.ownership.record import RequestState
 from deployments.peering import DigestRefusal, HopRefusal, Question
 from deployments.scheduling import Ending, RejectCause, SchedulingPolicy
 from tests.deployments.ownership.peering_rig import Clock, Gateway, PeeredOwner, guest_facts, lanes_of, owner_time
 from tests.deployments.peering.setups import MODEL, make_model, make_request, make_spec
 
-AWAY, WAITING, RUNNING = EntryState.AWAY, EntryState.WAITING, EntryState.RUNNING
+AWAY, WAITING, RUNNING = RequestState.AWAY, RequestState.WAITING, RequestState.RUNNING
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ async def test_a_guest_is_refused_by_this_cell_s_own_rules(
     hop = guest_facts(**changes)
     send(peer, hop)
     assert peer.gateway.news() == [("refused", hop.guest_id, refusal)]
-    assert (peer.owner.entries.live, peer.is_clean(), peer.peering.refusals) == (0, True, {refusal: 1})
+    assert (peer.owner.records.live, peer.is_clean(), peer.peering.refusals) == (0, True, {refusal: 1})
 
 
 @pytest.mark.parametrize("changes", [{"traffic_class": "batch"}, {"tenant": "x"}, {"guest_of": "ap"}])
@@ -347,7 +347,7 @@ async def test_a_guest_is_judged_before_its_body_is_here(peer: PeeredOwner) -> N
     peer.owner.replica_lost("r1")
     peer.clock.now += 1.0
     assert peer.peering.judge(guest_facts()) in (HopRefusal.LATE, HopRefusal.LOADED)
-    assert (peer.owner.entries.live, sum(peer.peering.refusals.values())) == (0, 2)
+    assert (peer.owner.records.live, sum(peer.peering.refusals.values())) == (0, 2)
 
 
 async def test_a_guest_of_an_earlier_owner_is_not_asked_about_again(peer: PeeredOwner) -> None:
@@ -363,7 +363,7 @@ async def test_the_scheduler_may_reject_a_guest(clock: Clock) -> None:
     assert peer.owner.scheduler.waiting.expected(make_request("x"), clock.now).p95_s == 0.0
     send(peer, guest_facts(number=2, reason="residency"))
     assert peer.gateway.news() == [("refused", "g-2@us", HopRefusal.REJECTED)]
-    assert (peer.owner.entries.live, peer.is_clean()) == (0, True)
+    assert (peer.owner.records.live, peer.is_clean()) == (0, True)
     peer.owner.close()
 
 
@@ -383,7 +383,7 @@ async def test_an_owner_without_peers_takes_no_guest() -> None:
     owner.submit(gateway, hop.guest(make_request("g"), 0.0), False, hop)
     owner.submit(gateway, hop.guest(make_request("g"), 0.0), True, hop)
     assert gateway.news() == 2 * [("refused", G, HopRefusal.SPEC)]
-    assert (owner.peering, owner.entries.live) == (None, 0)
+    assert (owner.peering, owner.records.live) == (None, 0)
     owner.close()
 
 
