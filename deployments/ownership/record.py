@@ -34,9 +34,9 @@ gateway that lost its channel submits what was placed a moment ago.
                                                                 an earlier owner
 
 Where the owner is elsewhere, a gateway's record is UNOWNED, WAITING, AWAY, RUNNING, DECLARED or CLOSED. An owner's
-begins as WAITING or AWAY (submitted), DECLARED (its gateway has it), RUNNING or ORPHANED (adopted from a replica's word) or
-CLOSED (an account of something unknown here, which must not be adopted afterwards). A closed one stays in the table
-until its client, if that is here, has noticed. The last `REMEMBERED` that ended are remembered.
+begins as WAITING or AWAY (submitted), DECLARED (its gateway has it), RUNNING or ORPHANED (adopted from a replica's
+word) or CLOSED (an account of something unknown here, which must not be adopted afterwards). A closed one stays in the
+table until its client, if that is here, has noticed. The last `REMEMBERED` that ended are remembered.
 """
 
 import asyncio
