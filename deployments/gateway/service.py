@@ -301,8 +301,9 @@ class Service:
         if done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
         self._on_closed(ledger)
-        if ledger.on_closed is not None:
-            ledger.on_closed()
+        tell, ledger.on_closed = ledger.on_closed, None
+        if tell is not None:
+            tell()
 
 
 def _check_task(model: Model, endpoint: Endpoint) -> None:

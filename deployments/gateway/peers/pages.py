@@ -9,7 +9,6 @@ import asyncio
 import json
 import logging
 import socket
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -31,11 +30,11 @@ from deployments.gateway.peers.client import HOP_HEADER, PeerFailed
 from deployments.gateway.peers.digests import Questions, answers_of, read_questions
 from deployments.gateway.peers.guest import GuestConnection, GuestRefusedHere
 from deployments.gateway.peers.hop import HandOvers, read_header
-from deployments.gateway.service import Service
+from deployments.gateway.service import Service, new_ledger
 from deployments.openai.endpoints import ENDPOINTS, Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.peering import HopFacts, HopRefusal
-from deployments.protocol import REQUEST_ID_HEADER, Finished
+from deployments.protocol import Finished
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.verdicts import RequestVerdict
 from deployments.wire import WireError, from_plain, to_plain
@@ -228,9 +227,9 @@ class HopPage:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = self._service
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        given = dict(scope["headers"]).get(HOP_HEADER.encode(), b"")
         try:
-            facts = read_header(headers.get(HOP_HEADER.encode(), ""))
+            facts = read_header(given.decode("latin-1"))
             endpoint = _RELAYED.get(facts.path)
             if endpoint is None or scope["method"] != "POST" or facts.home != scope[SENDER]:
                 raise ValueError("a path that is not handed over, or the home is not who sends it")
@@ -242,7 +241,7 @@ class HopPage:
             answer = JSONResponse(refused.body(), refused.error.status, closing)
             await send_or_cut(answer, service, scope, receive, send)
             return
-        ledger = _ledger_of(service, facts, headers.get(REQUEST_ID_HEADER.encode(), ""))
+        ledger = _ledger_of(service, facts, scope)
         ledger.on_closed = partial(self._usage.tell, facts, ledger)
         flow = RequestFlow(ledger, service.settings.timeouts)
         _watch(send, self._silent_s)
@@ -284,10 +283,11 @@ def _watch(send: Send, silent_s: float) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, round(silent_s / 2)))
 
 
-def _ledger_of(service: Service, facts: HopFacts, request_id: str) -> Ledger:
+def _ledger_of(service: Service, facts: HopFacts, scope: Scope) -> Ledger:
     """A guest's: under the id that its client knows, so that `raylane why` finds it in either cell."""
-    ledger = Ledger(request_id or facts.request_id, facts.guest_id, facts.path, time.monotonic(), time.time())
-    ledger.gateway, ledger.cell, ledger.home = service.gateway_id, service.cell, facts.home
+    ledger = new_ledger(scope, facts.path)
+    ledger.attempt_id, ledger.gateway = facts.guest_id, service.gateway_id
+    ledger.cell, ledger.home = service.cell, facts.home
     waited_s = round(facts.waited_s, 6)
     ledger.decide(RequestVerdict.GUEST, facts.reason.value, ledger.arrived_s, home=facts.home, waited_s=waited_s)
     return ledger
