@@ -22,10 +22,10 @@ from deployments.ownership.messages import (
     Expired,
     FirstToken,
     GuestRefused,
-    Hello,
     Hold,
     Message,
     MessageReader,
+    Opening,
     Placed,
     PlacedAtPeer,
     Recalled,
@@ -51,7 +51,7 @@ class MessageOutbox:
     """Messages that are to be sent, taken out all at once by whoever writes. Never blocks who puts."""
 
     def __init__(self) -> None:
-        self._messages = [encode(Hello(VERSION))]
+        self._messages = [encode(Opening(VERSION))]
         self._filled = asyncio.Event()
         self._filled.set()
         self._closed = False
@@ -149,7 +149,7 @@ class RemoteOwner:
 
     def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
         record = self._records.of_attempt_id(attempt_id)
-        if record is not None and not record.answered:
+        if record is not None and record.lease is not None and not record.answered:
             record.answered = True
             self._outbox.put(FirstToken(attempt_id, ago_s))
 
@@ -204,7 +204,7 @@ class RemoteOwner:
         elif record.state is RequestState.WAITING and lease.attempt > record.attempt:
             assert record.request is not None
             lease = replace(lease, request=record.request, placed_s=time.monotonic())
-            self._records.place(record, lease, state)
+            self._records.move(record, state, lease)
             return lease
         return None
 

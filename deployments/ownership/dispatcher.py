@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
-from deployments.ownership.lane_owner import LaneOwner, now_s
+from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.record import (
     BOOKED,
     QUEUED,
@@ -25,7 +25,7 @@ from deployments.ownership.record import (
 )
 from deployments.ownership.replicas import ExpectedStarts, Replicas
 from deployments.ownership.roles import Owner, PeerLease
-from deployments.ownership.takeover import Known, Losses, booking_of
+from deployments.ownership.takeover import KnownSuspicions, Losses, booking_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
@@ -49,7 +49,7 @@ class Dispatcher:
         self.on_ready: Callable[[ReplicaFacts], None] = lambda facts: None
         self.on_overtaken: Callable[[int], None] = lambda highest: None
         self.losses = Losses()
-        self.suspicions = Known()
+        self.suspicions = KnownSuspicions()
         self._gateway_id = gateway_id
         self._owner: Owner | None = None
         self._starts = ExpectedStarts()
@@ -83,7 +83,7 @@ class Dispatcher:
                 self.records.disown(record)
             record.again_s = 0.0
         if isinstance(owner, LaneOwner):
-            owner.telling.begin(self.suspicions, now_s())
+            owner.recall(self.suspicions)
             owner.cordon(self.replicas.cordoned)
             for group, ready_at_s in self._starts.ready_at_s.items():
                 owner.expect_replica(ready_at_s, group)
@@ -127,7 +127,8 @@ class Dispatcher:
     async def placement(self, request: Request) -> Placement | PeerLease:
         """Waits until the request is placed, or handed over. Raises QueueTimeout, Rejected; when cancelled, the lane
         entry (or an unseen lease) is gone at once."""
-        record = self._record(request)
+        record = self.records.client_of(request.request_id)
+        assert record is not None
         assert record.placement is not None
         try:
             return await record.placement
@@ -152,15 +153,14 @@ class Dispatcher:
         return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
 
     def first_token(self, lease: Lease, ago_s: float = 0.0) -> None:
-        """The first token is there since `ago_s`, by the replica's word or by the first byte. The owner gets one
-        report."""
-        if self._owner is not None and self.records.holder_of(lease) is not None:
+        """The first token is there since `ago_s`, by the replica's word or by the first byte."""
+        if self._owner is not None:
             self._owner.first_token(lease.attempt_id, ago_s)
 
     def first_tokens(self, message: FirstTokens) -> None:
         """A replica's word of first tokens. The owner hears it whoever holds them, and where nobody does any more."""
-        for attempt_id in message.request_ids:
-            if self._owner is not None and (self.own is not None or self._running(attempt_id) is not None):
+        if self._owner is not None:
+            for attempt_id in message.request_ids:
                 self._owner.first_token(attempt_id)
 
     def died(self, lease: Lease) -> None:
@@ -308,7 +308,7 @@ class Dispatcher:
     def finished(self, message: Finished) -> None:
         """A replica's account of a request, whoever's it was."""
         self.losses.dropped(message, time.monotonic())
-        record = self._running(message.request_id)
+        record = self.records.of_attempt_id(message.request_id)
         if record is not None:
             record.complete = message.sequences > 0
         if self.own is not None:
@@ -330,11 +330,6 @@ class Dispatcher:
         record = self.records.client_of(request.request_id)
         assert record is not None
         return record
-
-    def _running(self, attempt_id: str) -> RequestRecord | None:
-        """The record of a client's request that holds this lease now."""
-        record = self.records.of_attempt_id(attempt_id)
-        return record if record is not None and record.placement is not None and record.lease is not None else None
 
     def _submit(self, record: RequestRecord, owner: Owner) -> None:
         assert record.request is not None

@@ -7,6 +7,7 @@ says that it ended.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,7 +18,7 @@ from deployments.ownership.peering import LanePeering
 from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState, split
 from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state
 from deployments.ownership.roles import Channels, Submitter
-from deployments.ownership.takeover import Running, Telling, usage_of
+from deployments.ownership.takeover import KnownSuspicions, Running, usage_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import (
@@ -31,9 +32,11 @@ from deployments.scheduling import (
     Scheduler,
     SchedulingPolicy,
     Snapshot,
+    Suspicion,
 )
-from deployments.scheduling.contract import SchedulerContract
 from deployments.scheduling.recorder import RecordingScheduler
+
+log = logging.getLogger("raylane.suspects")
 
 _DEFAULT_BINDING = Binding()
 
@@ -53,14 +56,16 @@ class LaneOwner:
         binding: Binding = _DEFAULT_BINDING,
         epoch: int = 1,
         replicas: Replicas | None = None,
-        log: DecisionLog | None = None,
+        decision_log: DecisionLog | None = None,
         records: Records | None = None,
     ) -> None:
         self.epoch = epoch
-        self.scheduler: SchedulerContract = (
-            Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
+        self.scheduler = (
+            Scheduler(policy)
+            if decision_log is None
+            else RecordingScheduler(policy, decision_log.write, decision_log.due, decision_log.lost)
         )
-        self._log = log
+        self._log = decision_log
         self.replicas = replicas or Replicas()
         self._binding = binding
         self.records = Records() if records is None else records
@@ -68,7 +73,7 @@ class LaneOwner:
         self.reconciled = 0
         """How often a replica's report of what runs disagreed with the scheduler, which was then corrected."""
         self._channels = Channels()
-        self.telling = Telling(self.scheduler, self._channels)
+        self._known = KnownSuspicions()
         self.peering: LanePeering | None = None
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -88,6 +93,12 @@ class LaneOwner:
         """From now on this cell and its peers serve each other's requests of the model."""
         parts = self.epoch, self.scheduler, self.records, self._enter, self._step
         self.peering = LanePeering(spec, cell, model, *parts, now_s)
+
+    def recall(self, known: KnownSuspicions) -> None:
+        """What this gateway has heard of owners before on queries of death; from now on it hears of this one."""
+        self._known = known
+        for one in known.all():
+            self.scheduler.recall(one, now_s())
 
     def submit(
         self, submitter: Submitter, request: Request, admitted: bool = False, hop: HopFacts | None = None
@@ -187,9 +198,13 @@ class LaneOwner:
                 self.release(message.request_id, Ending.FINISHED if message.sequences else Ending.FAILED)
 
     def join(self, submitter: Submitter, gateway_id: str, channel: int) -> bool:
-        """Another gateway's channel opens, which gets a message when this owner stops deciding. False if a later one
-        came first."""
-        return self._channels.open(submitter, gateway_id, channel) and self.telling.greet(submitter, now_s())
+        """Another gateway's channel opens, which hears of all suspects, and when this owner stops deciding. False if a
+        later one came first."""
+        if not self._channels.open(submitter, gateway_id, channel):
+            return False
+        if suspects := self.scheduler.suspicions(now_s()):
+            submitter.suspected(suspects)
+        return True
 
     def left(self, submitter: Submitter) -> None:
         """A submitter is gone: what waits for it is given up, what runs for it stands until its replica tells."""
@@ -340,8 +355,23 @@ class LaneOwner:
             submitter = self.records.left_lane(placement.request.request_id, placement.lease)
             submitter.placed(placement, self.replicas.url_of(placement.replica_id) or "")
         if step.suspicions:
-            self.telling.tell(step.suspicions)
+            self._tell(step.suspicions)
         self._set_timer(self.scheduler.next_wakeup())
+
+    def _tell(self, news: tuple[Suspicion, ...]) -> None:
+        """All gateways hear whose standing as a query of death has changed; a ban sounds the alarm."""
+        self._known.take(news)
+        for submitter in self._channels.open_ones:
+            submitter.suspected(news)
+        for one in news:
+            if one.banned:
+                log.error(
+                    "ALARM: query of death: %d replicas died while a body of digest %s ran; it is refused from now on",
+                    one.deaths,
+                    one.key,
+                )
+            elif one.deaths:
+                log.warning("a replica died while a body of digest %s ran", one.key)
 
     def _set_timer(self, at_s: float | None) -> None:
         """`_step` is to be called then, though nothing else happens; None: not at all. An earlier time stays set."""

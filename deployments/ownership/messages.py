@@ -1,5 +1,5 @@
 """What a gateway and the owner of a model say to each other over one full-duplex HTTP exchange: frozen dataclasses
-(`deployments/wire.py`), each after its length in bytes (four, big-endian). Each direction begins with `Hello`.
+(`deployments/wire.py`), each after its length in bytes (four, big-endian). Each direction begins with `Opening`.
 
 The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
 `Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
@@ -42,7 +42,7 @@ def moved(request: Request, by_s: float) -> Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Opening:
     """The first message of each direction. Another version is refused."""
 
     version: int
@@ -165,7 +165,7 @@ class Beat:
 
 
 Message = (
-    Hello
+    Opening
     | Submit
     | Cancel
     | Hold
@@ -199,7 +199,7 @@ class MessageReader:
         self._begun = False
 
     def feed(self, piece: bytes) -> list[Message]:
-        """The messages that are whole now, `Hello` apart. Raises WireError, which names the field, or the version."""
+        """The messages that are whole now, `Opening` apart. Raises WireError, which names the field, or the version."""
         data, start, found = self._rest + piece, 0, []
         while len(data) >= (begin := start + _LENGTH_BYTES):
             length = int.from_bytes(data[start:begin], "big")
@@ -212,7 +212,7 @@ class MessageReader:
         self._rest = data[start:]
         if found and not self._begun:
             first = found.pop(0)
-            if first != Hello(VERSION):
-                raise WireError(f"the channel begins with {first}; allowed: {Hello(VERSION)}")
+            if first != Opening(VERSION):
+                raise WireError(f"the channel begins with {first}; allowed: {Opening(VERSION)}")
             self._begun = True
         return found

@@ -44,7 +44,7 @@ from deployments.scheduling import (
     AdmissionKind,
     RejectCause,
     Request,
-    SchedulerContract,
+    Scheduler,
     Snapshot,
     Step,
     TurnedAway,
@@ -103,7 +103,7 @@ class LanePeering:
         cell: str,
         model: str,
         epoch: int,
-        scheduler: SchedulerContract,
+        scheduler: Scheduler,
         records: Records,
         enter: Enter,
         step: Callable[[], None],
@@ -261,7 +261,7 @@ class LanePeering:
         assert record.submitter is not None
         self._scheduler.withdraw(request.request_id, now)  # no effect where it has no place
         lease = lease_of_peer(offer.peer, request, record.attempt + 1, now)
-        self._records.place(record, lease, RequestState.AWAY)
+        self._records.move(record, RequestState.AWAY, lease)
         hop = replace(offer.hop, attempt=lease.attempt)
         record.submitter.handed_over(PeerLease(offer.peer, lease, hop, offer.answer_s))
 

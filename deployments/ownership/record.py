@@ -183,13 +183,6 @@ class RequestRecord:
         self.request, self.placement = request, asyncio.get_running_loop().create_future()
         self.tell_lost, self.answered, self.complete, self.again_s = None, False, False, 0.0
 
-    def leave(self) -> None:
-        """Nobody waits for it here any more. An error of the same moment is nobody's; asyncio would log it."""
-        for one in (self.answer, self.placement):
-            if one is not None and one.done() and not one.cancelled():
-                one.exception()
-        self.answer = self.placement = self.tell_lost = None
-
 
 class Records:
     """By request id. `counts` says how many are in each state.
@@ -239,26 +232,26 @@ class Records:
         record = self._live.get(request_id)
         return record if record is not None and record.placement is not None else None
 
-    def holder_of(self, lease: Lease) -> RequestRecord | None:
-        """The record of a client here, if this is its lease now, and not one before."""
-        record = self._live.get(lease.request.request_id)
-        if record is None or record.placement is None or record.lease is None or record.attempt != lease.attempt:
-            return None
-        return record
-
     def of_attempt_id(self, attempt_id: str) -> RequestRecord | None:
         """The record whose last attempt has that id; None where there is none, or a later attempt."""
-        named = split(attempt_id)
-        record = None if named is None else self.get(named[0])
-        return record if record is not None and named is not None and record.attempt == named[1] else None
+        request_id, _, attempt = attempt_id.rpartition("-")
+        record = self.get(request_id)
+        return record if record is not None and str(record.attempt) == attempt else None
+
+    def holder_of(self, lease: Lease) -> RequestRecord | None:
+        """The record of a client here, if this is its lease now, and not one before."""
+        record = self.client_of(lease.request.request_id)
+        return record if record is not None and record.lease is not None and record.attempt == lease.attempt else None
 
     def of_ended(self, attempt_id: str) -> RequestRecord | None:
         """As `of_attempt_id`, of an attempt that its engine has ended. One that was only declared is closed by that,
         and one that is news is kept as closed: None."""
-        record, named = self.of_attempt_id(attempt_id), split(attempt_id)
-        if record is None and named is not None and self.is_news(*named):
-            self.begin(*named, _S.CLOSED)
-        elif record is not None and record.state is _S.DECLARED:
+        record = self.of_attempt_id(attempt_id)
+        if record is None:
+            named = split(attempt_id)
+            if named is not None and self.is_news(*named):
+                self.begin(*named, _S.CLOSED)
+        elif record.state is _S.DECLARED:
             self.move(record, _S.CLOSED)
             return None
         return record
@@ -301,17 +294,22 @@ class Records:
             self.counts[state] += 1
         else:
             self._change(record, state)
-        assert attempt >= record.attempt, f"{request_id}: attempt {attempt} after {record.attempt}"
+            assert attempt >= record.attempt, f"{request_id}: attempt {attempt} after {record.attempt}"
+            self._over.pop(request_id, None)
         record.attempt, record.submitter, record.lease = attempt, submitter, lease
         record.adopted = record.answered = False
-        self._over.pop(request_id, None)
-        self._keep(record)
+        if state in OVER:
+            self._end(record)
+        else:
+            self._live[request_id] = record
         return record
 
-    def move(self, record: RequestRecord, state: RequestState) -> None:
-        """The record's next state, of the same attempt."""
+    def move(self, record: RequestRecord, state: RequestState, lease: Lease | None = None) -> None:
+        """The record's next state: of the same attempt, or RUNNING with the lease of the next one."""
         self._change(record, state)
-        if state in OVER and record.placement is None:
+        if lease is not None:
+            record.lease, record.attempt = lease, lease.attempt
+        elif state in OVER and record.placement is None:
             self._end(record)
 
     def orphan(self, record: RequestRecord) -> None:
@@ -319,19 +317,18 @@ class Records:
         self._change(record, _S.ORPHANED)
         record.submitter = None
 
-    def place(self, record: RequestRecord, lease: Lease, state: RequestState = _S.RUNNING) -> None:
-        """What waited has a lease, under the next attempt; one of a peer cell is AWAY."""
-        self._change(record, state)
-        record.lease, record.attempt = lease, lease.attempt
-
     def disown(self, record: RequestRecord) -> None:
         """A client's request that waits is no owner's any more: it is to be submitted again."""
         self._change(record, _S.UNOWNED)
         record.lease = None
 
     def leave(self, record: RequestRecord) -> None:
-        """Its client, here, has its answer or is gone, and its owner has heard so."""
-        record.leave()
+        """Its client, here, has its answer or is gone, and its owner has heard so. An error of the same moment is
+        nobody's; asyncio would log it."""
+        for one in (record.answer, record.placement):
+            if one is not None and one.done() and not one.cancelled():
+                one.exception()
+        record.answer = record.placement = record.tell_lost = None
         if record.state not in OVER:
             self._change(record, _S.CLOSED)
         self._end(record)
@@ -341,10 +338,7 @@ class Records:
         record = self._live[request_id]
         submitter = record.submitter
         assert submitter is not None
-        if lease is None:
-            self.move(record, _S.CLOSED)
-        else:
-            self.place(record, lease)
+        self.move(record, _S.CLOSED if lease is None else _S.RUNNING, lease)
         return submitter
 
     def end_ownership(self) -> None:
@@ -373,17 +367,12 @@ class Records:
         record.state = state
 
     def _end(self, record: RequestRecord) -> None:
+        """What is over is remembered, if it was ever placed."""
         record.submitter = record.admission = None
+        self._live.pop(record.request_id, None)
         if record.state is _S.CLOSED:
             record.lease = None
-        self._keep(record)
-
-    def _keep(self, record: RequestRecord) -> None:
-        if record.state not in OVER:
-            self._live[record.request_id] = record
-            return
-        self._live.pop(record.request_id, None)
-        if not record.attempt:  # it was never placed
+        if not record.attempt:
             self.counts[record.state] -= 1
             return
         self._over[record.request_id] = record.attempt if record.state is _S.CLOSED else record

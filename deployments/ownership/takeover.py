@@ -6,7 +6,6 @@ over rebuilds its scheduler. What is lost is counted by the same bookings. Of qu
 becomes the owner.
 """
 
-import logging
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Iterable
@@ -15,9 +14,8 @@ from typing import Annotated
 
 import msgspec
 
-from deployments.ownership.roles import Channels, Submitter
 from deployments.protocol import Finished
-from deployments.scheduling import Lease, Request, SchedulerContract, Suspicion, Usage
+from deployments.scheduling import Lease, Request, Suspicion, Usage
 from deployments.scheduling.suspects import MAX
 from deployments.wire import Natural, decoder, encode
 
@@ -176,11 +174,8 @@ class Losses:
         self.tokens += booking.tokens
 
 
-log = logging.getLogger("raylane.suspects")
-
-
-class Known:
-    """A gateway's copy, on its own clock; the newest `MAX`."""
+class KnownSuspicions:
+    """A gateway's copy of what the owner knows of queries of death, on its own clock; the newest `MAX`."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, Suspicion] = {}
@@ -197,40 +192,3 @@ class Known:
     def all(self) -> tuple[Suspicion, ...]:
         """The oldest first; what should be forgotten by now may be among them."""
         return tuple(self._by_key.values())
-
-
-class Telling:
-    """The owner's part: tells all gateways what has changed, `here` the one that it runs in, and sounds the alarm at a
-    ban."""
-
-    def __init__(self, scheduler: SchedulerContract, channels: Channels) -> None:
-        self.here = Known()
-        self._scheduler = scheduler
-        self._channels = channels
-
-    def begin(self, here: Known, now: float) -> None:
-        """The owner's gateway is known: what it has heard of owners before comes with it."""
-        self.here = here
-        for one in here.all():
-            self._scheduler.recall(one, now)
-
-    def greet(self, submitter: Submitter, now: float) -> bool:
-        """A gateway has just come: it hears of all."""
-        if suspects := self._scheduler.suspicions(now):
-            submitter.suspected(suspects)
-        return True
-
-    def tell(self, news: tuple[Suspicion, ...]) -> None:
-        """What a step of the scheduler has changed."""
-        self.here.take(news)
-        for submitter in self._channels.open_ones:
-            submitter.suspected(news)
-        for one in news:
-            if one.banned:
-                log.error(
-                    "ALARM: query of death: %d replicas died while a body of digest %s ran; it is refused from now on",
-                    one.deaths,
-                    one.key,
-                )
-            elif one.deaths:
-                log.warning("a replica died while a body of digest %s ran", one.key)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from cluster.spec import DEFAULT_GROUP
-from deployments.scheduling.contract import Step
+from deployments.scheduling.decisions import Step
 from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.request import Lease
 from deployments.scheduling.scheduler import Scheduler

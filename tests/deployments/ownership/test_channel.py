@@ -26,10 +26,10 @@ from deployments.ownership.messages import (
     Expired,
     FirstToken,
     GuestRefused,
-    Hello,
     Hold,
     Message,
     MessageReader,
+    Opening,
     Placed,
     PlacedAtPeer,
     Recalled,
@@ -42,6 +42,7 @@ from deployments.ownership.messages import (
 )
 from deployments.ownership.record import Rejected, RequestState
 from deployments.peering import HopFacts
+from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Placement, RejectCause
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
@@ -69,12 +70,12 @@ st.register_type_strategy(int, st.integers(-(1 << 63), 1 << 63))
 st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(HopFacts, st.just(guest_facts()))
 MESSAGES: st.SearchStrategy[Message] = st.one_of(*(st.from_type(kind) for kind in KINDS))
-HELLO = encode(Hello(1))
+OPENING = encode(Opening(1))
 
 
 @given(st.lists(MESSAGES, max_size=4), st.integers(1, 200))
 def test_messages_cross_in_whatever_pieces_they_come(messages: list[Message], size: int) -> None:
-    data, reader = HELLO + b"".join(map(encode, messages)), MessageReader()
+    data, reader = OPENING + b"".join(map(encode, messages)), MessageReader()
     found = [one for start in range(0, len(data), size) for one in reader.feed(data[start : start + size])]
     assert found == messages
     assert [type(one) for one in found] == [type(one) for one in messages]
@@ -83,10 +84,10 @@ def test_messages_cross_in_whatever_pieces_they_come(messages: list[Message], si
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (encode(Hello(2)), r"begins with Hello\(version=2\); allowed: Hello\(version=1\)"),
+        (encode(Opening(2)), r"begins with Opening\(version=2\); allowed: Opening\(version=1\)"),
         (encode(Beat()), r"begins with Beat\(\)"),
-        (HELLO + encode(Release("a", "no")), r"Release: .* at `\$\.ending`"),  # type: ignore[arg-type]
-        (HELLO + encode(Cancel(5)), r"Cancel: .* at `\$\.request_id`"),  # type: ignore[arg-type]
+        (OPENING + encode(Release("a", "no")), r"Release: .* at `\$\.ending`"),  # type: ignore[arg-type]
+        (OPENING + encode(Cancel(5)), r"Cancel: .* at `\$\.request_id`"),  # type: ignore[arg-type]
         (b"nonsense\n", r"of \d+ bytes; allowed: 1048576"),
         (b"\x00\x00\x00\x01\x01", "tuple"),
         (b"\x00\x00\x00\x04\x92\xa1x\x80", "kind 'x'"),
@@ -112,7 +113,7 @@ async def test_messages_are_sent_at_once_in_order_and_a_beat_where_there_are_non
     outbox = MessageOutbox()
     pieces = outbox.pieces()
     outbox.put(Cancel("a"))
-    assert await anext(pieces) == HELLO + encode(Cancel("a"))
+    assert await anext(pieces) == OPENING + encode(Cancel("a"))
     assert await anext(pieces) == encode(Beat())
     outbox.put(Cancel("b"))
     outbox.close()
@@ -125,7 +126,7 @@ async def test_an_outbox_that_nobody_reads_closes_itself(monkeypatch: pytest.Mon
     outbox = MessageOutbox()
     for name in "abcd":
         outbox.put(Cancel(name))
-    assert [piece async for piece in outbox.pieces()] == [HELLO + encode(Cancel("a")) + encode(Cancel("b"))]
+    assert [piece async for piece in outbox.pieces()] == [OPENING + encode(Cancel("a")) + encode(Cancel("b"))]
 
 
 class Ends:
@@ -208,12 +209,12 @@ async def test_what_comes_twice_or_late_changes_nothing(ends: Ends) -> None:
     ends.dispatcher.give_up(request())
     ends.remote.take(Placed(replace(placement, lease=replace(placement.lease, attempt=2)), "http://r1"))
     ends.remote.take(Admitted("q", Admission(AdmissionKind.ADMIT, "short")))
-    (*_, released, cancelled) = MessageReader().feed(HELLO + b"".join(ends.remote._outbox._messages))
+    (*_, released, cancelled) = MessageReader().feed(OPENING + b"".join(ends.remote._outbox._messages))
     assert (released, cancelled) == (Release("q-2", Ending.CANCELLED), Cancel("q")), "nobody waits for it"
 
 
 async def test_a_request_that_is_rejected_after_all(ends: Ends) -> None:
-    ends.owner.replica_state("r1", None)
+    ends.owner.replica_state("r1", ReplicaState.DRAINING)
     submitting = asyncio.create_task(ends.dispatcher.submit(request()))
     await asyncio.sleep(0)
     ends.crosses()
@@ -290,7 +291,9 @@ async def test_who_does_not_own_the_model_says_so(serve: Callable[..., object]) 
 
 
 @pytest.mark.parametrize(
-    ("first", "error"), [(HELLO + encode(Beat()), TimeoutError), (encode(Hello(2)), WireError)], ids=["silent", "other"]
+    ("first", "error"),
+    [(OPENING + encode(Beat()), TimeoutError), (encode(Opening(2)), WireError)],
+    ids=["silent", "other"],
 )
 async def test_an_owner_that_falls_silent_or_speaks_another_version_is_noticed(
     monkeypatch: pytest.MonkeyPatch, serve: Callable[..., object], first: bytes, error: type[Exception]

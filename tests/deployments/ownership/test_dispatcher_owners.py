@@ -9,8 +9,9 @@ import pytest
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.record import QueueTimeout, RequestState
-from deployments.scheduling import Ending, SchedulingPolicy
-from tests.deployments.ownership.dispatcher_rig import MODEL, books, facts, make_dispatcher, request, wait
+from deployments.scheduling import Ending, RejectCause, SchedulingPolicy
+from tests.deployments.ownership.dispatcher_rig import MODEL, books, facts, make_dispatcher, request, wait, waiting
+from tests.deployments.ownership.lane_owner_rig import Submitter
 
 
 async def test_the_next_owner_knows_of_cordons_and_starts() -> None:
@@ -43,3 +44,13 @@ async def test_a_lease_that_was_declared_to_the_next_owner_and_overtaken_is_not_
         await dispatcher.placement(placement.request)
     assert owner.records.live == 0
     assert not len(dispatcher)
+
+
+async def test_another_gateway_that_submits_what_a_client_here_waits_for_is_rejected(dispatcher: Dispatcher) -> None:
+    """A recorded hop came to two gateways of the cell, one of which owns the model."""
+    assert dispatcher.own is not None
+    task, other = await waiting(dispatcher, "q"), Submitter()
+    dispatcher.own.submit(other, request("q"))
+    assert [admission.cause for admission in other.admissions] == [RejectCause.DUPLICATE_ID]
+    dispatcher.replica_up(facts())
+    dispatcher.release((await task).lease, Ending.FINISHED)

@@ -48,7 +48,7 @@ def test_the_last_that_ended_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     revived = table.begin("q1", 1, S.WAITING)
     table.begin("q4", 1, S.CLOSED)
     assert table.get("q1") is revived, "what waits again is not forgotten for what it was"
-    table.place(revived, lease(2))
+    table.move(revived, S.RUNNING, lease(2))
     table.move(revived, S.ENDED)
     table.begin("q5", 1, S.CLOSED)
     table.move(revived, S.CLOSED)  # ends once, before q5
@@ -64,7 +64,7 @@ async def test_a_client_keeps_its_record_until_it_has_noticed_the_end() -> None:
     table = Records()
     record = table.enter(REQUEST, Submitter())
     table.begin("q", 0, S.WAITING, record.submitter)
-    table.place(record, lease())
+    table.move(record, S.RUNNING, lease())
     table.move(record, S.CLOSED)
     assert (table.client_of("q"), table.holder_of(lease()), table.holder_of(lease(2))) == (record, record, None)
     assert table.lost.broken == 1

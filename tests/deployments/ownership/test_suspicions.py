@@ -11,7 +11,7 @@ from deployments.ownership.channel import RemoteOwner, Session
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import Message, MessageReader, Suspected
-from deployments.ownership.takeover import Known
+from deployments.ownership.takeover import KnownSuspicions
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy, Suspicion
 from deployments.scheduling.suspects import MAX
@@ -125,7 +125,7 @@ async def test_a_replica_that_drains_and_breaks_connections_proves_nothing() -> 
 
 
 def test_a_copy_is_bounded() -> None:
-    known = Known()
+    known = KnownSuspicions()
     known.take(Suspicion(f"d{number}", 1, False, 0.0) for number in range(MAX + 5))
     assert len(known.all()) == MAX
     assert known.all()[0].key == "d5"
