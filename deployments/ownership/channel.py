@@ -176,7 +176,7 @@ class RemoteOwner:
                     self._outbox.put(Cancel(request_id))
             case Placed(placement, url):
                 if (lease := self._leased(placement.lease)) is not None:
-                    self._submitter.placed(replace(placement, request=lease.request, lease=lease), url)
+                    self._submitter.placed(replace(placement, lease=lease), url)
             case Expired(request_id) if self._waits(request_id):
                 self._submitter.expired(request_id)
             case Suspected(suspicion, sent_s):
