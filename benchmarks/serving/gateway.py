@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from deployments.protocol import FEED_PATH, Load, ReplicaState, decode
+from deployments.protocol import FEED_PATH, Load, ReplicaState, feed_reader
 
 STATUS_PATH = "/raylane/status"
 _COUNTERS = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
@@ -126,12 +126,13 @@ class EngineWatch:
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.get(self._url, headers=self._headers, timeout=timeout) as response:
             response.raise_for_status()
-            async for line in response.content:
-                message = decode(line)
-                if isinstance(message, Load):
-                    async with self._changed:
-                        self.load = message
-                        self._changed.notify_all()
+            reader = feed_reader()
+            async for data in response.content.iter_any():
+                for message in reader.feed(data):
+                    if isinstance(message, Load):
+                        async with self._changed:
+                            self.load = message
+                            self._changed.notify_all()
 
 
 class GatewayWatch:

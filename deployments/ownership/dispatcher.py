@@ -263,7 +263,7 @@ class Dispatcher:
         record.placement.set_result(peer_lease)
 
     def recalled(self, attempt_id: str) -> None:
-        record = self._running(attempt_id)
+        record = self.records.of_attempt_id(attempt_id)
         if record is not None:
             record.lose()
 

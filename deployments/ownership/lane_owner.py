@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, ClusterSpec
-from deployments.ownership.decision_log import DecisionLog
+from deployments.decision_log import DecisionLog
 from deployments.ownership.peering import LanePeering
 from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState, split
 from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state

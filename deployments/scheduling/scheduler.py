@@ -15,7 +15,7 @@ from itertools import chain
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
-from deployments.scheduling.decisions import Admission, Step
+from deployments.scheduling.answers import Admission, Step
 from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
 from deployments.scheduling.group_rates import GroupRates
@@ -36,11 +36,11 @@ from deployments.scheduling.waiting import WaitingView, Withdrawals
 
 
 class Scheduler:
-    """Of one model in one cell. After each call that changes something `step` is due: it alone places.
-
-    The shells are the lane owner, live (`ownership/lane_owner.py`), and the simulator's cell. They give the time
-    (`now`, in seconds of one clock that never runs backwards) and facts, and act on decisions; a shell decides nothing
-    itself. No call blocks or raises for what a client or a replica did: what is unknown, or has ended, is ignored.
+    """Of one model in one cell; see the module's docstring. Its shells are the lane owner, live
+    (`ownership/lane_owner.py`), and the simulator's cell. They give the time (`now`, in seconds of one clock that never
+    runs backwards) and facts, and act on decisions; a shell decides nothing itself. No call blocks or raises for what a
+    client or a replica did: what is unknown, or has ended, is ignored. After each call that changes something `step` is
+    due: it alone places.
     """
 
     def __init__(self, policy: SchedulingPolicy) -> None:
@@ -163,8 +163,8 @@ class Scheduler:
                 self.suspects.came_further(lease.request.key, now)
 
     def died(self, lease: Lease, now: float) -> None:
-        """The replica, or its engine, died while the lease ran. It stands until `release`. Its request is a suspect,
-        but where the replica drains: it was to go."""
+        """The replica, or its engine, died while the lease ran, which stands until `release`. Its request is a suspect,
+        unless the replica drains: it was to go."""
         held = self.leases.get(lease.lease_id)
         if held is not None and self.fleet.by_id[lease.replica_id].reported is not ReplicaStatus.DRAINING:
             self.suspects.died(self.quarantine.run_of(*held), self.quarantine.tried_on(lease.replica_id), now)
@@ -211,7 +211,7 @@ class Scheduler:
         return True
 
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
-        """The engine's account of a finished request, before or after its lease ends. It changes estimates, never
+        """The engine's account of a finished request, before or after its lease ends. Changes estimates, never
         bookings."""
         replica = self.fleet.by_id.get(lease.replica_id)
         if replica is not None and usage.sequences:
@@ -284,10 +284,10 @@ class Scheduler:
         return lost
 
     def step(self, now: float) -> Step:
-        """Decides: gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's
-        head fits.
+        """Gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's head
+        fits.
 
-        What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
+        What it decided is handed over whole, by the next step where this one raises (`placing.Decided`).
         """
         if self.lanes.any_wait or self.starting.doubt:
             self._end_waits(now)

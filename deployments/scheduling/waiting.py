@@ -15,7 +15,7 @@ from deployments.scheduling.tally import Tally
 
 
 class WaitingView:
-    """Suspects are left out: nobody else is to serve them. The scheduler gives it its own parts."""
+    """What waits, for whoever may serve it instead. Suspects are left out: nobody else is to serve them."""
 
     def __init__(
         self, lanes: Lanes, forecasts: Forecasts, placing: Placing, learned_state: LearnedState, suspects: Suspects

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from cluster.hardware import gpu_named
 from cluster.spec import Model
 from deployments.engine.simulated.driver import SimulatedSteps
-from deployments.engine.step_log import StepLog
+from deployments.engine.step_log import EngineFacts, StepLine, StepLog
 from deployments.engine_model.cost_file import CostBasis, cost_file, read_cost_file, write_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.engine import EngineModel
@@ -26,7 +26,7 @@ from planning.costs.host import NO_HOST, TYPICAL_HOST, calibrated_host
 from planning.costs.probes import Lengths, coarse_to_fine, concurrencies, spread_lengths
 from planning.costs.residuals import BLOCK, EVERY, batch_name, not_covered, part_of, parts, split
 from planning.costs.roofline import roofline
-from planning.costs.steps import EngineFacts, EngineSteps, StepLine, StepSample, read_step_log
+from planning.costs.steps import EngineSteps, StepSample, read_step_log
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import FitSettings, plan_of
 from tests.planning.fit.configs import LLAMA_8B, QWEN3_0_6B

@@ -250,7 +250,7 @@ def _open(rig: Rig) -> list[Any]:
 
 
 async def test_a_peer_that_is_not_there_leaves_the_request_at_home(make_cells: MakeCells) -> None:
-    cells = make_cells()
+    cells = make_cells(peering={"secret": {"kind": "file"}, "digest_period_s": 0.1, "half_life_s": 10, "max_age_s": 20})
     home, peer = await cells.start("eu", engines=0), await cells.start("us")
     await cells.met()
     await peer.gateway._server.stop(0.1)

@@ -1,4 +1,4 @@
-"""What the scheduler decides, as its shells get it: the answer to a request, and the outcome of a step."""
+"""What a scheduler decides: the answers that its shells act on (`scheduler.py`)."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A decision of `Scheduler.step`: the lease's request runs there, for this reason. `waited_s` in its lane; its
+    """A decision of `Scheduler.step`: this request runs there, for this reason. `waited_s` in its lane; its
     wait estimate was `eta_s` (p50, p95)."""
 
     lease: Lease
