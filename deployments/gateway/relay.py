@@ -9,6 +9,7 @@ been sent (`placed.py`).
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 
 import aiohttp
 
@@ -36,7 +37,7 @@ from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
 
 
-class AnswerRelay:
+class AnswerRelay(ABC):
     """The part that a replica's answers and those of a peer cell have in common: streams, and the end of the lease.
     Made anew for each lease. `again`: if whoever answers is lost, the request may be placed again."""
 
@@ -138,9 +139,9 @@ class AnswerRelay:
     def _head_of(self, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
         return [(b"content-type", content_type(response)), *marks(response), *answer_headers(self._ledger)]
 
+    @abstractmethod
     def _errors_in(self, events: bytes) -> bytes:
         """Events of a stream among which there are errors: the ledger records them. What the client gets."""
-        raise NotImplementedError
 
     def _first_byte(self) -> float:
         now = time.monotonic()
