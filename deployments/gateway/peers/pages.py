@@ -142,7 +142,7 @@ class DigestPages:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class PeerUsage:
     """What an engine counted of a request whose client is at that gateway of its home, under its id there."""
 
     gateway: str
@@ -205,9 +205,9 @@ class UsagePages:
         return JSONResponse(None)
 
 
-def _usage_in(content: Any) -> Usage:
+def _usage_in(content: Any) -> PeerUsage:
     try:
-        usage = from_plain(content, Usage)
+        usage = from_plain(content, PeerUsage)
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_VALUE, f"no usage: {error}") from None
     if not usage.finished.is_possible:
