@@ -190,6 +190,7 @@ class Dispatcher:
     def came_back(self, lease: Lease, refusal: HopRefusal) -> None:
         """The peer cell does not have the request: it waits again, and `placement` must be awaited again."""
         record = self._wait_again(lease)
+        record.lease = None
         assert record.request is not None
         if refusal is HopRefusal.LOST:
             record.request = replace(record.request, hops=1)

@@ -226,10 +226,10 @@ class LanePeering:
         submitter, homeless = record.submitter, self._homeless.get(record.request_id)
         assert submitter is not None
         self.core.came_back(record.request_id, refusal, now)
+        record.lease = None
         if homeless is None:
             self._scheduler.put_back(record.request_id, now)
             self._records.move(record, RequestState.WAITING)
-            record.lease = None
         elif refusal is not HopRefusal.LOST:
             self._find(submitter, homeless, now)
         elif self.core.may_serve(self.model, homeless.request):

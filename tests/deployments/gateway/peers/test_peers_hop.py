@@ -278,7 +278,10 @@ async def test_home_stays_home_while_it_is_in_time(make_cells: MakeCells) -> Non
 @pytest.mark.whole
 async def test_a_gateway_that_does_not_own_the_model_makes_the_hop(make_cells: MakeCells) -> None:
     """Home's client is at another gateway than the owner, and so is the peer's guest."""
-    cells = make_cells(gateway={"replicas": 2, "lame_duck_s": 0.1})
+    cells = make_cells(
+        gateway={"replicas": 2, "lame_duck_s": 0.1},
+        peering={"secret": {"kind": "file"}, "digest_period_s": 0.1, "max_age_s": 10},
+    )
     home = await cells.start("eu", engines=0)
     await cells.start("us")
     second = await cells.add_gateway("eu")
