@@ -172,12 +172,29 @@ OFFERED_AGAIN: dict[str, Any] = {
 """The next owner of `eu` hands a request over to `ap` again, where the guest of the first attempt still runs."""
 
 
+NOBODY_TAKES_IT: dict[str, Any] = {
+    "spec": spec_of(["eu", "us"], None),
+    "replicas": {"eu": 2, "us": 0, "ap": 0},
+    "seed": 16443204,
+    "digest_loss": 0.0,
+    "cuts": [],
+    "bursts": [
+        (4.46747442713558, "eu", 21, "interactive", "free", 50),
+        (1.9800865563045549, "eu", 21, "interactive", "free", 50),
+        (1.9800865563045549, "ap", 1, "medical", "free", 50),
+    ],
+    "events": [],
+}
+"""A request that its home may not serve comes back from its peer, and is rejected."""
+
+
 @pytest.mark.whole
 def test_many_random_stories() -> None:
     total: Counter[str] = Counter()
 
     @settings(suppress_health_check=list(HealthCheck), max_examples=100, deadline=None, database=None)
     @example(OFFERED_AGAIN)
+    @example(NOBODY_TAKES_IT)
     @given(stories())
     def each(story: dict[str, Any]) -> None:
         world = run(story)
