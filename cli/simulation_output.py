@@ -11,6 +11,7 @@ from rich.markup import escape
 from cli.console import Table, console
 from cli.options import show_changes, show_unmodelled
 from deployments.engine_model.cost_file import CostFile
+from deployments.wire import to_json
 from planning.answer import NEIGHBOUR_COLUMNS, Answer, Variant, neighbour_rows, with_range
 from planning.report.words import duration
 from planning.simulation import GroupFigures, Simulation
@@ -47,7 +48,7 @@ def print_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer:
     """As JSON."""
     scaled: dict[str, Any] = {}
     if len(case.views) > 1:
-        scaled["groups"] = [one.as_json() for one in case.group_figures(out)]
+        scaled["groups"] = to_json(case.group_figures(out))
     elif case.scales:
         scaled["autoscaling"] = case.scaled_figures(out)
     console.print_json(json.dumps(_as_json(case, cost, out, answer) | scaled))
@@ -58,15 +59,15 @@ def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: A
     return {
         "schema": SCHEMA_VERSION,
         "replicas": case.replicas,
-        "not_modelled": [one.as_json() for one in unmodelled(case.model, cost, case.spec)],
+        "not_modelled": to_json(unmodelled(case.model, cost, case.spec)),
         "changes": [change.as_json() for change in case.work.changes],
         "rejections": rejections(case.work.changes) | rejections_of(out),
-        "costs": costs | {"range": None if answer.costs is None else answer.costs.as_json()},
+        "costs": costs | {"range": to_json(answer.costs)},
         "simulated_s": out.ended_s,
         "preemptions": out.preemptions,
         "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
-        "prefix_hits": None if np.isnan(out.prefix_hits) else out.prefix_hits,
-        "classes": [one.as_json() for one in answer.runs[Variant.THIS].classes],
+        "prefix_hits": to_json(out.prefix_hits),
+        "classes": to_json(answer.runs[Variant.THIS].classes),
         "lanes": answer.lanes_as_json(),
         "replica_hours": {"value": out.replica_s / 3600, "range": None if answer.hours is None else list(answer.hours)},
         "neighbours": answer.neighbours_as_json(),

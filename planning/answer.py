@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from deployments.wire import to_json
 from planning.report.words import attained, duration
 from planning.simulation import RunFigures, Simulation
 from planning.simulator.outcome import Figures
@@ -72,12 +73,16 @@ class Answer:
         for line, of in zip(self.lines, self.ranges, strict=True):
             found_of = {name: range_of(name, line, ends) for name, ends in of.items()}
             shown = {name: [one.low, one.high] for name, one in found_of.items()}
-            found.append(line.as_json() | {"range": shown, "ends": {name: list(ends) for name, ends in of.items()}})
+            found.append(to_json(line) | {"range": shown, "ends": {name: list(ends) for name, ends in of.items()}})
         return found
 
     def neighbours_as_json(self) -> dict[str, Any]:
         """The figures with one replica fewer and one more."""
-        return {variant.name.lower(): run.as_json() for variant, run in self.neighbours().items()}
+        return {
+            variant.name.lower(): to_json(run.lines[-1])
+            | to_json({"classes": run.classes, "replica_hours": run.replica_hours, "prefix_hits": run.prefix_hits})
+            for variant, run in self.neighbours().items()
+        }
 
     def neighbours(self) -> dict[Variant, RunFigures]:
         """The runs with one replica fewer and one more."""

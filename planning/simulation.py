@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from math import isnan, nan
+from dataclasses import dataclass, replace
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -56,14 +56,6 @@ class RunFigures:
     prefix_hits: float
     """The share of the prefilled prompt tokens that prefix caches held; NaN where nothing was prefilled."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, of all requests."""
-        return self.lines[-1].as_json() | {
-            "classes": [one.as_json() for one in self.classes],
-            "replica_hours": self.replica_hours,
-            "prefix_hits": None if isnan(self.prefix_hits) else self.prefix_hits,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class SimulatedView:
@@ -104,10 +96,6 @@ class GroupFigures:
     changes: Mapping[str, int]
     requests: int
     in_time: float
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values; what does not exist is None."""
-        return asdict(self) | {"in_time": None if isnan(self.in_time) else self.in_time}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ class LaneDemand:
     """The requests of one model that count as alike: a length band of a class.
 
     `demand`: requests/s by region of origin, one figure for each hour. `ttft_s`: the TTFT that clients see at most.
-    `regions`: where they may be served (residency); None: everywhere. `slices`: into how many equal parts the demand
-    of an origin and hour can be split between sites; None: at will.
+    `regions`: where they may be served (residency); None: everywhere.
     """
 
     name: str
@@ -31,7 +30,6 @@ class LaneDemand:
     demand: Mapping[str, tuple[float, ...]]
     ttft_s: float = math.inf
     regions: frozenset[str] | None = None
-    slices: int | None = None
 
     @property
     def title(self) -> str:
@@ -45,9 +43,8 @@ class Site:
 
     `rates`: requests/s that one replica serves of each lane when it serves that lane alone, within the lane's SLOs; a
     lane that is absent does not fit. Mixed lanes share a replica in proportion. `rates_from`: the same by (lane,
-    origin), for origins whose round trip leaves less of the TTFT, and so a lower rate; 0: nothing. `ttft_s`: TTFT at
-    that rate, without the network, of lanes whose rates were found without regard to it. `prices`: by the kinds that
-    can be had.
+    origin), for origins whose round trip leaves less of the TTFT, and so a lower rate; 0: nothing. `prices`: by the
+    kinds that can be had.
     """
 
     group: str
@@ -57,7 +54,6 @@ class Site:
     gpus: int
     rates: Mapping[str, float]
     prices: Mapping[PriceKind, float]
-    ttft_s: Mapping[str, float] = field(default_factory=dict)
     rates_from: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
@@ -175,7 +171,7 @@ class Problem:
         if lane.regions is not None and site.region not in lane.regions:
             return False
         rtt_s = self.rtt(origin, site.region)
-        return math.isfinite(rtt_s) and site.ttft_s.get(lane.name, 0.0) + rtt_s <= lane.ttft_s
+        return math.isfinite(rtt_s) and rtt_s <= lane.ttft_s
 
     def binding_hours(self, model: str) -> tuple[int, ...]:
         """The hours in which the loss of a region must be survived."""
@@ -206,8 +202,6 @@ def _check_lane(lane: LaneDemand, hours: int) -> None:
             _check_number(f"{where}: demand from {origin}", rate)
     if not lane.ttft_s > 0:
         raise ValueError(f"{where}: ttft_s = {lane.ttft_s}; allowed: more than 0")
-    if lane.slices is not None and lane.slices < 1:
-        raise ValueError(f"{where}: slices = {lane.slices}; allowed: 1 and more, or none")
 
 
 def _check_site(site: Site) -> None:
@@ -222,8 +216,6 @@ def _check_site(site: Site) -> None:
         _check_number(f"{where}: rate of lane {lane!r}", rate, positive=True)
     for (lane, origin), rate in site.rates_from.items():
         _check_number(f"{where}: rate of lane {lane!r} from {origin}", rate)
-    for lane, ttft_s in site.ttft_s.items():
-        _check_number(f"{where}: TTFT of lane {lane!r}", ttft_s)
 
 
 def _check_unique(what: str, names: Iterable[str]) -> None:
