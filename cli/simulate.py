@@ -70,7 +70,6 @@ Lose = Annotated[
     list[str] | None,
     typer.Option(help=f"Of regions that help each other: lose one, a zone or a link. {FORMS}. May be repeated."),
 ]
-FailAt = Annotated[list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")]
 
 
 def simulate(
@@ -90,7 +89,6 @@ def simulate(
     report: Report = None,
     price_per_gpu_hour: PricePerGpuHour = None,
     published_error: PublishedErrorFile = None,
-    fail_at: FailAt = None,
     lose: Lose = None,
     start_up_s: StartUp = None,
     starts: RecordedStarts = None,
@@ -105,13 +103,13 @@ def simulate(
     traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
     gathered = _gathered(spec, chosen, costs, trace, traffic, fit_lengths)
     if is_several(spec, chosen):
-        _only_for_one_region(report, replicas, fail_at)
+        _only_for_one_region(report, replicas)
         regions = _regions(spec_file, spec, chosen, gathered, fixed, start_up_s, starts, start_at)
         held = simulate_regions(spec, chosen, regions, lose or [], gathered.cost, as_json)
         raise typer.Exit(0 if held else 1)
     if lose:
         fail(f"--lose {lose[0]}: allowed: for a model without groups in several regions with `peering`", code=2)
-    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [], starts, start_at)
+    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, starts, start_at)
     sampler = None if report is None else Sampler()
     likely = _likely(spec, chosen, gathered) if with_range else None
     out, answer = _run(case, likely, neighbours, sampler)
@@ -123,8 +121,8 @@ def simulate(
     tell(case, gathered.cost, out, answer)
 
 
-def _only_for_one_region(report: Path | None, replicas: int | None, fail_at: list[float] | None) -> None:
-    for option, value in (("--report", report), ("--replicas", replicas), ("--fail-at", fail_at)):
+def _only_for_one_region(report: Path | None, replicas: int | None) -> None:
+    for option, value in (("--report", report), ("--replicas", replicas)):
         if value is not None:
             fail(f"{option} {value}: allowed: for one region; this spec's regions help each other", code=2)
 
@@ -143,7 +141,7 @@ def _regions(
     scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in model.views)
     began_s = start_unix_s(start_at, model) if scales else 0.0
     past, costs = past_starts(starts, model.name), {group: cost for group, (_, cost) in gathered.costs.items()}
-    common = (spec, model, costs, gathered.work, None, scales, start_up_s, (), past, began_s)
+    common = (spec, model, costs, gathered.work, None, scales, start_up_s, past, began_s)
     try:
         return {region.name: simulation_of(*common, region) for region in spec.regions_of(model)}
     except PolicyError as error:
@@ -202,25 +200,21 @@ def _case(
     replicas: int | None,
     fixed: bool,
     start_up_s: float | None,
-    fail_at: list[float],
     starts: Path | None,
     start_at: str | None,
 ) -> Simulation:
-    """The simulation. Ends the command where the spec's policy cannot be made, or too many replicas fail."""
+    """The simulation. Ends the command where the spec's policy cannot be made."""
     views = spec.groups_of(model, spec.regions_of(model)[0])
     if len(views) > 1 and replicas is not None:
         fail(f"--replicas {replicas}: allowed: for a model with one group; the spec says how many each has", code=2)
     scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in views)
-    count = sum(view.replicas.count if scales else replica_count(view, replicas) for view in views)
-    if replicas is not None:
-        count = replicas
-    if len(fail_at) > count:
-        fail(f"--fail-at: {len(fail_at)} failures; allowed: at most {count}, one for each replica", code=2)
+    for view in () if scales else views:
+        replica_count(view, replicas)
     began_s = start_unix_s(start_at, model) if scales else 0.0
     try:
         past = past_starts(starts, model.name)
         costs = {group: cost for group, (_, cost) in gathered.costs.items()}
-        return simulation_of(spec, model, costs, gathered.work, replicas, scales, start_up_s, fail_at, past, began_s)
+        return simulation_of(spec, model, costs, gathered.work, replicas, scales, start_up_s, past, began_s)
     except PolicyError as error:
         fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 

@@ -37,11 +37,6 @@ def test_what_crossing_costs_tells_origins_and_sites_apart_until_a_region_is_los
     assert alike_routes(problem, [0], lost="a") == [AlikeRoutes(0, ("a", "b"), (1,), 2.0, 0.0)]
 
 
-def test_spare_replicas_are_counted_by_site() -> None:
-    spares = _chat(limits=Limits(failures=1))
-    assert [(way.origins, way.sites) for way in alike_routes(spares, [0])] == [(("a", "b"), (0,)), (("a", "b"), (1,))]
-
-
 def test_requests_stay_in_their_own_region_as_far_as_its_replicas_suffice() -> None:
     (way,) = alike_routes(problem := _chat(), [0])
     assert dict(divided(problem, way, 0, 1.0, {0: 3.0, 1: 1.0})) == {

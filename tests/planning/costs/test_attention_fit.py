@@ -80,13 +80,6 @@ def test_without_rows_of_both_decodes_cost_beside_prompts_what_they_cost_alone()
     assert np.abs(predicted(fitted, rows) / rows.time - 1).max() < 0.1
 
 
-@pytest.mark.parametrize("missing", ["decodes", "prompts"])
-def test_a_table_without_one_kind_alone_is_refused(missing: str) -> None:
-    rows = [row for row in table_of(added, mixed=False) if bool(row[0]) == (missing == "decodes")]
-    with pytest.raises(ValueError, match=missing):
-        attention_of(AttentionTable.of(rows), 1.0)
-
-
 @pytest.mark.skipif(not RUNS.is_dir(), reason="the profiles (../shared/data/vllm_runs) are not on this machine")
 @pytest.mark.whole
 @pytest.mark.parametrize(("profile", "gpus"), [(LLAMA_PROFILE, 1), (QWEN_PROFILE, 2)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.hardware import Gpu, gpu_named
@@ -115,10 +115,6 @@ def test_gpus_share_weights_and_kv_heads() -> None:
     assert one.weights_bytes / 2 < staged.weights_bytes < 0.6 * one.weights_bytes
 
 
-def test_a_given_pool_is_taken_as_it_is() -> None:
-    assert fit_of(configs.LLAMA_8B, max_model_len=4_096, kv_cache_bytes=8 * GIB).kv_tokens == 65_536
-
-
 MODELS = st.sampled_from(
     [
         configs.LLAMA_8B,
@@ -169,6 +165,7 @@ JSON = st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=3), st.list
 MAPPINGS = st.dictionaries(st.sampled_from(["rope_type", "factor", "quant_method", "bits"]), JSON)
 
 
+@settings(max_examples=40)
 @given(MODELS, st.data())
 def test_any_config_is_either_read_or_refused(config: dict[str, Any], data: st.DataObject) -> None:
     changed = {**config, **{data.draw(st.sampled_from(sorted(config))): data.draw(JSON | MAPPINGS) for _ in range(2)}}

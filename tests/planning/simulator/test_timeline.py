@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.scheduling import LanePolicy, SchedulingPolicy
-from planning.report.simulated_run import DecisionKind, decisions, slices_for, worst
+from planning.report.simulated_run import DecisionKind, decisions
 from planning.simulator.bins import Bins
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
@@ -120,18 +120,6 @@ def test_every_decision_is_on_the_time_line() -> None:
     assert count[DecisionKind.EXPIRED] == out.expired.sum() > 0
     assert count[DecisionKind.PROMOTED] == out.promoted.sum() > 0
     assert [one.at_s for one in decided] == sorted(one.at_s for one in decided)
-
-
-def test_the_worst_slices_say_what_happened() -> None:
-    work = workload(2_000, 120.0)
-    out, samples = run(work)
-    slices = slices_for(out.ended_s)
-    assert slices.width_s in (1.0, 10.0)
-    found = worst(timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, 2)], slices))
-    assert found
-    assert [one.missed for one in found] == sorted((one.missed for one in found), reverse=True)
-    assert all(0 < one.missed <= one.arrived for one in found)
-    assert any("waiting in the lane" in text for one in found for text in one.happened)
 
 
 def test_replica_counts_over_time() -> None:

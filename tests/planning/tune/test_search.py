@@ -142,18 +142,3 @@ def test_the_front_has_no_point_that_another_beats() -> None:
     assert line == sorted(line)
     assert [merit for _, merit in line] == sorted(merit for _, merit in line)
     assert choose(trials, SLOS).trial in front(trials, SLOS)
-
-
-def test_progress_is_told() -> None:
-    replica_profile, said = Formula(), []
-    Search(
-        replica_profile,
-        SPACE,
-        SLOS,
-        Budget(60.0),
-        replica_profile.clock,
-        lambda text, share: said.append((text, share)),
-    ).run(OWN, DEFAULTS)
-    assert said[0][1] == 0.0
-    assert all(0 <= share <= 1 for _, share in said)
-    assert any("looked at" in text for text, _ in said)

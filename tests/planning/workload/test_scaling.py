@@ -55,18 +55,6 @@ def test_a_window_holds_what_arrives_in_it(trace: Trace, from_s: float, length_s
     assert ((cut.arrived_s >= 0) & (cut.arrived_s <= length_s)).all()
 
 
-@given(traces, st.floats(0.01, 100))
-def test_the_clock_is_stretched_and_nothing_else(trace: Trace, scale: float) -> None:
-    stretched = time_scaled(trace, scale)
-    np.testing.assert_allclose(stretched.arrived_s, trace.arrived_s * scale)
-    assert hashes(stretched) == hashes(trace)
-
-
-@given(traces, st.integers(1, 90))
-def test_the_first_requests(trace: Trace, limit: int) -> None:
-    assert first_requests(trace, limit).prompt_tokens.tolist() == trace.prompt_tokens[:limit].tolist()
-
-
 @given(traces, st.sampled_from([0.3, 1.0, 1.6, 2.0, 5.0]), st.integers(0, 9))
 def test_more_load_is_copies_of_other_users_in_the_same_time(trace: Trace, scale: float, seed: int) -> None:
     scaled, again = (load_scaled(trace, scale, seed) for _ in range(2))

@@ -206,17 +206,6 @@ def test_a_missing_field_is_named() -> None:
         assert any("allowed" in line for line in lines), lines
 
 
-def test_a_field_in_another_unit_is_an_unknown_key() -> None:
-    for place in FIELDS:
-        if isinstance(place[-1], int):
-            continue
-        copied = copy.deepcopy(FULL)
-        section = at(copied, place[:-1])
-        section[f"{place[-1]}_in_minutes"] = section.pop(place[-1])
-        lines = problems(copied)
-        assert any(f"{place[-1]}_in_minutes" in line and "unknown key; allowed:" in line for line in lines), lines
-
-
 def test_an_unknown_key_is_refused_everywhere() -> None:
     for place in sections(FULL):
         copied = copy.deepcopy(FULL)
