@@ -15,7 +15,7 @@ from planning.costs.profile_files import is_of_gpu, profiled_gpu, read_profile
 from planning.costs.roofline import layers_of, roofline
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import Plan, plan_of
-from planning.fit.of_spec import ModelFit, config_of, fit_on, settings_of
+from planning.fit.of_spec import ModelFit, config_of, fit_on
 
 
 def estimated(
@@ -24,7 +24,7 @@ def estimated(
     """The cost file of a spec's model on that GPU. Raises ValueError and ArtifactError for a model that is not at hand,
     not modelled or would not start, and for a profile that cannot be read."""
     settings = model.settings
-    plan = plan_of(read_architecture(config_of(model)), settings_of(model), spec.hardware.gpu_named(gpu))
+    plan = plan_of(read_architecture(config_of(model)), settings, spec.hardware.gpu_named(gpu))
     parallel = Parallel(
         settings.tensor_parallel_size,
         settings.pipeline_parallel_size,

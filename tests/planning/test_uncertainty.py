@@ -1,6 +1,5 @@
 """The range of the costs follows from what they rest on; that of an answer from runs at both of its ends."""
 
-
 import numpy as np
 import pytest
 

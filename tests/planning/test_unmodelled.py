@@ -71,11 +71,6 @@ def test_what_is_not_modelled_is_named_by_its_key(
     assert to_json(found[0]) == {"kind": kind, "where": found[0].where, "effect": found[0].effect}
 
 
-def test_an_argument_without_effect_is_not_named(tmp_path: Path) -> None:
-    settings = ", pipeline_parallel_size: 1, extra: {enable_lora: false, async_scheduling: true}"
-    assert unmodelled(model(folder(tmp_path), settings=settings)) == ()
-
-
 def test_windows_and_images_are_read_from_the_config(tmp_path: Path) -> None:
     windowed = folder(tmp_path, model_type="mistral", sliding_window=4_096, vision_config={"image_size": 224})
     found = unmodelled(model(windowed))
