@@ -28,8 +28,15 @@ def _read(lines: Iterable[str], rows: Rows) -> None:
         if not one.prompt_tokens or not one.output_tokens:
             rows.skip(ChangeKind.UNCOUNTED_SKIPPED)
             continue
-        labels = {"tenant": one.tenant, "traffic_class": one.traffic_class, "model": one.model}
-        rows.add(one.arrived_s, one.prompt_tokens, one.output_tokens, max_tokens=one.max_tokens or 0, **labels)
+        rows.add(
+            one.arrived_s,
+            one.prompt_tokens,
+            one.output_tokens,
+            max_tokens=one.max_tokens or 0,
+            tenant=one.tenant,
+            traffic_class=one.traffic_class,
+            model=one.model,
+        )
 
 
 LEDGER = Format(
