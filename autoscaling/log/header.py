@@ -1,8 +1,8 @@
 """The first line of a scaling log, and of each of its files: the policies, a hash of the code, and the whole state from
 which the following lines replay.
 
-The state is pickled and compressed. The unpickler creates only classes of the packages below
-(`deployments/restricted_pickle.py`).
+The state is pickled and compressed. The unpickler creates only classes of the packages below, and of those whose
+policies are installed (`deployments/restricted_pickle.py`).
 """
 
 import base64
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from autoscaling.log.codec import SCHEMA
+from autoscaling.policies.registry import outside_packages
 from autoscaling.shadow.pair import Pair
 from deployments.restricted_pickle import load_state
 
@@ -98,7 +99,7 @@ class Header:
 
 def load_pair(state: bytes) -> Pair:
     """The pair from its pickled state. Raises ValueError."""
-    pair = load_state(state, _ROOMS)
+    pair = load_state(state, (*_ROOMS, *outside_packages().values()))
     if not isinstance(pair, Pair):
         raise ValueError("its state is not an autoscaler's")
     return pair

@@ -28,6 +28,11 @@ def entry_of(name: str, among: Mapping[str, PolicyEntry] = POLICIES) -> PolicyEn
     raise PolicyError(f"policy {name!r}: no such policy; allowed: {', '.join([*among, *sorted(outside.names)])}")
 
 
+def outside_packages() -> dict[str, str]:
+    """The installed policies that are no part of raylane, and the package of each, whose classes may stand in logs."""
+    return {point.name: point.module.partition(".")[0] for point in entry_points(group=OUTSIDE)}
+
+
 def make_policy(
     name: str,
     settings: Mapping[str, Value],

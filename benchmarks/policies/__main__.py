@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from autoscaling.policies.registry import outside_packages
+from autoscaling.policies.settings import PolicyError
 from benchmarks.harness import JsonFile, console, listed, plain_table, run_facts, write_json
-from benchmarks.policies.compare import CURVES, Curve, against, compared, hours_at, pick
+from benchmarks.policies.compare import CURVES, Curve, against, compared, curve_named, hours_at, pick
 from benchmarks.policies.run import PolicyFailedError
 from benchmarks.policies.scenarios import SCENARIOS, Scenario, file_in, scenario_of_file
 from cli.options import show_changes
@@ -46,7 +48,7 @@ def table_of(scenarios: Iterable[Scenario], curves: Mapping[str, Mapping[str, Cu
                 about[row] if row < len(about) else "",
                 policy,
                 "-" if share is None else f"{share:.0%}",
-                f"{CURVES[policy][0]}: {point.value:g}",
+                f"{curve_named(policy)[0]}: {point.value:g}",
                 f"{point.attainment:.2%}{' misses' if missed else ''}",
                 f"{point.replica_hours:.2f}",
                 f"{point.flaps:.1f}",
@@ -66,7 +68,7 @@ def as_json(scenarios: Iterable[Scenario], curves: Mapping[str, Mapping[str, Cur
             "target": one.target,
             "policies": {
                 policy: {
-                    "setting": CURVES[policy][0],
+                    "setting": curve_named(policy)[0],
                     "hours_at_slo": hours_at(curve, one.target),
                     "curve": [asdict(point) for point in curve],
                 }
@@ -85,7 +87,9 @@ def main(
         str | None,
         typer.Option(help=f"Of {', '.join(SCENARIOS)}. Default: all that take seconds, if their files exist."),
     ] = None,
-    policies: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(CURVES),
+    policies: Annotated[
+        str, typer.Option(help="Separated by commas; also those that installed packages add.")
+    ] = ",".join(CURVES),
     trace: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="A trace or a traffic file, instead of scenarios.")
     ] = None,
@@ -127,13 +131,13 @@ def main(
             task = progress.add_task("")
             curves = compared(
                 chosen,
-                listed("--policies", policies, CURVES),
+                listed("--policies", policies, (*CURVES, *outside_packages())),
                 runs,
                 traces,
                 jobs,
                 lambda done, total, what: progress.update(task, completed=done, total=total, description=what),
             )
-    except (TraceError, PolicyFailedError) as error:
+    except (TraceError, PolicyError, PolicyFailedError) as error:
         console.print(f"error: {error}", style="red", markup=False)
         raise typer.Exit(2) from error
     console.print(table_of(chosen, curves))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from autoscaling.policies.settings import Value
+from autoscaling.policies.registry import entry_of
+from autoscaling.policies.settings import PolicyError, Value
 from benchmarks.policies.run import KNOWN_RATE, score_of
 from benchmarks.policies.scenarios import Scenario
 from planning.plans.rates import end_with_parent
@@ -32,6 +33,20 @@ CURVES: Mapping[str, tuple[str, tuple[float, ...]]] = {
 engine holds, of which a share is aimed at, and steps down wait for ten minutes. `fixed`: numbers up to the scenario's
 maximum, so the cheapest that meets the SLO is a fixed peak. The engines hold 12 and 16 sequences."""
 _COUNTS = 16
+_VALUES = 5
+
+
+def curve_named(policy: str) -> tuple[str, tuple[float, ...]]:
+    """The setting that is varied, and its values (none: numbers of replicas). Of a policy of another package: the first
+    one of its `search`, over all of its range. Raises PolicyError where there is none."""
+    if policy in CURVES:
+        return CURVES[policy]
+    search = entry_of(policy).search
+    if not search:
+        raise PolicyError(f"policy {policy!r}: its PolicyEntry names no setting to vary; needed: `search`")
+    name, span = next(iter(search.items()))
+    values = (np.geomspace if span.log else np.linspace)(span.low, span.high, _VALUES)
+    return name, tuple(dict.fromkeys((values.round() if span.integer else values).tolist()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +64,13 @@ Curve = Sequence[CurvePoint]
 
 def values_of(scenario: Scenario, policy: str) -> tuple[float, ...]:
     counts = np.unique(np.linspace(1, scenario.maximum, _COUNTS).round())
-    return CURVES[policy][1] or tuple(counts.tolist())
+    return curve_named(policy)[1] or tuple(counts.tolist())
 
 
 def settings_of(policy: str, value: float, sequences: int = 12) -> dict[str, Value]:
-    name = CURVES[policy][0]
+    name = curve_named(policy)[0]
     by_hand: dict[str, Value] = {"target_concurrency": float(sequences), "scale_down_delay_s": 600.0}
-    return {**(by_hand if policy == "knative" else {}), name: int(value) if name == "replicas" else value}
+    return {**(by_hand if policy == "knative" else {}), name: int(value) if value == int(value) else value}
 
 
 def scores(scenario: Scenario, policy: str, number: int, traces: Path | None) -> list[Score]:

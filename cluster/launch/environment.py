@@ -23,7 +23,7 @@ RAY_ENVIRONMENT = {
 
 JOINED_ENVIRONMENT = {
     # How long a node waits for the head before it ends itself, with its replicas and their streams (seconds; Ray's
-    # default is 60). They need no head: half a day for somebody to replace it, and an alert (infra/alerts/head.yaml).
+    # default is 60). They need no head: half a day for somebody to replace it, and an alert (infra/alerts/slo.yaml).
     "RAY_gcs_rpc_server_reconnect_timeout_s": "43200",
     # How long a node that joins waits for a head that reads its store again (seconds).
     "RAY_gcs_server_port_wait_time_s": "120",

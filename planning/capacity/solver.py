@@ -118,10 +118,24 @@ def relax(program: Program, *, limit_s: float) -> Solved:
 
 
 def _run(solver: highspy.Highs) -> None:
-    """In a thread, since HiGHS lets no handler of a signal run before it ends: Ctrl-C and SIGTERM would wait for it."""
-    thread = threading.Thread(target=solver.run, daemon=True)
-    thread.start()
-    thread.join()
+    """In a thread, since HiGHS lets no handler of a signal run before it ends: Ctrl-C and SIGTERM would wait for it.
+    What they raise ends HiGHS, too: a process that exits while HiGHS runs is aborted. (An event, since a `join` that a
+    signal ended takes the thread for ended.)"""
+    ended = threading.Event()
+
+    def run() -> None:
+        try:
+            solver.run()
+        finally:
+            ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        ended.wait()
+    except BaseException:
+        solver.cancelSolve()  # type: ignore[no-untyped-call]
+        ended.wait()
+        raise
 
 
 def _solver(limit_s: float) -> highspy.Highs:
@@ -129,4 +143,5 @@ def _solver(limit_s: float) -> highspy.Highs:
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("time_limit", limit_s)
+    solver.HandleUserInterrupt = True  # so that it can be cancelled
     return solver

@@ -19,6 +19,7 @@ from benchmarks.policies.compare import CURVES, CurvePoint, against, hours_at, p
 from benchmarks.policies.run import PolicyFailedError, ScenarioRun, known_rate, replica_profile_of, score_of, scored
 from benchmarks.policies.scenarios import SCENARIOS, Scenario, scenario_of_file
 from planning.workload.trace import TraceError
+from tests.autoscaling.outside import install_mine
 from tests.benchmarks.recordings import write_recordings
 
 every_scenario = pytest.mark.parametrize("name", list(SCENARIOS))
@@ -154,6 +155,20 @@ def test_the_command_compares_on_ones_own_traffic(tmp_path: Path) -> None:
     (scenario,) = found[0]
     assert set(scenario["policies"]) == {"backlog", "fixed"}
     assert len(scenario["policies"]["backlog"]["curve"]) == len(CURVES["backlog"][1])
+
+
+@pytest.mark.whole
+def test_a_policy_of_another_package_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_mine(tmp_path, monkeypatch)
+    file = tmp_path / "found.json"
+    done = invoked("--trace", str(trace_file(tmp_path)), "--policies", "mine", "--json", str(file), "--jobs", "1")
+    assert done.exit_code == 0, done.output
+    (scenario,) = json.loads(file.read_text())["scenarios"]
+    found = scenario["policies"]["mine"]
+    assert (found["setting"], [one["value"] for one in found["curve"]]) == ("replicas", [1, 2, 3, 4, 5])
+    assert found["curve"][0]["replica_hours"] < found["curve"][-1]["replica_hours"]
+    other = invoked("--trace", str(trace_file(tmp_path)), "--policies", "other", "--jobs", "1")
+    assert (other.exit_code, "no PolicyEntry" in other.output) == (2, True)
 
 
 def test_a_busier_file_may_have_more_replicas(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import openai
 from tests.source import ROOT
 
 EXAMPLE = ROOT / "docs" / "examples" / "openai_failover.py"
-ALLOWED_S = 3.0
-"""Until the next answer."""
+ALLOWED_S = 20.0
+"""Until the next answer; on a quiet machine it comes within 3 s."""
 _CLIENTS, _PAUSE_S = 24, 0.05
 
 Call = Callable[[openai.OpenAI], str]
@@ -84,7 +84,7 @@ def waits_after(urls: Sequence[str], lose: Callable[[], float], model: str, key:
         assert all(asker.answered_s for asker in askers), "each client was served by the first cell before"
         begun_s = lose()
         lost_s = time.monotonic()
-        _wait_for(lambda: all(asker.has_answer_after(lost_s) for asker in askers), 4 * ALLOWED_S)
+        _wait_for(lambda: all(asker.has_answer_after(lost_s) for asker in askers), ALLOWED_S)
     finally:
         over.set()
         for asker in askers:

@@ -27,6 +27,7 @@ from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Forecast, Signals
 from deployments.cell.control import Control, ControlKind
 from tests.autoscaling.facts import as_kept
+from tests.autoscaling.outside import install_mine
 from tests.autoscaling.setups import setup, stream
 
 HOLD = Control(ControlKind.HOLD, 5, 1_700_000_060.0, "ada", "a rehearsal")
@@ -80,6 +81,15 @@ def test_so_it_is_with_a_shadow_and_over_rotated_files(tmp_path: Path) -> None:
 def test_so_it_is_with_every_policy(policy: str, tmp_path: Path) -> None:
     recorded(tmp_path, 90, policy=policy, shadow={"policy": "backlog"})
     assert replay(lines(tmp_path)).difference is None
+
+
+def test_so_it_is_with_a_policy_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_mine(tmp_path, monkeypatch)
+    recorded(tmp_path, 90, policy="mine")
+    assert replay(lines(tmp_path)).difference is None
+    known = remembered(tmp_path, "org/m", 10**9 * 1_700_000_100)
+    assert known is not None
+    assert known.pair.scaler.policy.asked > 0  # type: ignore[attr-defined]
 
 
 def test_a_decision_that_was_another_is_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from autoscaling.policies.backlog.policy import BacklogPolicy
 from autoscaling.policies.registry import POLICIES, make_policy
 from autoscaling.policies.settings import PolicyError, Value, settings_from
+from tests.autoscaling.outside import install_mine
 from tests.autoscaling.policies.moments import REPLICA_PROFILE, moment
 
 
@@ -45,20 +46,7 @@ def test_what_is_wrong_is_named(name: str, values: dict[str, Value], words: list
 def test_a_policy_of_another_package_is_found_by_its_entry_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from autoscaling.policies.fixed import FixedPolicy\n"
-        "from autoscaling.policies.policy import PolicyEntry\n"
-        "@dataclass(frozen=True)\n"
-        "class Settings:\n"
-        "    replicas: int = 7\n"
-        "ENTRY = PolicyEntry('mine', Settings, lambda settings, profile: FixedPolicy(settings.replicas))\n"
-    )
-    info = tmp_path / "mine-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[raylane.scaling_policies]\nmine = mine:ENTRY\nother = mine:Settings\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    install_mine(tmp_path, monkeypatch)
     made = make_policy("mine", {"replicas": 3}, REPLICA_PROFILE)
     assert made.decide(moment(ready=1)).replicas == 3
     for name, words in (("other", "no PolicyEntry"), ("others", "allowed: backlog, fixed, mine, other")):

@@ -1,5 +1,6 @@
 """The policy in a simulated cell: what it does to real requests, and why it says it does."""
 
+import math
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -274,3 +275,46 @@ def test_with_the_same_signals_a_larger_knob_moves_the_number_in_one_direction(
     for signals in bad_day(seed):
         one, other = less.decide(signals).replicas, more.decide(signals).replicas
         assert sign * (other - one) >= 0, (signals.at_s, one, other)
+
+
+@pytest.mark.parametrize("measured", [True, False])
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1_000_000))
+def test_every_number_can_be_computed_again_from_its_terms(measured: bool, seed: int) -> None:
+    """By the table of docs/autoscaling.md, from what `raylane explain` prints, and the numbers before."""
+    one, knobs, applied_of_late = policy(measured), BacklogSettings(), list[tuple[float, int]]()
+    for signals in bad_day(seed):
+        desired = one.decide(signals)
+        terms, applied = desired.terms, signals.applied
+        applied_of_late.append((signals.at_s, applied))
+        if "replica_work_per_s" in terms:
+            rate, c, start_s = terms["rate"], terms["replica_work_per_s"], terms["start_up_s"]
+            headroom = terms["sigmas"] * (rate * terms["noise"] / terms["residence_s"]) ** 0.5
+            assert terms["demand"] == pytest.approx((rate + headroom) / (knobs.utilisation * c))
+            if "backlog" in terms:
+                assert terms["backlog"] == pytest.approx((rate + terms["backlog_then"] / max(60.0, start_s)) / c)
+        needed = max(terms.get(name, 0.0) for name in ("demand", "occupancy", "backlog"))
+        more = round_up(max(needed - 0.25, terms.get("backlog", 0.0)))
+        span_s = max(knobs.down_after_s, terms["start_up_s"])
+        most = max(number for at_s, number in applied_of_late if at_s >= signals.at_s - span_s)
+        fewer = max(1, round_up(terms.get("needed_most", 0.0) + 0.25), round_up(most / 2))
+        match desired.policy_reason:
+            case PolicyReason.WAKE:
+                assert (applied, desired.replicas) == (0, max(1, round_up(needed)))
+            case PolicyReason.DEMAND | PolicyReason.OCCUPANCY | PolicyReason.BACKLOG:
+                assert desired.replicas == more > applied
+            case PolicyReason.IDLE:
+                assert (applied, desired.replicas) == (1, 0)
+            case PolicyReason.CONSOLIDATE:
+                assert desired.replicas == fewer < applied
+            case PolicyReason.COOLING:
+                assert desired.replicas == applied
+                assert "needed_most" not in terms or fewer >= applied
+            case reason:
+                assert reason is PolicyReason.STEADY
+                assert desired.replicas == applied
+                assert applied <= max(1, round_up(needed + 0.25))
+
+
+def round_up(value: float) -> int:
+    return math.ceil(value - 1e-9)

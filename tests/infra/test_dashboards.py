@@ -1,0 +1,65 @@
+"""The shipped Grafana dashboards are what their builder writes, and Prometheus can read each expression. That a cell
+fills them is in `tests/live/test_live_watching.py`."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.infra.promtool import needs_promtool, promtool
+from tests.source import ROOT
+
+FOLDER = ROOT / "infra" / "grafana"
+
+
+def builder() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("dashboards", FOLDER / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def shipped() -> dict[str, dict[str, Any]]:
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in FOLDER.glob("*.json")}
+
+
+def expressions(window: str) -> dict[str, str]:
+    """Every query of every panel for all cells and models, by its panel's title and place."""
+    chosen = {"$__rate_interval": window, "$cell": ".*", "$model": ".*", "[1h]": f"[{window}]"}
+    found = {}
+    for board in shipped().values():
+        for panel in board["panels"]:
+            for target in panel["targets"]:
+                expr = target["expr"]
+                for name, value in chosen.items():
+                    expr = expr.replace(name, value)
+                found[f"{panel['title']} {target['refId']}"] = expr
+    return found
+
+
+@pytest.mark.parametrize("name", builder().DASHBOARDS)
+def test_the_shipped_file_is_what_the_builder_writes(name: str) -> None:
+    assert (FOLDER / f"{name}.json").read_text(encoding="utf-8") == builder().text(name)
+
+
+def test_no_two_dashboards_and_no_two_panels_are_taken_for_one() -> None:
+    boards = shipped()
+    assert boards.keys() == builder().DASHBOARDS.keys()
+    assert len({board["uid"] for board in boards.values()}) == len(boards)
+    assert len(expressions("1m")) == sum(
+        len(panel["targets"]) for board in boards.values() for panel in board["panels"]
+    )
+
+
+@needs_promtool
+def test_prometheus_reads_every_expression(tmp_path: Path) -> None:
+    rules = [{"record": "x", "expr": expr, "labels": {"at": at}} for at, expr in expressions("1m").items()]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    promtool("check", "rules", file)
