@@ -10,7 +10,7 @@ from planning.report.simulated_run import DecisionKind, decisions
 from planning.simulator.bins import Bins
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
-from planning.simulator.sampler import FEWEST, Sampler, Samples
+from planning.simulator.sampler import Sampler, Samples
 from planning.simulator.timeline import ReplicaCount, Timeline, mean_counts, timeline
 from planning.simulator.workload import Workload
 from tests.planning.simulator.test_cell import COST, LIMITS, workload
@@ -102,14 +102,6 @@ def test_prefix_hits_and_met_times_between_tokens_are_means_by_bin() -> None:
     assert line.cell.prefix_hits[0] == pytest.approx(out.prefix_hits) == pytest.approx(0.5, abs=0.01)
     assert line.itl_in_time["batch"][0] == pytest.approx(np.nanmean(met))
     assert np.isnan(line.itl_in_time["none"][0])
-
-
-def test_a_long_run_has_no_more_samples_than_a_short_one_has_at_most() -> None:
-    work = workload(300, 0.05)
-    samples = run(work)[1]
-    assert work.arrived_s[-1] > 4_000
-    assert FEWEST <= len(samples.at_s) < 2 * FEWEST
-    assert np.allclose(np.diff(samples.at_s), samples.at_s[1])
 
 
 def test_every_decision_is_on_the_time_line() -> None:
