@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -110,61 +109,6 @@ def test_residency_is_kept_when_its_region_is_lost() -> None:
     found = place(Problem((bound,), problem.sites, problem.weights, (), problem.limits, problem.rtt_s), gap=0.0)
     assert found.count(0, 0) == 0
     assert set(found.unprotected) == {("m: chat", "a", "b"), ("m: chat", "b", "b")}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"demand": {"a": (1.0,)}}, "lane 'm: chat': 1 hours of demand from a; allowed: 2"),
-        ({"demand": {"a": (math.nan, 1.0)}}, "demand from a = nan; allowed: a finite number"),
-        ({"demand": {"a": (-1.0, 1.0)}}, "demand from a = -1.0; allowed: a finite number, 0 or more"),
-        ({"ttft_s": 0.0}, "ttft_s = 0.0; allowed: more than 0"),
-    ],
-)
-def test_a_lane_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
-    lane = replace(_two_regions().lanes[0], **change)
-    with pytest.raises(ValueError, match=message):
-        replace(_two_regions(), lanes=(lane,))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"gpus": 0}, "site 'm: g in a': gpus = 0; allowed: 1 and more"),
-        ({"prices": {}}, "no price; allowed: at least one of on_demand | spot | reserved"),
-        ({"prices": {HOURLY: -1.0}}, "price on_demand = -1.0"),
-        ({"rates": {"chat": 0.0}}, "rate of lane 'chat' = 0.0; allowed: a finite number, more than 0"),
-        ({"rates_from": {("chat", "b"): -1.0}}, "rate of lane 'chat' from b = -1.0"),
-    ],
-)
-def test_a_site_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
-    sites = _two_regions().sites
-    with pytest.raises(ValueError, match=message):
-        replace(_two_regions(), sites=(replace(sites[0], **change), sites[1]))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"weights": (0.0, 1.0)}, "weight of hour 0 = 0.0"),
-        ({"rtt_s": {("a", "b"): -0.1}}, "round trip from a to b = -0.1"),
-        ({"usd_per_request": {("a", "b"): math.nan}}, "price of a request from a to b = nan"),
-        ({"sites": _two_regions().sites[:1] * 2}, "site 'm: g in a' is given twice"),
-        ({"lanes": _two_regions().lanes * 2}, "lane 'm: chat' is given twice"),
-    ],
-)
-def test_a_problem_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(_two_regions(), **change)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("utilisation", 0.0), ("utilisation", 1.1), ("spot_share", -0.1), ("failures", -1), ("binding", 2)],
-)
-def test_limits_out_of_range_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} = {value}; allowed: "):
-        Limits(**{name: value})  # type: ignore[arg-type]
 
 
 def _a_day_of(models: int, prices: dict[PriceKind, float], quotas: tuple[Quota, ...] = ()) -> Problem:
