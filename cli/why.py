@@ -72,7 +72,8 @@ def _head(record: dict[str, Any]) -> Text:
     )
     expected = f"; expected {record['expected_prompt_tokens']} in" if record["expected_prompt_tokens"] else ""
     who = f"; tenant {record['tenant']}" if record["tenant"] else ""
-    text.append(f"{sizes}{expected}; class {record['class'] or '-'}{who}")
+    rtt = f"; client {record['client_rtt_s'] * 1e3:.1f} ms away" if record.get("client_rtt_s") else ""
+    text.append(f"{sizes}{expected}; class {record['class'] or '-'}{who}{rtt}")
     return text
 
 

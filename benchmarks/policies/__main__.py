@@ -35,6 +35,7 @@ def table_of(scenarios: Iterable[Scenario], curves: Mapping[str, Mapping[str, Cu
         "attainment",
         "replica-hours",
         "flaps",
+        "s below the SLO",
         "hours at the SLO",
     )
     table = plain_table("The cheapest setting of each policy that meets the SLO", *columns, left=3)
@@ -52,6 +53,7 @@ def table_of(scenarios: Iterable[Scenario], curves: Mapping[str, Mapping[str, Cu
                 f"{point.attainment:.2%}{' misses' if missed else ''}",
                 f"{point.replica_hours:.2f}",
                 f"{point.flaps:.1f}",
+                f"{point.recovery_s:.0f}",
                 "-" if at_slo is None else f"{at_slo:.2f}",
                 style="bold" if policy == "backlog" else None,
                 end_section=row == len(curves[one.name]) - 1,

@@ -51,12 +51,13 @@ def curve_named(policy: str) -> tuple[str, tuple[float, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One value of the setting; means over the runs."""
+    """One value of the setting; means over the runs. `recovery_s`: the longest time below the SLO."""
 
     value: float
     attainment: float
     replica_hours: float
     flaps: float
+    recovery_s: float = 0.0
 
 
 Curve = Sequence[CurvePoint]
@@ -85,7 +86,9 @@ def scores(scenario: Scenario, policy: str, number: int, traces: Path | None) ->
 
 def curve_of(values: Sequence[float], runs: Sequence[Sequence[Score]]) -> list[CurvePoint]:
     """The means over the runs, each of which has a score for each value."""
-    figures = np.array([[(one.attainment, one.replica_hours, one.flaps) for one in run] for run in runs])
+    figures = np.array(
+        [[(one.attainment, one.replica_hours, one.flaps, one.recovery_s) for one in run] for run in runs]
+    )
     return [CurvePoint(value, *row) for value, row in zip(values, figures.mean(axis=0).tolist(), strict=True)]
 
 

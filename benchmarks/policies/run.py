@@ -18,10 +18,11 @@ from autoscaling.signals.signals import Signals
 from benchmarks.policies.engines import Serving
 from benchmarks.policies.rivals import make_policy
 from deployments.engine_model.cost_model import slowed
+from deployments.engine_model.engine import EngineModel
 from planning.scoring import LoadCurve, Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.faults import ScalingFaults
-from planning.simulator.fleet import FleetEvent
+from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.scaling import NO_FAULTS, SimulatedScaling
 from planning.simulator.workload import Workload
@@ -38,7 +39,9 @@ class ScenarioRun:
     `load`: the expected load, in replicas; the known-rate baseline uses it. `followed`: the part of it that replicas
     can follow (None: all); two changes of the number within ten minutes without a change of that part are a flap.
     `target`: the attainment that the SLO asks for. `start_up_s`: of each replica; policies know it beforehand. `fleet`:
-    failures of replicas; `faults`: what goes wrong around the autoscaler.
+    failures of replicas; `faults`: what goes wrong around the autoscaler. `blind_s`: from when until when policies see
+    nothing, so that their number stays (as the autoscaler does where facts are old). `slow_s`: from then on one replica
+    runs at half speed: the successor of one that fails.
     """
 
     serving: Serving
@@ -52,6 +55,8 @@ class ScenarioRun:
     followed: LoadCurve | None = None
     fleet: tuple[FleetEvent, ...] = ()
     faults: ScalingFaults = NO_FAULTS
+    blind_s: tuple[float, float] | None = None
+    slow_s: float | None = None
 
 
 class PolicyFailedError(RuntimeError):
@@ -64,7 +69,8 @@ def score_of(run: ScenarioRun, policy: str, settings: Mapping[str, Value], slowe
     factor (1: exactly); None: it has no cost file, as most users. Raises PolicyError, or PolicyFailedError."""
     if policy == KNOWN_RATE:
         return scored(run, known_rate(run, float(settings["factor"] or 1.0)))
-    out = outcome_of(run, make_policy(policy, settings, replica_profile_of(run, slower)))
+    made = make_policy(policy, settings, replica_profile_of(run, slower))
+    out = outcome_of(run, made if run.blind_s is None else _BlindPolicy(made, *run.blind_s))
     failed = next((one.error for one in out.scalings if one.error is not None), None)
     if failed is not None:
         raise PolicyFailedError(f"policy {policy!r} failed at a decision: {failed}")
@@ -97,7 +103,32 @@ def outcome_of(run: ScenarioRun, policy: ScalingPolicy) -> SimulationOutcome:
         fleet=run.fleet,
         scaling=scaling,
     )
-    return CellSimulator(settings, serving.cost, run.workload).run()
+    cell = CellSimulator(settings, serving.cost, run.workload)
+    if run.slow_s is not None:
+        cell.at(run.slow_s, lambda now: _succeeded_by_a_slow_one(cell, now))
+    return cell.run()
+
+
+def _succeeded_by_a_slow_one(cell: CellSimulator, now: float) -> None:
+    """The oldest replica fails. Its successor, which starts, takes twice as long for each step."""
+    oldest = next(one for one in cell.fleet.replicas if one.serves)
+    cell.fleet.befall(FleetEvent(now, FleetEventKind.FAIL, oldest.number), now)
+    cell.fleet.replicas[-1].engine = EngineModel(oldest.kind.limits, slowed(oldest.kind.cost, 2.0))
+
+
+class _BlindPolicy:
+    """Any policy that is not asked for a while."""
+
+    name: ClassVar[str] = "blind"
+
+    def __init__(self, policy: ScalingPolicy, from_s: float, to_s: float) -> None:
+        self._policy, self._from_s, self._to_s = policy, from_s, to_s
+        self.period_s = policy.period_s
+
+    def decide(self, signals: Signals) -> DesiredReplicas:
+        if self._from_s <= signals.at_s < self._to_s:
+            return DesiredReplicas(signals.applied, PolicyReason.STEADY)
+        return self._policy.decide(signals)
 
 
 def scored(run: ScenarioRun, out: SimulationOutcome) -> Score:

@@ -66,6 +66,8 @@ class ScenarioTraffic:
     writes: tuple[Write, ...] = ()
     outages: tuple[FeedOutage, ...] = ()
     fleet: tuple[FleetEvent, ...] = ()
+    blind_s: tuple[float, float] | None = None
+    slow_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ class Scenario:
             level if found.swings else None,
             found.fleet,
             ScalingFaults(found.outages, found.writes) if found.outages or found.writes else NO_FAULTS,
+            found.blind_s,
+            found.slow_s,
         )
 
 
@@ -177,6 +181,15 @@ def _steps(levels: tuple[tuple[float, float], ...], draw: Draw) -> ScenarioTraff
     for at_s, level in levels:
         knots += [(at_s, knots[-1][1] if knots else level), (at_s, level)]
     return ScenarioTraffic(knots)
+
+
+def _blind(draw: Draw) -> ScenarioTraffic:
+    """Policies see nothing for ten minutes; a minute after these begin the load more than doubles."""
+    return replace(_steps(((0, 4.0), (3_660, 9.0)), draw), blind_s=(3_600.0, 4_200.0))
+
+
+def _half_speed(draw: Draw) -> ScenarioTraffic:
+    return replace(_steps(((0, 4.2),), draw), slow_s=3_600.0)
 
 
 def _idle(draw: Draw) -> ScenarioTraffic:
@@ -310,6 +323,8 @@ _ALL = (
     Scenario("silence", "Silence of an hour", "", 0.95, partial(_steps, _SILENCE), 24, 6, 10_800, long=True),
     Scenario("times_five", "Load times five", "", 0.95, partial(_steps, _FIVE), 24, 2, 9_000, long=True),
     Scenario("slow_starts", "Starts of ten minutes", "", 0.9, partial(_steps, _TWICE), 24, 3, 10_800, 600, long=True),
+    Scenario("blind", "Ten minutes without signals", "", 0.85, _blind, 24, 5, 6_900, long=True),
+    Scenario("half_speed", "One of five replicas at half speed", "", 0.95, _half_speed, 24, 5, 9_000, long=True),
     Scenario("outage", "The upstream fails and returns", "a recorded day", 0.93, _outage, 12, 6, 3_000),
     Scenario("heavy_prompts", "Prompts 16 times as long", "Ray-LLM #133", 0.95, _heavy_prompts, 12, 2, start_up_s=30),
     Scenario("ramp", "2 to 10 to 1 requests a second", "llm-d's SLO policy, its own ramp", 0.95, _ramp, 8, 2),

@@ -171,7 +171,7 @@ class Model(Section):
     With `engine: simulated` nothing is loaded: `source` names what is imitated, and `simulated` says how. `autoscaling`
     replaces the cluster's section for this model. `step_log` (a folder) gets a file a replica with a line for each step
     of its engine: what `raylane calibrate` fits the costs of steps from. `start`: how long each phase of a start takes,
-    where that is known before one was seen.
+    where that is known before one was seen. `owner`: who answers for the model, a label of metrics and alerts.
 
     `residency`: the only regions that may serve it (None: all); it runs in no other.
 
@@ -196,6 +196,7 @@ class Model(Section):
     adapters: tuple[LoraAdapter, ...] = ()
     step_log: str | None = None
     start: StartSeconds | None = None
+    owner: Name | None = None
     groups: tuple[Group, ...] = ()
     lanes: dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]] = Field(default_factory=dict)
     group: Name = DEFAULT_GROUP

@@ -23,7 +23,7 @@ class Tenant(Section):
     `max_concurrency` counts requests that wait or run.
 
     `residency`: the only regions that may serve it (None: all). `peers`: the regions whose capacity it may use if its
-    requests arrive elsewhere (None: all; empty: none).
+    requests arrive elsewhere (None: all; empty: none). `owner`: who answers for it, a label of metrics.
     """
 
     name: Name
@@ -35,6 +35,7 @@ class Tenant(Section):
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     peers: tuple[Name, ...] | None = None
+    owner: Name | None = None
 
 
 class TrafficClass(Section):

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from cluster.artifacts import resolve_source
 from cluster.spec import EngineSettings, Model, Speculative
 from deployments.engine.environment import resolve_adapter
+from deployments.engine.steps import known_costs
 
 RESERVED = frozenset(
     {
@@ -52,7 +53,7 @@ def arguments(model: Model) -> dict[str, Any]:
             speculative_config=_speculative(settings.speculative) if settings.speculative else None,
             tool_call_parser=settings.tool_call_parser,
             enable_auto_tool_choice=True if settings.tool_call_parser else None,
-            enable_logging_iteration_details=True if model.step_log else None,
+            enable_logging_iteration_details=True if model.step_log or known_costs(model) else None,
         ),
         **_task(model),
         **_lora(model),

@@ -13,18 +13,20 @@ from typing import Any, Protocol
 from cluster.spec import Model
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.start_clock import StartClock
+from deployments.engine.steps import StepTimes
 
 
 @dataclass(slots=True)
 class EngineLoad:
     """The engine after its last step. `last_step` is on this process's monotonic clock (seconds); `changed` is called
-    after each step."""
+    after each step. `times`: of all steps."""
 
     running: int = 0
     waiting: int = 0
     kv_usage: float = 0.0
     last_step: float = field(default_factory=time.monotonic)
     changed: Callable[[], None] = lambda: None
+    times: StepTimes = field(default_factory=StepTimes)
 
 
 @dataclass(frozen=True, slots=True)

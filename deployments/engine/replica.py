@@ -17,8 +17,10 @@ from deployments.engine import telemetry
 from deployments.engine.backend import Backend, EngineLoad, StartBackend
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.feed import Feed
+from deployments.engine.gpus import Gpus
 from deployments.engine.guard import Guard
 from deployments.engine.start_clock import StartClock
+from deployments.engine.steps import step_times_of
 from deployments.engine.watchdog import EngineVerdict, Watchdog
 from deployments.http.server import HttpServer
 from deployments.protocol import DrainReason, EngineFault, Failed, Finished, Hello, Load, ReplicaFacts, ReplicaState
@@ -78,7 +80,7 @@ class ReplicaServer:
         self._start_backend = start_backend
         self._feed = Feed(lambda: Hello(self.facts, self.state), self._load_message)
         self._exchanges = Exchanges(self._exchange_ended, self._feed.tell)
-        self._load = EngineLoad(changed=self._engine_stepped)
+        self._load = EngineLoad(changed=self._engine_stepped, times=step_times_of(model))
         self._watchdog = Watchdog(model.health.stall_s, model.health.startup_s)
         self._guard: Guard | None = None
         self._failing = asyncio.Event()
@@ -99,6 +101,10 @@ class ReplicaServer:
         self._tasks = [
             asyncio.create_task(task) for task in (self._watch(), self._feed.run(), telemetry.measure_loop_lag())
         ]
+        gpus = Gpus() if self._model.engine == "vllm" else None
+        if gpus is not None:
+            self._tasks.append(asyncio.create_task(gpus.run()))
+        telemetry.OF_ENGINE.shown = [self._load.times, *([gpus] if gpus else [])]
         telemetry.show_state(self.state)
         telemetry.EXCHANGES.set_function(lambda: len(self._exchanges))
         _, _, seconds = self.clock.measured()

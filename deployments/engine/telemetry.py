@@ -1,13 +1,16 @@
 """The Prometheus metrics of a replica that vLLM does not have; `/metrics` on its port shows both, from the process's
 default registry.
 
-Not here: anything that vLLM counts already (running, waiting, KV use, step times).
+Not here: anything that vLLM counts already (running, waiting, KV use).
 """
 
 import asyncio
 import time
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import REGISTRY, Counter, Gauge
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from deployments.protocol import Finished, ReplicaState
 from deployments.starts.phases import PhaseSeconds
@@ -30,6 +33,19 @@ START = Gauge("raylane_engine_start_seconds", "How long this replica's start was
 LOOP_LAG = Gauge("raylane_engine_loop_lag_seconds", "How late the event loop ran its last timer.")
 LOGS = Logs()
 REGISTRY.register(LOGS)
+
+
+class _OfEngine(Collector):
+    """What the engine of this process shows, once it has started."""
+
+    shown: Sequence[Collector] = ()
+
+    def collect(self) -> Iterable[Metric]:
+        return (metric for one in self.shown for metric in one.collect())
+
+
+OF_ENGINE = _OfEngine()
+REGISTRY.register(OF_ENGINE)
 
 _LAG_EVERY_S = 0.25
 

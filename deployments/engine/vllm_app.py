@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import logging
 import os
 import signal
 import tempfile
@@ -26,7 +27,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.utils.gc_utils import freeze_gc_heap
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
-from vllm.v1.metrics.loggers import StatLoggerBase
+from vllm.v1.metrics.loggers import LoggingStatLogger, StatLoggerBase
 from vllm.version import __version__ as vllm_version
 
 from cluster.spec import Model
@@ -61,10 +62,10 @@ class EngineStats(StatLoggerBase):  # type: ignore[misc]
             load.running = scheduler_stats.num_running_reqs
             load.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
             load.kv_usage = scheduler_stats.kv_cache_usage
-            if self._steps is not None and scheduler_stats.iteration_details is not None:
-                self._steps.write(
-                    scheduler_stats.iteration_details, load.running, load.waiting, load.kv_usage, load.last_step
-                )
+            details, idle = scheduler_stats.iteration_details, not load.running and not load.waiting
+            load.times.ended(load.last_step, idle, details, load.kv_usage)
+            if self._steps is not None and details is not None:
+                self._steps.write(details, load.running, load.waiting, load.kv_usage, load.last_step)
         if iteration_stats is not None:
             for finished in iteration_stats.finished_requests:
                 self._exchanges.record(finished.request_id, _sequence(finished))
@@ -204,6 +205,8 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges, clock
     clock.folder = Path(tempfile.gettempdir())
     args = namespace(model)
     config = AsyncEngineArgs.from_cli_args(args).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    # It would print a line for each step whose details are asked for.
+    logging.getLogger(LoggingStatLogger.__module__).addFilter(lambda record: "Iteration(" not in str(record.msg))
     steps = (
         StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl", telemetry.LOGS.named("steps"))
         if model.step_log
@@ -232,9 +235,10 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges, clock
     clock.enter(Phase.FIRST_TOKEN)
     await first_token(app, model)
     await engine.reset_prefix_cache()
+    scheduling, cache = config.scheduler_config, config.cache_config
+    blocks, size = int(cache.num_gpu_blocks or 0), int(cache.block_size)
+    load.times.kv_tokens = blocks * size
     if steps is not None:
-        scheduling, cache = config.scheduler_config, config.cache_config
-        blocks, size = int(cache.num_gpu_blocks or 0), int(cache.block_size)
         steps.begin(scheduling.max_num_seqs, scheduling.max_num_batched_tokens, blocks * size, size)
     freeze_gc_heap()
     compilers = Compilers(Path(tempfile.gettempdir()), lambda: [process.pid for process in _processes(engine)])

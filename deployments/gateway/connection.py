@@ -32,6 +32,8 @@ from deployments.telemetry.ledger import Ledger
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER's value: on, for no time."""
+_TCP_INFO_RTT = 68
+"""Where `tcpi_rtt` begins in Linux's `struct tcp_info`, four bytes of microseconds."""
 _PIECE_BYTES = 64 << 10
 """A long answer is written in pieces of this size, so that a slow client has `client_stall_s` for each of them and not
 for the whole."""
@@ -239,6 +241,20 @@ class Connection:
 
     def cut(self) -> None:
         cut(self._send)
+
+    def rtt_s(self) -> float | None:
+        """The round trip to whoever is at the other end, by the kernel's smoothed measure (Linux): a balancer's, where
+        one is between. None for a request of a peer cell, or a connection that is gone."""
+        exchange: Any = getattr(self._send, "__self__", None)
+        if self.hop is not None or exchange is None or exchange.disconnected or not hasattr(socket, "TCP_INFO"):
+            return None
+        connection = exchange.transport.get_extra_info("socket")
+        try:
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_RTT + 4)
+        except (OSError, AttributeError):
+            return None
+        rtt_us: int = struct.unpack_from("I", info, _TCP_INFO_RTT)[0]
+        return rtt_us / 1e6 or None
 
     async def _comment(self, comment: bytes, marks: Sequence[tuple[bytes, bytes]]) -> None:
         if not self._started:

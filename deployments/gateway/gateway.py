@@ -52,6 +52,7 @@ from deployments.ownership.owner_tracker import OwnerTracker
 from deployments.telemetry.journal import Later, Recent, journal_of
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import LoopLag, RecentTtfts, RequestMetrics
+from deployments.telemetry.slo import ServiceLevels
 from deployments.traffic.recorder import TRAFFIC_FILE, TrafficRecorder
 
 log = logging.getLogger("raylane.gateway")
@@ -90,10 +91,12 @@ class Gateway:
         self._recent = Recent()
         self._costs = CostReporter(self.gateway_id, home, self._logs.named("cost"))
         kept = (self._journal.write, self._traffic.add, self._recent.add, self._costs.add)
-        self._closed = Later(metrics.observe, ttfts.observe, *kept)
+        levels = ServiceLevels(model.name for model in models)
+        self._closed = Later(metrics.observe, levels.observe, ttfts.observe, *kept)
         self.service = Service(
             spec, home, models, self.gateway_id, self._session, self._closed.add, secret, peers_secret
         )
+        levels.service = self.service
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
         ended, finished = self._costs.ended_with(self._departure_reporter.ended), self._costs.finished
         reported = self._reported
@@ -110,7 +113,7 @@ class Gateway:
         self._owner_trackers: dict[str, OwnerTracker] = {}
         trackers = self._owner_trackers
         self.cell_peers = CellPeers(spec, home, peers_secret, self.service, self._session, trackers)
-        more = (self._cost_metrics, self._logs, self.cell_peers)
+        more = (self._cost_metrics, self._logs, self.cell_peers, levels)
         parts_of = (self.service.dispatchers, trackers, self._announced, self.others.everyone)
         register_collectors(registry, settings, *parts_of, *more)
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None

@@ -163,7 +163,7 @@ class Service:
                 )
             finally:
                 client.unwatch()
-                ledger.ended_s = time.monotonic()
+                ledger.ended_s, ledger.client_rtt_s = time.monotonic(), client.rtt_s()
                 self.closing.ended(ledger)
 
     async def _read(self, endpoint: Endpoint, flow: RequestFlow, client: Connection) -> Awaitable[None]:
@@ -234,6 +234,10 @@ class Service:
     def context_of(self, model: str) -> int:
         """The longest context of a model's groups here, in tokens."""
         return self.dispatchers[model].context_tokens or self.dispatchers[model].model.settings.max_model_len
+
+    def is_served(self, model: str) -> bool:
+        """Whether a replica of the model takes requests, or none is needed."""
+        return self.dispatchers[model].is_ready or self._spec.min_replicas(self._spec.model(model)) == 0
 
     def dispatcher_of(self, name: str) -> Dispatcher:
         """The dispatcher of the model or adapter that a client names; of the only model where it names none. Raises

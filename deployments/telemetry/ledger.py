@@ -135,6 +135,8 @@ class Ledger:
     hop_s: float = 0.0
     read_s: float = 0.0
     """CPU time that reading the body and estimating its tokens took."""
+    client_rtt_s: float | None = None
+    """The round trip to the client when the request ended, as the kernel measured it; no stage."""
     bytes_out: int = 0
     pieces: int = 0
     itl: list[float] = field(default_factory=list)
@@ -293,6 +295,7 @@ class Ledger:
             "wall_s": _rounded(self.wall_s),
             "stages_s": {stage.value: _rounded(seconds) for stage, seconds in self.stages().items()},
             "unaccounted_s": _rounded(self.unaccounted_s),
+            "client_rtt_s": _rounded(self.client_rtt_s),
             "decisions": [decision.record() for decision in self.decisions],
         }
 

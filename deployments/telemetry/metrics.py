@@ -204,7 +204,7 @@ class RequestMetrics:
             "raylane_tenant_requests", "Requests of each tenant.", "tenant", "model", "outcome"
         )
         self._tenant_tokens = counter(
-            "raylane_tenant_tokens", "Tokens of each tenant: in, out.", "tenant", "model", "kind"
+            "raylane_tenant_tokens", "Tokens of each tenant: in, out, cached (a part of in).", "tenant", "model", "kind"
         )
         self._read = histogram(
             "raylane_read_seconds", "CPU time to read a body and estimate its tokens.", _READ_BOUNDS_S, "model"
@@ -261,6 +261,7 @@ class RequestMetrics:
         if tenant:
             self._tenant_tokens.values[tenant, model, "in"] += done.prompt_tokens
             self._tenant_tokens.values[tenant, model, "out"] += done.output_tokens
+            self._tenant_tokens.values[tenant, model, "cached"] += done.cached_tokens
 
     def _count_engine_tokens(self, model: str, ledger: Ledger) -> None:
         """Where the engine is that counted them."""

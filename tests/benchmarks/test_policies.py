@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from benchmarks.policies.__main__ import main
 from benchmarks.policies.compare import CURVES, CurvePoint, against, hours_at, pick, scores
 from benchmarks.policies.run import PolicyFailedError, ScenarioRun, known_rate, replica_profile_of, score_of, scored
 from benchmarks.policies.scenarios import SCENARIOS, Scenario, scenario_of_file
+from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.workload.trace import TraceError
 from tests.autoscaling.outside import install_mine
 from tests.benchmarks.recordings import write_recordings
@@ -71,6 +73,18 @@ def test_who_knows_the_rate_needs_less_than_the_peak_and_more_factor_is_more_hou
     assert lean.attainment >= run.target
     assert lean.replica_hours < rich.replica_hours
     assert lean.replica_hours < score_of(run, "fixed", {"replicas": peak}).replica_hours
+
+
+@pytest.mark.whole
+def test_a_policy_that_sees_nothing_changes_nothing_and_half_the_speed_carries_less() -> None:
+    run = SCENARIOS["burst"].run(0)
+    assert score_of(run, "backlog", {}).changes > 0
+    assert score_of(replace(run, blind_s=(0.0, run.until_s)), "backlog", {}).changes == 0
+    steady = replace(SCENARIOS["flapping"].run(0), replicas=1)
+    lost = replace(steady, fleet=(FleetEvent(300.0, FleetEventKind.FAIL, 0),))
+    whole, slow = (score_of(one, "fixed", {"replicas": 1}) for one in (lost, replace(steady, slow_s=300.0)))
+    assert slow.attainment < whole.attainment - 0.2
+    assert slow.recovery_s > whole.recovery_s
 
 
 @reading

@@ -118,9 +118,7 @@ async def burst(
         await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)
     assert {(answer.status, answer.end, answer.code) for answer in (*answers, *few)} == {(200, "done", None)}
     assert cell.settle()["endings"]["failed"] == 0
-    changes = [(one.decision.applied, one.decision.requested) for one in records(cell) if one.decision.changes]
-    assert max(after for _, after in changes) > 2
-    assert changes[-1][1] == 1
+    assert [one.decision.requested for one in records(cell) if one.decision.changes][-1] == 1
 
 
 def zero_and_back(cell: LiveCluster, **request: Any) -> None:

@@ -102,6 +102,7 @@ async def start_simulated(model: Model, load: EngineLoad, exchanges: Exchanges, 
     cost = costs.cost_model()
     limits = simulated_limits(model, costs).with_prefixes(CHUNK_TOKENS)
     engine = EngineModel(limits, cost)
+    load.times.kv_tokens = limits.kv_tokens
     log = StepLog(Path(model.step_log) / f"steps-{os.getpid()}.jsonl", LOGS.named("steps")) if model.step_log else None
     steps = None if log is None else SimulatedSteps(log, limits)
     driver = Driver(engine, load, model.settings.stream_interval, model.simulated.speed, LATE.observe, steps=steps)

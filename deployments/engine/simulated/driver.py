@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from deployments.engine.backend import EngineLoad
@@ -238,12 +239,10 @@ class Driver:
 
     def _advance(self, now: float) -> None:
         engine = self._engine
-        steps = engine.steps
-        if self._step_log is None:
-            boundary = engine.advance()
-        else:
-            segment = engine.segment
-            boundary = engine.advance()
+        steps, segment, began_s = engine.steps, engine.segment, engine.began_s
+        boundary = engine.advance()
+        self._load.times.simulated([(end - start) / self._speed for start, end in pairwise((began_s, *segment.ends_s))])
+        if self._step_log is not None:
             self._step_log.note(segment, engine, self._zero, self._speed)
         self._began_s, self._steps = now, steps
         for sequence in boundary.first:

@@ -22,6 +22,7 @@ LIVE = (
     "models.*.replicas",
     "models.*.autoscaling",
     "models.*.start",
+    "models.*.owner",
     "models.*.lanes",
     "models.*.groups.*.replicas",
     "models.*.groups.*.autoscaling",

@@ -177,6 +177,13 @@ def test_a_difference_is_shown_and_nothing_is_done(tmp_path: Path, nowhere: Path
     assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"]
 
 
+def test_without_yes_nothing_is_changed_where_nobody_can_be_asked(tmp_path: Path, nowhere: Path) -> None:
+    result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--region", "office"])
+    assert result.exit_code == 2, result.output
+    assert "standard input is no terminal to ask at" in " ".join(result.output.split())
+    assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"]
+
+
 def test_no_answer_is_no_new_cell(nowhere: Path) -> None:
     (nowhere / "ssh").write_text("#!/bin/sh\necho no route to host >&2\nexit 255\n")
     result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff", "--region", "office"])

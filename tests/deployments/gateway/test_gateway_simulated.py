@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.spec import Model
 from deployments.engine.replica import Identity, ReplicaServer
@@ -22,7 +24,7 @@ from deployments.scheduling import Scheduler, SchedulingPolicy
 from deployments.telemetry.verdicts import RequestVerdict
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import plain_workload
-from tests.deployments.gateway.rig import SECRET, Rig, until
+from tests.deployments.gateway.rig import CREDENTIALS, SECRET, Rig, until
 
 LIMITS = EngineModelLimits(sequences=64, step_tokens=2_048, kv_tokens=400_000)
 COST = CostModel(line(0.004, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0))
@@ -174,3 +176,30 @@ async def test_what_a_tenant_finds_cached(
             next(one for one in ledger.decisions if one.verdict is RequestVerdict.PLACED) for ledger in rig.closed
         ]
         assert [one.facts["booked_prefill_tokens"] for one in placed] == [PROMPT_TOKENS - tokens for tokens in cached]
+
+
+async def test_the_slos_on_metrics_are_those_of_the_tally(
+    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path
+) -> None:
+    """Sequential requests, some of whose prompts take longer than the SLO allows; half of the clients stream."""
+    slow = [{"name": "interactive", "ttft_ms": 60, "itl_ms": 50}]
+    async with simulated(make_rig, tmp_path, speed=0.1, classes=slow) as rig:
+        for number in range(12):
+            body = {"prompt": list(range(number, number + 50 + 1_800 * (number % 3 == 0))), "max_tokens": 3}
+            await rig.ask({"model": "m-simulated", "stream": number % 2 == 0, **body})
+        record = (await rig.last(12)).record()
+        flows = rig.owner.snapshot().flows
+        async with aiohttp.ClientSession(headers=CREDENTIALS) as session, session.get(rig.url + "/metrics") as response:
+            families = text_string_to_metric_families(await response.text())
+    found = {
+        (sample.labels["slo"], sample.labels["result"]): sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "raylane_slo_requests_total"
+    }
+    met, missed = sum(flow.met for flow in flows), sum(flow.missed for flow in flows)
+    assert met > 0
+    assert missed > 0
+    assert (found["ttft", "met"], found["ttft", "missed"]) == (met, missed)
+    assert found["itl", "met"] + found["itl", "missed"] == 12
+    assert 0 < record["client_rtt_s"] < 1

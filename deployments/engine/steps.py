@@ -1,0 +1,83 @@
+"""How long an engine's steps take, beside what its cost file expects of them without drafts.
+
+A step's time is that between the outputs of two steps, where the engine had work in between.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
+from pathlib import Path
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cluster.spec import Model
+from deployments.engine.step_log import IterationDetails
+from deployments.engine_model.cost_file import CostFileError, read_cost_file
+from deployments.engine_model.cost_model import Chunk, CostModel
+from deployments.engine_model.fits import cost_of
+
+STEP_BOUNDS_S = (0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5)
+
+
+class StepTimes(Collector):
+    """`counts`: how many steps took up to each of `STEP_BOUNDS_S`, those above, and last the sum of all (seconds).
+    `expected_s`: what the cost file expects of the same steps; None without one."""
+
+    def __init__(self, cost: CostModel | None = None) -> None:
+        self.kv_tokens = 0
+        """What the engine's KV cache holds. Steps before it is known are not counted: the engine warms up."""
+        self.counts = [0.0] * (len(STEP_BOUNDS_S) + 2)
+        self.expected_s = None if cost is None else 0.0
+        self._cost = cost
+        self._last_s: float | None = None
+
+    def simulated(self, steps_s: Iterable[float]) -> None:
+        """Steps took so long, as their costs want it."""
+        for step_s in steps_s:
+            self._took(step_s)
+            if self.expected_s is not None:
+                self.expected_s += step_s
+
+    def ended(self, now: float, idle: bool, details: IterationDetails | None, kv_usage: float) -> None:
+        """A step's outputs arrived at `now`; `idle`: nothing is left to do."""
+        last_s, self._last_s = self._last_s, None if idle else now
+        if last_s is None or not self.kv_tokens:
+            return
+        self._took(now - last_s)
+        if self._cost is None or self.expected_s is None or details is None:
+            return
+        prompts, decodes = details.num_ctx_requests, details.num_generation_requests
+        chunks = [Chunk(details.num_ctx_tokens // prompts, 0)] * prompts if prompts else []
+        if prompts + decodes:
+            self.expected_s += self._cost.step_s(chunks, decodes, kv_usage * self.kv_tokens, prompts)
+
+    def collect(self) -> Iterable[Metric]:
+        steps = HistogramMetricFamily("raylane_engine_step_seconds", "How long the engine's steps take.", labels=())
+        names, (*counts, total) = [*(str(float(bound)) for bound in STEP_BOUNDS_S), "+Inf"], self.counts
+        steps.add_metric((), list(zip(names, accumulate(counts), strict=True)), total)
+        yield steps
+        if self.expected_s is not None:
+            text = "What the cost file expects of the same steps, without drafts."
+            yield CounterMetricFamily("raylane_engine_expected_step_seconds", text, self.expected_s)
+
+    def _took(self, seconds: float) -> None:
+        self.counts[bisect_left(STEP_BOUNDS_S, seconds)] += 1
+        self.counts[-1] += seconds
+
+
+def step_times_of(model: Model) -> StepTimes:
+    """With the cost file that the model itself names, if it can be read (`spec check` says why not)."""
+    named = known_costs(model)
+    if named is None:
+        return StepTimes()
+    try:
+        return StepTimes(cost_of(model, read_cost_file(Path(named))))
+    except CostFileError:
+        return StepTimes()
+
+
+def known_costs(model: Model) -> str | None:
+    """The cost file that a replica knows of: its model's own."""
+    own = None if model.autoscaling is None else model.autoscaling.costs
+    return own or (None if model.simulated is None else model.simulated.costs)
