@@ -133,7 +133,7 @@ def _a_day_of(models: int, prices: dict[PriceKind, float], quotas: tuple[Quota, 
 
 @pytest.mark.whole
 def test_hours_that_nothing_binds_together_are_placed_one_by_one() -> None:
-    found = place(_a_day_of(1, {HOURLY: 1.0, PriceKind.SPOT: 0.5}), gap=0.01, limit_s=30.0)
+    found = place(_a_day_of(1, {HOURLY: 1.0, PriceKind.SPOT: 0.5}), gap=0.01, limit_s=300.0)
     assert found.outcome is Outcome.PROVED
 
 
