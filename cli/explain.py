@@ -17,15 +17,15 @@ from rich.markup import escape
 
 from autoscaling.explain.explanation import explain as explained
 from autoscaling.explain.moments import DecisionMoment, moments
-from autoscaling.log.reader import LogError, lines_of, log_files
-from autoscaling.log.writer import PREFIX
+from autoscaling.log import PREFIX, log_name
 from cli.console import console, fail, seconds_of
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.run_dir import RunDir, known_clusters
 from deployments.cell.act import Act, read_acts
 from deployments.cell.departure_history import departures_in
 from deployments.cell.lifecycle_log import read_lives
-from deployments.ownership.decision_log import model_in
+from deployments.decision_log import log_files, model_in, path_parts, read_log
+from deployments.decisions import LogError
 from deployments.store import FILE_NAME, CellStoreError
 
 
@@ -65,7 +65,7 @@ def explain(
     logs = chosen_logs(model, log or [])
     found: deque[DecisionMoment] = deque(maxlen=1 if at is not None else last)
     try:
-        for moment in moments(lines_of(logs), any_code):
+        for moment in moments(read_log(logs), any_code):
             if until_unix_s is not None and moment.record.signals.unix_s > until_unix_s:
                 break
             if moment.decision.changes or reasons or at is not None:
@@ -178,12 +178,10 @@ def chosen_logs(model: str | None, files: Sequence[Path]) -> list[Path]:
     if files:
         return list(files)
     folder = log_folder(files)
-    there = sorted(
-        model_in(path.name.removeprefix(PREFIX).removesuffix(".jsonl")) for path in folder.glob(f"{PREFIX}*.jsonl")
-    )
+    there = sorted({model_in(path_parts(path)[0].removeprefix(PREFIX)) for path in folder.glob(f"{PREFIX}*.log")})
     if model is None and len(there) != 1:
         fail(f"{len(there)} models have a scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
-    found = log_files(folder, model or there[0])
+    found = log_files(folder, log_name(model or there[0]))
     if not found:
         fail(f"model {model!r} has no scaling log in {folder}; allowed: {', '.join(there) or 'none'}", code=2)
     return found

@@ -29,11 +29,13 @@ from cli.private_cell import PinError, PrivateCell
 from cli.rehearse_live import Lived, LiveRunner
 from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
+from deployments.decision_log import read_log
+from deployments.decisions import LogError, Replay, replay
 from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
 from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.fits import limits_for
 from deployments.scheduling.policy import binding_of, policy_of
-from deployments.scheduling.replay import ReplayError, SchedulerReplay, replay
+from deployments.scheduling.recorder import SCHEDULING
 from deployments.telemetry.published_error import AtLoad, Published, write_published
 from planning.costs.steps import slowness
 from planning.rehearsal import at_rate, compare, rehearsed, simulated_capacity, simulated_run
@@ -93,7 +95,7 @@ def rehearse(
         try:
             published = asyncio.run(rehearsal.run(shares, runs, seconds, pin))
             replayed = rehearsal.replay()
-        except (ServerError, PinError, EndpointError, ReplayError, ValueError) as error:
+        except (ServerError, PinError, EndpointError, LogError, ValueError) as error:
             fail(str(error), hint="raylane doctor")
     _show(published)
     try:
@@ -104,7 +106,7 @@ def rehearse(
         fail(
             f"the live gateway's decisions differ from those of its scheduler on the same inputs: {replayed.difference}"
         )
-    console.print(f"{replayed.inputs:,} live inputs replayed: {replayed.placed:,} placements, every decision the same")
+    console.print(f"{replayed.inputs:,} live inputs replayed: {replayed.counted:,} placements, every decision the same")
 
 
 def _shares(loads: str) -> list[float]:
@@ -169,13 +171,9 @@ class _Rehearsal:
             loads=tuple(at_loads),
         )
 
-    def replay(self) -> SchedulerReplay:
+    def replay(self) -> Replay:
         """Feeds what the live scheduler was given to the same core, once the cell is down."""
-        files = sorted(
-            self._decisions.glob("*.jsonl*"),
-            key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdecimal() else 0,
-        )
-        return replay(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+        return replay(read_log(sorted(self._decisions.glob("*.log"))), (SCHEDULING,))
 
     async def _at_loads(
         self,

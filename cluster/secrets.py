@@ -9,7 +9,6 @@ line does.
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,47 +26,34 @@ class SecretsUnavailable(RuntimeError):
     """The secrets cannot be read or written; the message says where, and never what they are."""
 
 
-class _Content(BaseModel):
+class CellSecrets(BaseModel):
+    """The content, which AWS Secrets Manager keeps as JSON. It is never printed."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    secret: str = Field(min_length=32)
-    ray_token: str = Field(min_length=32)
-    tenant_keys: dict[str, list[str]] = Field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class CellSecrets:
-    """The content. It is never printed."""
-
-    secret: str
-    ray_token: str
-    tenant_keys: Keys
+    secret: str = Field(min_length=32, repr=False)
+    ray_token: str = Field(min_length=32, repr=False)
+    tenant_keys: dict[str, list[str]] = Field(default_factory=dict, repr=False)
 
     @classmethod
     def new(cls, tenant_keys: Keys) -> "CellSecrets":
         """Fresh ones, of 256 random bits each."""
-        return cls(secrets.token_hex(32), secrets.token_hex(32), tenant_keys)
+        return cls(secret=secrets.token_hex(32), ray_token=secrets.token_hex(32)).with_keys(tenant_keys)
 
     def with_keys(self, tenant_keys: Keys) -> "CellSecrets":
-        return CellSecrets(self.secret, self.ray_token, tenant_keys)
-
-    def to_json(self) -> str:
-        """As AWS Secrets Manager keeps them."""
-        keys = {name: list(of) for name, of in self.tenant_keys.items()}
-        return json.dumps({"secret": self.secret, "ray_token": self.ray_token, "tenant_keys": keys}, sort_keys=True)
+        return self.model_copy(update={"tenant_keys": {name: list(tenant_keys[name]) for name in sorted(tenant_keys)}})
 
     @classmethod
     def from_json(cls, text: str, source: str) -> "CellSecrets":
         """Raises SecretsUnavailable."""
         try:
-            content = _Content.model_validate_json(text)
+            return cls.model_validate_json(text)
         except ValidationError as error:
             keys = ", ".join(sorted({".".join(map(str, one["loc"])) or "the whole" for one in error.errors()}))
             raise SecretsUnavailable(
                 f"{source}: {keys}: not usable; allowed: JSON with secret and ray_token of at least 32 characters, and "
                 "tenant_keys"
             ) from None
-        return cls(content.secret, content.ray_token, content.tenant_keys)
 
 
 class SecretStore(Protocol):
@@ -85,7 +71,7 @@ def kept(store: SecretStore, tenant_keys: Keys) -> CellSecrets:
     SecretsUnavailable."""
     known = store.read()
     content = CellSecrets.new(tenant_keys) if known is None else known.with_keys(tenant_keys)
-    if known is None or known.to_json() != content.to_json():
+    if known != content:
         store.write(content)
     return content
 
@@ -118,7 +104,7 @@ class SecretsFolder:
     def write(self, content: CellSecrets) -> None:
         """Writes what differs, each file in one move. Raises SecretsUnavailable."""
         folder = self.folder
-        keys = json.dumps({name: list(of) for name, of in content.tenant_keys.items()}, sort_keys=True)
+        keys = json.dumps(content.tenant_keys, sort_keys=True)
         texts = {KEYS_FILE: keys, SECRET_FILE: content.secret, TOKEN_FILE: content.ray_token}
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -171,7 +157,7 @@ class AwsSecret:
 
     def write(self, content: CellSecrets) -> None:
         """Makes it, or gives it a new version. Raises SecretsUnavailable."""
-        self.put(content.to_json())
+        self.put(content.model_dump_json())
 
     def put(self, text: str) -> None:
         """Makes it, or gives it a new version. Raises SecretsUnavailable."""

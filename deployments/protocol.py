@@ -1,7 +1,7 @@
 """What a gateway and an engine replica say to each other over HTTP, beside the OpenAI requests themselves.
 
 Every request to a replica carries `Authorization: Bearer <the cluster's secret>`. The gateway keeps one `GET FEED_PATH`
-open to each replica: the replica answers with one JSON object a line (NDJSON), each a `Hello`, `Load`, `FirstTokens`,
+open to each replica: the replica answers with messages (`deployments/wire.py`), each a `Hello`, `Load`, `FirstTokens`,
 `Finished` or `Failed`, for as long as it lives; the end of that stream is how a gateway learns, within milliseconds,
 that a replica's process is gone. Durations are seconds, measured on the replica's own monotonic clock; no absolute time
 crosses the wire.
@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-import msgspec
-
 from cluster.spec import DEFAULT_GROUP
+from deployments.wire import FramedMessages, Wire, framed
 
 REQUEST_ID_HEADER = "x-request-id"
 """Carries the gateway's own id of the request (never a client's): unique, so that the engine's statistics can be joined
@@ -33,6 +32,7 @@ SIMULATED_HEADER = "x-raylane-simulated"
 """`true` on every answer of a simulated engine; the gateway hands it on to the client."""
 
 FEED_PATH = "/raylane/feed"
+FEED_VERSION = 1
 DRAIN_PATH = "/raylane/drain"
 """POST, with `{"reason": ...}` (`DrainReason`) or nothing, which is an operator's: the replica takes no new work from
 now on."""
@@ -120,10 +120,11 @@ class ReplicaFacts:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first line of a feed."""
+    """The first message of a feed. A gateway takes no other version of it than its own."""
 
     facts: ReplicaFacts
     state: ReplicaState
+    version: int = FEED_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +188,17 @@ class Failed:
 Message = Hello | Load | FirstTokens | Finished | Failed
 
 
+_WIRE: Wire[Message] = Wire(Hello, Load, FirstTokens, Finished, Failed)
+
+
 def encode(message: Message) -> bytes:
-    """One NDJSON line, newline included."""
-    return line_of(message)
+    """The message as a feed carries it."""
+    return framed(_WIRE.encode(message))
+
+
+def feed_reader() -> FramedMessages[Message]:
+    """Reads one connection of a feed."""
+    return FramedMessages(_WIRE)
 
 
 def line_of(message: Any) -> bytes:
@@ -203,37 +212,3 @@ def _fields_of(message: Any) -> dict[str, Any]:
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), default=_fields_of).encode
-"""A dataclass within a message is an object, too. (`dataclasses.asdict` copies each value: forty calls a message.)"""
-
-
-def decode(line: bytes) -> Message:
-    """The message in one line of a feed. Raises ValueError when it is none."""
-    try:
-        fields: dict[str, Any] = msgspec.json.decode(line)
-        kind = fields.pop("type")
-        if kind == "hello":
-            return Hello(ReplicaFacts(**fields["facts"]), ReplicaState(fields["state"]))
-        if kind == "load":
-            reason = fields.get("drains_for")
-            return Load(
-                **fields
-                | {
-                    "state": ReplicaState(fields["state"]),
-                    "drains_for": None if reason is None else DrainReason(reason),
-                }
-            )
-        if kind == "firsttokens":
-            return FirstTokens(_texts(fields["request_ids"]))
-        if kind == "finished":
-            return Finished(**fields)
-        if kind == "failed":
-            return Failed(EngineFault(fields["fault"]), str(fields["detail"]))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a feed message: {line[:200]!r}") from error
-    raise ValueError(f"not a feed message: {line[:200]!r}")
-
-
-def _texts(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise TypeError("not a list of strings")
-    return tuple(found)

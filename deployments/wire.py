@@ -72,6 +72,37 @@ class Wire(Generic[KindT]):
         return self._decoders[name](fields)
 
 
+_LENGTH_BYTES = 4
+MAX_FRAME_BYTES = 1 << 20
+
+
+def framed(data: bytes) -> bytes:
+    """A message of a connection: after its length in bytes (four, big-endian)."""
+    return len(data).to_bytes(_LENGTH_BYTES) + data
+
+
+class FramedMessages(Generic[KindT]):
+    """Reads the framed messages of one direction of a connection, in whatever pieces they come."""
+
+    def __init__(self, wire: Wire[KindT]) -> None:
+        self._wire = wire
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> list[KindT]:
+        """The messages that are whole now. Raises WireError."""
+        data, start, found = self._rest + piece, 0, []
+        while len(data) >= (begin := start + _LENGTH_BYTES):
+            length = int.from_bytes(data[start:begin])
+            if length > MAX_FRAME_BYTES:
+                raise WireError(f"a message of {length} bytes; allowed: {MAX_FRAME_BYTES}")
+            if len(data) < begin + length:
+                break
+            found.append(self._wire.decode(data[begin : begin + length]))
+            start = begin + length
+        self._rest = data[start:]
+        return found
+
+
 def to_plain(value: object) -> Any:
     """A frozen dataclass as plain values, for JSON."""
     return msgspec.to_builtins(value, enc_hook=str)
@@ -85,6 +116,6 @@ def to_json(value: object) -> Any:
 def from_plain(given: Any, kind: type[KindT]) -> KindT:
     """What `to_plain` made. Raises WireError."""
     try:
-        return msgspec.convert(given, kind, dec_hook=_read)
+        return msgspec.convert(given, kind, dec_hook=_read, str_keys=True)
     except msgspec.MsgspecError as error:
         raise WireError(f"{getattr(kind, '__name__', kind)}: {error}") from error

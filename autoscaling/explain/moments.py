@@ -7,11 +7,11 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from autoscaling.log.header import load_pair
-from autoscaling.log.reader import DecisionRecord, ReplayedDecision, steps
+from autoscaling.log import SCALING, ScalingInputs, inputs_of
 from autoscaling.scaler.decision import Bounds, ScalingDecision
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
+from deployments.decisions import Entry, Replayed, steps
 from deployments.scheduling.snapshot import FlowStats
 
 WINDOW_S = 60.0
@@ -28,16 +28,16 @@ class DecisionMoment:
     policy: str
     bounds: Bounds
     decision: ScalingDecision
-    records: tuple[DecisionRecord, ...]
+    records: tuple[ScalingInputs, ...]
     state: bytes
 
     @property
-    def record(self) -> DecisionRecord:
+    def record(self) -> ScalingInputs:
         return self.records[-1]
 
     def pair(self) -> Pair:
         """The pair, new at each call, without its shadow, which changes nothing."""
-        pair = load_pair(self.state)
+        pair = SCALING.load(self.state)
         pair.shadow = pair.probation = None
         return pair
 
@@ -45,16 +45,17 @@ class DecisionMoment:
 class _Window:
     """The records since a pickled state that is at least WINDOW_S old, if the log goes back so far."""
 
-    def __init__(self, step: ReplayedDecision) -> None:
-        self._parts: list[tuple[bytes, list[DecisionRecord]]] = [(step.header.state, [])]
-        self.pair = step.pair
+    def __init__(self, step: Replayed[Pair]) -> None:
+        self._parts: list[tuple[bytes, list[ScalingInputs]]] = [(step.header.state, [])]
+        self.pair = step.state
 
-    def add(self, step: ReplayedDecision) -> None:
-        self._parts[-1][1].append(step.record)
-        if self._parts[-1][1][0].ns + WINDOW_S * 1e9 <= step.record.ns:
-            self._parts = [*self._parts[-1:], (pickle.dumps(step.pair, protocol=5), [])]
+    def add(self, step: Replayed[Pair]) -> None:
+        since = self._parts[-1][1]
+        since.append(inputs_of(step.input))
+        if since[0].signals.at_s + WINDOW_S <= step.input.at_s:
+            self._parts = [*self._parts[-1:], (pickle.dumps(step.state, protocol=5), [])]
 
-    def inputs(self) -> tuple[bytes, tuple[DecisionRecord, ...]]:
+    def inputs(self) -> tuple[bytes, tuple[ScalingInputs, ...]]:
         return self._parts[0][0], tuple(record for _, records in self._parts for record in records)
 
 
@@ -62,22 +63,22 @@ def why(decision: ScalingDecision) -> tuple[str, str | None]:
     return decision.reason, decision.concern
 
 
-def moments(lines: Iterable[str], any_code: bool = False) -> Iterator[DecisionMoment]:
+def moments(entries: Iterable[Entry], any_code: bool = False) -> Iterator[DecisionMoment]:
     """The decisions that changed the number, the reason or the concern, in order. Raises LogError."""
     window: _Window | None = None
     before: ScalingDecision | None = None
-    for step in steps(lines, any_code):
-        if window is None or window.pair is not step.pair:
+    for step in steps(entries, SCALING, any_code):
+        if window is None or window.pair is not step.state:
             window = _Window(step)
         asked = window.inputs()
         if step.decision.changes or before is None or why(before) != why(step.decision):
-            pair = step.pair
+            pair = step.state
             yield DecisionMoment(
                 step.header.model,
                 pair.choice.name,
                 pair.scaler.bounds,
                 step.decision,
-                (*asked[1], step.record),
+                (*asked[1], inputs_of(step.input)),
                 asked[0],
             )
         window.add(step)

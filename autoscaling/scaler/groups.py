@@ -19,7 +19,8 @@ its own requests miss because of them: of these the same part counts, the lowest
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from autoscaling.policies.backlog.replicas import StartUps
 from autoscaling.policies.policy import ScalingPolicy
@@ -53,31 +54,27 @@ def offered(groups: tuple[str, ...], group: str, overflow: Overflow) -> float:
     return math.prod(overflow.get(name, 0.0) for name in groups[: groups.index(group)])
 
 
-@dataclass(slots=True)
-class _Counts:
-    """Of one class in one lane, as far as it is the group's."""
+_ARRIVED = ("arrived", "work", "prompt_tokens", "met", "missed")
+"""What is counted of a class in a lane."""
+_SERVED = ("finished", "finished_work", "output_tokens", "counted")
+"""...and of a group."""
 
-    arrived: float = 0.0
-    work: float = 0.0
-    prompt_tokens: float = 0.0
-    met: float = 0.0
-    missed: float = 0.0
 
-    def add(self, share: float, own: float, now: FlowStats, before: FlowStats | None) -> None:
-        """The same share of everything that was counted between two snapshots, of missed SLOs the part `own`."""
-        for name in self.__slots__:
+class _Sums:
+    """The group's own part of such counts, each a field of the snapshot's."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._sums = dict.fromkeys(names, 0.0)
+
+    def add(self, now: object, before: object | None, **shares: float) -> None:
+        """Of everything that was counted between two snapshots the share `all`, of a named count that one."""
+        for name in self._sums:
             new = getattr(now, name) - (0 if before is None else getattr(before, name))
-            setattr(self, name, getattr(self, name) + share * (own if name == "missed" else 1.0) * new)
+            self._sums[name] += shares.get(name, shares["all"]) * new
 
-
-@dataclass(slots=True)
-class _Served:
-    """Of the whole group, as far as it is its own demand."""
-
-    finished: float = 0.0
-    finished_work: float = 0.0
-    output_tokens: float = 0.0
-    counted: float = 0.0
+    def fields(self) -> dict[str, Any]:
+        """The sums, all but work in whole numbers."""
+        return {name: one if name.endswith("work") else round(one) for name, one in self._sums.items()}
 
 
 class GroupDemand:
@@ -91,32 +88,28 @@ class GroupDemand:
         self._epoch: int | None = None
         self._before = Snapshot((), (), 0, 0, 0, 0, {}, {}, None, None, None, 0.0, (), 0, 0.0, 0, 0)
         self._shares: dict[str, float] = {}
-        self._flows: dict[tuple[str, str], _Counts] = {}
-        self._served = _Served()
+        self._flows: dict[tuple[str, str], _Sums] = {}
+        self._served = _Sums(_SERVED)
         self._own_lately = 1.0
 
     def of(self, snapshot: Snapshot, epoch: int, overflow: Overflow) -> tuple[Snapshot, int]:
         """The group's part of the snapshot, and the epoch of its counts."""
         if epoch != self._epoch:
             first = self._epoch is None
-            self._epoch, self._flows, self._served = epoch, {}, _Served()
+            self._epoch, self._flows, self._served = epoch, {}, _Sums(_SERVED)
             self._before = snapshot if first else replace(self._before, flows=(), demands=(), groups=())
         own = self._own_share(snapshot, overflow)
         self._own_lately = min(own, self._own_lately + _RECOVERY * (1.0 - self._own_lately))
         self._count(snapshot, own, overflow)
         self._before = snapshot
-        served = self._served
         mine = replace(
             snapshot,
             lanes=tuple(self._lane(lane, snapshot.demands, overflow) for lane in snapshot.lanes),
             replicas=tuple(_scaled(one, own) for one in snapshot.replicas if one.group == self.group),
             flows=tuple(self._flow(flow) for flow in snapshot.flows),
-            finished=round(served.finished),
-            finished_work=served.finished_work,
-            output_tokens=round(served.output_tokens),
-            counted=round(served.counted),
             demands=(),
             groups=(),
+            **self._served.fields(),
         )
         return mine, epoch + _BIRTHS * self._born
 
@@ -141,13 +134,12 @@ class GroupDemand:
         for flow in snapshot.flows:
             key = (flow.lane, flow.traffic_class)
             share = self._shares.get(flow.lane, 0.0)
-            self._flows.setdefault(key, _Counts()).add(share, self._own_lately, flow, before.get(key))
+            sums = self._flows.setdefault(key, _Sums(_ARRIVED))
+            sums.add(flow, before.get(key), all=share, missed=share * self._own_lately)
         mine = next((one for one in snapshot.groups if one.group == self.group), None)
         if mine is not None:
             earlier = next((one for one in self._before.groups if one.group == self.group), None)
-            for name in _Served.__slots__:
-                new_count = getattr(mine, name) - (0 if earlier is None else getattr(earlier, name))
-                setattr(self._served, name, getattr(self._served, name) + own * new_count)
+            self._served.add(mine, earlier, all=own)
 
     def _lane(self, lane: LaneStats, demands: tuple[DemandStats, ...], overflow: Overflow) -> LaneStats:
         rows = [(row, offered(row.groups, self.group, overflow)) for row in demands if row.lane == lane.name]
@@ -158,15 +150,7 @@ class GroupDemand:
         )
 
     def _flow(self, flow: FlowStats) -> FlowStats:
-        counts = self._flows[flow.lane, flow.traffic_class]
-        return replace(
-            flow,
-            arrived=round(counts.arrived),
-            work=counts.work,
-            prompt_tokens=round(counts.prompt_tokens),
-            met=round(counts.met),
-            missed=round(counts.missed),
-        )
+        return replace(flow, **self._flows[flow.lane, flow.traffic_class].fields())
 
 
 def _scaled(replica: ReplicaStats, own: float) -> ReplicaStats:

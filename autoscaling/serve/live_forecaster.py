@@ -11,7 +11,7 @@ from pathlib import Path
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.forecast.history import History, HistoryError, Recorder, read_history, write_history
 from autoscaling.forecast.seasonal import SeasonalForecaster
-from autoscaling.log.writer import log_name
+from autoscaling.log import log_name
 from autoscaling.serve.facts import ModelFacts
 from autoscaling.signals.signals import Forecast, Signals
 

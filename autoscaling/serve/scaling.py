@@ -15,8 +15,7 @@ from typing import Any
 
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.from_spec import choices_of
-from autoscaling.log.reader import remembered
-from autoscaling.log.writer import ScalingLog
+from autoscaling.log import ScalingLog, remembered
 from autoscaling.policies.backlog.replicas import StartUps
 from autoscaling.policies.registry import remember
 from autoscaling.scaler.autoscaler import Pace
@@ -125,13 +124,13 @@ class ModelScaling:
         self._forecaster = forecaster
         self._clock = ScalingClock()
         model, region = facts.model.group_key, facts.region.name
-        known = remembered(folder, model, self._clock.now()[1])
+        known = remembered(folder, model, self._clock.now()[1] / 1e9)
         self._restored = known is not None and not known.idle_s
         if known is None or known.idle_s:
             self._pair = Pair(facts.setup)
         else:
             self._pair = known.pair
-            self._clock = ScalingClock(known.ns, known.unix_ns)
+            self._clock = ScalingClock(round(known.at_s * 1e9), round(known.unix_s * 1e9))
         if known is not None and known.idle_s:
             remember(self._pair.scaler.policy, known.pair.scaler.policy, known.idle_s)
         self._demand = GroupDemand(facts.model.group, int(time.time()))
@@ -166,12 +165,12 @@ class ModelScaling:
 
     def _decide(self, ns: int, unix_ns: int, applied: int, controls: tuple[Control, ...]) -> None:
         signals = self._signals(ns, unix_ns, applied)
-        self._write(lambda: self._log.before(self._pair, ns, unix_ns))
+        self._write(lambda: self._log.before(self._pair, signals.at_s, signals.unix_s))
         decision = self._pair.decide(signals, controls)
         self._handover.ask(decision.requested)
         seen = signals.age_s <= self._pair.scaler.bounds.stale_s
         self._pace.decided(ns / 1e9, self._facts.setup.period_s if seen else 0.0, decision.requested, controls)
-        self._write(lambda: self._log.after(ns, unix_ns, signals, controls, decision))
+        self._write(lambda: self._log.after(signals, controls, decision))
         overflow = self._overflow.decided(signals, decision) if self._is_group else 0.0
         self._cell.publish(replace(self._state(signals, decision), overflow=overflow))
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from autoscaling.log.writer import log_name
+from autoscaling.log import log_name
 from autoscaling.serve.cell import CellClient
 from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover

@@ -1,6 +1,5 @@
 """The facts of one moment from which a scaling policy decides: the scheduler's snapshot, and what it lacks. Pure data:
-the controller and the simulator make them in the same way, policies read them, logs store them (`log/codec.py` lists
-the stored columns).
+the controller and the simulator make them in the same way, policies read them, logs store them.
 
 Counts are cumulative since the scheduler's start, so a policy takes differences over any span, and a lost reading loses
 nothing. They start again when the scheduler does: check `epoch` before taking a difference. Work is in prefill tokens:

@@ -132,7 +132,7 @@ class Exchange(asyncio.Protocol):
             self._source.join(self, self._asked)
         elif self._url == FEED_PATH:
             hello = encode(Hello(self._source.facts, ReplicaState.READY))
-            self.transport.write(_STREAM % b"application/x-ndjson" + _chunk(hello))
+            self.transport.write(_STREAM % b"application/octet-stream" + _chunk(hello))
             self._source.feeds.add(self.transport)
             self._beat()
         elif self._url == CLAIM_PATH:

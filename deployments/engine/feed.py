@@ -1,4 +1,4 @@
-"""The feed: what a replica tells its gateways as it happens, one JSON object a line.
+"""The feed: what a replica tells its gateways as it happens.
 
 Here is who is subscribed and when something is sent; the messages themselves are in `deployments/protocol.py`. A
 subscriber that does not read is dropped: it would otherwise hold the memory of everything that it has not read.
@@ -18,26 +18,26 @@ class Subscription:
     """One subscriber's backlog. `dropped` is set when it has not read for too long."""
 
     def __init__(self) -> None:
-        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue(_BACKLOG)
+        self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue(_BACKLOG)
         self.dropped = asyncio.Event()
 
     @property
     def is_empty(self) -> bool:
-        return self._lines.empty()
+        return self._waiting.empty()
 
-    def offer(self, line: bytes | None) -> None:
-        """Adds a line, or None for the feed's end."""
+    def offer(self, message: bytes | None) -> None:
+        """Adds a message, or None for the feed's end."""
         try:
-            self._lines.put_nowait(line)
+            self._waiting.put_nowait(message)
         except asyncio.QueueFull:
             self.dropped.set()
 
     async def read(self) -> tuple[bytes, bool]:
-        """The lines that wait, at least one, and whether more may follow."""
-        lines = [await self._lines.get()]
+        """The messages that wait, at least one, and whether more may follow."""
+        messages = [await self._waiting.get()]
         while not self.is_empty:
-            lines.append(self._lines.get_nowait())
-        return b"".join(line for line in lines if line is not None), lines[-1] is not None
+            messages.append(self._waiting.get_nowait())
+        return b"".join(one for one in messages if one is not None), messages[-1] is not None
 
 
 class Feed:
@@ -93,14 +93,14 @@ class Feed:
 
     def close(self) -> None:
         """Ends every subscription with the load of this moment, which tells why; later ones end after their first
-        lines."""
+        messages."""
         self._closed = True
         self._send(encode(self._load()))
         self._send(None)
         self._subscribers.clear()
 
-    def _send(self, line: bytes | None) -> None:
+    def _send(self, message: bytes | None) -> None:
         for subscription in list(self._subscribers):
-            subscription.offer(line)
+            subscription.offer(message)
             if subscription.dropped.is_set():
                 self.leave(subscription)

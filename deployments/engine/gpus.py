@@ -38,15 +38,17 @@ class Gpus(Collector):
         """Looks every `SAMPLE_S`. In a thread: a driver may take its time."""
         while self._handles:
             try:
-                self._use = await asyncio.to_thread(self._look)
+                await asyncio.to_thread(self.look)
             except Exception as error:
                 logger.warning("GPUs are not watched any more: %r", error)
-                self._use, self._handles = {}, {}
+                self._use = {}
+                return
             await asyncio.sleep(SAMPLE_S)
 
-    def _look(self) -> dict[str, tuple[float, int]]:
+    def look(self) -> None:
+        """Raises whatever NVML does."""
         nvml = self._nvml
-        return {
+        self._use = {
             name: (nvml.nvmlDeviceGetUtilizationRates(one).gpu / 100, int(nvml.nvmlDeviceGetMemoryInfo(one).used))
             for name, one in self._handles.items()
         }

@@ -200,14 +200,14 @@ class Guard:
             return
         subscription = self._feed.subscribe()
         await send(
-            {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/x-ndjson")]}
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/octet-stream")]}
         )
 
         async def pump() -> None:
             more = True
             while more:
-                lines, more = await subscription.read()
-                await send({"type": "http.response.body", "body": lines, "more_body": more})
+                messages, more = await subscription.read()
+                await send({"type": "http.response.body", "body": messages, "more_body": more})
 
         async def hang_up() -> None:
             while (await receive())["type"] != "http.disconnect":

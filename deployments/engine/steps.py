@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from cluster.spec import Model
-from deployments.engine.step_log import IterationDetails
+from deployments.engine.step_log import StepLine
 from deployments.engine_model.cost_file import CostFileError, read_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.fits import cost_of
@@ -39,18 +39,18 @@ class StepTimes(Collector):
             if self.expected_s is not None:
                 self.expected_s += step_s
 
-    def ended(self, now: float, idle: bool, details: IterationDetails | None, kv_usage: float) -> None:
-        """A step's outputs arrived at `now`; `idle`: nothing is left to do."""
+    def ended(self, now: float, idle: bool, step: StepLine | None) -> None:
+        """A step's outputs arrived at `now`; `idle`: nothing is left to do. `step`: what it was, where it is known."""
         last_s, self._last_s = self._last_s, None if idle else now
         if last_s is None or not self.kv_tokens:
             return
         self._took(now - last_s)
-        if self._cost is None or self.expected_s is None or details is None:
+        if self._cost is None or self.expected_s is None or step is None:
             return
-        prompts, decodes = details.num_ctx_requests, details.num_generation_requests
-        chunks = [Chunk(details.num_ctx_tokens // prompts, 0)] * prompts if prompts else []
+        prompts, decodes = step.prompts, step.decodes
+        chunks = [Chunk(step.prompt_tokens // prompts, 0)] * prompts if prompts else []
         if prompts + decodes:
-            self.expected_s += self._cost.step_s(chunks, decodes, kv_usage * self.kv_tokens, prompts)
+            self.expected_s += self._cost.step_s(chunks, decodes, step.kv_usage * self.kv_tokens, prompts)
 
     def collect(self) -> Iterable[Metric]:
         steps = HistogramMetricFamily("raylane_engine_step_seconds", "How long the engine's steps take.", labels=())

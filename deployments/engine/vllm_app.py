@@ -39,7 +39,7 @@ from deployments.engine.environment import resolve_adapter
 from deployments.engine.exchanges import Exchanges, SequenceStats, current
 from deployments.engine.killers import EngineBuild, RequestTraits, killer_of
 from deployments.engine.start_clock import StartClock
-from deployments.engine.step_log import StepLog
+from deployments.engine.step_log import EngineFacts, StepLine, StepLog
 from deployments.engine.warm_up import first_token, warm_up
 from deployments.engine.watchdog import own_words, root_cause
 from deployments.starts.phases import Phase
@@ -63,9 +63,10 @@ class EngineStats(StatLoggerBase):  # type: ignore[misc]
             load.waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
             load.kv_usage = scheduler_stats.kv_cache_usage
             details, idle = scheduler_stats.iteration_details, not load.running and not load.waiting
-            load.times.ended(load.last_step, idle, details, load.kv_usage)
-            if self._steps is not None and details is not None:
-                self._steps.write(details, load.running, load.waiting, load.kv_usage, load.last_step)
+            step = None if details is None else _step(details, load)
+            load.times.ended(load.last_step, idle, step)
+            if self._steps is not None and step is not None:
+                self._steps.write(step)
         if iteration_stats is not None:
             for finished in iteration_stats.finished_requests:
                 self._exchanges.record(finished.request_id, _sequence(finished))
@@ -73,6 +74,12 @@ class EngineStats(StatLoggerBase):  # type: ignore[misc]
 
     def log_engine_initialized(self) -> None:
         """Nothing to do: the load is known from the first step on."""
+
+
+def _step(details: Any, load: EngineLoad) -> StepLine:
+    """A step, by vLLM's account of it (`SchedulerIterationDetails`) and of what is left."""
+    done = (details.num_ctx_requests, details.num_ctx_tokens, details.num_generation_requests)
+    return StepLine(round(load.last_step, 6), *done, load.running, load.waiting, round(load.kv_usage, 6))
 
 
 def _sequence(finished: Any) -> SequenceStats:
@@ -239,7 +246,7 @@ async def start_vllm(model: Model, load: EngineLoad, exchanges: Exchanges, clock
     blocks, size = int(cache.num_gpu_blocks or 0), int(cache.block_size)
     load.times.kv_tokens = blocks * size
     if steps is not None:
-        steps.begin(scheduling.max_num_seqs, scheduling.max_num_batched_tokens, blocks * size, size)
+        steps.begin(EngineFacts(scheduling.max_num_seqs, scheduling.max_num_batched_tokens, blocks * size, size))
     freeze_gc_heap()
     compilers = Compilers(Path(tempfile.gettempdir()), lambda: [process.pid for process in _processes(engine)])
     return VllmApp(engine, app, compilers)

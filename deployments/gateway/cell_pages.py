@@ -20,6 +20,7 @@ from deployments.openai.fields import shown
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.messages import LANES_PATH, MAX_LINE_BYTES, UNRESPONSIVE_AFTER_S, decode
 from deployments.ownership.session import Session
+from deployments.wire import encode
 
 log = logging.getLogger("raylane.ownership")
 
@@ -130,4 +131,4 @@ class ScalingPage:
         attainment = {one.name: one.attainment for one in self._service.spec.classes}
         peers_spare = 0.0 if own.peering is None else own.peering.spare
         scaling_facts = ScalingFacts(name, own.epoch, 0.0, own.snapshot(etas=False), attainment, peers_spare)
-        return Response(scaling_facts.encode(), media_type="application/json")
+        return Response(encode(scaling_facts), media_type="application/msgpack")

@@ -20,15 +20,17 @@ from deployments.gateway.replica_loss import cause_of
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import (
     FEED_PATH,
+    FEED_VERSION,
     HEARTBEAT_S,
     Failed,
     Finished,
     FirstTokens,
     Hello,
     Load,
+    Message,
     ReplicaFacts,
     ReplicaState,
-    decode,
+    feed_reader,
 )
 
 log = logging.getLogger("raylane.feeds")
@@ -39,7 +41,6 @@ LOST_AFTER_S = 40.0
 """...and after so long it is given up: its machine may be gone without having closed a connection. Serve waits some 45
 s (`health.timeout_s`)."""
 RECONNECTS = 3
-_LONGEST_LINE = 1 << 20
 WATCH_S = 5.0
 
 OnAccount = Callable[[FirstTokens | Finished], None]
@@ -84,7 +85,7 @@ class ReplicaFeed:
         self._said_goodbye = False
         self._was_unresponsive = False
         self._last_s = self._read_s = 0.0
-        """When its last line was taken, and when something last came."""
+        """When its last message was taken, and when something last came."""
 
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Follows the feed; returns when the replica is lost. A broken connection alone is no loss while connecting
@@ -112,7 +113,7 @@ class ReplicaFeed:
         self._on_ended(self.facts, cause, detail)
 
     async def _follow(self, session: aiohttp.ClientSession) -> None:
-        """Reads one connection's lines to their end. Raises TimeoutError where nothing has come for `LOST_AFTER_S`."""
+        """Reads one connection to its end. Raises TimeoutError where nothing has come for `LOST_AFTER_S`."""
         async with asyncio.timeout(
             UNRESPONSIVE_AFTER_S
         ):  # a stopped process lets the kernel connect, and answers nothing
@@ -121,16 +122,13 @@ class ReplicaFeed:
             response.raise_for_status()
             self._read_s = time.monotonic()
             silence = asyncio.create_task(self._watch_silence(limit))
-            rest = b""
+            reader = feed_reader()
             try:
                 while data := await response.content.readany():
                     self._read_s = time.monotonic()
-                    *lines, rest = (rest + data).split(b"\n")
-                    for line in lines:
+                    for message in reader.feed(data):
                         self._last_s = self._read_s
-                        self._take(line)
-                    if len(rest) > _LONGEST_LINE:
-                        raise ValueError(f"a line of over {_LONGEST_LINE} bytes")
+                        self._take(message)
             finally:
                 silence.cancel()
         self._said_goodbye = True
@@ -146,10 +144,12 @@ class ReplicaFeed:
             await asyncio.sleep(UNRESPONSIVE_AFTER_S - (0.0 if is_silent else silent_s))
         limit.reschedule(0.0)
 
-    def _take(self, line: bytes) -> None:
+    def _take(self, message: Message) -> None:
         self._was_unresponsive = False
-        match decode(line):
-            case Hello(state=state):
+        match message:
+            case Hello(state=state, version=version):
+                if version != FEED_VERSION:
+                    raise ValueError(f"a feed of version {version}; allowed: {FEED_VERSION}")
                 self._become(state)
             case Load(state=state) as load:
                 self.load = load

@@ -40,7 +40,7 @@ from enum import StrEnum
 
 from deployments.ownership.roles import Submitter
 from deployments.ownership.takeover import Running
-from deployments.scheduling import Admission, Ending, Lease, SchedulerContract
+from deployments.scheduling import Admission, Ending, Lease, Scheduler
 
 REMEMBERED = 16_384
 """So many ended attempts are remembered: an engine's account, a replica's word and a submitter's may each come late."""
@@ -264,7 +264,7 @@ class Adoption:
     `reconciled` counts how often a replica's report of what runs disagreed with the scheduler, which was then
     corrected."""
 
-    def __init__(self, scheduler: SchedulerContract, entries: Entries) -> None:
+    def __init__(self, scheduler: Scheduler, entries: Entries) -> None:
         self.reconciled = 0
         self._scheduler = scheduler
         self._entries = entries

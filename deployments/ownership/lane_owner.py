@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, ClusterSpec
-from deployments.ownership.decision_log import DecisionLog
+from deployments.decision_log import DecisionLog
 from deployments.ownership.entries import OVER, QUEUED, Adoption, Entries, EntryState, OwnedRequest
 from deployments.ownership.hop_messages import HopReport
 from deployments.ownership.peering import LanePeering
@@ -22,7 +22,6 @@ from deployments.ownership.takeover import Running, Telling, usage_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Lease, Request, Scheduler, SchedulingPolicy, Snapshot
-from deployments.scheduling.contract import SchedulerContract
 from deployments.scheduling.recorder import RecordingScheduler
 
 _DEFAULT_BINDING = Binding()
@@ -46,7 +45,7 @@ class LaneOwner:
         log: DecisionLog | None = None,
     ) -> None:
         self.epoch = epoch
-        self.scheduler: SchedulerContract = (
+        self.scheduler: Scheduler = (
             Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
         )
         self._log = log

@@ -25,7 +25,7 @@ from deployments.scheduling import (
     AdmissionKind,
     RejectCause,
     Request,
-    SchedulerContract,
+    Scheduler,
     TurnedAway,
     WaitingRequest,
 )
@@ -59,7 +59,7 @@ class OwnedHops:
         self,
         core: CellPeering,
         model: str,
-        scheduler: SchedulerContract,
+        scheduler: Scheduler,
         entries: Entries,
         own: Callable[[float], ModelDigest],
         enter: Enter,

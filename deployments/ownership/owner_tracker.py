@@ -17,8 +17,8 @@ import aiohttp
 
 from cluster.spec import ClusterSpec
 from deployments.cell.owners import Ownership
+from deployments.decision_log import DecisionLog, in_file_name
 from deployments.ownership.channel import NotOwner, RemoteOwner
-from deployments.ownership.decision_log import DecisionLog, in_file_name
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.takeover import Running, read_booking

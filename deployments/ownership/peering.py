@@ -42,7 +42,7 @@ from deployments.scheduling import (
     AdmissionKind,
     RejectCause,
     Request,
-    SchedulerContract,
+    Scheduler,
     Snapshot,
     Step,
 )
@@ -84,7 +84,7 @@ class LanePeering:
         cell: str,
         model: str,
         epoch: int,
-        scheduler: SchedulerContract,
+        scheduler: Scheduler,
         entries: Entries,
         enter: Enter,
         clock: Callable[[], float],

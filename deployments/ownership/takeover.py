@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from deployments.ownership.roles import Channels, Submitter
 from deployments.protocol import Finished
-from deployments.scheduling import Lease, Request, SchedulerContract, Suspicion, Usage
+from deployments.scheduling import Lease, Request, Scheduler, Suspicion, Usage
 from deployments.scheduling.suspects import MAX
 
 _MAX_CHARS = 2_048
@@ -214,7 +214,7 @@ class Telling:
     """The owner's part: tells all gateways what has changed, `here` the one that it runs in, and sounds the alarm at a
     ban."""
 
-    def __init__(self, scheduler: SchedulerContract, channels: Channels) -> None:
+    def __init__(self, scheduler: Scheduler, channels: Channels) -> None:
         self.here = Known()
         self._scheduler = scheduler
         self._channels = channels

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deployments.scheduling.contract import Placement, Step, TurnedAway
+from deployments.scheduling.answers import Placement, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupRates

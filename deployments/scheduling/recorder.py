@@ -1,46 +1,42 @@
 """A scheduler that writes down every input in its order, with every decision, so that a run can be replayed and checked
-(`replay.py`).
+(`deployments/decisions.py`), and how it is replayed (`SCHEDULING`).
 
-A log is JSON lines. The first is a header: schema version, hash of this room's code, the time, how many inputs there
-were before it, and the whole state of the scheduler (what it had learned included), so that each file of a log replays
-alone. Then one line an input: `[ns, method, arguments, decision]`, the time in integer nanoseconds of the shell's
-monotonic clock. Reading a snapshot or the next wake-up changes nothing, so it is no input.
+A time is one of the shell's monotonic clock. Reading a snapshot or the next wake-up changes nothing, so it is no input.
 
-A log that cannot be written costs its lines and nothing else: what the scheduler decided stands and reaches the caller.
-The next header makes up for what is missing, and tells it by its count of inputs.
+A log that cannot be written costs its entries and nothing else: what the scheduler decided stands and reaches the
+caller. The next header makes up for what is missing, and tells it by its count of inputs.
 """
 
-import base64
-import dataclasses
-import hashlib
-import json
 import pickle
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from cluster.spec import DEFAULT_GROUP
-from deployments.scheduling.contract import Step
+from deployments.decisions import Decider, Entry, Header, Input, hash_of
+from deployments.scheduling.answers import Step
 from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.request import Lease
 from deployments.scheduling.scheduler import Scheduler
+from deployments.wire import WireError, decoder, encode
 
-SCHEMA_VERSION = 6
-
-
+KIND = "scheduling"
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
+_INPUTS: set[str] = set()
+_OF_A_LEASE = ("first_token", "died", "release")
+"""Inputs that name a lease by its id: it stands, or they change nothing."""
 
 
 def _input(
     method: Callable[Concatenate[Scheduler, _Given], _Result],
     recorded: Callable[_Given, tuple[float, tuple[object, ...]]],
 ) -> Callable[Concatenate["RecordingScheduler", _Given], _Result]:
-    """The method, recorded. `recorded`: the time of a call, and its arguments as the log has them."""
+    """The method, recorded. `recorded`: the time of a call, and its other arguments in their order."""
 
     name = method.__name__
+    _INPUTS.add(name)
 
     def call(self: "RecordingScheduler", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
         core: Callable[Concatenate[Scheduler, _Given], _Result] = getattr(Scheduler, name)
@@ -53,16 +49,16 @@ def _input(
 
 
 class RecordingScheduler(Scheduler):
-    """`write` gets each line, without its end. `due` is asked before each input whether a header is wanted before it.
+    """`write` gets each entry. `due` is asked before each input whether a header is wanted before it.
 
-    `lost` hears of an input whose line could not be made or written: the state and the log do not agree from there on,
+    `lost` hears of an input whose entry could not be made or written: the state and the log do not agree from there on,
     until the next header.
     """
 
     def __init__(
         self,
         policy: SchedulingPolicy,
-        write: Callable[[str], None],
+        write: Callable[[Entry], None],
         due: Callable[[], bool] = lambda: False,
         lost: Callable[[Exception], None] = lambda error: None,
     ) -> None:
@@ -75,15 +71,7 @@ class RecordingScheduler(Scheduler):
 
     def begin(self, now: float) -> None:
         """Writes a header: what follows replays from here."""
-        state = base64.b64encode(pickle.dumps(self, protocol=5)).decode()
-        header = {
-            "schema": SCHEMA_VERSION,
-            "code": code_hash(),
-            "ns": nanoseconds(now),
-            "inputs": self._inputs,
-            "state": state,
-        }
-        self._write(json.dumps(header, separators=(",", ":")))
+        self._write(Header(KIND, code_hash(), now, pickle.dumps(self, protocol=5), self._inputs))
 
     configure = _input(Scheduler.configure, lambda policy, now: (now, (policy,)))
     submit = _input(Scheduler.submit, lambda request, now, admitted=False: (now, (request, admitted)))
@@ -94,7 +82,7 @@ class RecordingScheduler(Scheduler):
     first_token_away = _input(Scheduler.first_token_away, lambda request_id, now: (now, (request_id,)))
     first_token = _input(Scheduler.first_token, lambda lease, now: (now, (lease.lease_id,)))
     died = _input(Scheduler.died, lambda lease, now: (now, (lease.lease_id,)))
-    recall = _input(Scheduler.recall, lambda reported, now: (now, tuple(reported)))
+    recall = _input(Scheduler.recall, lambda reported, now: (now, (reported,)))
     used_elsewhere = _input(Scheduler.used_elsewhere, lambda uses, now: (now, (uses,)))
     release = _input(Scheduler.release, lambda lease, ending, usage, now: (now, (lease.lease_id, ending, usage)))
     learn = _input(Scheduler.learn, lambda lease, usage, now: (now, (lease, usage)))
@@ -120,13 +108,7 @@ class RecordingScheduler(Scheduler):
         finally:
             self._nested = False
             self._inputs += 1
-        self._try(
-            lambda: self._write(
-                json.dumps(
-                    [nanoseconds(now), method, plain(arguments), decision(method, result)], separators=(",", ":")
-                )
-            )
-        )
+        self._try(lambda: self._write(Input(now, method, encode(arguments), encode(decision(result)))))
         return result
 
     def _try(self, note: Callable[[], None]) -> None:
@@ -148,61 +130,70 @@ def _restore(state: dict[str, Any]) -> Scheduler:
     return scheduler
 
 
-def decision(method: str, result: object) -> object:
-    """What of a call's result is a decision, in a form that can be compared after JSON."""
+def decision(result: object) -> object:
+    """What of a call's result is a decision. A lease is told by its id: its request has been in the log before."""
     if isinstance(result, Step):
         placed = [
-            [
-                p.request.request_id,
-                p.lease.lease_id,
-                p.replica_id,
-                p.lease.attempt,
-                p.reason.value,
-                p.lane,
-                p.promoted,
-                list(p.eta_s or ()),
-            ]
-            for p in result.placements
+            (
+                *(one.request.request_id, one.lease.lease_id, one.replica_id, one.lease.attempt),
+                *(one.reason, one.lane, one.promoted, one.eta_s),
+            )
+            for one in result.placements
         ]
         away = [
-            [gone.request.request_id, gone.admission.lane, gone.admission.retry_after_s] for gone in result.turned_away
+            (gone.request.request_id, gone.admission.lane, gone.admission.retry_after_s) for gone in result.turned_away
         ]
-        reported = {"suspicions": [list(one) for one in result.suspicions]} if result.suspicions else {}
         return {
             "placed": placed,
             "expired": [request.request_id for request in result.expired],
             "turned_away": away,
-            **reported,
+            **({"suspicions": result.suspicions} if result.suspicions else {}),
         }
     if isinstance(result, Lease):
         return result.lease_id
-    if method == "replica_lost" and isinstance(result, tuple):
+    if isinstance(result, tuple):
         return [lease.lease_id for lease in result]
-    return plain(result)
-
-
-def plain(value: object) -> Any:
-    """Frozen dataclasses, enums and tuples as JSON has them."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    return value
-
-
-def nanoseconds(now: float) -> int:
-    """The time as an integer; `ns / 1e9` gives the same float back where it came from such a division."""
-    return round(now * 1e9)
+    return result
 
 
 @cache  # of what this process runs, even if the files change later
 def code_hash() -> str:
     """A hash of the code in this room: decisions are comparable only between equal ones."""
-    digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()[:16]
+    room = Path(__file__).parent
+    return hash_of(room, room.glob("*.py"))
+
+
+@cache
+def _parameters(method: str) -> tuple[tuple[str, ...], Callable[[bytes], tuple[Any, ...]]]:
+    """The names of an input's arguments, and what reads them, as the method declares them. Raises WireError."""
+    if method not in _INPUTS:
+        raise WireError(f"{method!r} is no input of the scheduler")
+    hints = get_type_hints(getattr(Scheduler, method))
+    kinds = {name: kind for name, kind in hints.items() if name not in ("now", "return")}
+    if method in _OF_A_LEASE:
+        kinds["lease"] = int
+    given = tuple(kinds.values())
+    return tuple(kinds), decoder(tuple[given])  # type: ignore[valid-type]
+
+
+def _call(scheduler: Scheduler, entry: Input) -> object:
+    names, read = _parameters(entry.method)
+    given = dict(zip(names, read(entry.given), strict=True))
+    if entry.method in _OF_A_LEASE:
+        held = scheduler.leases.get(given["lease"])
+        if held is None:
+            return False if entry.method == "release" else None
+        given["lease"] = held[0]
+    return decision(getattr(scheduler, entry.method)(**given, now=entry.at_s))
+
+
+SCHEDULING = Decider(
+    kind=KIND,
+    state=Scheduler,
+    call=_call,
+    counted=lambda decided: len(decided["placed"]) if isinstance(decided, dict) else 0,
+    counts="placements",
+    code=code_hash,
+    rooms=lambda: ("deployments.scheduling",),
+    makers=((__name__, _restore.__name__),),
+)

@@ -29,7 +29,7 @@ class WholeLines:
         self._identity = status.st_dev, status.st_ino
         self.size = status.st_size
         """In bytes; what others have added counts after `is_at`."""
-        self._torn = self.size > 0 and os.pread(self._descriptor, 1, self.size - 1) != b"\n"
+        self.torn = self.size > 0 and os.pread(self._descriptor, 1, self.size - 1) != b"\n"
 
     def is_at(self, path: Path) -> bool:
         """Whether the file is still the one of that name: not removed, not replaced. Raises OSError."""
@@ -46,7 +46,7 @@ class WholeLines:
         """Adds lines, each with its end; with `on_disk` they are on the disk then. Raises OSError; nothing of them is
         in the file then, unless the disk refuses even that: what is left of them is made a line of its own, by the next
         `add` that goes well."""
-        rest = memoryview(b"\n" + lines if self._torn else lines)
+        rest = memoryview(b"\n" + lines if self.torn else lines)
         whole = len(rest)
         try:
             while rest:
@@ -56,7 +56,7 @@ class WholeLines:
         except OSError:
             self._cut(whole - len(rest))
             raise
-        self._torn = False
+        self.torn = False
         self.size += whole
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class WholeLines:
                 return
         except OSError:
             pass
-        self._torn = True
+        self.torn = True
 
 
 def rotate(path: Path, kept: int) -> None:

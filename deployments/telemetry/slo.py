@@ -46,7 +46,7 @@ def itl_met(ledger: Ledger, slo_s: float) -> bool | None:
     return waited_s <= slo_s * after_first if after_first > 0 else None
 
 
-class Serving(Protocol):
+class ServedModels(Protocol):
     """What is known of the models."""
 
     @property
@@ -54,14 +54,14 @@ class Serving(Protocol):
         """In force."""
 
     def is_served(self, model: str) -> bool:
-        """Whether it has a ready replica, or needs none."""
+        """Whether it has a ready replica."""
 
 
 class ServiceLevels(Collector):
     """Fed once a request as its ledger closes, and read when Prometheus asks. What is met and missed is there from the
     start, as zeros, for each of `models` and each class of the spec in force."""
 
-    service: Serving
+    service: ServedModels
 
     def __init__(self, models: Iterable[str]) -> None:
         self._models = tuple(models)
@@ -97,9 +97,8 @@ class ServiceLevels(Collector):
             "raylane_slo_requests", "Requests that met or missed an SLO of their class.", labels=(*slo, "result")
         )
         target = GaugeMetricFamily("raylane_slo_target_ratio", "The share that is to meet it.", labels=slo)
-        served = GaugeMetricFamily(
-            "raylane_model_ready", "1 while a replica takes requests, or none is needed.", labels=("model",)
-        )
+        served = GaugeMetricFamily("raylane_model_ready", "1 while a replica takes requests.", labels=("model",))
+        least = GaugeMetricFamily("raylane_model_min_replicas", "0: it may have none.", labels=("model",))
         owner = GaugeMetricFamily("raylane_model_info", "1; who owns the model.", labels=("model", "owner"))
         tenants = GaugeMetricFamily("raylane_tenant_info", "1; who owns the tenant.", labels=("tenant", "owner"))
         for model in self._models:
@@ -109,10 +108,11 @@ class ServiceLevels(Collector):
                     for result, met in (("met", True), ("missed", False)):
                         judged.add_metric((model, one.name, name, result), self._judged[model, one.name, name, met])
             served.add_metric((model,), float(self.service.is_served(model)))
+            least.add_metric((model,), spec.min_replicas(spec.model(model)))
             owner.add_metric((model, spec.model(model).owner or ""), 1)
         for tenant in spec.tenants[:MAX_TENANTS]:
             tenants.add_metric((tenant.name, tenant.owner or ""), 1)
-        return judged, target, served, owner, tenants, self._lane_tokens(), self._client_rtts()
+        return judged, target, served, least, owner, tenants, self._lane_tokens(), self._client_rtts()
 
     def _lane_tokens(self) -> Metric:
         found = CounterMetricFamily(

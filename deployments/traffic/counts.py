@@ -9,11 +9,11 @@ upper edge of a bucket. Sums are exact. What two stretches, gateways or nodes co
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+
+from deployments.wire import Natural
 
 PER_OCTAVE = 8
 
@@ -49,11 +49,11 @@ def edges_of(bucket: int) -> tuple[float, float]:
 class LengthCounts:
     """How many lengths there were in each bucket, and their exact sum (tokens)."""
 
-    tokens: int = 0
-    buckets: Counter[int] = field(default_factory=Counter)
+    tokens: Natural = 0
+    buckets: dict[int, Natural] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return self.buckets.total()
+        return sum(self.buckets.values())
 
     @property
     def mean(self) -> float:
@@ -63,12 +63,14 @@ class LengthCounts:
     def add(self, tokens: int) -> None:
         """One more length."""
         self.tokens += tokens
-        self.buckets[bucket_of(tokens)] += 1
+        bucket = bucket_of(tokens)
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def merge(self, other: "LengthCounts") -> None:
         """Adds another stretch's."""
         self.tokens += other.tokens
-        self.buckets.update(other.buckets)
+        for bucket, count in other.buckets.items():
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     def square_sum(self) -> float:
         """The sum of squares (tokens^2), each length taken as its bucket's middle; within 9 %."""
@@ -85,13 +87,6 @@ class LengthCounts:
         scale = self.tokens / tokens if tokens else 1.0
         return tuple((max(1, round(middle * scale)), self.buckets[bucket]) for bucket, middle in middles.items())
 
-    def record(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "tokens": self.tokens,
-            "buckets": {str(bucket): self.buckets[bucket] for bucket in sorted(self.buckets)},
-        }
-
 
 @dataclass(slots=True)
 class TrafficCounts:
@@ -102,12 +97,12 @@ class TrafficCounts:
     too long, and reached no engine. The rest were cancelled, or failed.
     """
 
-    requests: int = 0
-    finished: int = 0
-    rejected: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
+    requests: Natural = 0
+    finished: Natural = 0
+    rejected: Natural = 0
+    prompt_tokens: Natural = 0
+    cached_tokens: Natural = 0
+    output_tokens: Natural = 0
     prompt: LengthCounts = field(default_factory=LengthCounts)
     output: LengthCounts = field(default_factory=LengthCounts)
 
@@ -127,34 +122,8 @@ class TrafficCounts:
         self.prompt.merge(other.prompt)
         self.output.merge(other.output)
 
-    def record(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
-        return {**numbers, "prompt": self.prompt.record(), "output": self.output.record()}
-
 
 _NUMBERS = ("requests", "finished", "rejected", "prompt_tokens", "cached_tokens", "output_tokens")
-
-
-def counts_from(record: Mapping[str, Any]) -> TrafficCounts:
-    """The counts that `record` tells of. Raises ValueError that names what is wrong."""
-    try:
-        numbers = {name: _count(name, record[name]) for name in _NUMBERS}
-        return TrafficCounts(**numbers, prompt=_lengths("prompt", record), output=_lengths("output", record))
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"no counts of traffic: {type(error).__name__}: {error}") from error
-
-
-def _lengths(name: str, record: Mapping[str, Any]) -> LengthCounts:
-    found = record[name]
-    buckets = {int(bucket): _count(f"{name}.buckets", count) for bucket, count in found["buckets"].items()}
-    return LengthCounts(_count(f"{name}.tokens", found["tokens"]), Counter(buckets))
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} = {value!r}: allowed: a whole number that is not negative")
-    return value
 
 
 @dataclass(slots=True)
@@ -206,29 +175,32 @@ class Stretches:
         found = {stream for _, _, stream in self.counts}
         return sorted(found, key=lambda one: (one.model, one.traffic_class, one.region, one.tenant))
 
-    def record(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+    def record(self) -> "StretchRecord":
+        """Rows, as others read them."""
         counts = [
-            [int(period), begin, one.model, one.traffic_class, one.region, one.tenant, found.record()]
+            (period, begin, one.model, one.traffic_class, one.region, one.tenant, found)
             for (period, begin, one), found in self.counts.items()
         ]
-        return {"counts": counts, "watched": [[int(period), begin, s] for (period, begin), s in self.seconds.items()]}
+        return StretchRecord(counts, [(period, begin, seconds) for (period, begin), seconds in self.seconds.items()])
 
     def _of(self, period: Period) -> Iterable[tuple[Period, int, Stream]]:
         return (key for key in self.counts if key[0] is period)
 
 
-def stretches_from(record: Mapping[str, Any]) -> Stretches:
-    """What `record` tells of. Raises ValueError."""
-    found = Stretches()
-    try:
-        for period, begin, model, traffic_class, region, tenant, counts in record["counts"]:
-            found.of(Period(period), begin, Stream(model, traffic_class, region, tenant)).merge(counts_from(counts))
-        for period, begin, seconds in record["watched"]:
-            found.seconds[Period(period), int(begin)] = float(seconds)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"no counts of traffic: {type(error).__name__}: {error}") from error
-    return found
+@dataclass(frozen=True, slots=True)
+class StretchRecord:
+    """`counts`: period, begin, model, class, region, tenant, and the counts; `watched`: period, begin, seconds."""
+
+    counts: list[tuple[Period, int, str, str, str, str, TrafficCounts]]
+    watched: list[tuple[Period, int, float]]
+
+    def stretches(self) -> Stretches:
+        found = Stretches()
+        for period, begin, model, traffic_class, region, tenant, counts in self.counts:
+            found.of(period, begin, Stream(model, traffic_class, region, tenant)).merge(counts)
+        for period, begin, seconds in self.watched:
+            found.seconds[period, begin] = seconds
+        return found
 
 
 def begin_of(period: Period, unix_s: float) -> int:

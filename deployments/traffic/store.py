@@ -1,6 +1,6 @@
 """Counts of traffic on disk: one SQLite file a node, which all its gateways write to.
 
-    counts    period, begin, model, class, region, tenant -> the counts, as JSON
+    counts    period, begin, model, class, region, tenant -> the counts, as MessagePack
     watched   period, begin -> seconds in which a gateway counted
     meta      the format's version, and an id of the file, so that nobody counts a file twice
 
@@ -9,16 +9,16 @@ and nothing else. Minutes are kept for three days, hours for four hundred. A fil
 loses its oldest tenth.
 """
 
-import json
 import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from deployments.traffic.counts import Period, Stream, Stretches, TrafficCounts, counts_from
+from deployments.traffic.counts import Period, Stream, Stretches, TrafficCounts
+from deployments.wire import WireError, decoder, encode
 
-VERSION = 1
+VERSION = 2
 KEPT_S = {Period.MINUTE: 3 * 86_400, Period.HOUR: 400 * 86_400}
 MAX_BYTES = 256 << 20
 _BUSY_S = 5.0
@@ -26,13 +26,15 @@ _BUSY_S = 5.0
 _TABLES = """
 create table if not exists meta (key text primary key, value text not null) without rowid;
 create table if not exists counts (
-    period integer, begin integer, model text, class text, region text, tenant text, body text not null,
+    period integer, begin integer, model text, class text, region text, tenant text, body blob not null,
     primary key (period, begin, model, class, region, tenant)
 ) without rowid;
 create table if not exists watched (
     period integer, begin integer, seconds real not null, primary key (period, begin)
 ) without rowid;
 """
+
+_counts = decoder(TrafficCounts)
 
 
 class StoreError(ValueError):
@@ -76,7 +78,7 @@ class TrafficStore:
                 )
                 for begin, model, traffic_class, region, tenant, body in rows:
                     stream = Stream(model, traffic_class, region, tenant if tenants else "")
-                    found.of(period, begin, stream).merge(counts_from(json.loads(body)))
+                    found.of(period, begin, stream).merge(_counts(body))
                 watched = "select begin, seconds from watched where period = ? and begin >= ?"
                 for begin, seconds in file.execute(watched, (int(period), from_unix_s)):
                     found.seconds[period, begin] = seconds
@@ -124,14 +126,13 @@ def _add(file: sqlite3.Connection, key: tuple[object, ...], counts: TrafficCount
     row = file.execute(f"select body from counts where {where}", key).fetchone()
     if row is not None:
         counts = _sum(row[0], counts)
-    body = json.dumps(counts.record(), separators=(",", ":"))
-    file.execute("insert or replace into counts values (?, ?, ?, ?, ?, ?, ?)", (*key, body))
+    file.execute("insert or replace into counts values (?, ?, ?, ?, ?, ?, ?)", (*key, encode(counts)))
 
 
-def _sum(body: str, counts: TrafficCounts) -> TrafficCounts:
+def _sum(body: bytes, counts: TrafficCounts) -> TrafficCounts:
     try:
-        whole = counts_from(json.loads(body))
-    except ValueError as error:
+        whole = _counts(body)
+    except WireError as error:
         raise StoreError(str(error)) from error
     whole.merge(counts)
     return whole

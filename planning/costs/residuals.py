@@ -10,10 +10,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from deployments.engine.step_log import EngineFacts
 from deployments.engine_model.cost_file import PartResidual
 from deployments.engine_model.cost_model import CostModel
 from planning.costs.nonnegative import Matrix
-from planning.costs.steps import EngineFacts, StepSample, predicted_s
+from planning.costs.steps import StepSample, predicted_s
 
 BLOCK, EVERY = 40, 5
 """Steps of a block, and which of the blocks are held out."""

@@ -6,11 +6,13 @@ work left by then. What the decodes of a step read of the KV cache follows from 
 block a sequence, which is allocated and not filled.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from deployments.engine.step_log import EngineFacts, StepLine
 from deployments.engine_model.cost_model import Chunk, CostModel
 
 LONGEST_S = 5.0
@@ -19,19 +21,6 @@ LONGEST_S = 5.0
 
 class StepLogError(ValueError):
     """A step log that cannot be read; the message names the file and the line."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepLine:
-    """One line of the log; see `step_log.py`."""
-
-    t_s: float
-    prompts: int
-    prompt_tokens: int
-    decodes: int
-    running: int
-    waiting: int
-    kv_usage: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +34,6 @@ class StepSample:
     decodes: int
     kv_read_tokens: float
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """The log's first line: the engine's limits, in vLLM's names, and the tokens that its KV cache and one block of it
-    hold."""
-
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    kv_tokens: int
-    block_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +56,12 @@ def read_step_log(path: Path) -> EngineSteps:
         raise StepLogError(f"{path}: cannot be read: {error.strerror}") from error
     number, rows = 1, text.splitlines()
     try:
-        facts = EngineFacts(**json.loads(rows[0] if rows else ""))
+        facts = msgspec.json.decode(rows[0] if rows else "", type=EngineFacts)
         lines = []
         for row in rows[1:]:
             number += 1
-            lines.append(StepLine(**json.loads(row)))
-    except (ValueError, TypeError) as error:
+            lines.append(msgspec.json.decode(row, type=StepLine))
+    except msgspec.MsgspecError as error:
         raise StepLogError(f"{path}: line {number} is none of a step log: {error}") from error
     return EngineSteps(facts, tuple(lines))
 

@@ -17,11 +17,12 @@ from deployments.traffic.counts import (
     Period,
     Stream,
     Stretches,
+    StretchRecord,
     TrafficCounts,
     bucket_of,
-    stretches_from,
 )
 from deployments.traffic.store import StoreError, TrafficStore
+from deployments.wire import from_plain
 from planning.drift.expected import DAY_HOURS, WEEK_HOURS
 from planning.workload.trace import Labels, Trace
 
@@ -64,7 +65,7 @@ def stretches_of_page(page: Mapping[str, Any]) -> Stretches:
     """All stores of a gateway's page, added up. Raises ValueError."""
     whole = Stretches()
     for record in page["stores"].values():
-        found = stretches_from(record)
+        found = from_plain(record, StretchRecord).stretches()
         for (period, begin, stream), counts in found.counts.items():
             of_all = Stream(stream.model, stream.traffic_class, stream.region)
             whole.of(period, begin, of_all).merge(counts)

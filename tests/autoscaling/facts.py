@@ -1,10 +1,8 @@
 """Facts for tests, by what a scaling policy reads of them."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
-from autoscaling.log.codec import signals_from, signals_tree
 from autoscaling.signals.signals import Signals
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.replica import ReplicaStatus
@@ -57,8 +55,3 @@ def signals_like(
     others |= {"tokens_per_s": 1_000.0, "output_error": None, "other_lane": None, "prefix_trust": 0.0}
     snapshot = Snapshot(lanes=tuple(lanes), replicas=tuple(replicas), flows=tuple(flows), **counts, **others)
     return Signals(at_s, unix_s, age_s, epoch, applied, starting, schedulable, snapshot, ATTAINMENT)
-
-
-def as_kept(signals: Signals) -> Signals:
-    """What a log stores of them: a policy must decide the same with that."""
-    return replace(signals_from(signals_tree(signals), 0, 0), at_s=signals.at_s, unix_s=signals.unix_s)

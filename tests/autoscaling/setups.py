@@ -1,13 +1,17 @@
 """A spec of one scaled model, its setup, and a stream of moments: for the tests of what is around policies."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from autoscaling.from_spec import ScalingSetup, setup_of
+from autoscaling.log import SCALING, log_name
 from autoscaling.signals.signals import Signals
 from cluster.spec import ClusterSpec
+from deployments.decision_log import log_files, read_log
+from deployments.decisions import Entry, Replay, replay
 from deployments.scheduling.snapshot import FlowStats
 from tests.autoscaling.facts import lane_like, signals_like
 from tests.autoscaling.scaler.moments import replicas
@@ -81,3 +85,14 @@ def stream(seconds: int, seed: int = 0, applied: int = 2, slo_s: float = 2.0) ->
             finished,
             200 * finished,
         )
+
+
+def entries_of(folder: Path, model: str = "m") -> list[Entry]:
+    """The log of a model's scaling."""
+    return list(read_log(log_files(folder, log_name(model))))
+
+
+def replayed(log: Iterable[Entry | Path], any_code: bool = False) -> Replay:
+    """A log's entries, or its files, decided again."""
+    entries = [entry for one in log for entry in (read_log([one]) if isinstance(one, Path) else [one])]
+    return replay(entries, (SCALING,), any_code)

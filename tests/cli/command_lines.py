@@ -129,7 +129,7 @@ NUMBERS = [
 ]
 RUN_DIR = [
     *("secret", "ray_token", "gateways.json", "cell.sqlite", "shared_memory", "lock"),
-    "logs/scaling-demo.jsonl",
+    "logs/scaling-demo.000001.log",
     *("cost/2026-11-23T08.json", "cost/a.costs.json", "cost/notes"),
 ]
 """Files of a cluster's run directory."""

@@ -117,7 +117,7 @@ def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path)
     assert [at.load for at in published.loads] == [0.5, 1.2]
     assert all(at.failed == 0 for at in published.loads)
     assert {"ttft/all/p50", "stage/engine/mean", "itl/p50"} <= {figure.name for figure in published.loads[0].figures}
-    logs = sorted(str(file) for file in (folder / "kept" / "decisions").glob("*.jsonl"))
+    logs = sorted(str(file) for file in (folder / "kept" / "decisions").glob("*.log"))
     assert raylane(folder, "replay", *logs).returncode == 0
     report = raylane(
         folder,

@@ -19,7 +19,7 @@ def test_they_are_made_once_and_kept(tmp_path: Path) -> None:
     store = SecretsFolder(tmp_path / "secrets")
     assert store.read() is None
     first = kept(store, KEYS)
-    assert kept(store, KEYS).to_json() == first.to_json()
+    assert kept(store, KEYS) == first
     other = kept(store, {})
     assert (other.secret, other.ray_token, other.tenant_keys) == (first.secret, first.ray_token, {})
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
@@ -96,7 +96,7 @@ def test_aws_keeps_them_and_a_node_fetches_them(
     assert first.secret not in fetched.stdout + fetched.stderr
     local = SecretsFolder(tmp_path / "secrets").read()
     assert local is not None
-    assert local.to_json() == changed.to_json()
+    assert local == changed
 
 
 @pytest.mark.whole

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import Protocol
 
 from autoscaling.forecast.history import read_history
-from autoscaling.log.reader import log_files
-from autoscaling.log.reader import replay as replay_scaling
+from autoscaling.log import SCALING, log_name
 from autoscaling.serve.live_forecaster import LiveForecaster
 from deployments.accounting.bill import HOUR_NS
 from deployments.accounting.facts import (
@@ -27,10 +26,10 @@ from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import MemberKind, Ready
 from deployments.cell.gateways_file import read_gateways, write_gateways
 from deployments.cell.lifecycle_log import LifecycleLog
-from deployments.engine.step_log import StepLog
-from deployments.ownership.decision_log import DecisionLog
-from deployments.scheduling.recorder import RecordingScheduler
-from deployments.scheduling.replay import replay
+from deployments.decision_log import DecisionLog, log_files, read_log
+from deployments.decisions import Input, replay
+from deployments.engine.step_log import EngineFacts, StepLine, StepLog
+from deployments.scheduling.recorder import SCHEDULING, RecordingScheduler
 from deployments.store import FILE_NAME, CellStore, KeptValue
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger
@@ -69,14 +68,14 @@ class Decisions:
         self.health = LogHealth("decisions")
         self.log = DecisionLog(folder / "decisions", "m", self.health)
         self.scheduler = RecordingScheduler(POLICY, self.log.write, self.log.due, self.log.lost)
-        self.twin = RecordingScheduler(POLICY, lambda line: None)
+        self.twin = RecordingScheduler(POLICY, lambda entry: None)
         self.number = 0
-        self.path = folder / "decisions" / "m.jsonl"
+        self.folder = folder / "decisions"
 
     def write(self) -> None:
         self.number += 1
         for scheduler in (self.scheduler, self.twin):  # as much as fills a buffer
-            for part in range(15):
+            for part in range(50):
                 scheduler.submit(make_request(f"q{self.number}-{part}", 100), self.number)
         assert self.scheduler.step(self.number) == self.twin.step(self.number)
         assert self.scheduler.snapshot(self.number) == self.twin.snapshot(self.number)
@@ -86,10 +85,12 @@ class Decisions:
 
     def check(self, gaps: bool) -> None:
         self.log.close()
-        found = replay(self.path.read_text().splitlines(keepends=True))
+        entries = list(read_log(log_files(self.folder, "m")))
+        found = replay(entries, (SCHEDULING,))
         assert (found.difference, found.gaps > 0) == (None, gaps)
-        last = json.loads(self.path.read_text().splitlines()[-1])
-        assert last[:2] == [self.number * 10**9, "step"]
+        last = entries[-1]
+        assert isinstance(last, Input)
+        assert (last.at_s, last.method) == (self.number, "step")
 
     def close(self) -> None:
         self.log.close()
@@ -113,9 +114,8 @@ class Scaling:
         return "no_log" in self.outcome.cell.states[-1].alarms
 
     def check(self, gaps: bool) -> None:
-        lines = [line for file in log_files(self.folder, "m") for line in file.read_text().splitlines(keepends=True)]
-        assert replay_scaling(lines).difference is None
-        assert any('"resumed"' in line[:60] for line in lines) == gaps
+        found = replay(read_log(log_files(self.folder, log_name("m"))), (SCALING,))
+        assert (found.difference, found.gaps > 0) == (None, gaps)
 
     def close(self) -> None:
         self.outcome.scaling.close()
@@ -158,9 +158,9 @@ def trace(folder: Path) -> Lines:
 def steps(folder: Path) -> Lines:
     health = LogHealth("steps")
     log = StepLog(folder / "steps" / "s.jsonl", health)
-    log.begin(64, 2_048, 65_536, 128)
-    details = SimpleNamespace(num_ctx_requests=1, num_ctx_tokens=7, num_generation_requests=2)
-    return Lines(folder / "steps" / "s.jsonl", health, lambda: log.write(details, 3, 4, 0.25, 12.5), log.close)
+    log.begin(EngineFacts(64, 2_048, 65_536, 128))
+    step = StepLine(12.5, 1, 7, 2, 3, 4, 0.25)
+    return Lines(folder / "steps" / "s.jsonl", health, lambda: log.write(step), log.close)
 
 
 def ended_ledger() -> Ledger:

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from deployments.ownership import decision_log
-from deployments.ownership.decision_log import DecisionLog
-from deployments.scheduling.recorder import RecordingScheduler
-from deployments.scheduling.replay import replay
+from deployments import decision_log
+from deployments.decision_log import DecisionLog, log_files, read_log
+from deployments.decisions import Entry, replay
+from deployments.scheduling.recorder import SCHEDULING, RecordingScheduler
 from deployments.telemetry import line_log
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.line_log import LogHealth, Logs, WholeLines
 from tests.deployments.log_writers import ended_ledger
 from tests.deployments.scheduling.test_replay import drive
-from tests.deployments.scheduling.world import POLICY, make_request
+from tests.deployments.scheduling.world import POLICY
 from tests.small_disk import SmallDisk, small_disk
 
 
@@ -41,7 +41,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_decided_is_the_same_over_a_full_disk(disk: SmallDisk) -> None:
     """Everything that a gateway does to a scheduler, at random, while the disk is filled and emptied."""
     health = LogHealth("decisions")
-    log = DecisionLog(disk.path, "m", health, max_bytes=150_000)
+    log = DecisionLog(disk.path, "m", health, max_bytes=30_000)
     asked = 0
 
     def due() -> bool:
@@ -53,21 +53,21 @@ def test_what_was_decided_is_the_same_over_a_full_disk(disk: SmallDisk) -> None:
             disk.free()
         return log.due()
 
-    lines: list[str] = []
-    scheduler, twin = RecordingScheduler(POLICY, log.write, due, log.lost), RecordingScheduler(POLICY, lines.append)
+    entries: list[Entry] = []
+    scheduler, twin = RecordingScheduler(POLICY, log.write, due, log.lost), RecordingScheduler(POLICY, entries.append)
     for one in (scheduler, twin):
         drive(one, seed=3, turns=300)
     log.close()
-    assert asked == len(lines) > 400
+    assert asked == len(entries) > 400
     assert scheduler.placing.placed == twin.placing.placed > 20
-    files = sorted(disk.path.glob("m.jsonl*"), reverse=True)
-    found = replay(line for file in files for line in file.read_text().splitlines(keepends=True))
+    files = log_files(disk.path, "m")
+    found = replay(read_log(files), (SCHEDULING,))
     assert found.difference is None
     assert found.gaps >= 3
-    assert found.inputs + health.lost_lines >= len(lines)
-    assert 0.2 * len(lines) < found.inputs < 0.8 * len(lines)
+    assert found.inputs + health.lost_lines >= len(entries)
+    assert 0.2 * len(entries) < found.inputs < 0.8 * len(entries)
     for file in files:
-        assert replay(file.read_text().splitlines(keepends=True)).difference is None, "each file replays alone"
+        assert replay(read_log([file]), (SCHEDULING,)).difference is None, "each file replays alone"
 
 
 class WornDisk:
@@ -114,22 +114,20 @@ def test_whatever_a_disk_refuses_the_rest_replays(seed: int, tmp_path: Path, mon
     monkeypatch.setattr(line_log, "os", worn)
     monkeypatch.setattr(decision_log, "_BUFFER_BYTES", 2_000)
     health = LogHealth("decisions")
-    log = DecisionLog(tmp_path, "m", health, max_bytes=400_000)
-    lines: list[str] = []
-    scheduler, twin = RecordingScheduler(POLICY, log.write, log.due, log.lost), RecordingScheduler(POLICY, lines.append)
+    log = DecisionLog(tmp_path, "m", health, max_bytes=80_000)
+    entries: list[Entry] = []
+    scheduler = RecordingScheduler(POLICY, log.write, log.due, log.lost)
+    twin = RecordingScheduler(POLICY, entries.append)
     for one in (scheduler, twin):
         drive(one, seed, turns=250)
     log.close()
     assert scheduler.placing.placed == twin.placing.placed > 20
-    files = sorted(
-        tmp_path.glob("m.jsonl*"), key=lambda file: -int(file.suffix[1:]) if file.suffix[1:].isdigit() else 0
-    )
-    found = replay(line for file in files for line in file.read_text().splitlines(keepends=True))
+    found = replay(read_log(log_files(tmp_path, "m")), (SCHEDULING,))
     assert found.difference is None
     assert worn.refused > 5
     assert found.gaps > 0
     assert health.lost_lines > 0
-    assert len(lines) - health.lost_lines <= found.inputs < len(lines)
+    assert len(entries) - health.lost_lines <= found.inputs < len(entries)
 
 
 def test_what_a_killed_writer_left_is_a_line_of_its_own(tmp_path: Path) -> None:
@@ -156,21 +154,6 @@ def test_what_another_process_added_is_not_cut_away(disk: SmallDisk) -> None:
     assert path.read_bytes() == b"a\nb\nc\n"
     mine.close()
     other.close()
-
-
-def test_a_torn_line_before_a_header_is_passed_over() -> None:
-    lines: list[str] = []
-    scheduler = RecordingScheduler(POLICY, lines.append)
-    scheduler.begin(5.0)
-    scheduler.submit(make_request("a", 100), 5.1)
-    scheduler.submit(make_request("b", 100), 5.2)
-    scheduler.begin(5.3)
-    scheduler.step(5.4)
-    whole = replay(lines)
-    assert (whole.inputs, whole.gaps) == (3, 0)
-    torn = replay([lines[0], lines[1], lines[2][:40], *lines[3:]])
-    assert (torn.inputs, torn.gaps, torn.difference) == (2, 1, None)
-    assert replay([*lines[:2], lines[2][:40]]).inputs == 1
 
 
 def test_a_log_that_fails_is_told_once_and_counted(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ import psutil
 import requests
 import yaml
 
-from deployments.protocol import FEED_PATH, Load, decode
+from deployments.protocol import FEED_PATH, Load
+from tests.feeds import Messages
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 300.0
@@ -154,8 +155,7 @@ class LiveCluster:
 
         async def follow(session: aiohttp.ClientSession, url: str) -> None:
             async with session.get(url + FEED_PATH) as response:
-                async for line in response.content:
-                    message = decode(line)
+                async for message in Messages(response):
                     if isinstance(message, Load):
                         loads[url] = message
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import aiohttp
 
-from deployments.protocol import EPOCH_HEADER, FEED_PATH, REQUEST_ID_HEADER, Message, decode
+from deployments.protocol import EPOCH_HEADER, FEED_PATH, REQUEST_ID_HEADER, Message
+from tests.feeds import Messages
 from tests.live.cluster import PATIENCE_S, LiveCluster
 
 
@@ -41,8 +42,8 @@ class Replica:
         async def read() -> None:
             async with session.get(FEED_PATH, timeout=aiohttp.ClientTimeout(total=None)) as response:
                 assert response.status == 200
-                async for line in response.content:
-                    messages.put_nowait(decode(line))
+                async for message in Messages(response):
+                    messages.put_nowait(message)
 
         task = asyncio.create_task(read())
         try:

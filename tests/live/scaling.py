@@ -6,14 +6,18 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import requests
 import yaml
 
-from autoscaling.log.header import Header
-from autoscaling.log.reader import DecisionRecord, lines_of, log_files, read_log
+from autoscaling.log import SCALING, ScalingInputs, inputs_of, log_name
+from autoscaling.scaler.decision import ScalingDecision
+from autoscaling.shadow.pair import Pair
+from deployments.decision_log import log_files, read_log
+from deployments.decisions import Header, Input
+from deployments.wire import decoder
 from tests.live.clients import Answer, ask
 from tests.live.cluster import LiveCluster, eventually, eventually_async
 
@@ -23,7 +27,7 @@ _STARTS_S = 900.0
 
 def logs(cell: LiveCluster) -> list[Path]:
     """The files of its scaling log."""
-    return log_files(cell.run_dir / "logs", cell.model()["name"])
+    return log_files(cell.run_dir / "logs", log_name(cell.model()["name"]))
 
 
 def scaling(cell: LiveCluster) -> dict[str, Any]:
@@ -31,10 +35,17 @@ def scaling(cell: LiveCluster) -> dict[str, Any]:
     return dict(cell.model()["scaling"] or {"requested": -1, "reason": "", "alarms": []})
 
 
-def records(cell: LiveCluster) -> list[DecisionRecord]:
+class Record(NamedTuple):
+    """A decision and what it was taken from."""
+
+    facts: ScalingInputs
+    decision: ScalingDecision
+
+
+def records(cell: LiveCluster) -> list[Record]:
     """The log so far."""
-    files = logs(cell)
-    return [entry for _, entry in read_log(lines_of(files)) if not isinstance(entry, Header)]
+    read = decoder(ScalingDecision)
+    return [Record(inputs_of(one), read(one.decision)) for one in read_log(logs(cell)) if isinstance(one, Input)]
 
 
 def metric(cell: LiveCluster, name: str) -> dict[str, float]:
@@ -89,10 +100,9 @@ async def load(
         await asyncio.gather(*clients)
 
 
-def read_header(cell: LiveCluster) -> Header:
-    """The last header of the log."""
-    entries = [entry for _, entry in read_log(lines_of(logs(cell)))]
-    return [entry for entry in entries if isinstance(entry, Header)][-1]
+def last_pair(cell: LiveCluster) -> Pair:
+    """What decides, as the last header of the log has it."""
+    return SCALING.load([entry.state for entry in read_log(logs(cell)) if isinstance(entry, Header)][-1])
 
 
 async def burst(
@@ -107,8 +117,8 @@ async def burst(
     asked = [asyncio.create_task(ask(session, cell.url, **request)) for _ in range(requests_at_once)]
     await eventually_async(lambda: any(one.decision.changes for one in records(cell)), every_s=0.05)
     first = next(one for one in records(cell) if one.decision.changes)
-    seen = [one for one in records(cell) if one.signals.unix_s >= began and one.signals.waiting]
-    tell.append(f"from burst to decision: {first.signals.unix_s - began:.2f} s")
+    seen = [one for one in records(cell) if one.facts.signals.unix_s >= began and one.facts.signals.waiting]
+    tell.append(f"from burst to decision: {first.facts.signals.unix_s - began:.2f} s")
     assert first.decision.requested > 1
     assert len([one for one in seen if one.ns <= first.ns]) <= 2, (
         "two readings of the books, half a second apart, are enough"

@@ -3,7 +3,6 @@ twice, no lease is left."""
 
 import asyncio
 import ctypes
-import json
 import os
 import socket
 import time
@@ -16,6 +15,8 @@ import psutil
 import pytest
 import yaml
 
+from deployments.decision_log import read_log
+from deployments.decisions import Input, plain
 from tests.live.clients import Answer, ask, clients
 from tests.live.cluster import ROOT, LiveCluster, eventually, held
 
@@ -113,9 +114,7 @@ def cut(pid: int, descriptor: int) -> bool:
 def placements(folder: Path) -> Counter[str]:
     """How often each id was placed, by all schedulers' own logs."""
     placed: Counter[str] = Counter()
-    for file in folder.glob("*.jsonl*"):
-        for line in file.read_text().splitlines():
-            content = json.loads(line)
-            if isinstance(content, list) and content[1] == "step":
-                placed.update(f"{one[0]}-{one[3]}" for one in content[3]["placed"])
+    for entry in read_log(sorted(folder.glob("*.log"))):
+        if isinstance(entry, Input) and entry.method == "step":
+            placed.update(f"{one[0]}-{one[3]}" for one in plain(entry.decision)["placed"])
     return placed

@@ -26,8 +26,9 @@ from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.gateway.entrance import digest_of
-from deployments.protocol import FEED_PATH, Finished, decode
+from deployments.protocol import FEED_PATH, Finished
 from deployments.store import FILE_NAME, reader
+from tests.feeds import Messages
 from tests.live.clients import Answer, at_once, clients
 from tests.live.cluster import LiveCluster, eventually, eventually_async, held
 
@@ -59,8 +60,7 @@ async def tapped(cluster: LiveCluster) -> AsyncIterator[FeedTap]:
 
     async def follow(url: str) -> None:
         async with session.get(url + FEED_PATH) as response:
-            async for one in response.content:
-                message = decode(one)
+            async for message in Messages(response):
                 if isinstance(message, Finished) and message.sequences:
                     tap.counted[message.request_id] = message
 

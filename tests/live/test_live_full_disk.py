@@ -43,7 +43,7 @@ async def test_a_full_disk_under_the_logs(tmp_path: Path, tell: list[str]) -> No
                 await asyncio.to_thread(eventually, writes_again)
                 await load(session, cluster, spec, 100)
             cluster.settle()
-        replayed = cluster.cli("replay", *map(str, (disk.path / "decisions").glob("*.jsonl*")))
+        replayed = cluster.cli("replay", *map(str, (disk.path / "decisions").glob("*.log")))
         assert (replayed.returncode, "inputs are missing in" in replayed.stdout) == (0, True), (
             replayed.stdout + replayed.stderr
         )

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 import yaml
 
-from autoscaling.log.reader import lines_of, log_files, replay
+from tests.autoscaling.setups import entries_of, replayed
 from tests.live.clients import ask, clients
 from tests.live.cluster import ROOT, LiveCluster, eventually, eventually_async, held
 from tests.live.scaling import load
@@ -99,6 +99,6 @@ def test_a_schedule_raises_one_group(cell: LiveCluster) -> None:
 
 def test_the_log_of_each_group_replays(cell: LiveCluster) -> None:
     for name in CONTEXTS:
-        found = replay(lines_of(log_files(cell.run_dir / "logs", f"{NAME}@{name}")))
+        found = replayed(entries_of(cell.run_dir / "logs", f"{NAME}@{name}"))
         assert found.difference is None
-        assert found.decisions > 10
+        assert found.inputs > 10

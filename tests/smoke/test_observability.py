@@ -2,65 +2,33 @@
 
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
-import yaml
 
-from tests.live.cluster import LiveCluster, free_port
+from tests.live.cluster import LiveCluster
+from tests.live.prometheus import prometheus as begun
+from tests.live.prometheus import samples
 
 pytestmark = pytest.mark.live
 
-PROMETHEUS = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
 BODY = {"model": "demo", "prompt": "1, 2, 3,", "max_tokens": 16, "temperature": 0, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
 def prometheus(held_cluster: LiveCluster) -> Iterator[str]:
-    """A Prometheus that finds the cluster's processes by itself, with the secret that engines ask for."""
-    if PROMETHEUS is None:
-        pytest.skip("prometheus is not installed: apt-get install prometheus")
-    folder = Path(tempfile.mkdtemp(prefix="raylane-prometheus-"))
-    authorization = {"type": "Bearer", "credentials_file": str(held_cluster.run_dir / "secret")}
-    scrape = {
-        "job_name": "raylane",
-        "scrape_interval": "1s",
-        "http_sd_configs": [
-            {"url": held_cluster.url + "/raylane/http_sd", "refresh_interval": "1s", "authorization": authorization}
-        ],
-        "authorization": authorization,
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump({"scrape_configs": [scrape]}))
-    address = f"127.0.0.1:{free_port()}"
-    command = [
-        PROMETHEUS,
-        f"--config.file={folder}/config.yaml",
-        f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address={address}",
-    ]
-    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder) as process:
-        yield f"http://{address}"
-        process.terminate()
-        process.wait(30)
-    shutil.rmtree(folder)
+    with begun(held_cluster) as url:
+        yield url
 
 
-def values(prometheus: str, query: str) -> dict[str, float]:
+def values(url: str, query: str) -> dict[str, float]:
     """A query's samples, by their `raylane_role`, `kind` or nothing."""
-    try:
-        answer: Any = requests.get(prometheus + "/api/v1/query", params={"query": query}, timeout=10).json()
-    except requests.RequestException:
-        return {}
-    found = answer.get("data", {}).get("result", [])
     return {
         sample["metric"].get("raylane_role") or sample["metric"].get("kind", ""): float(sample["value"][1])
-        for sample in found
+        for sample in samples(url, query)
     }
 
 

@@ -14,12 +14,11 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
 from deployments.engine.backend import EngineLoad
-from deployments.engine.step_log import StepLog
+from deployments.engine.step_log import EngineFacts, StepLine, StepLog
 from deployments.engine_model.engine import EngineModel, Segment
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence
@@ -77,15 +76,6 @@ class SequenceJob:
         """The place in the engine's order that it had first: another one at its end shows that it was preempted."""
 
 
-@dataclass(slots=True)
-class StepDetails:
-    """A step's counts, by vLLM's names (`IterationDetails`)."""
-
-    num_ctx_requests: int
-    num_ctx_tokens: int
-    num_generation_requests: int
-
-
 class SimulatedSteps:
     """Writes the step log of a simulated engine, as vLLM's engines do (`step_log.py`): so that `raylane calibrate` can
     measure an engine whose costs are known. Times are the engine's own; a turn that comes late does not change them."""
@@ -93,19 +83,19 @@ class SimulatedSteps:
     def __init__(self, log: StepLog, limits: EngineModelLimits) -> None:
         self._log = log
         self._limits = limits
-        log.begin(limits.sequences, limits.step_tokens, limits.kv_tokens, limits.block_tokens)
+        log.begin(EngineFacts(limits.sequences, limits.step_tokens, limits.kv_tokens, limits.block_tokens))
 
     def note(self, ended: Segment, engine: EngineModel, zero_s: float, speed: float) -> None:
         """The steps of a segment that has ended; `engine` has begun the next one. `zero_s`: the clock when the engine's
         time was 0."""
-        details = StepDetails(ended.prompts, ended.prompt_tokens, ended.decodes)
+        step = (ended.prompts, ended.prompt_tokens, ended.decodes)
         running = ended.prompts + ended.decodes
         for number, end_s in enumerate(ended.ends_s[:-1], 1):
             usage = self._usage(ended.kv_tokens + number * ended.decodes, running)
-            self._log.write(details, running, engine.waiting, usage, zero_s + end_s / speed)
+            self._log.write(StepLine(zero_s + end_s / speed, *step, running, engine.waiting, usage))
         after = engine.segment
         usage = self._usage(after.kv_tokens + after.past_tokens, engine.running)
-        self._log.write(details, engine.running, engine.waiting, usage, zero_s + ended.ends_s[-1] / speed)
+        self._log.write(StepLine(zero_s + ended.ends_s[-1] / speed, *step, engine.running, engine.waiting, usage))
 
     def _usage(self, tokens: int, sequences: int) -> float:
         """The share of the KV cache's blocks: the last block of a sequence is half full on average."""

@@ -15,6 +15,7 @@ from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.traffic.counts import Period
 from deployments.traffic.store import StoreError, TrafficStore
+from deployments.wire import to_plain
 
 TRAFFIC_PATH = "/raylane/traffic"
 
@@ -55,7 +56,8 @@ class TrafficPage:
         if not self._store.path.exists():
             return {}
         try:
-            return {self._store.identity(): self._store.read(period, from_unix_s, tenants=True).record()}
+            found = self._store.read(period, from_unix_s, tenants=True)
+            return {self._store.identity(): to_plain(found.record())}
         except StoreError as error:
             raise ApiError(ErrorCode.INTERNAL, str(error)) from error
 

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from autoscaling.explain.explanation import explain, words
 from autoscaling.explain.moments import DecisionMoment, levers, moments, why
-from autoscaling.log.reader import lines_of, log_files
-from autoscaling.log.writer import ScalingLog, log_name
+from autoscaling.log import ScalingLog, log_name
 from autoscaling.policies.policy import Concern, PolicyReason
 from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.shadow.pair import Pair
@@ -17,7 +16,7 @@ from cli.explain import chosen_logs
 from cli.main import app
 from cli.run_dir import RunDir, State
 from deployments.cell.control import Control, ControlKind
-from tests.autoscaling.setups import setup, stream
+from tests.autoscaling.setups import entries_of, setup, stream
 
 PIN = Control(ControlKind.PIN, 1, 1_700_000_100.0, "ada", "a visit")
 
@@ -32,13 +31,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[DecisionMoment]:
     for number, shown in enumerate(stream(600, slo_s=1.0)):
         signals = replace(shown, applied=applied, starting=max(0, applied - 2))
         controls = (PIN,) if 20 <= number < 24 else ()
-        ns, unix_ns = round(signals.at_s * 1e9), round(signals.unix_s * 1e9)
-        log.before(pair, ns, unix_ns)
+        log.before(pair, signals.at_s, signals.unix_s)
         decision = pair.decide(signals, controls)
-        log.after(ns, unix_ns, signals, controls, decision)
+        log.after(signals, controls, decision)
         applied = decision.requested
     log.close()
-    return list(moments(lines_of(log_files(folder, "m"))))
+    return list(moments(entries_of(folder)))
 
 
 def test_a_moment_can_be_asked_again_to_the_same_decision(found: list[DecisionMoment]) -> None:
@@ -123,7 +121,7 @@ def test_the_log_of_a_folder_is_read(found: list[DecisionMoment], tmp_path: Path
 def test_the_command_says_what_is_no_log_and_no_time(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     result = CliRunner().invoke(app, ["explain", "--log", str(tmp_path / "binary")])
-    assert (result.exit_code, "is not text" in result.output) == (2, True)
+    assert (result.exit_code, "not a decision log" in result.output) == (2, True)
     result = CliRunner().invoke(app, ["explain", "--at", "0001-01-01T00:00"])
     assert (result.exit_code, "--at '0001-01-01T00:00': allowed" in result.output) == (2, True)
 
@@ -133,7 +131,7 @@ def test_the_only_model_is_found_whatever_its_name(tmp_path: Path, monkeypatch: 
     run_dir = RunDir("here")
     run_dir.create()
     run_dir.write_state(State("here", 1, 0.0, "", "", ready=False))
-    log = run_dir.path / "logs" / f"{log_name('org/m')}.jsonl"
+    log = run_dir.path / "logs" / f"{log_name('org/m')}.000001.log"
     log.write_text("")
     assert chosen_logs(None, []) == chosen_logs("org/m", []) == [log]
     result = CliRunner().invoke(app, ["explain", "org-m"])

@@ -19,6 +19,7 @@ from deployments.cell.scaling_state import ScalingState
 from deployments.scheduling import Capacity, Ending, Request, Scheduler
 from deployments.scheduling.policy import policy_of
 from deployments.starts.start import CellStarts
+from deployments.wire import encode
 from tests.autoscaling.setups import spec_of
 
 
@@ -44,7 +45,7 @@ class Cell:
         self.listing = Listing(1, (), self.spec_json, orders=self.book.orders(time.time()), starts=self.starts)
         if self.visible:
             snapshot = self.scheduler.snapshot(time.monotonic())
-            self.scaling_facts = read_scaling_facts(ScalingFacts("m", 1, 0.0, snapshot, {}).encode())
+            self.scaling_facts = read_scaling_facts(encode(ScalingFacts("m", 1, 0.0, snapshot, {})))
         self.age_s = 0.0 if self.visible else 99.0
 
     def publish(self, state: ScalingState) -> None:

@@ -12,10 +12,12 @@ from typing import Any
 from ray.serve.autoscaling_policy import _apply_autoscaling_config
 from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
-from autoscaling.log.reader import lines_of, log_files, replay
+from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.serve.policy import ServePolicy
 from deployments.app import scaling_config
-from tests.autoscaling.setups import spec_of
+from deployments.decisions import Input
+from deployments.wire import decoder
+from tests.autoscaling.setups import entries_of, replayed, spec_of
 
 
 def made(run_dir: Path, **given: Any) -> tuple[ServePolicy, AutoscalingConfig]:
@@ -60,11 +62,12 @@ def test_blind_it_keeps_the_number_and_says_so_in_the_log(tmp_path: Path) -> Non
     policy, config = made(tmp_path, count=3)
     serve = _apply_autoscaling_config(policy)
     logs = tmp_path / "logs"
-    until(lambda: len(list(lines_of(log_files(logs, "m")))) > 3, lambda: serve(context(3, 3, config)))
+    until(lambda: len(entries_of(logs)) > 3, lambda: serve(context(3, 3, config)))
     assert serve(context(3, 3, config))[0] == 3
-    found = replay(lines_of(log_files(logs, "m")))
-    assert (found.changes, found.difference) == (0, None)
-    assert '"stale"' in log_files(logs, "m")[0].read_text()
+    log = entries_of(logs)
+    found = replayed(log)
+    assert (found.counted, found.difference) == (0, None)
+    assert decoder(ScalingDecision)(next(one for one in log if isinstance(one, Input)).decision).reason == "stale"
 
 
 def test_it_is_neutral_in_serves_own_wrapper(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from autoscaling.log.reader import lines_of, log_files, replay
 from autoscaling.policies.policy import Concern, PolicyReason
 from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.serve.scaling import ScalingClock, alarms_of
 from deployments.cell.act import Act, ActKind
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.autoscaling.setups import entries_of, replayed
 
 
 def test_a_burst_is_decided_on_at_the_next_turn(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
@@ -22,8 +22,8 @@ def test_a_burst_is_decided_on_at_the_next_turn(run: Callable[..., ScalingHarnes
     assert (state.requested > 1, state.reason, harness.target) == (True, "backlog", state.requested)
     assert state.start_up_eta_s is not None
     assert harness.turn().applied == state.requested
-    found = replay(lines_of(log_files(tmp_path, "m")))
-    assert (found.decisions, found.changes, found.difference) == (3, 1, None)
+    found = replayed(entries_of(tmp_path))
+    assert (found.inputs, found.counted, found.difference) == (3, 1, None)
 
 
 def test_from_zero_the_first_request_wakes_one(run: Callable[..., ScalingHarness]) -> None:
@@ -79,8 +79,8 @@ def test_a_long_period_keeps_no_operator_and_no_apply_waiting(
     assert (harness.turn().requested, harness.target) == (3, 3)
     harness.target = harness.handover.tick(7)
     assert (harness.turn().requested, harness.cell.states[-1].alarms) == (3, ("foreign_write",))
-    found = replay(lines_of(log_files(tmp_path, "m")))
-    assert (found.decisions, found.difference) == (len(harness.cell.states), None)
+    found = replayed(entries_of(tmp_path))
+    assert (found.inputs, found.difference) == (len(harness.cell.states), None)
     harness.apply(count=3, **{**given, "period_s": 0.2})
     harness.turn()
     assert harness.scaling.turn_s == 0.2

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from autoscaling.log.reader import lines_of, log_files, replay
+from autoscaling.log import inputs_of
 from autoscaling.signals.signals import Forecast, Signals
+from deployments.decisions import Input
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.autoscaling.setups import entries_of, replayed
 from tests.autoscaling.test_from_spec import COSTS
 
 
@@ -29,8 +31,12 @@ def test_a_forecast_is_an_input_and_stands_in_the_log(run: Callable[..., Scaling
     for _ in range(3):
         harness.turn()
     assert forecaster.seen == 3
-    assert replay(lines_of(log_files(tmp_path, "m"))).difference is None
-    assert "1000000.0" in log_files(tmp_path, "m")[0].read_text()
+    assert replayed(entries_of(tmp_path)).difference is None
+    last = entries_of(tmp_path)[-1]
+    assert isinstance(last, Input)
+    forecast = inputs_of(last).signals.forecast
+    assert forecast is not None
+    assert forecast.work_per_s == (1e6,)
 
 
 def test_a_failing_forecast_holds_the_number_and_is_an_alarm(
@@ -41,7 +47,7 @@ def test_a_failing_forecast_holds_the_number_and_is_an_alarm(
     forecaster.failed = True
     state = harness.turn()
     assert (state.requested, state.reason, state.alarms) == (3, "forecast_failed", ("forecast_failed",))
-    assert replay(lines_of(log_files(tmp_path, "m"))).difference is None
+    assert replayed(entries_of(tmp_path)).difference is None
     forecaster.failed = False
     state = harness.turn()
     assert (state.requested, state.reason, state.alarms) == (1, "steady", ())

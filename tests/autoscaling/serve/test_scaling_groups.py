@@ -5,8 +5,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from autoscaling.log.header import Header
-from autoscaling.log.reader import lines_of, log_files, read_log, replay
 from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import Node, schedulable
@@ -15,11 +13,12 @@ from cluster.node_labels import EVERY_POOL
 from cluster.spec import ClusterSpec
 from deployments.cell.listing import Listing
 from deployments.cell.scaling_state import ScalingState, ScalingStates
+from deployments.decisions import Header
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import Capacity, Scheduler
 from deployments.scheduling.policy import policy_of
 from tests.autoscaling.serve.scaling_harness import Cell
-from tests.autoscaling.setups import spec_of
+from tests.autoscaling.setups import entries_of, replayed, spec_of
 
 CONTEXTS = {"small": 4_096, "large": 8_192}
 
@@ -97,10 +96,10 @@ def test_the_first_group_grows_and_the_next_one_by_the_rest(tmp_path: Path) -> N
     for scaling in groups.scalings.values():
         scaling.close()
     for name in CONTEXTS:
-        lines = list(lines_of(log_files(tmp_path, f"m@{name}")))
-        header = next(one for _, one in read_log(lines) if isinstance(one, Header))
+        header, *rest = entries_of(tmp_path, f"m@{name}")
+        assert isinstance(header, Header)
         assert header.model == f"m@{name}"
-        assert replay(lines).difference is None
+        assert replayed([header, *rest]).difference is None
 
 
 def test_the_next_group_does_not_grow_while_the_first_one_may(tmp_path: Path) -> None:

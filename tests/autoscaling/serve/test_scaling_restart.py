@@ -1,15 +1,14 @@
 """What a model's scaling goes on with after a restart, and what it takes back by itself."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autoscaling.log import reader
-from autoscaling.log.reader import lines_of, log_files, replay
+from autoscaling import log
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.autoscaling.setups import entries_of, replayed
 
 
 def test_a_restart_goes_on_where_the_log_ends(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
@@ -24,11 +23,10 @@ def test_a_restart_goes_on_where_the_log_ends(run: Callable[..., ScalingHarness]
     state = again.scaling._pair.scaler.policy
     assert vars(state._demand) == vars(learned._demand)  # type: ignore[attr-defined]
     again.turn()
-    files = log_files(tmp_path, "m")
-    assert len(files) == 2
-    assert replay(lines_of(files)).difference is None
-    seconds = [json.loads(line)[0] for line in lines_of(files) if line.startswith("[")]
-    assert seconds == sorted(seconds)
+    entries = entries_of(tmp_path)
+    found = replayed(entries)
+    assert (found.difference, found.gaps, len(list(tmp_path.glob("*.log")))) == (None, 0, 2)
+    assert [one.at_s for one in entries] == sorted(one.at_s for one in entries)
 
 
 def test_after_a_long_break_only_what_a_replica_carries_is_still_known(
@@ -44,7 +42,7 @@ def test_after_a_long_break_only_what_a_replica_carries_is_still_known(
     learned = first.scaling._pair.scaler.policy.capacity.expected_per_s  # type: ignore[attr-defined]
     assert learned is not None
     first.scaling.close()
-    monkeypatch.setattr(reader, "YOUNG_S", 0.0)
+    monkeypatch.setattr(log, "YOUNG_S", 0.0)
     again = run(ready=first.target)
     state = again.scaling._pair.scaler.policy
     assert state.capacity.expected_per_s == pytest.approx(learned, rel=0.05)  # type: ignore[attr-defined]

@@ -5,8 +5,11 @@ from pathlib import Path
 
 from autoscaling.explain.explanation import explain
 from autoscaling.explain.moments import moments
-from autoscaling.log.reader import DecisionRecord, lines_of, log_files, read_log, replay
+from autoscaling.scaler.decision import ScalingDecision
+from deployments.decisions import Input
+from deployments.wire import decoder
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.autoscaling.setups import entries_of, replayed
 
 ALWAYS = {"time_zone": "Asia/Kolkata", "entries": [{"name": "all-day", "min": 3}]}
 LOW = {"time_zone": "UTC", "entries": [{"name": "low", "max": 2}]}
@@ -19,10 +22,10 @@ def test_a_schedule_decides_live_and_in_the_log(run: Callable[..., ScalingHarnes
     harness.apply(schedule=LOW)
     state = harness.turn()
     assert (state.requested, state.reason) == (2, "scheduled_max")
-    logs = log_files(tmp_path, "m")
-    recorded = [one.decision for _, one in read_log(lines_of(logs)) if isinstance(one, DecisionRecord)]
+    log = entries_of(tmp_path)
+    recorded = [decoder(ScalingDecision)(one.decision) for one in log if isinstance(one, Input)]
     assert [one.scheduled for one in recorded] == ["all-day", "low"]
-    assert replay(lines_of(logs)).difference is None
-    explained = [explain(moment) for moment in moments(lines_of(logs))]
+    assert replayed(log).difference is None
+    explained = [explain(moment) for moment in moments(log)]
     assert "replicas.schedule keeps at least 3 (all-day)" in explained[0].words
     assert explained[0].unbound in (0, 1)

@@ -187,7 +187,7 @@ def is_as_the_spec_says(spec: ClusterSpec, machines: Machines) -> None:
     kept = SecretsFolder(state.secrets).read()
     assert kept is not None
     assert machines.secrets is not None
-    assert kept.to_json() == machines.secrets.to_json(), "the nodes have the keys and the token that are kept"
+    assert kept == machines.secrets, "the nodes have the keys and the token that are kept"
     assert kept.tenant_keys == {tenant.name: list(tenant.keys) for tenant in spec.tenants}
     assert hosts_of(spec, state).record.read().files == rendering.files
     written = {str(path.relative_to(state.files)) for path in state.files.rglob("*") if path.is_file()}
@@ -260,7 +260,7 @@ def test_a_cell_that_does_not_answer_is_applied_again(machines: Machines) -> Non
     assert machines.log == ["forget", "up", "look", "put", "keep"]
     assert machines.secrets is not None
     assert token is not None
-    assert machines.secrets.to_json() == token.to_json()
+    assert machines.secrets == token
 
 
 def test_a_head_whose_rest_api_is_slow_is_left_as_it_is(machines: Machines) -> None:
@@ -290,7 +290,7 @@ def test_another_machine_finds_the_cell_and_its_secrets(
 ) -> None:
     deploy(SPECS["first"], machines)
     assert machines.secrets is not None
-    token, head = machines.secrets.to_json(), Path(os.environ["RAYLANE_HOME"], "head")
+    token, head = machines.secrets, Path(os.environ["RAYLANE_HOME"], "head")
     SecretsFolder(head / ".raylane/team-here/secrets").write(machines.secrets)  # as `ray up` does
     Laptop(tmp_path / "other", monkeypatch)
     machines.log.clear()
@@ -298,7 +298,7 @@ def test_another_machine_finds_the_cell_and_its_secrets(
     assert machines.log == []
     deploy(SPECS["model"], machines)
     assert machines.log == ["put", "keep"], "no node gets new secrets, and Ray does not restart"
-    assert machines.secrets.to_json() == token
+    assert machines.secrets == token
     is_as_the_spec_says(SPECS["model"], machines)
 
 

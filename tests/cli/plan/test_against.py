@@ -15,6 +15,7 @@ from cli.main import app
 from deployments.traffic.counts import Stream, Stretches
 from deployments.traffic.published_drift import read_drift
 from deployments.traffic.store import TrafficStore
+from deployments.wire import to_plain
 from planning.drift.recording import stretches_of_trace
 from planning.workload.trace import Trace
 from planning.workload.traces import write_trace
@@ -81,7 +82,7 @@ def gateway(tmp_path: Path) -> Iterator[str]:
     """Serves the pages that a gateway serves, as the last requests left them."""
     small.write(tmp_path, SHEET)
     pages = {
-        "/raylane/traffic": json.dumps({"stores": {"a": recorded().record()}, "missing": 1}),
+        "/raylane/traffic": json.dumps({"stores": {"a": to_plain(recorded().record())}, "missing": 1}),
         "/raylane/spec": small.loaded(tmp_path, SHEET)[1].model_dump_json(),
     }
 

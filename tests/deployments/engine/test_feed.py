@@ -18,7 +18,7 @@ from deployments.protocol import (
     Message,
     ReplicaFacts,
     ReplicaState,
-    decode,
+    feed_reader,
 )
 
 FACTS = ReplicaFacts("r", "m", "http://127.0.0.1:1", 1, "n", "generate", 4096, 8, 2048, 65_536)
@@ -56,8 +56,8 @@ async def running(feed: Feed) -> AsyncIterator[None]:
 
 async def read(subscription: Subscription) -> list[Message]:
     async with asyncio.timeout(5):
-        lines, _ = await subscription.read()
-    return [decode(line) for line in lines.splitlines()]
+        messages, _ = await subscription.read()
+    return feed_reader().feed(messages)
 
 
 async def test_a_subscription_begins_with_who_and_how_busy(engine: Engine) -> None:

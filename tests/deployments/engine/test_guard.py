@@ -22,9 +22,9 @@ from deployments.protocol import (
     Hello,
     Load,
     ReplicaState,
-    decode,
 )
 from tests.deployments.engine.guarded_engine import SECRET, Behind
+from tests.feeds import Messages
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/docs", "/v1/completions", FEED_PATH, DRAIN_PATH, CLAIM_PATH])
@@ -113,22 +113,23 @@ async def test_an_unhealthy_replica_refuses_work_by_another_code(
 
 async def test_the_feed_flows_until_it_is_closed(behind: Behind, session: aiohttp.ClientSession) -> None:
     async with session.get(FEED_PATH) as response:
-        assert response.headers["content-type"] == "application/x-ndjson"
-        assert isinstance(decode(await response.content.readline()), Hello)
-        assert isinstance(decode(await response.content.readline()), Load)
+        assert response.headers["content-type"] == "application/octet-stream"
+        messages = Messages(response)
+        assert isinstance(await anext(messages), Hello)
+        assert isinstance(await anext(messages), Load)
         finished = Finished("id", 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
         behind.feed.tell(finished)
-        assert decode(await response.content.readline()) == finished
+        assert await anext(messages) == finished
         behind.feed.tell(finished)
         behind.feed.close()
-        assert decode(await response.content.readline()) == finished
-        assert isinstance(decode(await response.content.readline()), Load)  # the last word tells why it ends
-        assert await response.content.read() == b""
+        assert await anext(messages) == finished
+        assert isinstance(await anext(messages), Load)  # the last word tells why it ends
+        assert [message async for message in messages] == []
 
 
 async def test_a_feed_that_nobody_reads_is_hung_up(behind: Behind, session: aiohttp.ClientSession) -> None:
     async with session.get(FEED_PATH, read_bufsize=1_024) as response:
-        await response.content.readline()
+        await anext(Messages(response))
         finished = Finished("x" * 4_096, 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
         async with asyncio.timeout(20):
             while behind.feed.subscribers:

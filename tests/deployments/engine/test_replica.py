@@ -22,8 +22,8 @@ from deployments.protocol import (
     Failed,
     Load,
     ReplicaState,
-    decode,
 )
+from tests.feeds import Messages
 
 SECRET = "s3cret"
 VLLMS_WORDS = (
@@ -109,7 +109,7 @@ async def test_clients_are_told_the_feed_says_why_and_the_replica_ends(
         if fault is EngineFault.DEAD:
             engine.kill()
         rest = await answer.content.read()  # one that hangs is killed after `stall_s`
-        messages = [decode(line) async for line in feed.content]
+        messages = [message async for message in Messages(feed)]
     assert f'"code":"{ENGINE_DIED_CODE}"'.encode() in rest
     assert b"EngineCore" not in rest
     (failed,) = [message for message in messages if isinstance(message, Failed)]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from deployments.engine.simulated.driver import StepDetails
+from deployments.engine.step_log import StepLine
 from deployments.engine.steps import StepTimes
 from deployments.engine_model.cost_model import Chunk, CostModel, line, plain_attention
 
@@ -25,7 +25,7 @@ def test_steps_after_idle_time_are_not_timed_and_all_others_are(steps: list[tupl
     times.kv_tokens = 1_000
     for gap_s, idle, prompts, decodes in steps:
         now += gap_s
-        times.ended(now, idle, StepDetails(prompts, 64 * prompts, decodes), 0.5)
+        times.ended(now, idle, StepLine(now, prompts, 64 * prompts, decodes, 0, 0, 0.5))
         if busy:
             count, took_s = count + 1, took_s + gap_s
             if prompts + decodes:
@@ -38,10 +38,10 @@ def test_steps_after_idle_time_are_not_timed_and_all_others_are(steps: list[tupl
 
 def test_nothing_is_expected_without_a_cost_file_and_nothing_timed_before_the_engine_is_up() -> None:
     times = StepTimes()
-    times.ended(1.0, False, None, 0.0)
-    times.ended(2.0, False, None, 0.0)
+    times.ended(1.0, False, None)
+    times.ended(2.0, False, None)
     assert value(times, "raylane_engine_step_seconds_count") == 0
     times.kv_tokens = 1_000
-    times.ended(3.0, False, None, 0.0)
+    times.ended(3.0, False, None)
     assert value(times, "raylane_engine_step_seconds_sum") == 1.0
     assert value(times, "raylane_engine_expected_step_seconds_total") is None

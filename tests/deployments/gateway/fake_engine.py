@@ -132,7 +132,7 @@ class FakeEngine:
 
     async def _feed(self, request: web.Request) -> web.StreamResponse:
         await self.speaks.wait()
-        response = web.StreamResponse(headers={"content-type": "application/x-ndjson"})
+        response = web.StreamResponse(headers={"content-type": "application/octet-stream"})
         await response.prepare(request)
         await response.write(encode(Hello(self.facts, self.state)))
         self._feeds.add(response)

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from deployments.gateway import feeds
-from deployments.protocol import Finished, Load, ReplicaState, encode
+from deployments.protocol import Finished, Hello, Load, ReplicaState, encode
+from deployments.wire import encode as encode_any
+from deployments.wire import framed
 from tests.deployments.gateway.fake_engine import FakeEngine, good, pieces
 from tests.deployments.gateway.rig import ASK, Rig, until
 
@@ -98,19 +100,19 @@ async def test_a_broken_feed_alone_is_no_loss(rig: Rig) -> None:
     assert (await running)[1] == b"data: 1\n\ndata: 2\n\n"
 
 
-async def test_a_line_that_is_none_only_costs_the_connection(rig: Rig, subtests: pytest.Subtests) -> None:
+async def test_a_message_that_is_none_only_costs_the_connection(rig: Rig, subtests: pytest.Subtests) -> None:
+    facts = rig.engines[0].facts
     nonsense = (
-        b"nonsense\n",
-        b"{}\n",
-        b'{"type":"load"}\n',
-        b"[1]\n",
-        b"\xff\n",
-        b'{"type":"unknown"}\n',
-        b"x" * 1_000_000 + b"\n",
+        b"nonsense",
+        b"\xff",
+        framed(b"nonsense"),
+        framed(encode_any(("Load", {}))),
+        framed(encode_any(("Unknown", {}))),
+        encode(Hello(facts, ReplicaState.READY, version=2)),
     )
-    for line in nonsense:
-        with subtests.test(line=line[:20]):
-            await rig.engines[0].say(line)
+    for message in nonsense:
+        with subtests.test(message=message[:20]):
+            await rig.engines[0].say(message)
             await until(lambda: not rig.dispatcher.replicas.ready)
             await until(lambda: rig.dispatcher.replicas.ready)
             assert (await rig.ask())[0] == 200

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from cli.status import log_lines
-from deployments.ownership import decision_log
-from deployments.scheduling.replay import replay
+from deployments import decision_log
+from deployments.decision_log import read_log
+from deployments.decisions import replay
+from deployments.scheduling.recorder import SCHEDULING
 from tests.deployments.gateway.rig import ASK, Rig
 from tests.small_disk import small_disk
 
@@ -38,9 +40,5 @@ async def test_a_full_disk_ends_no_request(make_rig: MakeRig, tmp_path: Path, mo
         assert rig.gateway._status.here()["gateway"]["failing_logs"] == []
         placed = rig.owner.snapshot().placed
         await rig.gateway.stop()
-        found = replay(
-            line
-            for file in (disk.path / "decisions").glob("*.jsonl")
-            for line in file.read_text().splitlines(keepends=True)
-        )
-        assert (found.difference, found.gaps > 0, 20 < found.placed < placed == 80) == (None, True, True)
+        found = replay(read_log(sorted((disk.path / "decisions").glob("*.log"))), (SCHEDULING,))
+        assert (found.difference, found.gaps > 0, 20 < found.counted < placed == 80) == (None, True, True)

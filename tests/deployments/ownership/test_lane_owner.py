@@ -2,12 +2,12 @@
 changes."""
 
 import asyncio
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from deployments.ownership.decision_log import DecisionLog
+from deployments.decision_log import DecisionLog, log_files, read_log
+from deployments.decisions import Input
 from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.protocol import ReplicaState
@@ -205,7 +205,7 @@ async def test_a_closed_owner_decides_nothing_more(owner: LaneOwner, submitter: 
 
 async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
     health = LogHealth("demo")
-    log = DecisionLog(tmp_path, "demo", health, each_line=True)
+    log = DecisionLog(tmp_path, "demo", health, at_once=True)
     owner = LaneOwner(SchedulingPolicy(), log=log)
     owner.replicas.up(facts())
     owner.replica_up(facts())
@@ -218,8 +218,8 @@ async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
     owner.replica_lost("r1")
     owner.configure(SchedulingPolicy(max_waiting=7), Binding())
     owner.close()
-    lines = [json.loads(line) for line in (tmp_path / "demo.jsonl").read_text().splitlines()][1:]
-    methods = [line[1] for line in lines if line[1] != "step"]
+    inputs = [one for one in read_log(log_files(tmp_path, "demo")) if isinstance(one, Input)]
+    methods = [one.method for one in inputs if one.method != "step"]
     changes = [
         "replica_cordoned",
         "replica_uncordoned",
@@ -230,5 +230,5 @@ async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
         "configure",
     ]
     assert methods == ["replica_up", *changes]
-    assert all(type(line[0]) is int for line in lines)
+    assert [one.at_s for one in inputs] == sorted(one.at_s for one in inputs)
     assert (health.lost_lines, health.error) == (0, None)

@@ -131,7 +131,8 @@ async def test_the_gateway_that_is_named_owns_the_model_under_that_epoch(world: 
     assert world.dispatcher.own is owner, "what was known changes nothing"
     assert owner is not None
     assert owner._log is not None
-    assert owner._log._path == tmp_path / "decisions" / "org+demo-epoch-3-me.jsonl"
+    owner.configure(SchedulingPolicy(), Binding())
+    assert [path.name for path in (tmp_path / "decisions").iterdir()] == ["org+demo-epoch-3-me.000001.log"]
 
 
 async def test_an_older_word_of_the_directory_is_ignored(world: World) -> None:

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
+from deployments.decisions import Entry
 from deployments.scheduling import LanePolicy, Lease, Order, RejectCause, Request, SchedulingPolicy, Step, TenantPolicy
 from deployments.scheduling.recorder import RecordingScheduler
 from tests.deployments.scheduling.world import CAPACITY, LANES, POLICY, make_scheduler
@@ -173,7 +174,7 @@ class SchedulerBooks(RuleBasedStateMachine):
     def _recording(self, policy: SchedulingPolicy) -> RecordingScheduler:
         return RecordingScheduler(policy, self._write, lambda: self.disk_is_full, self._line_lost)
 
-    def _write(self, line: str) -> None:
+    def _write(self, entry: Entry) -> None:
         if self.disk_is_full:
             raise OSError(28, "No space left on device")
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.spec import DEFAULT_GROUP
+from deployments.decisions import Entry, Header, replay
 from deployments.scheduling import Capacity, Ending, Lease, Scheduler, Usage, WaitReason
 from deployments.scheduling.itl_cap import FLOOR, RETRY_S, TURN_S, ClassCap, ItlCap, ItlTarget, levels
-from deployments.scheduling.recorder import RecordingScheduler
-from deployments.scheduling.replay import replay
+from deployments.scheduling.recorder import SCHEDULING, RecordingScheduler
 from deployments.scheduling.snapshot import ReplicaStats
 from tests.deployments.scheduling.world import POLICY, make_request
 
@@ -189,9 +189,9 @@ def test_late_answers_lower_the_cap_and_a_new_replica_begins_with_it() -> None:
 
 
 def test_a_recorded_scheduler_with_caps_replays() -> None:
-    lines: list[str] = []
+    entries: list[Entry] = []
     policy = replace(POLICY, itl={"interactive": replace(TARGET, starts={DEFAULT_GROUP: 12})}, max_waiting=1_000)
-    scheduler = RecordingScheduler(policy, lines.append)
+    scheduler = RecordingScheduler(policy, entries.append)
     scheduler.begin(0.0)
     scheduler.configure(policy, 0.0)
     scheduler.replica_up("r0", CAPACITY, 0.0)
@@ -207,9 +207,9 @@ def test_a_recorded_scheduler_with_caps_replays() -> None:
             itl_s = LATE if len(scheduler.leases) > 6 else IN_TIME
             scheduler.release(lease, Ending.FINISHED, Usage(10, 0, 11, 0, 1, 0.01, 10 * itl_s), now)
     assert stats_of(scheduler, 100.0).max_sequences < 12
-    for begin in (0, next(n for n, line in enumerate(lines) if n and line.startswith("{"))):
-        replayed = replay(lines[begin:])
-        assert (replayed.difference, replayed.placed > 50) == (None, True)
+    for begin in (number for number, entry in enumerate(entries) if isinstance(entry, Header)):
+        replayed = replay(entries[begin:], (SCHEDULING,))
+        assert (replayed.difference, replayed.counted > 50) == (None, True)
 
 
 def test_a_spec_that_names_no_itl_ms_any_more_lifts_the_cap() -> None:

@@ -1,16 +1,15 @@
 """A recorded run replays: every decision again, from any file of the log; a change of code or of one decision is
 seen."""
 
-import base64
-import json
 import random
 from dataclasses import replace
 
 import pytest
 
+from deployments.decisions import Entry, Header, Input, LogError, plain, replay
 from deployments.scheduling import Ending, Lease, Scheduler, Suspicion, TenantPolicy, Usage
-from deployments.scheduling.recorder import SCHEMA_VERSION, RecordingScheduler, code_hash, nanoseconds
-from deployments.scheduling.replay import ReplayError, replay
+from deployments.scheduling.recorder import SCHEDULING, RecordingScheduler
+from deployments.wire import encode
 from tests.deployments.scheduling.world import CAPACITY, POLICY, make_request
 
 
@@ -23,7 +22,6 @@ def drive(scheduler: RecordingScheduler, seed: int, turns: int = 300, headers: t
     for turn in range(turns):
         ns += dice.randrange(1, 400_000_000)
         now = ns / 1e9
-        assert nanoseconds(now) / 1e9 == now
         if turn in headers:
             scheduler.begin(now)
         choice = dice.random()
@@ -79,32 +77,35 @@ def drive(scheduler: RecordingScheduler, seed: int, turns: int = 300, headers: t
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_log_replays_every_decision(seed: int) -> None:
-    lines: list[str] = []
-    scheduler = RecordingScheduler(POLICY, lines.append)
+    entries: list[Entry] = []
+    scheduler = RecordingScheduler(POLICY, entries.append)
     scheduler.begin(5.0)
     drive(scheduler, seed)
-    found = replay(lines)
+    found = replay(entries, (SCHEDULING,))
     assert found.difference is None
-    assert (found.inputs, found.placed) == (len(lines) - 1, scheduler.placing.placed)
-    assert found.placed > 10
+    assert (found.inputs, found.counted) == (len(entries) - 1, scheduler.placing.placed)
+    assert found.counted > 10
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_each_file_of_a_log_replays_alone(seed: int) -> None:
-    lines: list[str] = []
-    scheduler = RecordingScheduler(POLICY, lines.append)
+    entries: list[Entry] = []
+    scheduler = RecordingScheduler(POLICY, entries.append)
     scheduler.begin(5.0)
     drive(scheduler, seed, headers=(100, 200))
-    starts = [number for number, line in enumerate(lines) if line.startswith("{")]
+    starts = [number for number, entry in enumerate(entries) if isinstance(entry, Header)]
     assert len(starts) == 3
     for start in starts:
-        assert replay(lines[start:]).difference is None
-    assert replay(lines).difference is None, "and the whole, over the headers in its middle"
+        assert replay(entries[start:], (SCHEDULING,)).difference is None
+    whole = replay(entries, (SCHEDULING,))
+    assert (whole.difference, whole.gaps) == (None, 0), "and the whole, over the headers in its middle"
+    gap = replay([*entries[: starts[1] - 1], *entries[starts[1] :]], (SCHEDULING,))
+    assert (gap.difference, gap.gaps) == (None, 1), "and over what is missing before one of them"
 
 
 def test_a_recording_scheduler_decides_as_a_plain_one() -> None:
-    lines: list[str] = []
-    recording, plain = RecordingScheduler(POLICY, lines.append), Scheduler(POLICY)
+    entries: list[Entry] = []
+    recording, plain = RecordingScheduler(POLICY, entries.append), Scheduler(POLICY)
     for scheduler in (recording, plain):
         scheduler.replica_up("r0", CAPACITY, 0.0)
         for number in range(40):
@@ -113,61 +114,43 @@ def test_a_recording_scheduler_decides_as_a_plain_one() -> None:
 
 
 def test_another_decision_is_found_and_told() -> None:
-    lines: list[str] = []
-    scheduler = RecordingScheduler(POLICY, lines.append)
+    entries: list[Entry] = []
+    scheduler = RecordingScheduler(POLICY, entries.append)
     scheduler.begin(5.0)
     drive(scheduler, 1)
-    number = next(
-        n
-        for n, line in enumerate(lines)
-        if line.startswith("[") and json.loads(line)[1] == "step" and json.loads(line)[3]["placed"]
-    )
-    entry = json.loads(lines[number])
-    entry[3]["placed"][0][2] = "another-replica"
-    found = replay([*lines[:number], json.dumps(entry), *lines[number + 1 :]])
+    steps = [(n, one) for n, one in enumerate(entries) if isinstance(one, Input) and one.method == "step"]
+    number, step = next((n, one) for n, one in steps if plain(one.decision)["placed"])
+    other = plain(step.decision)
+    other["placed"][0][2] = "another-replica"
+    found = replay([*entries[:number], replace(step, decision=encode(other)), *entries[number + 1 :]], (SCHEDULING,))
     assert found.difference is not None
-    assert (found.difference.line, found.difference.method) == (number + 1, "step")
-    assert found.difference.recorded == entry[3]
-    assert found.difference.replayed == json.loads(lines[number])[3]
-    placed = [len(json.loads(line)[3]["placed"]) for line in lines[1 : number + 1] if json.loads(line)[1] == "step"]
-    assert (found.inputs, found.placed, found.gaps) == (number, sum(placed), 0), "those up to it, and itself"
+    assert (found.difference.number, found.difference.input.method) == (number + 1, "step")
+    assert (found.difference.recorded, found.difference.replayed) == (other, plain(step.decision))
+    placed = sum(len(plain(one.decision)["placed"]) for n, one in steps if n <= number)
+    assert (found.inputs, found.counted, found.gaps) == (number, placed, 0), "those up to it, and itself"
 
 
-def test_what_is_no_log_is_refused() -> None:
-    lines: list[str] = []
-    scheduler = RecordingScheduler(POLICY, lines.append)
+def test_a_log_of_other_code_is_replayed_on_purpose_alone() -> None:
+    entries: list[Entry] = []
+    scheduler = RecordingScheduler(POLICY, entries.append)
     scheduler.begin(5.0)
     scheduler.step(6.0)
-    header = json.loads(lines[0])
-    bad = [
-        ["nonsense"],
-        ["3"],
-        [lines[1]],
-        [json.dumps({**header, "schema": 99})],
-        [json.dumps({**header, "code": "other"})],
-        [json.dumps({**header, "state": "AAAA"})],
-        [json.dumps({**header, "state": "gASVHQAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOUjAJpZJSFlFKULg=="})],
-        [lines[0], json.dumps([6, "shut_down", [], None])],
-    ]
-    for log in bad:
-        with pytest.raises(ReplayError):
-            replay(log)
-    assert replay([json.dumps({**header, "code": "other"}), lines[1]], any_code=True).difference is None
+    header, step = entries
+    assert isinstance(header, Header)
+    other = [replace(header, code="other"), step]
+    with pytest.raises(LogError, match="recorded by code other"):
+        replay(other, (SCHEDULING,))
+    assert replay(other, (SCHEDULING,), any_code=True).difference is None
 
 
 @pytest.mark.parametrize("name", ["pickle.loads", "pickle", "io.BytesIO", "Path"])
 def test_a_header_reaches_nothing_but_the_schedulers_own_classes(name: str) -> None:
-    for module in ("deployments.scheduling.replay", "deployments.scheduling.recorder", "os"):
-        hostile = (
-            b"\x80\x04"
-            + b"\x8c"
-            + bytes([len(module)])
-            + module.encode()
-            + b"\x8c"
-            + bytes([len(name)])
-            + name.encode()
-            + b"\x93."
-        )
-        header = {"schema": SCHEMA_VERSION, "code": code_hash(), "ns": 0, "state": base64.b64encode(hostile).decode()}
-        with pytest.raises(ReplayError, match=r"has no place in a log|Can.t get attribute"):
-            replay([json.dumps(header)])
+    entries: list[Entry] = []
+    RecordingScheduler(POLICY, entries.append).begin(0.0)
+    (header,) = entries
+    assert isinstance(header, Header)
+    for module in ("deployments.scheduling.recorder", "deployments.scheduling.scheduler", "os"):
+        named = (module.encode(), name.encode())
+        hostile = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(one)]) + one for one in named) + b"\x93."
+        with pytest.raises(LogError, match=r"has no place in a log|Can.t get attribute"):
+            replay([replace(header, state=hostile)], (SCHEDULING,))

@@ -11,8 +11,9 @@ from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth
 from deployments.telemetry.verdicts import RequestVerdict
 from deployments.traffic import recorder as recorder_module
-from deployments.traffic.counts import Period, Stream, Stretches, TrafficCounts, stretches_from
+from deployments.traffic.counts import Period, Stream, Stretches, StretchRecord, TrafficCounts
 from deployments.traffic.recorder import TrafficRecorder, count
+from deployments.wire import from_plain
 from tests.deployments.gateway.conftest import make_rig  # noqa: F401
 from tests.deployments.gateway.rig import CREDENTIALS, Rig
 
@@ -131,7 +132,7 @@ async def test_the_page_shows_what_the_gateway_counted(
     stores = answer["stores"]
     assert isinstance(stores, dict)
     ((_, record),) = stores.items()
-    found = stretches_from(record)
+    found = from_plain(record, StretchRecord).stretches()
     assert status == 200
     assert sum(counts.requests for counts in found.counts.values()) == 3
     ((_, _, stream),) = list(found.counts)[:1]

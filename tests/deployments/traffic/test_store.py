@@ -122,10 +122,10 @@ def test_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(sqlite3.DatabaseError):
         TrafficStore(text).add(stretches(0.0, 1))
     newer = TrafficStore(tmp_path / "newer.sqlite")
-    monkeypatch.setattr(store_module, "VERSION", 2)
+    monkeypatch.setattr(store_module, "VERSION", 3)
     newer.add(stretches(0.0, 1))
     monkeypatch.undo()
-    with pytest.raises(StoreError, match="version = '2'; allowed: '1'"):
+    with pytest.raises(StoreError, match="version = '3'; allowed: '2'"):
         newer.read(Period.HOUR)
 
 

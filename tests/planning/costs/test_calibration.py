@@ -14,7 +14,7 @@ from cluster.hardware import gpu_named
 from cluster.spec import Model
 from cluster.spec.models import EngineSettings
 from deployments.engine.simulated.driver import SimulatedSteps
-from deployments.engine.step_log import StepLog
+from deployments.engine.step_log import EngineFacts, StepLog
 from deployments.engine_model.cost_file import CostBasis, cost_file, read_cost_file, write_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.engine import EngineModel
@@ -27,7 +27,7 @@ from planning.costs.host import NO_HOST, TYPICAL_HOST, calibrated_host
 from planning.costs.probes import Lengths, coarse_to_fine, concurrencies, spread_lengths
 from planning.costs.residuals import batch_name, not_covered, parts
 from planning.costs.roofline import roofline
-from planning.costs.steps import EngineFacts, EngineSteps, StepSample, read_step_log
+from planning.costs.steps import EngineSteps, StepSample, read_step_log
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import plan_of
 from tests.planning.fit.configs import LLAMA_8B, QWEN3_0_6B
@@ -36,7 +36,6 @@ CONTEXT = 8_192
 LIMITS = EngineModelLimits(64, 2_048, 200_000, async_scheduling=True)
 FRONT_S, BACK_S = 0.004, 0.001
 LEVEL_S = 12.0
-FACTS = EngineFacts(64, 2_048, 200_000, 16)
 
 
 def a_model(**more: object) -> Model:

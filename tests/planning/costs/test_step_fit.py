@@ -3,14 +3,13 @@
 import itertools
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from deployments.engine.step_log import StepLog
+from deployments.engine.step_log import EngineFacts, StepLine, StepLog
 from deployments.engine_model.cost_model import Chunk, slowed
 from deployments.telemetry.line_log import LogHealth
 from planning.costs.front import (
@@ -26,9 +25,7 @@ from planning.costs.nonnegative import least_deviance, least_relative_error
 from planning.costs.probes import concurrencies, spread_lengths, traffic_lengths
 from planning.costs.step_fit import fit_steps
 from planning.costs.steps import (
-    EngineFacts,
     EngineSteps,
-    StepLine,
     StepLogError,
     StepSample,
     read_step_log,
@@ -124,8 +121,8 @@ def test_a_prompt_that_goes_on_brings_its_past() -> None:
 def test_the_log_is_read_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     log = StepLog(path, LogHealth("steps"))
-    log.begin(64, 2_048, 65_536, 128)
-    log.write(SimpleNamespace(num_ctx_requests=1, num_ctx_tokens=7, num_generation_requests=2), 3, 4, 0.25, 12.5)
+    log.begin(FACTS)
+    log.write(StepLine(12.5, 1, 7, 2, 3, 4, 0.25))
     log.close()
     assert read_step_log(path) == EngineSteps(FACTS, (StepLine(12.5, 1, 7, 2, 3, 4, 0.25),))
     path.write_text(path.read_text() + "{}\n")

@@ -6,6 +6,7 @@ import pytest
 
 from deployments.traffic.counts import Period, Stream, Stretches
 from deployments.traffic.store import TrafficStore
+from deployments.wire import to_plain
 from planning.drift.recording import (
     RecordingError,
     is_recording,
@@ -50,7 +51,9 @@ def test_a_recording_is_read_from_the_file_and_from_the_page(tmp_path: Path) -> 
     store = TrafficStore(tmp_path / "traffic.sqlite")
     store.add(whole)
     page = tmp_path / "page.json"
-    page.write_text(json.dumps({"stores": {"a": whole.record(), "b": whole.record()}, "missing": 0}))
+    page.write_text(
+        json.dumps({"stores": {"a": to_plain(whole.record()), "b": to_plain(whole.record())}, "missing": 0})
+    )
     for period in Period:
         one, two = totals(read_recording(store.path, period), period), totals(read_recording(page, period), period)
         assert one == totals(whole, period)

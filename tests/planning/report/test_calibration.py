@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from cluster.spec import Model
+from deployments.engine.step_log import EngineFacts, StepLine
 from planning.costs.calibration import Calibration, LoneKernels, Measurements, calibration
-from planning.costs.steps import EngineFacts, EngineSteps, StepLine
+from planning.costs.steps import EngineSteps
 from planning.report.calibration import CalibrationFacts, headline, render
 
 KERNELS = LoneKernels(0.004, 0.0045, 32)

@@ -11,15 +11,15 @@ import psutil
 import pytest
 import requests
 
-from autoscaling.log.reader import lines_of, replay
+from tests.autoscaling.setups import replayed
 from tests.live.cluster import LiveCluster, eventually
 from tests.live.scaling import (
     apply,
     burst,
+    last_pair,
     logs,
     metric,
     names,
-    read_header,
     ready,
     records,
     scaling,
@@ -68,7 +68,7 @@ def test_operators_and_a_changed_spec_are_followed_live(scaled: LiveCluster) -> 
     eventually(lambda: scaling(scaled)["reason"] == "pinned" and ready(scaled) == 2)
     both = names(scaled)
     apply(scaled, replicas={"min": 2, "count": 2})
-    eventually(lambda: read_header(scaled).bounds["minimum"] == 2)
+    eventually(lambda: last_pair(scaled).scaler.bounds.minimum == 2)
     scaled.done("release", MODEL)
     eventually(lambda: scaling(scaled)["reason"] == "min_replicas")
     assert names(scaled) == both, "no engine restarts for a changed setting"
@@ -82,7 +82,7 @@ def test_a_shadow_is_reported_promoted_and_taken_back(scaled: LiveCluster) -> No
     assert "replica-hours" in scaled.done("shadow", "report", MODEL)
     for command, active in (("promote", "fixed"), ("rollback", "backlog")):
         assert f"now scales by policy {active}" in scaled.done("shadow", command, MODEL, "--why", "a test")
-        eventually(lambda active=active: read_header(scaled).policy["name"] == active)  # type: ignore[misc]
+        eventually(lambda active=active: last_pair(scaled).choice.name == active)  # type: ignore[misc]
     orders = json.loads(scaled.done("explain", "--orders", "--json"))
     assert [one["kind"] for one in orders[-2:]] == ["promote", "rollback"]
 
@@ -100,16 +100,16 @@ def test_a_restarted_controller_goes_on(scaled: LiveCluster) -> None:
     psutil.wait_procs([controller], timeout=30)
     eventually(lambda: len(logs(scaled)) == before + 1)
     eventually(lambda: scaling(scaled)["requested"] == 1 and not scaling(scaled)["alarms"])
-    learned = read_header(scaled).pair().scaler.policy
+    learned = last_pair(scaled).scaler.policy
     assert learned.capacity.per_s is not None  # type: ignore[attr-defined]
     assert requests.post(scaled.url + "/v1/completions", json={**LONG, "max_tokens": 5}, timeout=120).status_code == 200
 
 
 def test_the_log_replays_exactly_and_is_explained(scaled: LiveCluster) -> None:
     files = logs(scaled)
-    found = replay(lines_of(files))
+    found = replayed(files)
     assert found.difference is None
-    assert found.changes >= 4
+    assert found.counted >= 4
     explained = scaled.done("explain", MODEL, "--last", "20", "--log", str(files[0]), "--log", str(files[1]))
     assert "why: " in explained
     assert "otherwise: with " in explained

@@ -20,24 +20,23 @@ from deployments.protocol import (
     Load,
     Message,
     ReplicaState,
-    decode,
 )
 from tests.deployments.engine.simulated.conftest import SECRET, STEP_S
 from tests.deployments.engine.simulated.test_app import CHAT, PROMPT_TOKENS, Make, chat
 from tests.deployments.gateway.rig import until
+from tests.feeds import Messages
 
 
-async def next_message(
-    feed: aiohttp.ClientResponse, kind: type[Message], holds: Callable[[Any], bool] = lambda message: True
-) -> Any:
-    while True:
-        message = decode(await feed.content.readline())
+async def next_message(feed: Messages, kind: type[Message], holds: Callable[[Any], bool] = lambda message: True) -> Any:
+    async for message in feed:
         if isinstance(message, kind) and holds(message):
             return message
+    raise EOFError("the feed has ended")
 
 
 async def test_the_feed_carries_load_and_statistics(session: aiohttp.ClientSession) -> None:
-    async with session.get(FEED_PATH) as feed:
+    async with session.get(FEED_PATH) as response:
+        feed = Messages(response)
         hello = await next_message(feed, Hello)
         assert (hello.facts.max_num_seqs, hello.facts.kv_tokens, hello.facts.max_model_len) == (8, 16_384, 4_096)
         asking = asyncio.create_task(chat(session, max_tokens=60))
@@ -56,7 +55,8 @@ async def test_the_feed_carries_load_and_statistics(session: aiohttp.ClientSessi
 
 
 async def test_what_does_not_fit_waits_inside_the_engine_and_is_told_so(session: aiohttp.ClientSession) -> None:
-    async with session.get(FEED_PATH) as feed:
+    async with session.get(FEED_PATH) as response:
+        feed = Messages(response)
         asking = [asyncio.create_task(chat(session, max_tokens=40)) for _ in range(9)]
         full = await next_message(feed, Load, lambda load: load.waiting == 1)
         assert full.running == 8
@@ -67,7 +67,8 @@ async def test_what_does_not_fit_waits_inside_the_engine_and_is_told_so(session:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_frees_the_engine(session: aiohttp.ClientSession, stream: bool) -> None:
-    async with session.get(FEED_PATH) as feed:
+    async with session.get(FEED_PATH) as response:
+        feed = Messages(response)
         asking = asyncio.create_task(chat(session, max_tokens=3_900, stream=stream))
         await next_message(feed, Load, lambda load: load.running == 1)
         asking.cancel()
@@ -78,7 +79,8 @@ async def test_a_client_that_leaves_frees_the_engine(session: aiohttp.ClientSess
 
 
 async def test_it_drains(session: aiohttp.ClientSession, replica: ReplicaServer) -> None:
-    async with session.get(FEED_PATH) as feed:
+    async with session.get(FEED_PATH) as response:
+        feed = Messages(response)
         asking = asyncio.create_task(chat(session, max_tokens=100))
         await next_message(feed, Load, lambda load: load.running == 1)
         replica.check()
