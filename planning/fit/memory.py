@@ -98,6 +98,15 @@ def plan_of(model: Architecture, settings: EngineSettings, gpu: Gpu) -> Plan:
     return Plan(model, settings, gpu, quantization, element, kv_element)
 
 
+def batch_defaults(gpu: Gpu) -> tuple[int, int]:
+    """Tokens and sequences of a step that vLLM's server takes by itself (`EngineArgs.get_batch_defaults`)."""
+    if gpu.total_bytes >= 160 * GIB:
+        return 16_384, 1_024
+    if gpu.total_bytes >= 70 * GIB and not gpu.name.lower().startswith("a100"):
+        return 8_192, 1_024
+    return 2_048, 256
+
+
 def stage_layers(layers: int, stages: int) -> list[range]:
     """The layers of each pipeline stage: what does not divide goes to the stages before the last (`get_pp_indices`)."""
     counts = [layers // stages] * stages

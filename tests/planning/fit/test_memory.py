@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cluster.hardware import Gpu, gpu_named
 from cluster.spec.models import EngineSettings
 from planning.fit import Fit, NotModelled, RefusalCause, fit, read_architecture
+from planning.fit.memory import batch_defaults
 from tests.planning.fit import configs
 
 GIB = 1 << 30
@@ -20,9 +21,9 @@ H100 = gpu_named("h100")
 def fit_of(config: dict[str, Any], gpu: Gpu = H100, **settings: Any) -> Fit:
     """With the batch that vLLM's server takes by itself, and the model's whole context."""
     model = read_architecture(config)
-    batch = (1_024, 8_192) if gpu is H100 else (256, 2_048)
-    given = {"max_model_len": model.longest, "max_num_seqs": batch[0], "max_num_batched_tokens": batch[1]} | settings
-    return fit(model, EngineSettings(**given), gpu)
+    step_tokens, sequences = batch_defaults(gpu)
+    given = {"max_model_len": model.longest, "max_num_seqs": sequences, "max_num_batched_tokens": step_tokens}
+    return fit(model, EngineSettings(**given | settings), gpu)
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,7 @@ REFUSED = [
     (("time_zone"), "Mars/Base", "time_zone = 'Mars/Base': allowed: an IANA time zone"),
     (("prices"), {"on_demand": False}, "on_demand, spot, reserved: none may be bought"),
     (("gpu_prices", 0), {"gpu": "L4", "region": "eu"}, "on_demand_usd_per_gpu_hour, spot_usd_per_gpu_hour"),
+    (("candidates", 0, "gpu"), "h100", "candidates.0.gpu = 'h100': allowed: cpu, A100-40G, A100-80G, "),
 ]
 
 
