@@ -10,7 +10,7 @@ only digests are kept. Without tenants in the spec anybody may ask (and the gate
 import hashlib
 import hmac
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
@@ -130,7 +130,8 @@ def class_of(spec: ClusterSpec, claimed: bytes, tenant: Tenant | None, service_t
     """The traffic class that a request claims by its header; without one, the class of its `service_tier`
     (`service_tiers` in the spec) if its tenant may claim that, else the first that it may. Raises ApiError for a
     header that is not allowed; a tier is a hint."""
-    classes = dict(zip(map(attrgetter("name"), spec.classes), spec.classes, strict=True))
+    names: Iterable[str] = map(attrgetter("name"), spec.classes)
+    classes = dict(zip(names, spec.classes, strict=True))
     allowed = classes if tenant is None or tenant.classes is None else tenant.classes
     by_tier = spec.service_tiers.get(service_tier, "") if service_tier else ""
     name = claimed.decode("latin-1") or (by_tier if by_tier in allowed else next(iter(allowed)))
