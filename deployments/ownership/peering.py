@@ -22,9 +22,9 @@ from heapq import nlargest
 
 from cluster.spec import ClusterSpec
 from deployments.accounting.tariffs import usd_per_replica_hour
-from deployments.ownership.entries import Entries
 from deployments.ownership.hop_messages import HopReport
 from deployments.ownership.owned_hops import FOR_WANT_OF_CAPACITY, Enter, Homeless, OwnedHops, wait_of
+from deployments.ownership.record import Records
 from deployments.ownership.roles import Submitter
 from deployments.peering import (
     CellPeering,
@@ -85,7 +85,7 @@ class LanePeering:
         model: str,
         epoch: int,
         scheduler: Scheduler,
-        entries: Entries,
+        entries: Records,
         enter: Enter,
         clock: Callable[[], float],
     ) -> None:

@@ -30,13 +30,17 @@ class Placement:
     """A decision of `Scheduler.step`: this request runs there, for this reason. `waited_s` in its lane; its
     wait estimate was `eta_s` (p50, p95)."""
 
-    request: Request
     lease: Lease
     reason: PickReason
     lane: str
     promoted: bool
     waited_s: float
     eta_s: tuple[float, float] | None
+
+    @property
+    def request(self) -> Request:
+        """The request that was placed."""
+        return self.lease.request
 
     @property
     def replica_id(self) -> str:

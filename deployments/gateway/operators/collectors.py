@@ -74,7 +74,7 @@ def standing_of(owner_tracker: OwnerTracker) -> OwnershipStatus:
     dispatcher = owner_tracker.dispatcher
     own = dispatcher.own
     losses = dispatcher.losses
-    reconciled = own.adoption.reconciled if own is not None else 0
+    reconciled = own.reconciled if own is not None else 0
     return OwnershipStatus(
         owner_tracker.epoch,
         dispatcher.owner is not None,

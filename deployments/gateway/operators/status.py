@@ -188,7 +188,7 @@ class Status:
             "peers": []
             if own is None or own.peering is None
             else shown_peers(own.peering.core.peers, own.peering.model),
-            "reconciled": own.adoption.reconciled if own is not None else 0,
+            "reconciled": own.reconciled if own is not None else 0,
             "lanes": [
                 {
                     "name": lane.name,

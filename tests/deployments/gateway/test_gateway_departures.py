@@ -224,4 +224,4 @@ async def test_a_gateway_says_what_would_be_lost_with_it(rig: Rig) -> None:
 
 
 def leases(rig: Rig) -> list[Lease]:
-    return [entry.lease for entry in rig.owner.entries if entry.lease is not None]
+    return [record.lease for record in rig.owner.records if record.lease is not None]
