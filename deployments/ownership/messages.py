@@ -15,7 +15,7 @@ from deployments.ownership.hop_messages import HOP_KINDS, HopMessage
 from deployments.peering import HopFacts
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
-from deployments.wire import Wire, WireError
+from deployments.wire import FramedMessages, Wire, WireError, framed
 
 LANES_PATH = "/raylane/lanes"
 """POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the
@@ -25,8 +25,6 @@ VERSION = 1
 BEAT_S = 0.5
 UNRESPONSIVE_AFTER_S = 2.5
 """Who said nothing for so long is given up."""
-MAX_BYTES = 1 << 20
-_LENGTH_BYTES = 4
 
 
 def moved(request: Request, by_s: float) -> Request:
@@ -173,29 +171,19 @@ _WIRE: Wire[Message] = Wire(
 
 def encode(message: Message) -> bytes:
     """The message, after its length."""
-    content = _WIRE.encode(message)
-    return len(content).to_bytes(_LENGTH_BYTES, "big") + content
+    return framed(_WIRE.encode(message))
 
 
 class MessageReader:
     """Reads one direction of an exchange, in whatever pieces it comes."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._framed = FramedMessages(_WIRE)
         self._begun = False
 
     def feed(self, piece: bytes) -> list[Message]:
         """The messages that are whole now, `Opening` apart. Raises WireError, which names the field, or the version."""
-        data, start, found = self._rest + piece, 0, []
-        while len(data) >= (begin := start + _LENGTH_BYTES):
-            length = int.from_bytes(data[start:begin], "big")
-            if length > MAX_BYTES:
-                raise WireError(f"a message of {length} bytes; allowed: {MAX_BYTES}")
-            if len(data) < begin + length:
-                break
-            found.append(_WIRE.decode(data[begin : begin + length]))
-            start = begin + length
-        self._rest = data[start:]
+        found = self._framed.feed(piece)
         if found and not self._begun:
             first = found.pop(0)
             if first != Opening(VERSION):
