@@ -45,7 +45,7 @@ from cli.simulation_output import print_json, show_answer
 from cli.simulation_report import check_report, facts_of, save_report
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile, CostFileError
-from planning.answer import Answer, Variant, variants
+from planning.answer import Answer, Variant, capacity_of, variants
 from planning.several_regions import FORMS, is_several
 from planning.simulation import RunFigures, Simulation, simulation_of
 from planning.simulator.outcome import SimulationOutcome
@@ -245,4 +245,4 @@ def _run(
             runs[variant] = one.figures(found)
             if variant is Variant.THIS:
                 out = found
-    return out, Answer(runs, costs)
+    return out, Answer(runs, costs, capacity_of(case, costs, out))

@@ -3,6 +3,7 @@ with one replica fewer and one more; as text, or as JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from rich.markup import escape
 from cli.console import Table, console
 from cli.options import show_changes, show_unmodelled
 from deployments.engine_model.cost_file import CostFile
-from planning.answer import NEIGHBOUR_COLUMNS, Answer, Variant, neighbour_rows, with_range
+from planning.answer import NEIGHBOUR_COLUMNS, TAIL, Answer, Variant, neighbour_rows, with_range
 from planning.report.words import duration
 from planning.simulation import GroupFigures, Simulation
 from planning.simulator.outcome import SimulationOutcome, rejections_of
@@ -67,6 +68,7 @@ def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: A
         "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
         "prefix_hits": None if np.isnan(out.prefix_hits) else out.prefix_hits,
         "classes": [one.as_json() for one in answer.runs[Variant.THIS].classes],
+        "capacity": None if answer.capacity is None else asdict(answer.capacity),
         "lanes": answer.lanes_as_json(),
         "replica_hours": {"value": out.replica_s / 3600, "range": None if answer.hours is None else list(answer.hours)},
         "neighbours": answer.neighbours_as_json(),
@@ -111,6 +113,9 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
     if answer.costs is not None:
         console.print(escape(f"all requests: {_ranged(answer)}"))
         console.print(f"  the range: {answer.costs}; the same traffic with the costs at both ends")
+    if answer.capacity is not None:
+        near = "near the [yellow]capacity[/], where a tail of the TTFT says nothing" * answer.capacity.is_near
+        console.print(f"{near or 'capacity'}: {answer.capacity}")
     _show_tokens(out, answer)
     rests = {
         "measured": "measured on this engine",
@@ -135,7 +140,10 @@ def _ranged(answer: Answer) -> str:
     """The figures of all requests, each with its range."""
     whole, of = answer.lines[-1], answer.ranges[-1]
     found = []
+    is_near = answer.capacity is not None and answer.capacity.is_near
     for title, name in _RANGED:
+        if is_near and name in TAIL:
+            continue
         value, range_ = with_range(name, whole, of)
         found.append(f"{title} {value}{f' ({range_})' if range_ else ''}")
     if of and answer.hours is not None and answer.hours[0] != answer.hours[1]:

@@ -72,14 +72,13 @@ def render(result: PlanResult, file: str) -> str:
         f"{version('raylane')}, scheduler {code_hash()}",
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    unserved = [f"no site serves {lane} from {origin}" for lane, origin in plan.placement.unserved]
     return laid_out(
         "plan.html",
         sheet=plan.case.sheet,
         facts=facts,
         good=result.good,
         headline=result.headline,
-        clashes=[*plan.clashes, *unserved],
+        clashes=plan.clashes,
         notes=plan.notes,
         errors=list(result.errors.items()),
         cards=cards(result),
