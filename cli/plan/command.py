@@ -1,6 +1,5 @@
 """`raylane plan`: from a worksheet to replicas by region, group and hour, their costs, and a page that shows them."""
 
-import json
 import os
 import sys
 import time
@@ -13,9 +12,9 @@ import typer
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cli.console import console, errors, fail
+from cli.console import console, errors, fail, print_json
 from cli.gateway import Url
-from cli.options import AsJson, check_outputs
+from cli.options import AsJson, check_outputs, write_page
 from cli.plan.against import Planner
 from cli.plan.against import against as compared
 from cli.plan.text_tables import show_table
@@ -34,7 +33,6 @@ from planning.plans.rates import QUICK, THOROUGH, RateSource
 from planning.plans.result import PlanResult
 from planning.plans.tables import basis_lines, cards, tables
 from planning.plans.write_spec import written_spec
-from planning.report.file import ReportFileError, write_report
 from planning.tune.advice import judge
 from planning.tune.spec_edit import EditError
 from planning.workload.trace import TraceError
@@ -213,7 +211,7 @@ def _lines() -> Callable[[str], None]:
 
 
 def _print_json(result: PlanResult) -> None:
-    console.print_json(json.dumps(as_json(result)))
+    print_json(as_json(result))
 
 
 def _show(result: PlanResult) -> None:
@@ -238,12 +236,7 @@ def _save_page(path: Path | None, result: PlanResult, worksheet: Path) -> list[s
         return []
     from planning.report.plan import render  # plotly takes a second to import, which only pages need
 
-    try:
-        write_report(path, render(result, worksheet.name))
-    except ReportFileError as problem:
-        return [str(problem)]
-    errors.print(f"page: {path}")
-    return []
+    return write_page(path, render(result, worksheet.name))
 
 
 def _save_spec(path: Path | None, result: PlanResult, sheet: Worksheet, smoothing: float) -> list[str]:

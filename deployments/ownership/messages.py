@@ -1,5 +1,5 @@
 """What a gateway and the owner of a model say to each other over one full-duplex HTTP exchange: frozen dataclasses
-(`deployments/wire.py`), each after its length in bytes (four, big-endian). Each direction begins with `Opening`.
+(`deployments/wire.py`). Each direction begins with `Opening`.
 
 The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
 `Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
@@ -170,20 +170,20 @@ _WIRE: Wire[Message] = Wire(
 
 
 def encode(message: Message) -> bytes:
-    """The message, after its length."""
+    """The message as a channel carries it."""
     return framed(_WIRE.encode(message))
 
 
-class MessageReader:
-    """Reads one direction of an exchange, in whatever pieces it comes."""
+class MessageReader(FramedMessages[Message]):
+    """Reads one direction of a channel."""
 
     def __init__(self) -> None:
-        self._framed = FramedMessages(_WIRE)
+        super().__init__(_WIRE)
         self._begun = False
 
     def feed(self, piece: bytes) -> list[Message]:
         """The messages that are whole now, `Opening` apart. Raises WireError, which names the field, or the version."""
-        found = self._framed.feed(piece)
+        found = super().feed(piece)
         if found and not self._begun:
             first = found.pop(0)
             if first != Opening(VERSION):

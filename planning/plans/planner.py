@@ -4,6 +4,7 @@ in the simulation until none does."""
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from cluster.errors import InputError
 from cluster.spec import ClusterSpec
 from planning.capacity.clash import clash, savings
 from planning.capacity.placement import GAP, Outcome, place
@@ -21,7 +22,7 @@ _LOWERED = 0.92
 late ones."""
 
 
-class PlanError(ValueError):
+class PlanError(InputError):
     """A worksheet that nothing can be planned for; the message says what is missing."""
 
 

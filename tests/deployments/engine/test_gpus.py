@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from deployments.engine import gpus
 from deployments.engine.gpus import Gpus
+from deployments.telemetry.exposition import Exposition
 
 USE, MEMORY = "raylane_engine_gpu_utilization_ratio", "raylane_engine_gpu_memory_used_bytes"
 
@@ -46,7 +47,7 @@ async def test_the_gpus_that_the_process_was_given(
     if given is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
     watched, registry = Gpus(), CollectorRegistry()
-    registry.register(watched)
+    registry.register(Exposition(watched.samples))
     watched.look()
     found = {
         name: (registry.get_sample_value(USE, {"gpu": name}), registry.get_sample_value(MEMORY, {"gpu": name}))
@@ -60,7 +61,7 @@ async def test_a_driver_that_fails_later_ends_it(driver: ModuleType) -> None:
         raise RuntimeError("the GPU is lost")
 
     watched, registry = Gpus(), CollectorRegistry()
-    registry.register(watched)
+    registry.register(Exposition(watched.samples))
     watched.look()
     driver.nvmlDeviceGetMemoryInfo = fails  # type: ignore[attr-defined]
     await watched.run()
@@ -71,4 +72,4 @@ async def test_nothing_is_shown_without_a_driver(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "vllm.third_party.pynvml", None)
     watched = Gpus()
     await watched.run()
-    assert [family.samples for family in watched.collect()] == [[], []]
+    assert list(watched.samples()) == []

@@ -236,7 +236,7 @@ async def test_settled_hours_are_metrics(make_rig: MakeRig) -> None:
     await rig.ask()
     await rig.last()
     await deliver(rig)
-    rig.gateway._cost_metrics.totals = bill_of(rig)
+    rig.gateway._cost_totals.bill = bill_of(rig)
     _, body = await get(rig, "/metrics")
     lines = [line for line in body.decode().splitlines() if line.startswith("raylane_cost_")]
     assert any('share="idle"' in line and "replica_seconds" in line for line in lines)
