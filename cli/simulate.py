@@ -11,10 +11,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from autoscaling.from_spec import FIXED
 from autoscaling.policies.settings import PolicyError
-from cli.console import console, fail
+from cli.console import AsJson, console, fail
 from cli.option_groups import with_groups
 from cli.options import (
-    AsJson,
     Costs,
     ModelName,
     PricePerGpuHour,
