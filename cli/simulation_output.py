@@ -10,7 +10,8 @@ from rich.markup import escape
 from cli.console import Table, console, plain_table, print_json
 from cli.options import show_changes, show_unmodelled
 from deployments.engine_model.cost_file import CostFile
-from planning.answer import NEIGHBOUR_COLUMNS, Answer, Variant, neighbour_rows, with_range
+from deployments.wire import to_json
+from planning.answer import NEIGHBOUR_COLUMNS, TAIL, Answer, Variant, neighbour_rows, with_range
 from planning.report.words import duration
 from planning.simulation import GroupFigures, Simulation
 from planning.simulator.outcome import SimulationOutcome, rejections_of
@@ -46,7 +47,7 @@ def print_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answe
     """As JSON."""
     scaled: dict[str, Any] = {}
     if len(case.views) > 1:
-        scaled["groups"] = [one.as_json() for one in case.group_figures(out)]
+        scaled["groups"] = to_json(case.group_figures(out))
     elif case.scales:
         scaled["autoscaling"] = case.scaled_figures(out)
     print_json(_as_json(case, cost, out, answer) | scaled)
@@ -57,15 +58,16 @@ def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: A
     return {
         "schema": SCHEMA_VERSION,
         "replicas": case.replicas,
-        "not_modelled": [one.as_json() for one in unmodelled(case.model, cost, case.spec)],
+        "not_modelled": to_json(unmodelled(case.model, cost, case.spec)),
         "changes": [change.as_json() for change in case.work.changes],
         "rejections": rejections(case.work.changes) | rejections_of(out),
-        "costs": costs | {"range": None if answer.costs is None else answer.costs.as_json()},
+        "costs": costs | {"range": to_json(answer.costs)},
         "simulated_s": out.ended_s,
         "preemptions": out.preemptions,
         "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
-        "prefix_hits": None if np.isnan(out.prefix_hits) else out.prefix_hits,
-        "classes": [one.as_json() for one in answer.runs[Variant.THIS].classes],
+        "prefix_hits": to_json(out.prefix_hits),
+        "classes": to_json(answer.runs[Variant.THIS].classes),
+        "capacity": to_json(answer.capacity),
         "lanes": answer.lanes_as_json(),
         "replica_hours": {"value": out.replica_s / 3600, "range": None if answer.hours is None else list(answer.hours)},
         "neighbours": answer.neighbours_as_json(),
@@ -110,6 +112,9 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
     if answer.costs is not None:
         console.print(escape(f"all requests: {_ranged(answer)}"))
         console.print(f"  the range: {answer.costs}; the same traffic with the costs at both ends")
+    if answer.capacity is not None:
+        near = "near the [yellow]capacity[/], where a tail of the TTFT says nothing" * answer.capacity.is_near
+        console.print(f"{near or 'capacity'}: {answer.capacity}")
     _show_tokens(out, answer)
     rests = {
         "measured": "measured on this engine",
@@ -134,7 +139,10 @@ def _ranged(answer: Answer) -> str:
     """The figures of all requests, each with its range."""
     whole, of = answer.lines[-1], answer.ranges[-1]
     found = []
+    is_near = answer.capacity is not None and answer.capacity.is_near
     for title, name in _RANGED:
+        if is_near and name in TAIL:
+            continue
         value, range_ = with_range(name, whole, of)
         found.append(f"{title} {value}{f' ({range_})' if range_ else ''}")
     if of and answer.hours is not None and answer.hours[0] != answer.hours[1]:

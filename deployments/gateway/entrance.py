@@ -1,6 +1,6 @@
 """The gateway's entrance: which path goes where, and who may ask for it. Tenants ask with their keys, operators and the
-cell's processes with the cluster's secret, peer cells with a signature (`peers/auth.py`), web pages of other origins
-where the spec's `gateway.cors` allows it.
+cell's processes with the cluster's secret, peer cells with a token or a certificate (`peers/auth.py`), web pages of
+other origins where the spec's `gateway.cors` allows it.
 
 A path that is not in the table `ACCESS` cannot be served, on neither of the two ports. Where a request comes from
 says nothing: behind a reverse proxy or a load balancer on the same machine everybody comes from loopback. Of API keys
@@ -10,8 +10,9 @@ only digests are kept. Without tenants in the spec anybody may ask (and the gate
 import hashlib
 import hmac
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Protocol
 
@@ -34,7 +35,7 @@ class Access(StrEnum):
     SECRET = "secret"
     """The cluster's secret, as a bearer token: it shows or changes what is not the asker's alone."""
     PEER = "peer"
-    """The signature of a peer cell, its certificate, or both."""
+    """The token of a peer cell, its certificate, or both."""
 
 
 ACCESS: Mapping[str, Access] = MappingProxyType(
@@ -72,8 +73,10 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/raylane/scaling/{model:path}": Access.SECRET,
         "/raylane/lanes": Access.SECRET,
         "/raylane/digests": Access.SECRET,
+        "/raylane/usage": Access.SECRET,
         "/raylane/peers/digest": Access.PEER,
         "/raylane/peers/hop": Access.PEER,
+        "/raylane/peers/usage": Access.PEER,
         "/raylane/peers/view": Access.PEER,
         "/raylane/regions": Access.SECRET,
     }
@@ -129,22 +132,19 @@ def class_of(spec: ClusterSpec, claimed: bytes, tenant: Tenant | None, service_t
     """The traffic class that a request claims by its header; without one, the class of its `service_tier`
     (`service_tiers` in the spec) if its tenant may claim that, else the first that it may. Raises ApiError for a
     header that is not allowed; a tier is a hint."""
-    allowed_names = [traffic_class.name for traffic_class in spec.classes]
-    if tenant is not None and tenant.classes is not None:
-        allowed_names = list(tenant.classes)
+    names: Iterable[str] = map(attrgetter("name"), spec.classes)
+    classes = dict(zip(names, spec.classes, strict=True))
+    allowed = classes if tenant is None or tenant.classes is None else tenant.classes
     by_tier = spec.service_tiers.get(service_tier, "") if service_tier else ""
-    name = claimed.decode("latin-1") or (by_tier if by_tier in allowed_names else allowed_names[0])
-    for traffic_class in spec.classes:
-        if traffic_class.name == name:
-            if name not in allowed_names:
-                message = (
-                    f"X-Raylane-Class = {name!r}: tenant {tenant.name if tenant else ''!r} may claim "
-                    f"{', '.join(allowed_names)}"
-                )
-                raise ApiError(ErrorCode.CLASS_NOT_ALLOWED, message, param="X-Raylane-Class")
-            return traffic_class
-    allowed = ", ".join(allowed_names)
-    raise ApiError(ErrorCode.INVALID_VALUE, f"X-Raylane-Class = {name!r}: allowed: {allowed}", param="X-Raylane-Class")
+    name = claimed.decode("latin-1") or (by_tier if by_tier in allowed else next(iter(allowed)))
+    if name in classes and name in allowed:
+        return classes[name]
+    if name in classes:
+        who = tenant.name if tenant else ""
+        message = f"X-Raylane-Class = {name!r}: tenant {who!r} may claim {', '.join(allowed)}"
+        raise ApiError(ErrorCode.CLASS_NOT_ALLOWED, message, param="X-Raylane-Class")
+    message = f"X-Raylane-Class = {name!r}: allowed: {', '.join(allowed)}"
+    raise ApiError(ErrorCode.INVALID_VALUE, message, param="X-Raylane-Class")
 
 
 EXTRA_HEADERS = "raylane.headers"

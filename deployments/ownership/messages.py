@@ -1,21 +1,23 @@
 """What a gateway and the owner of a model say to each other over one full-duplex HTTP exchange: frozen dataclasses
-(`deployments/wire.py`), each after its length in bytes (four, big-endian). Each direction begins with `Opening`.
+(`deployments/wire.py`). Each direction begins with `Opening`.
 
 The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
 `Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
-What they say about hand-overs between cells is in `hop_messages.py`.
+Of hand-overs between cells the owner says `PlacedAtPeer` in place of `Placed`, and `Recalled`; a `Submit` with a hop,
+of a peer's request, may be answered `GuestRefused`.
 
 Two machines' clocks are not compared: a message that holds moments holds the sender's time, too (`sent_s`), and the
 reader moves them to its own clock.
 """
 
 from dataclasses import dataclass, replace
+from typing import get_args
 
-from deployments.ownership.hop_messages import HOP_KINDS, HopMessage
-from deployments.peering import HopFacts
+from deployments.ownership.roles import PeerLease
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
-from deployments.wire import Wire, WireError
+from deployments.wire import FramedMessages, Wire, WireError, framed
 
 LANES_PATH = "/raylane/lanes"
 """POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the
@@ -25,8 +27,6 @@ VERSION = 1
 BEAT_S = 0.5
 UNRESPONSIVE_AFTER_S = 2.5
 """Who said nothing for so long is given up."""
-MAX_BYTES = 1 << 20
-_LENGTH_BYTES = 4
 
 
 def moved(request: Request, by_s: float) -> Request:
@@ -72,9 +72,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """The first token of a lease is there: its prompt is prefilled."""
+    """The first token of a lease is there, since `ago_s`: its prompt is prefilled."""
 
     attempt_id: str
+    ago_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +95,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A lease's replica took no work; `state` is what it said, None: no connection."""
+    """A lease's replica took no work; `state` is what it said, None: no connection. Or a peer cell took none, for
+    `refusal`."""
 
     lease: Lease
     state: ReplicaState | None
     sent_s: float
+    refusal: HopRefusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,28 @@ class Suspected:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedAtPeer:
+    """A request got a lease at a peer cell."""
+
+    peer_lease: PeerLease
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The peer cell that has the request under that lease is silent."""
+
+    attempt_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRefused:
+    """The answer to a guest that is not taken."""
+
+    request_id: str
+    refusal: HopRefusal
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A sign of life."""
 
@@ -150,52 +175,29 @@ Message = (
     | Placed
     | Expired
     | Suspected
+    | PlacedAtPeer
+    | Recalled
+    | GuestRefused
     | Beat
-    | HopMessage
 )
-_WIRE: Wire[Message] = Wire(
-    Opening,
-    Submit,
-    Cancel,
-    Hold,
-    FirstToken,
-    Died,
-    Release,
-    Refused,
-    Admitted,
-    Placed,
-    Expired,
-    Suspected,
-    Beat,
-    *HOP_KINDS,
-)
+_WIRE: Wire[Message] = Wire(*get_args(Message))
 
 
 def encode(message: Message) -> bytes:
-    """The message, after its length."""
-    content = _WIRE.encode(message)
-    return len(content).to_bytes(_LENGTH_BYTES, "big") + content
+    """The message as a channel carries it."""
+    return framed(_WIRE.encode(message))
 
 
-class MessageReader:
-    """Reads one direction of an exchange, in whatever pieces it comes."""
+class MessageReader(FramedMessages[Message]):
+    """Reads one direction of a channel."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        super().__init__(_WIRE)
         self._begun = False
 
     def feed(self, piece: bytes) -> list[Message]:
         """The messages that are whole now, `Opening` apart. Raises WireError, which names the field, or the version."""
-        data, start, found = self._rest + piece, 0, []
-        while len(data) >= (begin := start + _LENGTH_BYTES):
-            length = int.from_bytes(data[start:begin], "big")
-            if length > MAX_BYTES:
-                raise WireError(f"a message of {length} bytes; allowed: {MAX_BYTES}")
-            if len(data) < begin + length:
-                break
-            found.append(_WIRE.decode(data[begin : begin + length]))
-            start = begin + length
-        self._rest = data[start:]
+        found = super().feed(piece)
         if found and not self._begun:
             first = found.pop(0)
             if first != Opening(VERSION):

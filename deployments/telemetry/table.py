@@ -216,7 +216,7 @@ LEASES_ENDED = _counter(
     _OWNER,
     "leases_ended",
     (*_MODEL, "ending"),
-    "Leases that ended, by how. Page on `failed`, not on `cancelled` or `refused`.",
+    "Leases that ended, by how.",
 )
 REJECTIONS = _counter(_OWNER, "rejections", (*_LANE, "cause"), "Requests turned away.")
 REPLICA_GROUP = _gauge(
@@ -240,7 +240,7 @@ SUSPECTS = _gauge(
 )
 WAITING_ASIDE = _gauge(_OWNER, "waiting_aside", _MODEL, "Requests that wait until a suspect has been tried.")
 QUERIES_OF_DEATH = _counter(
-    _OWNER, "queries_of_death", _MODEL, "Request bodies banned after two replicas died running them. Page on any."
+    _OWNER, "queries_of_death", _MODEL, "Request bodies banned after two replicas died running them."
 )
 
 # Operators and autoscalers. Of a model with several groups, `model` is `MODEL@GROUP`.
@@ -274,7 +274,7 @@ DEPARTURES = _counter(
     _ONE,
     "departures",
     (*_ENDED, "planned"),
-    'Replicas, gateways, controllers and directories that ended. Page on `planned="no"`.',
+    "Replicas, gateways, controllers and directories that ended.",
 )
 DEPARTED_REQUESTS = _counter(
     _ONE,
@@ -287,7 +287,7 @@ STARTING = _gauge(_ONE, "starting_replicas", (*_MODEL, "phase"), "Replicas that 
 STARTS = _counter(_ONE, "starts", _MODEL, "Starts that went well.")
 START_SECONDS = _counter(_ONE, "start_seconds", (*_MODEL, "phase"), "The summed time of all starts that went well.")
 LAST_START = _gauge(_ONE, "last_start_seconds", (*_MODEL, "phase"), "The time of the model's last start.")
-FAILED_STARTS = _counter(_ONE, "failed_starts", (*_MODEL, "phase"), "Starts that failed. Page on any.")
+FAILED_STARTS = _counter(_ONE, "failed_starts", (*_MODEL, "phase"), "Starts that failed.")
 COST_USD = _counter(_ONE, "cost_usd", _BILL, "What the settled hours cost.")
 COST_SECONDS = _counter(_ONE, "cost_replica_seconds", _BILL, "The replica-seconds of the settled hours.")
 COST_TOKENS = _counter(_ONE, "cost_tokens", (*_BILL, "kind"), "The tokens of the settled hours: `prompt`, `output`.")
@@ -311,9 +311,7 @@ DIGEST_AGE = _gauge(_OWNER, "digest_age_seconds", _PEER, "How old the peer's las
 PEER_RTT = _gauge(_OWNER, "peer_rtt_seconds", _PEER, "The round trip to the peer.")
 DIGESTS_UNANSWERED = _counter(_GATEWAY, "digests_unanswered", ("peer",), "Questions for a digest without an answer.")
 DIGEST_REFUSALS = _counter(_GATEWAY, "digest_refusals", ("peer", "reason"), "Digests that were not believed.")
-PEER_CALLS_REFUSED = _counter(
-    _GATEWAY, "peer_calls_refused", ("peer", "reason"), "Calls that are no peer's, too old, or come again."
-)
+PEER_CALLS_REFUSED = _counter(_GATEWAY, "peer_calls_refused", ("peer", "reason"), "Calls that are no peer's.")
 
 # Files that commands publish.
 SIMULATOR_ERROR_KNOWN = _gauge(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import log
 
 from cluster.hardware import GPUS, Exchange, Gpu, exchange_table
-from planning.fit.memory import FitSettings
+from cluster.spec.models import EngineSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,14 @@ class Parallel:
     data: int = 1
     experts: bool = False
 
-    def __post_init__(self) -> None:
-        for name in ("tensor", "pipeline", "data"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: allowed: 1 or more GPUs")
-
     @classmethod
-    def of(cls, settings: FitSettings) -> "Parallel":
+    def of(cls, settings: EngineSettings) -> "Parallel":
         """That of an engine."""
         return cls(
-            settings.tensor_parallel, settings.pipeline_parallel, settings.data_parallel, settings.expert_parallel
+            settings.tensor_parallel_size,
+            settings.pipeline_parallel_size,
+            settings.data_parallel_size,
+            settings.enable_expert_parallel,
         )
 
     @property

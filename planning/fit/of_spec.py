@@ -9,7 +9,7 @@ from typing import Any
 from cluster.artifacts import ArtifactError, resolve_source
 from cluster.spec import ClusterSpec, Model
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import GIB, FitSettings
+from planning.fit.memory import GIB
 from planning.fit.quantization import NotModelled
 from planning.fit.verdict import Fit, fit
 
@@ -76,7 +76,7 @@ def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
         if model.task == "embed":
             raise NotModelled("an embedding model")
         gpu = spec.hardware.gpu_named(accelerator)
-        found = fit(read_architecture(config_of(model)), settings_of(model), gpu)
+        found = fit(read_architecture(config_of(model)), model.settings, gpu)
     except (ValueError, ArtifactError) as error:
         return ModelFit(model.group_key, place, unknown=str(error))
     speculative = model.settings.speculative
@@ -86,36 +86,17 @@ def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
     return ModelFit(model.group_key, place, found, left_out=tuple(left_out))
 
 
-def settings_of(model: Model) -> FitSettings:
-    """A model's engine settings, as far as memory depends on them."""
-    given = model.settings
-    block_tokens = given.extra.get("block_size")
-    return FitSettings(
-        max_model_len=given.max_model_len,
-        max_num_seqs=given.max_num_seqs,
-        max_num_batched_tokens=given.max_num_batched_tokens,
-        gpu_memory_utilization=given.gpu_memory_utilization,
-        block_tokens=block_tokens if isinstance(block_tokens, int) and block_tokens > 0 else 16,
-        tensor_parallel=given.tensor_parallel_size,
-        pipeline_parallel=given.pipeline_parallel_size,
-        data_parallel=given.data_parallel_size,
-        expert_parallel=given.enable_expert_parallel,
-        enforce_eager=given.enforce_eager,
-        chunked_prefill=given.chunked_prefill,
-        dtype=given.dtype,
-        kv_cache_dtype=given.kv_cache_dtype,
-        quantization=given.quantization,
-        kv_cache_bytes=given.kv_cache_memory_bytes,
-    )
-
-
 def config_of(model: Model) -> dict[str, Any]:
-    """The model's `config.json`, from its folder or from Hugging Face's cache. NVIDIA's checkpoints say how they are
+    """The `config.json` of a spec's model. Raises NotModelled and ArtifactError, as `config_in` does."""
+    return config_in(model.source)
+
+
+def config_in(source: str) -> dict[str, Any]:
+    """A model's `config.json`, from its folder or from Hugging Face's cache. NVIDIA's checkpoints say how they are
     quantized in a file beside it.
 
     Raises NotModelled where it is not at hand, or cannot be read, and ArtifactError.
     """
-    source = model.source
     folder = Path(resolve_source(source))
     file, beside = (
         folder / name if folder.is_absolute() else _cached(source, name) for name in ("config.json", _QUANTIZED)

@@ -46,7 +46,6 @@ def render(result: PlanResult, file: str) -> str:
     """The whole file; `file`: the worksheet's name."""
     plan = result.plan
     panels = _panels(result)
-    unserved = [f"no site serves {lane} from {origin}" for lane, origin in plan.placement.unserved]
     return laid_out(
         "plan.html",
         sheet=plan.case.sheet,
@@ -55,7 +54,7 @@ def render(result: PlanResult, file: str) -> str:
         hours=plan.case.hours,
         good=result.good,
         headline=result.headline,
-        clashes=[*plan.clashes, *unserved],
+        clashes=plan.clashes,
         notes=plan.notes,
         errors=list(result.errors.items()),
         cards=cards(result),

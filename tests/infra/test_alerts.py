@@ -171,7 +171,7 @@ CASES: dict[str, tuple[Series, int, int, Series]] = {
 just below its bound."""
 NOT_OWNED = {
     "RaylaneNoGateway", "RaylaneHeadLost", "RaylaneStartsFail", "RaylaneScalingImpaired", "RaylaneDepartures",
-    "RaylaneEventLoopLag", "RaylaneGpuSlow", "RaylaneDraftsCost", "RaylanePeerLost", "RaylanePeerNeverAnswered",
+    "RaylaneEventLoopLag", "RaylanePeerLost", "RaylanePeerNeverAnswered",
     "RaylanePeerCallsRefused", "RaylaneHopsBreak", "RaylaneTrafficOffWorksheet",
 }  # fmt: skip
 

@@ -1,17 +1,15 @@
 """The range of the costs follows from what they rest on; that of an answer from runs at both of its ends."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from cluster.spec import Model, Pool
 from deployments.engine_model.cost_file import CostBasis, CostFile, CostSource
-from planning.answer import ENDS, Answer, Variant, neighbour_rows, variants
-from planning.simulation import RunFigures, Simulation, simulation_of
+from planning.answer import Answer, Variant, capacity_of, neighbour_rows, variants
+from planning.simulation import Simulation, simulation_of
 from planning.simulator.outcome import Figures
 from planning.simulator.workload import Workload, plain_workload
-from planning.uncertainty import RELATIVE_RANGE, StatedRange, cost_range, ranges, stated
+from planning.uncertainty import cost_range, ranges
 from tests.planning.tune import cases
 
 MODEL: Model = cases.spec().models[0]
@@ -49,11 +47,6 @@ def test_a_file_that_names_its_sources_has_their_range_unless_it_is_of_another_g
     assert cost_range(other, MODEL, POOL) == cost_range(costs("profile", "1 x H100 SXM"), MODEL, POOL)
 
 
-def test_the_surer_the_origin_the_narrower_the_range() -> None:
-    assert list(RELATIVE_RANGE) == list(CostBasis)
-    assert sorted(RELATIVE_RANGE.values()) == list(RELATIVE_RANGE.values())
-
-
 def figures(ttft_ms: float, in_time: float = 1.0) -> Figures:
     return Figures("all", 10, 0, 0, 0, 0, ttft_ms, ttft_ms, ttft_ms, 5.0, float("nan"), in_time)
 
@@ -63,13 +56,6 @@ def test_a_range_holds_the_run_itself_and_both_ends() -> None:
     assert found[0]["ttft_p50_ms"] == (60, 100)
     assert found[0]["answered_in_time"] == (0.8, 1.0)
     assert "queued_mean_ms" not in found[0]  # of which some run has none
-
-
-def test_a_time_is_stated_within_forty_percent_and_says_where_it_goes_beyond() -> None:
-    assert stated(100.0, (90.0, 120.0)) == StatedRange(90.0, 120.0)
-    assert stated(100.0, (50.0, 300.0)) == StatedRange(60.0, 140.0, or_less=True, or_more=True)
-    assert stated(100.0, (50.0, 300.0)).shown(lambda value: f"{value:g} ms") == "< 60 ms to > 140 ms"
-    assert stated(100.0, (100.0, 100.0)).shown(str) == "100.0 to 100.0"
 
 
 def work(rate: float, count: int = 200) -> Workload:
@@ -103,6 +89,24 @@ def test_a_queue_makes_more_of_an_error_of_the_costs() -> None:
             assert all(low <= getattr(line, name) <= high for name, (low, high) in of.items())
 
 
+def test_near_the_capacity_it_is_stated_with_its_range() -> None:
+    likely = cost_range(cases.costs(), MODEL, POOL)
+    found = {}
+    for rate in (0.5, 40.0):
+        case = simulation(rate, scales=False)
+        capacity = capacity_of(case, likely, case.run())
+        assert capacity is not None
+        assert (capacity.low, capacity.high) == (capacity.per_s / likely.high, capacity.per_s / likely.low)
+        assert capacity.offered == pytest.approx(rate, rel=0.25)
+        found[rate] = capacity
+    assert (found[0.5].is_near, found[40.0].is_near) == (False, True)
+    late = simulation(2 * found[0.5].per_s, scales=False).run()
+    done = late.finished_s[~np.isnan(late.finished_s)]
+    assert len(done) / done.max() == pytest.approx(found[0.5].per_s, rel=0.3)
+    policy = simulation(1.0, scales=True)
+    assert capacity_of(policy, likely, policy.run()) is None
+
+
 def test_one_replica_more_waits_less_and_one_fewer_more() -> None:
     found = answer(simulation(4.0, scales=False))
     rows = neighbour_rows(found)
@@ -112,11 +116,10 @@ def test_one_replica_more_waits_less_and_one_fewer_more() -> None:
     assert set(found.neighbours_as_json()) == {"one_fewer", "one_more"}
 
 
-def test_there_is_no_fewer_than_one_and_no_fewer_than_fail() -> None:
+def test_there_is_no_fewer_than_one() -> None:
     single = simulation(1.0, scales=False, replicas=1)
     assert single.with_more(-1) is None
     assert list(variants(single, None, True)) == [Variant.THIS, Variant.ONE_MORE]
-    assert replace(simulation(1.0, scales=False), failures_s=(1.0, 2.0)).with_more(-1) is None
     assert list(variants(single, None, False)) == [Variant.THIS]
 
 
@@ -136,13 +139,3 @@ def test_policies_go_on_believing_the_costs_of_the_file() -> None:
     slow = case.at_costs(1.4)
     assert slow.setup is case.setup
     assert slow.cost.step_s((), 4, 1_000, 0) == pytest.approx(1.4 * case.cost.step_s((), 4, 1_000, 0))
-
-
-def test_without_a_range_there_is_none() -> None:
-    case = simulation(1.0, scales=False)
-    found = Answer({Variant.THIS: case.figures(case.run())}, None)
-    assert found.hours is None
-    assert found.ranges == [{} for _ in found.lines]
-    assert neighbour_rows(found) == []
-    assert isinstance(found.runs[Variant.THIS], RunFigures)
-    assert len(ENDS) == 2

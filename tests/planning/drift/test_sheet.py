@@ -23,7 +23,7 @@ def off(stream: Stream, quantity: DriftQuantity, expected: float, observed: floa
 
 
 def plan_of(case: Case) -> Any:
-    return planned(case, small.rates(case), 0.9, PlanLimits(gap=0.001, limit_s=20), lambda text: None)
+    return planned(case, small.rates(case), 0.9, PlanLimits(gap=0.001, limit_s=300), lambda text: None)
 
 
 def test_a_worksheet_expects_its_streams(tmp_path: Path) -> None:
@@ -36,13 +36,6 @@ def test_a_worksheet_expects_its_streams(tmp_path: Path) -> None:
     assert us.prefix_share == pytest.approx((0.9 * 16 + 0.1 * 736) / 390, rel=0.01), "whole blocks of 16 tokens"
     assert us.growth == 1
     assert expected_from(case.sheet, small.case(tmp_path).streams).streams[0].prefix_share is None, "none is stated"
-
-
-def test_rates_between_now_and_after_the_growth_are_expected(tmp_path: Path) -> None:
-    case = small.case(tmp_path, {"demand": [CHAT | {"growth": {"percent_per_month": 10, "months": 12}}]})
-    expected = expected_from(case.sheet, case.streams).streams[0]
-    assert expected.hourly[0] == pytest.approx(0.5)
-    assert expected.growth == pytest.approx(1.1**12)
 
 
 def test_streams_of_one_class_are_expected_together(tmp_path: Path) -> None:

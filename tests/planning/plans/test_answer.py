@@ -16,14 +16,13 @@ from planning.plans.answer import token_prices
 from planning.plans.as_json import as_json
 from planning.plans.compare import break_even, elsewhere
 from planning.plans.planner import PlanError, PlanLimits, found_rates, planned
-from planning.plans.question import question_of
 from planning.plans.rates import GroupRate, RateJob, input_share
 from planning.plans.result import PlanResult
-from planning.plans.tables import cards, tables
 from planning.plans.write_spec import written_spec
 from tests.planning.plans import small
 
 pytestmark = pytest.mark.whole
+LIMITS = PlanLimits(gap=0.02, limit_s=300)
 
 
 def test_a_plan_serves_all_demand_within_its_limits(tmp_path: Path) -> None:
@@ -108,13 +107,35 @@ def test_what_cannot_be_placed_names_what_clashes(tmp_path: Path) -> None:
     assert as_json(result)["totals"] is None
 
 
-def test_more_demand_costs_more(tmp_path: Path) -> None:
-    plan = small.plan(tmp_path)
-    question = question_of(plan.case, plan.rates, 0.9, {"demo": 3.0})
-    before, after = (
-        sum(map(sum, lane.demand.values())) for lane in (plan.question.problem.lanes[0], question.problem.lanes[0])
-    )
-    assert after == pytest.approx(3 * before)
+@pytest.mark.parametrize(
+    ("change", "held", "reason"),
+    [
+        (
+            {"residency": ["eu-central-1"]},
+            1.0,
+            "residency allows eu-central-1, and the groups that may serve it are in us-",
+        ),
+        ({"slo": {"ttft_ms": 50}}, 1.0, "a round trip takes more than half of its TTFT, 50 ms: us-east-1 9"),
+        ({}, 0.0, "a lone request misses its SLO (cheap (L4): ttft; large (H100): ttft)"),
+    ],
+)
+def test_what_fits_no_site_says_why(tmp_path: Path, change: dict[str, Any], held: float, reason: str) -> None:
+    """Short prompts from Europe, where no group is; where all rates are 0, long ones have one."""
+    candidates = [one | {"regions": ["us-east-1"]} for one in small.SHEET["candidates"]]
+    case = small.case(tmp_path, {"demand": [small.SHEET["demand"][0] | change], "candidates": candidates})
+    rates = {
+        key: replace(one, per_replica=one.per_replica * (held or ("medium" in key[2] or "long" in key[2])))
+        for key, one in small.rates(case).items()
+    }
+    clashes = planned(case, rates, 0.9, LIMITS, lambda text: None).clashes
+    assert any(f"from eu-central-1: fits no site: {reason}" in one for one in clashes), clashes
+
+
+def test_where_nothing_arrives_there_is_nothing_to_miss(tmp_path: Path) -> None:
+    nothing = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 0.0}]}
+    result = PlanResult(small.plan(tmp_path, {"demand": [nothing]}))
+    assert result.headline.endswith("nothing arrives")
+    assert result.good
 
 
 @given(st.floats(0.1, 1e4), st.floats(0.01, 1e4), st.floats(0.01, 1e4))
@@ -157,7 +178,6 @@ def test_a_rate_that_leaves_time_for_the_network_is_not_looked_for_again(
             assert one.per_replica <= found[model, group, band, False].per_replica
 
 
-WEEK = {"region": "us-east-1", "hourly_requests_per_s": [1.0] * 84 + [5.0] * 84}
 SHEETS: list[dict[str, Any]] = [
     {},
     {"prices": {"spot": {"max_share": 0.5}}},
@@ -231,14 +251,3 @@ def test_a_worksheet_that_no_group_can_serve_says_why(tmp_path: Path) -> None:
     none = {key: replace(rate, per_replica=0.0) for key, rate in small.rates(case).items()}
     with pytest.raises(PlanError, match=r"no group serves a single request .*: cheap \(L4\), large \(H100\)"):
         planned(case, none, 0.9, PlanLimits(), lambda text: None)
-
-
-def test_tables_cards_and_json_say_the_same(tmp_path: Path) -> None:
-    result = PlanResult(small.plan(tmp_path))
-    for table in tables(result):
-        assert all(len(row) == len(table.columns) for row in table.rows), table.title
-    values = as_json(result)
-    assert values["totals"]["usd_per_hour"] == pytest.approx(result.plan.usd_per_hour)
-    assert f"${result.plan.usd_per_hour:,.2f} an hour" in {card.value for card in cards(result)}
-    assert values["slos"] is None
-    assert not result.good, "nothing was simulated: no SLO is said to be met"

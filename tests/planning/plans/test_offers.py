@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from cluster.files import shipped
-from cluster.spec import ClusterSpec
 from deployments.engine_model.replica_rate import rate_at
 from planning.capacity.problem import PriceKind
 from planning.plans.offers import RejectedOffer, offers_of
 from planning.plans.planner import PlanError, case_from
 from planning.plans.prices import prices_of
-from planning.worksheet import Worksheet, load_worksheet
+from planning.worksheet import load_worksheet
 from tests.planning.fit.configs import QWEN3_30B_A3B
 from tests.planning.plans import small
 
@@ -57,11 +56,6 @@ def test_the_tables_give_a_share_of_an_instance_that_is_large_enough(tmp_path: P
     assert both.node_gpus is not None
     assert both.node_gpus >= 2
     assert both.usd_per_replica_hour > one.usd_per_replica_hour
-
-
-def test_kinds_that_may_not_be_bought_have_no_price(tmp_path: Path) -> None:
-    assert set(prices(tmp_path, "L4", prices={})) == {PriceKind.ON_DEMAND}
-    assert PriceKind.SPOT in prices(tmp_path, "L4")
 
 
 def test_no_price_is_an_error_that_says_what_is_needed(tmp_path: Path) -> None:
@@ -113,14 +107,6 @@ def test_the_specs_own_groups_are_offered_without_candidates(tmp_path: Path) -> 
     assert {one.costs_file for one in offers} == {"cheap.json"}
 
 
-def test_the_specs_of_offers_are_usable(tmp_path: Path) -> None:
-    sheet, spec = small.loaded(tmp_path)
-    assert isinstance(sheet, Worksheet)
-    for offer in offers_of(sheet, spec)[0]:
-        again = ClusterSpec.model_validate(offer.spec.model_dump())
-        assert again.pool_of(again.models[0], again.regions[0]).accelerator == offer.gpu
-
-
 def test_a_candidate_of_data_parallel_ranks_holds_what_all_of_them_hold(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(QWEN3_30B_A3B), encoding="utf-8")
     spread = {"data_parallel_size": 2, "enable_expert_parallel": True}
@@ -137,7 +123,5 @@ def test_a_candidate_of_data_parallel_ranks_holds_what_all_of_them_hold(tmp_path
     sheet, spec = small.loaded(tmp_path)
     usd = [prices_of("H100", each.view, spec.regions[0], sheet, spec)[PriceKind.ON_DEMAND] for each in offers]
     assert usd[1].usd_per_replica_hour == 2 * usd[0].usd_per_replica_hour
-    rates = [rate_at(each.limits, each.step_costs, 500, 200) for each in offers]
-    assert rates[0] is not None
-    assert rates[1] is not None
-    assert rates[1].requests_per_s > 1.3 * rates[0].requests_per_s
+    alone, spread_over = (rate_at(each.limits, each.step_costs, 500, 200) for each in offers)
+    assert spread_over > 1.3 * alone
