@@ -27,7 +27,7 @@ from planning.tune.trial import Candidate
 from planning.unmodelled import unmodelled
 from planning.workload.changes import TraceChange
 from planning.workload.trace import Trace, TraceError
-from planning.workload.traces import read_trace
+from planning.workload.traces import read_requests, read_trace
 
 REFUSED = 3
 """The exit code where the simulator's error is unknown or too large."""
@@ -36,7 +36,8 @@ REFUSED = 3
 @dataclass(frozen=True)
 class Inputs:
     """`text`: of the spec's file, with its own line ends. `own` is None where the spec keeps a fixed number of
-    replicas. `history_changes`: what was changed in the traffic of the days before."""
+    replicas. `history_changes`: what was changed in the traffic of the days before. `check`: the case on another
+    trace."""
 
     spec_file: Path
     text: str
@@ -49,6 +50,7 @@ class Inputs:
     defaults: Candidate
     space: Space
     history_changes: tuple[TraceChange, ...] = ()
+    check: TuningCase | None = None
 
     @property
     def held_fixed(self) -> list[str]:
@@ -119,6 +121,7 @@ def gathered(
     starts: Path | None = None,
     start_at: str | None = None,
     group: str | None = None,
+    check: Path | None = None,
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
     spec, whole = chosen_model(spec_file, model)
@@ -128,14 +131,18 @@ def gathered(
         cost_path, cost = engine_costs(spec, chosen, costs)
         limits = length_limits(chosen, {chosen.group: cost}, fit_lengths)
         work = workload_of(chosen_requests(trace, choice), spec, chosen, limits)
+        others = None if check is None else scaled(read_requests(check, None, choice.seed), choice)
         past = None if history is None else scaled(read_trace(history), choice)
         before = None if past is None else _ending_at(began_s, past, spec.scheduling.decode_weight)
-        case = case_of(spec, chosen, cost, work, start_up_s, before, past_starts(starts, chosen.name), began_s)
+        past_ones = past_starts(starts, chosen.name)
+        case = case_of(spec, chosen, cost, work, start_up_s, before, past_ones, began_s)
+        other = None if others is None else workload_of(others, spec, chosen, limits)
+        checked = None if other is None else case_of(spec, chosen, cost, other, start_up_s, before, past_ones, began_s)
         own, defaults = own_and_defaults(spec, chosen)
         text = spec_file.read_bytes().decode("utf-8")
         space = space_of(case, own, defaults)
         changes = () if past is None else past.changes
-        return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space, changes)
+        return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space, changes, checked)
     except (CostFileError, TraceError, WorkloadError, CaseError, PolicyError, ValueError) as problem:
         fail(str(problem), code=2)
 

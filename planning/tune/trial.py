@@ -96,6 +96,12 @@ class TuningTrial:
     exact: TrialResult | None = None
 
     @property
+    def whole(self) -> TrialResult:
+        """The run of the whole, of a trial that has one."""
+        assert self.exact is not None
+        return self.exact
+
+    @property
     def finished(self) -> bool:
         """Whether it was run to the end: only such trials are reported."""
         return self.exact is not None and self.exact.exact is not None
