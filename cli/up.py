@@ -30,7 +30,7 @@ from cli.private_ray import private_ray, shared_memory
 from cli.run_dir import RunDir, State
 from cluster.artifacts import missing_sources
 from cluster.files import shipped
-from cluster.spec import ClusterSpec, Model, Region, SpecError, load_spec
+from cluster.spec import ClusterSpec, Region, SpecError, load_spec
 from cluster.urls import http_url
 from deployments.engine.simulated.costs import cost_problems
 
@@ -82,15 +82,11 @@ def up(
     if detach:
         _detach(run_dir)
         return
-    if any(_lacks_costs(cluster, view) for view in cluster.views_in(home)):
+    if any(map(cluster.lacks_costs, cluster.views_in(home))):
         from cli.costs import with_estimates  # takes seconds to import
 
         cluster = with_estimates(cluster, home, run_dir.path)
     _run_until_stopped(cluster, home, run_dir)
-
-
-def _lacks_costs(spec: ClusterSpec, view: Model) -> bool:
-    return spec.autoscaling_of(view).policy == "backlog" and spec.costs_of(view) is None
 
 
 def _run_until_stopped(cluster: ClusterSpec, home: Region, run_dir: RunDir) -> None:

@@ -134,6 +134,7 @@ class Kubernetes:
         self._state.write_files(plan.rendering.files)
         self.make_namespace()
         began = {"cluster": None, "applications": None, "keys": None, "files": plan.rendering.files}
+        began["estimates"] = dict(plan.rendering.estimates)
         self.record.write(applied.model_copy(update=began))
         kept(self, self._keys)
         manifests = str(self._state.files / MANIFESTS)

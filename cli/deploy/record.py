@@ -27,10 +27,20 @@ _NO_ANSWER = 255
 """The status of `ssh` where it does not reach the host."""
 
 
+class Estimate(BaseModel):
+    """The costs of a group's engine from data sheets: a cost file's content, empty where there was none to be had.
+    `engine`: a digest of what they were estimated for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: str
+    costs: str
+
+
 class Applied(BaseModel):
     """What has been applied so far: digests of the cluster's files and of the applications (None: not yet, or a change
     has begun), the files themselves, the spec of the last deployment that was finished, and the one `before` it, which
-    differs. Specs have no tenants' keys."""
+    differs. Specs have no tenants' keys. `estimates`: by group, those that a deployment began with last."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,6 +50,7 @@ class Applied(BaseModel):
     files: dict[str, str] = Field(default_factory=dict)
     content: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
+    estimates: dict[str, Estimate] = Field(default_factory=dict)
 
     @property
     def way_back(self) -> dict[str, Any] | None:
