@@ -32,7 +32,9 @@ from cli.starts import sentence_of
 from cluster.launch import RAY_ENVIRONMENT
 from cluster.spec import ClusterSpec, Model, Region, model_of
 from deployments.engine.fate_share import signal_when_parent_dies
+from deployments.gateway.operators.report import STATUS_PATH, CellReport
 from deployments.starts.start import GIVEN_UP_AFTER, CellStarts, FailingModel
+from deployments.wire import WireError, from_plain
 
 _POLL_S = 0.25
 _ANSWER_S = 2.0
@@ -205,19 +207,19 @@ class Boot:
             answer = get(url + "/ready", timeout_s=1)
             if not is_late and (answer.status_code != 200 or "models_without_replica" in answer.json()):
                 return False
-            status = get(url + "/raylane/status", 1, secret)
+            status = get(url + STATUS_PATH, 1, secret)
             if status.status_code != 200:
                 return False
-            report = status.json()
-        except requests.RequestException:
+            models = from_plain(status.json(), CellReport).models
+        except (requests.RequestException, WireError):
             return False
         failing = {model_of(one.model) for one in self.failing}
         missing = {
-            model["name"]: f"{len(model['replicas'])} of {model['desired_replicas']} replicas"
-            for model in report["models"]
-            if len(model["replicas"]) < model["desired_replicas"] and model["name"] not in failing
+            model.name: f"{len(model.replicas)} of {model.desired_replicas} replicas"
+            for model in models
+            if len(model.replicas) < model.desired_replicas and model.name not in failing
         }
-        if is_late and any(model["replicas"] for model in report["models"]):
+        if is_late and any(model.replicas for model in models):
             self.late = missing
             return True
         return not missing

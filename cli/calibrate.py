@@ -6,12 +6,8 @@ wrote down.
 """
 
 import asyncio
-import shlex
-import sys
 import tempfile
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -22,13 +18,23 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from cli.bench.client import BenchClient, EndpointError
 from cli.bench.run import allow_many_connections
 from cli.console import console, fail
-from cli.options import LengthScale, ModelName, SpecFile, check_outputs, chosen_model, replica_count, show_changes
+from cli.option_groups import with_groups
+from cli.options import (
+    ModelName,
+    PrivateCellOptions,
+    SpecFile,
+    check_outputs,
+    chosen_model,
+    replica_count,
+    show_changes,
+    write_page,
+)
 from cli.private_cell import PinError, PrivateCell
 from cli.probing import ProbePlan, Probing
 from cli.server_process import ServerError
 from cluster.artifacts import ArtifactError
 from cluster.spec import ClusterSpec, Model
-from deployments.engine_model.cost_file import CalibrationRecord, CostFileError, read_cost_file, write_cost_file
+from deployments.engine_model.cost_file import CalibrationRecord, read_cost_file, write_cost_file
 from deployments.engine_model.cost_model import Chunk
 from planning.costs.calibration import Calibration, LoneKernels, Measurements, calibration
 from planning.costs.front import LedgerError
@@ -40,7 +46,6 @@ from planning.fit.architecture import read_architecture
 from planning.fit.memory import plan_of
 from planning.fit.of_spec import config_of, settings_of
 from planning.rehearsal import rehearsed
-from planning.report.file import ReportFileError, write_report
 from planning.workload.trace import TraceError
 from planning.workload.traces import read_trace
 
@@ -70,17 +75,15 @@ class CalibrateTask:
         return read_cost_file(Path(self.model.simulated.costs)).of_gpu
 
 
+@with_groups
 def calibrate(
     spec_file: SpecFile,
+    own_cell: PrivateCellOptions,
     out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
     model: ModelName = None,
-    replicas: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Replicas to run and load at once. Default: the spec's count.")
-    ] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Expected traffic: half of the requests get lengths from its first half.")
     ] = None,
-    length_scale: LengthScale = 1.0,
     minutes: Annotated[
         float | None,
         typer.Option(min=0.5, max=240, help="How long to measure once the model has started. Default on GPUs: 10."),
@@ -89,31 +92,25 @@ def calibrate(
         float | None,
         typer.Option(min=2, max=600, help="Instead of --minutes: how long to hold each level. Default on a CPU: 16."),
     ] = None,
-    pin: Annotated[
-        bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")
-    ] = False,
     report: Annotated[Path | None, typer.Option(help="Write a page: fit, residuals, what was not covered.")] = None,
-    keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
 ) -> None:
     """Measure an engine's step costs on this machine: start the model on free ports, load it, stop it."""
     if minutes is not None and seconds is not None:
         fail("--minutes and --seconds: allowed: one of them", code=2)
     spec, chosen = chosen_model(spec_file, model)
     check_outputs(out=out, report=report)
-    task = CalibrateTask(spec, chosen, replica_count(chosen, replicas), pin)
+    task = CalibrateTask(spec, chosen, replica_count(chosen, own_cell.replicas), own_cell.pin)
     settings = chosen.settings
     try:
-        traffic = None if trace is None else _traffic(trace, settings.max_model_len, length_scale)
+        traffic = None if trace is None else _traffic(trace, settings.max_model_len, own_cell.length_scale)
         level_s = seconds or (None if minutes or task.gpu else CPU_LEVEL_S)
     except TraceError as error:
         fail(f"--trace: {error}", code=2)
-    except CostFileError as error:
-        fail(str(error), code=2)
     budget_s = 60 * (minutes or GPU_MINUTES)
     plan = ProbePlan(chosen.name, settings.max_model_len, settings.max_num_seqs, level_s, budget_s, traffic)
     with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
         try:
-            measured = asyncio.run(_measure(task, plan, keep or Path(scratch)))
+            measured = asyncio.run(_measure(task, plan, own_cell.keep or Path(scratch)))
             found = calibration(chosen, task.gpu, measured, _note(task), _kernels(task))
         except (ServerError, PinError, EndpointError, StepLogError, LedgerError, ValueError) as error:
             fail(str(error), hint="raylane doctor")
@@ -123,24 +120,11 @@ def calibrate(
         fail(f"--out {out}: cannot be written: {error.strerror}")
     _show(out, measured, found)
     if report is not None:
-        _save(report, measured, found)
+        from planning.report.calibration import render  # plotly takes a second to import
 
-
-def _save(path: Path, measured: Measurements, found: Calibration) -> None:
-    from planning.report.calibration import CalibrationFacts, render  # plotly takes a second to import
-
-    facts = CalibrationFacts(
-        shlex.join(["raylane", *sys.argv[1:]]),
-        version("raylane"),
-        datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        measured.answered + measured.failed,
-        measured.failed,
-    )
-    try:
-        write_report(path, render(found, facts))
-    except ReportFileError as error:
-        fail(str(error))
-    console.print(f"report: {path}")
+        page = render(found, measured.answered + measured.failed, measured.failed)
+        if problems := write_page(report, page):
+            fail(problems[0])
 
 
 def _traffic(trace: Path, max_model_len: int, length_scale: float) -> Lengths:

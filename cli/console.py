@@ -1,6 +1,7 @@
 """The terminal: one console for what people read, the way a command ends with an error, and durations as people write
 them."""
 
+import json
 import os
 import re
 import time
@@ -15,6 +16,7 @@ from rich.live import Live
 from rich.markup import escape
 
 from deployments.cell.control import LONGEST_S, SHORTEST_S
+from deployments.wire import to_plain
 
 
 class _Console(Console):
@@ -47,6 +49,11 @@ def show(view: RenderableType) -> None:
     console.print(view, soft_wrap=not console.is_terminal)
 
 
+def print_json(value: object) -> None:
+    """For programs: plain values, or frozen dataclasses of them."""
+    console.print_json(json.dumps(value, default=to_plain))
+
+
 def follow(view: Callable[[], RenderableType], once: bool, every_s: float, screen: bool = False) -> None:
     """Shows what `view` returns, on a terminal again and again until Ctrl-C; `once`, or in a file, once."""
     if once or not console.is_terminal:
@@ -61,9 +68,10 @@ def follow(view: Callable[[], RenderableType], once: bool, every_s: float, scree
         return
 
 
-def plain_table(*columns: str, left: int = 0) -> Table:
+def plain_table(*columns: str, left: int = 0, title: str | None = None) -> Table:
     """A table without edges, of narrow columns; the first `left` of them hold words, the others numbers."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.title, table.title_justify, table.title_style = title, "left", "bold"
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number < left else "right")
     return table

@@ -1,7 +1,6 @@
 """`raylane cost`: what a cell's replicas cost, and for whom: by tenant, class, model, group, region and hour."""
 
 import csv
-import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -9,17 +8,18 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
-from cli.console import Table, console, errors, fail, seconds_of, show
-from cli.cost_files import bill_of_all_regions, bill_of_one_cell
+from cli.console import Table, console, errors, fail, print_json, seconds_of, show
 from cli.extras import need_planning
-from cli.gateway import AsJson, Url, base_url
-from cli.options import check_outputs
-from cli.regions import AllRegions
+from cli.gateway import AsJson, Url, ask, base_url
+from cli.options import check_outputs, write_page
+from cli.regions import AllRegions, fetch_regions, unreachable_lines
+from cli.run_dir import RunDir, home, known_clusters
 from deployments.accounting.bill import (
     AMOUNTS,
     HOUR_NS,
@@ -34,8 +34,11 @@ from deployments.accounting.bill import (
     total_of,
 )
 from deployments.accounting.facts import NS, ns
+from deployments.accounting.store import read_bill
+from deployments.store import FILE_NAME, CellStoreError
 
 _LONGEST_S = 400 * 86_400.0
+_ANSWER_S = 60.0
 _DEFAULT = "tenant,class,model"
 _DEFAULT_OF_ALL = "region,home,tenant,class"
 _NUMBERS = ("replica-h", "USD", "share", "requests", "tokens in", "cached", "tokens out", "$/M in", "$/M out")
@@ -83,22 +86,68 @@ def cost(
         fail("--run-dir, --all-regions: allowed: one of them", code=2)
     asked = list(Dimension) if out is not None else [*dimensions, Dimension.HOME]
     if all_regions:
-        bill, missing = bill_of_all_regions(base_url(url), first_ns, last_ns, asked)
+        bill, missing = _bill_of_all_regions(base_url(url), first_ns, last_ns, asked)
         for line in missing:
             errors.print(line)
     else:
-        bill = bill_of_one_cell(url, run_dir, first_ns, last_ns, asked)
+        bill = _bill_of_one_cell(url, run_dir, first_ns, last_ns, asked)
     rows = rows_by(bill.lines, dimensions)
     if out is not None:
         _write_page(out, bill, rows, dimensions)
     if as_json:
-        console.print_json(json.dumps(record_of(bill, rows, dimensions)))
+        print_json(record_of(bill, rows, dimensions))
     elif as_csv:
         _print_csv(rows, dimensions)
     elif not rows:
         console.print("nothing is known of any replica in that time")
     else:
         show(_view(bill, rows, dimensions))
+
+
+def _bill_of_one_cell(
+    url: str | None, run_dir: Path | None, first_ns: int, last_ns: int | None, by: Sequence[Dimension]
+) -> Bill:
+    """The bill of the cell whose run directory is named; else of one that is up; else of the only one on this machine
+    that was up."""
+    if run_dir is not None:
+        if not (run_dir / FILE_NAME).is_file():
+            fail(f"--run-dir {run_dir}: has no {FILE_NAME}; allowed: the run directory of a cell", code=2)
+        return _left(run_dir / FILE_NAME, first_ns, last_ns)
+    if url is not None or known_clusters():
+        base = base_url(url)
+        return ask(base, f"/raylane/cost?{urlencode(_query(first_ns, last_ns, by))}", Bill, timeout_s=_ANSWER_S)
+    found = sorted(home().glob(f"*/{FILE_NAME}")) if home().is_dir() else []
+    if not found:
+        fail("no cluster is up on this machine, and none has left a bill", hint="raylane up")
+    if len(found) > 1:
+        names = ", ".join(str(RunDir(path.parent.name).path) for path in found)
+        fail(f"no cluster is up, and several have left bills; name one with --run-dir: {names}", code=2)
+    return _left(found[0], first_ns, last_ns)
+
+
+def _bill_of_all_regions(
+    base: str, first_ns: int, last_ns: int | None, by: Sequence[Dimension]
+) -> tuple[Bill, list[str]]:
+    """The bills of all cells as one, and a line for each cell that is not in it. Each cell bills what it did, so that
+    nothing is in two of them."""
+    cells = fetch_regions(base, "cost", Bill, **_query(first_ns, last_ns, by))
+    bill, missing = Bill(), [f"{line}: not in the sums" for line in unreachable_lines(cells)]
+    for one in cells.regions:
+        if one.reachable and one.content is not None:
+            bill = bill.plus(one.content)
+    return bill, missing
+
+
+def _query(first_ns: int, last_ns: int | None, by: Sequence[Dimension]) -> dict[str, object]:
+    return {"since_ns": first_ns, "by": ",".join(by), **({} if last_ns is None else {"until_ns": last_ns})}
+
+
+def _left(path: Path, first_ns: int, last_ns: int | None) -> Bill:
+    """What a cell has left here."""
+    try:
+        return read_bill(path, first_ns, last_ns)
+    except (OSError, CellStoreError) as error:
+        fail(f"{path}: cannot be read: {error}", code=2)
 
 
 def _dimensions(given: str) -> list[Dimension]:
@@ -245,12 +294,6 @@ def _view(bill: Bill, rows: Sequence[BillRow], by: Sequence[Dimension]) -> Group
 
 def _write_page(out: Path, bill: Bill, rows: Sequence[BillRow], by: Sequence[Dimension]) -> None:
     from planning.report.cost import CostPage, render  # plotly takes a second to import
-    from planning.report.file import write_report
 
-    columns, cells = table_of(rows, by)
-    write_report(out, render(bill, CostPage(columns, cells, notes_of(bill, rows), _command())))
-    errors.print(f"wrote {out}")
-
-
-def _command() -> str:
-    return " ".join(["raylane", *sys.argv[1:]])
+    if problems := write_page(out, render(bill, CostPage(*table_of(rows, by), notes_of(bill, rows)))):
+        fail(problems[0])

@@ -12,17 +12,25 @@ from cluster.artifacts import ArtifactError
 from cluster.spec import ClusterSpec, Model, Region
 from cluster.spec.cluster import scaled_by
 from deployments.engine_model.cost_file import CostFile, read_cost_file, write_cost_file
-from planning.costs.estimate import estimated
+from planning.costs.estimate import estimated, estimated_alone
 from planning.costs.host import TYPICAL_HOST, calibrated_host
 
 
 def costs(
-    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The cluster spec.")],
     out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
+    spec_file: Annotated[
+        Path | None, typer.Argument(metavar="[SPEC]", help="The cluster spec. Without: --gpu and --model FOLDER.")
+    ] = None,
     model: Annotated[
-        str | None, typer.Option(help="The model. Default: the spec's first. Its folder must be on this machine.")
+        str | None,
+        typer.Option(
+            help="The model; its folder must be on this machine. Default: the spec's first. Without a spec: the folder."
+        ),
     ] = None,
     gpu: Annotated[str | None, typer.Option(help="The GPU. Default: the accelerator of the model's pool.")] = None,
+    tensor: Annotated[
+        int | None, typer.Option("--tp", min=1, max=64, help="Without a spec: over how many GPUs. Default: one.")
+    ] = None,
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -38,11 +46,18 @@ def costs(
     ] = None,
 ) -> None:
     """Estimate an engine's step costs from a profile of its layers, or from data sheets (a roofline)."""
-    spec, chosen = chosen_model(spec_file, model)
-    name = gpu or spec.pool_of(chosen, spec.regions_of(chosen)[0]).accelerator
+    if spec_file is not None and tensor is not None:
+        fail(f"--tp {tensor}: allowed: without a spec, which says it (settings.tensor_parallel_size)", code=2)
     try:
         own = TYPICAL_HOST if host is None else calibrated_host(read_cost_file(host))
-        content = estimated(spec, chosen, name, profile, own)
+        if spec_file is not None:
+            spec, chosen = chosen_model(spec_file, model)
+            name = gpu or spec.pool_of(chosen, spec.regions_of(chosen)[0]).accelerator
+            content = estimated(spec, chosen, name, profile, own)
+        elif model is not None and gpu is not None:
+            content = estimated_alone(model, gpu, tensor or 1, profile, own)
+        else:
+            fail("SPEC: missing; allowed: a spec, or --gpu GPU and --model FOLDER", code=2)
     except (ValueError, ArtifactError) as error:
         fail(str(error), code=2)
     except OSError as error:

@@ -7,19 +7,19 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 
 from cli.console import console
-from deployments.cell.departure import Departure
+from deployments.cell.departure import Departure, DepartureCause, Lost, MemberKind
 from deployments.cell.departure_history import DepartureHistory
 from deployments.cell.lifecycle_log import LifecycleTail
 from deployments.starts.start import ReplicaStart, StartOutcome
 from deployments.store import FILE_NAME
 
 _MIN_CHARS = 8
-_HERE = {"gateway": "gateway", "controller": "Serve's controller", "directory": "the directory"}
+_HERE = {MemberKind.CONTROLLER: "Serve's controller", MemberKind.DIRECTORY: "the directory"}
+"""Of these a cell has one."""
 
 
 def short_names(ids: Iterable[str]) -> dict[str, str]:
@@ -36,40 +36,35 @@ def short_names(ids: Iterable[str]) -> dict[str, str]:
     return ends if distinct else {one: one for one in ends}
 
 
-def ids_in(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The replicas that records of departures name."""
-    named = [name for one in records if one["kind"] == "replica" for name in (one["who"], one["replaced_by"])]
+def ids_in(departures: Iterable[Departure]) -> list[str]:
+    """The replicas that departures name."""
+    named = [one for found in departures if found.kind is MemberKind.REPLICA for one in (found.who, found.replaced_by)]
     return [name for name in named if name]
 
 
-def who(record: Mapping[str, Any], names: Mapping[str, str], with_model: bool = True) -> str:
+def who(one: Departure, names: Mapping[str, str], with_model: bool = True) -> str:
     """What ended: `replica 1a2b3c4d of llama`."""
-    if record["kind"] == "replica":
-        name = names.get(record["who"], record["who"])
-        return f"replica {name} of {record['model']}" if with_model and record["model"] else f"replica {name}"
-    return f"gateway {record['who']}" if record["kind"] == "gateway" else _HERE[record["kind"]]
+    if one.kind is MemberKind.REPLICA:
+        name = names.get(one.who, one.who)
+        return f"replica {name} of {one.model}" if with_model and one.model else f"replica {name}"
+    return f"gateway {one.who}" if one.kind is MemberKind.GATEWAY else _HERE[one.kind]
 
 
-def end_of(record: Mapping[str, Any], names: Mapping[str, str], with_model: bool = True) -> str:
+def end_of(one: Departure, names: Mapping[str, str], with_model: bool = True) -> str:
     """One sentence: what ended, why, and what was lost with it."""
-    fate = "ended as planned" if record["planned"] else "lost"
-    why = record["cause"] + (f": {record['detail']}" if record["detail"] else "")
-    return f"{who(record, names, with_model)} {fate} ({why}){_broken_exchanges(record)}"
+    fate = "ended as planned" if one.cause.planned else "lost"
+    why = one.cause + (f": {one.detail}" if one.detail else "")
+    return f"{who(one, names, with_model)} {fate} ({why}){_broken_exchanges(one.lost)}"
 
 
-def sequel_of(record: Mapping[str, Any], names: Mapping[str, str]) -> str:
+def sequel_of(one: Departure, names: Mapping[str, str]) -> str:
     """What came of it: what is there instead, and since when; nothing where nothing is to come."""
-    at = record["at_unix_s"]
-    if record["back_unix_s"] is not None:
-        return f"it responded again after {_span(record['back_unix_s'] - at)}"
-    if record["replaced_by"]:
-        instead = (
-            names.get(record["replaced_by"], record["replaced_by"])
-            if record["kind"] in ("replica", "gateway")
-            else "another"
-        )
-        return f"{instead} was ready after {_span(record['ready_unix_s'] - at)}"
-    return "" if record["cause"] == "stopped" else "nothing in its place yet"
+    if one.back_unix_s is not None:
+        return f"it responded again after {_span(one.back_unix_s - one.at_unix_s)}"
+    if one.replaced_by and one.ready_unix_s is not None:
+        instead = "another" if one.kind in _HERE else names.get(one.replaced_by, one.replaced_by)
+        return f"{instead} was ready after {_span(one.ready_unix_s - one.at_unix_s)}"
+    return "" if one.cause is DepartureCause.STOPPED else "nothing in its place yet"
 
 
 def clock(unix_s: float) -> str:
@@ -79,14 +74,11 @@ def clock(unix_s: float) -> str:
     return at.strftime("%H:%M:%S" if at.date() == today else "%m-%d %H:%M:%S")
 
 
-def _broken_exchanges(record: Mapping[str, Any]) -> str:
-    lost = record["lost"]
+def _broken_exchanges(lost: Lost) -> str:
     counts = [
-        f"{lost[key]} {words}" for key, words in (("broken", "broken"), ("placed_again", "placed again")) if lost[key]
+        f"{count} {words}" for count, words in ((lost.broken, "broken"), (lost.placed_again, "placed again")) if count
     ]
-    if not counts:
-        return ""
-    return f"; requests: {', '.join(counts)} ({lost['tokens']} tokens booked)"
+    return f"; requests: {', '.join(counts)} ({lost.tokens} tokens booked)" if counts else ""
 
 
 def _span(seconds: float) -> str:
@@ -129,7 +121,7 @@ class LossReporter:
             if isinstance(event, ReplicaStart) and (line := self._start_line(event)):
                 started.append(line)
         lost = [departure for departure in self._history.departures().last if not departure.cause.planned]
-        names = short_names(dict.fromkeys(ids_in(departure.record() for departure in lost)))
+        names = short_names(dict.fromkeys(ids_in(lost)))
         lines = [
             line
             for departure in lost
@@ -155,16 +147,15 @@ class LossReporter:
         return f"{clock(start.at_unix_s)}  [red]{escape(said)}[/]"
 
     def _lines(self, departure: Departure, names: dict[str, str]) -> list[str]:
-        key, record, lines = _key(departure), departure.record(), []
+        key, lines = _key(departure), []
         if key not in self._reported:
             self._reported.add(key)
-            lines.append(f"{clock(departure.at_unix_s)}  [red]{escape(end_of(record, names))}[/]")
+            lines.append(f"{clock(departure.at_unix_s)}  [red]{escape(end_of(departure, names))}[/]")
         if key not in self._sequels and not departure.awaits:
             self._sequels.add(key)
             after_s = departure.ready_unix_s or departure.back_unix_s or departure.at_unix_s
-            lines.append(
-                f"{clock(after_s)}  {escape(who(record, names, with_model=False))}: {escape(sequel_of(record, names))}"
-            )
+            what = f"{who(departure, names, with_model=False)}: {sequel_of(departure, names)}"
+            lines.append(f"{clock(after_s)}  {escape(what)}")
         return lines
 
 

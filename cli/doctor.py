@@ -23,10 +23,10 @@ import typer
 from rich.markup import escape
 
 from autoscaling.from_spec import scaling_problems
-from cli.console import console, fail
+from cli.console import console
 from cluster.artifacts import missing_sources
 from cluster.files import shipped
-from cluster.spec import ClusterSpec, Model, SpecError, load_spec
+from cluster.spec import ClusterSpec, Model, load_spec
 from deployments.engine.simulated.costs import cost_problems
 from planning.fit import fits
 
@@ -64,10 +64,7 @@ def doctor(
     spec: Annotated[Path | None, typer.Argument(help="The spec to run here. Default: infra/specs/local.yaml.")] = None,
 ) -> None:
     """Check this machine for a spec, and print the command that fixes each problem."""
-    try:
-        cluster = load_spec(spec or shipped("specs/local.yaml"))
-    except SpecError as error:
-        fail(str(error), hint=f"raylane spec check {error.source}", code=2)
+    cluster = load_spec(spec or shipped("specs/local.yaml"))
     verdicts = [_show(finding) for finding in _with_spinner(chain(check_machine(cluster), check_packages()))]
     if FindingLevel.BAD in verdicts:
         raise typer.Exit(1)

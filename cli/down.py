@@ -11,10 +11,10 @@ import psutil
 import typer
 
 from cli.console import console, fail
-from cli.join import joined_state, leave
+from cli.join import TokenFile, joined_state, leave
 from cli.private_ray import end_processes, processes_of, remove_shared_memory
 from cli.run_dir import RunDir, known_clusters
-from cluster.spec import SpecError, load_spec
+from cluster.spec import load_spec
 
 _PATIENCE_S = 120.0
 
@@ -29,12 +29,7 @@ def down(
         str | None,
         typer.Option(metavar="HOST:PORT", help="The Ray that it was deployed on, where this machine does not know."),
     ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="RAY_AUTH_TOKEN_PATH", show_envvar=True, dir_okay=False, help="With --address: Ray's token."
-        ),
-    ] = None,
+    token_file: TokenFile = None,
 ) -> None:
     """Stop a cluster on this machine, or take a cell off a Ray cluster."""
     run_dir = RunDir(_name_in(name)) if name else _only_one()
@@ -68,10 +63,7 @@ def _name_in(name: str) -> str:
     """The name itself, or that in the spec's file of that name."""
     if not Path(name).is_file():
         return name
-    try:
-        spec = load_spec(Path(name))
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    spec = load_spec(Path(name))
     if len(spec.regions) > 1:
         names = (spec.cell_name(region) for region in spec.regions)
         fail(f"{name}: has several cells; allowed: raylane down {' | '.join(names)}", code=2)

@@ -5,7 +5,6 @@ A client with the list asks the first endpoint, and the next one if that does no
 does not depend on what is ready at this moment: the list is for a client's configuration.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +18,10 @@ import requests
 import typer
 from rich.markup import escape
 
-from cli.console import Table, console, fail, plain_table, show
+from cli.console import Table, fail, plain_table, print_json, show
 from cli.gateway import AsJson, get
 from cli.options import SpecFile
-from cluster.spec import AwsDeploy, ClusterSpec, Region, SpecError, load_spec
+from cluster.spec import AwsDeploy, ClusterSpec, Region, load_spec
 
 _LONGEST_S = 30.0
 
@@ -73,14 +72,12 @@ def endpoints(
         spec = load_spec(spec_file)
         home = spec.regions[0] if region is None else spec.region(region)
         listed = preferred(spec, home, allowed_regions(spec, model, tenant, traffic_class))
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
     except ValueError as error:
         fail(str(error), code=2)
     if check:
         listed = checked(listed, within_s, model or "*")
     if as_json:
-        console.print_json(json.dumps({"from": home.name, "endpoints": [asdict(one) for one in listed]}))
+        print_json({"from": home.name, "endpoints": [asdict(one) for one in listed]})
     else:
         show(_table(listed, home.name))
     if check and not any(one.health is EndpointHealth.READY for one in listed):
@@ -176,8 +173,7 @@ _COLOURS = {EndpointHealth.READY: "green", EndpointHealth.NOT_READY: "yellow", E
 
 def _table(listed: Sequence[ListedEndpoint], home: str) -> Table:
     """Names and addresses are never broken, so that they can be copied from a narrow terminal."""
-    table = plain_table("region", "base_url", "RTT", left=2)
-    table.title, table.title_justify = f"endpoints for clients in {escape(home)}", "left"
+    table = plain_table("region", "base_url", "RTT", left=2, title=f"endpoints for clients in {escape(home)}")
     if any(one.health is not None for one in listed):
         table.add_column("health")
     for one in listed:

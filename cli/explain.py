@@ -2,7 +2,6 @@
 have changed it; and which replicas and gateways ended meanwhile.
 """
 
-import json
 import math
 import time
 from collections import deque
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -18,10 +17,11 @@ from rich.markup import escape
 from autoscaling.explain.explanation import explain as explained
 from autoscaling.explain.moments import DecisionMoment, moments
 from autoscaling.log import PREFIX, log_name
-from cli.console import console, fail, seconds_of
+from cli.console import console, fail, print_json, seconds_of
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.run_dir import RunDir, known_clusters
 from deployments.cell.act import Act, read_acts
+from deployments.cell.departure import Departure
 from deployments.cell.departure_history import departures_in
 from deployments.cell.lifecycle_log import read_lives
 from deployments.decision_log import log_files, model_in, path_parts, read_log
@@ -76,7 +76,7 @@ def explain(
         fail(f"{error.filename}: cannot be read: {error.strerror}", code=2)
     reported = [explained(moment) for moment in found]
     if as_json:
-        console.print_json(json.dumps([one.as_json() for one in reported]))
+        print_json([one.as_json() for one in reported])
         return
     if not reported:
         console.print(
@@ -94,8 +94,8 @@ def explain(
             _tell_ended(meanwhile, as_json=False)
 
 
-def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix_s: float) -> list[dict[str, Any]]:
-    """Records of what ended in that time: the model's replicas (without one, all), gateways, controllers and
+def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix_s: float) -> list[Departure]:
+    """What ended in that time: the model's replicas (without one, all), gateways, controllers and
     directories."""
     if not _store_of(folder).exists():
         return []
@@ -104,7 +104,7 @@ def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix
     except (OSError, CellStoreError) as error:
         fail(str(error), code=2)
     return [
-        one.record()
+        one
         for one in found
         if since_unix_s <= one.at_unix_s <= until_unix_s and (model is None or one.model in ("", model))
     ]
@@ -127,7 +127,7 @@ def _store_of(folder: Path) -> Path:
 def _tell_orders(acts: Sequence[Act], as_json: bool) -> None:
     said = [{key: value for key, value in asdict(act).items() if value not in ("", 0)} for act in acts]
     if as_json:
-        console.print_json(json.dumps(said))
+        print_json(said)
         return
     if not said:
         console.print("Operators have ordered nothing.")
@@ -139,17 +139,17 @@ def _tell_orders(acts: Sequence[Act], as_json: bool) -> None:
         console.print(escape(f"{clock(one['at_unix_s'])}  {order}"), highlight=False)
 
 
-def _tell_ended(records: list[dict[str, Any]], as_json: bool) -> None:
+def _tell_ended(ended: list[Departure], as_json: bool) -> None:
     if as_json:
-        console.print_json(json.dumps(records))
+        print_json(ended)
         return
-    if not records:
+    if not ended:
         console.print("Nothing has ended.")
-    names = short_names(dict.fromkeys(ids_in(records)))
-    for one in records:
+    names = short_names(dict.fromkeys(ids_in(ended)))
+    for one in ended:
         sequel = sequel_of(one, names)
-        digests = f"  requests: {' '.join(one['digests'])}" if one["digests"] else ""
-        reported = [f"{clock(one['at_unix_s'])}  {end_of(one, names)}", f"  {sequel}" if sequel else "", digests]
+        digests = f"  requests: {' '.join(one.lost.digests)}" if one.lost.digests else ""
+        reported = [f"{clock(one.at_unix_s)}  {end_of(one, names)}", f"  {sequel}" if sequel else "", digests]
         console.print(escape("\n".join(line for line in reported if line)), highlight=False)
 
 

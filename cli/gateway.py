@@ -6,7 +6,7 @@ Proxies of the environment are ignored: such a proxy would be asked for this mac
 import getpass
 import json
 import os
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import requests
@@ -15,12 +15,15 @@ from rich.markup import escape
 
 from cli.console import console, fail
 from cli.run_dir import RunDir, State, checked_secret, known_clusters, read_secret
+from deployments.gateway.operators.report import STATUS_PATH, CellReport
+from deployments.wire import WireError, from_plain
 
 Url = Annotated[
     str | None, typer.Option(help="The gateway, as http://HOST:PORT. Default: the cluster on this machine.")
 ]
 Why = Annotated[str, typer.Option(help="The reason, for the audit log.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AnswerT = TypeVar("AnswerT")
 
 _ALIVE_S = 2.0
 """How long one of several gateways may take to say that it lives (seconds)."""
@@ -31,9 +34,18 @@ def get(url: str, timeout_s: float, secret: str | None = None) -> requests.Respo
     return _send("GET", url, timeout_s, secret)
 
 
-def ask(base: str, path: str, timeout_s: float = 10.0) -> dict[str, Any]:
-    """The JSON object at one of the operators' pages of the gateway at `base`. Ends the command on any error."""
-    return _answer("GET", base, path, timeout_s, known_secret(base))
+def ask(base: str, path: str, kind: type[AnswerT], timeout_s: float = 10.0) -> AnswerT:
+    """What one of the operators' pages of the gateway at `base` answers. Ends the command on any error."""
+    answer = _answer("GET", base, path, timeout_s, known_secret(base))
+    try:
+        return from_plain(answer, kind)
+    except WireError as error:
+        _no_answer(base, error)
+
+
+def cell_report(base: str) -> CellReport:
+    """The report of the cell whose gateway is at `base`. Ends the command on any error."""
+    return ask(base, STATUS_PATH, CellReport, timeout_s=5)
 
 
 def order(url: str | None, path: str, body: dict[str, Any]) -> dict[str, Any]:

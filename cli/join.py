@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from cli.boot import Boot, BootError, tell_missing, unserved
 from cli.console import console, errors, fail
@@ -23,6 +25,10 @@ from cli.run_dir import RunDir, State, read_secret
 from cluster.files import write_private
 from cluster.spec import ClusterSpec, Region
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(envvar="RAY_AUTH_TOKEN_PATH", show_envvar=True, dir_okay=False, help="With --address: Ray's token."),
+]
 _CONNECT_S = 5.0
 _ANSWER_S = 10.0
 _IDLE_S = 120.0

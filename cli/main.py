@@ -1,6 +1,6 @@
 """The `raylane` command. A subcommand's module is imported when the subcommand is used.
 
-All of them together take a second and a half to import (SciPy alone half of that), `status` a fifth of a second.
+All of them together take a second and a half to import (SciPy alone half of that), `status` half a second.
 """
 
 import errno
@@ -20,6 +20,7 @@ from typer.main import get_command, get_group
 
 from cli.console import complain
 from cli.extras import lacks_planning, need_planning
+from cluster.errors import InputError
 
 GROUPS = {
     "Run": {
@@ -139,8 +140,8 @@ class _Commands(TyperGroup):
         self.commands = _Imported()  # type: ignore[assignment]  # Typer only reads it
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """Runs the command. What the machine refuses (a full disk, an unreadable file) ends it with a line that says
-        so; what only a mistake of ours can raise, with a traceback."""
+        """Runs the command. What was given and cannot be used, or what the machine refuses (a full disk, an unreadable
+        file), ends it with a line that says so; what only a mistake of ours can raise, with a traceback."""
         with _stopped_by_signals() as received:
             try:
                 try:
@@ -150,6 +151,9 @@ class _Commands(TyperGroup):
             except (SystemExit, KeyboardInterrupt) as ending:
                 status = ending.code if isinstance(ending, SystemExit) else 130
                 raise SystemExit(128 + received[0] if received else status) from None
+            except InputError as error:
+                complain(error.report, error.hint)
+                sys.exit(2)
             except (OSError, RecursionError, UnicodeError) as error:
                 _end_with(error)
 

@@ -17,7 +17,7 @@ from cluster.artifacts import ArtifactError, ModelCache, resolve_source
 from cluster.artifacts.cache import CacheEntry
 from cluster.artifacts.progress import FetchStep, ProgressReport
 from cluster.artifacts.pull import damage, open_cache, origin_of, pull
-from cluster.spec import Artifacts, Model, SpecError, load_spec
+from cluster.spec import Artifacts, Model, load_spec
 
 models = typer.Typer(help="Fetch, check, list and remove the files of models on this node.", no_args_is_help=True)
 _GIB = 1 << 30
@@ -80,10 +80,7 @@ def _models(spec_file: Path) -> tuple[Model, ...]:
 
 
 def _settings(spec_file: Path | None, cache: Path | None) -> Artifacts:
-    try:
-        settings = Artifacts() if spec_file is None else load_spec(spec_file).artifacts
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    settings = Artifacts() if spec_file is None else load_spec(spec_file).artifacts
     return settings if cache is None else settings.model_copy(update={"cache": str(cache.absolute())})
 
 
@@ -133,10 +130,7 @@ def _state(entry: CacheEntry) -> str:
 
 
 def _open(spec_file: Path | None, cache: Path | None) -> ModelCache:
-    try:
-        return open_cache(_settings(spec_file, cache))
-    except ArtifactError as error:
-        fail(str(error), code=2)
+    return open_cache(_settings(spec_file, cache))
 
 
 Entries = Annotated[list[str] | None, typer.Argument(metavar="[ENTRY...]", help="Entries, as `list` names them.")]

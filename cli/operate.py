@@ -1,7 +1,6 @@
 """What an operator does to a running cluster: `raylane apply`, `hold`, `pin`, `release`, `controls`, `cordon`, `drain`,
 and `key`."""
 
-import json
 import secrets
 import time
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from cli.console import Table, console, errors, fail, seconds_of, shown_span
-from cli.gateway import AsJson, Url, Why, ask, base_url, order, send_spec
-from cli.status import fetch_report
-from cluster.spec import SpecError, group_of, load_spec, model_of
+from cli.console import console, errors, fail, plain_table, print_json, seconds_of, show, shown_span
+from cli.gateway import AsJson, Url, Why, ask, base_url, cell_report, order, send_spec
+from cluster.spec import load_spec
+from deployments.cell.scaling_state import ScalingState
 
 Model = Annotated[str, typer.Argument(help="The model's name, as in the spec; of a group: MODEL@GROUP.")]
 Replicas = Annotated[int, typer.Argument(min=0, help="The number of replicas.")]
@@ -33,10 +32,7 @@ def apply(
     """Apply a changed spec to a running cluster. Nothing restarts."""
     from autoscaling.from_spec import scaling_problems  # the other commands here need no scaling policies
 
-    try:
-        desired = load_spec(spec)
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    desired = load_spec(spec)
     if problems := scaling_problems(desired):
         fail("; ".join(problems), code=2)
     changes = send_spec(url, desired.model_dump_json(), dry_run=check)["changes"]
@@ -71,9 +67,9 @@ def release(model: Model, why: Why = "", url: Url = None) -> None:
 
 def controls(url: Url = None, as_json: AsJson = False) -> None:
     """List holds, pins and cordons: until when, by whom, why."""
-    answer = ask(base_url(url), "/raylane/controls")
+    answer = ask(base_url(url), "/raylane/controls", dict)
     if as_json:
-        console.print_json(json.dumps(answer))
+        print_json(answer)
     else:
         _show(answer)
 
@@ -146,50 +142,40 @@ def _control(kind: str, model: str, replicas: int, span: str, why: str, url: str
     what = "at least" if kind == "hold" else "exactly"
     order_words = f"Model {model!r} is to have {what} {replicas} replicas for {shown_span(for_s)}"
     ready, state = _followed(base_url(url), model, replicas)
-    if state is not None and state["requested"] < replicas and UNSCHEDULABLE in state["alarms"]:
+    if state is not None and state.requested < replicas and UNSCHEDULABLE in state.alarms:
         fail(
-            f"{order_words}, but there is room for {state['requested']}: no GPU, quota or node for more. The {kind} "
+            f"{order_words}, but there is room for {state.requested}: no GPU, quota or node for more. The {kind} "
             "stays in force",
             hint=f"raylane release {model}",
         )
     console.print(f"{order_words}; {ready} ready now. `raylane release {model}` ends it.")
 
 
-def _followed(base: str, model: str, replicas: int) -> tuple[int, dict[str, Any] | None]:
+def _followed(base: str, model: str, replicas: int) -> tuple[int, ScalingState | None]:
     """The ready replicas of a model or group, and its autoscaler's last decision: the one that follows an order for so
     many, where that comes soon."""
-    name, group = model_of(model), group_of(model)
     deadline = time.monotonic() + _FOLLOWED_S
     while True:
-        (found,) = (one for one in fetch_report(base)["models"] if one["name"] == name)
-        ready = sum(one["state"] == "ready" and group in (None, one["group"]) for one in found["replicas"])
-        state = next((one for one in found.get("groups", ()) if one["name"] == group), found)["scaling"]
-        settled = state is not None and (state["requested"] >= replicas or UNSCHEDULABLE in state["alarms"])
+        found = next(one for served in cell_report(base).models for one in served.scaled if one.model == model)
+        state = found.scaling
+        settled = state is not None and (state.requested >= replicas or UNSCHEDULABLE in state.alarms)
         if settled or time.monotonic() >= deadline:
-            return ready, state
+            return found.ready, state
         time.sleep(0.2)
 
 
 def _show(orders: dict[str, Any]) -> None:
     if orders["controls"]:
-        table = Table(title="holds and pins", title_justify="left", title_style="bold", show_edge=False)
-        for column in ("model", "what", "replicas", "time left", "by", "why"):
-            table.add_column(column, justify="right" if column in ("replicas", "time left") else "left")
+        table = plain_table("model", "by", "why", "what", "replicas", "time left", left=4, title="holds and pins")
         for one in orders["controls"]:
             left = shown_span(one["until_unix_s"] - time.time())
-            table.add_row(one["model"], one["kind"], str(one["replicas"]), left, escape(one["by"]), escape(one["why"]))
-        console.print(table)
+            table.add_row(one["model"], escape(one["by"]), escape(one["why"]), one["kind"], str(one["replicas"]), left)
+        show(table)
     if orders["cordons"]:
-        table = Table(
-            "replica", "since", "by", "why", title="cordons", title_justify="left", title_style="bold", show_edge=False
-        )
+        table = plain_table("replica", "by", "why", "since", left=3, title="cordons")
         for one in orders["cordons"]:
-            table.add_row(
-                escape(one["replica_id"]),
-                shown_span(time.time() - one["at_unix_s"]),
-                escape(one["by"]),
-                escape(one["why"]),
-            )
-        console.print(table)
+            since = shown_span(time.time() - one["at_unix_s"])
+            table.add_row(*(escape(one[key]) for key in ("replica_id", "by", "why")), since)
+        show(table)
     if not orders["controls"] and not orders["cordons"]:
         console.print("Nothing is held, pinned or cordoned.")

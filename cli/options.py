@@ -13,10 +13,10 @@ from rich.markup import escape
 
 from autoscaling.signals.signals import PastStart
 from cli.console import console, errors, fail
-from cluster.spec import ClusterSpec, Model, SpecError, load_spec
+from cluster.spec import ClusterSpec, Model, load_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.fits import misfits
-from planning.report.file import ReportFileError, check_place
+from planning.report.file import ReportFileError, check_place, write_report
 from planning.simulator.starts import recorded_starts
 from planning.unmodelled import Unmodelled
 from planning.workload.changes import REJECTED, TraceChange
@@ -28,10 +28,7 @@ from planning.workload.traces import read_requests
 
 def chosen_model(spec_file: Path, model: str | None) -> tuple[ClusterSpec, Model]:
     """The spec in the file, and its model of that name (None: the first). Ends the command if there is none."""
-    try:
-        spec = load_spec(spec_file)
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    spec = load_spec(spec_file)
     chosen = next((one for one in spec.models if model in (None, one.name)), None)
     if chosen is None:
         fail(f"--model {model!r}: not in the spec; allowed: {', '.join(one.name for one in spec.models)}", code=2)
@@ -147,14 +144,6 @@ RecordedStarts = Annotated[
 ]
 
 
-def past_starts(log: Path | None, model: str) -> list[PastStart]:
-    """The recorded starts of a model; none without a log. Ends the command where the log cannot be used."""
-    try:
-        return [] if log is None else recorded_starts(log, model)
-    except (OSError, ValueError) as error:
-        fail(f"--starts {log}: {error}", code=2)
-
-
 StartAt = Annotated[
     str | None,
     typer.Option(
@@ -164,26 +153,6 @@ StartAt = Annotated[
         "replicas.schedule, else UTC) or with an offset. Default without a schedule: midnight UTC.",
     ),
 ]
-
-
-def start_unix_s(text: str | None, model: Model) -> float:
-    """The time that `--start-at` names. Ends the command where it is none, or is missing although it matters."""
-    schedule = next((view.replicas.schedule for view in model.views if view.replicas.schedule is not None), None)
-    if text is None:
-        if schedule is None:
-            return 0.0
-        fail(
-            f"--start-at: missing; models.{model.name}.replicas.schedule has bounds by time of day, so when the "
-            "traffic begins matters",
-            hint="--start-at 2026-11-23T07:00",
-            code=2,
-        )
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        fail(f"--start-at {text!r}: allowed: a time, as 2026-11-23T07:00 or 2026-11-23T07:00+01:00", code=2)
-    zone = UTC if schedule is None else ZoneInfo(schedule.time_zone)
-    return (at if at.tzinfo else at.replace(tzinfo=zone)).timestamp()
 
 
 FitLengths = Annotated[
@@ -209,26 +178,77 @@ Seed = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class TrafficOptions:
-    """The values of the traffic options, in the order in which they apply."""
+    """What is made of a file's requests, in the order in which it applies."""
 
-    from_s: float = 0.0
-    to_s: float | None = None
-    limit: int | None = None
-    time_scale: float = 1.0
-    load_scale: float = 1.0
-    seed: int | None = None
+    from_s: FromS = 0.0
+    to_s: ToS = None
+    limit: Limit = None
+    time_scale: TimeScale = 1.0
+    load_scale: LoadScale = 1.0
+    fit_lengths: FitLengths = False
 
 
-def chosen_requests(path: Path, choice: TrafficOptions) -> Trace:
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """How long replicas take to start, and when the traffic begins."""
+
+    start_up_s: StartUp = None
+    starts: RecordedStarts = None
+    start_at: StartAt = None
+
+    def past(self, model: str) -> list[PastStart]:
+        """The recorded starts of a model; none without a record. Ends the command where it cannot be used."""
+        try:
+            return [] if self.starts is None else recorded_starts(self.starts, model)
+        except (OSError, ValueError) as error:
+            fail(f"--starts {self.starts}: {error}", code=2)
+
+    def unix_s(self, model: Model) -> float:
+        """When the traffic begins. Ends the command where `--start-at` is no time, or is missing although it
+        matters."""
+        schedule = next((view.replicas.schedule for view in model.views if view.replicas.schedule is not None), None)
+        if self.start_at is None:
+            if schedule is None:
+                return 0.0
+            fail(
+                f"--start-at: missing; models.{model.name}.replicas.schedule has bounds by time of day, so when the "
+                "traffic begins matters",
+                hint="--start-at 2026-11-23T07:00",
+                code=2,
+            )
+        try:
+            at = datetime.fromisoformat(self.start_at)
+        except ValueError:
+            allowed = "a time, as 2026-11-23T07:00 or 2026-11-23T07:00+01:00"
+            fail(f"--start-at {self.start_at!r}: allowed: {allowed}", code=2)
+        zone = UTC if schedule is None else ZoneInfo(schedule.time_zone)
+        return (at if at.tzinfo else at.replace(tzinfo=zone)).timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateCellOptions:
+    """A cell that the command brings up for itself."""
+
+    replicas: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")
+    ] = None
+    length_scale: LengthScale = 1.0
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")
+    ] = False
+    keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None
+
+
+def chosen_requests(path: Path, choice: TrafficOptions, seed: int | None = None) -> Trace:
     """The requests of a file that the options choose. Raises TraceError."""
     # Only without a window may the reader cut at the limit by itself: the limit counts from the window's start.
     whole = choice.from_s == 0 and choice.to_s is None
-    trace = read_requests(path, choice.limit if whole else None, choice.seed)
+    trace = read_requests(path, choice.limit if whole else None, seed)
     if not whole:
         trace = window(trace, choice.from_s, choice.to_s)
     if choice.limit is not None:
         trace = first_requests(trace, choice.limit)
-    trace = scaled(trace, choice)
+    trace = scaled(trace, choice, seed or 0)
     if not len(trace):
         ends = "" if choice.to_s is None else f", --to {choice.to_s:g}"
         raise TraceError(
@@ -262,9 +282,19 @@ def show_changes(changes: Sequence[TraceChange], of: str = "the trace") -> None:
         console.print(f"  {change.kind.value}: {escape(str(change))}", style=style)
 
 
-def scaled(trace: Trace, choice: TrafficOptions) -> Trace:
+def scaled(trace: Trace, choice: TrafficOptions, seed: int) -> Trace:
     """The requests on the stretched clock, so many times as many of them."""
-    return load_scaled(time_scaled(trace, choice.time_scale), choice.load_scale, choice.seed or 0)
+    return load_scaled(time_scaled(trace, choice.time_scale), choice.load_scale, seed)
+
+
+def write_page(path: Path, html: str) -> list[str]:
+    """Writes a report, and says where on stderr: stdout may be a program's. Returns what is wrong, if anything."""
+    try:
+        write_report(path, html)
+    except ReportFileError as error:
+        return [str(error)]
+    errors.print(f"report: {path}")
+    return []
 
 
 def check_outputs(**places: Path | None) -> None:
@@ -272,7 +302,4 @@ def check_outputs(**places: Path | None) -> None:
     for."""
     for name, place in places.items():
         if place is not None:
-            try:
-                check_place(place, f"--{name.replace('_', '-')}")
-            except ReportFileError as error:
-                fail(str(error), code=2)
+            check_place(place, f"--{name.replace('_', '-')}")

@@ -19,6 +19,8 @@ import yaml
 
 from cli.server_process import ServerProcess, become_subreaper
 from cluster.spec import ClusterSpec
+from deployments.gateway.operators.report import STATUS_PATH, CellReport, ModelReport
+from deployments.wire import WireError, from_plain
 
 FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
@@ -65,21 +67,20 @@ class PrivateCell:
     ) -> None:
         await self._server.stop()
 
-    async def report(self) -> dict[str, Any]:
-        """What the gateway says of the model (`/raylane/status`)."""
+    async def report(self) -> ModelReport:
+        """What the gateway says of the model."""
         headers = {"authorization": f"Bearer {self._secret_file.read_text()}"}
         async with (
             aiohttp.ClientSession(headers=headers) as session,
-            session.get(self.url + "/raylane/status") as response,
+            session.get(self.url + STATUS_PATH) as response,
         ):
-            model: dict[str, Any] = (await response.json())["models"][0]
-            return model
+            return from_plain(await response.json(), CellReport).models[0]
 
     async def settled(self) -> None:
         """Returns when nothing waits and nothing runs."""
         while True:
             model = await self.report()
-            if not model["leases"] and not sum(lane["waiting"] for lane in model["lanes"]):
+            if not model.leases and not model.waiting:
                 return
             await asyncio.sleep(0.1)
 
@@ -87,7 +88,7 @@ class PrivateCell:
         """Gives each replica a core of its own, and all else (this process, too) the rest. Raises PinError where there
         are too few."""
         cores = sorted(os.sched_getaffinity(0))
-        replicas = {entry["replica_id"]: int(entry["pid"]) for entry in (await self.report())["replicas"]}
+        replicas = {one.replica_id: one.pid for one in (await self.report()).replicas if one.pid is not None}
         if len(cores) <= len(replicas):
             raise PinError(
                 f"{len(replicas)} replicas and {len(cores)} cores; needed: a core for each replica, and one for the "
@@ -110,8 +111,8 @@ class PrivateCell:
             ):
                 if response.status != 200:
                     return False
-            return len((await self.report())["replicas"]) >= self.replicas
-        except (aiohttp.ClientError, TimeoutError, OSError, LookupError):
+            return len((await self.report()).replicas) >= self.replicas
+        except (aiohttp.ClientError, TimeoutError, OSError, LookupError, WireError):
             return False
 
 

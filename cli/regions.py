@@ -5,9 +5,9 @@ The cell that is asked asks its peers (`deployments/gateway/peers/view.py`), and
 seconds. A cell that does not answer is a line that says so, with what it said last and how old that is.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
 import typer
@@ -16,154 +16,122 @@ from rich.markup import escape
 
 from cli.console import Table, plain_table, shown_span
 from cli.gateway import ask
+from deployments.gateway.operators.report import CellReport, ModelReport, RegionAnswer, RegionsReport
+from deployments.scheduling.snapshot import LaneStats
+from deployments.wire import WireError, from_plain
 
 AllRegions = Annotated[
     bool, typer.Option("--all-regions", help="All cells of the cluster, as the one that is asked sees them.")
 ]
 _ANSWER_S = 10.0
+ContentT = TypeVar("ContentT")
+Cells = RegionsReport[CellReport]
 
 
-@dataclass(frozen=True, slots=True)
-class RegionView:
-    """What a cell said; see `RegionAnswer`."""
-
-    region: str
-    endpoint: str
-    reachable: bool
-    age_s: float | None
-    error: str
-    content: Any
-
-
-@dataclass(frozen=True, slots=True)
-class AllCells:
-    """`home`: the cell that was asked."""
-
-    home: str
-    regions: tuple[RegionView, ...]
-
-
-def fetch_regions(base: str, view: str, **query: object) -> AllCells:
+def fetch_regions(base: str, view: str, kind: type[ContentT], **query: object) -> RegionsReport[ContentT]:
     """What all cells say, or the one named as `region`. Ends the command where the cell that is asked does not
     answer."""
-    found = ask(base, f"/raylane/regions?{urlencode({'view': view, **query})}", timeout_s=_ANSWER_S)
-    return AllCells(found["home"], tuple(RegionView(**one) for one in found["regions"]))
+    path = f"/raylane/regions?{urlencode({'view': view, **query})}"
+    found = ask(base, path, RegionsReport[Any], timeout_s=_ANSWER_S)
+    return RegionsReport(found.home, tuple(_read(one, kind) for one in found.regions))
 
 
-def raw(cells: AllCells) -> dict[str, Any]:
-    """For `--json`."""
-    return asdict(cells)
+def _read(one: RegionAnswer[Any], kind: type[ContentT]) -> RegionAnswer[ContentT]:
+    """What makes no sense is as good as no answer, and spoils no other cell's."""
+    if one.content is None:
+        return one
+    try:
+        return replace(one, content=from_plain(one.content, kind))
+    except WireError as error:
+        return RegionAnswer(one.region, one.endpoint, False, None, str(error), None)
 
 
-def status_view(cells: AllCells) -> RenderableType:
+def status_view(cells: Cells) -> RenderableType:
     """A line for each cell of each model, and what cells know of each other."""
     columns = ("region", "ready", "waiting", "oldest", "running", "TTFT p50", "p95", "p99")
-    tables = _by_model(cells, lambda: plain_table(*columns, left=1), lambda one, model: [_status_cells(one, model)])
-    return Group(_head(cells), *unreachable_lines(cells), *tables, *_digests(cells))
+    return _by_model(
+        cells, lambda: plain_table(*columns, left=1), lambda model: [_status_cells(model)], _digests(cells)
+    )
+
+
+def top_view(cells: Cells) -> RenderableType:
+    """A line for each lane of each model in each cell."""
+    columns = ("region", "lane", "waiting", "work", "oldest", "wait p50", "p95", "rejected")
+    return _by_model(
+        cells,
+        lambda: plain_table(*columns, left=2),
+        lambda model: [_lane_cells(lane, sum(model.rejections.get(lane.name, {}).values())) for lane in model.lanes],
+    )
 
 
 def _by_model(
-    cells: AllCells, table: Callable[[], Table], rows: Callable[[RegionView, dict[str, Any]], list[list[str]]]
-) -> Iterator[RenderableType]:
+    cells: Cells,
+    table: Callable[[], Table],
+    rows: Callable[[ModelReport], list[list[str]]],
+    more: Iterable[RenderableType] = (),
+) -> RenderableType:
     """A heading and a table for each model: on a narrow terminal no row has room for a model's name."""
-    for name in dict.fromkeys(model["name"] for one in cells.regions for model in _models(one)):
-        filled = table()
-        for one in cells.regions:
-            for row in (row for model in _models(one) if model["name"] == name for row in rows(one, model)):
-                filled.add_row(*_dimmed(one, row))
-        yield f"\n[bold]model {escape(name)}[/]"
-        yield filled
+    tables: dict[str, Table] = {}
+    for one in cells.regions:
+        for model in _models(one):
+            for row in rows(model):
+                shown = [escape(one.region), *row]
+                filled = tables.setdefault(model.name, table())
+                filled.add_row(*(shown if one.reachable else [f"[dim]{cell}[/]" for cell in shown]))
+    counted = f"{len(tables)} model{'' if len(tables) == 1 else 's'}"
+    head = f"[bold]{len(cells.regions)} regions[/], {counted}, as {escape(cells.home)} sees them"
+    parts = [part for name, filled in tables.items() for part in (f"\n[bold]model {escape(name)}[/]", filled)]
+    return Group(head, *unreachable_lines(cells), *parts, *more)
 
 
-def _status_cells(one: RegionView, model: dict[str, Any]) -> list[str]:
-    oldest_s = max((lane["oldest_wait_s"] for lane in model["lanes"]), default=0.0)
-    ttft = model["ttft_ms"]
-    return [
-        escape(one.region),
-        f"{sum(replica['state'] == 'ready' for replica in model['replicas'])}/{model['desired_replicas']}",
-        str(sum(lane["waiting"] for lane in model["lanes"])),
-        f"{oldest_s:.1f} s",
-        str(model["leases"]),
-        *((f"{ttft[key]:.0f} ms" for key in ("p50", "p95", "p99")) if ttft else ("-", "-", "-")),
-    ]
+def _status_cells(model: ModelReport) -> list[str]:
+    oldest_s = max((lane.oldest_wait_s for lane in model.lanes), default=0.0)
+    counts = (f"{model.ready}/{model.desired_replicas}", str(model.waiting), f"{oldest_s:.1f} s", str(model.leases))
+    return [*counts, *ttft_cells(model)]
 
 
-def top_view(cells: AllCells) -> RenderableType:
-    """A line for each lane of each model in each cell."""
-    columns = ("region", "lane", "waiting", "work", "oldest", "wait p50", "p95", "rejected")
-    tables = _by_model(
-        cells,
-        lambda: plain_table(*columns, left=2),
-        lambda one, model: [_lane_cells(one, model, lane) for lane in model["lanes"]],
-    )
-    return Group(_head(cells), *unreachable_lines(cells), *tables)
+def ttft_cells(model: ModelReport) -> list[str]:
+    """The last minute's p50, p95 and p99."""
+    ttft = model.ttft_ms
+    return ["-"] * 3 if ttft is None else [f"{value:.0f} ms" for value in (ttft.p50, ttft.p95, ttft.p99)]
 
 
-def _lane_cells(one: RegionView, model: dict[str, Any], lane: dict[str, Any]) -> list[str]:
-    rejected = sum(count for key, count in model["rejections"].items() if key.split("/")[0] == lane["name"])
-    eta_s = lane["eta_s"] or (None, None)
-    return [
-        escape(one.region),
-        escape(lane["name"]),
-        str(lane["waiting"]),
-        _seconds(lane["work_s"]),
-        _seconds(lane["oldest_wait_s"]),
-        _seconds(eta_s[0]),
-        _seconds(eta_s[1]),
-        str(rejected),
-    ]
+def _lane_cells(lane: LaneStats, rejected: int) -> list[str]:
+    times = (lane.work_s, lane.oldest_wait_s, *(lane.eta_s or (None, None)))
+    return [escape(lane.name), str(lane.waiting), *map(seconds, times), str(rejected)]
 
 
-def _head(cells: AllCells) -> str:
-    models = len({model["name"] for one in cells.regions for model in _models(one)})
-    counted = f"{models} model{'' if models == 1 else 's'}"
-    return f"[bold]{len(cells.regions)} regions[/], {counted}, as {escape(cells.home)} sees them"
-
-
-def unreachable_lines(cells: AllCells) -> Iterator[str]:
-    """A line for each cell that does not answer."""
+def unreachable_lines(cells: RegionsReport[Any]) -> Iterator[str]:
+    """A line for each cell that does not answer, and what is known of it."""
     for one in cells.regions:
         if not one.reachable:
-            yield f"[red]{escape(one.region)} is unreachable[/] ({escape(one.error)}); {_known(one)}"
+            old = one.age_s is not None and one.content is not None
+            known = f"what is shown of it is {shown_span(one.age_s or 0.0)} old" if old else "nothing is known of it"
+            yield f"[red]{escape(one.region)} is unreachable[/] ({escape(one.error)}); {known}"
 
 
-def _known(one: RegionView) -> str:
-    """What is known of a cell that does not answer."""
-    if one.age_s is None or one.content is None:
-        return "nothing is known of it"
-    return f"what is shown of it is {shown_span(one.age_s)} old"
-
-
-def _digests(cells: AllCells) -> Iterator[Table | str]:
+def _digests(cells: Cells) -> Iterator[RenderableType]:
     """How old each cell's last digest of each peer is, by its own clock, and what that says."""
     table = plain_table("cell", "peer", "model", "digest age", "RTT", "trust", "no hand-over", left=3)
     for one in cells.regions:
         for model in _models(one) if one.reachable else ():
-            for peer in model.get("peers", ()):
-                table.add_row(escape(one.region), escape(peer["cell"]), escape(model["name"]), *peer_cells(peer))
+            for peer in model.peers:
+                table.add_row(
+                    escape(one.region),
+                    escape(peer.cell),
+                    escape(model.name),
+                    "none" if peer.age_s is None else f"{peer.age_s:.1f} s",
+                    "-" if peer.rtt_s is None else f"{1e3 * peer.rtt_s:.0f} ms",
+                    f"{peer.trust:.0%}",
+                    peer.barred or "-",
+                )
     if table.row_count:
-        yield ""
-        yield table
+        yield from ("", table)
 
 
-def peer_cells(peer: dict[str, Any]) -> list[str]:
-    """The last columns of a line on a peer."""
-    age_s, rtt_s = peer["age_s"], peer["rtt_s"]
-    return [
-        "none" if age_s is None else f"{age_s:.1f} s",
-        "-" if rtt_s is None else f"{1e3 * rtt_s:.0f} ms",
-        f"{peer['trust']:.0%}",
-        peer["barred"] or "-",
-    ]
+def _models(one: RegionAnswer[CellReport]) -> tuple[ModelReport, ...]:
+    return () if one.content is None else one.content.models
 
 
-def _models(one: RegionView) -> list[dict[str, Any]]:
-    return [] if one.content is None else list(one.content["models"])
-
-
-def _dimmed(one: RegionView, cells: list[str]) -> list[str]:
-    return cells if one.reachable else [f"[dim]{cell}[/]" for cell in cells]
-
-
-def _seconds(value: float | None) -> str:
+def seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"

@@ -14,10 +14,11 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from cli.bench.client import BenchClient, EndpointError
 from cli.bench.run import allow_many_connections
-from cli.console import Table, console, fail
+from cli.console import console, fail, plain_table
+from cli.option_groups import with_groups
 from cli.options import (
-    LengthScale,
     ModelName,
+    PrivateCellOptions,
     SpecFile,
     check_outputs,
     chosen_model,
@@ -31,7 +32,7 @@ from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
 from deployments.decision_log import read_log
 from deployments.decisions import LogError, Replay, replay
-from deployments.engine_model.cost_file import CostFile, CostFileError, read_cost_file
+from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.fits import limits_for
 from deployments.scheduling.policy import binding_of, policy_of
@@ -41,20 +42,16 @@ from planning.costs.steps import slowness
 from planning.rehearsal import at_rate, compare, rehearsed, simulated_capacity, simulated_run
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload
-from planning.workload.trace import TraceError
 from planning.workload.traces import read_trace
 
 _CAPACITY_S = 30.0
 _WARM_UP = 200
 
 
-LocalReplicas = Annotated[
-    int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")
-]
-
-
+@with_groups
 def rehearse(
     spec_file: SpecFile,
+    own_cell: PrivateCellOptions,
     trace: Annotated[
         Path, typer.Option(help="A trace. Only its second half is sent: a calibration may have seen the first.")
     ],
@@ -66,23 +63,14 @@ def rehearse(
     runs: Annotated[int, typer.Option(min=1, max=20, help="Live runs of each load.")] = 3,
     seconds: Annotated[float, typer.Option(min=5, max=3_600, help="How long requests arrive in each run.")] = 60.0,
     model: ModelName = None,
-    replicas: LocalReplicas = None,
-    length_scale: LengthScale = 1.0,
-    pin: Annotated[
-        bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")
-    ] = False,
-    keep: Annotated[Path | None, typer.Option(help="Keep the step logs and the ledger in this folder.")] = None,
 ) -> None:
     """Measure how far the simulator is off on this deployment: the same traffic, live (on free ports) and simulated."""
     spec, chosen = chosen_model(spec_file, model)
-    try:
-        cost, recorded = read_cost_file(costs), read_trace(trace)
-    except (CostFileError, TraceError) as error:
-        fail(str(error), code=2)
+    cost, recorded = read_cost_file(costs), read_trace(trace)
     shares = _shares(loads)
     check_outputs(out=out)
-    count = replica_count(chosen, replicas)
-    work = rehearsed(recorded, chosen.settings.max_model_len, length_scale, spec.classes[0].ttft_ms / 1e3)
+    count = replica_count(chosen, own_cell.replicas)
+    work = rehearsed(recorded, chosen.settings.max_model_len, own_cell.length_scale, spec.classes[0].ttft_ms / 1e3)
     show_changes(work.changes)
     work = work.tail(len(work) - len(work) // 2)
     binding = binding_of(spec)
@@ -91,9 +79,9 @@ def rehearse(
     limits, patience_s = limits_for(chosen, pool, cost), spec.patience_s(spec.classes[0])
     settings = CellSettings(count, limits, policy_of(spec), binding, chosen.settings.max_model_len, patience_s)
     with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
-        rehearsal = _Rehearsal(spec, chosen, settings, cost, work, keep or Path(scratch))
+        rehearsal = _Rehearsal(spec, chosen, settings, cost, work, own_cell.keep or Path(scratch))
         try:
-            published = asyncio.run(rehearsal.run(shares, runs, seconds, pin))
+            published = asyncio.run(rehearsal.run(shares, runs, seconds, own_cell.pin))
             replayed = rehearsal.replay()
         except (ServerError, PinError, EndpointError, LogError, ValueError) as error:
             fail(str(error), hint="raylane doctor")
@@ -220,9 +208,8 @@ def _show(published: Published) -> None:
             f"{at.load:g} x capacity: {at.requests} requests, {at.runs} live runs, {at.failed} failed; steps took "
             f"{slow} of their calibrated time"
         )
-        table = Table(title=title, title_justify="left")
-        for column in ("figure", "live ms", "simulated ms", "error", "at calibrated speed", "live spread", "bound", ""):
-            table.add_column(column, justify="left" if column in ("figure", "") else "right")
+        columns = ("figure", "live ms", "simulated ms", "error", "at calibrated speed", "live spread", "bound", "")
+        table = plain_table(*columns, left=1, title=title)
         for figure in at.figures:
             within = figure.within
             mark = "" if within is None else "[green]within[/]" if within else "[red]beyond[/]"

@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,17 +66,9 @@ class RunDir:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.path / "logs").mkdir(exist_ok=True)
 
-    @contextmanager
-    def lock(self) -> Iterator[bool]:
-        """Holds the cluster's name on this machine; the kernel frees it when the process ends, however it ends. Yields
-        False when another has it."""
-        with (self.path / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+    def lock(self) -> AbstractContextManager[bool]:
+        """Holds the cluster's name on this machine. Yields False when another process has it."""
+        return locked(self.path / "lock")
 
     def state(self) -> State | None:
         """What `up` wrote last, or None."""
@@ -105,6 +97,19 @@ class RunDir:
         secret = secrets.token_hex(32)
         write_private(self.path / file_name, secret)
         return secret
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Holds the file's lock, which the kernel frees when the process ends, however it ends. Yields False when another
+    process has it."""
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 def read_secret(file: Path, option: str = "") -> str:

@@ -1,15 +1,16 @@
 """`raylane shadow report|promote|rollback MODEL`: a second scaling policy beside the active one: how it would have
 done, and to promote it."""
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
 from rich.markup import escape
 
-from cli.console import Table, console, fail
-from cli.gateway import AsJson, Url, Why, ask, base_url, order
+from autoscaling.shadow.contest import ShadowStanding
+from cli.console import console, fail, plain_table, print_json
+from cli.gateway import AsJson, Url, Why, base_url, cell_report, order
+from deployments.wire import WireError, from_plain
 
 shadow = typer.Typer(
     help="Compare a second scaling policy with the active one; promote it, or roll back.", no_args_is_help=True
@@ -20,21 +21,23 @@ Model = Annotated[str, typer.Argument(help="The model's name, as in the spec; of
 @shadow.command()
 def report(model: Model, url: Url = None, as_json: AsJson = False) -> None:
     """Compare the active policy with its shadow on the traffic since both have been running."""
-    answer = ask(base_url(url), "/raylane/status")
-    views = {key: one for part in answer["models"] for key, one in _views(part)}
-    found = views.get(model)
-    if found is None:
-        fail(f"model {model!r}: not served here; allowed: {', '.join(views)}", code=2)
-    standing = (found["scaling"] or {}).get("shadow")
-    if not standing:
+    base = base_url(url)
+    scaled = {one.model: one for served in cell_report(base).models for one in served.scaled}
+    if model not in scaled:
+        fail(f"model {model!r}: not served here; allowed: {', '.join(scaled)}", code=2)
+    state = scaled[model].scaling
+    if state is None or not state.shadow:
         fail(
             f"model {model!r} has no shadow policy, or the shadow has not decided yet",
             hint="autoscaling.shadow in the spec, and `raylane apply SPEC`",
         )
     if as_json:
-        console.print_json(json.dumps(standing))
-    else:
-        _show(model, standing)
+        print_json(state.shadow)
+        return
+    try:
+        _show(model, from_plain(state.shadow, ShadowStanding))
+    except WireError as error:
+        fail(f"{base}: {error}")
 
 
 @shadow.command()
@@ -60,38 +63,27 @@ def _exchange(model: str, kind: str, why: str, url: str | None) -> None:
     console.print(escape(yaml.safe_dump({"autoscaling": answer["autoscaling"]}, sort_keys=False)))
 
 
-def _views(model: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """What scales by itself: the model, or each of its groups."""
-    return [(one["model"], one) for one in model.get("groups", ())] or [(model["name"], model)]
-
-
-def _show(model: str, standing: dict[str, Any]) -> None:
-    active, other = standing["active"], standing["shadow"]
-    met, missed = standing["met"], standing["missed"]
-    table = Table(
-        title=f"model {model}: {_hours(standing['seconds'])} on the same traffic",
-        title_justify="left",
-        title_style="bold",
-    )
-    for column in ("", f"active: {active['policy']}", f"shadow: {other['policy']}"):
-        table.add_column(column, justify="right" if column else "left")
-    table.add_row("replicas now", str(active["number"]), str(other["number"]))
-    table.add_row("replica-hours", f"{active['replica_hours']:.2f}", f"{other['replica_hours']:.2f}")
-    table.add_row("short of capacity (fluid model)", f"{active['short_s']:.0f} s", f"{other['short_s']:.0f} s")
-    table.add_row("changes", str(active["changes"]), str(other["changes"]))
-    table.add_row("flaps", str(active["flaps"]), str(other["flaps"]))
+def _show(model: str, standing: ShadowStanding) -> None:
+    active, other = standing.active, standing.shadow
+    title = f"model {model}: {_hours(standing.seconds)} on the same traffic"
+    table = plain_table("", f"active: {active.policy}", f"shadow: {other.policy}", left=1, title=title)
+    table.add_row("replicas now", str(active.number), str(other.number))
+    table.add_row("replica-hours", f"{active.replica_hours:.2f}", f"{other.replica_hours:.2f}")
+    table.add_row("short of capacity (fluid model)", f"{active.short_s:.0f} s", f"{other.short_s:.0f} s")
+    table.add_row("changes", str(active.changes), str(other.changes))
+    table.add_row("flaps", str(active.flaps), str(other.flaps))
     console.print(table)
-    console.print(f"They agreed {standing['agreement']:.1%} of the time.")
-    if met + missed:
+    console.print(f"They agreed {standing.agreement:.1%} of the time.")
+    if answered := standing.met + standing.missed:
         console.print(
-            f"Under the active policy {missed} of {met + missed} requests missed their SLO "
-            f"({missed / (met + missed):.2%})."
+            f"Under the active policy {standing.missed} of {answered} requests missed their SLO "
+            f"({standing.missed / answered:.2%})."
         )
-    capacity = standing["work_per_replica_s"]
+    capacity = standing.work_per_replica_s
     known = "not known yet" if capacity is None else f"{capacity:,.0f} tokens of work per second and replica"
     console.print(
-        f"Fluid model: capacity {known}, start-up {standing['start_up_s']:.0f} s; capacity unknown for "
-        f"{_hours(standing['unknown_s'])}."
+        f"Fluid model: capacity {known}, start-up {standing.start_up_s:.0f} s; capacity unknown for "
+        f"{_hours(standing.unknown_s)}."
     )
     console.print("The model compares two policies on one stream; it predicts no latency (`docs/autoscaling.md`).")
 

@@ -12,23 +12,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from autoscaling.from_spec import FIXED
 from autoscaling.policies.settings import PolicyError
 from cli.console import console, fail
+from cli.option_groups import with_groups
 from cli.options import (
     AsJson,
     Costs,
-    FitLengths,
-    FromS,
-    Limit,
-    LoadScale,
     ModelName,
     PricePerGpuHour,
-    RecordedStarts,
     Report,
     Seed,
     SpecFile,
-    StartAt,
-    StartUp,
-    TimeScale,
-    ToS,
+    StartOptions,
     TraceFile,
     TrafficOptions,
     WithRange,
@@ -36,23 +29,20 @@ from cli.options import (
     chosen_requests,
     group_costs,
     length_limits,
-    past_starts,
     replica_count,
-    start_unix_s,
 )
 from cli.simulate_regions import simulate_regions
-from cli.simulation_output import print_json, show_answer
+from cli.simulation_output import print_answer, show_answer
 from cli.simulation_report import check_report, facts_of, save_report
 from cluster.spec import ClusterSpec, Model
-from deployments.engine_model.cost_file import CostFile, CostFileError
-from planning.answer import Answer, Variant, variants
+from deployments.engine_model.cost_file import CostFile
+from planning.answer import Answer, Variant, capacity_of, variants
 from planning.several_regions import FORMS, is_several
 from planning.simulation import RunFigures, Simulation, simulation_of
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import Sampler
 from planning.simulator.workload import Workload, WorkloadError, workload_of
 from planning.uncertainty import CostRange, cost_range
-from planning.workload.trace import TraceError
 
 Replicas = Annotated[
     int | None, typer.Option(min=1, help="Overrides the spec's count; for a model that scales: at the start.")
@@ -73,28 +63,22 @@ Lose = Annotated[
 FailAt = Annotated[list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")]
 
 
+@with_groups
 def simulate(
     spec_file: SpecFile,
     trace: TraceFile,
+    traffic: TrafficOptions,
+    starts: StartOptions,
     costs: Costs = None,
     model: ModelName = None,
     replicas: Replicas = None,
     fixed: Fixed = False,
-    from_s: FromS = 0.0,
-    to_s: ToS = None,
-    limit: Limit = None,
-    time_scale: TimeScale = 1.0,
-    load_scale: LoadScale = 1.0,
-    fit_lengths: FitLengths = False,
     seed: Seed = None,
     report: Report = None,
     price_per_gpu_hour: PricePerGpuHour = None,
     published_error: PublishedErrorFile = None,
     fail_at: FailAt = None,
     lose: Lose = None,
-    start_up_s: StartUp = None,
-    starts: RecordedStarts = None,
-    start_at: StartAt = None,
     with_range: WithRange = True,
     neighbours: Neighbours = True,
     as_json: AsJson = False,
@@ -102,24 +86,23 @@ def simulate(
     """Simulate a spec on a trace: TTFT by lane, rejections, promotions, SLO attainment, replicas over time."""
     check_report(report, published_error)
     spec, chosen = chosen_model(spec_file, model)
-    traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
-    gathered = _gathered(spec, chosen, costs, trace, traffic, fit_lengths)
+    gathered = _gathered(spec, chosen, costs, trace, traffic, seed)
     if is_several(spec, chosen):
         _only_for_one_region(report, replicas, fail_at)
-        regions = _regions(spec_file, spec, chosen, gathered, fixed, start_up_s, starts, start_at)
+        regions = _regions(spec_file, spec, chosen, gathered, fixed, starts)
         held = simulate_regions(spec, chosen, regions, lose or [], gathered.cost, as_json)
         raise typer.Exit(0 if held else 1)
     if lose:
         fail(f"--lose {lose[0]}: allowed: for a model without groups in several regions with `peering`", code=2)
-    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, start_up_s, fail_at or [], starts, start_at)
+    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, fail_at or [], starts)
     sampler = None if report is None else Sampler()
     likely = _likely(spec, chosen, gathered) if with_range else None
     out, answer = _run(case, likely, neighbours, sampler)
     if report is not None and sampler is not None:
         files, prices = (trace, gathered.cost_path), (price_per_gpu_hour, published_error)
-        facts = facts_of(case, gathered.cost, files, load_scale, *prices, answer, out)
+        facts = facts_of(case, gathered.cost, files, traffic.load_scale, *prices, answer, out)
         save_report(report, facts, out, case.work, case.lanes, sampler.samples())
-    tell = print_json if as_json else show_answer
+    tell = print_answer if as_json else show_answer
     tell(case, gathered.cost, out, answer)
 
 
@@ -130,20 +113,13 @@ def _only_for_one_region(report: Path | None, replicas: int | None, fail_at: lis
 
 
 def _regions(
-    spec_file: Path,
-    spec: ClusterSpec,
-    model: Model,
-    gathered: "_Gathered",
-    fixed: bool,
-    start_up_s: float | None,
-    starts: Path | None,
-    start_at: str | None,
+    spec_file: Path, spec: ClusterSpec, model: Model, gathered: "_Gathered", fixed: bool, starts: StartOptions
 ) -> dict[str, Simulation]:
     """Of each region. Ends the command where the spec's policy cannot be made."""
     scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in model.views)
-    began_s = start_unix_s(start_at, model) if scales else 0.0
-    past, costs = past_starts(starts, model.name), {group: cost for group, (_, cost) in gathered.costs.items()}
-    common = (spec, model, costs, gathered.work, None, scales, start_up_s, (), past, began_s)
+    began_s, past = starts.unix_s(model) if scales else 0.0, starts.past(model.name)
+    costs = {group: cost for group, (_, cost) in gathered.costs.items()}
+    common = (spec, model, costs, gathered.work, None, scales, starts.start_up_s, (), past, began_s)
     try:
         return {region.name: simulation_of(*common, region) for region in spec.regions_of(model)}
     except PolicyError as error:
@@ -179,16 +155,13 @@ def _likely(spec: ClusterSpec, model: Model, gathered: _Gathered) -> CostRange:
 
 
 def _gathered(
-    spec: ClusterSpec, model: Model, costs: Path | None, trace: Path, traffic: TrafficOptions, fit_lengths: bool
+    spec: ClusterSpec, model: Model, costs: Path | None, trace: Path, traffic: TrafficOptions, seed: int | None
 ) -> _Gathered:
     """Reads it all. Ends the command where something cannot be used."""
+    found = group_costs(spec, model, costs)
+    requests = chosen_requests(trace, traffic, seed)
     try:
-        found = group_costs(spec, model, costs)
-        requests = chosen_requests(trace, traffic)
-    except (CostFileError, TraceError) as error:
-        fail(str(error), code=2)
-    try:
-        limits = length_limits(model, {group: cost for group, (_, cost) in found.items()}, fit_lengths)
+        limits = length_limits(model, {group: cost for group, (_, cost) in found.items()}, traffic.fit_lengths)
         return _Gathered(found, workload_of(requests, spec, model, limits))
     except WorkloadError as error:
         fail(f"{trace}: {error}", code=2)
@@ -201,10 +174,8 @@ def _case(
     gathered: _Gathered,
     replicas: int | None,
     fixed: bool,
-    start_up_s: float | None,
     fail_at: list[float],
-    starts: Path | None,
-    start_at: str | None,
+    starts: StartOptions,
 ) -> Simulation:
     """The simulation. Ends the command where the spec's policy cannot be made, or too many replicas fail."""
     views = spec.groups_of(model, spec.regions_of(model)[0])
@@ -216,11 +187,11 @@ def _case(
         count = replicas
     if len(fail_at) > count:
         fail(f"--fail-at: {len(fail_at)} failures; allowed: at most {count}, one for each replica", code=2)
-    began_s = start_unix_s(start_at, model) if scales else 0.0
+    began_s, past = starts.unix_s(model) if scales else 0.0, starts.past(model.name)
+    costs = {group: cost for group, (_, cost) in gathered.costs.items()}
+    how = (replicas, scales, starts.start_up_s, fail_at, past, began_s)
     try:
-        past = past_starts(starts, model.name)
-        costs = {group: cost for group, (_, cost) in gathered.costs.items()}
-        return simulation_of(spec, model, costs, gathered.work, replicas, scales, start_up_s, fail_at, past, began_s)
+        return simulation_of(spec, model, costs, gathered.work, *how)
     except PolicyError as error:
         fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 
@@ -245,4 +216,4 @@ def _run(
             runs[variant] = one.figures(found)
             if variant is Variant.THIS:
                 out = found
-    return out, Answer(runs, costs)
+    return out, Answer(runs, costs, capacity_of(case, costs, out))

@@ -1,6 +1,5 @@
 """`raylane simulate` of a spec whose regions help each other: all of them together, and what a loss does."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
@@ -8,7 +7,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from cli.console import console, fail, plain_table
+from cli.console import console, fail, plain_table, print_json
 from cli.options import show_changes, show_unmodelled
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
@@ -41,7 +40,7 @@ def simulate_regions(
     except ValueError as problem:
         fail(f"--lose {problem}" if lose else str(problem), code=2)
     if as_json:
-        console.print_json(json.dumps(_as_json(found, lose)))
+        print_json(_as_json(found, lose))
     else:
         show_unmodelled(unmodelled(model, cost))
         show_changes(work.changes)

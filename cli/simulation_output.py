@@ -1,17 +1,17 @@
 """What `raylane simulate` prints: what is not modelled and what was changed, the figures with their range, and the same
 with one replica fewer and one more; as text, or as JSON."""
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from rich.markup import escape
 
-from cli.console import Table, console
+from cli.console import Table, console, plain_table, print_json
 from cli.options import show_changes, show_unmodelled
 from deployments.engine_model.cost_file import CostFile
-from planning.answer import NEIGHBOUR_COLUMNS, Answer, Variant, neighbour_rows, with_range
+from planning.answer import NEIGHBOUR_COLUMNS, TAIL, Answer, Variant, neighbour_rows, with_range
 from planning.report.words import duration
 from planning.simulation import GroupFigures, Simulation
 from planning.simulator.outcome import SimulationOutcome, rejections_of
@@ -43,14 +43,14 @@ def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer
         console.print(_table("with one replica fewer or more", NEIGHBOUR_COLUMNS, rows))
 
 
-def print_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+def print_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
     """As JSON."""
     scaled: dict[str, Any] = {}
     if len(case.views) > 1:
         scaled["groups"] = [one.as_json() for one in case.group_figures(out)]
     elif case.scales:
         scaled["autoscaling"] = case.scaled_figures(out)
-    console.print_json(json.dumps(_as_json(case, cost, out, answer) | scaled))
+    print_json(_as_json(case, cost, out, answer) | scaled)
 
 
 def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> dict[str, Any]:
@@ -67,6 +67,7 @@ def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: A
         "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
         "prefix_hits": None if np.isnan(out.prefix_hits) else out.prefix_hits,
         "classes": [one.as_json() for one in answer.runs[Variant.THIS].classes],
+        "capacity": None if answer.capacity is None else asdict(answer.capacity),
         "lanes": answer.lanes_as_json(),
         "replica_hours": {"value": out.replica_s / 3600, "range": None if answer.hours is None else list(answer.hours)},
         "neighbours": answer.neighbours_as_json(),
@@ -111,6 +112,9 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
     if answer.costs is not None:
         console.print(escape(f"all requests: {_ranged(answer)}"))
         console.print(f"  the range: {answer.costs}; the same traffic with the costs at both ends")
+    if answer.capacity is not None:
+        near = "near the [yellow]capacity[/], where a tail of the TTFT says nothing" * answer.capacity.is_near
+        console.print(f"{near or 'capacity'}: {answer.capacity}")
     _show_tokens(out, answer)
     rests = {
         "measured": "measured on this engine",
@@ -135,7 +139,10 @@ def _ranged(answer: Answer) -> str:
     """The figures of all requests, each with its range."""
     whole, of = answer.lines[-1], answer.ranges[-1]
     found = []
+    is_near = answer.capacity is not None and answer.capacity.is_near
     for title, name in _RANGED:
+        if is_near and name in TAIL:
+            continue
         value, range_ = with_range(name, whole, of)
         found.append(f"{title} {value}{f' ({range_})' if range_ else ''}")
     if of and answer.hours is not None and answer.hours[0] != answer.hours[1]:
@@ -144,9 +151,7 @@ def _ranged(answer: Answer) -> str:
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
+    table = plain_table(*columns, left=1, title=title)
     for row in rows:
         table.add_row(*row)
     return table

@@ -1,20 +1,16 @@
 """`raylane simulate --report`: gathers what a report says about a run, and writes it."""
 
-import shlex
-import sys
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
-from cli.console import errors, fail
+from cli.console import fail
 from cli.extras import need_planning
+from cli.options import write_page
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
-from deployments.scheduling.recorder import code_hash
-from deployments.telemetry.published_error import PublishedError, read_published
+from deployments.telemetry.published_error import read_published
 from planning.answer import Answer
 from planning.report.facts import Basis, Price, RunFacts, Target
-from planning.report.file import ReportFileError, check_place, write_report
+from planning.report.file import check_place
 from planning.report.simulated_run import describe, scalings
 from planning.simulation import Simulation
 from planning.simulator.outcome import SimulationOutcome
@@ -26,14 +22,11 @@ from planning.unmodelled import unmodelled
 
 def check_report(report: Path | None, published_error: Path | None) -> None:
     """Ends the command before the simulation where the report could not be made after it."""
-    try:
-        if report is not None:
-            need_planning("simulate --report")
-            check_place(report)
-        if published_error is not None:
-            read_published(published_error)
-    except (ReportFileError, PublishedError) as error:
-        fail(str(error), code=2)
+    if report is not None:
+        need_planning("simulate --report")
+        check_place(report)
+    if published_error is not None:
+        read_published(published_error)
 
 
 def facts_of(
@@ -60,9 +53,6 @@ def facts_of(
         sequences=cost.engine.max_num_seqs,
         kv_tokens=cost.engine.kv_tokens,
         price=price_of(spec, model, usd_per_hour) if len(case.views) == 1 else _mean_price(case, out),
-        version=f"{version('raylane')}, scheduler {code_hash()}",
-        command=shlex.join(["raylane", *sys.argv[1:]]),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         published=None if published_error is None else read_published(published_error),
         scaling=case.in_words() if case.scales or len(case.views) > 1 else None,
         changes=case.work.changes,
@@ -92,14 +82,9 @@ def save_report(
     path: Path, facts: RunFacts, out: SimulationOutcome, work: Workload, lanes: list[str], samples: Samples
 ) -> None:
     """Writes the report of a run."""
-    from planning.report.simulation import (
-        render,
-    )  # plotly takes a second to import, which other commands need not wait for
+    from planning.report.simulation import render  # plotly takes a second to import, which only reports need
 
     itl_s = {target.name: target.itl_ms / 1e3 for target in facts.targets if target.itl_ms is not None}
     run = describe(out, work, lanes, samples, counts_of(out.lifetimes), scalings(out), itl_s)
-    try:
-        write_report(path, render(run, facts))
-    except ReportFileError as error:
-        fail(str(error))
-    errors.print(f"report: {path}")  # beside --json, which has the output for itself
+    if problems := write_page(path, render(run, facts)):
+        fail(problems[0])

@@ -1,21 +1,21 @@
 """`raylane status`: live tables of replicas, waiting and running requests, the last minute's TTFT, and what ended. They
 fit into 80 columns."""
 
-import json
 import time
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.markup import escape
 
-from cli.console import Table, console, fail, follow, live, plain_table, show, shown_span
+from cli.console import Table, console, fail, follow, plain_table, print_json, show, shown_span
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
-from cli.gateway import Url, ask, base_url
-from cli.regions import AllRegions, fetch_regions, raw, status_view
-from cli.starts import failing_lines, start_line, starting_lines
+from cli.gateway import Url, base_url, cell_report
+from cli.regions import AllRegions, fetch_regions, status_view, ttft_cells
+from cli.starts import sentence_of, start_line, starting_line
+from deployments.cell.control import ControlKind
+from deployments.gateway.operators.report import CellReport, GroupReport, ModelReport, ReplicaReport, SuspectReport
 
 _REFRESH_S = 1.0
 _SHOWN_DEPARTURES = 6
@@ -35,174 +35,151 @@ def status(
 ) -> None:
     """Show replicas, waiting and running requests, and TTFT, live."""
     base = base_url(url)
-    if all_regions:
-        if starts:
-            fail("--starts, --all-regions: allowed: one of them", code=2)
-        _show_regions(base, once, as_json)
-        return
-    report = fetch_report(base)
-    if starts and not as_json:
-        show(_start_view(report))
-        return
+    if all_regions and starts:
+        fail("--starts, --all-regions: allowed: one of them", code=2)
     if as_json:
-        console.print_json(json.dumps(report))
-        return
-    if once or not console.is_terminal:
-        show(_view(report))
-        return
-    try:
-        with Live(_view(report, _LIVE_DEPARTURES), console=live, auto_refresh=False) as shown:
-            while True:
-                time.sleep(_REFRESH_S)
-                shown.update(_view(fetch_report(base), _LIVE_DEPARTURES), refresh=True)
-    except KeyboardInterrupt:
-        return
+        print_json(fetch_regions(base, "status", CellReport) if all_regions else cell_report(base))
+    elif all_regions:
+        follow(lambda: status_view(fetch_regions(base, "status", CellReport)), once, _REFRESH_S)
+    elif starts:
+        show(_start_view(cell_report(base)))
+    else:
+        shown = _SHOWN_DEPARTURES if once or not console.is_terminal else _LIVE_DEPARTURES
+        follow(lambda: cell_view(cell_report(base), shown), once, _REFRESH_S)
 
 
-def _show_regions(base: str, once: bool, as_json: bool) -> None:
-    if as_json:
-        console.print_json(json.dumps(raw(fetch_regions(base, "status"))))
-        return
-    follow(lambda: status_view(fetch_regions(base, "status")), once, _REFRESH_S)
+def cell_view(report: CellReport, departures: int = _SHOWN_DEPARTURES) -> RenderableType:
+    gateway = report.gateway
+    head = f"[bold]{report.cluster}[/]  {gateway.url}  up {shown_span(gateway.uptime_s)}\n{in_gateways(report)}"
+    names = short_names([*_ids(report), *ids_in(report.departures)])
+    models = (part for model in report.models for part in _model(model, names))
+    return Group(head, *_log_lines(report), *_drift_lines(report), *_departures(report, names, departures), *models)
 
 
-def fetch_report(base: str) -> dict[str, Any]:
-    """The gateway's report. Ends the command on any error."""
-    return ask(base, "/raylane/status", timeout_s=5)
-
-
-def _view(report: dict[str, Any], departures: int = _SHOWN_DEPARTURES) -> RenderableType:
-    gateway = report["gateway"]
-    head = (
-        f"[bold]{report['cluster']}[/]  {gateway['url']}  up {shown_span(gateway['uptime_s'])}\n{in_gateways(report)}"
-    )
-    names = short_names([*_ids(report), *ids_in(report.get("departures", ()))])
-    models = (part for model in report["models"] for part in _model(model, names))
-    return Group(head, *log_lines(report), *drift_lines(report), *_departures(report, names, departures), *models)
-
-
-def _start_view(report: dict[str, Any]) -> RenderableType:
+def _start_view(report: CellReport) -> RenderableType:
     names = short_names(_ids(report))
     lines: list[str] = []
-    for model in report["models"]:
-        lines.append(f"[bold]model {escape(model['name'])}[/]")
-        lines += [f"  {line}" for line in (*failing_lines(model), *starting_lines(model, names))]
-        lines += [f"  {start_line(replica, names[replica['replica_id']])}" for replica in model["replicas"]]
+    for model in report.models:
+        lines.append(f"[bold]model {escape(model.name)}[/]")
+        lines += [f"  {line}" for line in _start_lines(model, names)]
+        lines += [f"  {start_line(replica.start, names[replica.replica_id])}" for replica in model.replicas]
     return Group(*lines)
 
 
-def _ids(report: dict[str, Any]) -> list[str]:
+def _start_lines(model: ModelReport, names: Mapping[str, str]) -> list[str]:
+    """Why it does not start, and what does."""
+    failing = model.failing_start
+    lines = [] if failing is None else [f"[red]{escape(line)}[/]" for line in sentence_of(failing).splitlines()]
+    return [*lines, *(starting_line(start, names[start.replica_id]) for start in model.starting)]
+
+
+def _ids(report: CellReport) -> list[str]:
     """The replicas that a report names."""
-    models = report["models"]
-    return list(
-        dict.fromkeys(one["replica_id"] for model in models for one in (*model["replicas"], *model.get("starting", ())))
+    found: list[str] = []
+    for model in report.models:
+        found += [one.replica_id for one in model.replicas] + [one.replica_id for one in model.starting]
+    return list(dict.fromkeys(found))
+
+
+def in_gateways(report: CellReport) -> str:
+    """How many requests the gateways hold, and how many gateways there are where there are several."""
+    flows, count = sum(gateway.flows for gateway in report.gateways), len(report.gateways)
+    lost = sum(model.lost_requests for model in report.models)
+    return f"{flows} requests in {'the gateway' if count == 1 else f'{count} gateways'}" + (
+        f", [red]{lost} lost with gateways that died[/]" if lost else ""
     )
 
 
-def in_gateways(report: dict[str, Any]) -> str:
-    """How many requests the gateways hold, and how many gateways there are where there are several."""
-    gateways = report["gateways"]
-    flows = sum(gateway["flows"] for gateway in gateways)
-    where = "the gateway" if len(gateways) == 1 else f"{len(gateways)} gateways"
-    lost = sum(model["lost_requests"] for model in report["models"])
-    return f"{flows} requests in {where}" + (f", [red]{lost} lost with gateways that died[/]" if lost else "")
-
-
-def drift_lines(report: dict[str, Any]) -> list[str]:
+def _drift_lines(report: CellReport) -> list[str]:
     """A line for each figure that is off the worksheet, as far as that was published."""
-    drift: dict[str, Any] = report.get("drift", {"worksheet": "", "figures": ()})
+    if (drift := report.drift) is None:
+        return []
     return [
-        f"[yellow]off the worksheet {escape(drift['worksheet'])}[/]: {escape(one['quantity'])} "
-        f"{escape(' '.join(part for part in (one['model'], one['traffic_class'], one['region']) if part))} "
-        f"{one['observed']:.3g} instead of {one['expected']:.3g}"
-        for one in drift["figures"]
+        f"[yellow]off the worksheet {escape(drift.worksheet)}[/]: {escape(one.quantity)} "
+        f"{escape(' '.join(part for part in (one.model, one.traffic_class, one.region) if part))} "
+        f"{one.observed:.3g} instead of {one.expected:.3g}"
+        for one in drift.figures
     ]
 
 
-def log_lines(report: dict[str, Any]) -> list[str]:
+def _log_lines(report: CellReport) -> list[str]:
     """A line for each log that cannot be written now."""
     return [
-        f"[red]gateway {gateway['id']}: log {escape(one['name'])} cannot be written ({escape(one['error'])}), "
-        f"{one['lost_lines']} lines lost[/]"
-        for gateway in report["gateways"]
-        for one in gateway.get("failing_logs", ())
+        f"[red]gateway {gateway.id}: log {escape(one.name)} cannot be written ({escape(one.error)}), "
+        f"{one.lost_lines} lines lost[/]"
+        for gateway in report.gateways
+        for one in gateway.failing_logs
     ]
 
 
-def simulated_mark(model: dict[str, Any]) -> str:
-    """What stands beside the name of a model that no engine runs."""
-    return " [black on yellow] SIMULATED: no model runs [/]" if model.get("engine") == "simulated" else ""
+def model_head(model: ModelReport) -> str:
+    """Its name, and whether an engine runs it."""
+    simulated = " [black on yellow] SIMULATED: no model runs [/]" if model.engine == "simulated" else ""
+    return f"\n[bold]model {escape(model.name)}[/]{simulated}"
 
 
-def scaling_line(model: dict[str, Any]) -> str:
+def _scaling_line(scaled: ModelReport | GroupReport) -> str:
     """What its autoscaler decided last."""
-    state = model.get("scaling")
-    if not state:
+    state = scaled.scaling
+    if state is None:
         return "[yellow]autoscaler: nothing decided yet[/]"
-    starting = f", {state['starting']} starting" if state["starting"] else ""
-    if state["starting"] and state["start_up_eta_s"] is not None:
-        starting += f" (ready in {shown_span(state['at_unix_s'] + state['start_up_eta_s'] - time.time())})"
-    alarms = f", [red]{escape(', '.join(state['alarms']))}[/]" if state["alarms"] else ""
-    if state["overdue_s"] is not None:
-        alarms += f", [red]no decision for {shown_span(state['overdue_s'])}[/]"
-    entry = state.get("scheduled")
-    reason = escape(state["reason"] + (f": {entry}" if entry else ""))
-    return (
-        f"[not bold]autoscaler: {state['requested']} requested ({reason}), {state['applied']} "
-        f"applied{starting}{alarms}[/]"
-    )
+    starting = f", {state.starting} starting" if state.starting else ""
+    if state.starting and state.ready_unix_s is not None:
+        starting += f" (ready in {shown_span(state.ready_unix_s - time.time())})"
+    alarms = f", [red]{escape(', '.join(state.alarms))}[/]" if state.alarms else ""
+    if scaled.overdue_s is not None:
+        alarms += f", [red]no decision for {shown_span(scaled.overdue_s)}[/]"
+    reason = escape(state.reason + (f": {state.scheduled}" if state.scheduled else ""))
+    return f"[not bold]autoscaler: {state.requested} requested ({reason}), {state.applied} applied{starting}{alarms}[/]"
 
 
-def controls_line(model: dict[str, Any]) -> str:
+def _controls_line(scaled: ModelReport | GroupReport) -> str:
     """What operators hold or pin."""
-    words = {"hold": "held at no fewer than", "pin": "pinned at"}
+    words = {ControlKind.HOLD: "held at no fewer than", ControlKind.PIN: "pinned at"}
     reported = [
-        f"{words[one['kind']]} {one['replicas']} for another {shown_span(one['until_unix_s'] - time.time())} by "
-        f"{escape(one['by'])}" + (f" ({escape(one['why'])})" if one["why"] else "")
-        for one in model.get("controls", ())
+        f"{words[one.kind]} {one.replicas} for another {shown_span(one.until_unix_s - time.time())} by "
+        f"{escape(one.by)}" + (f" ({escape(one.why)})" if one.why else "")
+        for one in scaled.controls
     ]
     return f"[yellow]{'; '.join(reported)}[/]" if reported else ""
 
 
-def _model(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableType]:
+def _model(model: ModelReport, names: Mapping[str, str]) -> list[RenderableType]:
     """Each part fits into 80 columns, whatever the names are."""
-    owner = (
-        f"owned by gateway {model['owner']}, epoch {model['epoch']}" if model["owner"] else "owned by no gateway now"
-    )
-    lines = [f"\n[bold]model {escape(model['name'])}[/]{simulated_mark(model)}", owner]
-    for group in model.get("groups", ()):
-        lines += [_group_line(group), scaling_line(group), controls_line(group)]
-    if not model.get("groups"):
-        lines += [scaling_line(model), controls_line(model)]
-    lines += [zones_line(model), *failing_lines(model), *starting_lines(model, names), *query_of_death_lines(model)]
-    return [*(line for line in lines if line), _waiting_table(model), _endings_table(model), *_replicas(model, names)]
+    owner = f"owned by gateway {model.owner}, epoch {model.epoch}" if model.owner else "owned by no gateway now"
+    lines = [model_head(model), owner]
+    for group in model.groups:
+        overflow = 0.0 if group.scaling is None else group.scaling.overflow
+        left = f", [yellow]{overflow:.0%} of its demand is left to the next group[/]" if overflow else ""
+        lines += [group_line(group) + left, _scaling_line(group), _controls_line(group)]
+    if not model.groups:
+        lines += [_scaling_line(model), _controls_line(model)]
+    lines += [_zones_line(model), *_start_lines(model, names), *query_of_death_lines(model.suspects)]
+    return [*(line for line in lines if line), _counts_table(model), _endings_table(model), *_replicas(model, names)]
 
 
-def _group_line(group: dict[str, Any]) -> str:
-    """What a group of several does, and what it leaves to the next one."""
-    speed = "" if group["tokens_per_s"] is None else f", {group['tokens_per_s']:.0f} booked tokens/s"
-    overflow = (group["scaling"] or {}).get("overflow") or 0.0
-    left = f", [yellow]{overflow:.0%} of its demand is left to the next group[/]" if overflow else ""
+def group_line(group: GroupReport) -> str:
+    """What a group of several does."""
+    speed = "" if group.tokens_per_s is None else f", {group.tokens_per_s:.0f} booked tokens/s"
     return (
-        f"[bold]group {escape(group['name'])}[/]: {group['ready']}/{group['desired_replicas']} replicas, "
-        f"{group['leases']} leases, {group['finished']} finished{speed}{left}"
+        f"[bold]group {escape(group.name)}[/]: {group.ready}/{group.desired_replicas} replicas, "
+        f"{group.leases} leases, {group.finished} finished{speed}"
     )
 
 
-def zones_line(model: dict[str, Any]) -> str:
+def _zones_line(model: ModelReport) -> str:
     """The ready replicas of each zone, where pools have some."""
-    zones = sorted({replica["zone"] for replica in model["replicas"] if replica.get("zone")})
-    ready = [replica.get("zone") for replica in model["replicas"] if replica["state"] == "ready"]
+    zones = sorted({replica.zone for replica in model.replicas if replica.zone})
+    ready = [replica.zone for replica in model.replicas if replica.state == "ready"]
     return f"zones: {', '.join(f'{escape(zone)} {ready.count(zone)} ready' for zone in zones)}" if zones else ""
 
 
-def query_of_death_lines(model: dict[str, Any]) -> list[str]:
+def query_of_death_lines(suspects: Sequence[SuspectReport]) -> list[str]:
     """An alarm for each body that is refused since two replicas died while it ran. How many only ran at one death is no
     alarm."""
-    suspects = model.get("suspects", ())
-    banned = [one for one in suspects if one["banned"]]
+    banned = [one for one in suspects if one.banned]
     shown = [
-        f"[red]query of death {escape(one['digest'])}: refused for {shown_span(one['forgotten_in_s'])}[/]"
+        f"[red]query of death {escape(one.digest)}: refused for {shown_span(one.forgotten_in_s)}[/]"
         for one in banned[:_SHOWN_BANS]
     ]
     if len(banned) > _SHOWN_BANS:
@@ -210,83 +187,69 @@ def query_of_death_lines(model: dict[str, Any]) -> list[str]:
     return shown
 
 
-def _waiting_table(model: dict[str, Any]) -> Table:
+def _counts_table(model: ModelReport) -> Table:
     table = plain_table("replicas", "waiting", "oldest wait", "head waits for", "running")
-    nobody: dict[str, Any] = {"oldest_wait_s": 0.0, "head_waits_for": "no owner"}
-    oldest: dict[str, Any] = max(model["lanes"], key=lambda lane: lane["oldest_wait_s"], default=nobody)
+    oldest = max(model.lanes, key=lambda lane: lane.oldest_wait_s, default=None)
     table.add_row(
-        f"{sum(replica['state'] == 'ready' for replica in model['replicas'])}/{model['desired_replicas']}",
-        str(sum(lane["waiting"] for lane in model["lanes"])),
-        f"{oldest['oldest_wait_s']:.1f} s",
-        oldest["head_waits_for"] or "-",
-        str(model["leases"]),
+        f"{model.ready}/{model.desired_replicas}",
+        str(model.waiting),
+        f"{0.0 if oldest is None else oldest.oldest_wait_s:.1f} s",
+        "no owner" if oldest is None else oldest.head_waits_for or "-",
+        str(model.leases),
     )
     return table
 
 
-def _endings_table(model: dict[str, Any]) -> Table:
+def _endings_table(model: ModelReport) -> Table:
     endings = ("finished", "cancelled", "failed")
     table = plain_table(*endings, "rejected", "TTFT p50", "p95", "p99")
-    ttft = model["ttft_ms"]
-    table.add_row(
-        *(str(model["endings"][ending]) for ending in endings),
-        str(sum(model["rejections"].values())),
-        *((f"{ttft[key]:.0f} ms" for key in ("p50", "p95", "p99")) if ttft else ("-", "-", "-")),
-    )
+    rejected = sum(sum(causes.values()) for causes in model.rejections.values())
+    table.add_row(*(str(model.endings[ending]) for ending in endings), str(rejected), *ttft_cells(model))
     return table
 
 
-def _replicas(model: dict[str, Any], names: Mapping[str, str]) -> list[RenderableType]:
-    several = bool(model.get("groups"))
+def _replicas(model: ModelReport, names: Mapping[str, str]) -> list[RenderableType]:
+    several = bool(model.groups)
     columns = ("leases", "in engine", "queued there", "KV used", "booked")
     table = plain_table("replica", *(["group"] if several else []), "state", *columns, left=2 + several)
     notes = []
-    for replica in model["replicas"]:
-        colour = {"ready": "green", "draining": "yellow", "cordoned": "yellow"}.get(replica["state"], "red")
-        booked = replica["booked_kv_tokens"] / replica["kv_tokens"] if replica["kv_tokens"] else 0
-        name = escape(names[replica["replica_id"]])
+    for replica in model.replicas:
+        colour = {"ready": "green", "draining": "yellow", "cordoned": "yellow"}.get(replica.state, "red")
+        booked = replica.booked_kv_tokens / replica.kv_tokens if replica.kv_tokens else 0
+        name = escape(names[replica.replica_id])
         table.add_row(
             name,
-            *([escape(replica["group"])] if several else []),
-            f"[{colour}]{replica['state']}[/]",
-            str(replica["leases"]),
-            _shown(replica["engine_running"]),
-            _shown(replica["engine_waiting"]),
-            "-" if replica["kv_usage"] is None else f"{replica['kv_usage']:.0%}",
+            *([escape(replica.group)] if several else []),
+            f"[{colour}]{replica.state}[/]",
+            str(replica.leases),
+            *("-" if count is None else str(count) for count in (replica.engine_running, replica.engine_waiting)),
+            "-" if replica.kv_usage is None else f"{replica.kv_usage:.0%}",
             f"{booked:.0%}",
         )
-        if replica.get("itl_class"):
-            notes.append(
-                f"{name}: at most {replica['max_sequences']} sequences (itl_ms of {escape(replica['itl_class'])})"
-            )
+        if replica.itl_class:
+            notes.append(f"{name}: at most {replica.max_sequences} sequences (itl_ms of {escape(replica.itl_class)})")
         if because := _because(replica):
             notes.append(f"[yellow]{name} {because}[/]")
     return [table, *notes]
 
 
-def _because(replica: dict[str, Any]) -> str:
+def _because(replica: ReplicaReport) -> str:
     """Who cordoned it, or why it drains."""
-    cordon, drains_for = replica.get("cordon"), replica.get("drains_for")
-    if cordon:
-        return f"cordoned by {escape(cordon['by'])}" + (f": {escape(cordon['why'])}" if cordon["why"] else "")
-    return f"drains ({drains_for})" if drains_for else ""
+    cordon = replica.cordon
+    if cordon is not None:
+        return f"cordoned by {escape(cordon.by)}" + (f": {escape(cordon.why)}" if cordon.why else "")
+    return f"drains ({replica.drains_for})" if replica.drains_for else ""
 
 
-def _departures(report: dict[str, Any], names: Mapping[str, str], maximum: int) -> list[RenderableType]:
+def _departures(report: CellReport, names: Mapping[str, str], maximum: int) -> list[RenderableType]:
     """The last of what ended, newest first, and what came instead."""
-    ended = report.get("departures", [])
+    ended = report.departures
     if not ended:
         return []
     table = Table.grid(padding=(0, 2))
-    several = len(report["models"]) > 1
     for one in reversed(ended[-maximum:]):
-        colour = "dim" if one["planned"] else "red"
-        sequel = sequel_of(one, names)
-        reported = f"[{colour}]{escape(end_of(one, names, several))}[/]" + (f"; {escape(sequel)}" if sequel else "")
-        table.add_row(clock(one["at_unix_s"]), reported)
-    lost = sum(not one["planned"] for one in ended)
+        colour, sequel = "dim" if one.cause.planned else "red", sequel_of(one, names)
+        end = f"[{colour}]{escape(end_of(one, names, len(report.models) > 1))}[/]"
+        table.add_row(clock(one.at_unix_s), end + (f"; {escape(sequel)}" if sequel else ""))
+    lost = sum(not one.cause.planned for one in ended)
     return [f"[bold]ended[/]: {lost} lost, {len(ended) - lost} as planned, of the last {len(ended)}", table]
-
-
-def _shown(value: object) -> str:
-    return "-" if value is None else str(value)

@@ -8,22 +8,12 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from cli.console import Table, console, fail
-from cli.options import (
-    FitLengths,
-    FromS,
-    Limit,
-    LoadScale,
-    Seed,
-    TimeScale,
-    ToS,
-    TrafficOptions,
-    chosen_requests,
-    show_changes,
-)
+from cli.console import console, fail, plain_table
+from cli.option_groups import with_groups
+from cli.options import Seed, TrafficOptions, chosen_requests, show_changes
 from planning.workload.lengths import IntArray
 from planning.workload.scaling import LengthLimits, within
-from planning.workload.trace import LABELS, Trace, TraceError
+from planning.workload.trace import LABELS, Trace
 from planning.workload.traces import write_trace
 from planning.workload.traffic import TrafficFile
 
@@ -38,19 +28,15 @@ Context = Annotated[
 ]
 
 
+@with_groups
 def traffic(
+    choice: TrafficOptions,
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="A traffic file (.yaml), or a trace.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the requests to this file as raylane trace JSONL (.gz: compressed).")
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of traffic files, and exit.")] = False,
-    from_s: FromS = 0.0,
-    to_s: ToS = None,
-    limit: Limit = None,
-    time_scale: TimeScale = 1.0,
-    load_scale: LoadScale = 1.0,
     context: Context = None,
-    fit_lengths: FitLengths = False,
     seed: Seed = None,
 ) -> None:
     """Generate the requests of a traffic file, or read a trace; summarise them, or write them to a file."""
@@ -59,14 +45,11 @@ def traffic(
         return
     if file is None:
         fail("FILE is missing", hint="raylane traffic infra/traffic/day.yaml", code=2)
-    if fit_lengths and context is None:
+    if choice.fit_lengths and context is None:
         fail("--fit-lengths: needs --context TOKENS", code=2)
-    try:
-        trace = chosen_requests(file, TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed))
-    except TraceError as error:
-        fail(str(error), code=2)
+    trace = chosen_requests(file, choice, seed)
     if context is not None:
-        trace = within(trace, LengthLimits(context, fit=fit_lengths))
+        trace = within(trace, LengthLimits(context, fit=choice.fit_lengths))
     show_changes(trace.changes)
     if not len(trace):
         fail(f"{file}: no request fits --context {context}", hint="--fit-lengths", code=2)
@@ -89,9 +72,7 @@ def _show(file: Path, trace: Trace) -> None:
         f"[bold]{file.name}[/]: {len(trace):,} requests in {until:,.0f} s{mean}, {peak:.3g} in the busiest "
         f"{busy_s:.0f} s"
     )
-    table = Table()
-    for column in ("tokens", "mean", "p50", "p90", "p99", "maximum"):
-        table.add_column(column, justify="left" if column == "tokens" else "right")
+    table = plain_table("tokens", "mean", "p50", "p90", "p99", "maximum", left=1)
     for name, tokens in (("prompt", trace.prompt_tokens), ("output", trace.output_tokens)):
         table.add_row(name, *(f"{value:,.0f}" for value in _figures(tokens)))
     console.print(table)

@@ -1,14 +1,9 @@
 """`raylane tune`: looks for settings of the scaling policy that meet the SLOs for less, on recorded traffic, and
 proposes a change of the spec."""
 
-import json
 import math
-import shlex
-import sys
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -16,29 +11,23 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.console import Table, console, errors, fail
+from cli.console import Table, console, errors, fail, plain_table, print_json
+from cli.option_groups import with_groups
 from cli.options import (
     AsJson,
     Costs,
-    FitLengths,
-    FromS,
-    Limit,
-    LoadScale,
     ModelName,
     PricePerGpuHour,
-    RecordedStarts,
     Report,
     SpecFile,
-    StartAt,
-    StartUp,
-    TimeScale,
-    ToS,
+    StartOptions,
     TraceFile,
     TrafficOptions,
     WithRange,
     check_outputs,
     show_changes,
     show_unmodelled,
+    write_page,
 )
 from cli.simulation_report import price_of
 from cli.tune_inputs import Inputs, gathered, trusted
@@ -46,11 +35,9 @@ from cluster.files import write_whole
 from cluster.spec import SpecError
 from deployments.engine_model.cost_model import slowed
 from deployments.garbage import calm_garbage_collector
-from deployments.scheduling.recorder import code_hash
 from planning.report.facts import Basis
-from planning.report.file import ReportFileError, write_report
 from planning.report.tuning_text import cards, check_line, columns, gain_lines, headline, mark, notes, rows
-from planning.tune.advice import MAX_CAPACITY, MAX_TTFT, Advice, Check, advise, trial_range
+from planning.tune.advice import Advice, Check, advise, trial_range
 from planning.tune.gains import gains
 from planning.tune.search import Budget, Search, SearchError
 from planning.tune.spec_edit import EditError
@@ -85,12 +72,6 @@ CheckFile = Annotated[
 SearchSeed = Annotated[
     int, typer.Option("--seed", min=0, help="Seed of the search, of --load-scale and of a traffic file.")
 ]
-MaxError = Annotated[
-    float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's TTFT p90 (0.2: 20 %).")
-]
-MaxCapacityError = Annotated[
-    float, typer.Option(min=0, max=10, help="Largest accepted error of the simulator's capacity.")
-]
 Anyway = Annotated[bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")]
 GroupName = Annotated[
     str | None, typer.Option("--group", help="The group to tune; required if the model has several. Others stay.")
@@ -98,30 +79,22 @@ GroupName = Annotated[
 Out = Annotated[Path | None, typer.Option(help="Write the changed spec to this file.")]
 
 
+@with_groups
 def tune(
     spec_file: SpecFile,
     trace: TraceFile,
+    traffic: TrafficOptions,
+    starts: StartOptions,
     costs: Costs = None,
     error: PublishedErrorFile = None,
     model: ModelName = None,
     group: GroupName = None,
     minutes: Minutes = 10.0,
     trials: Trials = None,
-    start_up_s: StartUp = None,
-    starts: RecordedStarts = None,
-    start_at: StartAt = None,
     history: HistoryFile = None,
     check: CheckFile = None,
-    from_s: FromS = 0.0,
-    to_s: ToS = None,
-    limit: Limit = None,
-    time_scale: TimeScale = 1.0,
-    load_scale: LoadScale = 1.0,
-    fit_lengths: FitLengths = False,
     seed: SearchSeed = 0,
     price_per_gpu_hour: PricePerGpuHour = None,
-    max_error: MaxError = MAX_TTFT,
-    max_capacity_error: MaxCapacityError = MAX_CAPACITY,
     anyway: Anyway = False,
     with_range: WithRange = True,
     out: Out = None,
@@ -129,12 +102,9 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Search scaling settings that meet the SLOs with fewer replica-hours; propose a change of the spec."""
-    trust = trusted(spec_file, model, error, (max_error, max_capacity_error), anyway)
+    trust = trusted(spec_file, model, error, anyway)
     check_outputs(out=out, report=report)
-    traffic = TrafficOptions(from_s, to_s, limit, time_scale, load_scale, seed)
-    inputs = gathered(
-        spec_file, model, costs, trace, traffic, start_up_s, history, fit_lengths, starts, start_at, group, check
-    )
+    inputs = gathered(spec_file, model, costs, trace, traffic, starts, history, group, seed, check)
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
     runner = TrialRunner(case, time.perf_counter)
@@ -148,7 +118,7 @@ def tune(
     diff = None if suggestion is None else suggestion.diff
     advice = _ranged(inputs, advice) if with_range else advice
     if as_json:
-        console.print_json(json.dumps(advice.as_json() | inputs.as_json() | {"diff": diff}))
+        print_json(advice.as_json() | inputs.as_json() | {"diff": diff})
     else:
         show(advice, inputs, diff)
     problems = [] if out is None else _write_spec(out, inputs, suggestion)
@@ -265,18 +235,10 @@ def _save_report(
         requests=len(case.work),
         basis=Basis(inputs.costs.name, cost.basis, cost.hardware, cost.error, cost.note),
         diff=diff or "",
-        version=f"{version('raylane')}, scheduler {code_hash()}",
-        command=shlex.join(["raylane", *sys.argv[1:]]),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         changes=case.work.changes,
         unmodelled=unmodelled(inputs.model, cost, inputs.spec),
     )
-    try:
-        write_report(path, render(advice, runner.load, facts))
-    except ReportFileError as problem:
-        return [str(problem)]
-    errors.print(f"report: {path}")
-    return []
+    return write_page(path, render(advice, runner.load, facts))
 
 
 _BASES = {
@@ -326,13 +288,8 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
 
 
 def _table(advice: Advice) -> Table:
-    table = Table(
-        title="settings that no others beat, the cheapest first (what they are: --report, --json)",
-        title_justify="left",
-        title_style="bold",
-    )
-    for number, name in enumerate(columns(advice, settings=False)):
-        table.add_column(name, justify="right" if number else "left")
+    title = "settings that no others beat, the cheapest first (what they are: --report, --json)"
+    table = plain_table(*columns(advice, settings=False), left=1, title=title)
     for trial, row in rows(advice, settings=False):
         chosen = trial is advice.chosen.trial
         table.add_row(f"{row[0]}{f' <- {mark(advice)}' if chosen else ''}", *row[1:], style="bold" if chosen else None)

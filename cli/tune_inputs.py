@@ -4,24 +4,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autoscaling.forecast.history import History
-from autoscaling.policies.settings import PolicyError
 from cli.console import fail
 from cli.options import (
+    StartOptions,
     TrafficOptions,
     chosen_model,
     chosen_requests,
     engine_costs,
     length_limits,
-    past_starts,
     scaled,
-    start_unix_s,
 )
 from cluster.spec import ClusterSpec, Model
-from deployments.engine_model.cost_file import CostFile, CostFileError
-from deployments.telemetry.published_error import PublishedError, read_published
-from planning.simulator.workload import WorkloadError, workload_of
+from deployments.engine_model.cost_file import CostFile
+from deployments.telemetry.published_error import read_published
+from planning.simulator.workload import Workload, workload_of
 from planning.tune.advice import Trust, judge
-from planning.tune.case import CaseError, TuningCase, case_of, history_of_trace, own_and_defaults, space_of
+from planning.tune.case import TuningCase, case_of, history_of_trace, own_and_defaults, space_of
 from planning.tune.space import Space
 from planning.tune.trial import Candidate
 from planning.unmodelled import unmodelled
@@ -88,18 +86,12 @@ def chosen_group(spec: ClusterSpec, model: Model, group: str | None) -> Model:
     return views[group]
 
 
-def trusted(
-    spec_file: Path, model: str | None, error: Path | None, maximum: tuple[float, float], anyway: bool
-) -> Trust:
-    """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names.
-    `maximum`: how far TTFT and capacity may be off. Ends the command where that is too much, or unknown, unless it is
-    to go on `anyway`."""
+def trusted(spec_file: Path, model: str | None, error: Path | None, anyway: bool) -> Trust:
+    """What is known of the simulator's error on this deployment: by `error`, else by the file that the spec names. Ends
+    the command where that is too much, or unknown, unless it is to go on `anyway`."""
     spec, chosen = chosen_model(spec_file, model)
     place = error or (None if spec.gateway.simulator_error is None else Path(spec.gateway.simulator_error))
-    try:
-        trust = judge(None if place is None else read_published(place), chosen.name, *maximum)
-    except PublishedError as problem:
-        fail(str(problem), code=2)
+    trust = judge(None if place is None else read_published(place), chosen.name)
     if trust.doubts and not anyway:
         hint = (
             f"raylane rehearse {spec_file} --trace FILE --costs FILE --out error.json, and --error error.json; or "
@@ -115,35 +107,36 @@ def gathered(
     costs: Path | None,
     trace: Path,
     choice: TrafficOptions,
-    start_up_s: float | None,
+    starts: StartOptions,
     history: Path | None,
-    fit_lengths: bool = False,
-    starts: Path | None = None,
-    start_at: str | None = None,
-    group: str | None = None,
+    group: str | None,
+    seed: int,
     check: Path | None = None,
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
     spec, whole = chosen_model(spec_file, model)
     chosen = chosen_group(spec, whole, group)
-    began_s = start_unix_s(start_at, chosen)
+    began_s = starts.unix_s(chosen)
     try:
         cost_path, cost = engine_costs(spec, chosen, costs)
-        limits = length_limits(chosen, {chosen.group: cost}, fit_lengths)
-        work = workload_of(chosen_requests(trace, choice), spec, chosen, limits)
-        others = None if check is None else scaled(read_requests(check, None, choice.seed), choice)
-        past = None if history is None else scaled(read_trace(history), choice)
+        limits = length_limits(chosen, {chosen.group: cost}, choice.fit_lengths)
+        work = workload_of(chosen_requests(trace, choice, seed), spec, chosen, limits)
+        past = None if history is None else scaled(read_trace(history), choice, seed)
         before = None if past is None else _ending_at(began_s, past, spec.scheduling.decode_weight)
-        past_ones = past_starts(starts, chosen.name)
-        case = case_of(spec, chosen, cost, work, start_up_s, before, past_ones, began_s)
-        other = None if others is None else workload_of(others, spec, chosen, limits)
-        checked = None if other is None else case_of(spec, chosen, cost, other, start_up_s, before, past_ones, began_s)
+
+        def case_on(requests: Workload) -> TuningCase:
+            start_up_s, past_starts = starts.start_up_s, starts.past(chosen.name)
+            return case_of(spec, chosen, cost, requests, start_up_s, before, past_starts, began_s)
+
+        case = case_on(work)
+        other = None if check is None else scaled(read_requests(check, None, seed), choice, seed)
+        checked = None if other is None else case_on(workload_of(other, spec, chosen, limits))
         own, defaults = own_and_defaults(spec, chosen)
         text = spec_file.read_bytes().decode("utf-8")
         space = space_of(case, own, defaults)
         changes = () if past is None else past.changes
         return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space, changes, checked)
-    except (CostFileError, TraceError, WorkloadError, CaseError, PolicyError, ValueError) as problem:
+    except ValueError as problem:
         fail(str(problem), code=2)
 
 

@@ -25,12 +25,13 @@ from cli.boot import Boot, BootError, hold_apart, tell_missing, unserved
 from cli.console import complain, console, fail
 from cli.departed import LossReporter
 from cli.down import clean
-from cli.join import join, joined_state
+from cli.join import TokenFile, join, joined_state
 from cli.private_ray import private_ray, shared_memory
 from cli.run_dir import RunDir, State
 from cluster.artifacts import missing_sources
+from cluster.errors import InputError
 from cluster.files import shipped
-from cluster.spec import ClusterSpec, Region, SpecError, load_spec
+from cluster.spec import ClusterSpec, Region, load_spec
 from cluster.urls import http_url
 from deployments.engine.simulated.costs import cost_problems
 
@@ -54,12 +55,7 @@ def up(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Deploy on the Ray cluster there, from one of its nodes, and return."),
     ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="RAY_AUTH_TOKEN_PATH", show_envvar=True, dir_okay=False, help="With --address: Ray's token."
-        ),
-    ] = None,
+    token_file: TokenFile = None,
     secret_file: Annotated[
         Path | None,
         typer.Option(dir_okay=False, help="With --address: the cell's secret. Default: the last one, or a new one."),
@@ -127,12 +123,8 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
             spec = spec.model_copy(update={"gateway": spec.gateway.model_copy(update={"port": port})})
         if problems := [*missing_sources(spec), *cost_problems(spec), *scaling_problems(spec)]:
             fail("; ".join(problems), code=2)
-    except SpecError as error:
-        fail(
-            f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems),
-            hint=f"raylane spec check {error.source}",
-            code=2,
-        )
+    except InputError:
+        raise
     except ValueError as error:
         fail(str(error), code=2)
     return spec, home

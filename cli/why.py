@@ -1,6 +1,5 @@
 """`raylane why REQUEST_ID`: where one request's time went, and every decision taken on it, with its reason."""
 
-import json
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -8,10 +7,12 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.console import Table, console, errors, fail
+from cli.console import Table, console, errors, fail, plain_table, print_json
 from cli.departed import clock, end_of, ids_in, short_names
 from cli.gateway import AsJson, Url, ask, base_url
-from cli.regions import AllRegions, fetch_regions, raw, unreachable_lines
+from cli.regions import AllRegions, fetch_regions, unreachable_lines
+from deployments.cell.departure import Departure
+from deployments.wire import from_plain
 
 _BAR_WIDTH = 40
 _COLOURS = {"lane": "yellow", "engine_queue": "yellow", "prefill": "cyan", "decode": "green", "client_stall": "magenta"}
@@ -28,33 +29,33 @@ def why(
     if all_regions:
         _in_all_regions(base_url(url), request_id, as_json)
         return
-    answer = ask(base_url(url), f"/raylane/requests/{quote(request_id, safe='')}", timeout_s=5)
+    answer = ask(base_url(url), f"/raylane/requests/{quote(request_id, safe='')}", dict, timeout_s=5)
     if as_json:
-        console.print_json(json.dumps(answer))
+        print_json(answer)
     else:
         console.print(_view(answer))
 
 
 def _in_all_regions(base: str, request_id: str, as_json: bool) -> None:
     """A request that was handed over has a record in two cells."""
-    cells = fetch_regions(base, "request", request_id=request_id)
+    cells = fetch_regions(base, "request", dict, request_id=request_id)
     if as_json:
-        console.print_json(json.dumps(raw(cells)))
+        print_json(cells)
         return
     for line in unreachable_lines(cells):
         errors.print(line)
-    known = [one for one in cells.regions if one.content is not None and one.content["record"] is not None]
+    known = {one.region: one.content["record"] for one in cells.regions if one.content and one.content["record"]}
     if not known:
         fail(f"request {request_id!r} is not among the last that ended in any cell that answered")
-    for one in known:
-        console.print(Text(f"in {one.region}", "bold underline"))
-        console.print(_view(one.content["record"]))
+    for region, record in known.items():
+        console.print(Text(f"in {region}", "bold underline"))
+        console.print(_view(record))
 
 
 def _view(record: dict[str, Any]) -> RenderableType:
-    ended = record.get("departures", [])
+    ended = from_plain(record.get("departures", []), list[Departure])
     names = short_names(ids_in(ended))
-    ends = [Text(f"\n{clock(one['at_unix_s'])}  {end_of(one, names)}", "red") for one in ended]
+    ends = [Text(f"\n{clock(one.at_unix_s)}  {end_of(one, names)}", "red") for one in ended]
     return Group(_head(record), Text(), _stages(record), Text(), _decisions(record), *ends)
 
 
@@ -79,11 +80,8 @@ def _head(record: dict[str, Any]) -> Text:
 
 def _stages(record: dict[str, Any]) -> Table:
     wall_s = record["wall_s"] or 0.0
-    table = Table(
-        title=f"where its {wall_s * 1e3:.1f} ms went", title_justify="left", title_style="bold", show_edge=False
-    )
-    for column, justify in (("stage", "left"), ("ms", "right"), ("share", "right"), ("", "left")):
-        table.add_column(column, justify="right" if justify == "right" else "left")
+    table = plain_table("stage", "ms", "share", left=1, title=f"where its {wall_s * 1e3:.1f} ms went")
+    table.add_column("", justify="left")
     done_s = 0.0
     for stage, seconds in record["stages_s"].items():
         share = seconds / wall_s if wall_s else 0.0
@@ -97,8 +95,7 @@ def _stages(record: dict[str, Any]) -> Table:
 
 
 def _decisions(record: dict[str, Any]) -> Table:
-    table = Table(title="what was decided", title_justify="left", title_style="bold", show_edge=False)
-    table.add_column("at ms", justify="right")
+    table = plain_table("at ms", title="what was decided")
     for column in ("decision", "reason", "because"):
         table.add_column(column)
     for decision in record["decisions"]:

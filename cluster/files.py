@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -83,7 +83,7 @@ def _umask() -> int:
     return current
 
 
-ContentT = TypeVar("ContentT", bound=BaseModel)
+ContentT = TypeVar("ContentT")
 
 _SHOWN = 80
 """Characters of a value: longer ones are whole sections, whose message says what is wrong in them."""
@@ -92,7 +92,7 @@ _SHOWN = 80
 def read_json(path: Path, kind: type[ContentT], error_kind: type[ValueError]) -> ContentT:
     """The file's content. Raises `error_kind`."""
     try:
-        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+        return TypeAdapter(kind).validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise error_kind(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -106,9 +106,9 @@ def read_json(path: Path, kind: type[ContentT], error_kind: type[ValueError]) ->
         raise error_kind(f"{path}: {key}{value}: {problem['msg']}") from None
 
 
-def write_json(path: Path, content: BaseModel) -> None:
+def write_json(path: Path, content: object) -> None:
     """Writes it, in one move: nobody reads half a file. Raises OSError."""
-    write_whole(path, json.dumps(content.model_dump(mode="json"), indent=2) + "\n")
+    write_whole(path, json.dumps(TypeAdapter(type(content)).dump_python(content, mode="json"), indent=2) + "\n")
 
 
 def sync_to_disk(path: Path) -> None:

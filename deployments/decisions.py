@@ -15,10 +15,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from cluster.errors import InputError
 from deployments.wire import WireError, encode
 
 
-class LogError(ValueError):
+class LogError(InputError):
     """A log cannot be read, or not be replayed; the message says where, and why."""
 
 

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import psutil
 
+from cluster.errors import InputError
 from deployments.telemetry.line_log import LogHealth
 from deployments.wire import WireError, decoder, encode
 
@@ -56,7 +57,7 @@ FoundT = TypeVar("FoundT")
 Change = Callable[[sqlite3.Connection], FoundT]
 
 
-class CellStoreError(ValueError):
+class CellStoreError(InputError):
     """A file that is no store of a cell, or of another version, or a place where none can be; the message names it."""
 
 

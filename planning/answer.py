@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from deployments.engine_model.replica_rate import best_point
 from planning.report.words import attained, duration
 from planning.simulation import RunFigures, Simulation
-from planning.simulator.outcome import Figures
-from planning.uncertainty import CostRange, Range, StatedRange, ranges, stated
+from planning.simulator.outcome import Figures, SimulationOutcome
+from planning.uncertainty import CostRange, Range, ranges
 
 
 class Variant(StrEnum):
@@ -38,12 +39,54 @@ def variants(case: Simulation, costs: CostRange | None, neighbours: bool) -> dic
     return found
 
 
+TAIL = ("ttft_p90_ms", "ttft_p99_ms")
+_NEAR = 0.9
+"""Of the least that the replicas may be able to carry: beyond, a TTFT depends on the costs' error more than on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedRate:
+    """Requests/s that the replicas carry for good, by the equation of `replica_rate.py`; `low` and `high`: with the
+    costs at the ends of their range. `offered`: what the traffic brings, on average."""
+
+    per_s: float
+    low: float
+    high: float
+    offered: float
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the traffic comes so near to it that a tail of the TTFT says nothing."""
+        return self.offered > _NEAR * self.low
+
+    def __str__(self) -> str:
+        between = "" if self.low == self.high else f" ({self.low:.3g} to {self.high:.3g})"
+        return f"{self.per_s:.3g} requests/s{between}; the traffic brings {self.offered:.3g}"
+
+
+def capacity_of(case: Simulation, costs: CostRange | None, out: SimulationOutcome) -> CarriedRate | None:
+    """None where a policy decides on the replicas, some fail, or there are several groups; and without traffic over
+    time. `out`: the run, for what of its prompts was cached."""
+    seconds = float(out.arrived_s[-1] - out.arrived_s[0]) if len(out.arrived_s) else 0.0
+    if case.scales or case.failures_s or len(case.views) > 1 or not seconds:
+        return None
+    prompt, output = float((out.prompt_tokens - out.cached_tokens).mean()), float(out.output_tokens.mean())
+    spread = float(out.output_tokens.std()) / output
+    point = best_point(case.cell_settings().limits, case.cost, prompt, output, output_cv=spread)
+    if point is None:
+        return None
+    per_s, (low, high) = case.replicas * point.requests_per_s, (1.0, 1.0) if costs is None else (costs.low, costs.high)
+    return CarriedRate(per_s, per_s / high, per_s / low, len(out.arrived_s) / seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The figures of all runs. `costs`: the range that the costs were given, None: none was asked for."""
+    """The figures of all runs. `costs`: the range that the costs were given, None: none was asked for. `capacity`: of
+    replicas whose number stays; None: not known."""
 
     runs: Mapping[Variant, RunFigures]
     costs: CostRange | None
+    capacity: CarriedRate | None = None
 
     @property
     def lines(self) -> Sequence[Figures]:
@@ -66,14 +109,11 @@ class Answer:
         return min(hours), max(hours)
 
     def lanes_as_json(self) -> list[dict[str, Any]]:
-        """The figures by lane, and of all requests, with their ranges as stated (`range`), and with the lowest and
-        highest figures of the runs at the ends of the costs (`ends`)."""
-        found = []
-        for line, of in zip(self.lines, self.ranges, strict=True):
-            found_of = {name: range_of(name, line, ends) for name, ends in of.items()}
-            shown = {name: [one.low, one.high] for name, one in found_of.items()}
-            found.append(line.as_json() | {"range": shown, "ends": {name: list(ends) for name, ends in of.items()}})
-        return found
+        """The figures by lane, and of all requests, with their ranges."""
+        return [
+            line.as_json() | {"range": {name: list(ends) for name, ends in of.items()}}
+            for line, of in zip(self.lines, self.ranges, strict=True)
+        ]
 
     def neighbours_as_json(self) -> dict[str, Any]:
         """The figures with one replica fewer and one more."""
@@ -89,12 +129,8 @@ def with_range(name: str, line: Figures, of: Mapping[str, Range]) -> tuple[str, 
     value = _shown(name, float(getattr(line, name)))
     if name not in of or {_shown(name, end) for end in of[name]} == {value}:
         return value, ""
-    return value, range_of(name, line, of[name]).shown(lambda end: _shown(name, end))
-
-
-def range_of(name: str, line: Figures, ends: Range) -> StatedRange:
-    """The range of a figure: a time is stated within `WIDEST` of itself, a share or a count as it is."""
-    return stated(float(getattr(line, name)), ends) if name.endswith("_ms") else StatedRange(*ends)
+    low, high = (_shown(name, end) for end in of[name])
+    return value, f"{low} to {high}"
 
 
 def _shown(name: str, value: float) -> str:

@@ -5,7 +5,7 @@ multiple of what the file says: a queue makes more of an error than it is, so an
 believing the file, as they would live.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.spec import Model, Pool
@@ -64,30 +64,6 @@ def _origin(cost: CostFile, model: Model, pool: Pool) -> CostBasis:
 
 
 Range = tuple[float, float]
-WIDEST = 0.4
-"""A time is stated within so much of what was simulated, either way. Runs that end further away say no more than that
-nothing is known: then the range is open."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatedRange:
-    """What an answer says of a figure's range. `or_less`, `or_more`: a run with the costs at their ends went beyond."""
-
-    low: float
-    high: float
-    or_less: bool = False
-    or_more: bool = False
-
-    def shown(self, form: Callable[[float], str]) -> str:
-        """In words; `form` writes a figure."""
-        return f"{'< ' * self.or_less}{form(self.low)} to {'> ' * self.or_more}{form(self.high)}"
-
-
-def stated(value: float, ends: Range) -> StatedRange:
-    """The range of a time that was simulated as `value`, from what the runs at the `ends` of the costs gave."""
-    low, high = (1 - WIDEST) * value, (1 + WIDEST) * value
-    return StatedRange(max(low, ends[0]), min(high, ends[1]), ends[0] < low, ends[1] > high)
-
 
 RANGED = (
     "rejected",

@@ -10,12 +10,14 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from cluster.errors import InputError
+
 Value = float | int | bool | str | None
 Positive = Annotated[float, Field(gt=0)]
 SettingsT = TypeVar("SettingsT")
 
 
-class PolicyError(ValueError):
+class PolicyError(InputError):
     """An unknown policy or an invalid setting; the message names the policy, the key, the value and what is allowed."""
 
 

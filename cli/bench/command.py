@@ -8,7 +8,6 @@ Exit codes: 0 all answered, 1 some request failed (or none was answered) or the 
 import asyncio
 import json
 import signal
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,77 +16,22 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cli.bench.client import Endpoint, EndpointError
+from cli.bench.client import EndpointError
 from cli.bench.load import BenchLoad
 from cli.bench.results import RunRecord, rendered
 from cli.bench.run import BenchOutcome, SettingError, Settings, bench_run
-from cli.options import TRACE_HELP
-
-_LENGTHS = "N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA"
+from cli.option_groups import with_groups
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r}; allowed: a whole number") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r}; allowed: a number") from None
-
-
-Option = typer.Option
-Whole = partial(typer.Option, metavar="N", parser=_whole)
-Number = partial(typer.Option, metavar="X", parser=_number)
-Seconds = partial(typer.Option, metavar="SECONDS", parser=_number)
-
-
+@with_groups
 def bench(
-    url: Annotated[str, Option(help="The endpoint, without /v1.")] = "http://127.0.0.1:8000",
-    model: Annotated[str | None, Option(help="The model. Default: the first that the endpoint lists.")] = None,
-    api_key_env: Annotated[
-        str | None, Option(metavar="NAME", help="The environment variable that holds the API key.")
-    ] = None,
-    endpoint: Annotated[Endpoint, Option(help="The route to load.")] = "completions",
-    stream: Annotated[
-        bool, Option(help="Ask for streamed answers; --no-stream measures end-to-end times only.")
-    ] = True,
-    ignore_eos: Annotated[
-        bool, Option("--ignore-eos", help="Ask for answers of exactly --output-tokens (vLLM's ignore_eos).")
-    ] = False,
-    rate: Annotated[float | None, Number(help="Open loop: requests per second.")] = None,
-    burstiness: Annotated[float, Number(help="Open loop: 1 is Poisson, below 1 burstier, above 1 more even.")] = 1.0,
-    concurrency: Annotated[
-        int | None, Whole(help="Closed loop: number of clients, each with one request at a time.")
-    ] = None,
-    requests: Annotated[int | None, Whole(help="Number of requests. Default: 100, or the whole trace.")] = None,
-    duration: Annotated[float | None, Seconds(help="Send for this long; open requests then finish.")] = None,
-    warmup: Annotated[int, Whole(help="Requests to send first, not counted.")] = 0,
-    input_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Prompt lengths: {_LENGTHS}.")] = "128",
-    output_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Answer lengths (max_tokens): {_LENGTHS}.")] = "128",
-    shared_prefix_tokens: Annotated[int, Whole(help="Number of leading tokens that all prompts share.")] = 0,
-    trace: Annotated[Path | None, Option(help=TRACE_HELP)] = None,
-    limit: Annotated[int | None, Whole(help="Use only the first N requests of the trace.")] = None,
-    time_scale: Annotated[float, Number(help="Multiply the trace's arrival times: 0.5 sends twice as fast.")] = 1.0,
-    length_scale: Annotated[float | None, Number(help="Multiply all lengths.")] = None,
-    max_model_len: Annotated[
-        int | None, Whole(help="Scale all lengths down so that the longest request fits this context.")
-    ] = None,
-    timeout: Annotated[float, Seconds(help="Timeout of one request.")] = 600.0,
-    seed: Annotated[int, Whole(help="Seed of lengths, times and prompts.")] = 0,
+    settings: Settings,
     json_file: Annotated[
-        str | None, Option("--json", metavar="FILE", help="Write the figures as JSON; -: standard output.")
+        str | None, typer.Option("--json", metavar="FILE", help="Write the figures as JSON; -: standard output.")
     ] = None,
-    allow_errors: Annotated[bool, Option("--allow-errors", help="Exit with 0 even if requests failed.")] = False,
 ) -> None:
     """Load an OpenAI-compatible endpoint, and measure TTFT, ITL, TPOT and end-to-end latency."""
-    options = {name: value for name, value in locals().items() if name not in ("json_file", "allow_errors")}
     try:
-        settings = Settings(**options)
         settings.api_key()
         load = settings.load()
         _check_writable(json_file)
@@ -103,7 +47,7 @@ def bench(
     _print(settings, outcome, json_file)
     if outcome.interrupted:
         raise typer.Exit(130)
-    if not outcome.all_answered and not allow_errors:
+    if not outcome.all_answered:
         raise typer.Exit(1)
 
 

@@ -35,7 +35,6 @@ class RequestPace:
     `concurrency` clients."""
 
     rate: float | None = None
-    burstiness: float = 1.0
     concurrency: int | None = None
 
 
@@ -89,7 +88,7 @@ def traced_load(trace: Trace, time_scale: float, pace: RequestPace, extent: Exte
     if pace.concurrency is not None:
         arrivals = None
     elif pace.rate is not None:
-        arrivals = gamma_arrivals(pace.rate, pace.burstiness, requests, np.random.default_rng([seed, 0]))
+        arrivals = gamma_arrivals(pace.rate, 1.0, requests, np.random.default_rng([seed, 0]))
     else:
         arrivals = trace.arrived_s[:requests] * time_scale
     if arrivals is not None and extent.duration_s is not None:
@@ -139,9 +138,9 @@ def _arrivals(pace: RequestPace, extent: Extent, rng: np.random.Generator) -> Fl
     if pace.rate is None:
         return None
     if extent.duration_s is not None:
-        times = arrivals_within(pace.rate, pace.burstiness, extent.duration_s, rng)
+        times = arrivals_within(pace.rate, 1.0, extent.duration_s, rng)
         return times if extent.requests is None else times[: extent.requests]
-    return gamma_arrivals(pace.rate, pace.burstiness, extent.requests or 0, rng)
+    return gamma_arrivals(pace.rate, 1.0, extent.requests or 0, rng)
 
 
 async def run(

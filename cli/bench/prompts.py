@@ -1,5 +1,4 @@
-"""Makes request bodies of wanted lengths: random prompts, so that no prefix cache answers for the engine, unless a
-shared prefix is asked for.
+"""Makes request bodies of wanted lengths: random prompts, so that no prefix cache answers for the engine.
 
 Prompts are made of token ids that the endpoint's tokenizer knows, or of words whose cost in tokens was measured: by the
 endpoint's `/tokenize`, once per run (vLLM's route: `{model, prompt | messages}` -> `{count, tokens}`). An endpoint
@@ -124,7 +123,6 @@ class RequestOptions:
     endpoint: Endpoint
     stream: bool = True
     ignore_eos: bool = False
-    shared_prefix_tokens: int = 0
 
 
 class Prompts:
@@ -133,11 +131,8 @@ class Prompts:
     def __init__(self, vocabulary: Vocabulary, options: RequestOptions, seed: int) -> None:
         self._vocabulary = vocabulary
         self._rng = np.random.default_rng([seed, 1])
-        self._shared = options.shared_prefix_tokens
         pool = vocabulary.ids if isinstance(vocabulary, TokenIds) else vocabulary.words
         self._pool = np.array(pool, dtype=np.int64 if isinstance(vocabulary, TokenIds) else np.object_)
-        # The prefix comes from a generator of its own: runs with different seeds share it too.
-        self._prefix = self._pool[np.random.default_rng(0).integers(len(pool), size=self._shared)]
         self._head, self._tail = _frame(options)
 
     def body(self, prompt_tokens: int, output_tokens: int) -> bytes:
@@ -149,9 +144,7 @@ class Prompts:
         return f"{self._head}{prompt}{self._tail}{output_tokens}}}".encode()
 
     def _draw(self, count: int) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
-        """`count` pieces, the first of them the shared prefix."""
-        own = self._pool[self._rng.integers(len(self._pool), size=max(0, count - self._shared))]
-        return np.concatenate([self._prefix[:count], own])
+        return self._pool[self._rng.integers(len(self._pool), size=count)]
 
 
 def _frame(options: RequestOptions) -> tuple[str, str]:

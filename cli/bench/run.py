@@ -8,34 +8,23 @@ import re
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from cli.bench.client import BenchClient, Endpoint
 from cli.bench.load import BenchLoad, Extent, RequestPace, drawn_load, fitted, run, traced_load
 from cli.bench.prompts import Prompts, RequestOptions, Words, measure_vocabulary
 from cli.bench.results import RunRecord, figures_of
+from cli.options import TRACE_HELP
 from planning.workload.lengths import Lengths, parse_lengths
 from planning.workload.trace import TraceError
 from planning.workload.traces import read_requests
 
 DEFAULT_REQUESTS = 100
 MAX_REQUESTS = 10_000_000
-_RANGES = {
-    "rate": (1e-3, 1e6),
-    "burstiness": (1e-3, 1e6),
-    "concurrency": (1, 100_000),
-    "requests": (1, MAX_REQUESTS),
-    "duration": (1e-3, 1e6),
-    "warmup": (0, 100_000),
-    "shared_prefix_tokens": (0, 10_000_000),
-    "limit": (1, MAX_REQUESTS),
-    "time_scale": (1e-6, 1e6),
-    "length_scale": (1e-6, 1e6),
-    "max_model_len": (16, 100_000_000),
-    "timeout": (1e-3, 1e6),
-    "seed": (0, (1 << 63) - 1),
-}
 
 
 class SettingError(ValueError):
@@ -46,32 +35,49 @@ class SettingError(ValueError):
         self.option = option
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """All options of `raylane bench` under their own names."""
+Option = typer.Option
+Whole = partial(typer.Option, metavar="N")
+Number = partial(typer.Option, metavar="X", min=1e-6, max=1e6)
+Positive = partial(typer.Option, metavar="X", min=1e-3, max=1e6)
+Seconds = partial(typer.Option, metavar="SECONDS", min=1e-3, max=1e6)
+_LENGTHS = "N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA"
 
-    url: str
-    model: str | None
-    api_key_env: str | None
-    endpoint: Endpoint
-    stream: bool
-    ignore_eos: bool
-    rate: float | None
-    burstiness: float
-    concurrency: int | None
-    requests: int | None
-    duration: float | None
-    warmup: int
-    input_tokens: str
-    output_tokens: str
-    shared_prefix_tokens: int
-    trace: Path | None
-    limit: int | None
-    time_scale: float
-    length_scale: float | None
-    max_model_len: int | None
-    timeout: float
-    seed: int
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of `raylane bench`."""
+
+    url: Annotated[str, Option(help="The endpoint, without /v1.")] = "http://127.0.0.1:8000"
+    model: Annotated[str | None, Option(help="The model. Default: the first that the endpoint lists.")] = None
+    api_key_env: Annotated[
+        str | None, Option(metavar="NAME", help="The environment variable that holds the API key.")
+    ] = None
+    endpoint: Annotated[Endpoint, Option(help="The route to load.")] = "completions"
+    stream: Annotated[bool, Option(help="Ask for streamed answers; --no-stream measures end-to-end times only.")] = True
+    ignore_eos: Annotated[
+        bool, Option("--ignore-eos", help="Ask for answers of exactly --output-tokens (vLLM's ignore_eos).")
+    ] = False
+    rate: Annotated[float | None, Positive(help="Open loop: requests per second.")] = None
+    concurrency: Annotated[
+        int | None, Whole(min=1, max=100_000, help="Closed loop: number of clients, each with one request at a time.")
+    ] = None
+    requests: Annotated[
+        int | None, Whole(min=1, max=MAX_REQUESTS, help="Number of requests. Default: 100, or the whole trace.")
+    ] = None
+    duration: Annotated[float | None, Seconds(help="Send for this long; open requests then finish.")] = None
+    warmup: Annotated[int, Whole(min=0, max=100_000, help="Requests to send first, not counted.")] = 0
+    input_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Prompt lengths: {_LENGTHS}.")] = "128"
+    output_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Answer lengths (max_tokens): {_LENGTHS}.")] = "128"
+    trace: Annotated[Path | None, Option(help=TRACE_HELP)] = None
+    limit: Annotated[int | None, Whole(min=1, help="Use only the first N requests of the trace.")] = None
+    time_scale: Annotated[float, Number(help="Multiply the trace's arrival times: 0.5 sends twice as fast.")] = 1.0
+    length_scale: Annotated[float | None, Number(help="Multiply all lengths.")] = None
+    max_model_len: Annotated[
+        int | None,
+        Whole(min=16, max=100_000_000, help="Scale all lengths down so that the longest request fits this context."),
+    ] = None
+    timeout: Annotated[float, Seconds(help="Timeout of one request.")] = 600.0
+    seed: Annotated[int, Whole(min=0, max=(1 << 63) - 1, help="Seed of lengths, times and prompts.")] = 0
 
     def api_key(self) -> str | None:
         """The key in the environment variable that `api_key_env` names. Raises SettingError when it is not set."""
@@ -87,9 +93,8 @@ class Settings:
 
     def load(self) -> BenchLoad:
         """What to send. Raises SettingError."""
-        self._check_ranges()
         self._check_pairs()
-        pace = RequestPace(self.rate, self.burstiness, self.concurrency)
+        pace = RequestPace(self.rate, self.concurrency)
         if self.trace is not None:
             extent = Extent(self.requests, self.duration)
             try:
@@ -129,14 +134,6 @@ class Settings:
                 "--duration",
                 f"{self.duration:g} at --rate {self.rate:g}; allowed: at most {MAX_REQUESTS} requests in all",
             )
-
-    def _check_ranges(self) -> None:
-        for name, (lowest, highest) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not lowest <= value <= highest:
-                raise SettingError(
-                    f"--{name.replace('_', '-')}", f"{value:.10g}; allowed: {lowest:.10g} to {highest:.10g}"
-                )
 
 
 def _lengths(option: str, text: str) -> Lengths:
@@ -180,9 +177,7 @@ async def bench_run(settings: Settings, load: BenchLoad, stop: asyncio.Event, pr
     ) as client:
         model = settings.model or await client.first_model()
         vocabulary = await measure_vocabulary(client, model)
-        options = RequestOptions(
-            model, settings.endpoint, settings.stream, settings.ignore_eos, settings.shared_prefix_tokens
-        )
+        options = RequestOptions(model, settings.endpoint, settings.stream, settings.ignore_eos)
         if settings.warmup and not stop.is_set():
             warmup = dataclasses.replace(
                 load,

@@ -23,7 +23,7 @@ from cli.deploy.state import DeployState, write_files
 from cli.deploy.steps import Hosts, login
 from cluster.launch import aws_region, default_secret, deploy_problems
 from cluster.secrets import AwsSecret, SecretsFolder, SecretStore, SecretsUnavailable, copy_peers_secret
-from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region, SpecError, load_spec, parse_spec
+from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region, load_spec, parse_spec
 
 
 def deploy(
@@ -70,11 +70,8 @@ def deploy(
 
 def _load(path: Path) -> tuple[ClusterSpec, ClusterSpec]:
     """The spec, and the spec with its paths as they are written."""
-    try:
-        spec = load_spec(path)
-        unplaced = parse_spec(path.read_text(encoding="utf-8"), str(path))
-    except SpecError as error:
-        fail(f"{error.source} is not a usable spec:\n  " + "\n  ".join(error.problems), code=2)
+    spec = load_spec(path)
+    unplaced = parse_spec(path.read_text(encoding="utf-8"), str(path))
     if problems := scaling_problems(spec, read_costs=False):
         fail("; ".join(problems), code=2)
     return spec, unplaced

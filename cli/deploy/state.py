@@ -3,12 +3,11 @@ rendered last, where `ray up` runs; `files/secrets/` holds the secrets where the
 recorded where all operators see it (`record.py`).
 """
 
-import fcntl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from cli.run_dir import home
+from cli.run_dir import home, locked
 from cluster.files import write_whole
 
 
@@ -20,17 +19,10 @@ class DeployState:
         self.files = self.folder / "files"
         self.secrets = self.files / "secrets"
 
-    @contextmanager
-    def lock(self) -> Iterator[bool]:
+    def lock(self) -> AbstractContextManager[bool]:
         """Only one deployment of a cell at a time on this machine. Yields False when another one has it."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self.folder / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+        return locked(self.folder / "lock")
 
     def write_files(self, files: Mapping[str, str]) -> None:
         """Makes the folder hold these files, its secrets, and nothing else. Raises OSError."""

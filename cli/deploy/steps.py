@@ -38,6 +38,8 @@ from cluster.launch import (
 from cluster.secrets import SecretsFolder, SecretStore, kept
 from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 from cluster.urls import http_url
+from deployments.gateway.operators.report import STATUS_PATH, CellReport
+from deployments.wire import from_plain
 
 T = TypeVar("T")
 _TUNNEL_S = 30.0
@@ -113,13 +115,13 @@ class Hosts:
         if secrets is None or not isinstance(deploy, LocalDeploy):
             return {}
         for worker in deploy.workers:
-            with contextlib.suppress(requests.RequestException, ValueError, KeyError):
-                url = http_url(str(worker.address), self._spec.gateway.port) + "/raylane/status"
+            with contextlib.suppress(requests.RequestException, ValueError):
+                url = http_url(str(worker.address), self._spec.gateway.port) + STATUS_PATH
                 headers = {"authorization": f"Bearer {secrets.secret}"}
-                models = requests.get(url, headers=headers, timeout=_STATUS_S).json()["models"]
+                report = from_plain(requests.get(url, headers=headers, timeout=_STATUS_S).json(), CellReport)
                 took = {
-                    one["name"]: [replica["start"]["wall_s"] for replica in one["replicas"] if replica["start"]]
-                    for one in models
+                    model.name: [one.start.wall_s for one in model.replicas if one.start is not None]
+                    for model in report.models
                 }
                 return {name: statistics.median(times) for name, times in took.items() if times}
         return {}

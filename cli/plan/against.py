@@ -1,7 +1,6 @@
 """`raylane plan WORKSHEET --against`: what of the traffic and the prices has left the worksheet, and what that does to
 the plan."""
 
-import json
 import zoneinfo
 from collections.abc import Callable
 from dataclasses import asdict
@@ -9,10 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.markup import escape
 
-from cli.console import Table, console, fail, shown_span
+from cli.console import Table, console, fail, plain_table, print_json, shown_span
 from cli.gateway import ask, base_url
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Period, Stream, Stretches
@@ -50,12 +48,12 @@ def against(source: str, url: str | None, case: Case, planner: Planner, publish:
         found = compare(expected, recorded)
     except ValueError as problem:
         fail(f"--against {source}: {problem}", code=2)
-    live = ClusterSpec.model_validate(ask(base_url(url), "/raylane/spec")) if source == LIVE else case.spec
+    live = ClusterSpec.model_validate(ask(base_url(url), "/raylane/spec", dict)) if source == LIVE else case.spec
     prices = price_drifts(case.sheet, case.spec, live)
     off = published(found, prices, case.sheet.name)
     change = _change(case, found, prices, planner) if found.off or prices else None
     if as_json:
-        console.print_json(json.dumps(_as_record(found, prices, change, off)))
+        print_json(_as_record(found, prices, change, off))
     else:
         _show(found, prices, change, case.sheet.time_zone)
     if publish is not None:
@@ -141,7 +139,7 @@ def _names(stream: Stream) -> dict[str, Any]:
 
 def _recorded(source: str, url: str | None, expected: Expected, time_zone: str) -> Stretches:
     if source == LIVE:
-        page = ask(base_url(url), f"/raylane/traffic?period=minute&hours={HOURS}")
+        page = ask(base_url(url), f"/raylane/traffic?period=minute&hours={HOURS}", dict)
         if page["missing"]:
             console.print(f"[yellow]{page['missing']} gateways did not answer: their nodes' traffic may be missing[/]")
         return stretches_of_page(page)
@@ -212,9 +210,7 @@ def _show(found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange 
 
 def _table(stream: Stream, found: Comparison, clock: Callable[[int], str]) -> Table:
     """The figures of a stream over all hours and in the last one, and the hours in which they were off."""
-    table = Table(title=escape(_of(stream)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("figure", "worksheet", "recorded", "last hour", "hours off"):
-        table.add_column(column, justify="left" if column in ("figure", "hours off") else "right")
+    table = plain_table("figure", "worksheet", "recorded", "last hour", "hours off", left=1, title=escape(_of(stream)))
     for one in found.figures:
         if one.stream == stream:
             hours = [hour for hour in one.hours if hour.direction is not None]
@@ -227,11 +223,8 @@ def _table(stream: Stream, found: Comparison, clock: Callable[[int], str]) -> Ta
 
 
 def _show_change(change: PlanChange) -> None:
-    table = Table(
-        title="Replicas, fewest to most of an hour", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    for column in ("group", "region", "by the worksheet", "as recorded"):
-        table.add_column(column, justify="left" if column in ("group", "region") else "right")
+    title = "Replicas, fewest to most of an hour"
+    table = plain_table("group", "region", "by the worksheet", "as recorded", left=2, title=title)
     for one in change.groups:
         style = "bold" if one.expected != one.needed else None
         table.add_row(escape(one.group), one.region, _range(one.expected), _range(one.needed), style=style)

@@ -1,7 +1,7 @@
 """`raylane plan`: from a worksheet to replicas by region, group and hour, their costs, and a page that shows them."""
 
-import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ import typer
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cli.console import console, errors, fail
+from cli.console import console, errors, fail, print_json
 from cli.gateway import Url
-from cli.options import AsJson, check_outputs
+from cli.options import AsJson, check_outputs, write_page
 from cli.plan.against import Planner
 from cli.plan.against import against as compared
 from cli.plan.text_tables import show_table
@@ -26,13 +26,13 @@ from deployments.telemetry.published_error import PublishedError, read_published
 from planning.plans.answer import WorksheetPlan
 from planning.plans.as_json import as_json
 from planning.plans.compare import elsewhere, side_by_side
+from planning.plans.outliers import outliers
 from planning.plans.planner import PlanError, PlanLimits, case_from, checked_plan
 from planning.plans.question import Case
 from planning.plans.rates import QUICK, THOROUGH, RateSource
 from planning.plans.result import PlanResult
 from planning.plans.tables import basis_lines, cards, tables
 from planning.plans.write_spec import written_spec
-from planning.report.file import ReportFileError, write_report
 from planning.tune.advice import judge
 from planning.tune.spec_edit import EditError
 from planning.workload.trace import TraceError
@@ -118,6 +118,7 @@ def plan(
     if against is not None:
         raise typer.Exit(compared(against, url, case, _planner(memo, workers), publish, as_json))
     known = _errors(spec, case, error)
+    _doubt(outliers(case))
     search = THOROUGH if thorough else QUICK
     limits = PlanLimits(gap, time_limit, shared=_SHARED if thorough else 1, workers=workers)
     with _progress() as report:
@@ -132,6 +133,14 @@ def plan(
     if problems:
         fail("; ".join(problems), code=2)
     raise typer.Exit(0 if result.good else MISSED)
+
+
+def _doubt(lines: list[str]) -> None:
+    """Asks whether such figures are meant, where somebody can answer."""
+    for line in lines:
+        errors.print(f"[yellow]is this meant?[/] {escape(line)}")
+    if lines and sys.stdin.isatty() and errors.is_terminal and not typer.confirm("Plan it as it is?", err=True):
+        raise typer.Exit(2)
 
 
 def _planner(memo: Path | None, workers: int) -> Planner:
@@ -202,15 +211,13 @@ def _lines() -> Callable[[str], None]:
 
 
 def _print_json(result: PlanResult) -> None:
-    console.print_json(json.dumps(as_json(result)))
+    print_json(as_json(result))
 
 
 def _show(result: PlanResult) -> None:
     console.print(f"[bold {'green' if result.good else 'red'}]{escape(result.headline)}[/]")
     for clash in result.plan.clashes:
         console.print(f"  [red]clashes:[/] {escape(clash)}")
-    for lane, origin in result.plan.placement.unserved:
-        console.print(f"  [red]no site serves[/] {escape(lane)} from {escape(origin)}")
     for card in cards(result):
         console.print(f"  {card.name}: [bold]{escape(card.value)}[/]{f'  ({escape(card.note)})' if card.note else ''}")
     for one in tables(result):
@@ -229,12 +236,7 @@ def _save_page(path: Path | None, result: PlanResult, worksheet: Path) -> list[s
         return []
     from planning.report.plan import render  # plotly takes a second to import, which only pages need
 
-    try:
-        write_report(path, render(result, worksheet.name))
-    except ReportFileError as problem:
-        return [str(problem)]
-    errors.print(f"page: {path}")
-    return []
+    return write_page(path, render(result, worksheet.name))
 
 
 def _save_spec(path: Path | None, result: PlanResult, sheet: Worksheet, smoothing: float) -> list[str]:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from cluster.errors import InputError
 from cluster.files import shipped
 from cluster.spec import ClusterSpec
 
@@ -18,7 +19,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """No hub name has a colon before its revision."""
 
 
-class ArtifactError(ValueError):
+class ArtifactError(InputError):
     """A model source that cannot be used; the message names it and what is allowed or what to do."""
 
 

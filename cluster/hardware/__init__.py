@@ -10,7 +10,7 @@ from cluster.hardware.facts import (
     exchange_table,
     instances,
 )
-from cluster.hardware.gpus import GPUS, QUANTIZATIONS, Gpu, gpu_named
+from cluster.hardware.gpus import GPUS, QUANTIZATIONS, Gpu, gpu_named, gpu_names
 
 __all__ = [
     "GPUS",
@@ -23,5 +23,6 @@ __all__ = [
     "Link",
     "exchange_table",
     "gpu_named",
+    "gpu_names",
     "instances",
 ]

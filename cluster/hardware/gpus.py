@@ -75,13 +75,16 @@ QUANTIZATIONS = {
 `config.json` may name. Below 89, FP8 weights are multiplied in 16 bits (Marlin): they save memory, not time."""
 
 
+def gpu_names(own: Iterable[Gpu] = ()) -> str:
+    """All that there are, for messages."""
+    known = GPUS.keys() | {gpu.name.lower() for gpu in own}
+    return f"{', '.join(sorted(known)).upper()}, or one of your own under `hardware.gpus`"
+
+
 def gpu_named(name: str, own: Iterable[Gpu] = ()) -> Gpu:
     """The GPU of that name, in any case; those of `own` come first. Raises ValueError that says which there are."""
-    known = GPUS | {gpu.name.lower(): gpu for gpu in own}
-    found = known.get(name.lower())
+    own = tuple(own)
+    found = (GPUS | {gpu.name.lower(): gpu for gpu in own}).get(name.lower())
     if found is None:
-        raise ValueError(
-            f"GPU {name!r} is unknown; allowed: {', '.join(sorted(known)).upper()}, or one of your own under "
-            "`hardware.gpus`"
-        )
+        raise ValueError(f"GPU {name!r} is unknown; allowed: {gpu_names(own)}")
     return found

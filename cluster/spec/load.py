@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from cluster.errors import InputError
 from cluster.spec.base import FOLDER
 from cluster.spec.cluster import ClusterSpec
 
@@ -21,13 +22,18 @@ RENAMED_KEYS = {"silent_s": "unresponsive_s"}
 """Keys of the spec that had another name."""
 
 
-class SpecError(ValueError):
+class SpecError(InputError):
     """A spec that cannot be used. `problems` holds one line each: `key = value: what is wrong or allowed`."""
 
     def __init__(self, source: str, problems: list[str]) -> None:
         super().__init__(f"{source}: " + "; ".join(problems))
         self.source = source
         self.problems = problems
+        self.hint = f"raylane spec check {source}"
+
+    @property
+    def report(self) -> str:
+        return f"{self.source} is not a usable spec:\n  " + "\n  ".join(self.problems)
 
 
 def load_spec(path: Path) -> ClusterSpec:

@@ -1,14 +1,26 @@
 """Regions and their pools: the hardware that a cluster has, and where each region runs."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
+from cluster.hardware import gpu_names
 from cluster.spec.base import Name, Section
 from cluster.spec.hosts import AwsDeploy, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy
 from cluster.spec.peering import Endpoint
+
+
+def _is_a_gpu_name(name: str) -> str:
+    if not re.fullmatch("cpu|[A-Z][A-Z0-9-]{1,30}", name):
+        raise ValueError(f"allowed: cpu, {gpu_names()}, in capitals")
+    return name
+
+
+GpuName = Annotated[str, AfterValidator(_is_a_gpu_name)]
+"""As in a pool's `accelerator` (`L4`, `H100`, `cpu`). Whether there is such a GPU is looked up where it matters."""
 
 
 class Pool(Section):
@@ -22,7 +34,7 @@ class Pool(Section):
     """
 
     name: Name
-    accelerator: Annotated[str, Field(pattern=r"^(cpu|[A-Z][A-Z0-9-]{1,30})$")] = "cpu"
+    accelerator: GpuName = "cpu"
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
     gpus_per_node: Annotated[int, Field(ge=0, le=16)] = 0
     cpus_per_node: Annotated[int, Field(ge=1, le=1_024)] | None = None

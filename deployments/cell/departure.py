@@ -8,7 +8,6 @@ from a loss.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from deployments.starts.start import ReplicaStart
 from deployments.wire import Natural, Wire
@@ -100,23 +99,6 @@ class Departure:
         """Whether something is to come in its place. Of what Serve stopped nobody can say: fewer may be wanted, or the
         next may be there already."""
         return self.cause is not DepartureCause.STOPPED and self.replaced_by is None and self.back_unix_s is None
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind.value,
-            "who": self.who,
-            "model": self.model,
-            "cause": self.cause.value,
-            "planned": self.cause.planned,
-            "at_unix_s": self.at_unix_s,
-            "pid": self.pid,
-            "detail": self.detail,
-            "lost": {"broken": self.lost.broken, "placed_again": self.lost.placed_again, "tokens": self.lost.tokens},
-            "digests": list(self.lost.digests),
-            "replaced_by": self.replaced_by,
-            "ready_unix_s": self.ready_unix_s,
-            "back_unix_s": self.back_unix_s,
-        }
 
 
 @dataclass(frozen=True, slots=True)

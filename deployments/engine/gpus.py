@@ -3,17 +3,17 @@
 import asyncio
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from deployments.telemetry import table
+from deployments.telemetry.exposition import Sample
 
 logger = logging.getLogger(__name__)
 SAMPLE_S = 10.0
 
 
-class Gpus(Collector):
+class Gpus:
     """The GPUs that this process was given (`CUDA_VISIBLE_DEVICES`; all of the machine without it), by the index or
     UUID that names them there. Nothing where there is no GPU, no driver, or one that cannot say."""
 
@@ -38,27 +38,23 @@ class Gpus(Collector):
         """Looks every `SAMPLE_S`. In a thread: a driver may take its time."""
         while self._handles:
             try:
-                self._use = await asyncio.to_thread(self._look)
+                await asyncio.to_thread(self.look)
             except Exception as error:
                 logger.warning("GPUs are not watched any more: %r", error)
-                self._use, self._handles = {}, {}
+                self._use = {}
+                return
             await asyncio.sleep(SAMPLE_S)
 
-    def _look(self) -> dict[str, tuple[float, int]]:
+    def look(self) -> None:
+        """Raises whatever NVML does."""
         nvml = self._nvml
-        return {
+        self._use = {
             name: (nvml.nvmlDeviceGetUtilizationRates(one).gpu / 100, int(nvml.nvmlDeviceGetMemoryInfo(one).used))
             for name, one in self._handles.items()
         }
 
-    def collect(self) -> Iterable[Metric]:
-        busy = GaugeMetricFamily(
-            "raylane_engine_gpu_utilization_ratio", "The share of time in which a kernel ran.", labels=("gpu",)
-        )
-        memory = GaugeMetricFamily(
-            "raylane_engine_gpu_memory_used_bytes", "Memory of the GPU in use, whoever uses it.", labels=("gpu",)
-        )
+    def samples(self) -> Iterator[Sample]:
+        """For the metrics."""
         for name, (share, used) in self._use.items():
-            busy.add_metric((name,), share)
-            memory.add_metric((name,), used)
-        return busy, memory
+            yield table.GPU_BUSY, (name,), share
+            yield table.GPU_MEMORY, (name,), used

@@ -104,7 +104,7 @@ class ReplicaServer:
         gpus = Gpus() if self._model.engine == "vllm" else None
         if gpus is not None:
             self._tasks.append(asyncio.create_task(gpus.run()))
-        telemetry.OF_ENGINE.shown = [self._load.times, *([gpus] if gpus else [])]
+        telemetry.EXPOSITION.sources += [self._load.times.samples, *([gpus.samples] if gpus else [])]
         telemetry.show_state(self.state)
         telemetry.EXCHANGES.set_function(lambda: len(self._exchanges))
         _, _, seconds = self.clock.measured()

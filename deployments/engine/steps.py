@@ -3,31 +3,26 @@
 A step's time is that between the outputs of two steps, where the engine had work in between.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable
-from itertools import accumulate
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from cluster.spec import Model
 from deployments.engine.step_log import StepLine
 from deployments.engine_model.cost_file import CostFileError, read_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.fits import cost_of
+from deployments.telemetry import table
+from deployments.telemetry.exposition import Distribution, Sample
 
-STEP_BOUNDS_S = (0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5)
 
-
-class StepTimes(Collector):
-    """`counts`: how many steps took up to each of `STEP_BOUNDS_S`, those above, and last the sum of all (seconds).
-    `expected_s`: what the cost file expects of the same steps; None without one."""
+class StepTimes:
+    """`expected_s`: what the cost file expects of the steps that were timed; None without one."""
 
     def __init__(self, cost: CostModel | None = None) -> None:
         self.kv_tokens = 0
         """What the engine's KV cache holds. Steps before it is known are not counted: the engine warms up."""
-        self.counts = [0.0] * (len(STEP_BOUNDS_S) + 2)
+        self._took_s = Distribution(table.ENGINE_STEP)
+        self._took_s.observe(())
         self.expected_s = None if cost is None else 0.0
         self._cost = cost
         self._last_s: float | None = None
@@ -52,18 +47,14 @@ class StepTimes(Collector):
         if prompts + decodes:
             self.expected_s += self._cost.step_s(chunks, decodes, step.kv_usage * self.kv_tokens, prompts)
 
-    def collect(self) -> Iterable[Metric]:
-        steps = HistogramMetricFamily("raylane_engine_step_seconds", "How long the engine's steps take.", labels=())
-        names, (*counts, total) = [*(str(float(bound)) for bound in STEP_BOUNDS_S), "+Inf"], self.counts
-        steps.add_metric((), list(zip(names, accumulate(counts), strict=True)), total)
-        yield steps
+    def samples(self) -> Iterator[Sample]:
+        """For the metrics."""
+        yield from self._took_s.samples()
         if self.expected_s is not None:
-            text = "What the cost file expects of the same steps, without drafts."
-            yield CounterMetricFamily("raylane_engine_expected_step_seconds", text, self.expected_s)
+            yield table.ENGINE_EXPECTED_STEP, (), self.expected_s
 
     def _took(self, seconds: float) -> None:
-        self.counts[bisect_left(STEP_BOUNDS_S, seconds)] += 1
-        self.counts[-1] += seconds
+        self._took_s.observe((), seconds)
 
 
 def step_times_of(model: Model) -> StepTimes:

@@ -6,46 +6,26 @@ Not here: anything that vLLM counts already (running, waiting, KV use).
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
 
 from prometheus_client import REGISTRY, Counter, Gauge
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from deployments.protocol import Finished, ReplicaState
 from deployments.starts.phases import PhaseSeconds
+from deployments.telemetry import table
+from deployments.telemetry.exposition import Exposition
 from deployments.telemetry.line_log import Logs
 
-EXCHANGES = Gauge("raylane_engine_exchanges_open", "HTTP exchanges that this replica is serving.")
-STATE = Gauge("raylane_engine_state", "1 for the state that this replica is in.", ["state"])
-DRAINS = Counter("raylane_engine_drains", "1 once this replica drains, by reason.", ["reason"])
-FINISHED = Counter(
-    "raylane_engine_exchanges_finished",
-    "HTTP exchanges that have ended, by HTTP status (499: the client left first).",
-    ["status"],
-)
-TOKENS = Counter(
-    "raylane_engine_tokens",
-    "Tokens of the sequences that finished, by kind; prompts count once for each sequence.",
-    ["kind"],
-)
-START = Gauge("raylane_engine_start_seconds", "How long this replica's start was in each phase.", ["model", "phase"])
-LOOP_LAG = Gauge("raylane_engine_loop_lag_seconds", "How late the event loop ran its last timer.")
+EXCHANGES = Gauge(*table.ENGINE_EXCHANGES.about)
+STATE = Gauge(*table.ENGINE_STATE.about)
+DRAINS = Counter(*table.ENGINE_DRAINS.about)
+FINISHED = Counter(*table.ENGINE_FINISHED.about)
+TOKENS = Counter(*table.ENGINE_TOKENS.about)
+START = Gauge(*table.ENGINE_START.about)
+LOOP_LAG = Gauge(*table.ENGINE_LOOP_LAG.about)
 LOGS = Logs()
-REGISTRY.register(LOGS)
-
-
-class _OfEngine(Collector):
-    """What the engine of this process shows, once it has started."""
-
-    shown: Sequence[Collector] = ()
-
-    def collect(self) -> Iterable[Metric]:
-        return (metric for one in self.shown for metric in one.collect())
-
-
-OF_ENGINE = _OfEngine()
-REGISTRY.register(OF_ENGINE)
+EXPOSITION = Exposition(LOGS.samples)
+"""The engine's own sources come as it starts."""
+REGISTRY.register(EXPOSITION)
 
 _LAG_EVERY_S = 0.25
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from cluster.errors import InputError
 from cluster.files import read_json, write_json
 from deployments.engine_model.cost_model import UNITS, Attention, CostModel, Curve, OneKernel, Surface
 from deployments.engine_model.limits import EngineModelLimits, Speculation
@@ -17,7 +18,7 @@ Positive = Annotated[int, Field(ge=1)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class CostFileError(ValueError):
+class CostFileError(InputError):
     """A cost file that cannot be used; the message names file, key and value."""
 
 

@@ -3,7 +3,7 @@ autoscalers read its snapshot."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -17,9 +17,9 @@ from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
+from deployments.ownership.channel import Session
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.messages import LANES_PATH, MAX_LINE_BYTES, UNRESPONSIVE_AFTER_S, decode
-from deployments.ownership.session import Session
+from deployments.ownership.messages import LANES_PATH, UNRESPONSIVE_AFTER_S
 from deployments.wire import encode
 
 log = logging.getLogger("raylane.ownership")
@@ -52,7 +52,8 @@ class LanesPage:
 
 
 async def _carry(session: Session, receive: Receive, send: Send) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/x-ndjson")]})
+    headers = [(b"content-type", b"application/octet-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     tasks = [asyncio.create_task(_speak(session, send)), asyncio.create_task(_listen(session, receive))]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -72,29 +73,18 @@ async def _carry(session: Session, receive: Receive, send: Send) -> None:
 
 
 async def _speak(session: Session, send: Send) -> None:
-    async for lines in session.lines():
-        await send({"type": "http.response.body", "body": lines, "more_body": True})
+    async for piece in session.pieces():
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
 async def _listen(session: Session, receive: Receive) -> None:
-    async for line in _lines(receive):
-        session.take(decode(line))
-
-
-async def _lines(receive: Receive) -> AsyncIterator[bytes]:
-    """The lines of a request's body. Raises TimeoutError when the other end is unresponsive, ValueError when a line has
-    no end."""
-    rest = b""
+    """Raises TimeoutError when the other end is unresponsive, WireError when it says what is no message."""
     while True:
         async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
             message = await receive()
         if message["type"] == "http.disconnect":
             return
-        *lines, rest = (rest + message.get("body", b"")).split(b"\n")
-        for line in lines:
-            yield line
-        if len(rest) > MAX_LINE_BYTES:
-            raise ValueError(f"a line of over {MAX_LINE_BYTES} bytes")
+        session.feed(message.get("body", b""))
         if not message.get("more_body", False):
             return
 

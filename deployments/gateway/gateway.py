@@ -14,7 +14,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
 from starlette.routing import Route
 
 from cluster.spec import ClusterSpec, Region
@@ -30,13 +30,12 @@ from deployments.gateway.entrance import ClientApp
 from deployments.gateway.exchange import engine_session
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
-from deployments.gateway.operators.collectors import new_registry
-from deployments.gateway.operators.cost_page import CostMetrics, CostPages
+from deployments.gateway.operators.cost_page import CostPages, CostTotals
 from deployments.gateway.operators.cost_reporter import CostReporter
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.operators.pages import OperatorPages
-from deployments.gateway.operators.registry import register_collectors
+from deployments.gateway.operators.samples import sources
 from deployments.gateway.operators.shadow_page import ShadowExchange, ShadowPage
 from deployments.gateway.operators.status import Status
 from deployments.gateway.operators.traffic_page import TrafficPage
@@ -49,6 +48,8 @@ from deployments.gateway.service import Service
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
 from deployments.ownership.owner_tracker import OwnerTracker
+from deployments.telemetry import table
+from deployments.telemetry.exposition import Exposition, Source
 from deployments.telemetry.journal import Later, Recent, journal_of
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import LoopLag, RecentTtfts, RequestMetrics
@@ -79,11 +80,10 @@ class Gateway:
     ) -> None:
         settings = spec.gateway
         models = tuple(model for model in spec.models if home in spec.regions_of(model))
-        registry = new_registry()
         self.gateway_id = uuid.uuid4().hex[:8]
         self._settings = settings
         self._session = engine_session(secret, settings.timeouts.connect_s)
-        metrics = RequestMetrics(registry, [*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
+        self._metrics = RequestMetrics([*(endpoint.path for endpoint in ENDPOINTS), "/v1/models"])
         ttfts = RecentTtfts(model.name for model in models)
         self._logs = Logs()
         self._journal = journal_of(settings, run_dir, self._logs)
@@ -91,12 +91,12 @@ class Gateway:
         self._recent = Recent()
         self._costs = CostReporter(self.gateway_id, home, self._logs.named("cost"))
         kept = (self._journal.write, self._traffic.add, self._recent.add, self._costs.add)
-        levels = ServiceLevels(model.name for model in models)
-        self._closed = Later(metrics.observe, levels.observe, ttfts.observe, *kept)
+        self._levels = ServiceLevels(model.name for model in models)
+        self._closed = Later(self._metrics.observe, self._levels.observe, ttfts.observe, *kept)
         self.service = Service(
             spec, home, models, self.gateway_id, self._session, self._closed.add, secret, peers_secret
         )
-        levels.service = self.service
+        self._levels.service = self.service
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
         ended, finished = self._costs.ended_with(self._departure_reporter.ended), self._costs.finished
         reported = self._reported
@@ -109,18 +109,13 @@ class Gateway:
         self._announced = Announced()
         parts = (spec, self.service, self.feeds, self.others, self._announced)
         self._status = Status(*parts, self.url, str(run_dir), self._open_ledgers, self._logs, ttfts)
-        self._cost_metrics = CostMetrics(self.others.everyone)
+        self._cost_totals = CostTotals()
         self._owner_trackers: dict[str, OwnerTracker] = {}
         trackers = self._owner_trackers
         self.cell_peers = CellPeers(spec, home, peers_secret, self.service, self._session, trackers)
-        more = (self._cost_metrics, self._logs, self.cell_peers, levels)
-        parts_of = (self.service.dispatchers, trackers, self._announced, self.others.everyone)
-        register_collectors(registry, settings, *parts_of, *more)
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
-        self._lag = LoopLag(registry)
-        age = Gauge("raylane_directory_age_seconds", "Since the directory (on Ray's head) answered.", registry=registry)
-        age.set_function(self.feeds.directory_age_s)
-        self._server, self._cell_server = self._servers(registry, secret, cell_host)
+        self._lag = LoopLag()
+        self._server, self._cell_server = self._servers(self._registry(), secret, cell_host)
         self.others.own_url = http_url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
         self._membership: Membership | None = None
@@ -130,6 +125,19 @@ class Gateway:
         self._applied_number = 0
         self._changing_spec = asyncio.Lock()
         self._swept_s = time.monotonic()
+
+    def _registry(self) -> CollectorRegistry:
+        """All that this gateway exports."""
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        for collector in (PLATFORM_COLLECTOR, GC_COLLECTOR):
+            registry.register(collector)
+        own = [one.samples for one in (self._metrics, self._levels, self._lag, self._logs, self.cell_peers)]
+        parts = (self.service.dispatchers, self._owner_trackers, self._announced, self.others.everyone)
+        read = sources(self._settings, *parts, lambda: self._cost_totals.bill)
+        age: Source = lambda: [(table.DIRECTORY_AGE, (), self.feeds.directory_age_s())]  # noqa: E731
+        registry.register(Exposition(*own, age, *read))
+        return registry
 
     def _servers(self, registry: CollectorRegistry, secret: str, cell_host: str) -> tuple[HttpServer, HttpServer]:
         """The server for clients, at the spec's address, and the one for the cell's processes.
@@ -179,7 +187,7 @@ class Gateway:
             asyncio.create_task(work)
             for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run(), count)
         ]
-        self._tasks += [asyncio.create_task(one.run(directory)) for one in (self._costs, self._cost_metrics)]
+        self._tasks += [asyncio.create_task(one.run(directory)) for one in (self._costs, self._cost_totals)]
         self._tasks += [asyncio.create_task(work) for work in self.cell_peers.work()]
 
     async def stop(self) -> None:

@@ -25,7 +25,7 @@ from deployments.gateway.relay import Relay
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.pending_request import GuestNotTaken, QueueTimeout, Rejected, TakenByPeer
+from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected, TakenByPeer
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.ledger import Ledger

@@ -236,8 +236,8 @@ class Service:
         return self.dispatchers[model].context_tokens or self.dispatchers[model].model.settings.max_model_len
 
     def is_served(self, model: str) -> bool:
-        """Whether a replica of the model takes requests, or none is needed."""
-        return self.dispatchers[model].is_ready or self._spec.min_replicas(self._spec.model(model)) == 0
+        """Whether a replica of the model takes requests."""
+        return self.dispatchers[model].is_ready
 
     def dispatcher_of(self, name: str) -> Dispatcher:
         """The dispatcher of the model or adapter that a client names; of the only model where it names none. Raises

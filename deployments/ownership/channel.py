@@ -1,25 +1,32 @@
-"""A gateway's end of the channel to the owner of a model (`messages.py`). The other end is in `session.py`."""
+"""A channel between a gateway and the owner of a model (`messages.py`): the gateway's end stands for the owner there,
+the owner's end for the gateway. What one end is told the other says."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import aiohttp
 
 from deployments.cell.owners import Ownership
 from deployments.ownership.hop_messages import (
     GuestRefused,
+    HopBroke,
     HopConfirmed,
     HopFinished,
+    HopFirstByte,
     HopOffered,
+    HopRejected,
     HopReport,
+    HopTaken,
     HopWithdrawn,
-    facts_of,
 )
+from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     BEAT_S,
     LANES_PATH,
     UNRESPONSIVE_AFTER_S,
+    VERSION,
     Admitted,
     Beat,
     Cancel,
@@ -28,38 +35,42 @@ from deployments.ownership.messages import (
     FirstToken,
     Hold,
     Message,
+    MessageReader,
+    Opening,
     Placed,
     Refused,
     Release,
     Submit,
     Suspected,
-    decode,
     encode,
-    waiting_of,
+    moved,
 )
+from deployments.ownership.record import QUEUED, Records, RequestState
 from deployments.ownership.roles import Submitter
-from deployments.peering import HopFacts
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
-from deployments.scheduling import Ending, Lease, Request, Suspicion
+from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 
-_MAX_LINES = 100_000
+_MAX_MESSAGES = 100_000
 """Beyond that the other end does not read: the outbox closes itself."""
+_BEAT = encode(Beat())
 
 
 class MessageOutbox:
-    """Lines that are to be sent, taken out all at once by whoever writes. Never blocks who puts."""
+    """Messages that are to be sent, taken out all at once by whoever writes. Never blocks who puts."""
 
     def __init__(self) -> None:
-        self._lines: list[bytes] = []
+        self._messages = [encode(Opening(VERSION))]
         self._filled = asyncio.Event()
+        self._filled.set()
         self._closed = False
 
-    def put(self, line: bytes) -> None:
-        """Adds a line; nothing once it is closed."""
-        if len(self._lines) >= _MAX_LINES:
+    def put(self, message: Message) -> None:
+        """Adds a message; nothing once it is closed."""
+        if len(self._messages) >= _MAX_MESSAGES:
             self.close()
         if not self._closed:
-            self._lines.append(line)
+            self._messages.append(encode(message))
             self._filled.set()
 
     def close(self) -> None:
@@ -67,20 +78,20 @@ class MessageOutbox:
         self._closed = True
         self._filled.set()
 
-    async def pieces(self, every_s: float, idle: bytes) -> AsyncIterator[bytes]:
-        """All that is in, as soon as something is; `idle` when nothing was for `every_s`."""
-        while not self._closed or self._lines:
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """All that is in, as soon as something is; a beat where there was nothing for `BEAT_S`."""
+        while not self._closed or self._messages:
             try:
-                async with asyncio.timeout(every_s):
+                async with asyncio.timeout(BEAT_S):
                     await self._filled.wait()
             except TimeoutError:
-                yield idle
+                yield _BEAT
                 continue
-            lines, self._lines = self._lines, []
+            messages, self._messages = self._messages, []
             if not self._closed:
                 self._filled.clear()
-            if lines:
-                yield b"".join(lines)
+            if messages:
+                yield b"".join(messages)
 
 
 class NotOwner(Exception):
@@ -88,150 +99,203 @@ class NotOwner(Exception):
 
 
 class RemoteOwner:
-    """One channel to the owner. `run` carries it; once that has ended, nothing is sent and no submitter is called any
-    more.
+    """The owner, at a gateway that holds `records` of its own clients; `submitter` hears what the owner says of them.
+    `run` carries the channel; once that has ended, nothing is sent and nothing is heard any more.
 
     `channel` is larger than that of any that this gateway has opened before, so that the owner knows which is the last.
-    `suspected` hears of queries of death (`roles.Submitter.suspected`).
     """
 
-    def __init__(
-        self,
-        ownership: Ownership,
-        channel: int = 0,
-        suspected: Callable[[tuple[Suspicion, ...]], None] = lambda reported: None,
-    ) -> None:
+    def __init__(self, ownership: Ownership, channel: int, records: Records, submitter: Submitter) -> None:
         self.epoch = ownership.epoch
         self._channel = channel
-        self._suspected = suspected
         self._ownership = ownership
+        self._records = records
+        self._submitter = submitter
         self._outbox = MessageOutbox()
-        self._requests: dict[str, tuple[Submitter, Request]] = {}
-        self._leased: set[str] = set()
-        self._ended = False
 
     async def run(self, session: aiohttp.ClientSession, gateway_id: str, opened: Callable[[], None]) -> None:
         """Opens the channel, calls `opened`, and carries it until it breaks. Raises NotOwner, TimeoutError (silence),
-        aiohttp.ClientError."""
+        aiohttp.ClientError, WireError."""
         query = {
             "model": self._ownership.model,
             "gateway": gateway_id,
             "epoch": str(self.epoch),
             "channel": str(self._channel),
         }
+        reader = MessageReader()
         try:
             async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
-                response = await session.post(self._ownership.url + LANES_PATH, params=query, data=self._body())
+                response = await session.post(
+                    self._ownership.url + LANES_PATH, params=query, data=self._outbox.pieces()
+                )
             try:
                 if response.status != 200:
                     raise NotOwner(f"{self._ownership.gateway_id} answered {response.status}")
                 opened()
-                await self._listen(response)
+                while piece := await self._piece(response):
+                    for message in reader.feed(piece):
+                        self.take(message)
             finally:
                 response.close()
         finally:
-            self._ended = True
             self._outbox.close()
+
+    async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
+        async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
+            return await response.content.readany()
 
     def submit(
         self, submitter: Submitter, request: Request, admitted: bool = False, hop: HopFacts | None = None
     ) -> None:
-        self._requests[request.request_id] = submitter, request
-        self._send(Submit(waiting_of(request, time.monotonic()), admitted, None if hop is None else facts_of(hop)))
+        self._records.begin(request.request_id, request.attempts, RequestState.WAITING, submitter)
+        self._outbox.put(Submit(request, admitted, time.monotonic(), hop))
 
     def cancel(self, request_id: str) -> None:
-        if self._requests.pop(request_id, None) is not None:
-            self._send(Cancel(request_id))
+        self._outbox.put(Cancel(request_id))
 
     def hold(self, submitter: Submitter, attempt_id: str) -> None:
-        self._send(Hold(attempt_id))
+        self._outbox.put(Hold(attempt_id))
 
     def first_token(self, attempt_id: str) -> None:
-        self._send(FirstToken(attempt_id))
+        record = self._records.of_attempt_id(attempt_id)
+        if record is not None and record.lease is not None and not record.answered:
+            record.answered = True
+            self._outbox.put(FirstToken(attempt_id))
 
     def died(self, attempt_id: str) -> None:
-        self._send(Died(attempt_id))
+        self._outbox.put(Died(attempt_id))
 
     def release(self, attempt_id: str, ending: Ending) -> None:
-        self._leased.discard(attempt_id)
-        self._send(Release(attempt_id, ending))
+        self._outbox.put(Release(attempt_id, ending))
 
     def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
-        self._requests[lease.request.request_id] = submitter, lease.request
-        self._leased.discard(lease.attempt_id)
-        waiting = waiting_of(lease.request, time.monotonic())
-        self._send(Refused(waiting, lease.replica_id, lease.attempt, None if state is None else state.value))
+        self._records.begin(lease.request.request_id, lease.attempt, RequestState.WAITING, submitter)
+        self._outbox.put(Refused(lease, state, time.monotonic()))
 
     def hop_reported(self, report: HopReport) -> None:
-        if isinstance(report, HopFinished):
-            self._requests.pop(report.request_id, None)
-        self._send(report)
-
-    def _send(self, message: Message) -> None:
-        if not self._ended:
-            self._outbox.put(encode(message))
-
-    async def _body(self) -> AsyncIterator[bytes]:
-        yield encode(Beat())  # aiohttp sends the head with the first piece
-        async for lines in self._outbox.pieces(BEAT_S, encode(Beat())):
-            yield lines
-
-    async def _listen(self, response: aiohttp.ClientResponse) -> None:
-        async for line in _lines(response):
-            self.take(decode(line))
+        self._outbox.put(report)
 
     def take(self, message: Message) -> None:
-        """Hears what the owner says."""
+        """Hears what the owner says. A message may come twice, and late: of a request that is given up by then, the
+        owner has been told so, or is now."""
         match message:
-            case Admitted(request_id=request_id):
-                held = self._requests.get(request_id)
-                if held is not None:
-                    held[0].admitted(request_id, message.admission)
-                    if not message.admission.accepted:
-                        self._requests.pop(request_id, None)
-                elif message.admission.accepted:
-                    self._send(Cancel(request_id))
-            case Placed(request_id=request_id, attempt_id=attempt_id):
-                held = self._requests.pop(request_id, None)
-                if held is None:
-                    if attempt_id not in self._leased:  # it was given up while this was under way
-                        self._send(Release(attempt_id, Ending.CANCELLED))
-                else:
-                    self._leased.add(attempt_id)
-                    held[0].placed(message.placement(held[1], time.monotonic()), message.url)
-            case Expired(request_id=request_id):
-                held = self._requests.pop(request_id, None)
-                if held is not None:
-                    held[0].expired(request_id)
-            case Suspected():
-                self._suspected((message.suspicion(time.monotonic()),))
-            case HopOffered() | HopConfirmed() | HopWithdrawn() | GuestRefused():
-                self._take_hop(message)
+            case Admitted(request_id, admission):
+                if self._waits(request_id):
+                    self._submitter.admitted(request_id, admission)
+                elif admission.accepted and self._records.client_of(request_id) is None:
+                    self._outbox.put(Cancel(request_id))
+            case Placed(placement, url):
+                self._placed(placement, url)
+            case Expired(request_id) if self._waits(request_id):
+                self._submitter.expired(request_id)
+            case Suspected(suspicion, sent_s):
+                here = suspicion._replace(since_s=suspicion.since_s + time.monotonic() - sent_s)
+                self._submitter.suspected((here,))
+            case HopOffered(peer, hop) if self._waits(hop.request_id):
+                self._submitter.hop_offered(peer, hop)
+            case HopConfirmed(request_id, number) if self._waits(request_id):
+                self._submitter.hop_confirmed(request_id, number)
+            case HopWithdrawn(request_id, number) if self._waits(request_id):
+                self._submitter.hop_withdrawn(request_id, number)
+            case GuestRefused(request_id, refusal) if self._waits(request_id):
+                self._submitter.guest_refused(request_id, refusal)
             case _:
                 pass
 
-    def _take_hop(self, message: HopOffered | HopConfirmed | HopWithdrawn | GuestRefused) -> None:
-        """Of a request that is given up already there is nothing to do: the owner has been sent a `Cancel`."""
-        held = self._requests.get(message.request_id)
-        if held is None:
+    def _waits(self, request_id: str) -> bool:
+        record = self._records.client_of(request_id)
+        return record is not None and record.state in QUEUED
+
+    def _placed(self, placement: Placement, url: str) -> None:
+        lease = placement.lease
+        record = self._records.client_of(lease.request.request_id)
+        if record is None:
+            self.release(lease.attempt_id, Ending.CANCELLED)
+        elif record.state in QUEUED and lease.attempt > record.attempt:
+            assert record.request is not None
+            lease = replace(lease, request=record.request, placed_s=time.monotonic())
+            self._records.move(record, RequestState.RUNNING, lease)
+            self._submitter.placed(replace(placement, lease=lease), url)
+
+
+class Session:
+    """Another gateway, at the owner. `channel` numbers those that it has opened.
+
+    It is closed from the start (`is_open`) where a later one of that gateway came first.
+    """
+
+    def __init__(self, owner: LaneOwner, gateway_id: str, channel: int = 0) -> None:
+        self.gateway_id = gateway_id
+        self._owner = owner
+        self._reader = MessageReader()
+        self._outbox = MessageOutbox()
+        self.is_open = owner.join(self, gateway_id, channel)
+
+    def feed(self, piece: bytes) -> None:
+        """Does what the other gateway asks. Raises WireError."""
+        for message in self._reader.feed(piece):
+            self.take(message)
+
+    def take(self, message: Message) -> None:
+        """Does what one message asks; nothing once it is closed."""
+        if not self.is_open:
             return
+        owner, now = self._owner, time.monotonic()
         match message:
-            case HopOffered(peer=peer):
-                held[0].hop_offered(peer, message.hop)
-            case HopConfirmed(request_id, number):
-                held[0].hop_confirmed(request_id, number)
-            case HopWithdrawn(request_id, number):
-                held[0].hop_withdrawn(request_id, number)
-            case GuestRefused(request_id, refusal):
-                del self._requests[request_id]
-                held[0].guest_refused(request_id, refusal)
+            case Submit(request, admitted, sent_s, hop):
+                owner.submit(self, moved(request, now - sent_s), admitted, hop)
+            case Cancel(request_id):
+                owner.cancel(request_id, self)
+            case Hold(attempt_id):
+                owner.hold(self, attempt_id)
+            case FirstToken(attempt_id):
+                owner.first_token(attempt_id)
+            case Died(attempt_id):
+                owner.died(attempt_id)
+            case Release(attempt_id, ending):
+                owner.release(attempt_id, ending)
+            case Refused(lease, state, sent_s):
+                owner.refused(self, replace(lease, request=moved(lease.request, now - sent_s)), state)
+            case HopTaken() | HopRejected() | HopFirstByte() | HopFinished() | HopBroke():
+                owner.hop_reported(message)
+            case _:
+                pass
 
+    def pieces(self) -> AsyncIterator[bytes]:
+        """What is to be sent, until the session ends."""
+        return self._outbox.pieces()
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
-    """The lines of an answer. Raises TimeoutError when the other end is unresponsive."""
-    while True:
-        async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
-            line = await response.content.readline()
-        if not line:
-            return
-        yield line
+    def end(self) -> None:
+        """The channel broke, or is to: what waits is given up here (the other gateway takes it to the next owner)."""
+        if self.is_open:
+            self.is_open = False
+            self._outbox.close()
+            self._owner.left(self)
+
+    def admitted(self, request_id: str, admission: Admission) -> None:
+        self._outbox.put(Admitted(request_id, admission))
+
+    def placed(self, placement: Placement, url: str) -> None:
+        self._outbox.put(Placed(placement, url))
+
+    def expired(self, request_id: str) -> None:
+        self._outbox.put(Expired(request_id))
+
+    def suspected(self, reported: tuple[Suspicion, ...]) -> None:
+        for one in reported:
+            self._outbox.put(Suspected(one, time.monotonic()))
+
+    def hop_offered(self, peer: str, hop: HopFacts) -> None:
+        self._outbox.put(HopOffered(peer, hop))
+
+    def hop_confirmed(self, request_id: str, number: int) -> None:
+        self._outbox.put(HopConfirmed(request_id, number))
+
+    def hop_withdrawn(self, request_id: str, number: int) -> None:
+        self._outbox.put(HopWithdrawn(request_id, number))
+
+    def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
+        self._outbox.put(GuestRefused(request_id, refusal))
+
+    def moved(self) -> None:
+        self.end()

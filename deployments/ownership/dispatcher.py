@@ -6,7 +6,6 @@ runs goes on: the new owner learns of its lease, the bytes come from the engine 
 requests wait here, no longer than they may.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,11 +13,22 @@ from dataclasses import replace
 from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
 from deployments.ownership.gateway_hops import GatewayHops, HopSubmitter
-from deployments.ownership.lane_owner import LaneOwner, now_s
-from deployments.ownership.pending_request import GuestNotTaken, HopCarrier, PendingRequest, TakenByPeer, lost_with
+from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.record import (
+    BOOKED,
+    QUEUED,
+    GuestNotTaken,
+    HopCarrier,
+    QueueTimeout,
+    Records,
+    Rejected,
+    RequestRecord,
+    RequestState,
+    TakenByPeer,
+)
 from deployments.ownership.replicas import ExpectedStarts, Replicas
 from deployments.ownership.roles import Owner
-from deployments.ownership.takeover import Known, Losses, booking_of
+from deployments.ownership.takeover import KnownSuspicions, Losses, booking_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
@@ -33,6 +43,8 @@ class Dispatcher(HopSubmitter):
     def __init__(self, model: Model, gateway_id: str = "here") -> None:
         self.model = model
         self.replicas = Replicas()
+        self.records = Records()
+        """Of this gateway's clients; and where it owns the model, of all requests."""
         self.context_tokens = 0
         """The longest context of the model's groups here, in tokens; 0: it has only one group."""
         self.handed_on = 0
@@ -40,12 +52,11 @@ class Dispatcher(HopSubmitter):
         self.on_ready: Callable[[ReplicaFacts], None] = lambda facts: None
         self.on_overtaken: Callable[[int], None] = lambda highest: None
         self.losses = Losses()
-        self.suspicions = Known()
+        self.suspicions = KnownSuspicions()
         self._gateway_id = gateway_id
         self._owner: Owner | None = None
         self._starts = ExpectedStarts()
-        self._pending_requests: dict[str, PendingRequest] = {}
-        self.hops = GatewayHops(self._pending_requests, lambda: self._owner, lambda: self.hand_on(time.monotonic()))
+        self.hops = GatewayHops(self.records, lambda: self._owner, lambda: self.hand_on(time.monotonic()))
 
     @property
     def owner(self) -> Owner | None:
@@ -65,20 +76,25 @@ class Dispatcher(HopSubmitter):
 
     def follow(self, owner: Owner | None) -> None:
         """From now on `owner` decides (None: nobody does for now). The one before gets no more reports."""
+        assert not isinstance(owner, LaneOwner) or owner.records is self.records, "one table of records in a process"
         before, self._owner = self._owner, owner
         self.hops.owner_changed()
         if isinstance(before, LaneOwner) and before is not owner:
             before.close()
+        for record in self.records.here:
+            if record.state in BOOKED:
+                self.records.move(record, RequestState.DECLARED)
+            elif record.state in QUEUED and not record.is_away:
+                self.records.disown(record)
+            record.again_s = 0.0
         if isinstance(owner, LaneOwner):
-            owner.telling.begin(self.suspicions, now_s())
+            owner.recall(self.suspicions)
             owner.cordon(self.replicas.cordoned)
             for group, ready_at_s in self._starts.ready_at_s.items():
                 owner.expect_replica(ready_at_s, group)
-        for pending in list(self._pending_requests.values()):
-            if pending.lease is not None and owner is not None:
-                owner.hold(self, pending.lease.attempt_id)
-            pending.owner = None
-            pending.again_s = 0.0
+        for record in self.records.here if owner is not None else ():
+            if owner is not None and record.state is RequestState.DECLARED and record.lease is not None:
+                owner.hold(self, record.lease.attempt_id)
         self.hand_on(time.monotonic())
 
     def cordon(self, replica_ids: frozenset[str]) -> None:
@@ -98,66 +114,63 @@ class Dispatcher(HopSubmitter):
     ) -> Admission:
         """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
         Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken. `carrier` may take it to a peer cell."""
-        if hop is not None and request.request_id in self._pending_requests:  # a recorded hop
+        if hop is not None and request.request_id in self.records:  # a recorded hop
             raise GuestNotTaken(HopRefusal.REPLAYED)
-        future = asyncio.get_running_loop().create_future
-        pending = PendingRequest(request, future(), future(), carrier=carrier, hop=hop)
-        self._pending_requests[request.request_id] = pending
+        record = self.records.enter(request, self)
+        record.carrier, record.hop = carrier, hop
+        answer = record.answer
+        assert answer is not None
         if self._owner is not None:
-            self._submit(pending, self._owner)
+            self._submit(record, self._owner)
         try:
-            admission = pending.admission.result() if pending.admission.done() else await pending.admission
+            admission = answer.result() if answer.done() else await answer
         except BaseException:
-            self._give_up(pending)
+            self._leave(record)
             raise
         if not admission.accepted:
-            del self._pending_requests[request.request_id]
+            self.records.leave(record)
         return admission
 
     async def placement(self, request: Request) -> Placement:
         """Waits until the request is placed. Raises QueueTimeout, Rejected, or TakenByPeer where a peer cell has it
         (`hops` is to hear its end); when cancelled, the lane entry (or an unseen lease) is gone at once."""
-        pending = self._pending_requests[request.request_id]
+        record = self.records.client_of(request.request_id)
+        assert record is not None
+        assert record.placement is not None
         try:
-            return await pending.placement
+            return await record.placement
         except TakenByPeer:
             raise
         except BaseException:
-            self._give_up(pending)
+            self._leave(record)
             raise
 
     def give_up(self, request: Request) -> None:
         """A request that was accepted is over before `placement` was awaited."""
-        if (pending := self._pending_requests.get(request.request_id)) is not None:
-            self._give_up(pending)
+        if (record := self.records.client_of(request.request_id)) is not None:
+            self._leave(record)
 
     def url_of(self, lease: Lease) -> str | None:
         """Where the lease's replica listens; None when it was lost."""
-        pending = self._pending_requests.get(lease.request.request_id)
-        return self.replicas.url_of(lease.replica_id) or (pending.url if pending is not None and pending.url else None)
+        record = self.records.client_of(lease.request.request_id)
+        return self.replicas.url_of(lease.replica_id) or (record.url if record is not None and record.url else None)
 
     def credentials(self, lease: Lease) -> dict[str, str]:
         """The headers by which the engine knows under whose epoch, and for what, the lease was given."""
-        pending = self._pending_requests.get(lease.request.request_id)
-        epoch = pending.epoch if pending is not None else 0
+        record = self.records.client_of(lease.request.request_id)
+        epoch = record.epoch if record is not None else 0
         return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
 
     def first_token(self, lease: Lease) -> None:
-        """The first token is there, by the replica's word or by the first byte. The owner gets one report."""
-        pending = self._pending_requests.get(lease.request.request_id)
-        if pending is not None and pending.holds(lease) and not pending.answered:
-            pending.answered = True
-            if self._owner is not None:
-                self._owner.first_token(lease.attempt_id)
+        """The first token is there, by the replica's word or by the first byte."""
+        if self._owner is not None:
+            self._owner.first_token(lease.attempt_id)
 
     def first_tokens(self, message: FirstTokens) -> None:
         """A replica's word of first tokens. The owner hears it whoever holds them, and where nobody does any more."""
-        for attempt_id in message.request_ids:
-            pending = self._running(attempt_id)
-            if pending is not None and pending.lease is not None:
-                self.first_token(pending.lease)
-            elif self.own is not None:
-                self.own.first_token(attempt_id)
+        if self._owner is not None:
+            for attempt_id in message.request_ids:
+                self._owner.first_token(attempt_id)
 
     def died(self, lease: Lease) -> None:
         """The lease's replica, or its engine, died while it ran; `refused` or `release` comes next."""
@@ -167,82 +180,82 @@ class Dispatcher(HopSubmitter):
 
     def release(self, lease: Lease, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
-        pending = self._pending_requests.get(lease.request.request_id)
-        if pending is not None and pending.holds(lease):
-            del self._pending_requests[lease.request.request_id]
+        record = self.records.holder_of(lease)
+        if record is not None:
             if self._owner is not None:
                 self._owner.release(lease.attempt_id, ending)
+            self.records.leave(record)
 
     def refused(self, lease: Lease, state: ReplicaState | None) -> None:
         """The replica took no work (it drains; None: no connection): the request waits again, and `placement` must be
         awaited again."""
         self.replicas.set_aside(lease.replica_id)
-        pending = self._wait_again(lease)
-        if self._owner is not None:
-            pending.owner = self._owner
+        record = self._wait_again(lease)
+        if self._owner is None:
+            self.records.disown(record)
+        else:
             self._owner.refused(self, lease, state)
 
     def overtaken(self, lease: Lease, highest: int) -> None:
         """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for
         the later owner."""
-        pending = self._wait_again(lease)
-        if self._owner is not None:  # also a later owner knows of the lease
-            self._owner.release(lease.attempt_id, Ending.FAILED)
-        if self._owner is not None and self._owner.epoch > pending.epoch:
-            pending.again_s = 0.0
+        record = self._again(lease)
+        if self._owner is not None and self._owner.epoch > record.epoch:
             self.hand_on(time.monotonic())
             return
-        pending.again_s = time.monotonic() + RESUBMIT_S
+        record.again_s = time.monotonic() + RESUBMIT_S
         if self.own is not None:
             self.on_overtaken(highest)
 
     def too_long(self, lease: Lease) -> None:
         """The request is longer than was estimated, and than its replica's context: it waits for a longer one."""
-        pending, longest = self._wait_again(lease), self.replicas.context_of(lease.replica_id)
-        pending.request = replace(pending.request, max_prompt_tokens=longest + 1)
-        if self._owner is not None:
-            self._owner.release(lease.attempt_id, Ending.FAILED)
-        pending.again_s = 0.0
+        record, longest = self._again(lease), self.replicas.context_of(lease.replica_id)
+        assert record.request is not None
+        record.request = replace(record.request, max_prompt_tokens=longest + 1)
         self.hand_on(time.monotonic())
 
     def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
         """`tell` is called if the lease's replica is lost while the lease stands."""
-        self._pending_requests[lease.request.request_id].tell_lost = tell
+        self._record(lease.request).tell_lost = tell
 
     def hand_on(self, now: float) -> None:
         """Hands what nobody has to the owner, and gives up what waited too long without one. Called now and then."""
-        for pending in list(self._pending_requests.values()):
-            if pending.owner is not None or pending.lease is not None or pending.is_away:
+        if not self.records.counts[RequestState.UNOWNED]:
+            return
+        for record in self.records.here:
+            if record.state is not RequestState.UNOWNED or record.request is None:
                 continue
-            if pending.request.expires_s <= now:
-                self.expired(pending.request.request_id)
-            elif self._owner is not None and pending.again_s <= now:
-                self.handed_on += pending.admitted
-                self._submit(pending, self._owner)
+            if record.request.expires_s <= now:
+                record.fail(QueueTimeout())
+            elif self._owner is not None and record.again_s <= now:
+                self.handed_on += record.admission is not None
+                self._submit(record, self._owner)
 
     def admitted(self, request_id: str, admission: Admission) -> None:
-        if (pending := self._pending_requests.get(request_id)) is None:
+        record = self.records.client_of(request_id)
+        if record is None or record.answer is None:
             return
-        pending.admitted = pending.admitted or admission.accepted
-        if pending.admission.done():
-            pending.hear_again(admission)
-        else:
-            pending.admission.set_result(admission)
+        if admission.accepted:
+            record.admission = admission
+        if not record.answer.done():
+            record.answer.set_result(admission)
+        elif not admission.accepted:
+            record.fail(Rejected(admission))
 
     def placed(self, placement: Placement, url: str) -> None:
-        pending = self._pending_requests.get(placement.request.request_id)
+        record = self.records.client_of(placement.request.request_id)
         assert self._owner is not None
-        if pending is None or pending.placement.done():  # it was given up a moment ago
+        if record is None or record.placement is None or record.placement.done():  # it was given up a moment ago
             self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)
             return
-        if pending.carrier is not None:
+        if record.carrier is not None:
             self.hops.drop(placement.request.request_id)
-        pending.lease, pending.url, pending.epoch = placement.lease, url, self._owner.epoch
-        pending.placement.set_result(placement)
+        record.url, record.epoch = url, self._owner.epoch
+        record.placement.set_result(placement)
 
     def expired(self, request_id: str) -> None:
-        if (pending := self._pending_requests.get(request_id)) is not None:
-            pending.expire()
+        if (record := self.records.client_of(request_id)) is not None:
+            record.fail(QueueTimeout())
 
     def moved(self) -> None:
         """See `roles.Submitter`. The next owner comes by `follow`."""
@@ -268,16 +281,16 @@ class Dispatcher(HopSubmitter):
         self.replicas.lost(replica_id)
         if self.own is not None:
             self.own.replica_lost(replica_id)
-        for pending in list(self._pending_requests.values()):
-            if pending.lease is not None and pending.lease.replica_id == replica_id and not pending.complete:
-                pending.lose()
+        for record in self.records.here:
+            if record.lease is not None and record.lease.replica_id == replica_id and not record.complete:
+                record.lose()
 
     def finished(self, message: Finished) -> None:
         """A replica's account of a request, whoever's it was."""
         self.losses.dropped(message, time.monotonic())
-        pending = self._running(message.request_id)
-        if pending is not None:
-            pending.complete = message.sequences > 0
+        record = self.records.of_attempt_id(message.request_id)
+        if record is not None:
+            record.complete = message.sequences > 0
         if self.own is not None:
             self.own.finished(message)
 
@@ -286,36 +299,45 @@ class Dispatcher(HopSubmitter):
         return None if self.own is None else self.own.snapshot()
 
     def __len__(self) -> int:
-        return len(self._pending_requests)
+        return len(self.records.here)
 
     @property
     def held(self) -> Lost:
         """The requests that are lost with this gateway, if it ends now."""
-        return lost_with(self._pending_requests.values())
+        return self.records.lost
 
-    def _running(self, attempt_id: str) -> PendingRequest | None:
-        """The pending request that holds this lease now."""
-        pending = self._pending_requests.get(attempt_id.rpartition("-")[0])
-        holds = pending is not None and pending.lease is not None and pending.lease.attempt_id == attempt_id
-        return pending if holds else None
+    def _record(self, request: Request) -> RequestRecord:
+        record = self.records.client_of(request.request_id)
+        assert record is not None
+        return record
 
-    def _submit(self, pending: PendingRequest, owner: Owner) -> None:
-        pending.owner = owner
-        owner.submit(self, pending.request, pending.admitted, pending.hop)
+    def _submit(self, record: RequestRecord, owner: Owner) -> None:
+        assert record.request is not None
+        owner.submit(self, record.request, record.admission is not None, record.hop)
 
-    def _wait_again(self, lease: Lease) -> PendingRequest:
-        pending = self._pending_requests[lease.request.request_id]
-        pending.wait_again(lease.attempt)
-        return pending
+    def _wait_again(self, lease: Lease) -> RequestRecord:
+        """Its lease was of no use, and another placement is waited for."""
+        record = self._record(lease.request)
+        assert record.request is not None
+        record.await_placement(replace(record.request, attempts=lease.attempt))
+        return record
 
-    def _give_up(self, pending: PendingRequest) -> None:
-        """Nobody waits for the pending request any more."""
-        request_id = pending.request.request_id
-        pending.read()
-        self.hops.drop(request_id)
-        if self._pending_requests.pop(request_id, None) is None or self._owner is None:
+    def _again(self, lease: Lease) -> RequestRecord:
+        """As `_wait_again`; also a later owner knows of the lease, and hears that it is over. Nobody has the request
+        then."""
+        record = self._wait_again(lease)
+        if self._owner is not None:
+            self._owner.release(lease.attempt_id, Ending.FAILED)
+        self.records.disown(record)
+        return record
+
+    def _leave(self, record: RequestRecord) -> None:
+        """Nobody waits for the request any more."""
+        if record.placement is None:
             return
-        if pending.lease is not None:
-            self._owner.release(pending.lease.attempt_id, Ending.CANCELLED)
-        elif pending.owner is not None:
-            self._owner.cancel(request_id)
+        self.hops.drop(record.request_id)
+        if self._owner is not None and record.lease is not None:
+            self._owner.release(record.lease.attempt_id, Ending.CANCELLED)
+        elif self._owner is not None and record.state in QUEUED:
+            self._owner.cancel(record.request_id)
+        self.records.leave(record)

@@ -10,7 +10,7 @@ answer, is the request's `HopCarrier` (in `deployments/gateway/peers`). It says 
     answering      it goes on
 """
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from deployments.ownership.hop_messages import (
@@ -21,7 +21,7 @@ from deployments.ownership.hop_messages import (
     HopReport,
     HopTaken,
 )
-from deployments.ownership.pending_request import GuestNotTaken, HopCarrier, PendingRequest, TakenByPeer
+from deployments.ownership.record import GuestNotTaken, HopCarrier, Records, RequestState, TakenByPeer
 from deployments.ownership.roles import Owner
 from deployments.peering import HopFacts, HopRefusal
 
@@ -44,11 +44,11 @@ class GatewayHops:
 
     def __init__(
         self,
-        pending_requests: MutableMapping[str, PendingRequest],
+        records: Records,
         owner: Callable[[], Owner | None],
         hand_on: Callable[[], None],
     ) -> None:
-        self._pending_requests = pending_requests
+        self._records = records
         self._owner = owner
         self._hand_on = hand_on
         self._hops: dict[str, GatewayHop] = {}
@@ -60,10 +60,10 @@ class GatewayHops:
     # What the owner says (`roles.Submitter`).
     def offered(self, peer: str, hop: HopFacts) -> None:
         """Passed on to the request's carrier. Where there is none, the hop breaks at once."""
-        owner, pending = self._owner(), self._pending_requests.get(hop.request_id)
+        owner, pending = self._owner(), self._records.client_of(hop.request_id)
         if owner is None or pending is None:
             return
-        if pending.carrier is None or pending.placement.done():
+        if pending.carrier is None or not pending.awaits_placement:
             owner.hop_reported(HopBroke(hop.request_id, hop.number))
             return
         self._hops[hop.request_id] = GatewayHop(peer, hop.number, owner, pending.carrier)
@@ -71,11 +71,11 @@ class GatewayHops:
 
     def confirmed(self, request_id: str, number: int) -> None:
         """`Dispatcher.placement` raises TakenByPeer."""
-        hop, pending = self._current(request_id, number), self._pending_requests.get(request_id)
-        if hop is None or pending is None or pending.placement.done():
+        hop, pending = self._current(request_id, number), self._records.client_of(request_id)
+        if hop is None or pending is None or not pending.awaits_placement:
             return  # its client left a moment ago, and the owner has heard so
         hop.confirmed = pending.is_away = True
-        pending.placement.set_exception(TakenByPeer(hop.peer, number))
+        pending.fail(TakenByPeer(hop.peer, number))
 
     def withdrawn(self, request_id: str, number: int) -> None:
         """The peer is to drop it, unless its client has got a byte."""
@@ -88,9 +88,9 @@ class GatewayHops:
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
         """`Dispatcher.submit` raises GuestNotTaken."""
-        pending = self._pending_requests.pop(request_id, None)
-        if pending is not None and not pending.admission.done():
-            pending.admission.set_exception(GuestNotTaken(refusal))
+        pending = self._records.client_of(request_id)
+        if pending is not None and pending.answer is not None and not pending.answer.done():
+            pending.fail(GuestNotTaken(refusal))
 
     # What the carrier, and whoever relays, says.
     def taken(self, request_id: str, number: int) -> None:
@@ -121,34 +121,37 @@ class GatewayHops:
         """The client has the whole answer."""
         hop = self._current(request_id, number)
         if hop is not None:
-            self._forget(request_id)
+            del self._hops[request_id]
             self._report(hop, HopFinished(request_id, number))
+            self._leave(request_id)
 
     def broke(self, request_id: str, number: int) -> None:
         """The peer cannot be reached, or its answer broke. After the first byte the request is over; before it, the
         request waits at home, and `Dispatcher.placement` must be awaited again if it had raised TakenByPeer."""
-        hop, pending = self._current(request_id, number), self._pending_requests.get(request_id)
+        hop, pending = self._current(request_id, number), self._records.client_of(request_id)
         if hop is None:
             return
         if hop.answering or pending is None:
-            self._forget(request_id)
+            del self._hops[request_id]
             self._report(hop, HopBroke(request_id, number))
             self._cancel(hop, request_id)
+            self._leave(request_id)
             return
         del self._hops[request_id]
         if hop.confirmed:
-            pending.come_back(hop.owner if hop.owner is self._owner() else None)
+            self._records.come_back(pending, hop.owner is self._owner())
         self._report(hop, HopBroke(request_id, number))
-        if pending.owner is None:
+        if pending.state is RequestState.UNOWNED:
             self._hand_on()
 
     def client_left(self, request_id: str, number: int) -> None:
         """Its client is gone while the hop's answer is relayed."""
         hop = self._current(request_id, number)
         if hop is not None:
-            self._forget(request_id)
+            del self._hops[request_id]
             hop.carrier.withdraw(number)
             self._cancel(hop, request_id)
+            self._leave(request_id)
 
     # What the dispatcher says.
     def drop(self, request_id: str) -> None:
@@ -167,9 +170,9 @@ class GatewayHops:
         hop = self._hops.get(request_id)
         return hop if hop is not None and hop.number == number else None
 
-    def _forget(self, request_id: str) -> None:
-        self._hops.pop(request_id, None)
-        self._pending_requests.pop(request_id, None)
+    def _leave(self, request_id: str) -> None:
+        if (pending := self._records.client_of(request_id)) is not None:
+            self._records.leave(pending)
 
     def _cancel(self, hop: GatewayHop, request_id: str) -> None:
         owner = self._owner()

@@ -32,16 +32,10 @@ from deployments.peering import HandOverReason, HopFacts, HopRefusal
 
 @dataclass(frozen=True, slots=True)
 class HopOffered:
-    """A waiting request is to be offered to `peer`. `facts`: see `facts_of`; they hold the hand-over's number."""
+    """A waiting request is to be offered to `peer`. The facts hold the hand-over's number."""
 
-    request_id: str
     peer: str
-    facts: dict[str, Any]
-
-    @property
-    def hop(self) -> HopFacts:
-        """The facts. Raises ValueError for what is none."""
-        return read_facts(self.facts)
+    hop: HopFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +144,7 @@ class _Facts(BaseModel):
 
 
 def facts_of(hop: HopFacts) -> dict[str, Any]:
-    """The facts as JSON has them: for the channel, and for the peer."""
+    """The facts as JSON has them, for the peer."""
     plain = {name: getattr(hop, name) for name in hop.__slots__}
     return {**plain, "reason": hop.reason.value, "residency": sorted(hop.residency), "marks": sorted(hop.marks)}
 

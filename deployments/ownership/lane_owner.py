@@ -7,23 +7,37 @@ says that it ended.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, ClusterSpec
 from deployments.decision_log import DecisionLog
-from deployments.ownership.entries import OVER, QUEUED, Adoption, Entries, EntryState, OwnedRequest
 from deployments.ownership.hop_messages import HopReport
 from deployments.ownership.peering import LanePeering
+from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState, split
 from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state
 from deployments.ownership.roles import Channels, Submitter
-from deployments.ownership.takeover import Running, Telling, usage_of
+from deployments.ownership.takeover import KnownSuspicions, Running, usage_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
-from deployments.scheduling import Binding, Ending, Lease, Request, Scheduler, SchedulingPolicy, Snapshot
-from deployments.scheduling.contract import SchedulerContract
+from deployments.scheduling import (
+    Admission,
+    AdmissionKind,
+    Binding,
+    Ending,
+    Lease,
+    RejectCause,
+    Request,
+    Scheduler,
+    SchedulingPolicy,
+    Snapshot,
+    Suspicion,
+)
 from deployments.scheduling.recorder import RecordingScheduler
+
+log = logging.getLogger("raylane.suspects")
 
 _DEFAULT_BINDING = Binding()
 
@@ -43,20 +57,24 @@ class LaneOwner:
         binding: Binding = _DEFAULT_BINDING,
         epoch: int = 1,
         replicas: Replicas | None = None,
-        log: DecisionLog | None = None,
+        decision_log: DecisionLog | None = None,
+        records: Records | None = None,
     ) -> None:
         self.epoch = epoch
-        self.scheduler: SchedulerContract = (
-            Scheduler(policy) if log is None else RecordingScheduler(policy, log.write, log.due, log.lost)
+        self.scheduler = (
+            Scheduler(policy)
+            if decision_log is None
+            else RecordingScheduler(policy, decision_log.write, decision_log.due, decision_log.lost)
         )
-        self._log = log
+        self._log = decision_log
         self.replicas = replicas or Replicas()
         self._binding = binding
-        self.entries = Entries()
-        """What is known of each request."""
-        self.adoption = Adoption(self.scheduler, self.entries)
+        self.records = Records() if records is None else records
+        """What is known of each request: the table of this gateway's dispatcher."""
+        self.reconciled = 0
+        """How often a replica's report of what runs disagreed with the scheduler, which was then corrected."""
         self._channels = Channels()
-        self.telling = Telling(self.scheduler, self._channels)
+        self._known = KnownSuspicions()
         self.peering: LanePeering | None = None
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -74,8 +92,14 @@ class LaneOwner:
 
     def help_peers(self, spec: ClusterSpec, cell: str, model: str) -> None:
         """From now on this cell and its peers serve each other's requests of the model."""
-        parts = self.epoch, self.scheduler, self.entries, self._enter
+        parts = self.epoch, self.scheduler, self.records, self._enter
         self.peering = LanePeering(spec, cell, model, *parts, now_s)
+
+    def recall(self, known: KnownSuspicions) -> None:
+        """What this gateway has heard of owners before on queries of death; from now on it hears of this one."""
+        self._known = known
+        for one in known.all():
+            self.scheduler.recall(one, now_s())
 
     def submit(
         self, submitter: Submitter, request: Request, admitted: bool = False, hop: HopFacts | None = None
@@ -86,53 +110,61 @@ class LaneOwner:
         `request.attempts` is the last attempt that the submitter has heard of. No later one is issued again, whoever
         issued it.
         """
-        entry = self.entries.get(request.request_id)
-        if entry is None or entry.state in OVER:
-            self._enter(submitter, request, admitted, 0 if entry is None else entry.attempt, hop)
-        elif entry.submitter is not None and entry.submitter is not submitter:
+        record = self.records.get(request.request_id)
+        if record is not None and record.is_here and record.submitter is not submitter:
+            submitter.admitted(request.request_id, Admission(AdmissionKind.REJECT, "", RejectCause.DUPLICATE_ID))
+        elif record is None or record.state in OVER or record.state is RequestState.UNOWNED:
+            self._enter(submitter, request, admitted, 0 if record is None else record.attempt, hop)
+        elif record.submitter is not None and record.submitter is not submitter:
             submitter.admitted(request.request_id, self.scheduler.submit(request, now_s()))
-        elif entry.state is EntryState.WAITING and request.attempts <= entry.attempt:
-            entry.tell_again(submitter)
-        elif entry.submitter is None or request.attempts >= entry.attempt:
-            self._wait_again(entry, submitter, request)
+        elif record.state is RequestState.WAITING and request.attempts <= record.attempt:
+            record.tell_again(submitter)
+        elif record.submitter is None or request.attempts >= record.attempt:
+            self._wait_again(record, submitter, request)
 
     def cancel(self, request_id: str, submitter: Submitter | None = None) -> None:
         """A request that waits, or is with a peer cell, is given up. `submitter`: only if it holds it. A recorded hop
         may come to two gateways of a cell, and whoever sends the second one leaves."""
-        entry = self.entries.get(request_id)
-        if entry is not None and entry.state in QUEUED and submitter in (None, entry.submitter):
-            self._withdraw(entry)
+        record = self.records.get(request_id)
+        if record is not None and record.state in QUEUED and submitter in (None, record.submitter):
+            self._withdraw(record)
             self._step()
 
     def hold(self, submitter: Submitter, attempt_id: str) -> None:
         """A lease of an owner before is the submitter's: true as soon as its replica says so too."""
-        self.adoption.hold(submitter, attempt_id)
+        record = self.records.of_attempt_id(attempt_id)
+        if record is not None and record.state is RequestState.ORPHANED:
+            self.records.move(record, RequestState.RUNNING)
+            record.submitter = submitter
+        elif (named := split(attempt_id)) is not None and self.records.is_news(*named):
+            self.records.begin(*named, RequestState.DECLARED, submitter)
 
     def first_token(self, attempt_id: str) -> None:
         """The first token is there. Submitters and replicas both tell; of an adopted lease nothing is known before."""
-        entry = self.entries.of_attempt_id(attempt_id)
-        if entry is None or (lease := entry.booked) is None or (entry.answered and not entry.adopted):
+        record = self.records.of_attempt_id(attempt_id)
+        if record is None or (lease := record.booked) is None or (record.answered and not record.adopted):
             return
-        entry.answered = True
+        record.answered = True
         self.scheduler.first_token(lease, now_s())
         self._step()
 
     def died(self, attempt_id: str) -> None:
         """See `roles.Owner`. Until the replica speaks again nothing new goes there."""
-        entry = self.entries.of_attempt_id(attempt_id)
-        if entry is not None and entry.booked is not None:
-            self.scheduler.died(entry.booked, now_s())
-            self.replica_state(entry.booked.replica_id, None)
+        record = self.records.of_attempt_id(attempt_id)
+        if record is not None and record.booked is not None:
+            self.scheduler.died(record.booked, now_s())
+            self.replica_state(record.booked.replica_id, None)
 
     def release(self, attempt_id: str, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
-        entry = self.entries.of_attempt_id(attempt_id)
-        if entry is None:
+        record = self.records.of_attempt_id(attempt_id)
+        if record is None:
             return
-        if entry.state is EntryState.DECLARED:
-            self.entries.move(entry, EntryState.CLOSED)
-        elif entry.booked is not None:
-            self._end(entry, ending, EntryState.ENDED if entry.state is EntryState.RUNNING else EntryState.CLOSED)
+        if record.state is RequestState.DECLARED:
+            self.records.move(record, RequestState.CLOSED)
+        elif record.booked is not None:
+            is_due = record.state is RequestState.RUNNING  # its engine's account
+            self._end(record, ending, RequestState.ENDED if is_due else RequestState.CLOSED)
             self._step()
 
     def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
@@ -146,43 +178,52 @@ class LaneOwner:
 
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
-        entry = self.entries.of_ended(message.request_id)
-        if entry is None or entry.lease is None:
+        record = self.records.of_ended(message.request_id)
+        if record is None or record.lease is None:
             return
-        if entry.state in (EntryState.RUNNING, EntryState.ORPHANED, EntryState.ENDED):
-            self.scheduler.learn(entry.lease, usage_of(message), now_s())
-            if entry.state is EntryState.RUNNING:
-                self.entries.move(entry, EntryState.ANSWERED if message.sequences else EntryState.ABORTED)
-            elif entry.state is EntryState.ENDED:
-                self.entries.move(entry, EntryState.CLOSED)
+        if record.state in (RequestState.RUNNING, RequestState.ORPHANED, RequestState.ENDED):
+            self.scheduler.learn(record.lease, usage_of(message), now_s())
+            if record.state is RequestState.RUNNING:
+                self.records.move(record, RequestState.ANSWERED if message.sequences else RequestState.ABORTED)
+            elif record.state is RequestState.ENDED:
+                self.records.move(record, RequestState.CLOSED)
             else:
                 self.release(message.request_id, Ending.FINISHED if message.sequences else Ending.FAILED)
 
     def join(self, submitter: Submitter, gateway_id: str, channel: int) -> bool:
-        """Another gateway's channel opens, which gets a message when this owner stops deciding. False if a later one
-        came first."""
-        return self._channels.open(submitter, gateway_id, channel) and self.telling.greet(submitter, now_s())
+        """Another gateway's channel opens, which hears of all suspects, and when this owner stops deciding. False if a
+        later one came first."""
+        if not self._channels.open(submitter, gateway_id, channel):
+            return False
+        if suspects := self.scheduler.suspicions(now_s()):
+            submitter.suspected(suspects)
+        return True
 
     def left(self, submitter: Submitter) -> None:
         """A submitter is gone: what waits for it is given up, what runs for it stands until its replica tells."""
         self._channels.ended(submitter)
-        for entry in self.entries.of_submitter(submitter):
-            if entry.state in QUEUED:
-                self._withdraw(entry)
-            elif entry.state is EntryState.RUNNING:
-                self.entries.orphan(entry)
-            elif entry.state is EntryState.DECLARED:
-                self.entries.move(entry, EntryState.CLOSED)
+        for record in self.records.of_submitter(submitter):
+            if record.state in QUEUED:
+                self._withdraw(record)
+            elif record.state is RequestState.RUNNING:
+                self.records.orphan(record)
+            elif record.state is RequestState.DECLARED:
+                self.records.move(record, RequestState.CLOSED)
             else:
-                self._end(entry, entry.ending, EntryState.CLOSED)
+                self._end(record, record.ending, RequestState.CLOSED)
         self._step()
 
     def replica_up(self, facts: ReplicaFacts, running: Iterable[Running] = ()) -> None:
         """A replica is ready (or ready again), knows this owner's epoch, and runs what it says."""
         now = now_s()
         self.scheduler.replica_up(facts.replica_id, capacity_of(facts, self._binding), now)
-        for gone in self.adoption.adopt(facts.replica_id, running, now):
-            self._end(gone, Ending.FAILED, EntryState.CLOSED)
+        reported = {one.lease.attempt_id: one for one in running}
+        for one in reported.values():
+            self._adopt(one, now)
+        for record in self.records.leased_on(facts.replica_id):
+            if record.state is RequestState.ORPHANED and f"{record.request_id}-{record.attempt}" not in reported:
+                self.reconciled += 1
+                self._end(record, Ending.FAILED, RequestState.CLOSED)
         self._step()
 
     def replica_state(self, replica_id: str, state: ReplicaState | None) -> None:
@@ -193,13 +234,13 @@ class LaneOwner:
 
     def replica_lost(self, replica_id: str) -> None:
         """A replica's process is gone: its leases end as failed, but for those whose whole answer it has sent."""
-        on_it = self.entries.leased_on(replica_id)
-        for entry in on_it:
-            if entry.state is EntryState.ANSWERED:
-                self._end(entry, Ending.FINISHED, EntryState.CLOSED)
+        on_it = self.records.leased_on(replica_id)
+        for record in on_it:
+            if record.state is RequestState.ANSWERED:
+                self._end(record, Ending.FINISHED, RequestState.CLOSED)
         self.scheduler.replica_lost(replica_id, now_s())
-        for entry in on_it:
-            self.entries.move(entry, EntryState.CLOSED)
+        for record in on_it:
+            self.records.move(record, RequestState.CLOSED)
         self._step()
 
     def cordon(self, replica_ids: frozenset[str]) -> None:
@@ -222,6 +263,7 @@ class LaneOwner:
         if self._timer is not None:
             self._timer.cancel()
         self._channels.end_all()
+        self.records.end_ownership()
         if self._log is not None:
             self._log.close()
 
@@ -237,8 +279,8 @@ class LaneOwner:
             return
         admission = self.scheduler.submit(request, now, admitted)
         if admission.accepted:
-            entry = self.entries.begin(request.request_id, request.attempts, EntryState.WAITING, submitter)
-            entry.admission = admission
+            record = self.records.begin(request.request_id, request.attempts, RequestState.WAITING, submitter)
+            record.admission = admission
         elif peering is not None and peering.takes_rejected(submitter, request, admission, now):
             return
         submitter.admitted(request.request_id, admission)
@@ -247,33 +289,50 @@ class LaneOwner:
             if peering is not None:
                 peering.consider(request.request_id, now)
 
-    def _wait_again(self, entry: OwnedRequest, submitter: Submitter, request: Request) -> None:
+    def _adopt(self, running: Running, now: float) -> None:
+        """Takes over a lease of an owner before: its replica says that it runs it, and whoever holds it has said so, or
+        will."""
+        reported = running.lease
+        record = self.records.of_attempt_id(reported.attempt_id)
+        declared = record is not None and record.state is RequestState.DECLARED
+        if not declared and not self.records.is_news(reported.request.request_id, reported.attempt):
+            return
+        lease = self.scheduler.adopt(reported, running.started, now)
+        if lease is None:
+            return
+        self.reconciled += 1
+        submitter = record.submitter if record is not None and declared else None
+        state = RequestState.ORPHANED if submitter is None else RequestState.RUNNING
+        record = self.records.begin(reported.request.request_id, reported.attempt, state, submitter, lease)
+        record.adopted = record.answered = True
+
+    def _wait_again(self, record: RequestRecord, submitter: Submitter, request: Request) -> None:
         """What is known here is of no use: its replica took no work, or its submitter never heard of it. It waits
         again, for the next attempt."""
-        lease = entry.booked
-        if lease is not None and not entry.adopted and request.attempts <= entry.attempt:
+        lease = record.booked
+        if lease is not None and not record.adopted and request.attempts <= record.attempt:
             self.scheduler.release(lease, Ending.REFUSED, None, now_s())
-            self.entries.begin(entry.request_id, entry.attempt, EntryState.WAITING, submitter).tell_again(submitter)
+            self.records.begin(record.request_id, record.attempt, RequestState.WAITING, submitter).tell_again(submitter)
             self._step()
             return
         if lease is not None:  # the scheduler knows too little of the request
-            self._end(entry, Ending.FAILED, EntryState.CLOSED)
-        elif entry.state in QUEUED:
-            self._withdraw(entry)
+            self._end(record, Ending.FAILED, RequestState.CLOSED)
+        elif record.state in QUEUED:
+            self._withdraw(record)
         else:
-            self.entries.move(entry, EntryState.CLOSED)
-        self._enter(submitter, request, True, entry.attempt, None)
+            self.records.move(record, RequestState.CLOSED)
+        self._enter(submitter, request, True, record.attempt, None)
 
-    def _withdraw(self, entry: OwnedRequest) -> None:
-        self.scheduler.cancel(entry.request_id, now_s())
+    def _withdraw(self, record: RequestRecord) -> None:
+        self.scheduler.cancel(record.request_id, now_s())
         if self.peering is not None:
-            self.peering.gone(entry.request_id)
-        self.entries.move(entry, EntryState.CLOSED)
+            self.peering.gone(record.request_id)
+        self.records.move(record, RequestState.CLOSED)
 
-    def _end(self, entry: OwnedRequest, ending: Ending, state: EntryState) -> None:
-        assert entry.lease is not None
-        self.scheduler.release(entry.lease, ending, None, now_s())
-        self.entries.move(entry, state)
+    def _end(self, record: RequestRecord, ending: Ending, state: RequestState) -> None:
+        assert record.lease is not None
+        self.scheduler.release(record.lease, ending, None, now_s())
+        self.records.move(record, state)
 
     def _step(self) -> None:
         if self._closed:
@@ -282,15 +341,30 @@ class LaneOwner:
         if self.peering is not None:
             step = self.peering.stepped(step, now_s())
         for request in step.expired:
-            self.entries.left_lane(request.request_id).expired(request.request_id)
+            self.records.left_lane(request.request_id).expired(request.request_id)
         for gone in step.turned_away:
-            self.entries.left_lane(gone.request.request_id).admitted(gone.request.request_id, gone.admission)
+            self.records.left_lane(gone.request.request_id).admitted(gone.request.request_id, gone.admission)
         for placement in step.placements:
-            submitter = self.entries.left_lane(placement.request.request_id, placement.lease)
+            submitter = self.records.left_lane(placement.request.request_id, placement.lease)
             submitter.placed(placement, self.replicas.url_of(placement.replica_id) or "")
         if step.suspicions:
-            self.telling.tell(step.suspicions)
+            self._tell(step.suspicions)
         self._set_timer(self.scheduler.next_wakeup())
+
+    def _tell(self, news: tuple[Suspicion, ...]) -> None:
+        """All gateways hear whose standing as a query of death has changed; a ban sounds the alarm."""
+        self._known.take(news)
+        for submitter in self._channels.open_ones:
+            submitter.suspected(news)
+        for one in news:
+            if one.banned:
+                log.error(
+                    "ALARM: query of death: %d replicas died while a body of digest %s ran; it is refused from now on",
+                    one.deaths,
+                    one.key,
+                )
+            elif one.deaths:
+                log.warning("a replica died while a body of digest %s ran", one.key)
 
     def _set_timer(self, at_s: float | None) -> None:
         """`_step` is to be called then, though nothing else happens; None: not at all. An earlier time stays set."""

@@ -1,94 +1,59 @@
-"""What a gateway and the owner of a model say to each other: one full-duplex HTTP exchange, one JSON object a line in
-both directions.
+"""What a gateway and the owner of a model say to each other over one full-duplex HTTP exchange: frozen dataclasses
+(`deployments/wire.py`), each after its length in bytes (four, big-endian). Each direction begins with `Opening`.
 
 The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
 `Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
 What they say about hand-overs between cells is in `hop_messages.py`.
-Times cross the wire as ages and spans, never as moments: two machines' clocks are not compared.
+
+Two machines' clocks are not compared: a message that holds moments holds the sender's time, too (`sent_s`), and the
+reader moves them to its own clock.
 """
 
-import json
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from deployments.ownership.hop_messages import HOP_KINDS, HopMessage
-from deployments.peering import HopRefusal
-from deployments.protocol import line_of
-from deployments.scheduling import (
-    Admission,
-    AdmissionKind,
-    Ending,
-    Lease,
-    PickReason,
-    Placement,
-    RejectCause,
-    Request,
-    Suspicion,
-    WaitReason,
-)
+from deployments.peering import HopFacts
+from deployments.protocol import ReplicaState
+from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
+from deployments.wire import Wire, WireError
 
 LANES_PATH = "/raylane/lanes"
 """POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the
 gateway opens: a later one ends those before. 409 where the other does not own the model under that epoch, or a later
 channel of the gateway came first."""
+VERSION = 1
 BEAT_S = 0.5
 UNRESPONSIVE_AFTER_S = 2.5
 """Who said nothing for so long is given up."""
-MAX_LINE_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
+_LENGTH_BYTES = 4
+
+
+def moved(request: Request, by_s: float) -> Request:
+    """The request on a clock that is ahead by so much."""
+    return replace(
+        request,
+        arrived_s=request.arrived_s + by_s,
+        deadline_s=request.deadline_s + by_s,
+        expires_s=request.expires_s + by_s,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A request as it crosses the wire: `scheduling.Request` with ages and spans for times."""
+class Opening:
+    """The first message of each direction. Another version is refused."""
 
-    request_id: str
-    prompt_tokens: int
-    max_tokens: int | None
-    age_s: float
-    deadline_in_s: float
-    expires_in_s: float
-    sequences: int
-    traffic_class: str
-    tenant: str
-    prefix: list[int]
-    chunk_tokens: int
-    attempts: int
-    digest: str = ""
-    max_prompt_tokens: int = 0
-    guest_of: str = ""
-    hops: int = 0
-    body_bytes: int = 0
-
-    def request(self, now: float) -> Request:
-        """The request on this process's clock."""
-        return Request(
-            self.request_id,
-            self.prompt_tokens,
-            self.max_tokens,
-            now - self.age_s,
-            now + self.deadline_in_s,
-            now + self.expires_in_s,
-            self.sequences,
-            self.traffic_class,
-            self.tenant,
-            tuple(self.prefix),
-            self.chunk_tokens,
-            self.attempts,
-            self.digest,
-            self.max_prompt_tokens,
-            self.guest_of,
-            self.hops,
-            self.body_bytes,
-        )
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Takes a request to the owner. `hop`: the facts of the hop by which a guest came (`hop_messages.facts_of`)."""
+    """Takes a request to the owner. `hop`: by which a guest came."""
 
-    waiting: Waiting
+    request: Request
     admitted: bool
-    hop: dict[str, Any] | None = None
+    sent_s: float
+    hop: HopFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +96,9 @@ class Release:
 class Refused:
     """A lease's replica took no work; `state` is what it said, None: no connection."""
 
-    waiting: Waiting
-    replica_id: str
-    attempt: int
-    state: str | None
+    lease: Lease
+    state: ReplicaState | None
+    sent_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,60 +106,15 @@ class Admitted:
     """The answer to `Submit`."""
 
     request_id: str
-    kind: AdmissionKind
-    lane: str
-    cause: RejectCause | None
-    eta_s: list[float] | None
-    backlog_s: float | None
-    retry_after_s: float | None
-    waits_for: WaitReason | None = None
-
-    @property
-    def admission(self) -> Admission:
-        """As the scheduler gave it."""
-        eta_s = None if self.eta_s is None else (self.eta_s[0], self.eta_s[1])
-        rest = (self.backlog_s, self.retry_after_s, self.waits_for)
-        return Admission(self.kind, self.lane, self.cause, eta_s, *rest)
+    admission: Admission
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A request got a lease."""
+    """A request got a lease on the replica that listens at `url`."""
 
-    request_id: str
-    replica_id: str
+    placement: Placement
     url: str
-    reason: PickReason
-    lane: str
-    promoted: bool
-    waited_s: float
-    eta_s: list[float] | None
-    attempt: int
-    prefill_tokens: int
-    kv_tokens: int
-    output_tokens: int
-    home: int
-
-    @property
-    def attempt_id(self) -> str:
-        """The id under which the engine is to get it."""
-        return f"{self.request_id}-{self.attempt}"
-
-    def placement(self, request: Request, now: float) -> Placement:
-        """The placement of `request`, whose lease began now."""
-        lease = Lease(
-            0,
-            request,
-            self.replica_id,
-            now,
-            self.attempt,
-            self.prefill_tokens,
-            self.kv_tokens,
-            self.output_tokens,
-            self.home,
-        )
-        eta_s = None if self.eta_s is None else (self.eta_s[0], self.eta_s[1])
-        return Placement(request, lease, self.reason, self.lane, self.promoted, self.waited_s, eta_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +126,10 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Suspected:
-    """What is known of a query of death (`scheduling.Suspicion`); `age_s`: since its last death."""
+    """What is known of a query of death."""
 
-    key: str
-    deaths: int
-    answered: bool
-    age_s: float
-
-    def suspicion(self, now: float) -> Suspicion:
-        """On this process's clock."""
-        return Suspicion(self.key, self.deaths, self.answered, now - self.age_s)
+    suspicion: Suspicion
+    sent_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,94 +137,68 @@ class Beat:
     """A sign of life."""
 
 
-_LaneMessage = (
-    Submit | Cancel | Hold | FirstToken | Died | Release | Refused | Admitted | Placed | Expired | Suspected | Beat
+Message = (
+    Opening
+    | Submit
+    | Cancel
+    | Hold
+    | FirstToken
+    | Died
+    | Release
+    | Refused
+    | Admitted
+    | Placed
+    | Expired
+    | Suspected
+    | Beat
+    | HopMessage
 )
-Message = _LaneMessage | HopMessage
-_LANE_KINDS = (Submit, Cancel, Hold, FirstToken, Died, Release, Refused, Admitted, Placed, Expired, Suspected, Beat)
-_KINDS: dict[str, type[Message]] = {kind.__name__.lower(): kind for kind in (*_LANE_KINDS, *HOP_KINDS)}
-_ENUMS = {
-    "ending": Ending,
-    "kind": AdmissionKind,
-    "cause": RejectCause,
-    "reason": PickReason,
-    "refusal": HopRefusal,
-    "waits_for": WaitReason,
-}
-
-
-def waiting_of(request: Request, now: float) -> Waiting:
-    """The request as it crosses the wire."""
-    return Waiting(
-        request.request_id,
-        request.prompt_tokens,
-        request.max_tokens,
-        now - request.arrived_s,
-        request.deadline_s - now,
-        request.expires_s - now,
-        request.sequences,
-        request.traffic_class,
-        request.tenant,
-        list(request.prefix),
-        request.chunk_tokens,
-        request.attempts,
-        request.digest,
-        request.max_prompt_tokens,
-        request.guest_of,
-        request.hops,
-        request.body_bytes,
-    )
-
-
-def admitted_of(request_id: str, admission: Admission) -> Admitted:
-    """The owner's answer as it crosses the wire."""
-    eta_s = None if admission.eta_s is None else list(admission.eta_s)
-    rest = (admission.backlog_s, admission.retry_after_s, admission.waits_for)
-    return Admitted(request_id, admission.kind, admission.lane, admission.cause, eta_s, *rest)
-
-
-def placed_of(placement: Placement, url: str) -> Placed:
-    """A placement as it crosses the wire."""
-    lease = placement.lease
-    return Placed(
-        placement.request.request_id,
-        placement.replica_id,
-        url,
-        placement.reason,
-        placement.lane,
-        placement.promoted,
-        placement.waited_s,
-        None if placement.eta_s is None else list(placement.eta_s),
-        lease.attempt,
-        lease.prefill_tokens,
-        lease.kv_tokens,
-        lease.output_tokens,
-        lease.home,
-    )
-
-
-def suspected_of(reported: Suspicion, now: float) -> Suspected:
-    """A suspicion as it crosses the wire."""
-    return Suspected(
-        reported.key, reported.deaths, reported.answered, now - reported.since_s if reported.deaths else 0.0
-    )
+_WIRE: Wire[Message] = Wire(
+    Opening,
+    Submit,
+    Cancel,
+    Hold,
+    FirstToken,
+    Died,
+    Release,
+    Refused,
+    Admitted,
+    Placed,
+    Expired,
+    Suspected,
+    Beat,
+    *HOP_KINDS,
+)
 
 
 def encode(message: Message) -> bytes:
-    """One line, newline included."""
-    return line_of(message)
+    """The message, after its length."""
+    content = _WIRE.encode(message)
+    return len(content).to_bytes(_LENGTH_BYTES, "big") + content
 
 
-def decode(line: bytes) -> Message:
-    """The message in one line. Raises ValueError when it is none."""
-    try:
-        fields: dict[str, Any] = json.loads(line)
-        kind = _KINDS[fields.pop("type")]
-        for name, enum in _ENUMS.items():
-            if fields.get(name) is not None:
-                fields[name] = enum(fields[name])
-        if "waiting" in fields:
-            fields["waiting"] = Waiting(**fields["waiting"])
-        return kind(**fields)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a message of a lane's channel: {line[:200]!r}") from error
+class MessageReader:
+    """Reads one direction of an exchange, in whatever pieces it comes."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._begun = False
+
+    def feed(self, piece: bytes) -> list[Message]:
+        """The messages that are whole now, `Opening` apart. Raises WireError, which names the field, or the version."""
+        data, start, found = self._rest + piece, 0, []
+        while len(data) >= (begin := start + _LENGTH_BYTES):
+            length = int.from_bytes(data[start:begin], "big")
+            if length > MAX_BYTES:
+                raise WireError(f"a message of {length} bytes; allowed: {MAX_BYTES}")
+            if len(data) < begin + length:
+                break
+            found.append(_WIRE.decode(data[begin : begin + length]))
+            start = begin + length
+        self._rest = data[start:]
+        if found and not self._begun:
+            first = found.pop(0)
+            if first != Opening(VERSION):
+                raise WireError(f"the channel begins with {first}; allowed: {Opening(VERSION)}")
+            self._begun = True
+        return found

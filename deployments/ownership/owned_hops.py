@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from deployments.ownership.entries import OVER, QUEUED, Entries, EntryState, OwnedRequest
 from deployments.ownership.hop_messages import HopBroke, HopFinished, HopFirstByte, HopRejected, HopReport, HopTaken
+from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState
 from deployments.ownership.roles import Submitter
 from deployments.peering import (
     CellPeering,
@@ -25,7 +25,7 @@ from deployments.scheduling import (
     AdmissionKind,
     RejectCause,
     Request,
-    SchedulerContract,
+    Scheduler,
     TurnedAway,
     WaitingRequest,
 )
@@ -59,8 +59,8 @@ class OwnedHops:
         self,
         core: CellPeering,
         model: str,
-        scheduler: SchedulerContract,
-        entries: Entries,
+        scheduler: Scheduler,
+        entries: Records,
         own: Callable[[float], ModelDigest],
         enter: Enter,
     ) -> None:
@@ -121,14 +121,14 @@ class OwnedHops:
                 return self._broke(entry, number, now)
         return self._act(act, entry, number, now)
 
-    def _act(self, act: HopAct, entry: OwnedRequest, number: int, now: float) -> bool:
+    def _act(self, act: HopAct, entry: RequestRecord, number: int, now: float) -> bool:
         submitter, request_id = entry.submitter, entry.request_id
         assert submitter is not None
         match act:
             case HopAct.LEAVE_LANE:
-                if entry.state is EntryState.WAITING:
+                if entry.state is RequestState.WAITING:
                     self._scheduler.withdraw(request_id, now)
-                    self._entries.move(entry, EntryState.AWAY)
+                    self._entries.move(entry, RequestState.AWAY)
                 submitter.hop_confirmed(request_id, number)
             case HopAct.CANCEL_THERE:
                 submitter.hop_withdrawn(request_id, number)
@@ -137,13 +137,13 @@ class OwnedHops:
                 self._again(entry, submitter, now)
             case HopAct.END | HopAct.END_WITH_ERROR:
                 self._scheduler.cancel(request_id, now)
-                self._entries.move(entry, EntryState.CLOSED)
+                self._entries.move(entry, RequestState.CLOSED)
                 self.forget(request_id)
             case HopAct.NOTHING:
                 return False
         return True
 
-    def _answers(self, entry: OwnedRequest, number: int, now: float) -> bool:
+    def _answers(self, entry: RequestRecord, number: int, now: float) -> bool:
         """The client gets the first byte of the hop's answer."""
         hop = self._core.hops.get(entry.request_id)
         if hop is not None and hop.number == number and hop.state is HopState.THERE:
@@ -151,24 +151,24 @@ class OwnedHops:
             self._scheduler.first_token_away(entry.request_id, now)
         return False
 
-    def _broke(self, entry: OwnedRequest, number: int, now: float) -> bool:
+    def _broke(self, entry: RequestRecord, number: int, now: float) -> bool:
         """A peer that could not even be asked gets nothing before it has answered a question again."""
         hop = self._core.hops.get(entry.request_id)
         if hop is not None and hop.number == number and hop.state is HopState.OFFERED:
             self._core.peers.unreachable(hop.peer)
         return self._act(self._core.broke(entry.request_id, number), entry, number, now)
 
-    def _again(self, entry: OwnedRequest, submitter: Submitter, now: float) -> None:
+    def _again(self, entry: RequestRecord, submitter: Submitter, now: float) -> None:
         """The peer lost it, and its client has no byte: back to its place. It is offered to no peer again."""
         homeless = self._homeless.pop(entry.request_id, None)
         if homeless is None and self._scheduler.put_back(entry.request_id, now):
-            self._entries.move(entry, EntryState.WAITING)
+            self._entries.move(entry, RequestState.WAITING)
             return
         request = self._offered[entry.request_id] if homeless is None else homeless.request
         if homeless is not None and not self._core.may_serve(self._model, request):
             self._reject(submitter, homeless)
             return
-        self._entries.move(entry, EntryState.CLOSED)
+        self._entries.move(entry, RequestState.CLOSED)
         self._enter(submitter, replace(request, hops=1), True, entry.attempt, None)
 
     def sweep(self, now: float) -> None:
@@ -182,7 +182,7 @@ class OwnedHops:
             if entry is None or entry.state in OVER:
                 self.forget(request_id)
 
-    def _give_up(self, entry: OwnedRequest, submitter: Submitter, hop: HandedOver, now: float) -> None:
+    def _give_up(self, entry: RequestRecord, submitter: Submitter, hop: HandedOver, now: float) -> None:
         """Of one that the peer has, the gateway says whether its client has got a byte meanwhile: it closes the hop and
         reports that it broke, or lets it go on."""
         if hop.state is HopState.OFFERED:
@@ -211,7 +211,7 @@ class OwnedHops:
         if not asked and offer is None:
             return False
         self._homeless[request.request_id] = homeless
-        self._entries.move(entry, EntryState.AWAY)
+        self._entries.move(entry, RequestState.AWAY)
         if offer is not None:
             self.send(offer, request)
         return True
@@ -224,13 +224,13 @@ class OwnedHops:
             return
         request = homeless.request
         admission = Admission(AdmissionKind.QUEUE, homeless.rejection.lane)
-        entry = self._entries.begin(request.request_id, request.attempts, EntryState.AWAY, submitter)
+        entry = self._entries.begin(request.request_id, request.attempts, RequestState.AWAY, submitter)
         entry.admission = admission
         self._homeless[request.request_id] = homeless
         submitter.admitted(request.request_id, admission)
         self.send(offer, request)
 
-    def _sought_in_vain(self, entry: OwnedRequest, now: float) -> bool:
+    def _sought_in_vain(self, entry: RequestRecord, now: float) -> bool:
         """A peer did not take a request. If it has no lane here, another peer is asked, or it is over."""
         homeless, submitter = self._homeless.get(entry.request_id), entry.submitter
         if homeless is None or submitter is None or self._core.hops.get(entry.request_id) is not None:
@@ -257,7 +257,7 @@ class OwnedHops:
         request_id, rejection = homeless.request.request_id, homeless.rejection
         entry = self._entries.get(request_id)
         if entry is not None and entry.state in QUEUED:
-            self._entries.move(entry, EntryState.CLOSED)
+            self._entries.move(entry, RequestState.CLOSED)
         self.forget(request_id)
         self.rejections[str(rejection.cause)] += 1
         submitter.admitted(request_id, rejection)

@@ -10,12 +10,13 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import aiohttp
 
 from cluster.spec import ClusterSpec
+from deployments.cell.membership import Membership
 from deployments.cell.owners import Ownership
 from deployments.decision_log import DecisionLog, in_file_name
 from deployments.ownership.channel import NotOwner, RemoteOwner
@@ -25,22 +26,13 @@ from deployments.ownership.takeover import Running, read_booking
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 from deployments.scheduling import Binding, SchedulingPolicy
 from deployments.telemetry.line_log import LogHealth
+from deployments.wire import from_plain
 
 log = logging.getLogger("raylane.ownership")
 
 RETRY_S = 0.05
 MAX_RETRY_S = 0.5
 ASK_ORPHANS_S = 2.0
-
-
-class Registrar(Protocol):
-    """What an owner tracker may tell the directory. Neither waits for its answer."""
-
-    def overtaken(self, model: str, highest: int) -> None:
-        """An engine knows of an epoch higher than any that was reported here."""
-
-    def doubt(self, gateway_id: str) -> None:
-        """A gateway is dead or unresponsive."""
 
 
 class OwnerTracker:
@@ -51,7 +43,7 @@ class OwnerTracker:
         dispatcher: Dispatcher,
         gateway_id: str,
         session: aiohttp.ClientSession,
-        registrar: Registrar,
+        membership: Membership,
         settings: Callable[[], tuple[SchedulingPolicy, Binding]],
         log_folder: Path | None = None,
         log_health: LogHealth | None = None,
@@ -65,7 +57,7 @@ class OwnerTracker:
         """The highest epoch of the model that this gateway has heard of."""
         self._gateway_id = gateway_id
         self._session = session
-        self._registrar = registrar
+        self._membership = membership
         self._settings = settings
         self._log_folder = log_folder
         self._log_health = log_health or LogHealth("decisions")
@@ -115,7 +107,7 @@ class OwnerTracker:
         log.warning("model %s: epoch %s was overtaken by %d", self.dispatcher.model.name, self.epoch, highest)
         self.highest = max(self.highest, highest)
         self._let_go()
-        self._registrar.overtaken(self.dispatcher.model.name, highest)
+        self._membership.overtaken(self.dispatcher.model.name, highest)
 
     def close(self) -> None:
         """Ends everything that runs for the dispatcher."""
@@ -131,7 +123,14 @@ class OwnerTracker:
 
     def _take_over(self, ownership: Ownership) -> None:
         policy, binding = self._settings()
-        owner = LaneOwner(policy, binding, ownership.epoch, self.dispatcher.replicas, self._log(ownership))
+        owner = LaneOwner(
+            policy,
+            binding,
+            ownership.epoch,
+            self.dispatcher.replicas,
+            self._log(ownership),
+            self.dispatcher.records,
+        )
         if self._peered is not None and (peered := self._peered())[0].peering is not None:
             owner.help_peers(*peered, ownership.model)
         self.taken_over += 1
@@ -177,7 +176,7 @@ class OwnerTracker:
     async def _ask_for_orphans(self, owner: LaneOwner) -> None:
         while True:
             await asyncio.sleep(ASK_ORPHANS_S)
-            waiting_for = owner.entries.replicas_of_orphans
+            waiting_for = owner.records.replicas_of_orphans
             for facts in self.dispatcher.replicas.ready:
                 if facts.replica_id in waiting_for:
                     self._claim(facts)
@@ -187,7 +186,7 @@ class OwnerTracker:
         while True:
             began_s = time.monotonic()
             self._channels += 1
-            remote = RemoteOwner(ownership, self._channels, self.dispatcher.suspected)
+            remote = RemoteOwner(ownership, self._channels, self.dispatcher.records, self.dispatcher)
             try:
                 await remote.run(self._session, self._gateway_id, lambda remote=remote: self.dispatcher.follow(remote))  # type: ignore[misc]
                 log.info("model %s: gateway %s closed the channel", ownership.model, ownership.gateway_id)
@@ -197,7 +196,7 @@ class OwnerTracker:
                 log.warning(
                     "model %s: the channel to gateway %s broke: %r", ownership.model, ownership.gateway_id, error
                 )
-                self._registrar.doubt(ownership.gateway_id)
+                self._membership.doubt(ownership.gateway_id)
             self.dispatcher.follow(None)
             wait_s = RETRY_S if time.monotonic() - began_s > 1 else min(MAX_RETRY_S, 2 * wait_s)
             await asyncio.sleep(wait_s)
@@ -218,6 +217,21 @@ class ClaimFailed(Exception):
     """The replica did not answer, or not in the way that was agreed."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Reported:
+    """One request that a replica runs; without a booking where no lease stands for it (the tokenizer's)."""
+
+    booking: str
+    started: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """A replica's answer to a claim."""
+
+    running: tuple[_Reported, ...]
+
+
 async def claim(session: aiohttp.ClientSession, facts: ReplicaFacts, epoch: int, now: float) -> list[Running]:
     """What the replica runs, from the moment at which it knows the epoch. Raises Overtaken, ClaimFailed."""
     try:
@@ -225,19 +239,19 @@ async def claim(session: aiohttp.ClientSession, facts: ReplicaFacts, epoch: int,
             status, payload = response.status, await response.read()
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise ClaimFailed(repr(error)) from error
+    if (highest := overtaken_by(status, payload)) is not None:
+        raise Overtaken(highest)
+    if status != 200:
+        raise ClaimFailed(f"{status}: {payload[:200]!r}")
     try:
-        answer: dict[str, Any] = json.loads(payload)
-        if status == 409 and answer["error"]["code"] == STALE_EPOCH_CODE:
-            raise Overtaken(int(answer["error"]["highest"]))
-        if status != 200:
-            raise ClaimFailed(f"{status}: {payload[:200]!r}")
+        reported = from_plain(json.loads(payload), _Claimed).running
         return [
-            running
-            for reported in answer["running"]
-            if (running := _running(reported, facts.replica_id, now)) is not None
+            Running(read_booking(one.booking).lease(facts.replica_id, now), one.started)
+            for one in reported
+            if one.booking
         ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ClaimFailed(f"not an answer to a claim: {payload[:200]!r}") from error
+    except ValueError as error:
+        raise ClaimFailed(f"not an answer to a claim: {payload[:200]!r}: {error}") from error
 
 
 def overtaken_by(status: int, payload: bytes) -> int | None:
@@ -249,10 +263,3 @@ def overtaken_by(status: int, payload: bytes) -> int | None:
         return int(error["highest"]) if error["code"] == STALE_EPOCH_CODE else None
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _running(reported: dict[str, Any], replica_id: str, now: float) -> Running | None:
-    """What a replica tells of one request; None for one that no lease stands for (the tokenizer's)."""
-    if not reported["booking"]:
-        return None
-    return Running(read_booking(reported["booking"]).lease(replica_id, now), bool(reported["started"]))

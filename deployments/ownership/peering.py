@@ -22,9 +22,9 @@ from heapq import nlargest
 
 from cluster.spec import ClusterSpec
 from deployments.accounting.tariffs import usd_per_replica_hour
-from deployments.ownership.entries import Entries
 from deployments.ownership.hop_messages import HopReport
 from deployments.ownership.owned_hops import FOR_WANT_OF_CAPACITY, Enter, Homeless, OwnedHops, wait_of
+from deployments.ownership.record import Records
 from deployments.ownership.roles import Submitter
 from deployments.peering import (
     CellPeering,
@@ -42,7 +42,7 @@ from deployments.scheduling import (
     AdmissionKind,
     RejectCause,
     Request,
-    SchedulerContract,
+    Scheduler,
     Snapshot,
     Step,
 )
@@ -84,8 +84,8 @@ class LanePeering:
         cell: str,
         model: str,
         epoch: int,
-        scheduler: SchedulerContract,
-        entries: Entries,
+        scheduler: Scheduler,
+        entries: Records,
         enter: Enter,
         clock: Callable[[], float],
     ) -> None:

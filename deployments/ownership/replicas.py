@@ -3,7 +3,7 @@ now."""
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.protocol import ReplicaFacts, ReplicaState
-from deployments.scheduling import Binding, Capacity, SchedulerContract
+from deployments.scheduling import Binding, Capacity, Scheduler
 
 
 class Replicas:
@@ -85,7 +85,7 @@ class ExpectedStarts:
         return self.ready_at_s[group] != before
 
 
-def cordon(scheduler: SchedulerContract, replica_ids: frozenset[str], now: float) -> bool:
+def cordon(scheduler: Scheduler, replica_ids: frozenset[str], now: float) -> bool:
     """Operators keep new work off these replicas, and off no others: whether that is news to the scheduler."""
     before = frozenset(scheduler.cordoned)
     for replica_id in sorted(replica_ids - before):
@@ -95,7 +95,7 @@ def cordon(scheduler: SchedulerContract, replica_ids: frozenset[str], now: float
     return before != replica_ids
 
 
-def tell_state(scheduler: SchedulerContract, replica_id: str, state: ReplicaState | None, now: float) -> None:
+def tell_state(scheduler: Scheduler, replica_id: str, state: ReplicaState | None, now: float) -> None:
     """A known replica drains, is unhealthy, or is unresponsive (None; one that drains goes on draining then)."""
     if state is ReplicaState.DRAINING:
         scheduler.replica_draining(replica_id, now)

@@ -6,19 +6,20 @@ over rebuilds its scheduler. What is lost is counted by the same bookings. Of qu
 becomes the owner.
 """
 
-import json
-import logging
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
-from deployments.ownership.roles import Channels, Submitter
+import msgspec
+
 from deployments.protocol import Finished
-from deployments.scheduling import Lease, Request, SchedulerContract, Suspicion, Usage
+from deployments.scheduling import Lease, Request, Suspicion, Usage
 from deployments.scheduling.suspects import MAX
+from deployments.wire import Natural, decoder, encode
 
 _MAX_CHARS = 2_048
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,15 @@ class Booking:
 
     gateway_id: str
     request_id: str
-    attempt: int
+    attempt: Annotated[int, msgspec.Meta(ge=1)]
     tenant: str
-    prompt_tokens: int
-    max_tokens: int | None
-    sequences: int
-    prefill_tokens: int
-    kv_tokens: int
-    output_tokens: int
-    home: int
+    prompt_tokens: Natural
+    max_tokens: Natural | None
+    sequences: Natural
+    prefill_tokens: Natural
+    kv_tokens: Natural
+    output_tokens: Natural
+    home: Natural
     digest: str = ""
     guest_of: str = ""
 
@@ -45,8 +46,8 @@ class Booking:
         return (self.prompt_tokens + self.output_tokens) * self.sequences
 
     def encode(self) -> str:
-        """One line of ASCII, for a header."""
-        return _encode([getattr(self, name) for name in self.__slots__])
+        """As text for a header."""
+        return b64encode(encode(self)).decode()
 
     def lease(self, replica_id: str, now: float) -> Lease:
         """The lease, for a new owner's scheduler; what only mattered while it waited is left out."""
@@ -95,28 +96,14 @@ def booking_of(lease: Lease, gateway_id: str) -> Booking:
     )
 
 
+_read = decoder(Booking)
+
+
 def read_booking(text: str) -> Booking:
     """The booking in a header. Raises ValueError when it is none."""
-    try:
-        if len(text) > _MAX_CHARS:
-            raise ValueError(f"{len(text)} characters; allowed: {_MAX_CHARS}")
-        fields = json.loads(text)
-        booking = Booking(*fields)
-    except TypeError as error:
-        raise ValueError(f"not a booking: {text[:200]!r}") from error
-    names = (booking.gateway_id, booking.request_id, booking.tenant, booking.digest, booking.guest_of)
-    sizes = (
-        booking.prompt_tokens,
-        booking.sequences,
-        booking.prefill_tokens,
-        booking.kv_tokens,
-        booking.output_tokens,
-        booking.home,
-    )
-    whole = all(type(size) is int and size >= 0 for size in (booking.attempt, *sizes))
-    if not whole or booking.attempt == 0 or not all(type(name) is str for name in names):
-        raise ValueError(f"not a booking: {text[:200]!r}")
-    return booking
+    if len(text) > _MAX_CHARS:
+        raise ValueError(f"{len(text)} characters; allowed: {_MAX_CHARS}")
+    return _read(b64decode(text, validate=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +174,8 @@ class Losses:
         self.tokens += booking.tokens
 
 
-log = logging.getLogger("raylane.suspects")
-
-
-class Known:
-    """A gateway's copy, on its own clock; the newest `MAX`."""
+class KnownSuspicions:
+    """A gateway's copy of what the owner knows of queries of death, on its own clock; the newest `MAX`."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, Suspicion] = {}
@@ -208,40 +192,3 @@ class Known:
     def all(self) -> tuple[Suspicion, ...]:
         """The oldest first; what should be forgotten by now may be among them."""
         return tuple(self._by_key.values())
-
-
-class Telling:
-    """The owner's part: tells all gateways what has changed, `here` the one that it runs in, and sounds the alarm at a
-    ban."""
-
-    def __init__(self, scheduler: SchedulerContract, channels: Channels) -> None:
-        self.here = Known()
-        self._scheduler = scheduler
-        self._channels = channels
-
-    def begin(self, here: Known, now: float) -> None:
-        """The owner's gateway is known: what it has heard of owners before comes with it."""
-        self.here = here
-        for one in here.all():
-            self._scheduler.recall(one, now)
-
-    def greet(self, submitter: Submitter, now: float) -> bool:
-        """A gateway has just come: it hears of all."""
-        if suspects := self._scheduler.suspicions(now):
-            submitter.suspected(suspects)
-        return True
-
-    def tell(self, news: tuple[Suspicion, ...]) -> None:
-        """What a step of the scheduler has changed."""
-        self.here.take(news)
-        for submitter in self._channels.open_ones:
-            submitter.suspected(news)
-        for one in news:
-            if one.banned:
-                log.error(
-                    "ALARM: query of death: %d replicas died while a body of digest %s ran; it is refused from now on",
-                    one.deaths,
-                    one.key,
-                )
-            elif one.deaths:
-                log.warning("a replica died while a body of digest %s ran", one.key)

@@ -72,7 +72,7 @@ class UseElsewhere:
 
     def news(self, model: str, now: float) -> tuple[TenantUse, ...]:
         """What other cells have taken since the last call, and what they have at once: for the scheduler of a model
-        (`SchedulerContract.used_elsewhere`)."""
+        (`Scheduler.used_elsewhere`)."""
         taken = self._news.pop(model, {})
         at_once: defaultdict[str, int] = defaultdict(int)
         for (name, _), heard in self._heard.items():

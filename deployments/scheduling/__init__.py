@@ -1,6 +1,6 @@
 """The pure scheduling core: lanes, leases, placement. No clock, no I/O, no Ray, vLLM or HTTP."""
 
-from deployments.scheduling.contract import Admission, Placement, SchedulerContract, Step, TurnedAway
+from deployments.scheduling.answers import Admission, Placement, Step, TurnedAway
 from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Binding, Capacity
@@ -24,7 +24,6 @@ __all__ = [
     "ReplicaStats",
     "Request",
     "Scheduler",
-    "SchedulerContract",
     "SchedulingPolicy",
     "Snapshot",
     "Step",

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from deployments.scheduling.contract import Admission, TurnedAway
+from deployments.scheduling.answers import Admission, TurnedAway
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.lanes import Lanes

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from deployments.scheduling.contract import Placement, Step, TurnedAway
+from deployments.scheduling.answers import Placement, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupRates
@@ -289,7 +289,7 @@ class Placing:
             lease_id, request, replica.replica_id, now, attempt, prefill, job.kv_tokens, job.output_tokens, job.home
         )
         reported = None if job.wait_estimate is None else (job.wait_estimate.p50_s, job.wait_estimate.p95_s)
-        placement = Placement(request, lease, reason, lane.name, promoted, now - request.arrived_s, reported)
+        placement = Placement(lease, reason, lane.name, promoted, now - request.arrived_s, reported)
         learned = _Placed(job, replica.capacity.group)
         job.attempt += 1
         self._next_lease = lease_id

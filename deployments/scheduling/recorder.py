@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.decisions import Decider, Entry, Header, Input, hash_of
-from deployments.scheduling.contract import Step
+from deployments.scheduling.answers import Step
 from deployments.scheduling.policy import SchedulingPolicy
 from deployments.scheduling.request import Lease
 from deployments.scheduling.scheduler import Scheduler

@@ -15,7 +15,7 @@ from itertools import chain
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
-from deployments.scheduling.contract import Admission, Step
+from deployments.scheduling.answers import Admission, Step
 from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
 from deployments.scheduling.group_rates import GroupRates
@@ -36,7 +36,12 @@ from deployments.scheduling.waiting import WaitingView, Withdrawals
 
 
 class Scheduler:
-    """See the module's docstring; `contract.py` says what each method is for."""
+    """Of one model in one cell; see the module's docstring. Its shells are the lane owner, live
+    (`ownership/lane_owner.py`), and the simulator's cell. They give the time (`now`, in seconds of one clock that never
+    runs backwards) and facts, and act on decisions; a shell decides nothing itself. No call blocks or raises for what a
+    client or a replica did: what is unknown, or has ended, is ignored. After each call that changes something `step` is
+    due: it alone places.
+    """
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.lanes = Lanes(policy)
@@ -67,6 +72,7 @@ class Scheduler:
         self._itl_caps = ItlCaps(self.fleet, policy.itl)
 
     def configure(self, policy: SchedulingPolicy, now: float) -> None:
+        """Changes the settings. What waits keeps waiting, in the lane that is now its own."""
         for lane in self.lanes.all:
             self.holds.end(lane)
         if policy.pick != self.lanes.policy.pick:
@@ -79,6 +85,8 @@ class Scheduler:
         self.limits.configure(policy.tenants, now)
 
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
+        """Takes a request into its lane, or rejects it. `admitted`: an earlier owner had taken it in, so no limit or
+        cap rejects it now."""
         self.tally.submitted += 1
         job = Job(request, self.lanes.next_sequence())
         self.learned_state.book(job, self.lanes.policy)
@@ -100,6 +108,8 @@ class Scheduler:
         return Admission(AdmissionKind.QUEUE, job.home_name, eta_s=eta, waits_for=self.placing.last_wait)
 
     def adopt(self, reported: Lease, started: bool, now: float) -> Lease | None:
+        """Adopts a lease of an earlier owner, as its replica reports it. `started`: its prompt is prefilled. None for
+        an unknown replica."""
         replica = self.fleet.by_id.get(reported.replica_id)
         if replica is None:
             return None
@@ -116,6 +126,7 @@ class Scheduler:
         return lease
 
     def cancel(self, request_id: str, now: float) -> bool:
+        """Takes a waiting request out of its lane, or ends one that was withdrawn. False for any other."""
         job = self.lanes.waiting(request_id)
         if job is None:
             return self.withdrawals.end(request_id, now)
@@ -126,18 +137,23 @@ class Scheduler:
         return True
 
     def withdraw(self, request_id: str, now: float) -> bool:
+        """Takes a waiting request out of its lane: a peer cell serves it. It is not given up, and goes on counting
+        against its tenant's limits, until `cancel` or `put_back`. False when it does not wait."""
         return self.withdrawals.take(request_id)
 
     def put_back(self, request_id: str, now: float) -> bool:
+        """A withdrawn request waits again, at its lane's head. False when it was not withdrawn."""
         job = self.withdrawals.take_back(request_id)
         if job is not None and not self.quarantine.takes(job, now):
             self.lanes.enter_again(job, first=True)
         return job is not None
 
     def first_token_away(self, request_id: str, now: float) -> None:
+        """The client of a withdrawn request has its first token."""
         self.withdrawals.first_token(request_id, now)
 
     def first_token(self, lease: Lease, now: float) -> None:
+        """The lease's prompt is prefilled."""
         if lease.lease_id in self.leases:
             replica = self.fleet.by_id[lease.replica_id]
             self.outage.sign(replica.capacity.group, now)
@@ -147,18 +163,23 @@ class Scheduler:
                 self.suspects.came_further(lease.request.key, now)
 
     def died(self, lease: Lease, now: float) -> None:
-        """Its request is a suspect, but where the replica drains: it was to go."""
+        """The replica, or its engine, died while the lease ran, which stands until `release`. Its request is a suspect,
+        unless the replica drains: it was to go."""
         held = self.leases.get(lease.lease_id)
         if held is not None and self.fleet.by_id[lease.replica_id].reported is not ReplicaStatus.DRAINING:
             self.suspects.died(self.quarantine.run_of(*held), self.quarantine.tried_on(lease.replica_id), now)
 
     def recall(self, reported: Suspicion, now: float) -> None:
+        """What an earlier owner knew of a query of death."""
         self.suspects.recall(reported, now)
 
     def used_elsewhere(self, uses: tuple[TenantUse, ...], now: float) -> None:
+        """What tenants have taken of their limits in all other cells together since the last call, and how many
+        requests they have there at once now; who is not named has none."""
         self.limits.used_elsewhere(uses, now)
 
     def release(self, lease: Lease, ending: Ending, usage: Usage | None, now: float) -> bool:
+        """Ends a lease. False when it had ended before. `REFUSED` puts its request back at its lane's head."""
         held = self.leases.get(lease.lease_id)
         if held is None:
             return False
@@ -190,7 +211,8 @@ class Scheduler:
         return True
 
     def learn(self, lease: Lease, usage: Usage, now: float) -> None:
-        """Changes estimates, never bookings."""
+        """The engine's account of a finished request, before or after its lease ends. Changes estimates, never
+        bookings."""
         replica = self.fleet.by_id.get(lease.replica_id)
         if replica is not None and usage.sequences:
             replica.learn(usage)
@@ -206,6 +228,7 @@ class Scheduler:
                 self.limits.settle(lease.request.tenant, lease.tokens, usage.prompt_tokens + usage.output_tokens)
 
     def replica_up(self, replica_id: str, capacity: Capacity, now: float) -> None:
+        """It is ready (again), though perhaps cordoned. The capacity of a known one is replaced, its leases stand."""
         if self.lanes.jobs and not self.fleet.any_ready:
             self.rate.forget_idle()
         if self.lanes.policy.contexts and not self.fleet.any_ready_of((capacity.group,)):
@@ -217,26 +240,33 @@ class Scheduler:
             self.forecasts.recovered(since_s, capacity.group)
 
     def replica_unresponsive(self, replica_id: str, now: float) -> None:
+        """It is unresponsive: nothing new goes there until `replica_up`."""
         self.fleet.set_status(replica_id, ReplicaStatus.UNRESPONSIVE)
         replica = self.fleet.by_id.get(replica_id)
         if replica is not None:
             self.outage.down(replica.capacity.group)
 
     def replica_draining(self, replica_id: str, now: float) -> None:
+        """It takes no new work but finishes what it has."""
         self.fleet.set_status(replica_id, ReplicaStatus.DRAINING)
         self.starting.doubt = True
 
     def replica_cordoned(self, replica_id: str, now: float) -> None:
+        """An operator keeps new work off it, whatever else is said of it; also one that is not known yet."""
         self.fleet.cordon(replica_id, True)
         self.starting.doubt = True
 
     def replica_uncordoned(self, replica_id: str, now: float) -> None:
+        """...and does no more."""
         self.fleet.cordon(replica_id, False)
 
     def expect_replica(self, ready_at_s: float | None, now: float, group: str = DEFAULT_GROUP) -> None:
+        """The group's next replica should be ready then; None: nobody knows of one that starts. Counts while there is
+        no other."""
         self.starting.expect(ready_at_s, group)
 
     def replica_lost(self, replica_id: str, now: float) -> tuple[Lease, ...]:
+        """It is gone: its leases end as failed, and are returned."""
         replica = self.fleet.by_id.get(replica_id)
         if replica is None:
             return ()
@@ -257,7 +287,7 @@ class Scheduler:
         """Gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's head
         fits.
 
-        What it decided is handed over whole, by the next step where this one raises (`step.Decided`).
+        What it decided is handed over whole, by the next step where this one raises (`placing.Decided`).
         """
         if self.lanes.any_wait or self.starting.doubt:
             self._end_waits(now)
@@ -280,40 +310,50 @@ class Scheduler:
         return self._decided.hand_over(self.suspects.news())
 
     def next_wakeup(self) -> float | None:
+        """When `step` is due though nothing else happens; None: never."""
         if not self.lanes.any_wait:
             return None
         return earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup())
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
+        """The state at this moment; without `etas` in a quarter of the time."""
         parts = (self.lanes, self.fleet, self.placing, self.forecasts, self.learned_state, self.tally, self.suspects)
         return take_snapshot(*parts, self.admission.rejections, now, etas)
 
     def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:
+        """What the head of each lane in which something waits waits for, by the lane's name."""
         return self.placing.head_waits()
 
     def suspicions(self, now: float) -> tuple[Suspicion, ...]:
+        """The bodies that are suspects or banned (`suspects.py`)."""
         return self.suspects.all(now)
 
     def tenant_use(self) -> tuple[TenantUse, ...]:
+        """What tenants with limits have taken here, and how many requests they have at once."""
         return self.limits.used()
 
     def is_draining(self, replica_id: str) -> bool:
+        """Whether a known replica drains."""
         return self.fleet.is_draining(replica_id)
 
     @property
     def replica_ids(self) -> Collection[str]:
+        """The replicas that are known."""
         return self.fleet.by_id.keys()
 
     @property
     def cordoned(self) -> Collection[str]:
+        """The ids that operators keep new work off, of replicas known and not."""
         return self.fleet.cordoned
 
     @property
     def submitted(self) -> int:
+        """Requests so far."""
         return self.tally.submitted
 
     @property
     def is_idle(self) -> bool:
+        """Whether nothing waits in a lane and no lease stands."""
         return not self.lanes.jobs and not self.lanes.guests and not self.leases
 
     def _end_waits(self, now: float) -> None:

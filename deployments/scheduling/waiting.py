@@ -13,7 +13,7 @@ from deployments.scheduling.tally import Tally
 
 
 class WaitingView:
-    """See `contract.WaitingRequests`. The scheduler gives it its own parts."""
+    """What waits, for whoever may serve it instead. Suspects are left out: nobody else is to serve them."""
 
     def __init__(
         self, lanes: Lanes, forecasts: Forecasts, placing: Placing, learned_state: LearnedState, suspects: Suspects
@@ -25,12 +25,14 @@ class WaitingView:
         self._suspects = suspects
 
     def of(self, request_id: str, now: float) -> WaitingRequest | None:
+        """The request, if it waits in a lane."""
         job = self._lanes.jobs.get(request_id)
         if job is None or self._suspects.of(job.request.key, now) is not None:
             return None
         return _view(job, self._forecasts.remaining_s(job, now))
 
     def all(self, now: float) -> tuple[WaitingRequest, ...]:
+        """Those in the lanes."""
         fresh_s: dict[int, float | None] = {}
         found = []
         for job in self._lanes.jobs.values():
@@ -43,6 +45,7 @@ class WaitingView:
         return tuple(found)
 
     def expected(self, request: Request, now: float) -> WaitingRequest:
+        """The request as it would wait if it were submitted now."""
         job = Job(request, 0)
         self._learned_state.book(job, self._lanes.policy)
         self._lanes.find_home(job)

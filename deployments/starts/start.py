@@ -4,7 +4,6 @@ Pure."""
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from deployments.starts.phases import Phase, PhaseSeconds
 
@@ -29,14 +28,6 @@ class Fetching:
     there_bytes: int
     total_bytes: int
     bytes_per_s: float
-
-    def record(self) -> dict[str, float]:
-        """Plain values, for a status page."""
-        return {
-            "there_bytes": self.there_bytes,
-            "total_bytes": self.total_bytes,
-            "bytes_per_s": round(self.bytes_per_s),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +81,6 @@ class ReplicaStart:
         """When its line is written."""
         return self.ended_unix_s
 
-    def record(self) -> dict[str, Any]:
-        """Plain values, for a status page."""
-        return {
-            "replica_id": self.replica_id,
-            "model": self.model,
-            "node_id": self.node_id,
-            "outcome": self.outcome.value,
-            "phase": self.phase.value,
-            "since_unix_s": self.since_unix_s,
-            "asked_unix_s": self.asked_unix_s,
-            "ended_unix_s": self.ended_unix_s or None,
-            "wall_s": round(self.wall_s, 3),
-            "seconds": {phase.value: round(self.seconds.get(phase, 0.0), 3) for phase in Phase},
-            "cause": self.cause,
-            "log": self.log,
-            **({} if self.fetching is None else {"fetching": self.fetching.record()}),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class FailingModel:
@@ -119,17 +92,6 @@ class FailingModel:
     last: ReplicaStart
     retry_unix_s: float
     ever_ready: bool = False
-
-    def record(self) -> dict[str, Any]:
-        last = self.last
-        return {
-            "failures": self.failures,
-            "phase": last.phase.value,
-            "cause": last.cause,
-            "log": last.log,
-            "at_unix_s": last.ended_unix_s,
-            "retry_unix_s": self.retry_unix_s,
-        }
 
 
 @dataclass(frozen=True, slots=True)

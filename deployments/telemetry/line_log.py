@@ -9,11 +9,11 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from deployments.telemetry import table
+from deployments.telemetry.exposition import Sample
 
 
 class WholeLines:
@@ -123,8 +123,8 @@ class LogHealth:
             log.info("log %s is written again; %d lines were lost by now", self.name, self.lost_lines)
 
 
-class Logs(Collector):
-    """The logs of one process, by their names: a Prometheus collector."""
+class Logs:
+    """The logs of one process, by their names."""
 
     def __init__(self) -> None:
         self._known: dict[str, LogHealth] = {}
@@ -136,15 +136,11 @@ class Logs(Collector):
     def failing(self) -> list[LogHealth]:
         return [health for health in self._known.values() if health.error is not None]
 
-    def collect(self) -> Iterable[Metric]:
-        lost = CounterMetricFamily(
-            "raylane_log_lines_lost", "Lines of a log that could not be written.", labels=("log",)
-        )
-        failing = GaugeMetricFamily("raylane_log_failing", "1 while a log cannot be written.", labels=("log",))
+    def samples(self) -> Iterator[Sample]:
+        """What metrics say of them."""
         for health in self._known.values():
-            lost.add_metric((health.name,), health.lost_lines)
-            failing.add_metric((health.name,), float(health.error is not None))
-        return lost, failing
+            yield table.LOG_LINES_LOST, (health.name,), health.lost_lines
+            yield table.LOG_FAILING, (health.name,), float(health.error is not None)
 
 
 MAX_BYTES = 64 << 20

@@ -8,42 +8,15 @@ counts. What is read at scrape time is in `gateway/operators`.
 import asyncio
 import time
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import chain
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
+from deployments.telemetry import table
+from deployments.telemetry.exposition import Distribution, MetricCounts, Sample
 from deployments.telemetry.ledger import Ledger, RequestOutcome
-
-PROMPT_BOUNDS = (64, 256, 1_024, 4_096, 16_384, 65_536)
-TTFT_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 30, 60, 120, 300)
-ITL_BOUNDS_S = (
-    0.001,
-    0.0025,
-    0.005,
-    0.0075,
-    0.01,
-    0.015,
-    0.02,
-    0.03,
-    0.04,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.5,
-    1,
-    2,
-    5,
-)
-E2E_BOUNDS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
-LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+from deployments.telemetry.table import PROMPT_BOUNDS
 
 _PROMPT_LABELS = (*(f"le_{bound}" for bound in PROMPT_BOUNDS), f"gt_{PROMPT_BOUNDS[-1]}")
 
@@ -77,6 +50,7 @@ class ValueWindow:
 
 
 STATUS_SPAN_S = 60.0
+_PERCENTILES = tuple(number / 100 for number in range(101))
 
 
 class RecentTtfts:
@@ -91,57 +65,13 @@ class RecentTtfts:
         if ok and ledger.ttft_s is not None and ledger.model in self._by_model:
             self._by_model[ledger.model].add(ledger.ttft_s, time.monotonic())
 
-    def quantiles(self, model: str, levels: Sequence[float]) -> tuple[int, list[float]]:
-        """How many requests the last minute brought, and the quantiles of their times (empty without any)."""
-        return self._by_model[model].quantiles(levels, time.monotonic())
+    def percentiles(self, model: str) -> tuple[int, tuple[float, ...]]:
+        """How many requests the last minute brought, and the percentiles of their times, 0 to 100 (empty without
+        any)."""
+        requests, found = self._by_model[model].quantiles(_PERCENTILES, time.monotonic())
+        return requests, tuple(found)
 
 
-class _Counts(Collector):
-    """Counters by their labels' values. One loop adds to them and shows them, so that they need none of the locks and
-    checks for which prometheus_client's own take several calls an addition: a request would pay for a hundred."""
-
-    def __init__(self, name: str, text: str, *labels: str) -> None:
-        self._about = (name, text, labels)
-        self.values: Counter[tuple[str, ...]] = Counter()
-
-    def collect(self) -> Iterable[CounterMetricFamily]:
-        name, text, labels = self._about
-        family = CounterMetricFamily(name, text, labels=labels)
-        for values, count in self.values.items():
-            family.add_metric(values, count)
-        yield family
-
-
-class _Distribution(Collector):
-    """Histograms by their labels' values, like `_Counts`."""
-
-    def __init__(self, name: str, text: str, bounds: tuple[float, ...], *labels: str) -> None:
-        self._about = (name, text, labels)
-        self._bounds = bounds
-        self._bands: dict[tuple[str, ...], list[float]] = {}
-        """The counts between the bounds, and above them; last the sum of all values."""
-
-    def observe(self, labels: tuple[str, ...], *values: float) -> None:
-        bands = self._bands.get(labels)
-        if bands is None:
-            bands = self._bands[labels] = [0.0] * (len(self._bounds) + 2)
-        for value in values:
-            bands[bisect_left(self._bounds, value)] += 1
-            bands[-1] += value
-
-    def collect(self) -> Iterable[HistogramMetricFamily]:
-        name, text, labels = self._about
-        family = HistogramMetricFamily(name, text, labels=labels)
-        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        for values, (*counts, total) in self._bands.items():
-            family.add_metric(values, list(zip(names, accumulate(counts), strict=True)), total)
-        yield family
-
-
-_BY_LENGTH = ("model", "prompt_bucket")
-_READ_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
-_UNACCOUNTED_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.1)
-_ERROR_BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 MAX_TENANTS = 100
 """So many tenants, in the order in which they came, have a label value of their own; the rest are `other`."""
 
@@ -154,70 +84,25 @@ class RequestMetrics:
     tokens where the engine counted them.
     """
 
-    def __init__(self, registry: CollectorRegistry, paths: Iterable[str]) -> None:
+    def __init__(self, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
         self._tenants: set[str] = set()
+        self._ttft, self._itl = Distribution(table.TTFT), Distribution(table.ITL)
+        self._tpot, self._e2e = Distribution(table.TPOT), Distribution(table.E2E)
+        self._queue_wait, self._stages = Distribution(table.QUEUE_WAIT), Distribution(table.STAGES)
+        self._unaccounted, self._read = Distribution(table.UNACCOUNTED), Distribution(table.READ)
+        self._prompt_error = Distribution(table.PROMPT_ERROR)
+        self._requests, self._resubmitted = MetricCounts(table.REQUESTS), MetricCounts(table.RESUBMITTED)
+        self._tokens, self._no_usage = MetricCounts(table.TOKENS), MetricCounts(table.NO_USAGE)
+        self._tenant_requests, self._tenant_tokens = (
+            MetricCounts(table.TENANT_REQUESTS),
+            MetricCounts(table.TENANT_TOKENS),
+        )
 
-        def histogram(name: str, text: str, bounds: tuple[float, ...], *labels: str) -> _Distribution:
-            registry.register(found := _Distribution(name, text, bounds, *labels))
-            return found
-
-        def counter(name: str, text: str, *labels: str) -> _Counts:
-            registry.register(found := _Counts(name, text, *labels))
-            return found
-
-        self._ttft = histogram(
-            "raylane_ttft_seconds",
-            "From arrival to the first token (of a whole answer: as the engine tells).",
-            TTFT_BOUNDS_S,
-            *_BY_LENGTH,
-        )
-        self._itl = histogram(
-            "raylane_itl_seconds", "Between two pieces of a streamed answer.", ITL_BOUNDS_S, *_BY_LENGTH
-        )
-        self._tpot = histogram("raylane_tpot_seconds", "Per output token after the first.", ITL_BOUNDS_S, *_BY_LENGTH)
-        self._e2e = histogram(
-            "raylane_e2e_seconds", "From a request's arrival to the end of its answer.", E2E_BOUNDS_S, *_BY_LENGTH
-        )
-        self._queue_wait = histogram(
-            "raylane_queue_wait_seconds", "In the lane, until placed.", TTFT_BOUNDS_S, *_BY_LENGTH
-        )
-        self._stages = histogram(
-            "raylane_stage_seconds", "Wall time by stage of the ledger.", TTFT_BOUNDS_S, "model", "stage"
-        )
-        self._unaccounted = histogram(
-            "raylane_unaccounted_seconds", "Wall time that no stage explains.", _UNACCOUNTED_BOUNDS_S, "model"
-        )
-        self._requests = counter(
-            "raylane_requests", "Requests by how they ended.", "model", "path", "outcome", "status", "error"
-        )
-        self._tokens = counter(
-            "raylane_tokens", "Tokens by the engine's own count: in, out, cached (a part of in).", "model", "kind"
-        )
-        self._resubmitted = counter(
-            "raylane_resubmitted",
-            "Requests placed again since their replica or its engine had died, by why.",
-            "model",
-            "reason",
-        )
-        self._tenant_requests = counter(
-            "raylane_tenant_requests", "Requests of each tenant.", "tenant", "model", "outcome"
-        )
-        self._tenant_tokens = counter(
-            "raylane_tenant_tokens", "Tokens of each tenant: in, out, cached (a part of in).", "tenant", "model", "kind"
-        )
-        self._read = histogram(
-            "raylane_read_seconds", "CPU time to read a body and estimate its tokens.", _READ_BOUNDS_S, "model"
-        )
-        self._prompt_error = histogram(
-            "raylane_prompt_estimate_error_ratio",
-            "|estimated - counted| / counted prompt tokens.",
-            _ERROR_BOUNDS,
-            "model",
-        )
-        self._no_usage = counter(
-            "raylane_requests_without_usage", "Requests whose engine statistics never came.", "model"
-        )
+    def samples(self) -> Iterable[Sample]:
+        """Of all of them."""
+        found = (one for one in vars(self).values() if isinstance(one, MetricCounts | Distribution))
+        return chain.from_iterable(one.samples() for one in found)
 
     def observe(self, ledger: Ledger) -> None:
         model = ledger.model or "unknown"
@@ -292,14 +177,13 @@ PERIOD_S = 0.1
 class LoopLag:
     """Measures the running loop for as long as `run` is not cancelled."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._histogram = Histogram(
-            "raylane_event_loop_lag_seconds", "How late a timer fired.", buckets=LAG_BOUNDS_S, registry=registry
-        )
+    def __init__(self) -> None:
+        self._lag = Distribution(table.LOOP_LAG)
+        self.samples = self._lag.samples
 
     async def run(self) -> None:
         """Sleeps a period at a time and notes how much longer it took."""
         while True:
             start = time.monotonic()
             await asyncio.sleep(PERIOD_S)
-            self._histogram.observe(max(0.0, time.monotonic() - start - PERIOD_S))
+            self._lag.observe((), max(0.0, time.monotonic() - start - PERIOD_S))

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cluster.errors import InputError
 from cluster.files import read_json, write_json
 
 POINTS = 0.03
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class PublishedError(ValueError):
+class PublishedError(InputError):
     """A file of errors that cannot be used; the message names file, key and value."""
 
 

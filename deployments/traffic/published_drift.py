@@ -3,9 +3,10 @@ status`. JSON, version 2."""
 
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from cluster.files import read_json, write_json
 
@@ -16,11 +17,8 @@ class PublishedDriftError(ValueError):
     """A file that cannot be used; the message names file, key and value."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class OffFigure(_Section):
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
+class OffFigure:
     """A figure that is off now: requests/s, tokens or a share, or US dollars a GPU-hour of a pool. `model` and
     `traffic_class` of a price are empty."""
 
@@ -37,17 +35,14 @@ class OffFigure(_Section):
         return self.observed / self.expected if self.expected else math.inf
 
 
-class PublishedDrift(_Section):
+@dataclass(frozen=True, slots=True, kw_only=True, config=ConfigDict(extra="forbid"))
+class PublishedDrift:
     """The whole file. `compared_unix_s`: until when traffic was compared."""
 
     version: Literal[2] = 2
     worksheet: str
     compared_unix_s: int
     figures: tuple[OffFigure, ...] = ()
-
-    def record(self) -> dict[str, Any]:
-        """Plain values, for a status page."""
-        return self.model_dump(mode="json")
 
 
 def read_drift(path: Path) -> PublishedDrift:

@@ -79,7 +79,7 @@ SERVICE = (
         kind="stat",
     ),
     Panel("Times the budget that burns", "none", MISSES / Query(f"(1 - {gauge(TARGET, SLO, 'max').expr})", "")),
-    Panel("Has a replica, or needs none", "none", gauge("raylane_model_ready", "model", "max"), kind="stat"),
+    Panel("Has a replica", "none", gauge("raylane_model_ready", "model", "max"), kind="stat"),
     Panel("Time to first token", "s", *quantiles("raylane_ttft_seconds", "model")),
     Panel("Time between two pieces of a stream", "s", *quantiles("raylane_itl_seconds", "model")),
     Panel("Whole answers", "s", *quantiles("raylane_e2e_seconds", "model")),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from cluster.hardware import gpu_named
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostBasis, CostFile, cost_file
 from deployments.engine_model.limits import EngineModelLimits
@@ -14,8 +15,12 @@ from planning.costs.profile import Costs, from_profile
 from planning.costs.profile_files import is_of_gpu, profiled_gpu, read_profile
 from planning.costs.roofline import layers_of, roofline
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import Plan, plan_of
-from planning.fit.of_spec import ModelFit, config_of, fit_on, settings_of
+from planning.fit.memory import FitSettings, Plan, plan_of
+from planning.fit.of_spec import ModelFit, config_in, config_of, fit_on, settings_of
+from planning.fit.verdict import fit
+
+_CONTEXT = 8_192
+"""Of an engine that no spec describes, at most."""
 
 
 def estimated(
@@ -30,15 +35,28 @@ def estimated(
         settings.pipeline_parallel_size,
         experts=bool(settings.extra.get("enable_expert_parallel")),
     )
-    room = _kv_tokens(fit_on(spec, model, gpu))
-    limits = EngineModelLimits(settings.max_num_seqs, settings.max_num_batched_tokens, room)
+    return _file(model.name, plan, parallel, _kv_tokens(fit_on(spec, model, gpu)), profile, host)
+
+
+def estimated_alone(
+    source: str, gpu: str, tensor: int = 1, profile: Path | None = None, host: Host = TYPICAL_HOST
+) -> CostFile:
+    """The same without a spec: of the model in a folder, with vLLM's own limits of sequences and step tokens."""
+    folder = str(Path(source).resolve()) if Path(source).is_dir() else source
+    model = read_architecture(config_in(folder))
+    settings = FitSettings(tensor_parallel=tensor, max_model_len=min(_CONTEXT, model.longest or _CONTEXT))
+    plan = plan_of(model, settings, gpu_named(gpu))
+    found = ModelFit(Path(folder).name, f"{tensor} x {gpu}", fit(model, settings, plan.gpu))
+    return _file(found.model, plan, Parallel(tensor), _kv_tokens(found), profile, host)
+
+
+def _file(name: str, plan: Plan, parallel: Parallel, kv_tokens: int, profile: Path | None, host: Host) -> CostFile:
     found, basis, note = _costs(plan, parallel, profile, host)
-    hardware = f"{settings.ranks} x {plan.gpu.title}"
     return cost_file(
-        model.name,
-        hardware,
+        name,
+        f"{parallel.gpus} x {plan.gpu.title}",
         basis,
-        limits,
+        EngineModelLimits(plan.sequences, plan.step_tokens, kv_tokens),
         found.model,
         note=note,
         sources=found.sources,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.errors import InputError
 from deployments.traffic.counts import (
     LengthCounts,
     Period,
@@ -31,7 +32,7 @@ IntArray = NDArray[np.int64]
 _SQLITE = b"SQLite format 3\0"
 
 
-class RecordingError(ValueError):
+class RecordingError(InputError):
     """A recording that cannot be used; the message names the file."""
 
 

@@ -108,12 +108,16 @@ def settings_of(model: Model) -> FitSettings:
 
 
 def config_of(model: Model) -> dict[str, Any]:
-    """The model's `config.json`, from its folder or from Hugging Face's cache. NVIDIA's checkpoints say how they are
+    """The `config.json` of a spec's model. Raises NotModelled and ArtifactError, as `config_in` does."""
+    return config_in(model.source)
+
+
+def config_in(source: str) -> dict[str, Any]:
+    """A model's `config.json`, from its folder or from Hugging Face's cache. NVIDIA's checkpoints say how they are
     quantized in a file beside it.
 
     Raises NotModelled where it is not at hand, or cannot be read, and ArtifactError.
     """
-    source = model.source
     folder = Path(resolve_source(source))
     file, beside = (
         folder / name if folder.is_absolute() else _cached(source, name) for name in ("config.json", _QUANTIZED)

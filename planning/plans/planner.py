@@ -4,13 +4,14 @@ in the simulation until none does."""
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from cluster.errors import InputError
 from cluster.spec import ClusterSpec
 from planning.capacity.clash import clash, savings
 from planning.capacity.placement import GAP, Outcome, place
 from planning.plans.answer import WorksheetPlan, planned_groups
 from planning.plans.check import CellCheck, checks_of
 from planning.plans.offers import offers_of
-from planning.plans.question import Case, Rates, case_of, question_of, rate_jobs
+from planning.plans.question import Case, PlacementQuestion, Rates, case_of, question_of, rate_jobs
 from planning.plans.rates import GroupRate, RateJob, RateOf, estimated_rate, rates_in
 from planning.plans.traffic import streams_of
 from planning.worksheet import Worksheet
@@ -21,7 +22,7 @@ _LOWERED = 0.92
 late ones."""
 
 
-class PlanError(ValueError):
+class PlanError(InputError):
     """A worksheet that nothing can be planned for; the message says what is missing."""
 
 
@@ -94,7 +95,8 @@ def planned(
             f"no price is known of {', '.join(question.unpriced)}; needed: gpu_prices in the worksheet, or a price in "
             "the spec's pools"
         )
-    report(f"placing {len(question.problem.lanes)} lanes on {len(question.problem.sites)} sites")
+    sites = f"{len(question.problem.lanes)} lanes on {len(question.problem.sites)} sites"
+    report(f"placing {sites}, at most {limits.limit_s:.0f} s; then a simulation of each region")
     placement = place(question.problem, gap=limits.gap, limit_s=limits.limit_s)
     notes = tuple(f"no price is known of {one}: left out" for one in question.unpriced) + tuple(
         f"{lane} from {origin}: nothing serves it while {lost} is lost, since no other region may"
@@ -103,8 +105,39 @@ def planned(
     if placement.outcome in (Outcome.PROVED, Outcome.TIME_LIMIT):
         groups = planned_groups(case, question, placement, rates)
         return WorksheetPlan(case, question, placement, rates, utilisation, groups, notes=notes)
-    clashes = clash(question.problem) if placement.outcome is Outcome.INFEASIBLE else ()
+    if placement.unserved:
+        clashes = tuple(unserved_reason(case, rates, question, *one) for one in placement.unserved)
+    else:
+        clashes = clash(question.problem) if placement.outcome is Outcome.INFEASIBLE else ()
     return WorksheetPlan(case, question, placement, rates, utilisation, (), clashes, notes=notes)
+
+
+def unserved_reason(case: Case, rates: Rates, question: PlacementQuestion, lane: str, origin: str) -> str:
+    """Why a band's requests from there fit no site: by residency, by the network, by their SLO, or for want of a
+    price."""
+    band = next(band for band, one in zip(case.bands, question.problem.lanes, strict=True) if one.title == lane)
+    stream, offers = band.stream, case.serving(band)
+    there = list(dict.fromkeys(region for offer in offers for region in offer.regions))
+    allowed = [one for one in there if stream.residency is None or one in stream.residency]
+    regions = case.regions_for(band, origin)
+    if not allowed:
+        names = ", ".join(sorted(stream.residency or ()))
+        reason = f"residency allows {names}, and the groups that may serve it are in {', '.join(there)}"
+    elif not regions:
+        trips = (
+            f"{one} {'not known' if (s := case.rtt_s(origin, one)) is None else f'{1e3 * s:.0f} ms'}" for one in allowed
+        )
+        reason = f"a round trip takes more than half of its TTFT, {1e3 * stream.ttft_s:.0f} ms: {', '.join(trips)}"
+    else:
+        keys = {one: (one.model, one.group, band.name, origin not in regions) for one in offers}
+        missed = [
+            f"{one}: {rates[key].bound}" for one, key in keys.items() if key in rates and not rates[key].per_replica
+        ]
+        unpriced = ", ".join(question.unpriced)
+        reason = (
+            f"a lone request misses its SLO ({'; '.join(missed)})" if missed else f"no price is known of {unpriced}"
+        )
+    return f"{lane} from {origin}: fits no site: {reason}"
 
 
 def found_rates(case: Case, rate: RateOf, limits: PlanLimits, report: Callable[[str], None]) -> Rates:

@@ -34,7 +34,7 @@ def prices_of(gpu: str, view: Model, region: Region, sheet: Worksheet, spec: Clu
     a price. Empty: no price is known."""
     ranks = 1 if gpu == "cpu" else view.settings.ranks
     found: dict[PriceKind, Priced] = {}
-    for kind, usd_per_gpu, source, node_gpus in _listed(gpu, view, region, sheet, spec):
+    for kind, usd_per_gpu, source, node_gpus in listed_prices(gpu, view, region, sheet, spec):
         if kind not in found and _allowed(kind, sheet):
             found[kind] = Priced(ranks * usd_per_gpu, source, node_gpus)
     return found
@@ -47,7 +47,7 @@ def _allowed(kind: PriceKind, sheet: Worksheet) -> bool:
     return kinds.on_demand if kind is PriceKind.ON_DEMAND else kinds.reserved
 
 
-def _listed(gpu: str, view: Model, region: Region, sheet: Worksheet, spec: ClusterSpec) -> Iterator[_Listed]:
+def listed_prices(gpu: str, view: Model, region: Region, sheet: Worksheet, spec: ClusterSpec) -> Iterator[_Listed]:
     """All prices of a GPU-hour that are known, the best source first."""
     for own in sheet.gpu_prices:
         if (own.gpu, own.region) == (gpu, region.name):

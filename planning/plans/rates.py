@@ -4,6 +4,7 @@ is needed; and how the cost of a request is shared by its prompt and its answer.
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -72,13 +73,19 @@ RateOf = Callable[[RateJob], GroupRate]
 
 def rates_in(jobs: Sequence[RateJob], rate: RateOf, workers: int, report: Callable[[str], None]) -> list[GroupRate]:
     """The rates of all jobs, on so many processes. `report` gets the job that begins, or that has ended."""
+    found: list[GroupRate] = []
+    began_s = time.monotonic()
+
+    def place() -> str:
+        done, left = len(found), len(jobs) - len(found)
+        more_s = left * (time.monotonic() - began_s) / done if done else 0.0
+        return f"{done} of {len(jobs)} rates" + (f", about {more_s:.0f} s more" if done and left else "")
+
     if workers <= 1 or len(jobs) <= 1:
-        found = []
-        for number, job in enumerate(jobs, start=1):
-            report(f"{job} ({number} of {len(jobs)})")
+        for job in jobs:
+            report(f"{job} ({place()})")
             found.append(rate(job))
         return found
-    found = []
     with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
         # Ctrl-C reaches every process of a terminal: the workers inherit the mask, and this process ends them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -88,7 +95,7 @@ def rates_in(jobs: Sequence[RateJob], rate: RateOf, workers: int, report: Callab
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             for job, result in zip(jobs, results, strict=True):
                 found.append(result.result())
-                report(f"{job} ({len(found)} of {len(jobs)})")
+                report(f"{job} ({place()})")
         except BaseException:
             for process in active_children():
                 process.terminate()

@@ -32,8 +32,9 @@ class PlanResult:
 
     @property
     def good(self) -> bool:
-        """Whether there is a placement that meets all SLOs."""
-        return self.plan.feasible and self.verdict in (SloVerdict.MET, SloVerdict.UNSURE)
+        """Whether there is a placement that meets all SLOs, if anything arrives."""
+        met = self.verdict in (SloVerdict.MET, SloVerdict.UNSURE)
+        return self.plan.feasible and (met or not self.plan.groups)
 
     @property
     def headline(self) -> str:

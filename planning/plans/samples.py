@@ -12,7 +12,7 @@ from deployments.traffic.counts import Period
 from planning.drift.recording import RecordingError, is_recording, read_recording, recorded_streams
 from planning.workload.arrivals import HOUR_S, FloatArray
 from planning.workload.lengths import IntArray
-from planning.workload.trace import Trace, TraceError, no_prefixes
+from planning.workload.trace import Prefixes, Trace, TraceError
 from planning.workload.traces import read_requests
 from planning.worksheet import DemandStream, TokenLengths, TraceSource
 from planning.worksheet.demand import DAY_HOURS, WEEK_HOURS
@@ -146,10 +146,28 @@ def _of_trace(
     rates, notes = _rates(trace, source, spec)
     chosen = np.random.default_rng(0).permutation(len(trace))[:SAMPLE]
     prompts, outputs = trace.prompt_tokens[chosen], trace.output_tokens[chosen]
-    prefixes = trace.prefixes or no_prefixes(len(trace), CHUNK_TOKENS)
-    if one.prefix_share == 0 and len(prefixes.hashes):
-        notes = (*notes, f"{one.name}: the trace's prefixes are not used; give prefix_share")
-    return rates, Lengths2D(prompts, cached_of(prompts, one.prefix_share), outputs), notes
+    cached = cached_of(prompts, one.prefix_share)
+    if trace.prefixes is not None and "prefix_share" not in one.model_fields_set:
+        cached = repeated(trace.prefixes, trace.prompt_tokens)[chosen]
+        share = cached.sum() / prompts.sum()
+        said = f"{share:.0%} of the prompt tokens came before in the trace, and count as cached"
+        notes = (*notes, f"{one.name}: {said}; prefix_share says otherwise")
+    return rates, Lengths2D(prompts, cached, outputs), notes
+
+
+def repeated(prefixes: Prefixes, prompts: IntArray) -> IntArray:
+    """Of each prompt the tokens of the leading chunks that an earlier one had: what a cache without a limit holds, in
+    whole chunks of `CHUNK_TOKENS`."""
+    request = np.repeat(np.arange(len(prefixes)), prefixes.counts)
+    ends = np.cumsum(prefixes.counts)
+    place = np.arange(len(request)) - np.repeat(ends - prefixes.counts, prefixes.counts)
+    _, first, which = np.unique(
+        prefixes.hashes[prefixes.starts[request] + place], return_index=True, return_inverse=True
+    )
+    came_before = request[first][which] < request
+    tokens = prefixes.chunk_tokens * np.bincount(request[came_before], minlength=len(prefixes))
+    found: IntArray = np.minimum(tokens, prompts - 1) // CHUNK_TOKENS * CHUNK_TOKENS
+    return found
 
 
 def _rates(trace: Trace, source: TraceSource, spec: ClusterSpec) -> tuple[HourlyRates, tuple[str, ...]]:

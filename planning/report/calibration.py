@@ -1,8 +1,6 @@
 """The page of a calibration: the fit, its residuals on steps that it was not fitted to, the host's part, and what was
 not covered; one HTML file that stands alone."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import plotly.graph_objects as go
 
@@ -25,19 +23,9 @@ _LOG_AXIS = {"type": "log", "tickvals": _TICKS, "ticktext": [f"{tick:,g}" for ti
 RESIDUAL_COLUMNS = ("part", "steps", "share of the time", "error in all", "of a single step", "nine of ten within")
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationFacts:
-    """What there is to say of how it was made. `failed` of `requests` were not answered."""
-
-    command: str
-    version: str
-    made: str
-    requests: int
-    failed: int
-
-
-def render(found: Calibration, facts: CalibrationFacts) -> str:
-    """The whole file. Raises ValueError for a cost file without a calibration."""
+def render(found: Calibration, requests: int, failed: int) -> str:
+    """The whole file; `failed` of the `requests` were not answered. Raises ValueError for a cost file without a
+    calibration."""
     record = found.file.calibration
     if record is None:
         raise ValueError("the cost file holds no calibration")
@@ -50,7 +38,8 @@ def render(found: Calibration, facts: CalibrationFacts) -> str:
     low, high = found.file.likely()
     return laid_out(
         "calibration.html",
-        facts=facts,
+        requests=requests,
+        failed=failed,
         file=found.file,
         record=record,
         headline=headline(record),

@@ -3,9 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
-from importlib.metadata import version
 
 import plotly.graph_objects as go
 
@@ -26,22 +24,12 @@ MAX_BARS = 20
 
 @dataclass(frozen=True, slots=True)
 class CostPage:
-    """The table as the terminal has it (its last row is the total), what there is to know of it, and how it was
-    made."""
+    """The table as the terminal has it (its last row is the total), and what there is to know of
+    it."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str]
-    command: str
-
-
-@dataclass(frozen=True, slots=True)
-class CostFacts:
-    """For the page's foot."""
-
-    command: str
-    version: str
-    made: str
 
 
 def render(bill: Bill, page: CostPage) -> str:
@@ -55,7 +43,6 @@ def render(bill: Bill, page: CostPage) -> str:
     span = f"{hour_name(hours[0])} to {hour_name(hours[-1] + HOUR_NS)} (UTC)" if hours else "no time"
     return laid_out(
         "cost.html",
-        facts=CostFacts(page.command, version("raylane"), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
         span=span,
         headline=headline(bill),
         cards=_cards(bill),

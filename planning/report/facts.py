@@ -55,10 +55,10 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """See the module. `sequences` is max_num_seqs of one engine; `version` that of the code, `made` when the report was
-    (UTC). `replicas` run all the time, or from the start where `scaling` tells which policy then decides, and within
-    what. `changes`: what was changed between the trace and what was simulated; `unmodelled`: what the spec asks for
-    that was not simulated; `answer`: the range, and the runs with one replica fewer and one more."""
+    """See the module. `sequences` is max_num_seqs of one engine. `replicas` run all the time, or from the start where
+    `scaling` tells which policy then decides, and within what. `changes`: what was changed between the trace and what
+    was simulated; `unmodelled`: what the spec asks for that was not simulated; `answer`: the range, and the runs with
+    one replica fewer and one more."""
 
     spec: str
     model: str
@@ -70,9 +70,6 @@ class RunFacts:
     sequences: int
     kv_tokens: int
     price: Price
-    version: str
-    command: str
-    made: str
     published: Published | None = None
     scaling: str | None = None
     changes: tuple[TraceChange, ...] = ()

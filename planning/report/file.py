@@ -3,10 +3,11 @@
 import os
 from pathlib import Path
 
+from cluster.errors import InputError
 from cluster.files import is_special, write_whole
 
 
-class ReportFileError(ValueError):
+class ReportFileError(InputError):
     """A place where no report can be written; the message names it and says why."""
 
 

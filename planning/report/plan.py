@@ -2,17 +2,11 @@
 what else one could buy."""
 
 import math
-import shlex
-import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 
 import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from deployments.scheduling.recorder import code_hash
 from planning.plans.answer import WorksheetPlan
 from planning.plans.check import SloVerdict
 from planning.plans.compare import Elsewhere
@@ -48,38 +42,19 @@ NOT_MODELLED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFacts:
-    """What a page says of its making."""
-
-    file: str
-    spec: str
-    hours: int
-    command: str
-    version: str
-    made: str
-
-
 def render(result: PlanResult, file: str) -> str:
     """The whole file; `file`: the worksheet's name."""
     plan = result.plan
     panels = _panels(result)
-    facts = PlanFacts(
-        file,
-        plan.case.spec.name,
-        plan.case.hours,
-        shlex.join(["raylane", *sys.argv[1:]]),
-        f"{version('raylane')}, scheduler {code_hash()}",
-        datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    )
-    unserved = [f"no site serves {lane} from {origin}" for lane, origin in plan.placement.unserved]
     return laid_out(
         "plan.html",
         sheet=plan.case.sheet,
-        facts=facts,
+        file=file,
+        spec=plan.case.spec.name,
+        hours=plan.case.hours,
         good=result.good,
         headline=result.headline,
-        clashes=[*plan.clashes, *unserved],
+        clashes=plan.clashes,
         notes=plan.notes,
         errors=list(result.errors.items()),
         cards=cards(result),

@@ -183,10 +183,15 @@ def ranged_cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
         "TTFT p50 / p90 / p99": _range_of(("ttft_p50_ms", "ttft_p90_ms", "ttft_p99_ms"), run, of),
         "TPOT p50": _range_of(("tpot_p50_ms",), run, of),
     }
-    return tuple(
+    found = tuple(
         replace(card, note=f"{note}; {card.note}") if (note := notes.get(card.name)) else card
         for card in cards(run, facts)
     )
+    capacity = answer.capacity
+    if capacity is None or not capacity.is_near:
+        return found
+    near = Card("Near the capacity", f"{capacity.per_s:.3g} requests/s", f"{capacity}; a tail of the TTFT says nothing")
+    return tuple(near if card.name.startswith("TTFT") else card for card in found)
 
 
 def _range_of(names: Sequence[str], run: ReportedRun, of: Mapping[str, Range]) -> str:

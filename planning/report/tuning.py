@@ -195,17 +195,13 @@ def _middles(count: int, step_s: float) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class TuningFacts:
-    """What a page says besides the proposal: what was tuned on what, by which command, and when (UTC). `diff`: of the
-    spec."""
+    """What a page says besides the proposal: what was tuned on what. `diff`: of the spec."""
 
     spec: str
     trace: str
     requests: int
     basis: Basis
     diff: str
-    version: str
-    command: str
-    made: str
     changes: tuple[TraceChange, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()
 

@@ -8,7 +8,6 @@ from planning.report.words import Card, attained, duration, percent
 from planning.tune.advice import Advice, exact_of, outcome
 from planning.tune.choice import Ground
 from planning.tune.trial import OWN, TuningTrial
-from planning.uncertainty import stated
 
 _GROUNDS = {
     Ground.SURE: "the cheapest that meet every SLO, also on 9 of 10 days drawn from the half-hours of this one",
@@ -83,7 +82,7 @@ def cards(advice: Advice) -> tuple[Card, ...]:
             f"{other.changes:,} changes, {other.flaps:,} flaps",
         )
     )
-    late = "" if range_ is None else f"; range {stated(other.ttft_p99_s, range_.ttft_p99_s).shown(duration)}"
+    late = "" if range_ is None else _range(duration(end) for end in range_.ttft_p99_s)
     p99 = arrow(duration(one.ttft_p99_s), duration(other.ttft_p99_s))
     found.append(Card("TTFT p99", p99, f"of the answered{late}"))
     return tuple(found)

@@ -24,7 +24,6 @@ from deployments.scheduling import (
     RejectCause,
     Request,
     Scheduler,
-    SchedulerContract,
     SchedulingPolicy,
     Usage,
 )
@@ -98,7 +97,7 @@ class CellSimulator:
         self._settings, self._workload = settings, workload
         groups = settings.all_groups(cost)
         policy = with_starts(settings.policy, {group.name: (group.limits, group.cost) for group in groups})
-        self.scheduler: SchedulerContract = Scheduler(policy)
+        self.scheduler: Scheduler = Scheduler(policy)
         check_lengths(groups, workload)
         self._context, self._several = max(group.max_model_len for group in groups), len(groups) > 1
         # Lists: a NumPy scalar takes longer to read than all that is done with it.

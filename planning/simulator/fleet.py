@@ -16,7 +16,7 @@ from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import ItlHistogram
-from deployments.scheduling import Lease, SchedulerContract
+from deployments.scheduling import Lease, Scheduler
 from deployments.scheduling.replica import Capacity
 from planning.simulator.outcome import Life, SimulationOutcome
 from planning.simulator.starts import SimulatedStarts
@@ -105,7 +105,7 @@ class SimulatedReplica:
 class SimulatedCell(Protocol):
     """What a cell offers to those who act on it (its fleet, its scaling, faults) or look at it (a sampler)."""
 
-    scheduler: SchedulerContract
+    scheduler: Scheduler
     fleet: "SimulatedFleet"
 
     @property

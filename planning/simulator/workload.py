@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.errors import InputError
 from cluster.spec import DEFAULT_GROUP, ClusterSpec, Model
 from deployments.scheduling.policy import policy_of
 from planning.workload.changes import ChangeKind, TraceChange, rejections
@@ -155,7 +156,7 @@ def plain_workload(
     )
 
 
-class WorkloadError(ValueError):
+class WorkloadError(InputError):
     """A trace that the spec cannot serve; the message names the column, the value and what is allowed."""
 
 

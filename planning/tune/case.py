@@ -15,6 +15,7 @@ from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.policies.registry import POLICIES, entry_of
 from autoscaling.policies.settings import Value, defaults_in
 from autoscaling.signals.signals import PastStart
+from cluster.errors import InputError
 from cluster.spec import ClusterSpec, Model, Region
 from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
@@ -134,7 +135,7 @@ def defaults_of(policy: str) -> dict[str, Value]:
     return {name: value for name, value in defaults_in(entry_of(policy).settings).items() if name not in ours}
 
 
-class CaseError(ValueError):
+class CaseError(InputError):
     """A spec or traffic that can not be tuned on; the message names the key, the value and what is allowed."""
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import optuna
 from optuna.samplers import TPESampler
 
+from cluster.errors import InputError
 from planning.tune.choice import correction, most_promising
 from planning.tune.space import Space
 from planning.tune.surrogate import Observations, propose
@@ -46,7 +47,7 @@ _ENOUGH = 0.1
 """Of what an SLO allows to miss: to miss less than this share of it is no merit to the sampler."""
 
 
-class SearchError(ValueError):
+class SearchError(InputError):
     """A search that came to nothing; the message says why and what to do."""
 
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import yaml
 
+from cluster.errors import InputError
+
 Path = tuple[str | int, ...]
 
 
-class EditError(ValueError):
+class EditError(InputError):
     """A text that can not be edited so; the message names the key and says why."""
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.errors import InputError
 from planning.workload.arrivals import FloatArray
 from planning.workload.changes import TraceChange
 from planning.workload.lengths import IntArray
@@ -113,7 +114,7 @@ LABELS = ("tenant", "traffic_class", "model", "region")
 """The columns that hold names."""
 
 
-class TraceError(ValueError):
+class TraceError(InputError):
     """A trace that cannot be read; the message names the file and what is wrong."""
 
 

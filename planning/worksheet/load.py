@@ -4,11 +4,12 @@ allowed."""
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from cluster.errors import InputError
 from cluster.spec import ClusterSpec, SpecError, load_spec, parse_section
 from planning.worksheet.sheet import Worksheet
 
 
-class WorksheetError(ValueError):
+class WorksheetError(InputError):
     """A worksheet that cannot be used. `problems` holds one line each."""
 
     def __init__(self, source: str, problems: list[str]) -> None:

@@ -8,10 +8,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from cluster.spec import GroupSettings
 from cluster.spec.base import Name, Section, beside_the_spec
+from cluster.spec.regions import GpuName
 from planning.worksheet.demand import DemandStream, Fraction
 
-GpuName = Annotated[str, Field(pattern=r"^(cpu|[A-Z][A-Z0-9-]{1,30})$")]
-"""As in a pool's `accelerator` (`L4`, `H100`, `cpu`)."""
 UsdPerHour = Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)]
 UsdPerMtok = Annotated[float, Field(ge=0.001, le=10_000, allow_inf_nan=False)]
 Source = Annotated[str, Field(max_length=300)]

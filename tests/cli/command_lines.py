@@ -64,24 +64,8 @@ LIKELY = {
 WRITTEN = {"out", "report", "json", "csv", "memo", "keep", "cache", "render", "into", "write", "publish"}
 """Parts of the names of parameters that say where something is written."""
 TEXTS = [
-    "",
-    " ",
-    "-",
-    "--",
-    "x" * 5_000,
-    "\N{LLAMA}\u202e\u0301",
-    "\udcff\udcfe",
-    "[/]",
-    "[bold red]",
-    "%s{}",
-    "../../etc",
-    "a\nb\tc\x1b[31m",
-    "-1",
-    "nan",
-    "null",
-    "{}",
-    "[" * 100_000,
-    "0",
+    *("", " ", "-", "--", "x" * 5_000, "\N{LLAMA}\u202e\u0301", "\udcff\udcfe", "[/]", "[bold red]", "%s{}"),
+    *("../../etc", "a\nb\tc\x1b[31m", "-1", "nan", "null", "{}", "[" * 100_000, "0"),
 ]
 LIKELY_WORDS = {
     "model": ["demo", "llama-3.1-8b", "llama-3.1-8b-simulated"],
@@ -109,23 +93,8 @@ URLS = [
     *("127.0.0.1:1", "https://127.0.0.1:1/v1?a=b", "http://user:word@127.0.0.1:1", "http://127.0.0.1:1/\udcff", ":1"),
 ]
 NUMBERS = [
-    "0",
-    "-1",
-    "1",
-    "2",
-    "3",
-    "0.5",
-    "7",
-    "1e9",
-    "1e308",
-    "1e999",
-    "nan",
-    "-inf",
-    "9" * 30,
-    "9" * 5_000,
-    "0x1F",
-    "१",
-    "",
+    *("0", "-1", "1", "2", "3", "0.5", "7", "1e9", "1e308", "1e999", "nan", "-inf", "0x1F", "१", ""),
+    *("9" * 30, "9" * 5_000),
 ]
 RUN_DIR = [
     *("secret", "ray_token", "gateways.json", "cell.sqlite", "shared_memory", "lock"),
@@ -267,13 +236,7 @@ class Draw:
         if good:
             return str(free)
         there = self._file("there", b"something else")
-        no_places = [
-            folder,
-            folder / "no" / "folder",
-            folder / "is-a-file" / "x",
-            folder / ("n" * 300),
-            Path("/proc/x"),
-        ]
+        no_places = [folder, *(folder / name for name in ("no/folder", "is-a-file/x", "n" * 300)), Path("/proc/x")]
         return str(self._random.choice([there, Path("/dev/full"), *no_places, Path("")]))
 
     def _changed(self, path: Path) -> Path:
@@ -364,13 +327,7 @@ class Draw:
             return self._random.choice([home, self._folder / "is-a-file", self._folder / "\udcff"])
         cell = home / self._random.choice(["cell", "[bold]", "\N{LLAMA}"])
         cell.mkdir(parents=True)
-        state: dict[str, Any] = {
-            "name": cell.name,
-            "pid": 1,
-            "pid_started": 0,
-            "url": "http://127.0.0.1:1",
-            "ray_temp_dir": "",
-        }
+        state = {"name": cell.name, "pid": 1, "pid_started": 0, "url": "http://127.0.0.1:1", "ray_temp_dir": ""}
         state |= {"ready": True, "address": "127.0.0.1:1"}
         texts = [json.dumps(state), json.dumps(state), json.dumps(state), "[" * 100_000, "null", '{"name": 3}']
         (cell / "state.json").write_text(self._random.choice(texts))

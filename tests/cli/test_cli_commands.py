@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,8 @@ from cli import boot
 from cli.main import COMMANDS, app
 from cli.run_dir import RunDir, State
 from cluster.files import shipped
+from deployments.wire import to_plain
+from tests.cli.test_narrow import report
 from tests.http_server import Handler, listening
 
 SPEC = """
@@ -271,7 +274,7 @@ def test_status_of_something_else(page: str) -> None:
 
 def test_no_proxy_stands_between(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A company's HTTP_PROXY knows nothing of this machine's loopback."""
-    Page.content = {"models": []}
+    Page.content = to_plain(replace(report(), models=()))
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     assert run("status", "--url", page, "--json").exit_code == 0

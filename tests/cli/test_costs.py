@@ -39,6 +39,29 @@ def test_a_data_sheet_gives_costs_and_says_how_sure_they_are(tmp_path: Path) -> 
     assert f"{low:.0%} to {high:.0%}" in result.output
 
 
+def test_a_model_s_folder_and_a_gpu_are_enough(tmp_path: Path) -> None:
+    out, folder = tmp_path / "costs.json", shipped("plans/llama-3.1-8b")
+
+    def alone(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["costs", "--out", str(out), *arguments], env={"COLUMNS": "200"})
+
+    result = alone("--gpu", "H100", "--model", str(folder), "--tp", "2")
+    assert result.exit_code == 0, result.output
+    file = read_cost_file(out)
+    assert (file.model, file.hardware, file.engine.max_num_batched_tokens) == (folder.name, "2 x H100 SXM", 8_192)
+    assert alone("--gpu", "H100", "--model", str(folder)).exit_code == 0
+    assert read_cost_file(out).engine.kv_tokens < file.engine.kv_tokens
+    for arguments, said in (
+        (("--gpu", "H100"), "allowed: a spec, or --gpu GPU and --model FOLDER"),
+        (("--gpu", "H999", "--model", str(folder)), "GPU 'H999' is unknown; allowed: A100-40G, "),
+        (("--gpu", "H100", "--model", str(folder), "--tp", "3"), "tensor_parallel_size = 3: allowed: "),
+        ((SPEC, "--tp", "2"), "--tp 2: allowed: without a spec"),
+    ):
+        refused = alone(*arguments)
+        assert refused.exit_code == 2
+        assert said in " ".join((refused.output + refused.stderr).split())
+
+
 def test_a_profile_gives_costs_and_names_whose_it_is(tmp_path: Path) -> None:
     written(tmp_path / "tp1", profile=DENSE)
     out = tmp_path / "costs.json"

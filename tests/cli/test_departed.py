@@ -4,6 +4,7 @@ import json
 import threading
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from cli.console import console
 from cli.departed import SETTLE_S, LossReporter, end_of, sequel_of, short_names
 from cli.main import app
 from deployments.cell.act import Act, ActKind, Audit
-from deployments.cell.departure import DepartureCause, Ended, Lost, MemberKind, Ready
+from deployments.cell.departure import Departure, DepartureCause, Ended, Lost, MemberKind, Ready
 from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.starts.phases import Phase
 from deployments.starts.start import ReplicaStart, StartReport
@@ -153,11 +154,9 @@ SENTENCES = [
 
 @pytest.mark.parametrize(("kind", "cause", "sentence", "sequel"), SENTENCES)
 def test_sentences(kind: MemberKind, cause: DepartureCause, sentence: str, sequel: str) -> None:
-    from deployments.cell.departure import Departure
-
-    record = Departure(kind, "x", "org/m" if kind is MemberKind.REPLICA else "", cause, 100.0).record()
-    assert (end_of(record, {}), sequel_of(record, {})) == (sentence, sequel)
-    assert sequel_of({**record, "back_unix_s": 104.0}, {}) == "it responded again after 4.0 s"
+    one = Departure(kind, "x", "org/m" if kind is MemberKind.REPLICA else "", cause, 100.0)
+    assert (end_of(one, {}), sequel_of(one, {})) == (sentence, sequel)
+    assert sequel_of(replace(one, back_unix_s=104.0), {}) == "it responded again after 4.0 s"
 
 
 @pytest.fixture
@@ -193,10 +192,10 @@ def test_explain_tells_what_ended_of_one_run_after_the_other(tmp_path: Path, run
     assert after_second.strip() == "nothing in its place yet"
     assert "gateway g1 ended as planned (stopped)" in third
     records = json.loads(run("explain", "--ended", "--json", "--log", file))
-    assert [(one["who"], one["planned"]) for one in records] == [
-        ("e#aaaaaaaa", False),
-        ("e#bbbbbbbb", True),
-        ("g1", True),
+    assert [(one["who"], one["cause"]) for one in records] == [
+        ("e#aaaaaaaa", "unresponsive"),
+        ("e#bbbbbbbb", "drained"),
+        ("g1", "stopped"),
     ]
     assert [one["who"] for one in json.loads(run("explain", "other", "--ended", "--json", "--log", file))] == ["g1"]
     assert json.loads(run("explain", "--ended", "--at", "60s", "--json", "--log", file))[-1]["who"] == "e#aaaaaaaa"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,29 +15,19 @@ from cli.console import console
 from cli.main import app
 from deployments.accounting.bill import Dimension
 from deployments.accounting.store import BillStore, bill_in
+from deployments.gateway.operators.report import PeerReport, RegionAnswer
 from deployments.store import FILE_NAME, CellStore, reader
 from deployments.wire import to_plain
 from tests.cli.test_narrow import lane, report
 from tests.deployments.accounting.replicas import BEGIN, ImaginedCell, imagined
 from tests.http_server import Handler, listening
 
-PEERS = [
-    {"cell": "us", "age_s": 0.42, "rtt_s": 0.0801, "trust": 0.86, "barred": None},
-    {"cell": "ap", "age_s": None, "rtt_s": None, "trust": 1.0, "barred": "no_digest"},
-]
+PEERS = (PeerReport("us", 0.42, 0.0801, 0.86, None), PeerReport("ap", None, None, 1.0, "no_digest"))
 
 
 def answer(region: str, content: Any, error: str = "", age_s: float | None = 0.1) -> dict[str, Any]:
     """What the asked cell says of one region."""
-    endpoint = f"https://{region}.example.org"
-    return {
-        "region": region,
-        "endpoint": endpoint,
-        "reachable": not error,
-        "age_s": age_s,
-        "error": error,
-        "content": content,
-    }
+    return dict(to_plain(RegionAnswer(region, f"https://{region}.example.org", not error, age_s, error, content)))
 
 
 class Cell(Handler):
@@ -85,12 +76,8 @@ def run(cell: tuple[str, type[Cell]], *arguments: str, code: int = 0) -> str:
 
 
 def status_of(region: str) -> dict[str, Any]:
-    found = report()
-    model = found["models"][0]
-    return {
-        **found,
-        "models": [{**model, "name": "m", "peers": PEERS if region == "eu" else [], "lanes": [lane("all")]}],
-    }
+    model = replace(report().models[0], name="m", peers=PEERS if region == "eu" else (), lanes=(lane("all"),))
+    return dict(to_plain(replace(report(), models=(model,))))
 
 
 def three(state: type[Cell], error: str = "no answer") -> None:
@@ -128,7 +115,14 @@ def test_top_shows_the_lanes_of_each_cell(cell: tuple[str, type[Cell]]) -> None:
 def test_json_is_what_the_cells_said(cell: tuple[str, type[Cell]], command: str) -> None:
     three(cell[1])
     found = json.loads(run(cell, command, "--json"))
-    assert found == {"home": "eu", "regions": cell[1].regions["status"]}
+    assert found == json.loads(json.dumps({"home": "eu", "regions": cell[1].regions["status"]}))
+
+
+def test_an_answer_that_makes_no_sense_spoils_no_other_cells(cell: tuple[str, type[Cell]]) -> None:
+    cell[1].regions["status"] = [answer("eu", status_of("eu")), answer("us", {**status_of("us"), "models": 7})]
+    text = run(cell, "status", "--once")
+    assert "us is unreachable (CellReport: Expected `array`, got `int` - at `$.models`)" in text
+    assert "as eu sees them" in text
 
 
 def record(region: str, **changes: Any) -> dict[str, Any]:

@@ -43,32 +43,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec["models"][0]["settings"] |= {"max_model_len": CONTEXT, "max_num_seqs": PLACES}
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec), encoding="utf-8")
     rng = np.random.default_rng(0)
-    rows = [
-        json.dumps(
-            {
-                "timestamp": 50 * number,
-                "input_length": int(rng.integers(8, 300)),
-                "output_length": int(rng.integers(4, 40)),
-                "hash_ids": [],
-            }
-        )
-        for number in range(4_000)
-    ]
-    (folder / "trace.jsonl").write_text("\n".join(rows))
+    sizes = ((int(rng.integers(8, 300)), int(rng.integers(4, 40))) for _ in range(4_000))
+    rows = (
+        {"timestamp": 50 * number, "input_length": prompt, "output_length": output, "hash_ids": []}
+        for number, (prompt, output) in enumerate(sizes)
+    )
+    (folder / "trace.jsonl").write_text("\n".join(map(json.dumps, rows)))
     reported = raylane(
         folder,
-        *(
-            "calibrate",
-            str(folder / "spec.yaml"),
-            "--out",
-            str(folder / "costs.json"),
-            "--replicas",
-            "1",
-            "--seconds",
-            "2",
-            "--pin",
-        ),
-        *("--trace", str(folder / "trace.jsonl")),
+        *("calibrate", str(folder / "spec.yaml"), "--trace", str(folder / "trace.jsonl")),
+        *("--out", str(folder / "costs.json"), "--replicas", "1", "--seconds", "2", "--pin"),
     )
     assert reported.returncode == 0, reported.stdout + reported.stderr
     assert "steps; off by" in reported.stdout
@@ -85,30 +69,13 @@ def test_the_costs_are_those_of_the_engine_that_ran(folder: Path) -> None:
 
 
 def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path) -> None:
+    spec, trace, costs = (str(folder / name) for name in ("spec.yaml", "trace.jsonl", "costs.json"))
+    files = (spec, "--trace", trace, "--costs", costs)
     reported = raylane(
         folder,
-        *(
-            "rehearse",
-            str(folder / "spec.yaml"),
-            "--trace",
-            str(folder / "trace.jsonl"),
-            "--costs",
-            str(folder / "costs.json"),
-        ),
-        *(
-            "--out",
-            str(folder / "error.json"),
-            "--replicas",
-            "1",
-            "--runs",
-            "1",
-            "--seconds",
-            "5",
-            "--loads",
-            "0.5,1.2",
-            "--pin",
-        ),
-        *("--keep", str(folder / "kept")),
+        *("rehearse", *files),
+        *("--out", str(folder / "error.json"), "--keep", str(folder / "kept")),
+        *("--replicas", "1", "--runs", "1", "--seconds", "5", "--loads", "0.5,1.2", "--pin"),
     )
     assert reported.returncode == 0, reported.stdout + reported.stderr
     assert "every decision the same" in reported.stdout
@@ -121,14 +88,7 @@ def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path)
     assert raylane(folder, "replay", *logs).returncode == 0
     report = raylane(
         folder,
-        *(
-            "simulate",
-            str(folder / "spec.yaml"),
-            "--trace",
-            str(folder / "trace.jsonl"),
-            "--costs",
-            str(folder / "costs.json"),
-        ),
+        *("simulate", *files),
         *("--limit", "500", "--report", str(folder / "report.html"), "--published-error", str(folder / "error.json")),
     )
     assert report.returncode == 0, report.stderr

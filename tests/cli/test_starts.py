@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cli.starts import failing_lines, hint_of, parts_of, sentence_of, start_line, starting_lines
+from cli.starts import hint_of, parts_of, sentence_of, start_line, starting_line
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
 from deployments.starts.tracker import StartTracker
@@ -16,10 +16,8 @@ def test_a_starting_replica_shows_its_phase_and_since_when() -> None:
     tracker, now = StartTracker(), time.time()
     tracker.asked("m", 1, now - 12.0)
     tracker.report(FETCHING, now)
-    model = {"starting": [start.record() for start in tracker.starts().running]}
-    (line,) = starting_lines(model, {"engine-m#abcd": "abcd"})
-    assert "abcd starts: fetch for 7s, 12s in all" in line
-    assert starting_lines({}, {}) == []
+    (start,) = tracker.starts().running
+    assert "abcd starts: fetch for 7s, 12s in all" in starting_line(start, "abcd")
 
 
 def test_a_model_that_cannot_start_says_phase_cause_log_and_what_to_do() -> None:
@@ -32,20 +30,16 @@ def test_a_model_that_cannot_start_says_phase_cause_log_and_what_to_do() -> None
     assert log == "  log: /run/failed.log"
     assert to_do.startswith("  to do: check the model's `source`")
     assert to_do.endswith("the next attempt is in 2s")
-    assert len(failing_lines({"failing_start": failing.record()})) == 3
-    assert failing_lines({"failing_start": None}) == []
 
 
 def test_a_ready_replica_shows_where_the_time_went() -> None:
     tracker = StartTracker()
     start = tracker.ready(FETCHING, 1_000.0)
-    assert start_line({"start": start.record()}, "abcd") == (
-        "abcd was ready 10.0 s after it was asked for: environment 3.0 s, fetch 7.0 s"
-    )
-    assert "not known" in start_line({"start": None}, "abcd")
-    assert parts_of({"load": 0.01}) == "nothing took longer than 50 ms"
+    assert start_line(start, "abcd") == ("abcd was ready 10.0 s after it was asked for: environment 3.0 s, fetch 7.0 s")
+    assert "not known" in start_line(None, "abcd")
+    assert parts_of({Phase.LOAD: 0.01}) == "nothing took longer than 50 ms"
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_every_phase_has_something_to_do(phase: Phase) -> None:
-    assert hint_of(phase.value)
+    assert hint_of(phase)

@@ -95,17 +95,6 @@ def test_the_options_are_applied_in_their_order(small: Path) -> None:
 
 
 def test_bench_takes_a_traffic_file(small: Path) -> None:
-    given = dict.fromkeys(Settings.__slots__)
-    numbers = {
-        "burstiness": 1.0,
-        "warmup": 0,
-        "shared_prefix_tokens": 0,
-        "time_scale": 1.0,
-        "timeout": 1.0,
-        "seed": 0,
-        "limit": 40,
-    }
-    settings = Settings(**{**given, **numbers, "url": "http://x", "trace": small})  # type: ignore[arg-type]
-    load = settings.load()
+    load = Settings(trace=small, limit=40).load()
     assert (len(load.prompt_tokens), load.requests) == (40, 40)
     assert load.arrivals_s is not None

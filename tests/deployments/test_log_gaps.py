@@ -166,9 +166,7 @@ def test_a_log_that_fails_is_told_once_and_counted(caplog: pytest.LogCaptureFixt
         (tmp_path / "logs").unlink()
         journal.write(ended_ledger())
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    samples = {
-        (sample.name, sample.labels["log"]): sample.value for family in logs.collect() for sample in family.samples
-    }
+    samples = {(metric.shown, *labels): value for metric, labels, value in logs.samples()}
     assert samples == {("raylane_log_lines_lost_total", "access"): 5, ("raylane_log_failing", "access"): 0}
     journal.close()
 

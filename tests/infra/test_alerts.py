@@ -72,6 +72,7 @@ def hops(broken: str) -> dict[str, str]:
 
 MODEL, LANE = {"model": "m"}, {"model": "m", "lane": "short"}
 READY, AGE, UP = "raylane_model_ready", "raylane_directory_age_seconds", "up"
+LEAST = of("raylane_model_min_replicas", **MODEL)
 FAILED = of("raylane_failed_starts_total", phase="load", **MODEL)
 LOST = of("raylane_departures_total", kind="replica", cause="process_died", planned="no", **MODEL)
 ALARMS = of("raylane_scaling_alarms_total", kind="stale", **MODEL)
@@ -95,10 +96,10 @@ CASES: dict[str, tuple[Series, int, int, Series]] = {
         slo("itl", "0+5x500", "0+5x500", 0.9),
     ),
     "RaylaneNoReadyReplica": (
-        {of(READY, **MODEL): "0x5 1x20 0x300"},
+        {of(READY, **MODEL): "0x5 1x20 0x300", LEAST: "1x300"},
         26,
         30,
-        {of(READY, **MODEL): "0x20 1x20 0 1x300"},
+        {of(READY, **MODEL): "0x20 1x20 0 1x300", LEAST: "1x300"},
     ),
     "RaylaneNoGateway": (
         {of(UP, raylane_role="gateway", gateway=one): "1x20 0x300" for one in "ab"},
@@ -170,7 +171,7 @@ CASES: dict[str, tuple[Series, int, int, Series]] = {
 just below its bound."""
 NOT_OWNED = {
     "RaylaneNoGateway", "RaylaneHeadLost", "RaylaneStartsFail", "RaylaneScalingImpaired", "RaylaneDepartures",
-    "RaylaneEventLoopLag", "RaylaneGpuSlow", "RaylaneDraftsCost", "RaylanePeerLost", "RaylanePeerNeverAnswered",
+    "RaylaneEventLoopLag", "RaylanePeerLost", "RaylanePeerNeverAnswered",
     "RaylanePeerCallsRefused", "RaylaneHopsBreak", "RaylaneTrafficOffWorksheet",
 }  # fmt: skip
 
@@ -206,6 +207,13 @@ def test_no_alert_fires_at_zero(tmp_path: Path, name: str) -> None:
     if name == "RaylaneTrafficOffWorksheet":  # shown only for what is off
         zero = {}
     fires(tmp_path, {**OWNED, **zero}, {minute: [] for minute in (1, 30, 60, 100)})
+
+
+@needs_promtool
+@pytest.mark.whole
+@pytest.mark.parametrize(("ready", "least"), [("0x60", "1x60"), ("1x20 0x60", "0x60")])
+def test_a_first_start_and_a_model_that_needs_none_page_nobody(tmp_path: Path, ready: str, least: str) -> None:
+    fires(tmp_path, {**OWNED, of(READY, **MODEL): ready, LEAST: least}, {minute: [] for minute in (10, 30, 50)})
 
 
 @needs_promtool

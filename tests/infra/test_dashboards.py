@@ -1,8 +1,9 @@
-"""The shipped Grafana dashboards are what their builder writes, and Prometheus can read each expression. That a cell
-fills them is in `tests/live/test_live_watching.py`."""
+"""The shipped Grafana dashboards are what their builder writes, Prometheus can read each expression, and all that
+dashboards and rules name is in the table of metrics. That a cell fills them: `tests/live/test_live_watching.py`."""
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.infra.promtool import needs_promtool, promtool
+from deployments.telemetry.table import METRICS, Exporter, MetricKind
+from tests.infra.promtool import needs_promtool, promtool, rules
 from tests.source import ROOT
 
 FOLDER = ROOT / "infra" / "grafana"
@@ -63,3 +65,25 @@ def test_prometheus_reads_every_expression(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     promtool("check", "rules", file)
+
+
+ADDED = {"cell", "instance", "job"}, {"gateway", "raylane_role"}, {"model", "replica", "raylane_role"}
+"""The labels that the list of targets adds: to all, to a gateway's metrics, to an engine's."""
+
+
+def test_what_rules_and_panels_name_is_in_the_table_of_metrics() -> None:
+    """Each metric, and the labels by which it is chosen or summed up right there."""
+    known: dict[str, set[str]] = {}
+    for metric in METRICS:
+        of_engine = metric.exporter is Exporter.ENGINE
+        labels = {*metric.labels, *ADDED[0], *ADDED[2 if of_engine else 1]}
+        histogram = metric.kind is MetricKind.HISTOGRAM
+        for suffix in ("_bucket", "_sum", "_count") if histogram else ("",):
+            known[metric.shown + suffix] = labels | ({"le"} if histogram else set())
+    texts = [rule["expr"] for rule in rules()] + list(expressions("1m").values())
+    by_and_chosen = r"(?:by \(([^)]*)\) \([a-z_]*\(?)?(?<![:\w])(raylane_(?!role)\w+)(?:{([^}]*)})?"
+    for text in texts:
+        for by, name, chosen in re.findall(by_and_chosen, text):
+            assert name in known, (name, text)
+            labels = {one.strip() for one in by.split(",") if one.strip()} | set(re.findall(r"(\w+)=", chosen))
+            assert labels <= known[name], (name, labels - known[name])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deployments.cell.departure import DepartureCause
 from tests.live.clients import Answer, ask, clients
 from tests.live.cluster import ROOT, LiveCluster, eventually, held
 from tests.live.deadly import MARKER, Deadly
@@ -70,7 +71,7 @@ async def test_a_query_of_death_costs_two_replicas_and_nobody_else_an_answer(
     assert len(lost) <= 2
     assert {one["cause"] for one in lost} == {"engine_died"}
     culprits = [one["digest"] for one in deadly.model()["suspects"] if one["banned"]]
-    (culprit,) = [digest for digest in culprits if all(digest in one["digests"] for one in lost)]
+    (culprit,) = [digest for digest in culprits if all(digest in one["lost"]["digests"] for one in lost)]
     assert f"query of death {culprit}" in deadly.cli("status", "--once").stdout
     took_s = max(answer.ended_s for answer in answers) - min(answer.started_s for answer in answers)
     tell.append(
@@ -97,4 +98,8 @@ async def test_a_seed_with_a_prompt_of_several_steps_costs_no_replica(deadly: Li
 
 def losses(cluster: LiveCluster) -> list[dict[str, Any]]:
     """The unplanned ends of replicas so far, as the directory tells."""
-    return [one for one in cluster.status()["departures"] if one["kind"] == "replica" and not one["planned"]]
+    return [
+        one
+        for one in cluster.status()["departures"]
+        if one["kind"] == "replica" and not DepartureCause(one["cause"]).planned
+    ]

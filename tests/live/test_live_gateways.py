@@ -201,5 +201,5 @@ def cell_urls(cluster: LiveCluster, but: str) -> list[str]:
 
 def owns(cluster: LiveCluster, cell_url: str, above: int) -> bool:
     """Whether that gateway owns the model under a later epoch."""
-    (model,) = cluster.ask("/raylane/status?here=1", cell_url).json()["models"]
+    (model,) = cluster.ask("/raylane/status?here=1", cell_url).json()["report"]["models"]
     return model["owner"] is not None and model["epoch"] > above

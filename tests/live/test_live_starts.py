@@ -13,6 +13,7 @@ import yaml
 from deployments.cell.lifecycle_log import read_lives
 from deployments.starts.start import ReplicaStart
 from deployments.store import FILE_NAME
+from deployments.wire import to_plain
 from tests.live.cluster import ROOT, LiveCluster, eventually, held
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -27,8 +28,8 @@ def local_spec() -> dict[str, Any]:
 def starts_in(cluster: LiveCluster, model: str, outcome: str) -> list[dict[str, Any]]:
     """Of the life log, oldest first."""
     events = [event for _, event in read_lives(cluster.run_dir / FILE_NAME)]
-    starts = [event.record() for event in events if isinstance(event, ReplicaStart)]
-    return [start for start in starts if (start["model"], start["outcome"]) == (model, outcome)]
+    starts = [event for event in events if isinstance(event, ReplicaStart)]
+    return [to_plain(start) for start in starts if (start.model, start.outcome) == (model, outcome)]
 
 
 def test_a_model_that_cannot_start_keeps_no_other_one_waiting(
@@ -56,7 +57,7 @@ def test_a_model_that_cannot_start_keeps_no_other_one_waiting(
         assert requests.get(cluster.url + "/ready?model=broken", timeout=10).status_code == 503
         body = {"model": served["name"], "prompt": "1, 2, 3,", "max_tokens": 4}
         assert requests.post(cluster.url + "/v1/completions", json=body, timeout=60).status_code == 200
-        log = cluster.of("broken").model()["failing_start"]["log"]
+        log = cluster.of("broken").model()["failing_start"]["last"]["log"]
         assert "Traceback" in Path(log).read_text()
         assert "cannot start (phase environment" in cluster.done("status", "--once")
         eventually(lambda: len(starts_in(cluster, "broken", "failed")) >= 4)
@@ -91,7 +92,9 @@ def test_the_second_start_on_a_node_fetches_nothing_and_compiles_nothing_again(
         assert after["fetch"] == 0
         assert after["compile"] < before["compile"]
         for start in starts_in(cluster, "demo", "ready"):
-            assert sum(start["seconds"].values()) == pytest.approx(start["wall_s"], rel=0.05)
+            assert sum(start["seconds"].values()) == pytest.approx(
+                start["ended_unix_s"] - start["asked_unix_s"], rel=0.05
+            )
         cluster.done("pin", "demo", "1", "--for", "10m")
         eventually(lambda: len(cluster.replicas()) == 1, 120)
         # The node has room again: the decision for the next start expects no fetch there, and little to compile.

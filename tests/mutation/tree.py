@@ -19,6 +19,7 @@ TESTS = (
     "tests/deployments/cell/test_owners_schedules.py",
     "tests/deployments/test_store.py",
     "tests/deployments/cell/test_membership.py",
+    "tests/recorded/test_recorded_owners.py",
 )
 _PARTS = ("autoscaling", "benchmarks", "cli", "cluster", "deployments", "infra", "tests", "pyproject.toml")
 _IGNORED = shutil.ignore_patterns("__pycache__", ".hypothesis")

@@ -7,11 +7,11 @@ import pytest
 
 from cluster.spec import Model, Pool
 from deployments.engine_model.cost_file import CostBasis, CostFile, CostSource
-from planning.answer import ENDS, Answer, Variant, neighbour_rows, variants
+from planning.answer import ENDS, Answer, Variant, capacity_of, neighbour_rows, variants
 from planning.simulation import RunFigures, Simulation, simulation_of
 from planning.simulator.outcome import Figures
 from planning.simulator.workload import Workload, plain_workload
-from planning.uncertainty import RELATIVE_RANGE, StatedRange, cost_range, ranges, stated
+from planning.uncertainty import RELATIVE_RANGE, cost_range, ranges
 from tests.planning.tune import cases
 
 MODEL: Model = cases.spec().models[0]
@@ -65,13 +65,6 @@ def test_a_range_holds_the_run_itself_and_both_ends() -> None:
     assert "queued_mean_ms" not in found[0]  # of which some run has none
 
 
-def test_a_time_is_stated_within_forty_percent_and_says_where_it_goes_beyond() -> None:
-    assert stated(100.0, (90.0, 120.0)) == StatedRange(90.0, 120.0)
-    assert stated(100.0, (50.0, 300.0)) == StatedRange(60.0, 140.0, or_less=True, or_more=True)
-    assert stated(100.0, (50.0, 300.0)).shown(lambda value: f"{value:g} ms") == "< 60 ms to > 140 ms"
-    assert stated(100.0, (100.0, 100.0)).shown(str) == "100.0 to 100.0"
-
-
 def work(rate: float, count: int = 200) -> Workload:
     rng = np.random.default_rng(1)
     prompt, output = np.full(count, 300), np.full(count, 40)
@@ -101,6 +94,24 @@ def test_a_queue_makes_more_of_an_error_of_the_costs() -> None:
     for found in (calm, busy):
         for line, of in zip(found.lines, found.ranges, strict=True):
             assert all(low <= getattr(line, name) <= high for name, (low, high) in of.items())
+
+
+def test_near_the_capacity_it_is_stated_with_its_range() -> None:
+    likely = cost_range(cases.costs(), MODEL, POOL)
+    found = {}
+    for rate in (0.5, 40.0):
+        case = simulation(rate, scales=False)
+        capacity = capacity_of(case, likely, case.run())
+        assert capacity is not None
+        assert (capacity.low, capacity.high) == (capacity.per_s / likely.high, capacity.per_s / likely.low)
+        assert capacity.offered == pytest.approx(rate, rel=0.25)
+        found[rate] = capacity
+    assert (found[0.5].is_near, found[40.0].is_near) == (False, True)
+    late = simulation(2 * found[0.5].per_s, scales=False).run()
+    done = late.finished_s[~np.isnan(late.finished_s)]
+    assert len(done) / done.max() == pytest.approx(found[0.5].per_s, rel=0.3)
+    policy = simulation(1.0, scales=True)
+    assert capacity_of(policy, likely, policy.run()) is None
 
 
 def test_one_replica_more_waits_less_and_one_fewer_more() -> None:

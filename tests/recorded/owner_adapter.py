@@ -172,11 +172,11 @@ class RecordedOwner:
 
     def books(self) -> list[Any]:
         """How many requests are in which state, and what the scheduler counted."""
-        counts = self._owner.entries.counts
+        counts = self._owner.records.counts
         snapshot = self._owner.scheduler.snapshot(self._time.now, False)
         states = sorted([state.value, count] for state, count in counts.items() if count)
         endings = sorted([ending, count] for ending, count in snapshot.endings.items())
-        return [states, snapshot.submitted, snapshot.placed, snapshot.adopted, endings, self._owner.adoption.reconciled]
+        return [states, snapshot.submitted, snapshot.placed, snapshot.adopted, endings, self._owner.reconciled]
 
 
 def _facts(name: str, seats: int) -> ReplicaFacts:

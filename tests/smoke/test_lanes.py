@@ -56,7 +56,7 @@ def test_top_shows_who_waits(cluster: LiveCluster) -> None:
     assert shown.returncode == 0, shown.stderr
     for word in ("short", "medium", "long", "promoted", "wait p50"):
         assert word in shown.stdout
-    slo_share = sum(lane["eta_estimated"] for lane in cluster.settle()["lanes"])
+    slo_share = sum(lane["estimated"] for lane in cluster.settle()["lanes"])
     assert slo_share > 0
 
 

@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from tests.live.cluster import LiveCluster
+from tests.live.cluster import eventually as until
 from tests.live.prometheus import prometheus as begun
 from tests.live.prometheus import samples
 
@@ -46,9 +47,13 @@ def test_prometheus_finds_and_scrapes_every_process(cluster: LiveCluster, promet
         requests.post(cluster.url + "/v1/completions", json={**BODY, "stream": stream}, timeout=60)
     eventually(prometheus, 'sum by (kind) (raylane_tokens_total{kind="out"})', {"out": before + 32})
     eventually(prometheus, "count by (raylane_role) (vllm:kv_cache_usage_perc)", {"engine": 2})
-    engines = values(prometheus, 'sum by (kind) (raylane_engine_tokens_total{kind="output"})')
-    assert engines["output"] >= 32
-    for name in ("ttft", "itl", "tpot", "e2e", "queue_wait"):
+    for query, least in (
+        ('raylane_engine_tokens_total{kind="output"}', 32),
+        ("raylane_engine_step_seconds_count", 16),  # a step for each token
+        ('raylane_slo_requests_total{slo="ttft"}', 2),
+    ):
+        until(lambda query=query, least=least: values(prometheus, f"sum({query})").get("", 0) >= least)  # type: ignore[misc]
+    for name in ("client_rtt", "ttft", "itl", "tpot", "e2e", "queue_wait"):
         assert values(prometheus, f"histogram_quantile(0.5, sum by (le) (raylane_{name}_seconds_bucket))")[""] > 0, name
 
 

@@ -24,14 +24,11 @@ from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.fits import simulated_limits
 from deployments.garbage import calm_garbage_collector
 from deployments.starts.phases import Phase
+from deployments.telemetry import table
 
 logger = logging.getLogger(__name__)
 
-LATE = Histogram(
-    "raylane_simulated_late_seconds",
-    "How late a turn of the simulated engine came: what its times are off by.",
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1),
-)
+LATE = Histogram(*table.SIMULATED_LATE.about, buckets=table.SIMULATED_LATE.bounds)
 RUNNING = Gauge("vllm:num_requests_running", "Sequences in execution batches.", ["model_name"])
 WAITING = Gauge("vllm:num_requests_waiting", "Sequences waiting in the engine.", ["model_name"])
 KV_USAGE = Gauge("vllm:kv_cache_usage_perc", "KV cache usage, 1: full.", ["model_name"])

@@ -20,16 +20,16 @@ from starlette.routing import Route
 from cluster.spec import Model, problem_lines
 from cluster.spec.base import Section
 from deployments.cell.act import Act, ActKind
-from deployments.cell.control import LONGEST_S, MAX_REPLICAS, SHORTEST_S, ControlKind
+from deployments.cell.control import LONGEST_S, MAX_REPLICAS, SHORTEST_S
 from deployments.cell.listing import Announced
 from deployments.cell.orders import Orders
 from deployments.gateway.feeds import ReplicaFeed
-from deployments.gateway.operators.status import shown_control, shown_orders
 from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.protocol import DRAIN_PATH, DrainReason, ReplicaFacts
+from deployments.wire import to_plain
 
 Form = TypeVar("Form", bound="OrderForm")
 Text = Annotated[str, Field(max_length=1_000)]
@@ -163,7 +163,7 @@ class OrderPages:
     async def controls(self, request: Request) -> Response:
         """What is in force; POST holds or pins the number of a model's replicas."""
         if request.method != "POST":
-            return JSONResponse(shown_orders(self._announced.orders))
+            return JSONResponse(_plain(self._announced.orders))
         form = read_form(ControlForm, await body_of(request, _MAX_BYTES))
         maximum = self._model(form.model).replicas.max
         if maximum is not None and form.replicas > maximum:
@@ -186,8 +186,9 @@ class OrderPages:
         form = read_form(ReleaseForm, await body_of(request, _MAX_BYTES))
         self._model(form.model)
         before = self._announced.orders.of(form.model, time.time())
-        ended = [shown_control(one) for one in before if one.kind in (ControlKind.HOLD, ControlKind.PIN)]
-        return await self._in_force(Act(time.time(), ActKind.RELEASE, form.model, form.by, form.why), ended=ended)
+        return await self._in_force(
+            Act(time.time(), ActKind.RELEASE, form.model, form.by, form.why), ended=to_plain(before)
+        )
 
     async def cordon(self, request: Request) -> Response:
         """Keeps new work off a replica, or no more."""
@@ -244,7 +245,7 @@ class OrderPages:
         return True
 
     async def _in_force(self, act: Act, **more: Any) -> Response:
-        return JSONResponse({**shown_orders(await self._reported(act)), **more})
+        return JSONResponse({**_plain(await self._reported(act)), **more})
 
     async def _reported(self, act: Act) -> Orders:
         try:
@@ -265,3 +266,8 @@ class OrderPages:
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("POST",)) -> Route:
         return Route(path, OwnPage(handler, self._service, methods))
+
+
+def _plain(orders: Orders) -> dict[str, Any]:
+    controls = [{"model": model, **to_plain(control)} for model, control in orders.controls]
+    return {"controls": controls, "cordons": to_plain(orders.cordons)}

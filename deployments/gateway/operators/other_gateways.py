@@ -2,16 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
 import numpy as np
 
+from deployments.gateway.operators.report import CellReport, GatewayAnswer, ModelReport, Ttfts, TtftSample
+from deployments.wire import from_plain
+
 log = logging.getLogger("raylane.gateway")
 
 _ANSWER_S = 2.0
+AnswerT = TypeVar("AnswerT")
 
 
 class OtherGateways:
@@ -36,71 +41,52 @@ class OtherGateways:
     def reported(self, gateways: Iterable[tuple[str, str]]) -> None:
         self.urls = {gateway_id: url for gateway_id, url in gateways if gateway_id != self.gateway_id}
 
-    async def ask(self, path: str) -> list[Any]:
-        """The JSON with which the others answer a GET; who does not answer in time, or not with 200, is left out."""
-        answers = await asyncio.gather(*(self._ask(url + path) for url in self.urls.values()))
+    async def ask(self, path: str, kind: type[AnswerT]) -> list[AnswerT]:
+        """What the others answer to a GET, in JSON; who does not answer so in time, or not with 200, is left out."""
+        answers = await asyncio.gather(*(self._ask(url + path, kind) for url in self.urls.values()))
         return [answer for answer in answers if answer is not None]
 
-    async def _ask(self, url: str) -> Any:
+    async def _ask(self, url: str, kind: type[AnswerT]) -> AnswerT | None:
         try:
             async with asyncio.timeout(_ANSWER_S), self._session.get(url) as response:
-                return await response.json() if response.status == 200 else None
+                return from_plain(await response.json(), kind) if response.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             log.info("%s did not answer: %r", url, error)
             return None
 
 
-_NO_STATE: dict[str, Any] = {
-    "epoch": None,
-    "reconciled": 0,
-    "peers": [],
-    "lanes": [],
-    "leases": 0,
-    "submitted": 0,
-    "placed": 0,
-    "adopted": 0,
-    "endings": {"finished": 0, "cancelled": 0, "failed": 0, "refused": 0},
-    "rejections": {},
-    "promoted": 0,
-    "tokens_per_s": None,
-    "output_error": None,
-    "other_lane": None,
-    "prefix_trust": 0.0,
-    "replicas": [],
-}
-"""What is said of a model while nobody owns it."""
+def merged(answers: Sequence[GatewayAnswer]) -> CellReport:
+    """The report of the cell, as the gateway sees it that gave the first answer."""
+    reports = [answer.report for answer in answers]
+    return replace(
+        reports[0],
+        gateways=tuple(report.gateway for report in reports),
+        models=tuple(_merged_model(model, answers) for model in reports[0].models),
+    )
 
 
-def merged(here: dict[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
-    """The report of the cell, as the gateway sees it that made `here`. `gateways` holds all of their own lines."""
-    reports = [here, *others]
-    names = [model["name"] for model in here["models"]]
-    return {
-        **here,
-        "gateways": [report["gateway"] for report in reports],
-        "models": [_model(name, reports) for name in names],
-    }
+def _merged_model(here: ModelReport, answers: Sequence[GatewayAnswer]) -> ModelReport:
+    """What its owner says; the one of the latest epoch, where an older one has not heard of it yet."""
+    parts = [model for answer in answers for model in answer.report.models if model.name == here.name]
+    samples = [answer.ttfts[here.name] for answer in answers if here.name in answer.ttfts]
+    return replace(
+        max((part for part in parts if part.owner is not None), key=lambda part: part.epoch or 0, default=here),
+        under_way=sum(part.under_way for part in parts),
+        handed_on=sum(part.handed_on for part in parts),
+        lost_requests=sum(part.lost_requests for part in parts),
+        lost_tokens=sum(part.lost_tokens for part in parts),
+        ttft_ms=_quantiles([sample for sample in samples if sample.requests]),
+    )
 
 
-def _model(name: str, reports: list[dict[str, Any]]) -> dict[str, Any]:
-    parts = [model for report in reports for model in report["models"] if model["name"] == name]
-    owned = [part for part in parts if part["owner"] is not None]
-    scaling_facts = max(owned, key=lambda part: part["epoch"]) if owned else {**_NO_STATE, **parts[0]}
-    sums = {key: sum(part[key] for part in parts) for key in ("under_way", "handed_on", "lost_requests", "lost_tokens")}
-    kept = {key: value for key, value in scaling_facts.items() if key != "ttft"}
-    return {**kept, **sums, "ttft_ms": _quantiles([part["ttft"] for part in parts])}
-
-
-def _quantiles(ttfts: list[dict[str, Any]]) -> dict[str, float] | None:
+def _quantiles(samples: Sequence[TtftSample]) -> Ttfts | None:
     """Quantiles over all gateways' requests: each one's percentiles stand for an equal part of its requests."""
-    known = [ttft for ttft in ttfts if ttft["requests"]]
-    if not known:
+    if not samples:
         return None
-    values = np.concatenate([ttft["percentiles_s"] for ttft in known])
+    values = np.concatenate([one.percentiles_s for one in samples])
     weights = np.concatenate(
-        [np.full(len(ttft["percentiles_s"]), ttft["requests"] / len(ttft["percentiles_s"])) for ttft in known]
+        [np.full(len(one.percentiles_s), one.requests / len(one.percentiles_s)) for one in samples]
     )
-    p50, p95, p99 = (
-        1e3 * float(value) for value in np.quantile(values, (0.5, 0.95, 0.99), weights=weights, method="inverted_cdf")
-    )
-    return {"p50": p50, "p95": p95, "p99": p99, "requests": sum(ttft["requests"] for ttft in known)}
+    levels = (0.5, 0.95, 0.99)
+    p50, p95, p99 = (1e3 * float(one) for one in np.quantile(values, levels, weights=weights, method="inverted_cdf"))
+    return Ttfts(p50, p95, p99, sum(one.requests for one in samples))

@@ -14,12 +14,14 @@ from starlette.routing import Route
 from cluster.spec import ClusterSpec
 from deployments.gateway.operators.live_spec import LIVE, changes_between
 from deployments.gateway.operators.other_gateways import OtherGateways
+from deployments.gateway.operators.report import STATUS_PATH
 from deployments.gateway.operators.status import Status
 from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.telemetry.journal import Recent
+from deployments.wire import to_plain
 
 _MAX_SPEC_BYTES = 8 << 20
 
@@ -46,7 +48,7 @@ class OperatorPages:
     def routes(self) -> list[Route]:
         return [
             self._route("/metrics", self.metrics),
-            self._route("/raylane/status", self.status),
+            self._route(STATUS_PATH, self.status),
             self._route("/raylane/http_sd", self.http_sd),
             self._route("/raylane/requests/{request_id:path}", self.request),
             self._route("/raylane/spec", self.spec, ("GET", "HEAD", "PUT")),
@@ -56,8 +58,8 @@ class OperatorPages:
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
     async def status(self, request: Request) -> Response:
-        """What `raylane status` and `raylane top` show: of the whole cell, or with `?here=1` of this gateway alone."""
-        return JSONResponse(self._status.here() if _here(request) else await self._status.report())
+        """A `CellReport`, or with `?here=1` this gateway's own `GatewayAnswer`."""
+        return JSONResponse(to_plain(self._status.here() if _here(request) else await self._status.report()))
 
     async def http_sd(self, request: Request) -> Response:
         """Every process of the cell that has /metrics, for Prometheus' http_sd_config."""
@@ -80,7 +82,7 @@ class OperatorPages:
         """The record of one of the last requests of the cell."""
         if (found := self._here(request_id)) is not None:
             return found
-        answers = await self._others.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1")
+        answers = await self._others.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1", dict)
         return answers[0] if answers else None
 
     def _here(self, request_id: str) -> dict[str, Any] | None:
@@ -88,7 +90,7 @@ class OperatorPages:
         if ledger is None:
             return None
         placed_on = {str(decision.facts["replica"]) for decision in ledger.decisions if "replica" in decision.facts}
-        return {**ledger.record(), "departures": self._status.departures_of(placed_on)}
+        return {**ledger.record(), "departures": to_plain(self._status.departures_of(placed_on))}
 
     async def spec(self, request: Request) -> Response:
         """The spec in force; PUT changes what can change without a restart, all of it or nothing. `?dry_run=1` only

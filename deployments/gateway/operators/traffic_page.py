@@ -45,7 +45,7 @@ class TrafficPage:
         stores = await asyncio.to_thread(self._read, Period[period], time.time() - 3_600 * int(hours))
         missing = 0
         if query.get("here") != "1":
-            answers = await self._others.ask(f"{TRAFFIC_PATH}?period={period.lower()}&hours={hours}&here=1")
+            answers = await self._others.ask(f"{TRAFFIC_PATH}?period={period.lower()}&hours={hours}&here=1", dict)
             missing = len(self._others.urls) - len(answers)
             for answer in answers:
                 stores |= answer["stores"]

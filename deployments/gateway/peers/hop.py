@@ -22,7 +22,7 @@ from deployments.gateway.peers.envelope import HopEnvelope
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.pending_request import TakenByPeer
+from deployments.ownership.record import TakenByPeer
 from deployments.peering import HopFacts
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.verdicts import RequestVerdict
@@ -64,7 +64,7 @@ class HandOvers:
 
 
 class Carrier:
-    """Takes one request to peers, one at a time (`ownership.pending_request.HopCarrier`)."""
+    """Takes one request to peers, one at a time (`ownership.record.HopCarrier`)."""
 
     def __init__(
         self, shared: HandOvers, dispatcher: Dispatcher, flow: RequestFlow, client: Connection, endpoint: Endpoint

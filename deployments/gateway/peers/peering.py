@@ -1,14 +1,10 @@
 """What a gateway has to do with other cells, as one part of it: its client, its pages, the exchange of digests, the
 hops, and their metrics. A cell without `peering` in its spec has none of it."""
 
-import time
-from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any
 
 import aiohttp
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 from starlette.routing import Route
 
 from cluster.spec import ClusterSpec, Region
@@ -19,11 +15,13 @@ from deployments.gateway.peers.hop import HandOvers
 from deployments.gateway.peers.pages import DigestPages, PeerPage, peer_routes
 from deployments.gateway.peers.view import VIEW_PATH, CellView, RegionsPage
 from deployments.gateway.service import Service
-from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.owner_tracker import OwnerTracker
+from deployments.telemetry import table
+from deployments.telemetry.exposition import Sample
+from deployments.telemetry.table import Metric
 
 
-class CellPeers(Collector):
+class CellPeers:
     """Of one gateway of the cell `home`. Made within a running event loop. Raises ValueError for a spec by which peers
     cannot be known, OSError for files of TLS that cannot be read.
 
@@ -85,39 +83,24 @@ class CellPeers(Collector):
         if self._service.hand_overs is not None:
             await self._service.hand_overs.close()
 
-    def collect(self) -> Iterable[Metric]:
+    def samples(self) -> Iterator[Sample]:
         """Read when Prometheus asks."""
         hand_overs, calls, exchange = self._service.hand_overs, self.calls, self._exchange
-        if hand_overs is None or calls is None or exchange is None:
+        if hand_overs is None or calls is None or exchange is None or self.client is None:
             return
-        by_peer = ("model", "peer")
-        yield _counter(
-            "raylane_hand_overs", "Requests that a peer has taken, by why.", (*by_peer, "reason"), hand_overs.taken
+        counters: tuple[tuple[Metric, Mapping[Any, int]], ...] = (
+            (table.HAND_OVERS, hand_overs.taken),
+            (table.HOPS_REJECTED, hand_overs.rejected),
+            (table.HOPS_BROKEN, hand_overs.broken),
+            (table.GUESTS, hand_overs.guests),
+            (table.DIGEST_REFUSALS, exchange.refused),
+            (table.PEER_CALLS_REFUSED, calls.refused),
+            (table.DIGESTS_UNANSWERED, {(peer,): count for peer, count in exchange.failed.items()}),
+            (table.HOPS_IN_FLIGHT, {(peer,): hand_overs.in_flight[peer] for peer in self.client.peers}),
         )
-        yield _counter(
-            "raylane_hops_rejected", "Requests that a peer did not take.", (*by_peer, "reason"), hand_overs.rejected
-        )
-        yield _counter(
-            "raylane_hops_broken", "Hops whose peer was lost, by when.", (*by_peer, "stage"), hand_overs.broken
-        )
-        yield _counter("raylane_guests", "Requests of a peer that were taken here.", by_peer, hand_overs.guests)
-        yield _counter(
-            "raylane_digest_refusals", "Digests that were not taken over.", ("peer", "reason"), exchange.refused
-        )
-        yield _counter(
-            "raylane_peer_calls_refused", "Calls that no peer has signed.", ("peer", "reason"), calls.refused
-        )
-        yield _counter(
-            "raylane_digests_unanswered",
-            "Questions without an answer.",
-            ("peer",),
-            Counter({(peer,): count for peer, count in exchange.failed.items()}),
-        )
-        in_flight = GaugeMetricFamily("raylane_hops_in_flight", "Requests that peers have.", labels=("peer",))
-        for peer in self.client.peers if self.client is not None else ():
-            in_flight.add_metric((peer,), hand_overs.in_flight[peer])
-        yield in_flight
-        yield from _of_digests(self._service.dispatchers)
+        for metric, counts in counters:
+            for labels, count in sorted(counts.items()):
+                yield metric, tuple(map(str, labels)), count
 
 
 def check_proofs(spec: ClusterSpec, secret: str | None) -> None:
@@ -127,38 +110,6 @@ def check_proofs(spec: ClusterSpec, secret: str | None) -> None:
         raise ValueError("peering.tls: needs gateway.tls: the gateway itself checks its peers' certificates")
     if peering is not None and peering.secret is not None and secret is None:
         raise ValueError("peering.secret: not given to the gateway")
-
-
-Labels = TypeVar("Labels", bound=tuple[str, ...])
-
-
-def _counter(name: str, text: str, labels: tuple[str, ...], counts: Mapping[Labels, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, text, labels=labels)
-    for values, count in sorted(counts.items()):
-        family.add_metric(tuple(str(value) for value in values), count)
-    return family
-
-
-def _of_digests(dispatchers: Mapping[str, Dispatcher]) -> Iterable[Metric]:
-    """Of the models that this gateway owns."""
-    age = GaugeMetricFamily("raylane_digest_age_seconds", "Of the last digest of a peer.", labels=("model", "peer"))
-    rtt = GaugeMetricFamily("raylane_peer_rtt_seconds", "Of a question and its answer.", labels=("model", "peer"))
-    guests = CounterMetricFamily("raylane_guests_refused", "Requests of peers.", labels=("model", "reason"))
-    stays = CounterMetricFamily("raylane_stays", "Requests that stayed here, by why.", labels=("model", "reason"))
-    now = time.monotonic()
-    for model, dispatcher in dispatchers.items():
-        peering = dispatcher.own.peering if dispatcher.own is not None else None
-        if peering is None:
-            continue
-        for cell, peer in peering.core.peers.by_cell.items():
-            if peer.digest is not None:
-                age.add_metric((model, cell), now - peer.asked_s)
-            if peer.rtt_s is not None:
-                rtt.add_metric((model, cell), peer.rtt_s)
-        for family, counts in ((guests, peering.refusals), (stays, peering.hops.stays)):
-            for reason, count in sorted(counts.items()):
-                family.add_metric((model, str(reason)), count)
-    return age, rtt, guests, stays
 
 
 def _owner_urls(owner_trackers: Mapping[str, OwnerTracker]) -> dict[str, str]:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -20,12 +19,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.gateway.operators.cost_page import BillQuestion, CostPages
+from deployments.gateway.operators.report import RegionAnswer, RegionsReport
 from deployments.gateway.operators.status import Status
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.peers.client import PeerClient, PeerFailed
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
+from deployments.wire import to_plain
 
 VIEW_PATH = "/raylane/peers/view"
 REGIONS_PATH = "/raylane/regions"
@@ -55,19 +56,6 @@ class ViewQuestion(BillQuestion):
     request_id: Annotated[str, Field(max_length=256)] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RegionAnswer:
-    """What one cell answered. `age_s`: how old `content` is, by the asker's clock; both are None where nothing is known
-    of the cell. `error`: why it is not `reachable`."""
-
-    region: str
-    endpoint: str
-    reachable: bool
-    age_s: float | None
-    error: str
-    content: Any
-
-
 def read_question(content: Any) -> ViewQuestion:
     """Raises ApiError."""
     try:
@@ -95,7 +83,7 @@ class CellView:
         """What is asked for, as JSON has it. Raises ApiError."""
         match asked.view:
             case View.STATUS:
-                return await self._status.report()
+                return to_plain(await self._status.report())
             case View.REQUEST:
                 return {"record": await self._find(asked.request_id)}
             case View.COST:
@@ -130,9 +118,9 @@ class RegionsPage:
             )
         question, asked = read_question(query), endpoints if region is None else {region: endpoints[region]}
         answers = await asyncio.gather(*(self._ask(name, asked[name], question) for name in asked))
-        return JSONResponse({"home": self._home, "regions": [asdict(one) for one in answers]})
+        return JSONResponse(to_plain(RegionsReport(self._home, tuple(answers))))
 
-    async def _ask(self, name: str, endpoint: str, question: ViewQuestion) -> RegionAnswer:
+    async def _ask(self, name: str, endpoint: str, question: ViewQuestion) -> RegionAnswer[Any]:
         if name == self._home or self._client is None:
             try:
                 return RegionAnswer(name, endpoint, True, 0.0, "", await self._own.look(question))

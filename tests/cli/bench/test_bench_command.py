@@ -39,20 +39,8 @@ async def run(*options: str, env: dict[str, str] | None = None) -> tuple[int, st
 
 
 async def test_json_on_standard_output_and_the_table_beside_it(server: Any) -> None:
-    code, out, err = await run(
-        "--url",
-        server.url,
-        "--concurrency",
-        "4",
-        "--requests",
-        "20",
-        "--warmup",
-        "3",
-        "--input-tokens",
-        "uniform:4:9",
-        "--json",
-        "-",
-    )
+    options = "--concurrency 4 --requests 20 --warmup 3 --input-tokens uniform:4:9 --json -"
+    code, out, err = await run("--url", server.url, *options.split())
     assert code == 0
     report = json.loads(out)
     assert (report["completed"], report["failed"], report["unfinished"], report["errors"]) == (20, 0, 0, {})
@@ -92,7 +80,6 @@ async def test_failed_requests_are_listed_and_decide_the_exit_code(server: Any) 
     assert code == 1
     assert "HTTP 503 queue_full" in out
     assert "the queue is full" in out
-    assert (await run(*options, "--allow-errors"))[0] == 0
 
 
 async def test_the_key_comes_from_the_environment(server: Any) -> None:
@@ -123,12 +110,12 @@ async def test_ctrl_c_prints_what_there_is(server: Any) -> None:
     ("options", "words"),
     [
         ((), ("--rate", "--concurrency")),
-        (("--rate", "0"), ("--rate", "0", "allowed: 0.001 to 1000000")),
-        (("--rate", "nan"), ("--rate", "nan", "allowed")),
+        (("--rate", "0"), ("--rate", "greater than or equal to 0.001")),
+        (("--rate", "nan"), ("--rate", "less than or equal to 1000000")),
         (("--rate", "1", "--concurrency", "2"), ("--rate", "--concurrency 2", "one of them")),
-        (("--rate", "1", "--requests", "0"), ("--requests", "0", "allowed: 1 to")),
-        (("--rate", "1", "--requests", "1.5"), ("--requests", "'1.5'", "a whole number")),
-        (("--rate", "fast"), ("--rate", "'fast'", "a number")),
+        (("--rate", "1", "--requests", "0"), ("--requests", "greater than or equal to 1")),
+        (("--rate", "1", "--requests", "1.5"), ("--requests", "integer")),
+        (("--rate", "fast"), ("--rate", "number")),
         (("--rate", "1", "--input-tokens", "abc"), ("--input-tokens", "abc", "uniform:LOW:HIGH")),
         (("--rate", "1", "--output-tokens", "uniform:9:3"), ("--output-tokens", "uniform:9:3", "LOW <= HIGH")),
         (("--rate", "1", "--url", "localhost"), ("--url", "localhost", "http://HOST:PORT")),

@@ -17,11 +17,10 @@ def bodies(vocabulary: TokenIds | Words, options: RequestOptions, seed: int, *le
     return [json.loads(prompts.body(length, 9)) for length in lengths]
 
 
-@given(st.integers(1, 3_000), st.integers(0, 64), st.integers(0, 5))
-def test_token_prompts_have_exactly_the_wanted_length(length: int, shared: int, seed: int) -> None:
-    first, second = bodies(IDS, RequestOptions("m", "completions", shared_prefix_tokens=shared), seed, length, length)
+@given(st.integers(1, 3_000), st.integers(0, 5))
+def test_token_prompts_have_exactly_the_wanted_length(length: int, seed: int) -> None:
+    (first,) = bodies(IDS, RequestOptions("m", "completions"), seed, length)
     assert len(first["prompt"]) == length
-    assert first["prompt"][:shared] == second["prompt"][:shared]
     assert set(first["prompt"]) <= set(IDS.ids)
 
 
@@ -31,13 +30,6 @@ def test_prompts_follow_the_seed_and_differ_from_one_another() -> None:
     assert [first, second] == bodies(IDS, options, 1, 200, 200)
     assert first["prompt"] != second["prompt"]
     assert first["prompt"] != bodies(IDS, options, 2, 200)[0]["prompt"]
-
-
-def test_runs_with_different_seeds_share_the_shared_prefix() -> None:
-    options = RequestOptions("m", "completions", shared_prefix_tokens=32)
-    (one,), (other,) = (bodies(IDS, options, seed, 64) for seed in (1, 2))
-    assert one["prompt"][:32] == other["prompt"][:32]
-    assert one["prompt"][32:] != other["prompt"][32:]
 
 
 def test_a_body_says_what_the_options_say() -> None:

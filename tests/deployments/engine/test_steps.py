@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from deployments.engine.step_log import StepLine
 from deployments.engine.steps import StepTimes
 from deployments.engine_model.cost_model import Chunk, CostModel, line, plain_attention
+from deployments.telemetry.exposition import Exposition
 
 COST = CostModel(line(0.01, 1e-4), line(0.0, 1e-4), plain_attention(1e-7, 1e-9))
 STEPS = st.lists(st.tuples(st.floats(0.001, 2.0), st.booleans(), st.integers(0, 3), st.integers(0, 20)), min_size=1)
@@ -15,7 +16,7 @@ STEPS = st.lists(st.tuples(st.floats(0.001, 2.0), st.booleans(), st.integers(0, 
 
 def value(times: StepTimes, name: str) -> float | None:
     registry = CollectorRegistry()
-    registry.register(times)
+    registry.register(Exposition(times.samples))
     return registry.get_sample_value(name)
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -13,6 +14,7 @@ from deployments.accounting.bill import Bill, Dimension, TimeShare, rows_by
 from deployments.accounting.facts import FACTS, AttemptUsage, Count
 from deployments.accounting.store import bill_in
 from deployments.gateway.operators import cost_reporter
+from deployments.ownership.takeover import Booking
 from deployments.protocol import Finished
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
@@ -159,11 +161,10 @@ async def test_beyond_its_limit_the_oldest_facts_are_lost_and_said_to_be(
 
 async def test_requests_of_another_gateway_that_a_replica_dropped_are_told_of(make_rig: MakeRig) -> None:
     rig = await billed_rig(make_rig)
-    booking = json.dumps(["other", "id", 1, "red", 90, 5, 2, 90, 190, 5, 0, ""])
-    end = Finished("id-1", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, booking)
-    own = Finished(
-        "id-2", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, booking.replace("other", rig.gateway.gateway_id)
-    )
+    booking = Booking("other", "id", 1, "red", 90, 5, 2, 90, 190, 5, 0)
+    end = Finished("id-1", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, booking.encode())
+    ours = replace(booking, gateway_id=rig.gateway.gateway_id).encode()
+    own = Finished("id-2", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, ours)
     for message in (end, own, Finished("id-3", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, "no booking")):
         rig.gateway._costs.finished((rig.engines[0].facts, message, time.time_ns()))
     await deliver(rig)
@@ -235,7 +236,7 @@ async def test_settled_hours_are_metrics(make_rig: MakeRig) -> None:
     await rig.ask()
     await rig.last()
     await deliver(rig)
-    rig.gateway._cost_metrics.totals = bill_of(rig)
+    rig.gateway._cost_totals.bill = bill_of(rig)
     _, body = await get(rig, "/metrics")
     lines = [line for line in body.decode().splitlines() if line.startswith("raylane_cost_")]
     assert any('share="idle"' in line and "replica_seconds" in line for line in lines)

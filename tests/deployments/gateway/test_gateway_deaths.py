@@ -4,6 +4,7 @@ where two died, it is a query of death."""
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -13,9 +14,11 @@ from aiohttp import web
 from cli.status import query_of_death_lines
 from deployments.gateway.connection import Digests
 from deployments.gateway.flow import EndCause
+from deployments.gateway.operators.report import SuspectReport
 from deployments.protocol import ENGINE_DIED_HEADER, ReplicaState
 from deployments.telemetry.ledger import RequestOutcome
 from deployments.telemetry.verdicts import RequestVerdict
+from deployments.wire import from_plain
 from tests.deployments.gateway.fake_engine import (
     DONE,
     Behaviour,
@@ -184,10 +187,11 @@ async def test_a_client_that_had_a_part_of_its_answer_twice_is_told_at_its_third
     assert 'raylane_rejections_total{cause="query_of_death",' in metrics
     (unresponsive,) = model["suspects"]
     assert (unresponsive["digest"], unresponsive["deaths"], unresponsive["banned"]) == (digest, 2, True)
-    (line,) = query_of_death_lines(model)
+    suspect = from_plain(unresponsive, SuspectReport)
+    (line,) = query_of_death_lines([suspect])
     assert line.startswith(f"[red]query of death {digest}: refused for ")
-    assert query_of_death_lines({"suspects": [unresponsive] * 8})[-1] == "[red]...and 3 more of them[/]"
-    assert query_of_death_lines({"suspects": [{**unresponsive, "banned": False}]}) == []
+    assert query_of_death_lines([suspect] * 8)[-1] == "[red]...and 3 more of them[/]"
+    assert query_of_death_lines([replace(suspect, banned=False)]) == []
 
 
 @both

@@ -176,11 +176,10 @@ async def test_metrics_and_status_tell_of_it(make_rig: MakeRig) -> None:
     metrics = await page("/metrics")
     assert 'raylane_departures_total{cause="process_died",kind="replica",model="demo",planned="no"} 1.0' in metrics
     (reported,) = json.loads(await page("/raylane/status"))["departures"]
-    assert (reported["kind"], reported["who"], reported["cause"], reported["planned"]) == (
+    assert (reported["kind"], reported["who"], reported["cause"]) == (
         "replica",
         rig.engines[0].facts.replica_id,
         "process_died",
-        False,
     )
 
 
@@ -224,4 +223,4 @@ async def test_a_gateway_says_what_would_be_lost_with_it(rig: Rig) -> None:
 
 
 def leases(rig: Rig) -> list[Lease]:
-    return [entry.lease for entry in rig.owner.entries if entry.lease is not None]
+    return [record.lease for record in rig.owner.records if record.lease is not None]

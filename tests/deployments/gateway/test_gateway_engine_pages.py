@@ -3,11 +3,13 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from deployments.gateway.entrance import digest_of
+from deployments.gateway.operators.report import GatewayAnswer
 from tests.deployments.gateway.fake_engine import FakeEngine, raw, waiting, whole
 from tests.deployments.gateway.rig import Rig, until
 from tests.deployments.gateway.test_gateway_pages import get
@@ -44,9 +46,12 @@ async def test_load_counts_what_is_under_way_in_the_cell(make_rig: MakeRig) -> N
 async def test_load_asks_the_other_gateways(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = await make_rig(models=[a_model("demo", **TRACKED)])
 
-    async def ask(path: str) -> list[Any]:
-        assert path == "/raylane/status?here=1"
-        return [{"models": [{"name": "demo", "under_way": 5}, {"name": "unlike", "under_way": 7}]}]
+    async def ask(path: str, kind: type[Any]) -> list[GatewayAnswer]:
+        assert (path, kind) == ("/raylane/status?here=1", GatewayAnswer)
+        own = rig.gateway._status.here()
+        (demo,) = own.report.models
+        models = (replace(demo, under_way=5), replace(demo, name="unlike", under_way=7))
+        return [replace(own, report=replace(own.report, models=models))]
 
     monkeypatch.setattr(rig.gateway.others, "ask", ask)
     assert await get(rig, "/load") == (200, {"server_load": 5})

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.status import log_lines
 from deployments import decision_log
 from deployments.decision_log import read_log
 from deployments.decisions import replay
@@ -31,13 +30,13 @@ async def test_a_full_disk_ends_no_request(make_rig: MakeRig, tmp_path: Path, mo
         disk.fill()
         await load()
         await load()
-        status = rig.gateway._status.here()["gateway"]
-        assert {one["name"] for one in status["failing_logs"]} == {"trace", "decisions of demo"}
-        assert all("No space left" in line for line in log_lines({"gateways": [status]}))
+        failing = rig.gateway._status.here().report.gateway.failing_logs
+        assert {one.name for one in failing} == {"trace", "decisions of demo"}
+        assert all("No space left" in one.error for one in failing)
         assert rig.gateway._logs.named("trace").lost_lines > 10
         disk.free()
         await load()
-        assert rig.gateway._status.here()["gateway"]["failing_logs"] == []
+        assert rig.gateway._status.here().report.gateway.failing_logs == ()
         placed = rig.owner.snapshot().placed
         await rig.gateway.stop()
         found = replay(read_log(sorted((disk.path / "decisions").glob("*.log"))), (SCHEDULING,))

@@ -26,7 +26,9 @@ def request(name: str, wait_s: float = 60.0) -> Request:
 def make_dispatcher(max_waiting: int = 100) -> Dispatcher:
     """A dispatcher whose gateway owns the model, and takes replicas at their word."""
     dispatcher = Dispatcher(MODEL, "here")
-    owner = LaneOwner(SchedulingPolicy(max_waiting=max_waiting), replicas=dispatcher.replicas)
+    owner = LaneOwner(
+        SchedulingPolicy(max_waiting=max_waiting), replicas=dispatcher.replicas, records=dispatcher.records
+    )
     dispatcher.on_ready = owner.replica_up
     dispatcher.follow(owner)
     return dispatcher

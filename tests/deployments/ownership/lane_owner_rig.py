@@ -2,8 +2,8 @@
 
 import time
 
-from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.record import RequestState
 from deployments.ownership.takeover import Booking, Running
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.scheduling import Admission, Lease, Placement, Request
@@ -59,6 +59,6 @@ class Submitter:
         return [lease.attempt_id for lease in self.leases]
 
 
-def state(owner: LaneOwner, name: str = "q") -> EntryState | None:
-    entry = owner.entries.get(name)
-    return None if entry is None else entry.state
+def state(owner: LaneOwner, name: str = "q") -> RequestState | None:
+    record = owner.records.get(name)
+    return None if record is None else record.state

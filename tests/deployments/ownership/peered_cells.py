@@ -15,7 +15,7 @@ from typing import Any
 from cluster.spec import ClusterSpec
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.ownership.pending_request import GuestNotTaken, QueueTimeout, Rejected, TakenByPeer
+from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected, TakenByPeer
 from deployments.ownership.takeover import Running
 from deployments.peering import HopFacts
 from deployments.protocol import Finished, ReplicaFacts
@@ -159,7 +159,8 @@ class Cell:
             self.world.after(gap_s, self.change_owner)
             return
         self.epoch += 1
-        owner = LaneOwner(POLICY, epoch=self.epoch, replicas=self.dispatcher.replicas)
+        dispatcher = self.dispatcher
+        owner = LaneOwner(POLICY, epoch=self.epoch, replicas=dispatcher.replicas, records=dispatcher.records)
         owner.help_peers(self.spec, self.name, MODEL)
         self.dispatcher.on_ready = lambda facts: owner.replica_up(facts, self._runs_on(facts.replica_id))
         self.dispatcher.follow(owner)

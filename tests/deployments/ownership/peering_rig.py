@@ -9,10 +9,10 @@ from unittest import mock
 
 from cluster.spec import ClusterSpec
 from deployments.ownership import lane_owner
-from deployments.ownership.entries import EntryState
 from deployments.ownership.hop_messages import HopBroke, HopFinished, HopFirstByte, HopRejected, HopTaken
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import LanePeering
+from deployments.ownership.record import RequestState
 from deployments.peering import HandOverReason, HopFacts, HopRefusal, ModelDigest, Rules
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import Admission, Placement, Request, SchedulingPolicy
@@ -146,9 +146,9 @@ class PeeredOwner:
     def broke(self, name: str = "q") -> None:
         self.owner.hop_reported(HopBroke(name, self.number(name)))
 
-    def state(self, name: str = "q") -> EntryState | None:
-        entry = self.owner.entries.get(name)
-        return None if entry is None else entry.state
+    def state(self, name: str = "q") -> RequestState | None:
+        record = self.owner.records.get(name)
+        return None if record is None else record.state
 
     def is_clean(self) -> bool:
         """Whether nothing is left of any request but leases."""

@@ -16,7 +16,7 @@ from deployments.engine.fence import Fence
 from deployments.gateway.cell_pages import LanesPage
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, OwnerTracker
-from deployments.ownership.pending_request import QueueTimeout, Rejected
+from deployments.ownership.record import QueueTimeout, Rejected
 from deployments.ownership.takeover import Running, read_booking
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import Binding, Ending, Lease, Request, SchedulingPolicy

@@ -3,13 +3,14 @@
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import aiohttp
 
 from deployments.gateway.cell_pages import LanesPage
+from deployments.ownership.messages import Beat, encode
 
 TICK_S = 1e-6
 """Between two things that happen in order: what is due in the same moment happens in any."""
@@ -53,6 +54,17 @@ class Network:
         return task
 
 
+_BEAT = encode(Beat())
+
+
+def messages_in(piece: bytes) -> Iterator[bytes]:
+    """Each message in it, with its length."""
+    while piece:
+        end = 4 + int.from_bytes(piece[:4], "big")
+        yield piece[:end]
+        piece = piece[end:]
+
+
 class Wire:
     """One direction of a channel: lines arrive in order, late, and now and then twice. Once it is cut, what is under
     way arrives in part."""
@@ -68,7 +80,7 @@ class Wire:
         for _ in range(1 + (self._cell.dice.random() < self._cell.doubles)):
             self._last_s = max(self._last_s + TICK_S, self._cell.now + self._cell.delay())
             self._cell.loop.call_at(self._last_s, self._arrive, line)
-        if b'"beat"' not in line and self._cell.dice.random() < self._cell.breaks:
+        if line != _BEAT and self._cell.dice.random() < self._cell.breaks:
             self._break()
 
     def _arrive(self, line: bytes) -> None:
@@ -102,10 +114,10 @@ class Channel:
 
     async def pump(self, lines: AsyncIterator[bytes]) -> None:
         async for piece in lines:
-            for line in piece.splitlines(keepends=True):
-                self.up.send(line)
+            for message in messages_in(piece):
+                self.up.send(message)
 
-    async def readline(self) -> bytes:
+    async def readany(self) -> bytes:
         line = await self.down.read()
         if line is None:
             raise aiohttp.ClientPayloadError("cut")
@@ -131,8 +143,8 @@ class Channel:
                 if not self.opened.done():
                     self.opened.set_result(message["status"])
             else:
-                for line in message["body"].splitlines(keepends=True):
-                    self.down.send(line)
+                for one in messages_in(message["body"]):
+                    self.down.send(one)
 
         await page(scope, receive, send)
         self.down.cut(0.0)

@@ -1,7 +1,10 @@
-"""The channel's parts: what crosses the wire comes out as it went in, nonsense is refused, silence is noticed."""
+"""A channel, both its ends: what crosses comes out as it went in, nonsense is refused by the name of its field, silence
+is noticed, and messages that come twice or late change nothing. Whole runs are in `test_shaky_cell.py`."""
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import aiohttp
 import hypothesis.strategies as st
@@ -10,167 +13,313 @@ from aiohttp import web
 from hypothesis import given
 
 from deployments.cell.owners import Ownership
-from deployments.ownership import channel
-from deployments.ownership.channel import RemoteOwner
+from deployments.ownership import channel as module
+from deployments.ownership.channel import MessageOutbox, NotOwner, RemoteOwner, Session
+from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.hop_messages import (
+    GuestRefused,
+    HopBroke,
+    HopConfirmed,
+    HopFinished,
+    HopFirstByte,
+    HopOffered,
+    HopRejected,
+    HopTaken,
+    HopWithdrawn,
+)
+from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     LANES_PATH,
+    Admitted,
     Beat,
     Cancel,
+    Died,
     Expired,
     FirstToken,
     Hold,
+    Message,
+    MessageReader,
+    Opening,
+    Placed,
+    Refused,
     Release,
     Submit,
-    admitted_of,
-    decode,
+    Suspected,
     encode,
-    placed_of,
-    waiting_of,
+    moved,
 )
-from deployments.ownership.takeover import booking_of, read_booking
-from deployments.scheduling import Admission, AdmissionKind, Ending, Lease, PickReason, Placement, RejectCause, Request
+from deployments.ownership.record import Rejected, RequestState
+from deployments.protocol import ReplicaState
+from deployments.scheduling import Admission, AdmissionKind, Ending, Placement, RejectCause
+from deployments.wire import WireError
+from tests.deployments.ownership.dispatcher_rig import MODEL
+from tests.deployments.ownership.lane_owner_rig import facts, request
 
-COUNTS = st.integers(0, 1 << 40)
-TIMES = st.floats(0, 1e6)
-REQUESTS = st.builds(
-    Request,
-    st.text(max_size=40),
-    COUNTS,
-    st.none() | COUNTS,
-    TIMES,
-    TIMES,
-    TIMES,
-    COUNTS,
-    st.text(max_size=10),
-    st.text(max_size=10),
-    st.lists(st.integers(-(1 << 63), 1 << 63), max_size=5).map(tuple),
-    COUNTS,
-    COUNTS,
+KINDS: tuple[type[Message], ...] = (
+    Submit,
+    Cancel,
+    Hold,
+    FirstToken,
+    Died,
+    Release,
+    Refused,
+    Admitted,
+    Placed,
+    Expired,
+    Suspected,
+    Beat,
+    HopOffered,
+    HopConfirmed,
+    HopWithdrawn,
+    GuestRefused,
+    HopTaken,
+    HopRejected,
+    HopFirstByte,
+    HopFinished,
+    HopBroke,
 )
-ETAS = st.none() | st.tuples(TIMES, TIMES)
-LEASES = st.builds(
-    Lease, st.just(0), REQUESTS, st.text(max_size=20), TIMES, st.integers(1, 99), COUNTS, COUNTS, COUNTS, COUNTS
-)
-MESSAGES = st.one_of(
-    st.builds(
-        lambda request, now, admitted: Submit(waiting_of(request, now), admitted), REQUESTS, TIMES, st.booleans()
-    ),
-    st.builds(Cancel, st.text()),
-    st.builds(Hold, st.text()),
-    st.builds(FirstToken, st.text()),
-    st.builds(Release, st.text(), st.sampled_from(Ending)),
-    st.builds(Expired, st.text()),
-    st.builds(Beat),
-    st.builds(
-        admitted_of,
-        st.text(),
-        st.builds(
-            Admission,
-            st.sampled_from(AdmissionKind),
-            st.text(),
-            st.none() | st.sampled_from(RejectCause),
-            ETAS,
-            st.none() | TIMES,
-            st.none() | TIMES,
-        ),
-    ),
-    st.builds(
-        lambda lease, reason, lane, promoted, waited, eta, url: placed_of(
-            Placement(lease.request, lease, reason, lane, promoted, waited, eta), url
-        ),
-        LEASES,
-        st.sampled_from(PickReason),
-        st.text(),
-        st.booleans(),
-        TIMES,
-        ETAS,
-        st.text(),
-    ),
-)
+st.register_type_strategy(int, st.integers(-(1 << 63), 1 << 63))
+st.register_type_strategy(float, st.floats(allow_nan=False))
+MESSAGES: st.SearchStrategy[Message] = st.one_of(*(st.from_type(kind) for kind in KINDS))
+OPENING = encode(Opening(1))
 
 
-@given(MESSAGES)
-def test_messages_cross_the_wire(message: object) -> None:
-    line = encode(message)  # type: ignore[arg-type]
-    assert line.count(b"\n") == 1
-    assert line.endswith(b"\n")
-    assert decode(line) == message
-
-
-@given(REQUESTS, TIMES, TIMES)
-def test_a_request_keeps_its_age_on_another_clock(request: Request, sent: float, got: float) -> None:
-    there = waiting_of(request, sent).request(got)
-    assert got - there.arrived_s == pytest.approx(sent - request.arrived_s, abs=1e-6)
-    assert there.expires_s - got == pytest.approx(request.expires_s - sent, abs=1e-6)
-    assert (there.request_id, there.prefix, there.tenant) == (request.request_id, request.prefix, request.tenant)
-
-
-@given(LEASES, ETAS)
-def test_a_placement_is_that_of_the_request(lease: Lease, eta: tuple[float, float] | None) -> None:
-    placement = Placement(lease.request, lease, PickReason.ONLY_FIT, "short", False, 1.0, eta)
-    there = placed_of(placement, "http://x").placement(lease.request, lease.placed_s)
-    assert there == placement
-
-
-@given(LEASES, st.text(max_size=8))
-def test_a_booking_goes_through_a_header(lease: Lease, gateway: str) -> None:
-    text = booking_of(lease, gateway).encode()
-    assert text.isascii()
-    assert "\n" not in text
-    booking = read_booking(text)
-    assert booking == booking_of(lease, gateway)
-    again = booking.lease(lease.replica_id, lease.placed_s)
-    names = ("attempt_id", "replica_id", "attempt", "prefill_tokens", "kv_tokens", "output_tokens", "home", "sequences")
-    assert all(getattr(again, name) == getattr(lease, name) for name in names)
+@given(st.lists(MESSAGES, max_size=4), st.integers(1, 200))
+def test_messages_cross_in_whatever_pieces_they_come(messages: list[Message], size: int) -> None:
+    data, reader = OPENING + b"".join(map(encode, messages)), MessageReader()
+    found = [one for start in range(0, len(data), size) for one in reader.feed(data[start : start + size])]
+    assert found == messages
+    assert [type(one) for one in found] == [type(one) for one in messages]
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("data", "says"),
     [
-        b"",
-        b"x",
-        b"[]",
-        b"{}",
-        b'{"type":"nothing"}',
-        b'{"type":"cancel"}',
-        b'{"type":"release","attempt_id":"a","ending":"no"}',
+        (encode(Opening(2)), r"begins with Opening\(version=2\); allowed: Opening\(version=1\)"),
+        (encode(Beat()), r"begins with Beat\(\)"),
+        (OPENING + encode(Release("a", "no")), r"Release: .* at `\$\.ending`"),  # type: ignore[arg-type]
+        (OPENING + encode(Cancel(5)), r"Cancel: .* at `\$\.request_id`"),  # type: ignore[arg-type]
+        (b"nonsense\n", r"of \d+ bytes; allowed: 1048576"),
+        (b"\x00\x00\x00\x01\x01", "tuple"),
+        (b"\x00\x00\x00\x04\x92\xa1x\x80", "kind 'x'"),
     ],
 )
-def test_what_is_no_message_is_refused(line: bytes) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        decode(line)
+def test_what_is_no_message_is_refused_and_named(data: bytes, says: str) -> None:
+    with pytest.raises(WireError, match=says):
+        MessageReader().feed(data)
 
 
-async def _serve(answer: object) -> tuple[web.AppRunner, str]:
-    app = web.Application()
-    app.router.add_post(LANES_PATH, answer)  # type: ignore[arg-type]
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+def test_a_request_keeps_its_age_on_another_clock() -> None:
+    one = request()
+    there = moved(one, 1_000.0)
+    assert [there.arrived_s - one.arrived_s, there.deadline_s - one.deadline_s, there.expires_s - one.expires_s] == (
+        pytest.approx([1_000.0] * 3)
+    )
 
 
-async def test_a_unresponsive_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "UNRESPONSIVE_AFTER_S", 0.2)
-    beats = 3
+async def test_messages_are_sent_at_once_in_order_and_a_beat_where_there_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BEAT_S", 0.001)
+    outbox = MessageOutbox()
+    pieces = outbox.pieces()
+    outbox.put(Cancel("a"))
+    assert await anext(pieces) == OPENING + encode(Cancel("a"))
+    assert await anext(pieces) == encode(Beat())
+    outbox.put(Cancel("b"))
+    outbox.close()
+    outbox.put(Cancel("c"))
+    assert [piece async for piece in pieces] == [encode(Cancel("b"))]
 
-    async def falls_unresponsive(request: web.Request) -> web.StreamResponse:
+
+async def test_an_outbox_that_nobody_reads_closes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_MESSAGES", 3)
+    outbox = MessageOutbox()
+    for name in "abcd":
+        outbox.put(Cancel(name))
+    assert [piece async for piece in outbox.pieces()] == [OPENING + encode(Cancel("a")) + encode(Cancel("b"))]
+
+
+class Ends:
+    """Both ends of a channel, and what is under way: nothing crosses before it is let."""
+
+    def __init__(self, owner: LaneOwner) -> None:
+        self.owner, self.dispatcher = owner, Dispatcher(MODEL, "other")
+        self.remote = RemoteOwner(Ownership("demo", 1, "g", ""), 1, self.dispatcher.records, self.dispatcher)
+        self.session = Session(owner, "other", 1)
+        self.readers = MessageReader(), MessageReader()
+        self.dispatcher.follow(self.remote)
+
+    def crosses(self) -> list[Message]:
+        """All that is under way arrives, until nothing is; returns what the owner has said."""
+        said: list[Message] = []
+        while self.remote._outbox._messages or self.session._outbox._messages:
+            up, self.remote._outbox._messages = self.remote._outbox._messages, []
+            for message in self.readers[0].feed(b"".join(up)):
+                self.session.take(message)
+            down, self.session._outbox._messages = self.session._outbox._messages, []
+            for message in self.readers[1].feed(b"".join(down)):
+                said.append(message)
+                self.remote.take(message)
+        return said
+
+    async def placed(self) -> Placement:
+        """A request that runs."""
+        submitting = asyncio.create_task(self.dispatcher.submit(request()))
+        await asyncio.sleep(0)
+        self.crosses()
+        assert (await submitting).accepted
+        return await self.dispatcher.placement(request())
+
+
+@pytest.fixture
+async def ends(owner: LaneOwner) -> AsyncIterator[Ends]:
+    made = Ends(owner)
+    yield made
+    made.crosses()
+    assert (len(made.dispatcher), owner.records.live, owner.scheduler.is_idle) == (0, 0, True)
+
+
+async def test_both_ends_hold_one_record_of_a_request_and_messages_move_both(ends: Ends) -> None:
+    placement = await ends.placed()
+    here, there = ends.dispatcher.records.get("q"), ends.owner.records.get("q")
+    assert here is not None
+    assert there is not None
+    assert here.state is there.state is RequestState.RUNNING
+    assert (placement.lease.attempt_id, ends.dispatcher.url_of(placement.lease)) == ("q-1", "http://r1")
+    replica = ends.owner.scheduler.fleet.by_id["r1"]
+    for _ in range(2):
+        ends.dispatcher.first_token(placement.lease)
+    assert len(ends.remote._outbox._messages) == 1
+    ends.crosses()
+    assert (replica.prefill_tokens, len(replica.leases)) == (0, 1)
+    ends.dispatcher.refused(placement.lease, None)
+    assert here.state is RequestState.WAITING
+    ends.crosses()
+    ends.owner.replica_up(facts())
+    ends.crosses()
+    again = await ends.dispatcher.placement(request())
+    assert again.lease.attempt_id == "q-2"
+    ends.dispatcher.release(again.lease, Ending.FINISHED)
+    ends.crosses()
+    assert there.state is RequestState.ENDED
+
+
+async def test_what_comes_twice_or_late_changes_nothing(ends: Ends) -> None:
+    placement = await ends.placed()
+    twice = Placed(placement, "http://r1")
+    ends.remote.take(twice)
+    ends.remote.take(Admitted("q", Admission(AdmissionKind.ADMIT, "short")))
+    ends.remote.take(Expired("q"))
+    assert ends.remote._outbox._messages == []
+    ends.dispatcher.refused(placement.lease, None)
+    ends.remote.take(twice)
+    record = ends.dispatcher.records.get("q")
+    assert record is not None
+    assert record.state is RequestState.WAITING, "that attempt was refused"
+    ends.dispatcher.give_up(request())
+    ends.remote.take(Placed(replace(placement, lease=replace(placement.lease, attempt=2)), "http://r1"))
+    ends.remote.take(Admitted("q", Admission(AdmissionKind.ADMIT, "short")))
+    (*_, released, cancelled) = MessageReader().feed(OPENING + b"".join(ends.remote._outbox._messages))
+    assert (released, cancelled) == (Release("q-2", Ending.CANCELLED), Cancel("q")), "nobody waits for it"
+
+
+async def test_a_request_that_is_rejected_after_all(ends: Ends) -> None:
+    ends.owner.replica_state("r1", ReplicaState.DRAINING)
+    submitting = asyncio.create_task(ends.dispatcher.submit(request()))
+    await asyncio.sleep(0)
+    ends.crosses()
+    assert (await submitting).accepted
+    ends.owner.expect_replica(time.monotonic() + 300.0)
+    ends.crosses()
+    with pytest.raises(Rejected) as rejected:
+        await ends.dispatcher.placement(request())
+    assert rejected.value.admission.cause is RejectCause.STARTING
+
+
+async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_from_the_start(
+    owner: LaneOwner,
+) -> None:
+    first, second = Session(owner, "other", 1), Session(owner, "other", 3)
+    overtaken, elsewhere = Session(owner, "other", 2), Session(owner, "another", 1)
+    assert [one.is_open for one in (first, second, overtaken, elsewhere)] == [False, True, False, True]
+    for closed in (first, overtaken):
+        closed.take(Submit(request(), False, time.monotonic()))
+    assert owner.scheduler.lanes.jobs == {}
+    second.end()
+    assert [Session(owner, "other", number).is_open for number in (2, 3)] == [False, True], "its number is remembered"
+    owner.close()
+    assert not elsewhere.is_open
+
+
+async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner) -> None:
+    """A recorded hop comes to a second gateway of the cell, and its sender leaves: the first one still waits."""
+    owner.replica_state("r1", None)
+    first, second = Session(owner, "first"), Session(owner, "second")
+    submit = Submit(request(), False, time.monotonic())
+    first.take(submit)
+    for message in (submit, Cancel("q")):
+        second.take(message)
+    assert list(owner.scheduler.lanes.jobs) == ["q"]
+    first.take(Cancel("q"))
+    assert owner.scheduler.lanes.jobs == {}
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[..., object]]:
+    """Serves LANES_PATH by a handler; returns where."""
+    runners: list[web.AppRunner] = []
+
+    async def start(answer: Callable[[web.Request], object]) -> Ownership:
+        app = web.Application()
+        app.router.add_post(LANES_PATH, answer)  # type: ignore[arg-type]
+        runners.append(web.AppRunner(app, shutdown_timeout=0.1))
+        await runners[-1].setup()
+        await web.TCPSite(runners[-1], "127.0.0.1", 0).start()
+        return Ownership("demo", 7, "other", f"http://127.0.0.1:{runners[-1].addresses[0][1]}")
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+async def open_channel(ownership: Ownership, opened: Callable[[], None]) -> None:
+    dispatcher = Dispatcher(MODEL, "me")
+    async with aiohttp.ClientSession() as session:
+        await RemoteOwner(ownership, 5, dispatcher.records, dispatcher).run(session, "me", opened)
+
+
+async def test_who_does_not_own_the_model_says_so(serve: Callable[..., object]) -> None:
+    queries: list[dict[str, str]] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        queries.append(dict(request.query))
+        return web.Response(status=409)
+
+    with pytest.raises(NotOwner, match=r"^other answered 409$"):
+        await open_channel(await serve(refuse), lambda: None)  # type: ignore[misc]
+    assert queries == [{"model": "demo", "gateway": "me", "epoch": "7", "channel": "5"}]
+
+
+@pytest.mark.parametrize(
+    ("first", "error"),
+    [(OPENING + encode(Beat()), TimeoutError), (encode(Opening(2)), WireError)],
+    ids=["silent", "other"],
+)
+async def test_an_owner_that_falls_silent_or_speaks_another_version_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, serve: Callable[..., object], first: bytes, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(module, "UNRESPONSIVE_AFTER_S", 0.3)
+    opened: list[float] = []
+
+    async def begins(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
-        for _ in range(beats):
-            await response.write(encode(Beat()))
-            await asyncio.sleep(0.1)
+        await response.write(first)
         await asyncio.sleep(60)
         return response
 
-    runner, url = await _serve(falls_unresponsive)
-    opened: list[float] = []
-    try:
-        async with aiohttp.ClientSession() as session:
-            with pytest.raises(TimeoutError):
-                await RemoteOwner(Ownership("demo", 1, "other", url)).run(
-                    session, "me", lambda: opened.append(time.monotonic())
-                )
-        assert time.monotonic() - opened[0] > beats * 0.1, "while it spoke it was listened to"
-    finally:
-        await runner.cleanup()
+    ownership = await serve(begins)  # type: ignore[misc]
+    with pytest.raises(error):
+        await open_channel(ownership, lambda: opened.append(time.monotonic()))
+    assert len(opened) == 1

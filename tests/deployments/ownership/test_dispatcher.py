@@ -4,27 +4,14 @@ is left."""
 import asyncio
 import dataclasses
 import random
-import time
 
 import pytest
 
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.pending_request import QueueTimeout, Rejected
+from deployments.ownership.record import QueueTimeout, Rejected
 from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy
 from tests.deployments.ownership.dispatcher_rig import books, cancelled, facts, request, wait, waiting
-
-
-async def test_the_place_of_a_cancelled_one_goes_to_the_next(dispatcher: Dispatcher) -> None:
-    tasks = [await waiting(dispatcher, name) for name in "abcd"]
-    dispatcher.replica_up(facts(max_num_seqs=2))
-    tasks[0].cancel()
-    await cancelled(tasks[0])
-    placements = [await tasks[1], await tasks[2]]
-    assert not tasks[3].done()
-    for placement in placements:
-        dispatcher.release(placement.lease, Ending.FINISHED)
-    dispatcher.release((await tasks[3]).lease, Ending.FINISHED)
 
 
 async def test_refused_waits_again_and_first(dispatcher: Dispatcher) -> None:
@@ -62,22 +49,6 @@ async def test_what_is_longer_than_its_replicas_context_waits_for_a_longer_one(d
     assert (again.request.max_prompt_tokens, again.lease.attempt) == (1_025, 2)
     dispatcher.release(again.lease, Ending.FINISHED)
     assert len(dispatcher) == 0
-
-
-async def test_a_lost_replica_tells_each_lease_once(dispatcher: Dispatcher) -> None:
-    dispatcher.replica_up(facts(max_num_seqs=4))
-    reported = []
-    leases = [(await wait(dispatcher, request(name))).lease for name in "abc"]
-    for lease in leases:
-        dispatcher.when_lost(lease, lambda lease=lease: reported.append(lease.lease_id))  # type: ignore[misc]
-    dispatcher.release(leases[0], Ending.FINISHED)
-    dispatcher.replica_lost("r1")
-    dispatcher.replica_lost("r1")
-    assert reported == [leases[1].lease_id, leases[2].lease_id]
-    for lease in leases:
-        dispatcher.release(lease, Ending.FINISHED)
-        assert dispatcher.url_of(lease) is None
-    assert books(dispatcher).endings == {"finished": 1, "cancelled": 0, "failed": 2, "refused": 0}
 
 
 async def test_refused_after_the_loss_with_a_full_lane(dispatcher: Dispatcher) -> None:
@@ -178,19 +149,3 @@ async def test_an_answer_that_was_sent_as_a_whole_outlives_its_replica(dispatche
     for placement in (whole, cut):
         dispatcher.release(placement.lease, Ending.FINISHED)
     assert books(dispatcher).endings["finished"] == 1
-
-
-async def test_one_that_waits_in_vain_is_turned_away(dispatcher: Dispatcher) -> None:
-    hasty, patient = (
-        asyncio.create_task(wait(dispatcher, request("hasty", 10.0))),
-        asyncio.create_task(wait(dispatcher, request("patient", 500.0))),
-    )
-    await asyncio.sleep(0)
-    dispatcher.expect_replica(time.monotonic() + 60.0)
-    with pytest.raises(Rejected) as rejected:
-        await hasty
-    assert rejected.value.admission.cause is RejectCause.STARTING
-    assert not patient.done()
-    dispatcher.expect_replica(time.monotonic() + 60.0)  # a moment more or less is no news
-    dispatcher.replica_up(facts())
-    dispatcher.release((await patient).lease, Ending.FINISHED)

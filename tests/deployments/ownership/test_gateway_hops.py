@@ -15,7 +15,7 @@ from deployments.ownership.hop_messages import (
     HopReport,
     HopTaken,
 )
-from deployments.ownership.pending_request import GuestNotTaken, TakenByPeer
+from deployments.ownership.record import GuestNotTaken, Records, RequestState, TakenByPeer
 from deployments.ownership.roles import Submitter
 from deployments.peering import HandOverReason, HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
@@ -43,7 +43,8 @@ def facts(name: str = "q", number: int = 1) -> HopFacts:
 class Owner:
     """Decides nothing; keeps what it is told. `hears`: what it does at a report, in the same moment."""
 
-    def __init__(self, epoch: int = 1) -> None:
+    def __init__(self, records: Records, epoch: int = 1) -> None:
+        self.records = records
         self.epoch = epoch
         self.submitted: list[tuple[Request, bool, HopFacts | None]] = []
         self.reports: list[HopReport] = []
@@ -55,6 +56,7 @@ class Owner:
         self, submitter: Submitter, request: Request, admitted: bool = False, hop: HopFacts | None = None
     ) -> None:
         self.submitted.append((request, admitted, hop))
+        self.records.begin(request.request_id, 0, RequestState.WAITING, submitter)
         if hop is None:
             submitter.admitted(request.request_id, ADMITTED)
 
@@ -95,7 +97,8 @@ class Setting:
     """A dispatcher with one request, which waits."""
 
     def __init__(self) -> None:
-        self.dispatcher, self.owner, self.carrier = Dispatcher(MODEL, "here"), Owner(), Carrier()
+        self.dispatcher, self.carrier = Dispatcher(MODEL, "here"), Carrier()
+        self.owner = Owner(self.dispatcher.records)
         self.dispatcher.follow(self.owner)
 
     async def submit(self, name: str = "q") -> asyncio.Task[Placement]:
@@ -116,9 +119,10 @@ class Setting:
 
     def place(self, attempt: int = 1) -> Lease:
         lease = Lease(0, request("q"), "r1", 0.0, attempt, 10, 20, 10, 0)
-        self.dispatcher.placed(
-            Placement(lease.request, lease, PickReason.ONLY_FIT, "all", False, 0.0, None), "http://r1"
-        )
+        record = self.dispatcher.records.get("q")
+        assert record is not None
+        self.dispatcher.records.move(record, RequestState.RUNNING, lease)
+        self.dispatcher.placed(Placement(lease, PickReason.ONLY_FIT, "all", False, 0.0, None), "http://r1")
         return lease
 
 
@@ -213,7 +217,7 @@ async def test_a_request_without_a_carrier_goes_nowhere(setting: Setting) -> Non
 # Owners that change.
 async def test_a_confirmed_hop_that_breaks_under_the_next_owner_gives_it_the_request(setting: Setting) -> None:
     await setting.with_peer()
-    dispatcher, second = setting.dispatcher, Owner(2)
+    dispatcher, second = setting.dispatcher, Owner(setting.dispatcher.records, 2)
     dispatcher.follow(second)
     dispatcher.hops.broke("q", 1)
     ((again, admitted, _),) = second.submitted
@@ -234,7 +238,7 @@ async def test_a_guest_that_is_not_taken(setting: Setting) -> None:
     with pytest.raises(GuestNotTaken) as refused:
         await submitting
     assert refused.value.refusal is HopRefusal.LATE
-    assert (len(setting.dispatcher), setting.owner.cancelled) == (0, []), "the owner does not have it"
+    assert len(setting.dispatcher) == 0
     setting.dispatcher.guest_refused("q@eu", HopRefusal.LATE)
 
 
@@ -258,6 +262,6 @@ async def test_an_admitted_guest_goes_to_the_next_owner_with_its_hop(setting: Se
     await asyncio.sleep(0)
     setting.dispatcher.admitted("q@eu", ADMITTED)
     assert (await submitting).accepted
-    second = Owner(2)
+    second = Owner(setting.dispatcher.records, 2)
     setting.dispatcher.follow(second)
     assert [(admitted, given) for _, admitted, given in second.submitted] == [(True, hop)]

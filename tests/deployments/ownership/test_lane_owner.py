@@ -3,13 +3,12 @@ changes."""
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from deployments.decision_log import DecisionLog, log_files, read_log
 from deployments.decisions import Input
-from deployments.ownership.entries import EntryState
 from deployments.ownership.lane_owner import LaneOwner
+from deployments.ownership.record import RequestState
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Binding, Capacity, Ending, LanePolicy, RejectCause, SchedulingPolicy
 from deployments.scheduling.replica import ReplicaStatus
@@ -18,84 +17,14 @@ from tests.deployments.gateway.rig import until
 from tests.deployments.ownership.lane_owner_rig import Submitter, account, facts, request, running, state
 
 
-async def test_a_request_is_admitted_placed_answered_and_ended(owner: LaneOwner, submitter: Submitter) -> None:
-    owner.submit(submitter, request())
-    assert [admission.accepted for admission in submitter.admissions] == [True]
-    assert (submitter.attempt_ids, submitter.urls, state(owner)) == (["q-1"], ["http://r1"], EntryState.RUNNING)
-    owner.first_token("q-1")
-    owner.first_token("nobody-1")
-    owner.first_token("q-1")
-    assert owner.scheduler.fleet.by_id["r1"].prefill_tokens == 0
-    owner.release("q-1", Ending.FINISHED)
-    owner.release("q-1", Ending.FAILED)
-    owner.release("nobody-1", Ending.FAILED)
-    assert (state(owner), owner.snapshot().endings["finished"], owner.snapshot().endings["failed"]) == (
-        EntryState.ENDED,
-        1,
-        0,
-    )
-    owner.finished(account("q-1"))
-    assert (state(owner), owner.snapshot().counted, owner.snapshot().output_tokens) == (EntryState.CLOSED, 1, 6)
-    owner.finished(account("q-1"))
-    assert owner.snapshot().counted == 1
-
-
-async def test_an_account_before_the_end_tells_whether_the_answer_was_whole(
-    owner: LaneOwner, submitter: Submitter
-) -> None:
-    for name, sequences in (("whole", 1), ("cut", 0)):
-        owner.submit(submitter, request(name))
-        owner.finished(account(f"{name}-1", sequences))
-    assert (state(owner, "whole"), state(owner, "cut")) == (EntryState.ANSWERED, EntryState.ABORTED)
-    assert owner.snapshot().counted == 1
-    owner.replica_lost("r1")
-    endings = owner.snapshot().endings
-    assert (endings["finished"], endings["failed"]) == (1, 1)
-
-
 async def test_an_account_of_something_unknown_is_never_adopted_afterwards(owner: LaneOwner) -> None:
     owner.finished(account("q-1"))
     owner.finished(account("tokenizer"))
-    assert (state(owner), sum(owner.entries.counts.values())) == (EntryState.CLOSED, 1)
+    assert (state(owner), sum(owner.records.counts.values())) == (RequestState.CLOSED, 1)
     owner.replica_up(facts(), [running()])
-    assert (owner.snapshot().adopted, owner.adoption.reconciled) == (0, 0)
+    assert (owner.snapshot().adopted, owner.reconciled) == (0, 0)
     owner.replica_up(facts(), [running(attempt=2)])
-    assert (owner.snapshot().adopted, state(owner)) == (1, EntryState.ORPHANED)
-
-
-async def test_the_same_request_of_another_holder_is_a_duplicate(owner: LaneOwner, submitter: Submitter) -> None:
-    other = Submitter()
-    owner.submit(submitter, request())
-    owner.submit(other, request())
-    assert [admission.cause for admission in other.admissions] == [RejectCause.DUPLICATE_ID]
-    assert submitter.attempt_ids == ["q-1"]
-
-
-async def test_a_holder_that_asks_again_is_told_again(owner: LaneOwner, submitter: Submitter) -> None:
-    owner.replica_state("r1", None)
-    for _ in range(2):
-        owner.submit(submitter, request())
-    assert len(submitter.admissions) == 2
-    assert submitter.admissions[0] is submitter.admissions[1]
-    assert owner.snapshot().submitted == 1
-
-
-async def test_a_waiting_request_is_cancelled_and_a_running_one_not(owner: LaneOwner, submitter: Submitter) -> None:
-    owner.submit(submitter, request("runs"))
-    owner.replica_state("r1", None)
-    owner.submit(submitter, request("waits"))
-    for name in ("runs", "waits", "nobody"):
-        owner.cancel(name)
-    assert (state(owner, "runs"), state(owner, "waits")) == (EntryState.RUNNING, None)
-    assert owner.scheduler.lanes.jobs == {}
-
-
-async def test_a_rejected_request_leaves_nothing(owner: LaneOwner, submitter: Submitter) -> None:
-    owner.replica_state("r1", None)
-    for number in range(4):
-        owner.submit(submitter, request(f"q{number}"))
-    assert [admission.accepted for admission in submitter.admissions] == [True, True, True, False]
-    assert (state(owner, "q3"), owner.entries.live) == (None, 3)
+    assert (owner.snapshot().adopted, state(owner)) == (1, RequestState.ORPHANED)
 
 
 async def test_a_wait_ends_by_the_owners_own_timer(owner: LaneOwner, submitter: Submitter) -> None:
@@ -104,7 +33,7 @@ async def test_a_wait_ends_by_the_owners_own_timer(owner: LaneOwner, submitter: 
     owner.submit(submitter, request("sooner", wait_s=0.01))
     await until(lambda: len(submitter.expiries) == 2)
     assert submitter.expiries == ["sooner", "later"]
-    assert owner.entries.live == 0
+    assert owner.records.live == 0
 
 
 async def test_what_would_wait_in_vain_is_turned_away(owner: LaneOwner, submitter: Submitter) -> None:
@@ -113,20 +42,6 @@ async def test_what_would_wait_in_vain_is_turned_away(owner: LaneOwner, submitte
     owner.expect_replica(time.monotonic() + 300.0)
     assert [admission.cause for admission in submitter.admissions] == [None, RejectCause.STARTING]
     assert state(owner) is None
-
-
-async def test_a_refused_lease_waits_again_first_under_the_next_attempt(owner: LaneOwner, submitter: Submitter) -> None:
-    owner.submit(submitter, request())
-    owner.refused(submitter, submitter.leases[0], ReplicaState.DRAINING)
-    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.DRAINING
-    assert not owner.replicas.is_ready("r1")
-    assert (state(owner), owner.snapshot().endings["refused"]) == (EntryState.WAITING, 1)
-    owner.replica_up(facts())
-    assert submitter.attempt_ids == ["q-1", "q-2"]
-    lease = submitter.leases[1]
-    owner.submit(submitter, replace(lease.request, attempts=lease.attempt), admitted=True)
-    assert submitter.attempt_ids == ["q-1", "q-2", "q-3"]
-    assert owner.scheduler.fleet.by_id["r1"].status is ReplicaStatus.READY, "that was not its replica's fault"
 
 
 async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requests_are_looked_into(
@@ -145,33 +60,6 @@ async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requ
     owner.release("q-1", Ending.FAILED)
     owner.replica_lost(lease.replica_id)
     assert [reported.key for reported in owner.scheduler.suspects.all(time.monotonic())] == ["q"]
-
-
-async def test_a_request_that_comes_with_attempts_gets_the_next_one(owner: LaneOwner, submitter: Submitter) -> None:
-    owner.submit(submitter, request(attempts=4), admitted=True)
-    assert submitter.attempt_ids == ["q-5"]
-
-
-async def test_a_lost_replicas_leases_end_and_others_stand(owner: LaneOwner, submitter: Submitter) -> None:
-    owner.submit(submitter, request("a"))
-    owner.replica_state("r1", None)
-    owner.replica_up(facts("r2"))
-    owner.submit(submitter, request("b"))
-    owner.replica_lost("r1")
-    assert (state(owner, "a"), state(owner, "b")) == (EntryState.CLOSED, EntryState.RUNNING)
-    assert set(owner.scheduler.fleet.by_id) == {"r2"}
-
-
-async def test_what_a_replica_says_of_itself(owner: LaneOwner) -> None:
-    replica = owner.scheduler.fleet.by_id["r1"]
-    for said, shown in (
-        (ReplicaState.DRAINING, "draining"),
-        (ReplicaState.UNHEALTHY, "unresponsive"),
-        (None, "unresponsive"),
-    ):
-        owner.replicas.up(facts())
-        owner.replica_state("r1", said)
-        assert (replica.status.value, owner.replicas.is_ready("r1")) == (shown, False)
 
 
 async def test_cordons_are_set_and_lifted(owner: LaneOwner, submitter: Submitter) -> None:
@@ -206,7 +94,7 @@ async def test_a_closed_owner_decides_nothing_more(owner: LaneOwner, submitter: 
 async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
     health = LogHealth("demo")
     log = DecisionLog(tmp_path, "demo", health, at_once=True)
-    owner = LaneOwner(SchedulingPolicy(), log=log)
+    owner = LaneOwner(SchedulingPolicy(), decision_log=log)
     owner.replicas.up(facts())
     owner.replica_up(facts())
     owner.cordon(frozenset({"r1"}))

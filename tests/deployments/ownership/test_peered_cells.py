@@ -104,7 +104,7 @@ def check(world: World, spec: ClusterSpec) -> None:
         assert own is not None
         assert own.peering is not None
         assert not len(cell.dispatcher), "no pending request is left"
-        assert own.entries.live == 0, own.entries.counts
+        assert own.records.live == 0, own.records.counts
         assert own.scheduler.is_idle
         snapshot = own.snapshot()
         assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())

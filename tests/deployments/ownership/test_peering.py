@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from deployments.ownership.entries import EntryState
 from deployments.ownership.hop_messages import HopFirstByte, HopTaken
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
+from deployments.ownership.record import RequestState
 from deployments.peering import DigestRefusal, HopRefusal, Question, Rules
 from deployments.scheduling import Ending, RejectCause, SchedulingPolicy
 from tests.deployments.ownership.peering_rig import Clock, Gateway, PeeredOwner, guest_facts, lanes_of, owner_time
 from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_request, make_spec
 
-AWAY, WAITING, RUNNING = EntryState.AWAY, EntryState.WAITING, EntryState.RUNNING
+AWAY, WAITING, RUNNING = RequestState.AWAY, RequestState.WAITING, RequestState.RUNNING
 
 
 @pytest.fixture
@@ -329,7 +329,7 @@ async def test_a_guest_is_refused_by_this_cell_s_own_rules(
     hop = guest_facts(**changes)
     send(peer, hop)
     assert peer.gateway.news() == [("refused", hop.guest_id, refusal)]
-    assert (peer.owner.entries.live, peer.is_clean(), peer.peering.refusals) == (0, True, {refusal: 1})
+    assert (peer.owner.records.live, peer.is_clean(), peer.peering.refusals) == (0, True, {refusal: 1})
 
 
 @pytest.mark.parametrize("changes", [{"traffic_class": "batch"}, {"tenant": "x"}, {"guest_of": "ap"}])
@@ -389,7 +389,7 @@ async def test_the_scheduler_may_reject_a_guest(clock: Clock) -> None:
     assert peer.owner.scheduler.waiting.expected(make_request("x"), clock.now).p95_s == 0.0
     send(peer, guest_facts(number=2, reason="residency"))
     assert peer.gateway.news() == [("refused", "g@us.1.2", HopRefusal.REJECTED)]
-    assert (peer.owner.entries.live, peer.is_clean()) == (0, True)
+    assert (peer.owner.records.live, peer.is_clean()) == (0, True)
     peer.owner.close()
 
 
@@ -410,7 +410,7 @@ async def test_an_owner_without_peers_takes_no_guest() -> None:
     owner.submit(gateway, hop.guest(make_request("g"), 0.0), True, hop)
     owner.hop_reported(HopTaken("g", 1))
     assert gateway.news() == 2 * [("refused", G, HopRefusal.SPEC)]
-    assert (owner.peering, owner.entries.live) == (None, 0)
+    assert (owner.peering, owner.records.live) == (None, 0)
     owner.close()
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from deployments.ownership import channel, dispatcher, lane_owner, owner_tracker, session
+from deployments.ownership import channel, dispatcher, lane_owner, owner_tracker
 from deployments.ownership.takeover import Running
 from tests.deployments.ownership.shaky_cell import Cell, Engine, Gateway
 from tests.deployments.ownership.virtual_time import VirtualLoop, virtual_time
@@ -48,7 +48,7 @@ class ShakyCell(RuleBasedStateMachine):
         self.loop.set_exception_handler(lambda loop, context: self.errors.append(context))
         self.handler = Failures(self.errors)
         logging.getLogger("raylane.ownership").addHandler(self.handler)
-        self.stack = virtual_time(self.loop, owner_tracker, channel, session, dispatcher, lane_owner)
+        self.stack = virtual_time(self.loop, owner_tracker, channel, dispatcher, lane_owner)
         self.stack.__enter__()
         self.cell: Cell
 
@@ -179,7 +179,7 @@ class ShakyCell(RuleBasedStateMachine):
         (owner,) = [one.dispatcher.own for one in cell.gateways if one.dispatcher.own is not None]
         snapshot = owner.snapshot()
         assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values()), "no lease is left"
-        assert owner.entries.live == 0, owner.entries.counts
+        assert owner.records.live == 0, owner.records.counts
         assert sum(lane.waiting for lane in snapshot.lanes) == 0, "nothing waits"
         assert all(replica.leases == replica.kv_tokens == 0 for replica in snapshot.replicas)
         assert not any(engine.running for engine in cell.engines.values())

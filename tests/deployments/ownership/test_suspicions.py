@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from deployments.cell.owners import Ownership
-from deployments.ownership.channel import RemoteOwner
+from deployments.ownership.channel import RemoteOwner, Session
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.ownership.messages import Message, Suspected, decode
-from deployments.ownership.session import Session
-from deployments.ownership.takeover import Known
+from deployments.ownership.messages import Message, MessageReader, Suspected
+from deployments.ownership.takeover import KnownSuspicions
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy, Suspicion
 from deployments.scheduling.suspects import MAX
@@ -35,7 +34,7 @@ async def killed(dispatcher: Dispatcher, name: str, replica: str) -> None:
 
 
 def heard(session: Session) -> list[Message]:
-    return [decode(line) for line in session._outbox._lines]
+    return MessageReader().feed(b"".join(session._outbox._messages))
 
 
 async def cause(dispatcher: Dispatcher, name: str) -> RejectCause | None:
@@ -50,14 +49,14 @@ async def test_the_owner_tells_its_own_gateway_those_that_are_there_and_those_th
     there = Session(dispatcher.own, "g2")
     await killed(dispatcher, "a", "r1")
     await killed(dispatcher, "b", "r2")
-    assert [(reported.key, reported.deaths) for reported in heard(there) if isinstance(reported, Suspected)] == [
+    assert [(one.suspicion.key, one.suspicion.deaths) for one in heard(there) if isinstance(one, Suspected)] == [
         ("deadly", 1),
         ("deadly", 2),
     ]
     late = Session(dispatcher.own, "g3")
     (reported,) = heard(late)
     assert isinstance(reported, Suspected)
-    assert (reported.key, reported.deaths) == ("deadly", 2)
+    assert (reported.suspicion.key, reported.suspicion.deaths) == ("deadly", 2)
     assert [(known.key, known.deaths) for known in dispatcher.suspicions.all()] == [("deadly", 2)]
     (alarm,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert (
@@ -67,12 +66,11 @@ async def test_the_owner_tells_its_own_gateway_those_that_are_there_and_those_th
 
 async def test_whoever_becomes_the_owner_knows_what_it_heard() -> None:
     other, now = Dispatcher(MODEL, "g2"), time.monotonic()
-    remote = RemoteOwner(Ownership("demo", 1, "g1", "http://g1"), 1, other.suspected)
+    remote = RemoteOwner(Ownership("demo", 1, "g1", "http://g1"), 1, other.records, other)
     other.follow(remote)
-    remote.take(Suspected("deadly", 2, False, 30.0))
-    remote.take(Suspected("innocent", 1, False, 30.0))
-    remote.take(Suspected("innocent", 0, False, 0.0))
-    owner = LaneOwner(SchedulingPolicy(), replicas=other.replicas, epoch=2)
+    for key, deaths in (("deadly", 2), ("innocent", 1), ("innocent", 0)):
+        remote.take(Suspected(Suspicion(key, deaths, False, 70.0), 100.0))
+    owner = LaneOwner(SchedulingPolicy(), replicas=other.replicas, epoch=2, records=other.records)
     other.follow(owner)
     assert await cause(other, "again") is RejectCause.QUERY_OF_DEATH
     (known,) = owner.scheduler.suspects.all(now)
@@ -127,7 +125,7 @@ async def test_a_replica_that_drains_and_breaks_connections_proves_nothing() -> 
 
 
 def test_a_copy_is_bounded() -> None:
-    known = Known()
+    known = KnownSuspicions()
     known.take(Suspicion(f"d{number}", 1, False, 0.0) for number in range(MAX + 5))
     assert len(known.all()) == MAX
     assert known.all()[0].key == "d5"

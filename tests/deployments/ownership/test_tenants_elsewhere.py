@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from deployments.ownership.entries import Entries
 from deployments.ownership.peering import LanePeering
+from deployments.ownership.record import Records
 from deployments.scheduling import RejectCause, Scheduler, TenantUse
 from deployments.scheduling.policy import policy_of
 from tests.deployments.peering.setups import KEY, MODEL, make_request, make_spec
@@ -38,7 +38,7 @@ class Owner:
         def nothing(*_: Any, **__: Any) -> Any:
             raise AssertionError("no request is handed over here")
 
-        self.peering = LanePeering(spec, self.cell, MODEL, 1, self.scheduler, Entries(), nothing, self.clock)
+        self.peering = LanePeering(spec, self.cell, MODEL, 1, self.scheduler, Records(), nothing, self.clock)
 
     def ask(self) -> RejectCause | None:
         """A request of the tenant arrives."""

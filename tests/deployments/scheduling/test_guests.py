@@ -90,7 +90,7 @@ def test_own_requests_come_first() -> None:
         scheduler.submit(make_request(f"more{number}", 50), 0.1)
     running = scheduler.step(0.1).placements
     assert 0 < len(running) < 100
-    for one in (*running, Placement(lease.request, lease, running[0].reason, "short", False, 0.0, None)):
+    for one in (*running, Placement(lease, running[0].reason, "short", False, 0.0, None)):
         scheduler.first_token(one.lease, 0.2)
         scheduler.release(one.lease, Ending.FINISHED, None, 0.2)
     assert "g" not in placed(scheduler, 0.2), "others of this cell wait still"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.starts import starting_lines
+from cli.starts import starting_line
 from deployments.starts.phases import Phase
 from deployments.starts.start import Fetching, StartOutcome, StartReport
 from deployments.starts.tracker import BACK_OFF_S, GIVE_UP_AFTER_S, KEPT, MAX_BACK_OFF_S, SHOWN_EVERY_S, StartTracker
@@ -96,7 +96,7 @@ def test_a_failed_start_says_its_phase_and_the_next_one_waits_longer() -> None:
     assert waits[-1] == MAX_BACK_OFF_S
     (failing,) = tracker.starts().failing
     assert (failing.failures, failing.last.phase, failing.last.log) == (12, Phase.FETCH, "/log")
-    assert failing.record()["cause"] == "ArtifactError: no such bucket"
+    assert failing.last.cause == "ArtifactError: no such bucket"
     assert tracker.starts().tallies[0].failed_in == {Phase.FETCH: 12}
     assert tracker.wait_s("other", now) == 0.0
     tracker.ready(report("r99", load=1.0), now + 1)
@@ -125,7 +125,7 @@ def test_the_last_starts_are_kept_and_survive_the_directory() -> None:
     assert [start.replica_id for start in done] == [f"r{number}" for number in range(3, KEPT + 3)]
     successor = StartTracker()
     successor.recall(done)
-    assert [start.record() for start in successor.starts().done_of("m")] == [start.record() for start in done]
+    assert successor.starts().done_of("m") == done
     (tally,) = tracker.starts().tallies
     assert (tally.ready, tally.seconds[Phase.LOAD]) == (KEPT + 3, sum(range(KEPT + 3)))
 
@@ -138,11 +138,8 @@ def test_the_progress_of_a_fetch_is_news_now_and_then_and_gone_when_it_ends() ->
     assert [tracker.report(at, 100.0 + second) for second in (2.0, 4.0)] == [False, False]
     assert tracker.report(at, 100.0 + SHOWN_EVERY_S)
     (running,) = tracker.starts().running
-    assert running.record()["fetching"] == {"there_bytes": 3 << 30, "total_bytes": 140 << 30, "bytes_per_s": 812e6}
-    (line,) = starting_lines({"starting": [running.record()]}, {})
-    assert "fetch for" in line
-    assert "(3.00 of 140.00 GiB, 812 MB/s)" in line
+    assert running.fetching == fetching
+    assert "(3.00 of 140.00 GiB, 812 MB/s)" in starting_line(running, "r1")
     failed = tracker.failed(at, "no such bucket", "", 110.0)
-    assert "fetching" not in failed.record()
-    (line,) = starting_lines({"starting": [failed.record()]}, {})
-    assert "GiB" not in line
+    assert failed.fetching is None
+    assert "GiB" not in starting_line(failed, "r1")

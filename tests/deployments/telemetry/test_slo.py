@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from cluster.spec import ClusterSpec
 from deployments.protocol import Finished
+from deployments.telemetry.exposition import Exposition
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.slo import ServiceLevels, itl_met, ttft_met
 from tests.deployments.gateway.rig import make_spec
@@ -81,7 +82,7 @@ def shown(spec: ClusterSpec, *ledgers: Ledger) -> CollectorRegistry:
     levels.service = Known(spec)
     for one in ledgers:
         levels.observe(one)
-    registry.register(levels)
+    registry.register(Exposition(levels.samples))
     return registry
 
 

@@ -24,6 +24,7 @@ from planning.plans.write_spec import written_spec
 from tests.planning.plans import small
 
 pytestmark = pytest.mark.whole
+LIMITS = PlanLimits(gap=0.02, limit_s=20)
 
 
 def test_a_plan_serves_all_demand_within_its_limits(tmp_path: Path) -> None:
@@ -106,6 +107,37 @@ def test_what_cannot_be_placed_names_what_clashes(tmp_path: Path) -> None:
     assert not result.good
     assert result.headline == "There is no placement that meets all requirements"
     assert as_json(result)["totals"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "held", "reason"),
+    [
+        (
+            {"residency": ["eu-central-1"]},
+            1.0,
+            "residency allows eu-central-1, and the groups that may serve it are in us-",
+        ),
+        ({"slo": {"ttft_ms": 50}}, 1.0, "a round trip takes more than half of its TTFT, 50 ms: us-east-1 9"),
+        ({}, 0.0, "a lone request misses its SLO (cheap (L4): ttft; large (H100): ttft)"),
+    ],
+)
+def test_what_fits_no_site_says_why(tmp_path: Path, change: dict[str, Any], held: float, reason: str) -> None:
+    """Short prompts from Europe, where no group is; where all rates are 0, long ones have one."""
+    candidates = [one | {"regions": ["us-east-1"]} for one in small.SHEET["candidates"]]
+    case = small.case(tmp_path, {"demand": [small.SHEET["demand"][0] | change], "candidates": candidates})
+    rates = {
+        key: replace(one, per_replica=one.per_replica * (held or ("medium" in key[2] or "long" in key[2])))
+        for key, one in small.rates(case).items()
+    }
+    clashes = planned(case, rates, 0.9, LIMITS, lambda text: None).clashes
+    assert any(f"from eu-central-1: fits no site: {reason}" in one for one in clashes), clashes
+
+
+def test_where_nothing_arrives_there_is_nothing_to_miss(tmp_path: Path) -> None:
+    nothing = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 0.0}]}
+    result = PlanResult(small.plan(tmp_path, {"demand": [nothing]}))
+    assert result.headline.endswith("nothing arrives")
+    assert result.good
 
 
 def test_more_demand_costs_more(tmp_path: Path) -> None:

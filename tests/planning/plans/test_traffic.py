@@ -11,9 +11,9 @@ from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Stream as Recorded
 from deployments.traffic.store import TrafficStore
 from planning.drift.recording import stretches_of_trace
-from planning.plans.samples import CHUNK_TOKENS
+from planning.plans.samples import CHUNK_TOKENS, repeated
 from planning.plans.traffic import bands_of, streams_of, workload_of_bands
-from planning.workload.trace import Labels, Trace, TraceError
+from planning.workload.trace import Labels, Prefixes, Trace, TraceError
 from planning.workload.traces import write_trace
 from planning.worksheet import DemandStream, Worksheet
 from tests.planning.plans import small
@@ -126,6 +126,28 @@ def test_a_short_trace_gives_its_mean_rate_to_all_hours(tmp_path: Path) -> None:
     (found,) = streams_of(sheet_of().model_copy(update={"demand": (stream,)}), SPEC)
     assert found.rates["us-east-1"] == pytest.approx((4_000 / 7_200,) * 24, rel=0.01)
     assert any("all hours have its mean rate" in note for note in found.notes)
+
+
+def test_a_traces_prefixes_count_as_cached_unless_the_worksheet_says_otherwise(tmp_path: Path) -> None:
+    """Of three prompts the second begins as the first does, and the third is new."""
+    tokens, counts = np.full(3, 300, dtype=np.int64), np.array([4, 4, 2], dtype=np.int32)
+    hashes = np.array([1, 2, 3, 4, 1, 2, 8, 9, 6, 7], dtype=np.int64)
+    prefixes = Prefixes(64, hashes, np.array([0, 4, 8], dtype=np.int64), counts)
+    assert repeated(prefixes, tokens).tolist() == [0, 128, 0]
+    assert repeated(prefixes, np.array([300, 100, 300])).tolist() == [0, 96, 0], "a token at least is computed"
+    write_trace(tmp_path / "t.jsonl", Trace(np.arange(3.0), tokens, tokens, prefixes=prefixes))
+    stream = recorded(tmp_path, 1).model_dump(by_alias=True, exclude_unset=True)
+    stream["trace"] = {"file": str(tmp_path / "t.jsonl")}
+
+    def cached(**said: float) -> tuple[int, tuple[str, ...]]:
+        demand = DemandStream.model_validate(stream | said)
+        (found,) = streams_of(sheet_of().model_copy(update={"demand": (demand,)}), SPEC)
+        return int(found.lengths.cached.sum()), found.notes
+
+    assert cached()[0] == 128
+    assert any("14% of the prompt tokens came before in the trace" in note for note in cached()[1])
+    assert cached(prefix_share=0.0)[0] == 0
+    assert cached(prefix_share=0.5)[0] == 3 * 144
 
 
 def test_a_gateways_recording_gives_rates_lengths_and_prefix_hits(tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ from cluster.spec import Model
 from deployments.engine.step_log import EngineFacts, StepLine
 from planning.costs.calibration import Calibration, LoneKernels, Measurements, calibration
 from planning.costs.steps import EngineSteps
-from planning.report.calibration import CalibrationFacts, headline, render
+from planning.report.calibration import headline, render
 
 KERNELS = LoneKernels(0.004, 0.0045, 32)
-FACTS = CalibrationFacts("raylane calibrate <b>", "0.0", "2026-11-22 12:00 UTC", 700, 3)
 
 
 def some_calibration(kernels: LoneKernels | None = KERNELS) -> Calibration:
@@ -32,13 +31,12 @@ def some_calibration(kernels: LoneKernels | None = KERNELS) -> Calibration:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render(some_calibration(), FACTS)
+    return render(some_calibration(), 700, 3)
 
 
 def test_the_page_loads_nothing_and_shows_all(page: str) -> None:
     record = some_calibration().file.calibration
     assert record is not None
-    assert "raylane calibrate &lt;b&gt;" in page
     assert escape(headline(record)) in page
     for text in (*(one.part for one in record.residuals), *record.not_covered):
         assert escape(text) in page
@@ -54,11 +52,11 @@ def test_the_page_loads_nothing_and_shows_all(page: str) -> None:
 
 def test_an_unknown_gpu_is_said(page: str) -> None:
     assert "beside kernels of 4.00 ms by the data sheet" in page
-    assert "needs a GPU that is known" in render(some_calibration(None), FACTS)
+    assert "needs a GPU that is known" in render(some_calibration(None), 700, 3)
 
 
 def test_a_cost_file_without_a_calibration_is_refused() -> None:
     found = some_calibration()
     plain = Calibration(found.file.model_copy(update={"calibration": None}), found.fitted, found.held, found.steps)
     with pytest.raises(ValueError, match="no calibration"):
-        render(plain, FACTS)
+        render(plain, 700, 3)

@@ -21,7 +21,7 @@ from tests.planning.simulator.test_timeline import NAMES, run
 FACTS = RunFacts(
     spec="a <b>spec</b>",
     model="demo",
-    trace="trace.jsonl",
+    trace="trace</script>.jsonl",
     replicas=2,
     load_scale=1.0,
     basis=Basis("costs.json", "roofline", "1 x L40S"),
@@ -29,9 +29,6 @@ FACTS = RunFacts(
     sequences=16,
     kv_tokens=30_000,
     price=Price("GPU", 1, 3.6),
-    version="0.1.0",
-    command="raylane simulate </script>",
-    made="2026-11-20 10:00 UTC",
 )
 
 

@@ -53,13 +53,10 @@ def searched(maximum: int) -> tuple[TrialRunner, Advice, str]:
 def facts(diff: str) -> TuningFacts:
     return TuningFacts(
         "a <b>spec</b>",
-        "trace.jsonl",
+        "trace</script>.jsonl",
         1_000,
         Basis("costs.json", "roofline", "2 x L40S"),
         diff,
-        "0.1.0",
-        "raylane tune </script>",
-        "now",
     )
 
 

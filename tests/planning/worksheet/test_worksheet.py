@@ -241,6 +241,7 @@ REFUSED = [
     (("prices"), {"on_demand": False}, "on_demand, spot, reserved: none may be bought"),
     (("prices", "spot", "max_share"), 40, "prices.spot.max_share = 40: allowed: a number, 0 to 1"),
     (("gpu_prices", 0), {"gpu": "L4", "region": "eu"}, "on_demand_usd_per_gpu_hour, spot_usd_per_gpu_hour"),
+    (("candidates", 0, "gpu"), "h100", "candidates.0.gpu = 'h100': allowed: cpu, A100-40G, A100-80G, "),
     (("elsewhere", 0, "usd_per_input_mtok"), 2e-7, "usd_per_input_mtok = 2e-07: allowed: a number, 0.001 to 10000"),
 ]
 

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from cluster.spec import ClusterSpec, Region
 from deployments.cell.directory import Directory
 from deployments.gateway.gateway import Gateway
+from deployments.gateway.operators.samples import of_model
 from deployments.ownership.peering import LanePeering
 from tests.deployments.gateway.fake_engine import FakeEngine
 from tests.deployments.gateway.rig import Handle, Rig, free_port, until
@@ -115,11 +117,10 @@ def known_to(rig: Rig) -> Mapping[str, bool]:
 
 def metrics_of(rig: Rig) -> dict[tuple[str, ...], float]:
     """The samples about peers, by name and label values."""
+    owned = (one for name, dispatcher in rig.service.dispatchers.items() for one in of_model(name, dispatcher))
+    found = chain(rig.gateway.cell_peers.samples(), owned)
     return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in rig.gateway.cell_peers.collect()
-        for sample in family.samples
-        if sample.value
+        (metric.shown, *labels): value for metric, labels, value in found if value and isinstance(value, int | float)
     }
 
 

@@ -414,7 +414,7 @@ async def test_a_client_that_leaves_ends_the_hop(fake: tuple[Rig, FakePeer], bod
     client.leave()
     await until(lambda: peer.left == 1, within_s=2)
     assert (await closed(home, 0)).outcome is RequestOutcome.CANCELLED
-    await until(lambda: not home.owner.entries.live)
+    await until(lambda: not home.owner.records.live)
 
 
 async def test_a_client_of_another_gateway_than_the_owners_may_leave_at_any_time(
@@ -434,7 +434,7 @@ async def test_a_client_of_another_gateway_than_the_owners_may_leave_at_any_time
             client.leave()
             await until(lambda number=number: peer.left == number, within_s=5)  # type: ignore[misc]
             assert (await closed(second, number - 1)).outcome is RequestOutcome.CANCELLED
-            await until(lambda: not home.owner.entries.live)
+            await until(lambda: not home.owner.records.live)
     await peer.stop()
 
 

@@ -126,7 +126,7 @@ async def test_a_peer_may_answer_what_it_likes(make_cells: Callable[..., Cells],
         await asyncio.gather(*(client(number) for number in range(start, start + AT_ONCE)))
     await until(lambda: not len(home.service.flows))
     assert len(peer.hops) > STORIES / 3
-    await until(lambda: not home.owner.entries.live and not peering_of(home).core.hops.open())
+    await until(lambda: not home.owner.records.live and not peering_of(home).core.hops.open())
     assert not home.dispatcher.hops._hops
     ids = [ledger.attempt_id.partition("-hop")[0] for ledger in home.closed]
     await until(lambda: not len(home.gateway._closed))

@@ -1,12 +1,15 @@
 """What commands publish, as metrics."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from deployments.gateway.operators.published_metrics import DriftMetrics, SimulatorErrorMetrics, shown_drift
+from deployments.gateway.operators.samples import drift, simulator_error
+from deployments.gateway.operators.status import published_drift
+from deployments.telemetry.exposition import Exposition
 from deployments.telemetry.published_error import AtLoad, Figure, Published, write_published
 from deployments.traffic.published_drift import OffFigure, PublishedDrift, write_drift
 
@@ -23,7 +26,7 @@ OFF = OffFigure(
 def test_the_simulators_error_is_shown_as_soon_as_it_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "error.json"
     registry = CollectorRegistry()
-    registry.register(SimulatorErrorMetrics(path))
+    registry.register(Exposition(simulator_error(path)))
     assert b"raylane_simulator_error_known 0.0" in generate_latest(registry)
     generate_latest(registry)
     assert len(caplog.records) == 1, "told once"
@@ -49,16 +52,16 @@ def test_the_simulators_error_is_shown_as_soon_as_it_is_there(tmp_path: Path, ca
 def test_the_drift_is_shown_as_soon_as_it_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "drift.json"
     registry = CollectorRegistry()
-    registry.register(DriftMetrics(path))
+    registry.register(Exposition(drift(path)))
     for _ in range(2):
         assert b"raylane_drift_known 0.0" in generate_latest(registry)
     assert len(caplog.records) == 1
-    assert shown_drift(str(path)) == shown_drift(None) == {}
+    assert published_drift(str(path)) is published_drift(None) is None
     published = PublishedDrift(worksheet="sheet", compared_unix_s=1_000, figures=(OFF,))
     write_drift(path, published)
     page = generate_latest(registry).decode()
     labels = 'class="batch",model="demo",quantity="prompt_tokens",region="eu"'
     assert f"raylane_drift_ratio{{{labels}}} 2.0" in page
     assert "raylane_drift_compared_seconds 1000.0" in page
-    assert shown_drift(str(path)) == {"drift": published.record()}
-    assert math.isinf(OFF.model_copy(update={"expected": 0.0}).ratio)
+    assert published_drift(str(path)) == published
+    assert math.isinf(replace(OFF, expected=0.0).ratio)
