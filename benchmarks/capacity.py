@@ -117,20 +117,19 @@ def _site(rng: np.random.Generator, model: str, size: float, region: str, gpu: s
     """The rates of a roofline: prompts by the GPU's arithmetic, answers by its memory."""
     usd, pflops, tb_s = GPUS[gpu]
     usd *= float(rng.uniform(1.0, 1.3))
-    rates, ttft_s = {}, {}
-    for lane, (prompt, output, _) in LANES.items():
-        if lane == "long" and tb_s < _LARGE_TB_S:
-            continue
+    rates = {}
+    for lane, (prompt, output, ttft_s) in LANES.items():
         prefill_s = prompt * 16e9 * size / (0.5e15 * pflops)
+        if (lane == "long" and tb_s < _LARGE_TB_S) or 0.05 + prefill_s > ttft_s:
+            continue
         decode_s = output * 16e9 * size / (tb_s * 1e12) / 24  # 24 sequences share a reading of the weights
         rates[lane] = 1 / (prefill_s + decode_s)
-        ttft_s[lane] = 0.05 + prefill_s
     prices = {
         PriceKind.ON_DEMAND: usd,
         PriceKind.SPOT: usd * float(rng.uniform(0.35, 0.7)),
         PriceKind.RESERVED: 0.6 * usd,
     }
-    return Site(gpu, model, region, gpu, 1, rates, prices, ttft_s)
+    return Site(gpu, model, region, gpu, 1, rates, prices)
 
 
 def measured(problem: Problem, gap: float, limit_s: float) -> tuple[CapacityPlan, float, float]:

@@ -12,71 +12,43 @@ stretched to `--rate`. Requests that exceed the largest context are left out and
 """
 
 import asyncio
-import os
-import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import aiohttp
 import numpy as np
 import typer
-import yaml
 from rich.table import Table
 
 from benchmarks.harness import JsonFile, Traces, console, in_turns, plain_table, run_facts, run_program, write_json
-from benchmarks.lanes.mix import CHAT, CODE, SHARES
-from benchmarks.serving.gateway import read_status
-from benchmarks.simulated_stack.client import RequestSchedule, run
+from benchmarks.lanes.mix import CHAT, CODE, LaneTraffic
+from benchmarks.serving.sides import stack_up
+from benchmarks.simulated_stack.client import run
 from cli.private_cell import free_port
-from cli.server_process import ServerProcess
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, Model, load_spec
 from deployments.engine.simulated.costs import read_costs
 from planning.simulation import Simulation, simulation_of
 from planning.simulator.workload import plain_workload
+from planning.workload.trace import Trace
 from planning.workload.traces import read_trace
 
 MOONCAKE = "mooncake_synthetic.jsonl.gz"
-_FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _WARM_S = 5.0
 Counts = Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """The lengths of each source, and the gaps between Azure's arrivals. `left_out`: requests over the context."""
-
-    sources: tuple[tuple[Any, Any], ...]
-    gaps_s: Any
-    left_out: int
-
-    def draw(self, rate: float, duration_s: float, seed: int) -> RequestSchedule:
-        """The requests of so many seconds at `rate` a second."""
-        rng = np.random.default_rng(seed)
-        count = max(1, round(rate * duration_s))
-        start = int(rng.integers(0, max(1, len(self.gaps_s) - count)))
-        gaps_s = np.resize(self.gaps_s[start:], count)
-        source = rng.choice(len(SHARES), size=count, p=SHARES)
-        prompts, outputs = np.ones(count, dtype=np.int64), np.ones(count, dtype=np.int64)
-        for number, (prompt_tokens, output_tokens) in enumerate(self.sources):
-            mine = source == number
-            picks = rng.integers(len(prompt_tokens), size=int(mine.sum()))
-            prompts[mine], outputs[mine] = prompt_tokens[picks], np.maximum(1, output_tokens[picks])
-        return RequestSchedule(np.cumsum(gaps_s) * (duration_s / gaps_s.sum()), prompts, outputs)
-
-
-def mix_in(folder: Path, context: int) -> Mix:
-    """Raises `planning.workload.trace.TraceError`."""
+def mix_in(folder: Path, context: int) -> tuple[LaneTraffic, int]:
+    """The traffic, and how many requests of the traces exceed the context. Raises
+    `planning.workload.trace.TraceError`."""
     sources, left_out = [], 0
     traces = [read_trace(folder / name) for name in (CHAT, CODE, MOONCAKE)]
     for trace in traces:
         fits = trace.prompt_tokens + np.maximum(1, trace.output_tokens) <= context
         left_out += int((~fits).sum())
         sources.append((trace.prompt_tokens[fits], trace.output_tokens[fits]))
-    return Mix(tuple(sources), np.diff(traces[0].arrived_s), left_out)
+    return LaneTraffic(np.diff(traces[0].arrived_s), sources), left_out
 
 
 def one_group(spec: ClusterSpec, dear: str) -> ClusterSpec:
@@ -117,7 +89,7 @@ def usd_per_hour(spec: ClusterSpec) -> float:
     )
 
 
-def simulated(spec: ClusterSpec, schedule: RequestSchedule) -> Simulation:
+def simulated(spec: ClusterSpec, schedule: Trace) -> Simulation:
     (model,) = spec.models
     lengths = (schedule.arrived_s, schedule.prompt_tokens, schedule.output_tokens)
     work = plain_workload(*lengths, spec.classes[0].ttft_ms / 1e3, bounded=False)
@@ -132,7 +104,7 @@ def attained(ttft_s: Any, slo_s: float) -> float:
 class PriceSearch:
     """The least price at which every seed attains the target, in the simulator."""
 
-    def __init__(self, schedules: list[RequestSchedule], target: float) -> None:
+    def __init__(self, schedules: list[Trace], target: float) -> None:
         self._schedules = schedules
         self._target = target
         self.runs = 0
@@ -185,34 +157,14 @@ def both_sides(search: PriceSearch, spec: ClusterSpec, cheap: str, dear: str) ->
     return sides if counts is None else {**sides, "two groups": with_counts(spec, counts)}
 
 
-async def measured(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -> dict[str, Any]:
+async def measured(spec: ClusterSpec, schedule: Trace, folder: Path) -> dict[str, Any]:
     """The stack of that spec under that traffic."""
     await asyncio.to_thread(folder.mkdir)
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
-    url, (model,) = f"http://{spec.gateway.host}:{spec.gateway.port}", spec.models
-    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {
-        "RAYLANE_HOME": str(folder / "home")
-    }
-    count = sum(view.replicas.count for view in model.views)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
-
-        async def is_whole() -> bool:
-            try:
-                replicas = (await read_status(session, url, folder))["models"][0]["replicas"]
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-                return False
-            return [replica["state"] for replica in replicas].count("ready") == count
-
-        command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
-        server = ServerProcess(command, env, is_whole, folder / "up.log")
-        try:
-            await server.start()
-            await asyncio.sleep(_WARM_S)
-            began_s = time.monotonic()
-            answers = await run(url, model.name, schedule)
-            elapsed_s = time.monotonic() - began_s
-        finally:
-            await server.stop()
+    async with stack_up(spec, folder):
+        await asyncio.sleep(_WARM_S)
+        began_s = time.monotonic()
+        answers = await run(f"http://{spec.gateway.host}:{spec.gateway.port}", spec.models[0].name, schedule)
+        elapsed_s = time.monotonic() - began_s
     late_ms = 1e3 * float(np.quantile(answers.late_s, 0.99))
     return {
         "attained": attained(answers.ttft_s, spec.classes[0].ttft_ms / 1e3),
@@ -244,7 +196,7 @@ def main(
     classes = (spec.classes[0].model_copy(update={"ttft_ms": ttft_ms, "attainment": min(target, 0.999)}),)
     spec = at_speed(spec.model_copy(update={"classes": classes}), speed)
     (model,) = spec.models
-    mix = mix_in(traces, spec.context_of(model))
+    mix, left_out = mix_in(traces, spec.context_of(model))
     search = PriceSearch([mix.draw(rate, simulated_s, seed) for seed in range(seeds)], target)
     sides = both_sides(search, spec, cheap, dear)
     plan: dict[str, Any] = {
@@ -267,7 +219,7 @@ def main(
             "speed": speed,
             "ttft_ms": ttft_ms,
             "target": target,
-            "left_out": mix.left_out,
+            "left_out": left_out,
             "seeds": seeds,
         }
         return {"schema": 1, **run_facts(), "settings": settings, "plan": plan, "runs": runs, "simulated": search.runs}
@@ -275,7 +227,7 @@ def main(
     result = run_program(work)
     if "two groups" in plan:
         saved = 1 - plan["two groups"]["usd_per_hour"] / plan["one group"]["usd_per_hour"]
-        console.print(f"two groups cost {saved:.1%} less; {mix.left_out:,} requests over the context were left out")
+        console.print(f"two groups cost {saved:.1%} less; {left_out:,} requests over the context were left out")
     write_json(result, json_file)
 
 

@@ -24,12 +24,13 @@ import typer
 
 from benchmarks.harness import JsonFile, console, plain_table, write_json
 from cluster.hardware import gpu_named
+from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_model import Chunk
 from planning.costs.interconnect import Parallel
 from planning.costs.profile import Costs
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import FitSettings, plan_of
+from planning.fit.memory import plan_of
 from planning.fit.verdict import fit
 
 _CONFIGS = {
@@ -121,10 +122,10 @@ def _engine(
     if is_llama:  # NVIDIA's checkpoints say it in another file
         algorithm = {"fp8": "FP8", "fp4": "NVFP4"}[precision]
         content["quantization_config"] = {"quant_method": "modelopt", "quant_algo": algorithm, "ignore": ["lm_head"]}
-    settings = FitSettings(
-        tensor_parallel=tensor,
+    settings = EngineSettings(
+        tensor_parallel_size=tensor,
         kv_cache_dtype="fp8" if is_llama or ("gpt-oss" in model and name == "b200") else "auto",
-        max_num_batched_tokens=8_192 if is_llama or "gpt-oss" in model else None,
+        max_num_batched_tokens=8_192 if is_llama or "gpt-oss" in model or name == "h100" else 16_384,
         gpu_memory_utilization=0.95 if is_minimax and name == "b200" else 0.9,
         max_model_len=_CONTEXT,
         max_num_seqs=_CLIENTS,
@@ -132,7 +133,7 @@ def _engine(
     architecture, gpu = read_architecture(content), gpu_named(name)
     plan = plan_of(architecture, settings, gpu)
     costs = roofline(plan, Parallel(tensor, data=data, experts=experts))
-    return costs, data, plan.step_tokens, fit(architecture, settings, gpu).kv_tokens
+    return costs, data, settings.max_num_batched_tokens, fit(architecture, settings, gpu).kv_tokens
 
 
 def read_points(folder: Path) -> tuple[list[Point], Counter[str]]:

@@ -30,13 +30,10 @@ from cli.private_cell import PrivateCell
 from cli.rehearse_live import LiveRunner
 from cluster.spec import ClusterSpec, Model, load_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
-from deployments.engine_model.fits import limits_for
-from deployments.scheduling.policy import binding_of, policy_of
 from planning.capacity.judging import RateSlo
-from planning.capacity.rates import HeldRate, highest_rate
+from planning.capacity.rates import HeldRate, cell_of, highest_rate
 from planning.capacity.sampling import judged_part, poisson
 from planning.rehearsal import rehearsed
-from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload
 from planning.uncertainty import cost_range
 from planning.workload.traces import read_trace
@@ -165,17 +162,9 @@ def stated_rate(plan: TruthPlan, sample: Workload, costs: CostFile) -> HeldRate:
     """What the simulator says, from costs that were measured on this machine."""
     spec, model = plan.spec, plan.model
     pool = spec.pool_of(model, spec.regions_of(model)[0])
-    cell = CellSettings(
-        plan.replicas,
-        limits_for(model, pool, costs),
-        policy_of(spec),
-        binding_of(spec),
-        model.settings.max_model_len,
-        spec.patience_s(spec.classes[0]),
-    )
-    return highest_rate(
-        cell, costs.cost_model(), sample, {sample.traffic_class[0]: plan.slo}, costs=cost_range(costs, model, pool)
-    )
+    slos = {sample.traffic_class[0]: plan.slo}
+    cell = cell_of(spec, model, costs, plan.replicas)
+    return highest_rate(cell, costs.cost_model(), sample, slos, costs=cost_range(costs, model, pool))
 
 
 def calibrated(plan: TruthPlan, trace: Path, length_scale: float, minutes: float, folder: Path) -> CostFile:

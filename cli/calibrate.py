@@ -44,7 +44,7 @@ from planning.costs.roofline import roofline
 from planning.costs.steps import StepLogError
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import plan_of
-from planning.fit.of_spec import config_of, settings_of
+from planning.fit.of_spec import config_of
 from planning.rehearsal import rehearsed
 from planning.workload.trace import TraceError
 from planning.workload.traces import read_trace
@@ -163,7 +163,7 @@ def _kernels(task: CalibrateTask) -> LoneKernels | None:
     try:
         plan = plan_of(
             read_architecture(config_of(task.model)),
-            settings_of(task.model),
+            task.model.settings,
             task.spec.hardware.gpu_named(task.accelerator),
         )
         cost = roofline(plan, host=NO_HOST).model

@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import rich.table
 import typer
@@ -26,6 +26,9 @@ class _Console(Console):
         if self.is_terminal or self._width or "COLUMNS" in os.environ:
             return super().size
         return ConsoleDimensions(_FILE_COLUMNS, 25)
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Table(rich.table.Table):

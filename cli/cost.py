@@ -14,9 +14,9 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from cli.console import Table, console, errors, fail, print_json, seconds_of, show
+from cli.console import AsJson, Table, console, errors, fail, print_json, seconds_of, show
 from cli.extras import need_planning
-from cli.gateway import AsJson, Url, ask, base_url
+from cli.gateway import Url, ask, base_url
 from cli.options import check_outputs, write_page
 from cli.regions import AllRegions, fetch_regions, unreachable_lines
 from cli.run_dir import RunDir, home, known_clusters

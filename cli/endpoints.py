@@ -18,8 +18,8 @@ import requests
 import typer
 from rich.markup import escape
 
-from cli.console import Table, fail, plain_table, print_json, show
-from cli.gateway import AsJson, get
+from cli.console import AsJson, Table, fail, plain_table, print_json, show
+from cli.gateway import get
 from cli.options import SpecFile
 from cluster.spec import AwsDeploy, ClusterSpec, Region, load_spec
 

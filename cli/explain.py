@@ -17,7 +17,7 @@ from rich.markup import escape
 from autoscaling.explain.explanation import explain as explained
 from autoscaling.explain.moments import DecisionMoment, moments
 from autoscaling.log import PREFIX, log_name
-from cli.console import console, fail, print_json, seconds_of
+from cli.console import AsJson, console, fail, print_json, seconds_of
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.run_dir import RunDir, known_clusters
 from deployments.cell.act import Act, read_acts
@@ -45,7 +45,7 @@ def explain(
         bool,
         typer.Option("--any-code", help="Accept a log recorded by other code, which may have decided differently."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     ended: Annotated[
         bool,
         typer.Option("--ended", help="List the replicas and gateways that ended instead: when, why, what was lost."),

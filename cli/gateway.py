@@ -22,7 +22,9 @@ Url = Annotated[
     str | None, typer.Option(help="The gateway, as http://HOST:PORT. Default: the cluster on this machine.")
 ]
 Why = Annotated[str, typer.Option(help="The reason, for the audit log.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ModelKey = Annotated[
+    str, typer.Argument(metavar="MODEL", help="The model's name, as in the spec; of a group: MODEL@GROUP.")
+]
 AnswerT = TypeVar("AnswerT")
 
 _ALIVE_S = 2.0

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from cli.console import Table, console, errors, fail, show, shown_span
+from cli.console import AsJson, Table, console, errors, fail, show, shown_span
 from cluster.artifacts import ArtifactError, ModelCache, resolve_source
 from cluster.artifacts.cache import CacheEntry
 from cluster.artifacts.progress import FetchStep, ProgressReport
@@ -106,7 +106,7 @@ def _progress(source: str) -> Iterator[ProgressReport]:
 def list_models(
     spec_file: SpecFile = None,
     cache: CacheFolder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List what this node's cache holds: size, last use, and what is in use."""
     held = _open(spec_file, cache)

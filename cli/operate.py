@@ -9,12 +9,11 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from cli.console import console, errors, fail, plain_table, print_json, seconds_of, show, shown_span
-from cli.gateway import AsJson, Url, Why, ask, base_url, cell_report, order, send_spec
+from cli.console import AsJson, console, errors, fail, plain_table, print_json, seconds_of, show, shown_span
+from cli.gateway import ModelKey, Url, Why, ask, base_url, cell_report, order, send_spec
 from cluster.spec import load_spec
 from deployments.cell.scaling_state import ScalingState
 
-Model = Annotated[str, typer.Argument(help="The model's name, as in the spec; of a group: MODEL@GROUP.")]
 Replicas = Annotated[int, typer.Argument(min=0, help="The number of replicas.")]
 Span = Annotated[str, typer.Option("--for", help="How long: 90s, 30m, 2h, 1d; at most 7d.")]
 _KEY_BYTES = 32
@@ -44,17 +43,17 @@ def apply(
     console.print(f"{len(changes)} change(s) {'would apply' if check else 'applied'}; nothing restarts.")
 
 
-def hold(model: Model, replicas: Replicas, span: Span, why: Why = "", url: Url = None) -> None:
+def hold(model: ModelKey, replicas: Replicas, span: Span, why: Why = "", url: Url = None) -> None:
     """Keep at least this many replicas of a model for a while. The autoscaler may add more."""
     _control("hold", model, replicas, span, why, url)
 
 
-def pin(model: Model, replicas: Replicas, span: Span, why: Why = "", url: Url = None) -> None:
+def pin(model: ModelKey, replicas: Replicas, span: Span, why: Why = "", url: Url = None) -> None:
     """Keep exactly this many replicas of a model for a while."""
     _control("pin", model, replicas, span, why, url)
 
 
-def release(model: Model, why: Why = "", url: Url = None) -> None:
+def release(model: ModelKey, why: Why = "", url: Url = None) -> None:
     """End a model's hold or pin. The autoscaler decides again."""
     ended = order(url, "/raylane/release", {"model": model, "why": why})["ended"]
     if not ended:

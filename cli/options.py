@@ -49,7 +49,6 @@ PricePerGpuHour = Annotated[
     float | None, typer.Option(min=0, help="US dollars. Default: the pool's price in the spec.")
 ]
 Report = Annotated[Path | None, typer.Option(help="Write an HTML report (one file, readable offline).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Costs = Annotated[
     Path | None, typer.Option(help="The engine's cost file (docs/simulator.md). Default: the one that the spec names.")
 ]

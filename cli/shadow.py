@@ -1,25 +1,22 @@
 """`raylane shadow report|promote|rollback MODEL`: a second scaling policy beside the active one: how it would have
 done, and to promote it."""
 
-from typing import Annotated
-
 import typer
 import yaml
 from rich.markup import escape
 
 from autoscaling.shadow.contest import ShadowStanding
-from cli.console import console, fail, plain_table, print_json
-from cli.gateway import AsJson, Url, Why, base_url, cell_report, order
+from cli.console import AsJson, console, fail, plain_table, print_json
+from cli.gateway import ModelKey, Url, Why, base_url, cell_report, order
 from deployments.wire import WireError, from_plain
 
 shadow = typer.Typer(
     help="Compare a second scaling policy with the active one; promote it, or roll back.", no_args_is_help=True
 )
-Model = Annotated[str, typer.Argument(help="The model's name, as in the spec; of a group: MODEL@GROUP.")]
 
 
 @shadow.command()
-def report(model: Model, url: Url = None, as_json: AsJson = False) -> None:
+def report(model: ModelKey, url: Url = None, as_json: AsJson = False) -> None:
     """Compare the active policy with its shadow on the traffic since both have been running."""
     base = base_url(url)
     scaled = {one.model: one for served in cell_report(base).models for one in served.scaled}
@@ -41,14 +38,14 @@ def report(model: Model, url: Url = None, as_json: AsJson = False) -> None:
 
 
 @shadow.command()
-def promote(model: Model, why: Why = "", url: Url = None) -> None:
+def promote(model: ModelKey, why: Why = "", url: Url = None) -> None:
     """Make the shadow the active policy, and the active one the shadow. Rolls back by itself if the SLO is missed
     (autoscaling.rollback)."""
     _exchange(model, "promote", why, url)
 
 
 @shadow.command()
-def rollback(model: Model, why: Why = "", url: Url = None) -> None:
+def rollback(model: ModelKey, why: Why = "", url: Url = None) -> None:
     """Undo the last promotion."""
     _exchange(model, "rollback", why, url)
 

@@ -11,10 +11,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from autoscaling.from_spec import FIXED
 from autoscaling.policies.settings import PolicyError
-from cli.console import console, fail
+from cli.console import AsJson, console, fail
 from cli.option_groups import with_groups
 from cli.options import (
-    AsJson,
     Costs,
     ModelName,
     PricePerGpuHour,
@@ -60,7 +59,6 @@ Lose = Annotated[
     list[str] | None,
     typer.Option(help=f"Of regions that help each other: lose one, a zone or a link. {FORMS}. May be repeated."),
 ]
-FailAt = Annotated[list[float] | None, typer.Option(min=0, help="Fail a replica at this second; may be repeated.")]
 
 
 @with_groups
@@ -77,7 +75,6 @@ def simulate(
     report: Report = None,
     price_per_gpu_hour: PricePerGpuHour = None,
     published_error: PublishedErrorFile = None,
-    fail_at: FailAt = None,
     lose: Lose = None,
     with_range: WithRange = True,
     neighbours: Neighbours = True,
@@ -88,13 +85,13 @@ def simulate(
     spec, chosen = chosen_model(spec_file, model)
     gathered = _gathered(spec, chosen, costs, trace, traffic, seed)
     if is_several(spec, chosen):
-        _only_for_one_region(report, replicas, fail_at)
+        _only_for_one_region(report, replicas)
         regions = _regions(spec_file, spec, chosen, gathered, fixed, starts)
         held = simulate_regions(spec, chosen, regions, lose or [], gathered.cost, as_json)
         raise typer.Exit(0 if held else 1)
     if lose:
         fail(f"--lose {lose[0]}: allowed: for a model without groups in several regions with `peering`", code=2)
-    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, fail_at or [], starts)
+    case = _case(spec_file, spec, chosen, gathered, replicas, fixed, starts)
     sampler = None if report is None else Sampler()
     likely = _likely(spec, chosen, gathered) if with_range else None
     out, answer = _run(case, likely, neighbours, sampler)
@@ -106,8 +103,8 @@ def simulate(
     tell(case, gathered.cost, out, answer)
 
 
-def _only_for_one_region(report: Path | None, replicas: int | None, fail_at: list[float] | None) -> None:
-    for option, value in (("--report", report), ("--replicas", replicas), ("--fail-at", fail_at)):
+def _only_for_one_region(report: Path | None, replicas: int | None) -> None:
+    for option, value in (("--report", report), ("--replicas", replicas)):
         if value is not None:
             fail(f"{option} {value}: allowed: for one region; this spec's regions help each other", code=2)
 
@@ -119,7 +116,7 @@ def _regions(
     scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in model.views)
     began_s, past = starts.unix_s(model) if scales else 0.0, starts.past(model.name)
     costs = {group: cost for group, (_, cost) in gathered.costs.items()}
-    common = (spec, model, costs, gathered.work, None, scales, starts.start_up_s, (), past, began_s)
+    common = (spec, model, costs, gathered.work, None, scales, starts.start_up_s, past, began_s)
     try:
         return {region.name: simulation_of(*common, region) for region in spec.regions_of(model)}
     except PolicyError as error:
@@ -174,24 +171,19 @@ def _case(
     gathered: _Gathered,
     replicas: int | None,
     fixed: bool,
-    fail_at: list[float],
     starts: StartOptions,
 ) -> Simulation:
-    """The simulation. Ends the command where the spec's policy cannot be made, or too many replicas fail."""
+    """The simulation. Ends the command where the spec's policy cannot be made."""
     views = spec.groups_of(model, spec.regions_of(model)[0])
     if len(views) > 1 and replicas is not None:
         fail(f"--replicas {replicas}: allowed: for a model with one group; the spec says how many each has", code=2)
     scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in views)
-    count = sum(view.replicas.count if scales else replica_count(view, replicas) for view in views)
-    if replicas is not None:
-        count = replicas
-    if len(fail_at) > count:
-        fail(f"--fail-at: {len(fail_at)} failures; allowed: at most {count}, one for each replica", code=2)
+    for view in () if scales else views:
+        replica_count(view, replicas)
     began_s, past = starts.unix_s(model) if scales else 0.0, starts.past(model.name)
     costs = {group: cost for group, (_, cost) in gathered.costs.items()}
-    how = (replicas, scales, starts.start_up_s, fail_at, past, began_s)
     try:
-        return simulation_of(spec, model, costs, gathered.work, *how)
+        return simulation_of(spec, model, costs, gathered.work, replicas, scales, starts.start_up_s, past, began_s)
     except PolicyError as error:
         fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 

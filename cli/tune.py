@@ -11,10 +11,9 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.console import Table, console, errors, fail, plain_table, print_json
+from cli.console import AsJson, Table, console, errors, fail, plain_table, print_json
 from cli.option_groups import with_groups
 from cli.options import (
-    AsJson,
     Costs,
     ModelName,
     PricePerGpuHour,

@@ -17,6 +17,7 @@ from cli.options import (
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.telemetry.published_error import read_published
+from deployments.wire import to_json
 from planning.simulator.workload import Workload, workload_of
 from planning.tune.advice import Trust, judge
 from planning.tune.case import TuningCase, case_of, history_of_trace, own_and_defaults, space_of
@@ -68,7 +69,7 @@ class Inputs:
     def as_json(self) -> dict[str, object]:
         """What is not modelled, what was changed in the traffic, and what was held fixed."""
         return {
-            "not_modelled": [one.as_json() for one in unmodelled(self.model, self.cost, self.spec)],
+            "not_modelled": to_json(unmodelled(self.model, self.cost, self.spec)),
             "changes": [change.as_json() for change in self.case.work.changes],
             "history_changes": [change.as_json() for change in self.history_changes],
             "held_fixed": self.held_fixed,

@@ -7,9 +7,9 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.console import Table, console, errors, fail, plain_table, print_json
+from cli.console import AsJson, Table, console, errors, fail, plain_table, print_json
 from cli.departed import clock, end_of, ids_in, short_names
-from cli.gateway import AsJson, Url, ask, base_url
+from cli.gateway import Url, ask, base_url
 from cli.regions import AllRegions, fetch_regions, unreachable_lines
 from deployments.cell.departure import Departure
 from deployments.wire import from_plain

@@ -7,10 +7,9 @@ that a replica's process is gone. Durations are seconds, measured on the replica
 crosses the wire.
 """
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.wire import FramedMessages, Wire, framed
@@ -199,16 +198,3 @@ def encode(message: Message) -> bytes:
 def feed_reader() -> FramedMessages[Message]:
     """Reads one connection of a feed."""
     return FramedMessages(_WIRE)
-
-
-def line_of(message: Any) -> bytes:
-    """A message, a dataclass, as one NDJSON line: its fields, and as its type the name of its class in small
-    letters."""
-    return _encode({"type": type(message).__name__.lower(), **_fields_of(message)}).encode() + b"\n"
-
-
-def _fields_of(message: Any) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in message.__dataclass_fields__}
-
-
-_encode = json.JSONEncoder(separators=(",", ":"), default=_fields_of).encode

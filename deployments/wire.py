@@ -108,6 +108,11 @@ def to_plain(value: object) -> Any:
     return msgspec.to_builtins(value, enc_hook=str)
 
 
+def to_json(value: object) -> Any:
+    """Frozen dataclasses, and lists and mappings of them, as what JSON can say: infinity and NaN are None."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))
+
+
 def from_plain(given: Any, kind: type[KindT]) -> KindT:
     """What `to_plain` made. Raises WireError."""
     try:

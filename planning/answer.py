@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from deployments.engine_model.replica_rate import best_point
+from deployments.wire import to_json
 from planning.report.words import attained, duration
 from planning.simulation import RunFigures, Simulation
 from planning.simulator.outcome import Figures, SimulationOutcome
@@ -65,10 +66,10 @@ class CarriedRate:
 
 
 def capacity_of(case: Simulation, costs: CostRange | None, out: SimulationOutcome) -> CarriedRate | None:
-    """None where a policy decides on the replicas, some fail, or there are several groups; and without traffic over
+    """None where a policy decides on the replicas, or there are several groups; and without traffic over
     time. `out`: the run, for what of its prompts was cached."""
     seconds = float(out.arrived_s[-1] - out.arrived_s[0]) if len(out.arrived_s) else 0.0
-    if case.scales or case.failures_s or len(case.views) > 1 or not seconds:
+    if case.scales or len(case.views) > 1 or not seconds:
         return None
     prompt, output = float((out.prompt_tokens - out.cached_tokens).mean()), float(out.output_tokens.mean())
     spread = float(out.output_tokens.std()) / output
@@ -111,13 +112,17 @@ class Answer:
     def lanes_as_json(self) -> list[dict[str, Any]]:
         """The figures by lane, and of all requests, with their ranges."""
         return [
-            line.as_json() | {"range": {name: list(ends) for name, ends in of.items()}}
+            to_json(line) | {"range": {name: list(ends) for name, ends in of.items()}}
             for line, of in zip(self.lines, self.ranges, strict=True)
         ]
 
     def neighbours_as_json(self) -> dict[str, Any]:
         """The figures with one replica fewer and one more."""
-        return {variant.name.lower(): run.as_json() for variant, run in self.neighbours().items()}
+        return {
+            variant.name.lower(): to_json(run.lines[-1])
+            | to_json({"classes": run.classes, "replica_hours": run.replica_hours, "prefix_hits": run.prefix_hits})
+            for variant, run in self.neighbours().items()
+        }
 
     def neighbours(self) -> dict[Variant, RunFigures]:
         """The runs with one replica fewer and one more."""

@@ -3,19 +3,12 @@ followed. Pure; for `tune`, reports and `benchmarks.policies`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field
 
 from autoscaling.shadow.contest import CountChange, flaps
 from planning.simulator.outcome import SimulationOutcome
-
-CLOSED = ConfigDict(extra="forbid", strict=True)
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,24 +30,22 @@ class Score:
     `replica_hours` are paid from each replica's start, its start-up with it, to its end, within the time that is
     scored; `usd` by the price of one. `changes` of the number of replicas, `flaps` among them
     (`autoscaling/shadow/contest.py`); `recovery_s`: the longest time with attainment below the target.
-    `ttft_p99_s` is NaN where nobody was answered. The types' bounds are checked where scores are read from a file.
+    `ttft_p99_s` is NaN where nobody was answered.
     """
 
-    requests: Count
-    attainment: Share
-    by_lane: Mapping[str, Share]
-    replica_hours: Amount
-    usd: Amount
-    mean_replicas: Amount
-    changes: Count
-    flaps: Count
-    recovery_s: Amount
-    rejected: Count
-    expired: Count
-    failed: Count
+    requests: int
+    attainment: float
+    by_lane: Mapping[str, float]
+    replica_hours: float
+    usd: float
+    mean_replicas: float
+    changes: int
+    flaps: int
+    recovery_s: float
+    rejected: int
+    expired: int
+    failed: int
     ttft_p99_s: float
-
-    __pydantic_config__: ClassVar[ConfigDict] = CLOSED
 
 
 def score(

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from math import isnan, nan
+from dataclasses import dataclass, replace
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from deployments.engine_model.fits import cost_of
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.scoring import Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.groups import SimulatedGroup
 from planning.simulator.outcome import ClassShare, Figures, SimulationOutcome, class_shares, figures_of
 from planning.simulator.sampler import Sampler
@@ -55,14 +54,6 @@ class RunFigures:
     itl_s: Mapping[float, float]
     prefix_hits: float
     """The share of the prefilled prompt tokens that prefix caches held; NaN where nothing was prefilled."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, of all requests."""
-        return self.lines[-1].as_json() | {
-            "classes": [one.as_json() for one in self.classes],
-            "replica_hours": self.replica_hours,
-            "prefix_hits": None if isnan(self.prefix_hits) else self.prefix_hits,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +96,18 @@ class GroupFigures:
     requests: int
     in_time: float
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain values; what does not exist is None."""
-        return asdict(self) | {"in_time": None if isnan(self.in_time) else self.in_time}
-
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """With `scales` the spec's policy decides on replicas, else their number stays. `views`: one for each group of the
-    model. `failures_s`: at each of these seconds one replica fails. `start_unix_s`: when the traffic begins (Unix
-    time), for bounds by time of day and forecasts. `region`: None: the model's first one."""
+    model. `start_unix_s`: when the traffic begins (Unix time), for bounds by time of day and forecasts. `region`: None:
+    the model's first one."""
 
     spec: ClusterSpec
     model: Model
     views: tuple[SimulatedView, ...]
     work: Workload
     scales: bool
-    failures_s: tuple[float, ...] = ()
     start_unix_s: float = 0.0
     region: Region | None = None
 
@@ -178,7 +164,7 @@ class Simulation:
                 bounds, minimum=bounds.minimum + replicas, maximum=bounds.maximum + replicas, schedule=schedule
             )
             return self._with_view(replicas=max(0, count), setup=replace(self.setup, bounds=moved))
-        return self._with_view(replicas=count) if count >= max(1, len(self.failures_s)) else None
+        return self._with_view(replicas=count) if count >= 1 else None
 
     def _with_view(self, **changes: Any) -> "Simulation":
         return replace(self, views=(replace(self.views[0], **changes),))
@@ -267,7 +253,6 @@ class Simulation:
             first.max_model_len,
             self.spec.gateway.timeouts.queue_wait_s,
             first.start_up_s,
-            _failures(self.failures_s),
             patience_s={one.name: self.spec.patience_s(one) for one in self.spec.classes},
             scaling=first.scaling,
             starts=first.starts,
@@ -295,7 +280,6 @@ def simulation_of(
     replicas: int | None,
     scales: bool,
     start_up_s: float | None = None,
-    failures_s: Sequence[float] = (),
     past: Sequence[PastStart] = (),
     start_unix_s: float = 0.0,
     region: Region | None = None,
@@ -311,11 +295,7 @@ def simulation_of(
         count = view.replicas.count if replicas is None else replicas
         price = float(usd_per_replica_hour(spec, view, spec.pool_of(view, region), region))
         views.append(SimulatedView(view, cost_of(view, file), setup, count, starts, price))
-    found = Simulation(spec, model, tuple(views), work, scales, tuple(failures_s), start_unix_s, region)
+    found = Simulation(spec, model, tuple(views), work, scales, start_unix_s, region)
     for one in found.views:
         found.scaling(one)
     return found
-
-
-def _failures(times_s: Sequence[float]) -> tuple[FleetEvent, ...]:
-    return tuple(FleetEvent(at_s, FleetEventKind.FAIL, number) for number, at_s in enumerate(sorted(times_s)))

@@ -35,10 +35,6 @@ class CostRange:
             f"costs from a {self.origin}" if self.origin is not CostBasis.CALIBRATED else "costs calibrated here"
         ) + f", likely {_percent(self.low)} to {_percent(self.high)}"
 
-    def as_json(self) -> dict[str, object]:
-        """Plain values."""
-        return {"origin": self.origin.value, "low": self.low, "high": self.high}
-
 
 def _percent(factor: float) -> str:
     return f"{100 * (factor - 1):+.0f} %"

@@ -44,10 +44,6 @@ class Unmodelled:
     def __str__(self) -> str:
         return f"{self.where}: {self.effect}"
 
-    def as_json(self) -> dict[str, str]:
-        """Plain values."""
-        return {"kind": self.kind.value, "where": self.where, "effect": self.effect}
-
 
 _K = UnmodelledKind
 _PIPELINE = "stages are simulated as one engine: bubbles between them are not counted, steps take longer than shown"

@@ -14,6 +14,7 @@ change by applying another spec to the running cluster. Rivals are up only while
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
-from benchmarks.lanes.mix import BEFORE, MIXES, SIDES, LaneMix, LaneTraffic
+from benchmarks.lanes.mix import BEFORE, MIXES, SIDES, lane_traffic
 from benchmarks.lanes.results import (
     LaneVerdict,
     SideResult,
@@ -43,6 +44,7 @@ from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
 from cli.private_cell import free_port
 from cluster.spec import ClusterSpec, parse_spec
+from planning.workload.trace import Trace
 
 _CLIENTS = 256
 _RIVALS: dict[str, SideName] = {
@@ -97,7 +99,7 @@ class LaneBenchmark:
         sides: list[str],
         duration_s: float,
     ) -> dict[str, Any]:
-        traffic = LaneTraffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
+        traffic = lane_traffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
         await self._apply("fifo")
         capacity = await self._capacity(client, vocabulary, traffic.block(4_000, seeds[0]), min(60.0, duration_s))
         scale, _, long_scale = traffic.scales
@@ -111,26 +113,26 @@ class LaneBenchmark:
                 _show(load, results)
         _judge_all(mix_name, runs)
         for run in runs:
-            run["sides"] = {name: result.as_json() for name, result in run["sides"].items()}
+            run["sides"] = {name: asdict(result) for name, result in run["sides"].items()}
         return {"mix": mix_name, "capacity": capacity, "scales": traffic.scales, "runs": runs}
 
-    async def _capacity(self, client: BenchClient, vocabulary: Vocabulary, block: LaneMix, duration_s: float) -> float:
+    async def _capacity(self, client: BenchClient, vocabulary: Vocabulary, block: Trace, duration_s: float) -> float:
         """Requests a second that a closed loop gets through, the first and the last tenth of the time left out."""
         load = BenchLoad(block.prompt_tokens, block.output_tokens, None, _CLIENTS, None, duration_s)
         ended = await closed_loop(client, self._prompts(vocabulary), load)
         low, high = 0.1 * duration_s, 0.9 * duration_s
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
 
-    async def _run(self, client: BenchClient, vocabulary: Vocabulary, mix: LaneMix, name: str) -> SideResult:
+    async def _run(self, client: BenchClient, vocabulary: Vocabulary, mix: Trace, name: str) -> SideResult:
         if name in _RIVALS:
             return await self._run_rival(vocabulary, mix, name)
         await self._apply(name)
         since = time.time()
-        outcome = await open_loop(client, self._prompts(vocabulary), mix.load())
+        outcome = await open_loop(client, self._prompts(vocabulary), _load(mix))
         await asyncio.sleep(1.5)  # the last ledgers close
         return self._result(mix, outcome, name, since)
 
-    async def _run_rival(self, vocabulary: Vocabulary, mix: LaneMix, name: str) -> SideResult:
+    async def _run_rival(self, vocabulary: Vocabulary, mix: Trace, name: str) -> SideResult:
         folder = Path(mkdtemp(prefix=f"{name}-", dir=self._folder))
         text = yaml.safe_load((self._folder / "spec.yaml").read_text(encoding="utf-8"))
         spec = self._spec
@@ -140,7 +142,7 @@ class LaneBenchmark:
         try:
             async with BenchClient(side.url, "completions", timeout_s=3_600) as client:
                 prompts = self._prompts(vocabulary, _ByLength if name == "priority" else Prompts)
-                return self._result(mix, await open_loop(client, prompts, mix.load()), name, time.time())
+                return self._result(mix, await open_loop(client, prompts, _load(mix)), name, time.time())
         finally:
             await side.server.stop()
 
@@ -153,7 +155,7 @@ class LaneBenchmark:
                 return ("--long-prefill-token-threshold", str(int(0.04 * context)))
         return ()
 
-    def _result(self, mix: LaneMix, outcome: LoadResult, name: str, since: float) -> SideResult:
+    def _result(self, mix: Trace, outcome: LoadResult, name: str, since: float) -> SideResult:
         rate = outcome.output_tokens / outcome.elapsed_s
         console.print(
             f"  {name}: {len(mix)} requests in {outcome.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures "
@@ -172,7 +174,7 @@ class LaneBenchmark:
             outcome.elapsed_s,
             outcome.late_s,
             outcome.failures,
-            float(mix.arrivals_s[-1]),
+            float(mix.arrived_s[-1]),
         )
 
     async def _apply(self, name: str) -> None:
@@ -190,6 +192,11 @@ class LaneBenchmark:
     def _prompts(self, vocabulary: Vocabulary, kind: type[Prompts] = Prompts) -> Prompts:
         options = RequestOptions(self._spec.models[0].name, "completions", stream=True, ignore_eos=True)
         return kind(vocabulary, options, 0)
+
+
+def _load(mix: Trace) -> BenchLoad:
+    """The same for a client."""
+    return BenchLoad(mix.prompt_tokens, mix.output_tokens, mix.arrived_s, None, len(mix), None)
 
 
 def _show(load: float, results: dict[str, SideResult]) -> None:
@@ -222,10 +229,8 @@ def _show(load: float, results: dict[str, SideResult]) -> None:
         for reported in result.wait_estimates:
             console.print(
                 f"  wait estimates in {reported.lane}: {reported.reported}, within p50 {reported.within_p50:.3f}, p95 "
-                f"{reported.within_p95:.3f}, ",
-                end="",
+                f"{reported.within_p95:.3f}"
             )
-            console.print(f"pinball {reported.pinball:.3f} s, the last minute's p95 {reported.rival_pinball:.3f} s")
 
 
 def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:

@@ -20,7 +20,7 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, listed, plain_table, write_json
-from benchmarks.lanes.mix import MIXES, SIDES, LaneMix, LaneTraffic
+from benchmarks.lanes.mix import MIXES, SIDES, LaneTraffic, lane_traffic
 from benchmarks.lanes.simulated import TTFT_SLO_S, Rehearsal
 from benchmarks.serving.sides import one_replica_spec
 from cluster.spec import DEFAULT_GROUP, ClusterSpec, parse_spec
@@ -31,6 +31,7 @@ from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import plain_workload
+from planning.workload.trace import Trace
 
 _BEGIN_S, _MINUTES, _CLASS = 120.0, 10, "interactive"
 _KEPT = 9
@@ -76,7 +77,7 @@ class ItlContest:
             max_model_len=self._context,
             queue_wait_s=1_800.0,
         )
-        work = plain_workload(mix.arrivals_s, mix.prompt_tokens, mix.output_tokens, TTFT_SLO_S)
+        work = plain_workload(mix.arrived_s, mix.prompt_tokens, mix.output_tokens, TTFT_SLO_S)
         out = CellSimulator(settings, self._costs.cost_model(), work).run()
         return _judged(mix, out, itl_s, self._attainment)
 
@@ -104,8 +105,8 @@ class ItlContest:
         return parse_spec(yaml.safe_dump(text))
 
 
-def _judged(mix: LaneMix, out: SimulationOutcome, itl_s: float | None, attainment: float) -> ItlRun:
-    end_s, first_s, finished_s = mix.arrivals_s[-1], out.first_s, out.finished_s
+def _judged(mix: Trace, out: SimulationOutcome, itl_s: float | None, attainment: float) -> ItlRun:
+    end_s, first_s, finished_s = mix.arrived_s[-1], out.first_s, out.finished_s
     within_s = np.minimum(finished_s, end_s) - np.maximum(first_s, _BEGIN_S)
     share = np.nan_to_num(np.clip(within_s / np.maximum(finished_s - first_s, 1e-9), 0.0, 1.0))
     rate = float((share * mix.output_tokens).sum() / (end_s - _BEGIN_S))
@@ -132,7 +133,7 @@ def main(
     file, found = read_cost_file(costs), []
     context = parse_spec(one_replica_spec(8_000)).models[0].settings.max_model_len
     for mix in listed("--mixes", mixes, MIXES):
-        traffic = LaneTraffic(traces, context, mix)
+        traffic = lane_traffic(traces, context, mix)
         for seed in map(int, seeds.split(",")):
             contest = ItlContest(file, traffic, attainment, seed, context)
             best, fixed = contest.best_fixed()

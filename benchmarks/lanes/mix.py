@@ -11,14 +11,13 @@ the pattern of Azure's chat trace, stretched in time to the wanted rate; each is
 seeded draw. Mixes differ in where the long prompts come from: settings are chosen on one mix, and judged on the others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cli.bench.load import BenchLoad
 from cluster.spec import ClusterSpec
 from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
@@ -99,61 +98,54 @@ MIXES = {
 
 
 @dataclass(frozen=True, slots=True)
-class LaneMix:
-    """Requests in the order of their arrival: seconds from the start, and tokens."""
-
-    arrivals_s: FloatArray
-    prompt_tokens: IntArray
-    output_tokens: IntArray
-
-    def __len__(self) -> int:
-        return len(self.prompt_tokens)
-
-    def load(self) -> BenchLoad:
-        """The same for a client."""
-        return BenchLoad(self.prompt_tokens, self.output_tokens, self.arrivals_s, None, len(self), None)
-
-
 class LaneTraffic:
-    """Draws mixes from the traces in `folder`. Raises `planning.workload.trace.TraceError`."""
+    """Draws requests: arrivals by the gaps of a trace, lengths of three sources by `SHARES`, each times its scale."""
 
-    def __init__(self, folder: Path, max_model_len: int, mix: str = "azure-mooncake") -> None:
-        chat, code = (read_trace(folder / name) for name in (CHAT, CODE))
-        source = MIXES[mix]
-        whole = source.read(folder)
-        long = whole.prompt_tokens >= np.quantile(whole.prompt_tokens, source.quantile)
-        self._gaps = np.diff(chat.arrived_s)
-        self._sources = (
-            (chat.prompt_tokens, chat.output_tokens),
-            (code.prompt_tokens, code.output_tokens),
-            (whole.prompt_tokens[long], whole.output_tokens[long]),
-        )
-        azure = scale_to_fit(
-            np.concatenate([chat.prompt_tokens, code.prompt_tokens]),
-            np.concatenate([chat.output_tokens, code.output_tokens]),
-            max_model_len,
-        )
-        self.scales = (azure, azure, scale_to_fit(whole.prompt_tokens, whole.output_tokens, max_model_len))
+    gaps_s: FloatArray
+    sources: Sequence[tuple[IntArray, IntArray]]
+    scales: tuple[float, float, float] = (1.0, 1.0, 1.0)
 
-    def draw(self, rate: float, duration_s: float, seed: int) -> LaneMix:
+    def draw(self, rate: float, duration_s: float, seed: int) -> Trace:
         """The requests that arrive in `duration_s` seconds at `rate` a second."""
         rng = np.random.default_rng(seed)
         count = max(1, round(rate * duration_s))
-        start = int(rng.integers(0, max(1, len(self._gaps) - count)))
-        gaps = np.resize(self._gaps[start:], count)
+        start = int(rng.integers(0, max(1, len(self.gaps_s) - count)))
+        gaps = np.resize(self.gaps_s[start:], count)
         return self._fill(np.cumsum(gaps) * (duration_s / gaps.sum()), rng)
 
-    def block(self, count: int, seed: int) -> LaneMix:
+    def block(self, count: int, seed: int) -> Trace:
         """So many requests, all at once: for a closed loop."""
         return self._fill(np.zeros(count), np.random.default_rng(seed))
 
-    def _fill(self, arrivals: FloatArray, rng: np.random.Generator) -> LaneMix:
+    def _fill(self, arrivals: FloatArray, rng: np.random.Generator) -> Trace:
         count = len(arrivals)
         source = rng.choice(len(SHARES), size=count, p=SHARES)
         prompts, outputs = np.ones(count, dtype=np.int64), np.ones(count, dtype=np.int64)
-        for number, (prompt_tokens, output_tokens) in enumerate(self._sources):
+        for number, (prompt_tokens, output_tokens) in enumerate(self.sources):
             mine = source == number
             picks = rng.integers(len(prompt_tokens), size=int(mine.sum()))
             prompts[mine] = scale_lengths(prompt_tokens[picks], self.scales[number])
             outputs[mine] = scale_lengths(output_tokens[picks], self.scales[number])
-        return LaneMix(arrivals, prompts, outputs)
+        return Trace(arrivals, prompts, outputs)
+
+
+def lane_traffic(folder: Path, max_model_len: int, mix: str = "azure-mooncake") -> LaneTraffic:
+    """A mix of the traces in `folder`. Raises `planning.workload.trace.TraceError`."""
+    chat, code = (read_trace(folder / name) for name in (CHAT, CODE))
+    source = MIXES[mix]
+    whole = source.read(folder)
+    long = whole.prompt_tokens >= np.quantile(whole.prompt_tokens, source.quantile)
+    azure = scale_to_fit(
+        np.concatenate([chat.prompt_tokens, code.prompt_tokens]),
+        np.concatenate([chat.output_tokens, code.output_tokens]),
+        max_model_len,
+    )
+    return LaneTraffic(
+        np.diff(chat.arrived_s),
+        (
+            (chat.prompt_tokens, chat.output_tokens),
+            (code.prompt_tokens, code.output_tokens),
+            (whole.prompt_tokens[long], whole.output_tokens[long]),
+        ),
+        (azure, azure, scale_to_fit(whole.prompt_tokens, whole.output_tokens, max_model_len)),
+    )

@@ -25,10 +25,11 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, listed, plain_table, write_json
-from benchmarks.lanes.mix import BEFORE, LANES, MIXES, SIDES, LaneMix, LaneTraffic, lane_index
+from benchmarks.lanes.mix import BEFORE, LANES, MIXES, SIDES, lane_index, lane_traffic
 from benchmarks.serving.sides import one_replica_spec
 from cluster.spec import parse_spec
 from planning.workload.arrivals import FloatArray
+from planning.workload.trace import Trace
 
 _HERE = Path(__file__).parents[2]
 _SIDE = Path(__file__).with_name("order_side.py")
@@ -49,7 +50,7 @@ _FLOODER = TENANTS
 class LaneArrivals:
     """A mix, with the number of each request's tenant."""
 
-    mix: LaneMix
+    mix: Trace
     tenant: np.ndarray[Any, np.dtype[np.int64]]
 
     @property
@@ -76,13 +77,13 @@ class PooledRuns:
     def add(self, arrivals: LaneArrivals, out: Any) -> None:
         mix = arrivals.mix
         first_s = np.where(np.isnan(out["first_s"]), np.inf, out["first_s"])
-        self.ttft_s.append(first_s - mix.arrivals_s)
+        self.ttft_s.append(first_s - mix.arrived_s)
         self.lane.append(arrivals.lanes)
         self.tenant.append(arrivals.tenant)
         self.work.append(mix.prompt_tokens + 4.0 * mix.output_tokens)
-        self.wait_s.append(out["placed_s"] - mix.arrivals_s)
+        self.wait_s.append(out["placed_s"] - mix.arrived_s)
         self.p95_s.append(np.where(out["rejected"], np.nan, out["eta_p95_s"]))
-        end_s, finished_s = mix.arrivals_s[-1], np.nan_to_num(out["finished_s"], nan=np.inf)
+        end_s, finished_s = mix.arrived_s[-1], np.nan_to_num(out["finished_s"], nan=np.inf)
         took_s = np.maximum(finished_s - first_s, 1e-9)
         done = np.where(first_s < np.inf, np.clip((end_s - first_s) / took_s, 0.0, 1.0), 0.0)
         self.served += float((done * mix.output_tokens).sum())
@@ -144,7 +145,7 @@ class Contest:
         self._before = before.resolve()
         self._folder = folder
         self.context = parse_spec(one_replica_spec(8_000)).models[0].settings.max_model_len
-        self.traffic = LaneTraffic(traces, self.context, mix)
+        self.traffic = lane_traffic(traces, self.context, mix)
 
     def run(self, side: str, arrivals: LaneArrivals, clients: int = 0) -> Any:
         """The columns of a run."""
@@ -160,12 +161,12 @@ class Contest:
         mix = arrivals.mix
         slo_s = np.full(len(mix), _SLO_S)
         if side == "shortest":  # with one deadline for all, the order is that of the work
-            slo_s = 1e6 - mix.arrivals_s
+            slo_s = 1e6 - mix.arrived_s
         source, target = self._folder / "in.npz", self._folder / "out.npz"
         np.savez(
             source,
             run=json.dumps(run),
-            arrived_s=mix.arrivals_s,
+            arrived_s=mix.arrived_s,
             prompt_tokens=mix.prompt_tokens,
             output_tokens=mix.output_tokens,
             tenant=arrivals.tenant,
@@ -181,7 +182,7 @@ class Contest:
         block = self.traffic.block(4_000, seed)
         if short:
             kept = LaneArrivals(block, np.zeros(len(block), dtype=np.int64)).lanes == 0
-            block = LaneMix(block.arrivals_s[kept], block.prompt_tokens[kept], block.output_tokens[kept])
+            block = Trace(block.arrived_s[kept], block.prompt_tokens[kept], block.output_tokens[kept])
         ended = np.sort(self.run("fifo", LaneArrivals(block, np.zeros(len(block), dtype=np.int64)), 256)["finished_s"])
         low, high = np.quantile(ended, (0.1, 0.9))
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
@@ -197,12 +198,12 @@ class Contest:
         short = np.flatnonzero(LaneArrivals(mix, tenant).lanes == 0)
         count = round(0.8 * of_short * duration_s)
         picks = rng.choice(short, size=count)
-        arrivals = np.concatenate([mix.arrivals_s, np.sort(rng.uniform(0, duration_s, count))])
+        arrivals = np.concatenate([mix.arrived_s, np.sort(rng.uniform(0, duration_s, count))])
         turn = np.argsort(arrivals, kind="stable")
         prompts = np.concatenate([mix.prompt_tokens, mix.prompt_tokens[picks]])[turn]
         outputs = np.concatenate([mix.output_tokens, mix.output_tokens[picks]])[turn]
         whose = np.concatenate([tenant, np.full(count, _FLOODER)])[turn]
-        return LaneArrivals(LaneMix(arrivals[turn], prompts, outputs), whose)
+        return LaneArrivals(Trace(arrivals[turn], prompts, outputs), whose)
 
 
 def contests(

@@ -19,37 +19,33 @@ costs; what the side really lost in throughput stands in `throughput`.
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from benchmarks.lanes.mix import LANES, LaneMix, lane_index
+from benchmarks.lanes.mix import LANES, lane_index
 from benchmarks.lanes.wait_coverage import LaneCoverage
 from cli.bench.load import LoadResult
 from planning.workload.arrivals import FloatArray
+from planning.workload.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class EngineQueue:
-    """The 99th percentile of the engine's own queue time; the 99th percentile of a step (the time per output token of a
-    request is the mean of its steps); and the first in units of the median step."""
+    """The 99th percentile of the engine's own queue time, and the median step (the time per output token of a request
+    is the mean of its steps)."""
 
     requests: int
     queued_p99_s: float
     step_p50_s: float
-    step_p99_s: float
 
     @property
     def steps(self) -> float:
         """The queue time in median steps."""
         return self.queued_p99_s / self.step_p50_s if self.step_p50_s else float("nan")
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values."""
-        return {**asdict(self), "steps": self.steps}
 
 
 def engine_queue(lines: Iterable[str], since_unix_s: float) -> EngineQueue:
@@ -67,10 +63,8 @@ def engine_queue(lines: Iterable[str], since_unix_s: float) -> EngineQueue:
 def of_times(queued_s: Sequence[float] | FloatArray, steps_s: Sequence[float] | FloatArray) -> EngineQueue:
     """From each request's time in the engine's queue, and its mean step."""
     if not len(queued_s) or not len(steps_s):
-        return EngineQueue(0, 0.0, 0.0, 0.0)
-    return EngineQueue(
-        len(queued_s), float(np.quantile(queued_s, 0.99)), float(np.median(steps_s)), float(np.quantile(steps_s, 0.99))
-    )
+        return EngineQueue(0, 0.0, 0.0)
+    return EngineQueue(len(queued_s), float(np.quantile(queued_s, 0.99)), float(np.median(steps_s)))
 
 
 DECODE_WEIGHT = 4.0
@@ -91,10 +85,6 @@ class LaneResult:
     work: float
     """In prefill tokens."""
 
-    def as_json(self) -> dict[str, object]:
-        """Plain values."""
-        return asdict(self)
-
 
 def times_to_first_token(outcome: LoadResult) -> FloatArray:
     """By request, in seconds; infinite for one that failed."""
@@ -111,7 +101,7 @@ def overall(ttft_s: FloatArray) -> tuple[float, float]:
     return float(ttft_s[np.isfinite(ttft_s)].mean()), float((ttft_s <= IN_TIME_S).mean())
 
 
-def by_lane(mix: LaneMix, ttft_s: FloatArray) -> list[LaneResult]:
+def by_lane(mix: Trace, ttft_s: FloatArray) -> list[LaneResult]:
     """The results of a run, a lane each. `ttft_s`: by request, infinite for one without a first token."""
     lanes = np.array([lane_index(int(p), int(o)) for p, o in zip(mix.prompt_tokens, mix.output_tokens, strict=True)])
     work = mix.prompt_tokens + DECODE_WEIGHT * mix.output_tokens
@@ -149,10 +139,6 @@ class SideResult:
     failures: dict[str, int]
     arrivals_s: float
     """When the last request arrived."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self) | {"engine_queue": self.engine_queue.as_json()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, listed, write_json
-from benchmarks.lanes.mix import MIXES, SIDES, LaneMix, LaneTraffic
+from benchmarks.lanes.mix import MIXES, SIDES, LaneTraffic, lane_traffic
 from benchmarks.lanes.results import LaneVerdict, SideResult, by_lane, judge, of_times, overall, verdict_table
 from benchmarks.lanes.wait_coverage import WaitRecord, coverage
 from benchmarks.serving.sides import one_replica_spec
@@ -25,6 +25,7 @@ from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import plain_workload
+from planning.workload.trace import Trace
 
 CLIENTS = 256
 TTFT_SLO_S = 5.0
@@ -46,7 +47,7 @@ class Rehearsal:
         low, high = np.quantile(ended, (0.1, 0.9))
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
 
-    def run(self, mix: LaneMix, side: str) -> SideResult:
+    def run(self, mix: Trace, side: str) -> SideResult:
         """A side, until drained."""
         out = self._run(mix, side, 0)
         answered = ~np.isnan(out.first_s)
@@ -61,10 +62,10 @@ class Rehearsal:
             out.ended_s,
             0.0,
             {"rejected": int(out.rejected.sum()), "expired": int(out.expired.sum())} if not answered.all() else {},
-            float(mix.arrivals_s[-1]),
+            float(mix.arrived_s[-1]),
         )
 
-    def _run(self, mix: LaneMix, side: str, clients: int) -> SimulationOutcome:
+    def _run(self, mix: Trace, side: str, clients: int) -> SimulationOutcome:
         spec = side_spec(side)
         settings = CellSettings(
             replicas=1,
@@ -75,7 +76,7 @@ class Rehearsal:
             queue_wait_s=_QUEUE_WAIT_S,
             clients=clients,
         )
-        workload = plain_workload(mix.arrivals_s, mix.prompt_tokens, mix.output_tokens, TTFT_SLO_S)
+        workload = plain_workload(mix.arrived_s, mix.prompt_tokens, mix.output_tokens, TTFT_SLO_S)
         return CellSimulator(settings, self._costs.cost_model(), workload).run()
 
 
@@ -115,7 +116,7 @@ def main(
     context = parse_spec(one_replica_spec(8_000)).models[0].settings.max_model_len
     found = []
     for mix_name in listed("--mixes", mixes, MIXES):
-        traffic = LaneTraffic(traces, context, mix_name)
+        traffic = lane_traffic(traces, context, mix_name)
         rehearsal = Rehearsal(file, traffic)
         verdicts: dict[str, list[tuple[str, LaneVerdict]]] = {side: [] for side in listed("--sides", sides, SIDES)}
         for seed in map(int, seeds.split(",")):

@@ -31,8 +31,14 @@ from benchmarks.harness import (
     run_program,
     write_json,
 )
-from benchmarks.serving.gateway import read_status
-from benchmarks.serving.sides import ROUTERS, caller_environment, one_replica_spec, router_command, write_spec
+from benchmarks.serving.sides import (
+    ROUTERS,
+    caller_environment,
+    one_replica_spec,
+    read_status,
+    router_command,
+    write_spec,
+)
 from benchmarks.serving.source import EVENTS_PER_S, MODEL
 from cli.private_cell import free_port
 from cli.server_process import ServerError, ServerProcess

@@ -5,8 +5,6 @@
 - `python -m benchmarks.serving.rivals smg|vllm-router SPEC PORT`: vLLM's own server behind that router.
 - `python -m benchmarks.serving.rivals relay SPEC PORT`: the gateways of a cell without replicas, and as its only one
   the source of events on that port (`source.py`).
-- `python -m benchmarks.serving.rivals empty FILE`: a Serve replica that does nothing, the yardstick for the gateway's
-  memory. FILE gets its process id.
 """
 
 import contextlib
@@ -38,14 +36,6 @@ _BOOKABLE_CPUS = 16
 and would wait for ever on two."""
 
 
-class Empty:
-    """A deployment without a line of its own."""
-
-    def pid(self) -> int:
-        """The replica's process."""
-        return os.getpid()
-
-
 def serve_llm(spec_path: str, port: int) -> None:
     """Deploys the application. `ray.serve.llm` is imported only now: its builder would start a Ray of its own."""
     from ray import serve
@@ -66,15 +56,6 @@ def serve_llm(spec_path: str, port: int) -> None:
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(build_openai_app({"llm_configs": [config]}), name="llm", route_prefix="/")
     print(f"ready on port {port}", flush=True)
-
-
-def serve_empty(pid_file: Path) -> None:
-    """Deploys a replica that does nothing."""
-    from ray import serve
-
-    serve.start(proxy_location="Disabled")
-    handle = serve.run(serve.deployment(Empty).bind(), name="empty", route_prefix=None)
-    pid_file.write_text(str(handle.pid.remote().result()), encoding="utf-8")
 
 
 def serve_routed(router: str, spec_path: Path, port: int) -> None:
@@ -136,9 +117,7 @@ if __name__ == "__main__":
             serve_routed(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
             sys.exit("the engine or its router has ended")
         with own_ray():
-            if sys.argv[1] == "empty":
-                serve_empty(Path(sys.argv[2]))
-            elif sys.argv[1] == "relay":
+            if sys.argv[1] == "relay":
                 serve_relay(Path(sys.argv[2]), int(sys.argv[3]))
             else:
                 serve_llm(sys.argv[2], int(sys.argv[3]))

@@ -16,7 +16,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -154,6 +155,41 @@ def router_command(name: str, worker_url: str, port: int) -> list[str]:
     log = ["--log-level", "warn" if name == "smg" else "warning"]
     own = ["launch", "--backend", "vllm", "--disable-tokenizer-autoload"] if name == "smg" else []
     return [f"{done.stdout.strip()}/{name}", *own, "--host", "127.0.0.1", "--port", str(port), *worker, *metrics, *log]
+
+
+async def read_status(session: aiohttp.ClientSession, url: str, folder: Path) -> dict[str, Any]:
+    """The gateway's report; `folder` is the one that its side was made with. Raises aiohttp.ClientError, OSError, and
+    ValueError before there is a secret."""
+    (secret,) = (folder / "home").glob("*/secret")
+    headers = {"Authorization": f"Bearer {secret.read_text(encoding='utf-8')}"}
+    async with session.get(url + "/raylane/status", headers=headers) as response:
+        response.raise_for_status()
+        report: dict[str, Any] = await response.json()
+    return report
+
+
+@asynccontextmanager
+async def stack_up(spec: ClusterSpec, folder: Path) -> AsyncIterator[ServerProcess]:
+    """`raylane up` of a spec, whose files are in `folder`, from when all replicas of its model are ready. Raises
+    ServerError."""
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
+    url, count = f"http://{spec.gateway.host}:{spec.gateway.port}", sum(v.replicas.count for v in spec.views_in())
+
+    async def is_whole() -> bool:
+        try:
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+                replicas = (await read_status(session, url, folder))["models"][0]["replicas"]
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return False
+        return [replica["state"] for replica in replicas].count("ready") == count
+
+    command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
+    server = ServerProcess(command, caller_environment(folder), is_whole, folder / "up.log")
+    try:
+        await server.start()
+        yield server
+    finally:
+        await server.stop()
 
 
 def caller_environment(folder: Path) -> dict[str, str]:

@@ -2,8 +2,6 @@
 well, and compares."""
 
 import asyncio
-import os
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -12,16 +10,14 @@ from typing import Annotated, Any
 import aiohttp
 import numpy as np
 import typer
-import yaml
 from numpy.typing import NDArray
 
 from benchmarks.harness import JsonFile, console, run_facts, run_program, write_json
-from benchmarks.serving.gateway import read_status
-from benchmarks.simulated_stack.client import Answers, RequestSchedule, drawn, run, traced
+from benchmarks.serving.sides import read_status, stack_up
+from benchmarks.simulated_stack.client import Answers, drawn, run, traced
 from benchmarks.simulated_stack.gauges import GaugeReading, Gauges, quantile
 from benchmarks.simulated_stack.report import Measured, by_lane, render
 from cli.private_cell import free_port
-from cli.server_process import ServerProcess
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine.simulated.costs import read_costs
@@ -29,11 +25,11 @@ from deployments.engine_model.cost_file import CostFile
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import plain_workload
+from planning.workload.trace import Trace
 from planning.workload.traces import read_trace
 
 _IDLE_S = 10.0
 _WARM_S = 5.0
-_FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 def main(
@@ -54,7 +50,6 @@ def main(
 
     async def work(folder: Path) -> dict[str, Any]:
         spec = _changed(load_spec(path), replicas, stream_interval)
-        (folder / "spec.yaml").write_text(yaml.safe_dump(spec.model_dump(mode="json")), encoding="utf-8")
         context = spec.models[0].settings.max_model_len
         duration_s = 60 * minutes
         schedule = (
@@ -87,34 +82,27 @@ def _changed(spec: ClusterSpec, replicas: int | None, stream_interval: int | Non
     return ClusterSpec.model_validate(content)
 
 
-async def _measure(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -> dict[str, Any]:
+async def _measure(spec: ClusterSpec, schedule: Trace, folder: Path) -> dict[str, Any]:
     url, model = f"http://{spec.gateway.host}:{spec.gateway.port}", spec.models[0]
-    env = {key: value for key, value in os.environ.items() if key not in _FOREIGN} | {
-        "RAYLANE_HOME": str(folder / "home")
-    }
-    command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
-    timeout = aiohttp.ClientTimeout(total=60)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
-        server = ServerProcess(
-            command, env, lambda: _is_whole(session, url, folder, model.replicas.count), folder / "up.log"
+    asked_s = time.monotonic()
+    async with (
+        stack_up(spec, folder) as server,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session,
+    ):
+        start_s = time.monotonic() - asked_s
+        console.print(
+            f"{model.replicas.count} replicas up in {start_s:.0f} s; {len(schedule)} requests ...", style="dim"
         )
-        try:
-            start_s = await server.start()
-            console.print(
-                f"{model.replicas.count} replicas up in {start_s:.0f} s; {len(schedule)} requests ...", style="dim"
-            )
-            await asyncio.sleep(_WARM_S)
-            gauges = Gauges(session, await read_status(session, url, folder), server.tree())
-            idle = await gauges.read()
-            await asyncio.sleep(_IDLE_S)
-            before = await gauges.read()
-            began, client_s = time.monotonic(), time.process_time()
-            answers = await run(url, model.name, schedule)
-            elapsed_s, client_s = time.monotonic() - began, time.process_time() - client_s
-            after = await gauges.read()
-            memory = gauges.memory()
-        finally:
-            left = await server.stop()
+        await asyncio.sleep(_WARM_S)
+        gauges = Gauges(session, await read_status(session, url, folder), server.tree())
+        idle = await gauges.read()
+        await asyncio.sleep(_IDLE_S)
+        before = await gauges.read()
+        began, client_s = time.monotonic(), time.process_time()
+        answers = await run(url, model.name, schedule)
+        elapsed_s, client_s = time.monotonic() - began, time.process_time() - client_s
+        after = await gauges.read()
+        memory = gauges.memory()
     costs = read_costs(model)
     console.print("the same in the simulator ...", style="dim")
     simulated = rehearse(spec, costs, schedule)
@@ -123,7 +111,6 @@ async def _measure(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -
         "replicas": model.replicas.count,
         "stream_interval": model.settings.stream_interval,
         "start_s": round(start_s, 1),
-        "killed_at_stop": left,
         "run": _run(schedule, answers, elapsed_s),
         "cpu_share": {**_shares(before, after, elapsed_s), "client": round(client_s / elapsed_s, 4)},
         "idle_share": _shares(idle, before, _IDLE_S),
@@ -135,16 +122,7 @@ async def _measure(spec: ClusterSpec, schedule: RequestSchedule, folder: Path) -
     }
 
 
-async def _is_whole(session: aiohttp.ClientSession, url: str, folder: Path, replicas: int) -> bool:
-    """Whether all replicas are ready."""
-    try:
-        status = await read_status(session, url, folder)
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):  # the last: there is no secret yet
-        return False
-    return [replica["state"] for replica in status["models"][0]["replicas"]].count("ready") == replicas
-
-
-def _run(schedule: RequestSchedule, answers: Answers, elapsed_s: float) -> dict[str, Any]:
+def _run(schedule: Trace, answers: Answers, elapsed_s: float) -> dict[str, Any]:
     return {
         "requests": len(schedule),
         "elapsed_s": round(elapsed_s, 2),
@@ -178,7 +156,7 @@ def _late(before: GaugeReading, after: GaugeReading, answers: Answers) -> dict[s
     }
 
 
-def rehearse(spec: ClusterSpec, costs: CostFile, schedule: RequestSchedule) -> tuple[NDArray[np.float64], list[str]]:
+def rehearse(spec: ClusterSpec, costs: CostFile, schedule: Trace) -> tuple[NDArray[np.float64], list[str]]:
     """TTFT (NaN: none) and lane of each request."""
     model = spec.models[0]
     work = plain_workload(

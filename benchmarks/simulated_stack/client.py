@@ -26,19 +26,7 @@ _OUTPUT = (5.0, 0.8, 1_000)
 """Log-normal: mean and deviation of the logarithm, and the most tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSchedule:
-    """Requests in the order of their arrival (seconds from the start), with their tokens."""
-
-    arrived_s: NDArray[np.float64]
-    prompt_tokens: NDArray[np.int64]
-    output_tokens: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.arrived_s)
-
-
-def traced(trace: Trace, duration_s: float, load_scale: float, max_model_len: int) -> RequestSchedule:
+def traced(trace: Trace, duration_s: float, load_scale: float, max_model_len: int) -> Trace:
     """`load_scale` times the trace's rate for so long, from its beginning again where it ends; lengths fitted to the
     context."""
     gap_s = trace.arrived_s[-1] / max(1, len(trace.arrived_s) - 1)
@@ -50,10 +38,10 @@ def traced(trace: Trace, duration_s: float, load_scale: float, max_model_len: in
         np.tile(scale_lengths(tokens, scale), rounds) for tokens in (trace.prompt_tokens, trace.output_tokens)
     )
     kept = arrived < duration_s
-    return RequestSchedule(arrived[kept], prompt[kept], output[kept])
+    return Trace(arrived[kept], prompt[kept], output[kept])
 
 
-def drawn(duration_s: float, load_scale: float, max_model_len: int, seed: int) -> RequestSchedule:
+def drawn(duration_s: float, load_scale: float, max_model_len: int, seed: int) -> Trace:
     """Poisson arrivals and log-normal lengths."""
     rng = np.random.default_rng(seed)
     count = max(1, int(rng.poisson(_RATE * load_scale * duration_s)))
@@ -61,7 +49,7 @@ def drawn(duration_s: float, load_scale: float, max_model_len: int, seed: int) -
         np.clip(rng.lognormal(mean, deviation, count), 1, min(maximum, max_model_len // 2)).astype(np.int64)
         for mean, deviation, maximum in (_PROMPT, _OUTPUT)
     )
-    return RequestSchedule(np.sort(rng.uniform(0, duration_s, count)), prompt, output)
+    return Trace(np.sort(rng.uniform(0, duration_s, count)), prompt, output)
 
 
 _CHARS_PER_TOKEN = 3
@@ -88,7 +76,7 @@ class Answers:
     """Answers without the mark of a simulated engine."""
 
 
-async def run(url: str, model: str, schedule: RequestSchedule) -> Answers:
+async def run(url: str, model: str, schedule: Trace) -> Answers:
     """Sends all, on time, and returns when the last answer has ended."""
     count = len(schedule)
     answers = Answers(np.full(count, np.nan), np.zeros(count), [""] * count)

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -14,10 +15,10 @@ import yaml
 from cli.console import console
 from cli.deploy.changes import DeployPlan
 from cli.deploy.record import RECORD, Applied, parsed, who
-from cli.deploy.serve_api import DeployError
+from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import DeployState
 from cli.deploy.steps import finished
-from cluster.launch import KEYS_FILE, MANIFESTS, ROLLOUT_ANNOTATION, SECRET_FILE, TOKEN_KEY, secret_name
+from cluster.launch import DASHBOARD_PORT, KEYS_FILE, MANIFESTS, ROLLOUT_ANNOTATION, SECRET_FILE, TOKEN_KEY, secret_name
 from cluster.secrets import CellSecrets, SecretsUnavailable, kept
 from cluster.spec import ClusterSpec, KubernetesDeploy, Region
 
@@ -80,6 +81,8 @@ class Kubernetes:
     """`kubectl` with the spec's context and namespace."""
 
     def __init__(self, spec: ClusterSpec, region: Region, deploy: KubernetesDeploy, state: DeployState) -> None:
+        self._spec = spec
+        self._region = region
         self._cell = spec.cell_name(region)
         self._deploy = deploy
         self._secret = secret_name(spec, region, deploy)
@@ -95,9 +98,35 @@ class Kubernetes:
         """Raises DeployError."""
         self.apply_object({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._deploy.namespace}})
 
-    def outlook(self, _: DeployPlan) -> list[str]:
-        """KubeRay does not say what runs where."""
-        return []
+    def outlook(self, plan: DeployPlan) -> list[str]:
+        """What the change does to the replicas that run, by Ray's head; how long starts took is not asked. Raises
+        DeployError, SecretsUnavailable."""
+        from cli.deploy.outlook import RunningCell, outlook  # imports Ray, which takes seconds
+
+        secrets = self.read() if plan.applications else None
+        if secrets is None:
+            return []
+        try:
+            with self._head() as url:
+                api = ServeApi(url, secrets.ray_token)
+                cell = RunningCell(api.applications(), api.nodes(), {})
+        except DeployError as error:
+            return [f"what becomes of the replicas is not known: {error}"]
+        return list(outlook(self._spec, self._region, plan.rendering.applications, cell))
+
+    @contextmanager
+    def _head(self) -> Iterator[str]:
+        """The REST API of Ray's head, on a loopback port that kubectl chooses. Raises DeployError."""
+        command = [*self._kubectl, "port-forward", f"service/{self._cell}-head-svc", f":{DASHBOARD_PORT}"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            try:
+                assert process.stdout is not None
+                said = process.stdout.readline()
+                if (port := re.search(r"127\.0\.0\.1:(\d+)", said)) is None:
+                    raise DeployError(f"kubectl port-forward: {said.strip()[:500] or 'no answer'}")
+                yield f"http://127.0.0.1:{port[1]}"
+            finally:
+                process.terminate()
 
     def is_up(self) -> bool:
         """Whether the cell runs as it was applied last."""

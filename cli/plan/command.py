@@ -12,9 +12,9 @@ import typer
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cli.console import console, errors, fail, print_json
+from cli.console import AsJson, console, errors, fail, print_json
 from cli.gateway import Url
-from cli.options import AsJson, check_outputs, write_page
+from cli.options import check_outputs, write_page
 from cli.plan.against import Planner
 from cli.plan.against import against as compared
 from cli.plan.text_tables import show_table

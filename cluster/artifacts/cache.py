@@ -22,7 +22,6 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from cluster.artifacts.locks import is_at, is_locked, locked, takes_lock
 from cluster.artifacts.manifest import Manifest
 from cluster.artifacts.sources import ArtifactError
 from cluster.files import read_json, sync_to_disk, write_json
@@ -92,8 +91,8 @@ class ModelCache:
 
     def hold(self, name: str) -> Held | None:
         """A lease on the whole entry of that name; None where there is none."""
-        while (lease := locked(self._entries / name / "lease", fcntl.LOCK_SH)) is not None:
-            if is_at(lease, self._entries / name / "lease"):  # else it was removed meanwhile
+        while (lease := _locked(self._entries / name / "lease", fcntl.LOCK_SH)) is not None:
+            if _is_at(lease, self._entries / name / "lease"):  # else it was removed meanwhile
                 os.utime(lease)
                 return Held(self._entries / name, lease)
             os.close(lease)
@@ -112,7 +111,7 @@ class ModelCache:
         thread has it, and tells `waits` again and again how many bytes that one has on the disk."""
         lock = os.open(self._locks / name, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            while not takes_lock(lock):
+            while not _takes_lock(lock):
                 waits(_on_disk(self._partial / name))
                 time.sleep(_WAIT_S)
             yield self._partial / name
@@ -125,7 +124,7 @@ class ModelCache:
         (partial / "plan.json").unlink(missing_ok=True)
         write_json(partial / "manifest.json", manifest)
         (partial / "lease").touch()
-        lease = locked(partial / "lease", fcntl.LOCK_SH)
+        lease = _locked(partial / "lease", fcntl.LOCK_SH)
         assert lease is not None
         for path in (partial / "manifest.json", partial):
             sync_to_disk(path)
@@ -214,11 +213,11 @@ class ModelCache:
         """Whether it is gone: not if somebody has begun to use it."""
         folder = (self._entries if entry.whole else self._partial) / entry.name
         guard = folder / "lease" if entry.whole else self._locks / entry.name
-        lock = locked(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = _locked(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             return not folder.exists()
         try:
-            if folder.exists() and (not entry.whole or is_at(lock, guard)):
+            if folder.exists() and (not entry.whole or _is_at(lock, guard)):
                 trash = self._trash / f"{entry.name}-{uuid.uuid4().hex}"
                 folder.rename(trash)
                 shutil.rmtree(trash, ignore_errors=True)
@@ -234,7 +233,7 @@ class ModelCache:
     def _entry(self, folder: Path) -> CacheEntry | None:
         lease = folder / "lease"
         try:
-            in_use = is_locked(lease)
+            in_use = _is_locked(lease)
             if in_use:
                 os.utime(lease)
             used_at = lease.stat().st_mtime
@@ -254,7 +253,7 @@ class ModelCache:
         except ArtifactError:
             plan = PlannedDownload(source="unknown", size=0)
         try:
-            in_use = is_locked(self._locks / folder.name)
+            in_use = _is_locked(self._locks / folder.name)
             size = max(plan.size, _on_disk(folder)) if in_use else _on_disk(folder)
             return CacheEntry(folder.name, plan.source, size, False, in_use, folder.stat().st_mtime)
         except FileNotFoundError:
@@ -277,3 +276,54 @@ def _on_disk(folder: Path) -> int:
 
 def _gib(size: int) -> str:
     return f"{size / (1 << 30):.2f} GiB"
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # a file that somebody has removed must not block its folder
+
+
+def _takes_lock(descriptor: int) -> bool:
+    """Whether it now has the exclusive lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _locked(path: Path, how: int) -> int | None:
+    """A descriptor with that lock; None where the file's folder is missing or somebody else's lock forbids it."""
+    try:
+        descriptor = _opened(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether another descriptor has any lock on it. Asked twice: to ask takes the lock for a moment. Raises
+    FileNotFoundError where its folder is missing."""
+    descriptor = _opened(path)
+    try:
+        for _ in range(2):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return False
+            except BlockingIOError:
+                time.sleep(0.01)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), there)

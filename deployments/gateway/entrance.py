@@ -10,8 +10,9 @@ only digests are kept. Without tenants in the spec anybody may ask (and the gate
 import hashlib
 import hmac
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Protocol
 
@@ -129,22 +130,19 @@ def class_of(spec: ClusterSpec, claimed: bytes, tenant: Tenant | None, service_t
     """The traffic class that a request claims by its header; without one, the class of its `service_tier`
     (`service_tiers` in the spec) if its tenant may claim that, else the first that it may. Raises ApiError for a
     header that is not allowed; a tier is a hint."""
-    allowed_names = [traffic_class.name for traffic_class in spec.classes]
-    if tenant is not None and tenant.classes is not None:
-        allowed_names = list(tenant.classes)
+    names: Iterable[str] = map(attrgetter("name"), spec.classes)
+    classes = dict(zip(names, spec.classes, strict=True))
+    allowed = classes if tenant is None or tenant.classes is None else tenant.classes
     by_tier = spec.service_tiers.get(service_tier, "") if service_tier else ""
-    name = claimed.decode("latin-1") or (by_tier if by_tier in allowed_names else allowed_names[0])
-    for traffic_class in spec.classes:
-        if traffic_class.name == name:
-            if name not in allowed_names:
-                message = (
-                    f"X-Raylane-Class = {name!r}: tenant {tenant.name if tenant else ''!r} may claim "
-                    f"{', '.join(allowed_names)}"
-                )
-                raise ApiError(ErrorCode.CLASS_NOT_ALLOWED, message, param="X-Raylane-Class")
-            return traffic_class
-    allowed = ", ".join(allowed_names)
-    raise ApiError(ErrorCode.INVALID_VALUE, f"X-Raylane-Class = {name!r}: allowed: {allowed}", param="X-Raylane-Class")
+    name = claimed.decode("latin-1") or (by_tier if by_tier in allowed else next(iter(allowed)))
+    if name in classes and name in allowed:
+        return classes[name]
+    if name in classes:
+        who = tenant.name if tenant else ""
+        message = f"X-Raylane-Class = {name!r}: tenant {who!r} may claim {', '.join(allowed)}"
+        raise ApiError(ErrorCode.CLASS_NOT_ALLOWED, message, param="X-Raylane-Class")
+    message = f"X-Raylane-Class = {name!r}: allowed: {', '.join(allowed)}"
+    raise ApiError(ErrorCode.INVALID_VALUE, message, param="X-Raylane-Class")
 
 
 EXTRA_HEADERS = "raylane.headers"

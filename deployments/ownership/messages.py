@@ -1,5 +1,5 @@
 """What a gateway and the owner of a model say to each other over one full-duplex HTTP exchange: frozen dataclasses
-(`deployments/wire.py`), each after its length in bytes (four, big-endian). Each direction begins with `Opening`.
+(`deployments/wire.py`). Each direction begins with `Opening`.
 
 The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
 `Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
@@ -15,7 +15,7 @@ from deployments.ownership.hop_messages import HOP_KINDS, HopMessage
 from deployments.peering import HopFacts
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
-from deployments.wire import Wire, WireError
+from deployments.wire import FramedMessages, Wire, WireError, framed
 
 LANES_PATH = "/raylane/lanes"
 """POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the
@@ -25,8 +25,6 @@ VERSION = 1
 BEAT_S = 0.5
 UNRESPONSIVE_AFTER_S = 2.5
 """Who said nothing for so long is given up."""
-MAX_BYTES = 1 << 20
-_LENGTH_BYTES = 4
 
 
 def moved(request: Request, by_s: float) -> Request:
@@ -172,30 +170,20 @@ _WIRE: Wire[Message] = Wire(
 
 
 def encode(message: Message) -> bytes:
-    """The message, after its length."""
-    content = _WIRE.encode(message)
-    return len(content).to_bytes(_LENGTH_BYTES, "big") + content
+    """The message as a channel carries it."""
+    return framed(_WIRE.encode(message))
 
 
-class MessageReader:
-    """Reads one direction of an exchange, in whatever pieces it comes."""
+class MessageReader(FramedMessages[Message]):
+    """Reads one direction of a channel."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        super().__init__(_WIRE)
         self._begun = False
 
     def feed(self, piece: bytes) -> list[Message]:
         """The messages that are whole now, `Opening` apart. Raises WireError, which names the field, or the version."""
-        data, start, found = self._rest + piece, 0, []
-        while len(data) >= (begin := start + _LENGTH_BYTES):
-            length = int.from_bytes(data[start:begin], "big")
-            if length > MAX_BYTES:
-                raise WireError(f"a message of {length} bytes; allowed: {MAX_BYTES}")
-            if len(data) < begin + length:
-                break
-            found.append(_WIRE.decode(data[begin : begin + length]))
-            start = begin + length
-        self._rest = data[start:]
+        found = super().feed(piece)
         if found and not self._begun:
             first = found.pop(0)
             if first != Opening(VERSION):

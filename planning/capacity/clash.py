@@ -43,7 +43,7 @@ class Relaxation:
 
 
 def requirements(problem: Problem) -> list[Requirement]:
-    """Everything that can be asked less of: quotas, TTFT, residency, whole parts, survival, spot, spares, headroom."""
+    """Everything that can be asked less of: quotas, TTFT, residency, survival, spot, spares, headroom."""
     found = [_of_quota(problem, quota) for quota in problem.quotas]
     for lane in problem.lanes:
         found += _of_lane(lane)
@@ -117,10 +117,6 @@ def _of_lane(lane: LaneDemand) -> list[Requirement]:
     if lane.regions is not None:
         where = ", ".join(sorted(lane.regions)) or "nowhere"
         found.append(Requirement(f"residency of {lane.title}: {where}", _lane(lane, regions=None)))
-    if lane.slices is not None:
-        parts = f"{lane.slices} part{'s' if lane.slices > 1 else ''}"
-        finer = _lane(lane, slices=2 * lane.slices)
-        found.append(Requirement(f"{lane.title} in {parts}", _lane(lane, slices=None), finer, "twice as many parts"))
     return found
 
 

@@ -33,13 +33,13 @@ class Program:
     """Columns and rows, and what each column means.
 
     `counts`: columns of replicas by (site, kind, hour); reserved ones are of hour -1. `flows`: columns of shares by
-    (routes, hour), with the share that one unit is. `unserved`: (lane's title, origin) that no site may serve.
+    (routes, hour). `unserved`: (lane's title, origin) that no site may serve.
     `unprotected`: (lane's title, origin, region) that cannot survive the loss of the region. `common`: columns that
     count in all hours.
     """
 
     counts: dict[tuple[int, PriceKind, int], int] = field(default_factory=dict)
-    flows: dict[tuple[AlikeRoutes, int], tuple[int, float]] = field(default_factory=dict)
+    flows: dict[tuple[AlikeRoutes, int], int] = field(default_factory=dict)
     unserved: list[tuple[str, str]] = field(default_factory=list)
     unprotected: list[tuple[str, str, str]] = field(default_factory=list)
     common: set[int] = field(default_factory=set)
@@ -145,8 +145,8 @@ def counts_of(program: Program, values: Sequence[float]) -> Counts:
 def shares_of(problem: Problem, program: Program, values: Sequence[float]) -> Shares:
     """Shares of each lane's demand, by (route, hour)."""
     found: Shares = {}
-    for (routes, hour), (column, unit) in program.flows.items():
-        share = values[column] * unit
+    for (routes, hour), column in program.flows.items():
+        share = values[column]
         if share > _ROUND:
             replicas = {site: sum(values[each] for each in program.replicas(site, hour)) for site in routes.sites}
             for route, part in divided(problem, routes, hour, share, replicas):
@@ -162,8 +162,8 @@ def build(problem: Problem, *, apart: bool = False) -> Program:
     for hour in range(problem.hours):
         shares = _share_columns(program, problem, all_routes, range(len(problem.lanes)), hour)
         _capacity_rows(program, problem, shares, hour, limits.utilisation, limits.failures)
-        for routes, (column, unit) in shares.items():
-            program.flows[routes, hour] = (column, unit)
+        for routes, column in shares.items():
+            program.flows[routes, hour] = column
         _limit_rows(program, problem, hour, apart)
     if limits.survive_region:
         _loss_rows(program, problem)
@@ -188,9 +188,9 @@ def _share_columns(
     lanes: Iterable[int],
     hour: int,
     lost: str | None = None,
-) -> dict[AlikeRoutes, tuple[int, float]]:
-    """Columns of shares with their units, and the rows that make them add up to the whole demand."""
-    shares: dict[AlikeRoutes, tuple[int, float]] = {}
+) -> dict[AlikeRoutes, int]:
+    """Columns of shares, and the rows that make them add up to the whole demand."""
+    shares: dict[AlikeRoutes, int] = {}
     rows: dict[tuple[int, tuple[str, ...]], list[int]] = {}
     served: set[tuple[int, str]] = set()
     for routes in all_routes:
@@ -198,15 +198,11 @@ def _share_columns(
         demand = routes.demand(problem, hour)
         if demand <= 0:
             continue
-        slices = problem.lanes[routes.lane].slices
-        parts = slices or 1
-        cost = routes.usd_per_request * demand * HOUR_S * problem.weights[hour] / parts
-        column = program.column(cost, parts, integer=slices is not None)
-        shares[routes] = (column, 1 / parts)
-        rows.setdefault(routes.requests, []).append(column)
-    for (number, _), columns in rows.items():
-        parts = problem.lanes[number].slices or 1
-        program.row(parts, parts, ((column, 1.0) for column in columns))
+        cost = routes.usd_per_request * demand * HOUR_S * problem.weights[hour]
+        shares[routes] = program.column(cost, 1.0, integer=False)
+        rows.setdefault(routes.requests, []).append(shares[routes])
+    for columns in rows.values():
+        program.row(1.0, 1.0, ((column, 1.0) for column in columns))
     for number in lanes:
         lane = problem.lanes[number]
         for origin, rates in lane.demand.items():
@@ -226,14 +222,14 @@ def _note_stranded(program: Program, lane: LaneDemand, origin: str, lost: str | 
 def _capacity_rows(
     program: Program,
     problem: Problem,
-    shares: Mapping[AlikeRoutes, tuple[int, float]],
+    shares: Mapping[AlikeRoutes, int],
     hour: int,
     utilisation: float,
     failures: int = 0,
 ) -> None:
     loads: dict[tuple[int, ...], list[tuple[int, float]]] = {}
-    for routes, (column, unit) in shares.items():
-        loads.setdefault(routes.sites, []).append((column, unit * routes.demand(problem, hour) / routes.rate))
+    for routes, column in shares.items():
+        loads.setdefault(routes.sites, []).append((column, routes.demand(problem, hour) / routes.rate))
     for sites, terms in loads.items():
         replicas = [column for site in sites for column in program.replicas(site, hour)]
         program.row(-math.inf, 0.0, [*terms, *((column, -utilisation) for column in replicas)])

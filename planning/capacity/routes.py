@@ -5,7 +5,7 @@ of them.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from planning.capacity.problem import Problem
 
@@ -47,41 +47,31 @@ Offer = tuple[int, float, float]
 """A site that serves some requests, requests/s of one of its replicas, US dollars a request for crossing regions."""
 
 
-@dataclass(slots=True)
-class _Kind:
-    """Requests that the same sites serve alike. `whole`: they come in slices, and are counted by origin and site."""
-
-    lane: int
-    offers: tuple[Offer, ...]
-    whole: bool
-    origins: list[str] = field(default_factory=list)
-
-
 def alike_routes(problem: Problem, lanes: Iterable[int], lost: str | None = None) -> list[AlikeRoutes]:
     """The routes of some lanes, those without a difference together. `lost`: a region that serves nothing; what
     crosses regions is not paid for then.
 
-    A lane in slices is divided by origin and site, and spare replicas are counted by site: nothing is merged there.
+    Spare replicas are counted by site: sites are not merged then.
     """
-    kinds = _kinds(problem, lanes, lost)
+    kinds = list(_kinds(problem, lanes, lost).items())
     served: dict[int, list[tuple[int, float, float]]] = {}
-    for number, kind in enumerate(kinds):
-        for site, rate, usd in kind.offers:
+    for number, ((_, offers), _) in enumerate(kinds):
+        for site, rate, usd in offers:
             served.setdefault(site, []).append((number, rate, usd))
     spares = problem.limits.failures > 0 and lost is None
     alike: dict[tuple[object, ...], list[int]] = {}
     for site, own in served.items():
-        alone = spares or any(kinds[number].whole for number, _, _ in own)
-        alike.setdefault((tuple(own), site if alone else None), []).append(site)
+        alike.setdefault((tuple(own), site if spares else None), []).append(site)
     return [
-        AlikeRoutes(kinds[number].lane, tuple(kinds[number].origins), tuple(sites), rate, usd)
+        AlikeRoutes(kinds[number][0][0], tuple(kinds[number][1]), tuple(sites), rate, usd)
         for sites in alike.values()
         for number, rate, usd in served[sites[0]]
     ]
 
 
-def _kinds(problem: Problem, lanes: Iterable[int], lost: str | None) -> list[_Kind]:
-    found: dict[tuple[object, ...], _Kind] = {}
+def _kinds(problem: Problem, lanes: Iterable[int], lost: str | None) -> dict[tuple[int, tuple[Offer, ...]], list[str]]:
+    """By lane and the sites that serve it, the origins of requests that these serve alike."""
+    found: dict[tuple[int, tuple[Offer, ...]], list[str]] = {}
     for number in lanes:
         lane = problem.lanes[number]
         usd = {} if lost else problem.usd_per_request
@@ -91,10 +81,8 @@ def _kinds(problem: Problem, lanes: Iterable[int], lost: str | None) -> list[_Ki
                 for place, site in enumerate(problem.sites)
                 if site.region != lost and problem.serves(lane, origin, site)
             )
-            whole = lane.slices is not None
-            kind = found.setdefault((number, offers, origin if whole else None), _Kind(number, offers, whole))
-            kind.origins.append(origin)
-    return list(found.values())
+            found.setdefault((number, offers), []).append(origin)
+    return found
 
 
 def divided(

@@ -11,7 +11,6 @@ from deployments.engine_model.cost_file import (
     CostFile,
     CostSource,
     HostCosts,
-    PartResidual,
     cost_file,
 )
 from deployments.engine_model.cost_model import Chunk, CostModel
@@ -87,10 +86,7 @@ def calibration(model: Model, gpu: bool, measured: Measurements, note: str, kern
     )
     record = CalibrationRecord(
         steps=len(steps),
-        residuals=tuple(
-            PartResidual(part=one.part, steps=one.steps, share=one.share, bias=one.bias, error=one.error, p90=one.p90)
-            for one in judged.residuals
-        ),
+        residuals=judged.residuals,
         host=_host(costs, kernels),
         not_covered=missing,
     )

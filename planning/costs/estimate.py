@@ -7,6 +7,7 @@ from typing import Literal
 
 from cluster.hardware import gpu_named
 from cluster.spec import ClusterSpec, Model
+from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_file import CostBasis, CostFile, cost_file
 from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.host import TYPICAL_HOST, Host
@@ -15,8 +16,8 @@ from planning.costs.profile import Costs, from_profile
 from planning.costs.profile_files import is_of_gpu, profiled_gpu, read_profile
 from planning.costs.roofline import layers_of, roofline
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import FitSettings, Plan, plan_of
-from planning.fit.of_spec import ModelFit, config_in, config_of, fit_on, settings_of
+from planning.fit.memory import Plan, batch_defaults, plan_of
+from planning.fit.of_spec import ModelFit, config_in, config_of, fit_on
 from planning.fit.verdict import fit
 
 _CONTEXT = 8_192
@@ -29,7 +30,7 @@ def estimated(
     """The cost file of a spec's model on that GPU. Raises ValueError and ArtifactError for a model that is not at hand,
     not modelled or would not start, and for a profile that cannot be read."""
     settings = model.settings
-    plan = plan_of(read_architecture(config_of(model)), settings_of(model), spec.hardware.gpu_named(gpu))
+    plan = plan_of(read_architecture(config_of(model)), settings, spec.hardware.gpu_named(gpu))
     parallel = Parallel(
         settings.tensor_parallel_size,
         settings.pipeline_parallel_size,
@@ -44,7 +45,13 @@ def estimated_alone(
     """The same without a spec: of the model in a folder, with vLLM's own limits of sequences and step tokens."""
     folder = str(Path(source).resolve()) if Path(source).is_dir() else source
     model = read_architecture(config_in(folder))
-    settings = FitSettings(tensor_parallel=tensor, max_model_len=min(_CONTEXT, model.longest or _CONTEXT))
+    step_tokens, sequences = batch_defaults(gpu_named(gpu))
+    settings = EngineSettings(
+        max_model_len=min(_CONTEXT, model.longest or _CONTEXT),
+        max_num_seqs=sequences,
+        max_num_batched_tokens=step_tokens,
+        tensor_parallel_size=tensor,
+    )
     plan = plan_of(model, settings, gpu_named(gpu))
     found = ModelFit(Path(folder).name, f"{tensor} x {gpu}", fit(model, settings, plan.gpu))
     return _file(found.model, plan, Parallel(tensor), _kv_tokens(found), profile, host)
@@ -56,7 +63,7 @@ def _file(name: str, plan: Plan, parallel: Parallel, kv_tokens: int, profile: Pa
         name,
         f"{parallel.gpus} x {plan.gpu.title}",
         basis,
-        EngineModelLimits(plan.sequences, plan.step_tokens, kv_tokens),
+        EngineModelLimits(plan.settings.max_num_seqs, plan.settings.max_num_batched_tokens, kv_tokens),
         found.model,
         note=note,
         sources=found.sources,

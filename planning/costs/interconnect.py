@@ -29,11 +29,6 @@ class Parallel:
     data: int = 1
     experts: bool = False
 
-    def __post_init__(self) -> None:
-        for name in ("tensor", "pipeline", "data"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: allowed: 1 or more GPUs")
-
     @property
     def expert_ranks(self) -> int:
         """GPUs that whole experts are spread over."""

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from deployments.engine.step_log import EngineFacts
+from deployments.engine_model.cost_file import PartResidual
 from deployments.engine_model.cost_model import CostModel
 from planning.costs.nonnegative import Matrix
 from planning.costs.steps import StepSample, predicted_s
@@ -25,23 +26,10 @@ PROMPTS_ALONE, BESIDE = "prompts alone", "prompts beside decodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Residual:
-    """Held-out steps of one part: how many, their share of all held-out time, the error of their total time, the mean
-    relative error of a single step, and what nine of ten steps do not exceed."""
-
-    part: str
-    steps: int
-    share: float
-    bias: float
-    error: float
-    p90: float
-
-
-@dataclass(frozen=True, slots=True)
 class HeldOut:
     """The held-out steps by part: rows of measured and predicted seconds, one each."""
 
-    residuals: tuple[Residual, ...]
+    residuals: tuple[PartResidual, ...]
     seconds: dict[str, Matrix]
 
 
@@ -86,19 +74,19 @@ def held_out(cost: CostModel, held: Sequence[StepSample]) -> HeldOut:
         measured, predicted = rows[:, 0], rows[:, 1]
         off = np.abs(predicted / measured - 1)
         residuals.append(
-            Residual(
-                part,
-                len(rows),
-                float(measured.sum() / total),
-                float(predicted.sum() / measured.sum() - 1),
-                float(off.mean()),
-                float(np.quantile(off, 0.9)),
+            PartResidual(
+                part=part,
+                steps=len(rows),
+                share=float(measured.sum() / total),
+                bias=float(predicted.sum() / measured.sum() - 1),
+                error=float(off.mean()),
+                p90=float(np.quantile(off, 0.9)),
             )
         )
     return HeldOut(tuple(residuals), seconds)
 
 
-def likely_bias(residuals: Sequence[Residual]) -> float:
+def likely_bias(residuals: Sequence[PartResidual]) -> float:
     """The mean absolute error of the parts' total times, by their shares: what traffic with another mix of the same
     parts may be off by."""
     return sum(one.share * abs(one.bias) for one in residuals)

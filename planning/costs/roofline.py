@@ -50,7 +50,7 @@ def roofline(plan: Plan, parallel: Parallel | None = None, host: Host = TYPICAL_
     """The cost model of that engine. `parallel` adds to the plan's tensor and pipeline parallelism what it does not
     know: copies of the attention, and whole experts on GPUs."""
     settings, model = plan.settings, plan.model
-    parallel = parallel or Parallel(settings.tensor_parallel, settings.pipeline_parallel)
+    parallel = parallel or Parallel(settings.tensor_parallel_size, settings.pipeline_parallel_size)
     is_nvfp4 = plan.quantization is not None and plan.quantization.method == "modelopt_fp4"
     roof = Roof(plan.gpu, _flops(plan), kernels.NVFP4_MEMORY if is_nvfp4 else kernels.MEMORY)
     link = Interconnect(plan.gpu) if parallel.gpus > 1 else None

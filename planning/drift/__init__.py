@@ -1,1 +1,1 @@
-"""Recorded traffic against what a worksheet expects: figures that have left it, and the alarm for that."""
+"""Recorded traffic against what a worksheet expects: which figures have left it."""

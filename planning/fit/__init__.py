@@ -1,7 +1,6 @@
 """Whether a model starts on a GPU and what it holds, from its `config.json`, the settings and the GPU's facts."""
 
 from planning.fit.architecture import Architecture, read_architecture
-from planning.fit.memory import FitSettings
 from planning.fit.of_spec import ModelFit, fits
 from planning.fit.quantization import NotModelled
 from planning.fit.verdict import Fit, Refusal, RefusalCause, fit
@@ -9,7 +8,6 @@ from planning.fit.verdict import Fit, Refusal, RefusalCause, fit
 __all__ = [
     "Architecture",
     "Fit",
-    "FitSettings",
     "ModelFit",
     "NotModelled",
     "Refusal",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from cluster.hardware import Gpu
+from cluster.spec.models import EngineSettings
 from planning.fit.architecture import Architecture, Layer, Matrix
 from planning.fit.quantization import ONLINE, Quantization
 
@@ -34,42 +35,26 @@ BATCHES_IN_FLIGHT = 2
 _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitSettings:
-    """What of vLLM's settings memory depends on. None: vLLM's own default (that of its server, by the GPU)."""
-
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    gpu_memory_utilization: float = 0.9
-    block_tokens: int = 16
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    enforce_eager: bool = False
-    chunked_prefill: bool = True
-    dtype: str = "auto"
-    kv_cache_dtype: str = "auto"
-    quantization: str | None = None
-    kv_cache_bytes: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The settings with vLLM's defaults filled in, and the sizes that follow."""
+    """A model with these settings on that GPU, and the sizes that follow."""
 
     model: Architecture
-    settings: FitSettings
+    settings: EngineSettings
     gpu: Gpu
-    length: int
-    sequences: int
-    step_tokens: int
     quantization: Quantization | None
     element: int
     kv_element: int
 
+    @property
+    def block_tokens(self) -> int:
+        """Of one block of the KV cache."""
+        given = self.settings.extra.get("block_size")
+        return given if isinstance(given, int) and given > 0 else 16
+
     def weight_bytes(self, name: str, matrix: Matrix) -> float:
         """Of one GPU's part of a matrix."""
-        parts = self.settings.tensor_parallel
+        parts = self.settings.tensor_parallel_size
         inputs, outputs = matrix.inputs, matrix.outputs
         if matrix.split == "inputs":
             inputs = ceil(inputs / parts)
@@ -91,8 +76,8 @@ class Plan:
 
     def page_bytes(self) -> int:
         """One block of one layer."""
-        elements = self.model.kv_elements(self.settings.tensor_parallel)
-        return self.settings.block_tokens * (elements * self.kv_element + self.model.latent_bytes)
+        elements = self.model.kv_elements(self.settings.tensor_parallel_size)
+        return self.block_tokens * (elements * self.kv_element + self.model.latent_bytes)
 
 
 def _padded(matrix: Matrix, inputs: int, outputs: int) -> tuple[int, int]:
@@ -102,13 +87,7 @@ def _padded(matrix: Matrix, inputs: int, outputs: int) -> tuple[int, int]:
     return (narrow, wide) if matrix.name.endswith("down_proj") else (wide, narrow)
 
 
-def plan_of(model: Architecture, settings: FitSettings, gpu: Gpu) -> Plan:
-    length = settings.max_model_len or model.longest or 2_048
-    default_tokens, default_sequences = _batch_defaults(gpu)
-    tokens = settings.max_num_batched_tokens or default_tokens
-    if not settings.chunked_prefill and settings.max_num_batched_tokens is None:
-        tokens = max(tokens, length)
-    sequences = settings.max_num_seqs or min(default_sequences, tokens)
+def plan_of(model: Architecture, settings: EngineSettings, gpu: Gpu) -> Plan:
     element = _DTYPE_BYTES.get(settings.dtype, 0) or min(2, _DTYPE_BYTES.get(model.dtype.removeprefix("torch."), 2))
     quantization = model.quantization or ONLINE.get(settings.quantization or "")
     kv_element = element
@@ -116,10 +95,10 @@ def plan_of(model: Architecture, settings: FitSettings, gpu: Gpu) -> Plan:
         kv_element = 1
     elif settings.kv_cache_dtype == "auto" and quantization is not None and quantization.kv_bytes:
         kv_element = quantization.kv_bytes
-    return Plan(model, settings, gpu, length, sequences, tokens, quantization, element, kv_element)
+    return Plan(model, settings, gpu, quantization, element, kv_element)
 
 
-def _batch_defaults(gpu: Gpu) -> tuple[int, int]:
+def batch_defaults(gpu: Gpu) -> tuple[int, int]:
     """Tokens and sequences of a step that vLLM's server takes by itself (`EngineArgs.get_batch_defaults`)."""
     if gpu.total_bytes >= 160 * GIB:
         return 16_384, 1_024
@@ -151,31 +130,31 @@ class StageMemory:
 def stage_of(plan: Plan, layers: range) -> StageMemory:
     settings, model = plan.settings, plan.model
     first, last = layers.start == 0, layers.stop == len(model.layers)
-    words = ceil(model.vocabulary / settings.tensor_parallel) * model.hidden * plan.element
+    words = ceil(model.vocabulary / settings.tensor_parallel_size) * model.hidden * plan.element
     around = (
         words * ((first or (last and model.tied)) + (last and not model.tied)) + first * model.vision * plan.element
     )
     weights = int(sum(plan.layer_bytes(index) for index in layers) + around + model.rope * plan.element)
     forward = max((_forward_bytes(plan, model.layers[index]) for index in layers), default=0)
-    rows = plan.sequences * model.vocabulary if last else 0
-    carried = plan.step_tokens * model.hidden * plan.element
+    rows = plan.settings.max_num_seqs * model.vocabulary if last else 0
+    carried = plan.settings.max_num_batched_tokens * model.hidden * plan.element
     sorting = max(forward, rows * SORTED_LOGIT_BYTES + carried)
-    graphs = 0 if settings.enforce_eager else GRAPH_BYTES * len(layers) * _captures(plan.sequences)
-    non_torch = NON_TORCH_BYTES + NCCL_BYTES[min(3, settings.tensor_parallel * settings.pipeline_parallel)]
+    graphs = 0 if settings.enforce_eager else GRAPH_BYTES * len(layers) * _captures(plan.settings.max_num_seqs)
+    non_torch = NON_TORCH_BYTES + NCCL_BYTES[min(3, settings.tensor_parallel_size * settings.pipeline_parallel_size)]
     # Earlier versions sort and leave the graphs out, 0.32 does neither: the larger of the two is safe for both.
     taken = weights + max(sorting, max(forward, rows * LOGIT_BYTES + carried) + graphs) + non_torch
-    pool = settings.kv_cache_bytes or int(plan.gpu.total_bytes * settings.gpu_memory_utilization) - taken
+    pool = settings.kv_cache_memory_bytes or int(plan.gpu.total_bytes * settings.gpu_memory_utilization) - taken
     block = plan.page_bytes() * _grouped(plan, layers)[0]
     return StageMemory(layers, weights, sorting, non_torch, graphs, pool, max(0, pool // block))
 
 
 def _forward_bytes(plan: Plan, layer: Layer) -> int:
     """Tensors that a layer holds at once in the largest step: the stream, its residual, and one part's own."""
-    model, parts = plan.model, plan.settings.tensor_parallel
+    model, parts = plan.model, plan.settings.tensor_parallel_size
     attention = ceil(model.heads / parts) * model.head_size * 2 + 2 * ceil(model.kv_heads / parts) * model.head_size
     dense = 3 * ceil(layer.width / parts)
     experts = layer.experts_a_token * (3 * ceil(layer.expert_width / parts) + model.hidden)
-    return plan.step_tokens * plan.element * (3 * model.hidden + max(attention, dense + experts))
+    return plan.settings.max_num_batched_tokens * plan.element * (3 * model.hidden + max(attention, dense + experts))
 
 
 def _captures(sequences: int) -> int:
@@ -195,19 +174,19 @@ def _grouped(plan: Plan, layers: range) -> tuple[int, int, int]:
 def sequence_blocks(plan: Plan, layers: range, tokens: int) -> int:
     """Blocks of the pool that a sequence of so many tokens takes."""
     _, full, windowed = _grouped(plan, layers)
-    needed = ceil(max(1, tokens) / plan.settings.block_tokens)
-    return max(1, full * needed + windowed * min(needed, _window_blocks(plan, layers, plan.length)))
+    needed = ceil(max(1, tokens) / plan.block_tokens)
+    return max(1, full * needed + windowed * min(needed, _window_blocks(plan, layers, plan.settings.max_model_len)))
 
 
 def _window_blocks(plan: Plan, layers: range, length: int) -> int:
     window = max((plan.model.layers[index].window or 0 for index in layers), default=0)
-    kept = min(window - 1 + BATCHES_IN_FLIGHT * plan.step_tokens, length)
-    return ceil(kept / plan.settings.block_tokens) + 1
+    kept = min(window - 1 + BATCHES_IN_FLIGHT * plan.settings.max_num_batched_tokens, length)
+    return ceil(kept / plan.block_tokens) + 1
 
 
 def needed_bytes(plan: Plan, layers: range, length: int) -> int:
     """What one sequence takes, and the block that is never handed out (`check_enough_kv_cache_memory`)."""
     size, _, _ = _grouped(plan, layers)
     windowed = sum(plan.model.layers[index].window is not None for index in layers)
-    full = (len(layers) - windowed) * ceil(length / plan.settings.block_tokens)
+    full = (len(layers) - windowed) * ceil(length / plan.block_tokens)
     return plan.page_bytes() * (full + (windowed and windowed * _window_blocks(plan, layers, length)) + size)

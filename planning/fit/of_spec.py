@@ -9,7 +9,7 @@ from typing import Any
 from cluster.artifacts import ArtifactError, resolve_source
 from cluster.spec import ClusterSpec, Model
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import GIB, FitSettings
+from planning.fit.memory import GIB
 from planning.fit.quantization import NotModelled
 from planning.fit.verdict import Fit, fit
 
@@ -76,7 +76,7 @@ def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
         if model.task == "embed":
             raise NotModelled("an embedding model")
         gpu = spec.hardware.gpu_named(accelerator)
-        found = fit(read_architecture(config_of(model)), settings_of(model), gpu)
+        found = fit(read_architecture(config_of(model)), model.settings, gpu)
     except (ValueError, ArtifactError) as error:
         return ModelFit(model.group_key, place, unknown=str(error))
     speculative = model.settings.speculative
@@ -84,27 +84,6 @@ def fit_on(spec: ClusterSpec, model: Model, accelerator: str) -> ModelFit:
         ["the draft model"] if speculative and speculative.model else []
     )
     return ModelFit(model.group_key, place, found, left_out=tuple(left_out))
-
-
-def settings_of(model: Model) -> FitSettings:
-    """A model's engine settings, as far as memory depends on them."""
-    given = model.settings
-    block_tokens = given.extra.get("block_size")
-    return FitSettings(
-        max_model_len=given.max_model_len,
-        max_num_seqs=given.max_num_seqs,
-        max_num_batched_tokens=given.max_num_batched_tokens,
-        gpu_memory_utilization=given.gpu_memory_utilization,
-        block_tokens=block_tokens if isinstance(block_tokens, int) and block_tokens > 0 else 16,
-        tensor_parallel=given.tensor_parallel_size,
-        pipeline_parallel=given.pipeline_parallel_size,
-        enforce_eager=given.enforce_eager,
-        chunked_prefill=given.chunked_prefill,
-        dtype=given.dtype,
-        kv_cache_dtype=given.kv_cache_dtype,
-        quantization=given.quantization,
-        kv_cache_bytes=given.kv_cache_memory_bytes,
-    )
 
 
 def config_of(model: Model) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cluster.hardware import QUANTIZATIONS, Gpu
+from cluster.spec.models import EngineSettings
 from planning.fit.architecture import Architecture
 from planning.fit.memory import (
     CONTEXT_BYTES,
     GIB,
-    FitSettings,
     Plan,
     StageMemory,
     needed_bytes,
@@ -64,8 +64,6 @@ class Fit:
     kv_bytes_per_token: int
     blocks: int
     max_model_len: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
     sequence_blocks: Callable[[int], int]
     refusals: tuple[Refusal, ...]
 
@@ -84,11 +82,11 @@ class Fit:
         return int(self.blocks / self.sequence_blocks(self.max_model_len) * self.max_model_len)
 
 
-def fit(model: Architecture, settings: FitSettings, gpu: Gpu) -> Fit:
+def fit(model: Architecture, settings: EngineSettings, gpu: Gpu) -> Fit:
     """What the engine takes and holds, and whether it starts."""
     plan = plan_of(model, settings, gpu)
     refusals = [*_config_refusals(plan)]
-    stages = [stage_of(plan, layers) for layers in stage_layers(len(model.layers), settings.pipeline_parallel)]
+    stages = [stage_of(plan, layers) for layers in stage_layers(len(model.layers), settings.pipeline_parallel_size)]
     tightest = min(stages, key=lambda stage: stage.blocks)
     if not refusals or all(refusal.cause is not RefusalCause.LAYERS for refusal in refusals):
         refusals += next(filter(None, ([*_memory_refusals(plan, stage)] for stage in stages)), [])
@@ -101,16 +99,15 @@ def fit(model: Architecture, settings: FitSettings, gpu: Gpu) -> Fit:
         pool_bytes=tightest.pool,
         kv_bytes_per_token=len(model.layers) * (model.kv_elements() * plan.kv_element + model.latent_bytes),
         blocks=tightest.blocks,
-        max_model_len=plan.length,
-        max_num_seqs=plan.sequences,
-        max_num_batched_tokens=plan.step_tokens,
+        max_model_len=plan.settings.max_model_len,
         sequence_blocks=lambda tokens: sequence_blocks(plan, tightest.layers, tokens),
         refusals=tuple(refusals),
     )
 
 
 def _config_refusals(plan: Plan) -> Iterator[Refusal]:
-    model, settings, parts = plan.model, plan.settings, plan.settings.tensor_parallel
+    model, settings, parts = plan.model, plan.settings, plan.settings.tensor_parallel_size
+    length, tokens, sequences = settings.max_model_len, settings.max_num_batched_tokens, settings.max_num_seqs
     if model.heads % parts:
         yield Refusal(
             RefusalCause.HEADS,
@@ -122,28 +119,28 @@ def _config_refusals(plan: Plan) -> Iterator[Refusal]:
             f"tensor_parallel_size = {parts}: allowed: a divisor or a multiple of the {model.kv_heads} KV heads",
         )
     yield from _width_refusals(plan)
-    if settings.pipeline_parallel > len(model.layers):
+    if (stages := settings.pipeline_parallel_size) > len(model.layers):
         yield Refusal(
             RefusalCause.LAYERS,
-            f"pipeline_parallel_size = {settings.pipeline_parallel}: allowed: at most the {len(model.layers)} layers",
+            f"pipeline_parallel_size = {stages}: allowed: at most the {len(model.layers)} layers",
         )
-    if model.longest is not None and plan.length > model.longest:
+    if model.longest is not None and length > model.longest:
         yield Refusal(
             RefusalCause.CONTEXT,
-            f"max_model_len = {plan.length}: allowed: at most {model.longest}, what the model's config.json derives",
+            f"max_model_len = {length}: allowed: at most {model.longest}, what the model's config.json derives",
         )
-    if plan.step_tokens < plan.sequences:
-        text = f"max_num_batched_tokens = {plan.step_tokens}: allowed: at least max_num_seqs = {plan.sequences}"
+    if tokens < sequences:
+        text = f"max_num_batched_tokens = {tokens}: allowed: at least max_num_seqs = {sequences}"
         yield Refusal(RefusalCause.STEP_TOKENS, text)
-    if not settings.chunked_prefill and plan.step_tokens < plan.length:
-        allowed = f"at least max_model_len = {plan.length}"
-        text = f"max_num_batched_tokens = {plan.step_tokens}: allowed without chunked prefill: {allowed}"
+    if not settings.chunked_prefill and tokens < length:
+        allowed = f"at least max_model_len = {length}"
+        text = f"max_num_batched_tokens = {tokens}: allowed without chunked prefill: {allowed}"
         yield Refusal(RefusalCause.STEP_TOKENS, text)
     yield from _quantization_refusals(plan)
 
 
 def _width_refusals(plan: Plan) -> Iterator[Refusal]:
-    parts = plan.settings.tensor_parallel
+    parts = plan.settings.tensor_parallel_size
     widths = sorted({width for layer in plan.model.layers for width in (layer.width, layer.expert_width) if width})
     block = plan.quantization.block if plan.quantization else 0
     for width in widths:
@@ -185,15 +182,19 @@ def _quantization_refusals(plan: Plan) -> Iterator[Refusal]:
 
 
 def _memory_refusals(plan: Plan, stage: StageMemory) -> Iterator[Refusal]:
-    settings, total = plan.settings, plan.gpu.total_bytes
-    free, share = total - CONTEXT_BYTES, settings.gpu_memory_utilization
+    total, given, share = (
+        plan.gpu.total_bytes,
+        plan.settings.kv_cache_memory_bytes,
+        plan.settings.gpu_memory_utilization,
+    )
+    free = total - CONTEXT_BYTES
     if stage.weights > free:
         need = f"{_gib(stage.weights)} of weights on each GPU"
         yield Refusal(
             RefusalCause.LOADING,
             f"out of memory while loading: {need}; allowed: at most {_gib(free)} of {plan.gpu.title}",
         )
-    elif not settings.kv_cache_bytes and total * share > free:
+    elif not given and total * share > free:
         text = (
             f"gpu_memory_utilization = {share}: allowed: at most {free / total:.3f}, as a CUDA context takes the rest"
         )
@@ -204,21 +205,21 @@ def _memory_refusals(plan: Plan, stage: StageMemory) -> Iterator[Refusal]:
         yield Refusal(
             RefusalCause.PROFILING, f"{text}; allowed: {_gib(free)}, so lower max_num_seqs or max_num_batched_tokens"
         )
-    elif settings.kv_cache_bytes and (held := stage.weights + stage.activation + stage.non_torch) + stage.pool > free:
-        text = f"kv_cache_memory_bytes = {settings.kv_cache_bytes}: allowed: at most {int(free - held)}"
+    elif given and (held := stage.weights + stage.activation + stage.non_torch) + stage.pool > free:
+        text = f"kv_cache_memory_bytes = {given}: allowed: at most {int(free - held)}"
         yield Refusal(RefusalCause.KV_BYTES, f"{text}, what {plan.gpu.title} has left beside {_gib(held)}")
     elif stage.pool <= 0:
         text = f"gpu_memory_utilization = {share}: no memory is left for the KV cache ({_gib(stage.pool)})"
         yield Refusal(RefusalCause.NO_POOL, f"{text}; allowed: a higher share, more GPUs, or a lower max_num_seqs")
-    elif (needed := needed_bytes(plan, stage.layers, plan.length)) > stage.pool:
+    elif (needed := needed_bytes(plan, stage.layers, plan.settings.max_model_len)) > stage.pool:
         sizes = f"one such sequence takes {_gib(needed)} of KV cache, the pool has {_gib(stage.pool)}"
-        text = f"max_model_len = {plan.length}: {sizes}"
+        text = f"max_model_len = {plan.settings.max_model_len}: {sizes}"
         yield Refusal(RefusalCause.POOL, f"{text}; allowed: at most {_longest(plan, stage)}")
 
 
 def _longest(plan: Plan, stage: StageMemory) -> int:
     """The longest sequence that the stage's pool holds; 0 where it holds none."""
-    low, high = 0, plan.length
+    low, high = 0, plan.settings.max_model_len
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if needed_bytes(plan, stage.layers, middle) <= stage.pool else (low, middle - 1)

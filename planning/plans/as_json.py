@@ -1,11 +1,12 @@
 """A plan as plain values, for `--json`. What does not exist or is not finite is None."""
 
-import math
-from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from deployments.wire import to_json
 from planning.plans.answer import PlannedGroup, WorksheetPlan
 from planning.plans.check import CellCheck
+from planning.plans.compare import SideBySide
+from planning.plans.offers import GroupOffer
 from planning.plans.result import PlanResult
 
 SCHEMA_VERSION = 2
@@ -13,8 +14,8 @@ SCHEMA_VERSION = 2
 
 def as_json(result: PlanResult) -> dict[str, Any]:
     """Everything that the page says."""
-    plan = result.plan
-    found: dict[str, Any] = _plain(
+    plan, placement = result.plan, result.plan.placement
+    found: dict[str, Any] = to_json(
         {
             "schema": SCHEMA_VERSION,
             "worksheet": plan.case.sheet.name,
@@ -22,32 +23,27 @@ def as_json(result: PlanResult) -> dict[str, Any]:
             "hours": plan.case.hours,
             "headline": result.headline,
             "feasible": plan.feasible,
-            "slos": None if result.verdict is None else result.verdict.name.lower(),
-            "placement": _placement(plan),
+            "slos": result.verdict,
+            "placement": {name: getattr(placement, name) for name in ("outcome", "gap", "bound_usd", "seconds")},
             "totals": _totals(plan) if plan.feasible else None,
             "groups": [_group(plan, group) for group in plan.groups],
             "checks": [_check(check) for check in result.checks],
-            "tokens": [asdict(one) for one in result.tokens],
+            "tokens": result.tokens,
             "elsewhere": [_without_offer(one) | one.offer.model_dump() for one in result.elsewhere],
-            "side_by_side": [
-                _without_offer(one) | {"model": one.offer.model, "group": one.offer.group, "gpu": one.offer.gpu}
-                for one in result.side_by_side
+            "side_by_side": [_side(one) for one in result.side_by_side],
+            "limits": plan.savings,
+            "clashes": plan.clashes,
+            "rates": [
+                {"model": model, "group": group, "requests": band, "from_other_regions": far} | to_json(rate)
+                for (model, group, band, far), rate in plan.rates.items()
             ],
-            "limits": [asdict(one) for one in plan.savings],
-            "clashes": list(plan.clashes),
-            "rates": _rates(plan),
-            "rejected": [asdict(one) for one in plan.case.rejected],
-            "simulator_error": dict(result.errors),
+            "rejected": plan.case.rejected,
+            "simulator_error": result.errors,
             "costs": [_costs(offer) for offer in plan.case.offers],
-            "notes": list(plan.notes),
+            "notes": plan.notes,
         }
     )
     return found
-
-
-def _placement(plan: WorksheetPlan) -> dict[str, Any]:
-    found = plan.placement
-    return {"outcome": found.outcome.value, "gap": found.gap, "bound_usd": found.bound_usd, "seconds": found.seconds}
 
 
 def _totals(plan: WorksheetPlan) -> dict[str, Any]:
@@ -65,60 +61,45 @@ def _totals(plan: WorksheetPlan) -> dict[str, Any]:
 
 def _group(plan: WorksheetPlan, group: PlannedGroup) -> dict[str, Any]:
     return {
-        "model": group.offer.model,
-        "group": group.offer.group,
-        "gpu": group.offer.gpu,
+        **_named(group.offer),
         "gpus_per_replica": group.offer.gpus,
         "region": group.region,
-        "replicas": {kind.value: list(counts) for kind, counts in group.replicas.items()},
-        "prices": {kind.value: asdict(one) for kind, one in group.prices.items()},
+        "replicas": group.replicas,
+        "prices": group.prices,
         "load": [group.load(hour) for hour in group.hours],
         "warm": [group.warm(hour, plan.utilisation) for hour in group.hours],
         "usd_by_hour": [group.usd(hour) for hour in group.hours],
         "gpu_hours": group.gpu_hours,
         "requests_per_s": [
-            {"requests": band, "from": origin, "by_hour": list(rates)} for (band, origin), rates in group.served.items()
+            {"requests": band, "from": origin, "by_hour": rates} for (band, origin), rates in group.served.items()
         ],
     }
 
 
 def _check(check: CellCheck) -> dict[str, Any]:
-    return {
-        "model": check.model,
-        "region": check.region,
-        "hour": check.hour,
-        "replicas": dict(check.replicas),
-        "streams": [asdict(one) | {"verdict": one.verdict.name.lower()} for one in check.streams],
-    }
+    found: dict[str, Any] = to_json(check)
+    return found | {"streams": [to_json(one) | {"verdict": one.verdict} for one in check.streams]}
 
 
-def _rates(plan: WorksheetPlan) -> list[dict[str, Any]]:
-    return [
-        {"model": model, "group": group, "requests": band, "from_other_regions": far} | asdict(rate)
-        for (model, group, band, far), rate in plan.rates.items()
-    ]
+def _side(one: SideBySide) -> dict[str, Any]:
+    return _without_offer(one) | _named(one.offer)
 
 
-def _costs(offer: Any) -> dict[str, Any]:
+def _named(offer: GroupOffer) -> dict[str, str]:
+    return {"model": offer.model, "group": offer.group, "gpu": offer.gpu}
+
+
+def _costs(offer: GroupOffer) -> dict[str, Any]:
     return {
         "model": offer.model,
         "group": offer.group,
         "costs": offer.costs_file,
         "basis": offer.cost.basis,
-        "range": offer.cost_range.as_json(),
-        "not_modelled": [one.as_json() for one in offer.unmodelled],
+        "range": offer.cost_range,
+        "not_modelled": offer.unmodelled,
     }
 
 
 def _without_offer(one: Any) -> dict[str, Any]:
-    """A dataclass as plain values, without the group or offer that it is of."""
-    fields = ((name, getattr(one, name)) for name in one.__dataclass_fields__ if name != "offer")
-    return {name: asdict(value) if is_dataclass(value) else value for name, value in fields}  # type: ignore[arg-type]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(below) for key, below in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(below) for below in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    """A dataclass by fields, without the group or offer that it is of."""
+    return {name: getattr(one, name) for name in one.__dataclass_fields__ if name != "offer"}

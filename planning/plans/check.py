@@ -6,7 +6,7 @@ lane helps one that is full. The first part of a run, in which the engines fill,
 (`planning/capacity/sampling.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -53,8 +53,8 @@ class GroupPart:
 @dataclass(frozen=True, slots=True)
 class StreamCheck:
     """A stream's requests in a region in one hour. `in_time`: the share whose first token came within the SLO, the
-    round trip with it; `itl_in_time`: the share of answers within the SLO's time between tokens (None: no such SLO).
-    Pairs are the lowest and highest of the runs at the ends of the costs. `ttft_s`: p50, p90, and the SLO's own
+    round trip with it, and `in_time_range` the lowest and highest of the runs at the ends of the costs; `itl_in_time`:
+    the share of answers within the SLO's time between tokens (None: no such SLO). `ttft_s`: p50, p90, and the SLO's own
     quantile. `parts`: by group of the plan. `cut`: the share of answers that ended at the context of a group, since the
     scheduler cannot know how long they will be."""
 
@@ -65,7 +65,6 @@ class StreamCheck:
     in_time_range: tuple[float, float]
     itl_in_time: float | None
     ttft_s: tuple[float, float, float]
-    ttft_range_s: tuple[float, float]
     requests: int
     parts: tuple[GroupPart, ...] = ()
     cut: float = 0.0
@@ -85,7 +84,7 @@ class CellCheck:
     model: str
     region: str
     hour: int
-    replicas: tuple[tuple[str, int], ...]
+    replicas: Mapping[str, int]
     streams: tuple[StreamCheck, ...]
 
     @property
@@ -210,7 +209,7 @@ class _Cell:
         """What the runs show; the first one is at the stated costs."""
         streams = dict.fromkeys(band.stream for band, _, _ in self._parts)
         found = (self._of_stream(stream, runs) for stream in streams)
-        replicas = tuple((group.offer.group, count) for group in self._groups if (count := group.count(self._hour)))
+        replicas = {group.offer.group: count for group in self._groups if (count := group.count(self._hour))}
         return CellCheck(
             self._model, self._region, self._hour, replicas, tuple(one for one in found if one is not None)
         )
@@ -224,7 +223,6 @@ class _Cell:
         ttfts = [np.nan_to_num(run.ttft_s[chosen], nan=np.inf) + trips for run in runs]
         shares = [float((ttft_s <= stream.ttft_s + 1e-9).mean()) for ttft_s in ttfts]
         p50, p90, quantile_s = (_quantile(ttfts[0], share) for share in (0.5, 0.9, stream.attainment))
-        quantiles = [_quantile(ttft_s, stream.attainment) for ttft_s in ttfts]
         in_time, tpot_s = ttfts[0] <= stream.ttft_s + 1e-9, runs[0].tpot_s[chosen]
         itl_in_time = None
         if stream.itl_s is not None:
@@ -241,7 +239,6 @@ class _Cell:
             (min(shares), max(shares)),
             itl_in_time,
             (p50, p90, quantile_s),
-            (min(quantiles), max(quantiles)),
             int(chosen.sum()),
             self._by_group(stream, served, in_time, tpot_s),
             float((tokens > contexts).mean()),

@@ -150,7 +150,7 @@ def site_of(case: Case, rates: Rates, offer: GroupOffer, region: str, usd: Mappi
         for origin in band.stream.rates
         if origin != region
     }
-    return Site(offer.group, offer.model, region, offer.gpu, offer.gpus, near, usd, rates_from=others)
+    return Site(offer.group, offer.model, region, offer.gpu, offer.gpus, near, usd, others)
 
 
 def _held(case: Case, rates: Rates, offer: GroupOffer, far: bool) -> dict[str, float]:

@@ -111,7 +111,7 @@ def slo_table(result: PlanResult) -> TextTable:
                     one.stream,
                     check.region,
                     str(check.hour),
-                    ", ".join(f"{count} {group}" for group, count in check.replicas),
+                    ", ".join(f"{count} {group}" for group, count in check.replicas.items()),
                     f"{percent(one.slo, 1)} in {duration(one.ttft_slo_s)}",
                     attained(one.in_time),
                     "-" if low == high else f"{attained(low)} to {attained(high)}",

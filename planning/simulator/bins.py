@@ -20,26 +20,8 @@ _SHORTEST_S = 1e-6
 """An amount that is spread over less than this counts as one that came at once."""
 _WIDTHS_S = (
     *(digit * 10.0**power for power in range(-6, 0) for digit in (1, 2, 5)),
-    *(
-        1.0,
-        2.0,
-        5.0,
-        10.0,
-        15.0,
-        30.0,
-        60.0,
-        120.0,
-        300.0,
-        600.0,
-        900.0,
-        1_800.0,
-        3_600.0,
-        7_200.0,
-        14_400.0,
-        21_600.0,
-        43_200.0,
-        86_400.0,
-    ),
+    *(1.0, 2.0, 5.0, 10.0, 15.0, 30.0),
+    *(60.0 * minutes for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 240, 360, 720, 1_440)),
 )
 
 

@@ -3,7 +3,7 @@ dashboard would show them."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,12 +168,6 @@ class Figures:
     queued_mean_ms: float
     answered_in_time: float
 
-    def as_json(self) -> dict[str, object]:
-        """Plain values; what does not exist is None."""
-        return {
-            key: None if isinstance(value, float) and np.isnan(value) else value for key, value in asdict(self).items()
-        }
-
 
 def figures(name: str, out: SimulationOutcome, slo_s: NDArray[np.float64], chosen: NDArray[np.bool_]) -> Figures:
     """The figures of the chosen requests."""
@@ -216,10 +210,6 @@ class ClassShare:
     requests: int
     in_time: float
     itl_in_time: float = math.nan
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values; what does not exist is None."""
-        return asdict(self) | {"itl_in_time": None if math.isnan(self.itl_in_time) else self.itl_in_time}
 
 
 def class_shares(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.telemetry.published_error import Published
+from deployments.wire import to_json
 from planning.report.facts import Price
 from planning.tune.choice import Chosen, Ground, choose
 from planning.tune.gains import Gain
@@ -195,7 +196,7 @@ class Advice:
             "worth_it": self.worth_it,
             "simulator_error": self.trust.error,
             "doubts": list(self.trust.doubts),
-            "costs_range": None if self.costs is None else self.costs.as_json(),
+            "costs_range": to_json(self.costs),
             "at_risk": self.at_risk,
             "gains": [
                 {
@@ -244,11 +245,8 @@ class Advice:
         found = self.ranges.get(trial.name)
         if found is None:
             return None
-        return {
-            "by_class": {name: list(range_) for name, range_ in found.attained.items()},
-            "hours_a_day": [self.a_day(hours) for hours in found.replica_hours],
-            "ttft_p99_s": list(found.ttft_p99_s),
-        }
+        hours = [self.a_day(hours) for hours in found.replica_hours]
+        return {"by_class": to_json(found.attained), "hours_a_day": hours, "ttft_p99_s": list(found.ttft_p99_s)}
 
 
 def advise(
@@ -266,11 +264,10 @@ def advise(
 
 
 def outcome(trial: TuningTrial) -> TrialResult:
-    assert trial.exact is not None
-    return trial.exact
+    return trial.whole
 
 
 def exact_of(trial: TuningTrial) -> Exact:
-    found = outcome(trial).exact
+    found = trial.whole.exact
     assert found is not None
     return found

@@ -50,15 +50,13 @@ def choose(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> Chosen:
     able = [trial for trial in trials if trial.finished and trial.candidate is not None]
     if not able:
         raise ValueError("no settings were run to the end; needed: at least one run")
-    kept = [trial for trial in able if _exact(trial).slack(slos) >= 0]
-    sure = [trial for trial in kept if sure_slack(_exact(trial), slos) >= 0]
+    kept = [trial for trial in able if trial.whole.slack(slos) >= 0]
+    sure = [trial for trial in kept if sure_slack(trial.whole, slos) >= 0]
     if kept:
         return Chosen(
-            min(sure or kept, key=lambda trial: _exact(trial).replica_hours), Ground.SURE if sure else Ground.KEPT
+            min(sure or kept, key=lambda trial: trial.whole.replica_hours), Ground.SURE if sure else Ground.KEPT
         )
-    return Chosen(
-        max(able, key=lambda trial: (_exact(trial).slack(slos), -_exact(trial).replica_hours)), Ground.NEAREST
-    )
+    return Chosen(max(able, key=lambda trial: (trial.whole.slack(slos), -trial.whole.replica_hours)), Ground.NEAREST)
 
 
 def sure_slack(outcome: TrialResult, slos: Mapping[str, float]) -> float:
@@ -71,11 +69,6 @@ def sure_slack(outcome: TrialResult, slos: Mapping[str, float]) -> float:
         total = np.maximum(requests[drawn].sum(axis=1), 1)
         minimum = min(minimum, float(np.quantile(kept[drawn].sum(axis=1) / total, _DOUBT)) - slos[name])
     return minimum
-
-
-def _exact(trial: TuningTrial) -> TrialResult:
-    assert trial.exact is not None
-    return trial.exact
 
 
 _MIN_GAIN = 0.005

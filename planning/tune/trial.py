@@ -111,17 +111,7 @@ def front(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> list[Tuni
     """Of the finished trials those that no other beats in replica-hours and merit, the cheapest first."""
     kept: list[TuningTrial] = []
     finished = [trial for trial in trials if trial.finished]
-    for trial in sorted(finished, key=lambda one: (_hours(one), -_merit(one, slos))):
-        if not kept or _merit(trial, slos) > _merit(kept[-1], slos):
+    for trial in sorted(finished, key=lambda one: (one.whole.replica_hours, -one.whole.merit(slos))):
+        if not kept or trial.whole.merit(slos) > kept[-1].whole.merit(slos):
             kept.append(trial)
     return kept
-
-
-def _hours(trial: TuningTrial) -> float:
-    assert trial.exact is not None
-    return trial.exact.replica_hours
-
-
-def _merit(trial: TuningTrial, slos: Mapping[str, float]) -> float:
-    assert trial.exact is not None
-    return trial.exact.merit(slos)

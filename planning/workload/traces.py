@@ -54,12 +54,8 @@ def read_trace(path: Path, limit: int | None = None) -> Trace:
 
 def write_trace(path: Path, trace: Trace) -> None:
     """Writes raylane's own trace format, gzipped where the name ends with .gz. Raises OSError."""
-    if path.suffix == ".gz":
-        with gzip.open(path, "wt", encoding="utf-8", compresslevel=6) as packed:
-            packed.writelines(lines_of(trace))
-    else:
-        with path.open("w", encoding="utf-8") as plain:
-            plain.writelines(lines_of(trace))
+    with gzip.open(path, "wb", compresslevel=6) if path.suffix == ".gz" else path.open("wb") as file:
+        file.writelines(lines_of(trace))
 
 
 class _Lines:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from benchmarks.lanes.core import _SIDES, SteadyScheduler
-from benchmarks.lanes.mix import LANES, SIDES, LaneMix, LaneTraffic, lane_index
+from benchmarks.lanes.mix import LANES, SIDES, LaneTraffic, lane_index
 from benchmarks.lanes.results import (
     EngineQueue,
     LaneResult,
@@ -21,12 +21,13 @@ from benchmarks.lanes.results import (
     times_to_first_token,
 )
 from benchmarks.lanes.simulated import Rehearsal
-from benchmarks.lanes.wait_coverage import LaneCoverage, WaitRecord, coverage, pinball, read_wait_estimates
+from benchmarks.lanes.wait_coverage import LaneCoverage, coverage, read_wait_estimates
 from cli.bench.answer import Failure, FailureKind, Sample, TokenUsage
 from cli.bench.load import LoadResult
 from cluster.files import shipped
 from cluster.spec import parse_spec
 from deployments.engine_model.cost_file import read_cost_file
+from planning.workload.trace import Trace
 
 
 def sample(ttft_s: float | None) -> Sample:
@@ -50,7 +51,7 @@ def test_lanes_are_told_apart_by_length() -> None:
 
 
 def test_a_refused_request_is_infinitely_late() -> None:
-    mix = LaneMix(np.zeros(4), np.array([10, 10, 10, 5_000]), np.array([1, 1, 1, 1]))
+    mix = Trace(np.zeros(4), np.array([10, 10, 10, 5_000]), np.array([1, 1, 1, 1]))
     outcome = LoadResult(tuple(map(sample, (1.0, 3.0, None, 2.0))), 10.0, 0.0)
     short, medium, long = by_lane(mix, times_to_first_token(outcome))
     assert (short.requests, short.missed, short.ttft_p50_s, short.ttft_mean_s) == (3, 1, 3.0, 2.0)
@@ -87,23 +88,6 @@ def test_promises_are_read_and_judged() -> None:
     assert lane.within_p50 == pytest.approx(2 / 11)
 
 
-def test_pinball_is_least_at_the_quantile() -> None:
-    waits = np.random.default_rng(0).exponential(size=4_000)
-    losses = {
-        guess: float(np.mean([pinball(guess, wait) for wait in waits]))
-        for guess in (2.0, float(np.quantile(waits, 0.95)), 4.5)
-    }
-    assert min(losses, key=lambda guess: losses[guess]) == pytest.approx(np.quantile(waits, 0.95))
-
-
-def test_the_rival_knows_only_the_past() -> None:
-    early = [WaitRecord("a", float(at), 0.0, 0.0, 1.0, True) for at in range(50)]
-    late = WaitRecord("a", 60.0, 0.0, 0.0, 100.0, True)
-    (lane,) = coverage([*early, late])
-    first_knows_nothing, surprised = pinball(0.0, 1.0), pinball(1.0, 100.0)
-    assert lane.rival_pinball == pytest.approx((2 * first_knows_nothing + surprised) / 51, rel=0.5)
-
-
 def test_the_core_holds_its_steady_state() -> None:
     for policy in _SIDES.values():
         cell = SteadyScheduler(policy, replicas=4, waiting=200, seed=1)
@@ -130,10 +114,8 @@ def side(throughput: float, elapsed_s: float, *means: float) -> SideResult:
         LaneResult(name, 1, 0, mean, mean, mean, work)
         for name, mean, work in zip("abc", means, (10.0, 20.0, 30.0), strict=True)
     ]
-    reported = [LaneCoverage(lane.lane, 10, 0.5, 0.95, 0, 0.0, 0.0) for lane in lanes]
-    return SideResult(
-        lanes, (1.0, 1.0), reported, EngineQueue(10, 0.1, 0.05, 0.2), throughput, elapsed_s, 0.0, {}, 100.0
-    )
+    reported = [LaneCoverage(lane.lane, 10, 0.5, 0.95, 0) for lane in lanes]
+    return SideResult(lanes, (1.0, 1.0), reported, EngineQueue(10, 0.1, 0.05), throughput, elapsed_s, 0.0, {}, 100.0)
 
 
 def test_a_side_is_judged_by_what_it_gains_and_costs() -> None:
@@ -147,22 +129,17 @@ def test_a_side_is_judged_by_what_it_gains_and_costs() -> None:
     assert verdict.coverage == {"a": 0.95, "b": 0.95, "c": 0.95}
 
 
-class _Uniform(LaneTraffic):
+def uniform_traffic() -> LaneTraffic:
     """Short and long requests, without a trace."""
-
-    def __init__(self) -> None:
-        draw = np.random.default_rng(1)
-        self._gaps = draw.exponential(size=5_000)
-        self._sources = tuple(
-            (draw.integers(*prompt, 500), draw.integers(2, 200, 500))
-            for prompt in ((20, 300), (100, 1_500), (3_000, 7_000))
-        )
-        self.scales = (1.0, 1.0, 1.0)
+    draw = np.random.default_rng(1)
+    gaps_s = draw.exponential(size=5_000)
+    prompts = ((20, 300), (100, 1_500), (3_000, 7_000))
+    return LaneTraffic(gaps_s, [(draw.integers(*prompt, 500), draw.integers(2, 200, 500)) for prompt in prompts])
 
 
 @pytest.mark.whole
 def test_lanes_played_in_virtual_time_keep_what_is_promised() -> None:
-    traffic = _Uniform()
+    traffic = uniform_traffic()
     rehearsal = Rehearsal(read_cost_file(shipped("specs/simulated-h100.costs.json")), traffic)
     mix = traffic.draw(1.2 * rehearsal.capacity(0), 60.0, 1)
     fifo, lanes, loose = (rehearsal.run(mix, name) for name in ("fifo", "lanes", "loose"))

@@ -1,14 +1,11 @@
-"""The pure parts of the serving benchmark: intervals, points, flags, specs, and what is read from a gateway's
-status."""
+"""The pure parts of the serving benchmark: intervals, points, flags, specs."""
 
 import asyncio
 import io
 import math
-import os
 import statistics
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,28 +13,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmarks.harness import median_interval
-from benchmarks.serving.cancel import CancelTrial, LeavePoint, summarise
 from benchmarks.serving.contest import parse_points, requests_for
-from benchmarks.serving.gateway import counts, engine_headers, engine_url
 from benchmarks.serving.gateways import StreamClient, StreamCounts, render
-from benchmarks.serving.memory import growth_per_chunk, mapped
 from benchmarks.serving.sides import make_side, one_replica_spec, vllm_flags, write_spec
 from benchmarks.serving.source import serve
 from cli.private_cell import free_port
 from cluster.spec import parse_spec
-
-STATUS: dict[str, Any] = {
-    "gateway": {"pid": 12},
-    "models": [
-        {
-            "lanes": [{"waiting": 2}, {"waiting": 1}],
-            "leases": 4,
-            "endings": {"finished": 5, "cancelled": 1},
-            "replicas": [{"url": "http://a:1"}],
-        },
-        {"lanes": [], "leases": 1, "endings": {"cancelled": 2}, "replicas": []},
-    ],
-}
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=60), st.sampled_from([0.5, 0.9, 0.99]))
@@ -126,17 +107,6 @@ def test_another_checkout_runs_its_own_code_under_another_name_and_port(tmp_path
     assert side.server._env["RAYLANE_HOME"] == str(side.folder / "home")
 
 
-def test_the_books_are_summed_over_models_and_lanes() -> None:
-    books = counts(STATUS)
-    assert (books.waiting, books.leases, books.endings) == (3, 5, {"finished": 5, "cancelled": 3})
-    assert engine_url(STATUS) == "http://a:1"
-
-
-def test_the_secret_comes_from_the_run_directory(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("abc\n")
-    assert engine_headers({"run_dir": str(tmp_path)}) == {"Authorization": "Bearer abc"}
-
-
 async def test_the_source_and_the_clients_of_the_gateways_benchmark_count_the_same() -> None:
     """Streams of five events follow each other on each connection, the first of one, two and five."""
     port, load = free_port(), StreamCounts()
@@ -167,27 +137,3 @@ def test_the_table_of_gateways_has_cores_per_gpu() -> None:
     assert "50.0-50.0" in text
     assert "20,000" in text
     assert "0.100" in text
-
-
-def test_growth_leaves_out_the_start_and_the_first_chunk() -> None:
-    assert growth_per_chunk([10.0, 40.0, 50.0, 51.0, 52.0, 53.0]) == pytest.approx(1.0)
-    assert growth_per_chunk([10.0, 40.0, 50.0, 50.0, 50.0, 50.0]) == pytest.approx(0.0, abs=1e-9)
-
-
-def test_mapped_files_tell_what_a_process_has_imported() -> None:
-    assert mapped(os.getpid(), ("numpy", "no_such_package")) == ["numpy"]
-
-
-def test_a_client_that_left_is_summed_up_by_its_moment() -> None:
-    trials = [
-        CancelTrial(LeavePoint.QUEUED, 0.01, None, disturbed=False),
-        CancelTrial(LeavePoint.QUEUED, 9.0, None, disturbed=True),
-        CancelTrial(LeavePoint.BEFORE_FIRST_BYTE, 0.02, None, disturbed=False),
-        CancelTrial(LeavePoint.AFTER_FIRST_BYTE, 0.03, 0.2, disturbed=False),
-    ]
-    found = summarise(trials)
-    assert (found["clients"], found["disturbed"]) == (4, 1)
-    assert found["moments"]["queued"]["state_ms"]["max"] == 10
-    assert found["moments"]["queued"]["never"] == 0
-    assert found["moments"]["before the first byte"]["never"] == 1
-    assert found["moments"]["after the first byte"]["engine_ms"]["p50"] == 200

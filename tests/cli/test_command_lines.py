@@ -20,7 +20,7 @@ ALONE = [*(("--help",), ("key",), ("spec", "schema")), ("spec", "check", "infra/
 def test_the_generator_knows_every_command_and_option() -> None:
     found = {" ".join(one.words): {each.option for each in one.parameters} for one in commands()}
     assert {"up", "status", "spec check", "simulate"} < set(found)
-    assert {"--trace", "--costs", "--replicas", "--fail-at"} < found["simulate"]
+    assert {"--trace", "--costs", "--replicas"} < found["simulate"]
 
 
 @pytest.mark.long

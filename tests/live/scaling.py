@@ -38,7 +38,7 @@ def scaling(cell: LiveCluster) -> dict[str, Any]:
 class Record(NamedTuple):
     """A decision and what it was taken from."""
 
-    facts: ScalingInputs
+    inputs: ScalingInputs
     decision: ScalingDecision
 
 
@@ -117,10 +117,10 @@ async def burst(
     asked = [asyncio.create_task(ask(session, cell.url, **request)) for _ in range(requests_at_once)]
     await eventually_async(lambda: any(one.decision.changes for one in records(cell)), every_s=0.05)
     first = next(one for one in records(cell) if one.decision.changes)
-    seen = [one for one in records(cell) if one.facts.signals.unix_s >= began and one.facts.signals.waiting]
-    tell.append(f"from burst to decision: {first.facts.signals.unix_s - began:.2f} s")
+    seen = [one for one in records(cell) if one.inputs.signals.unix_s >= began and one.inputs.signals.waiting]
+    tell.append(f"from burst to decision: {first.inputs.signals.unix_s - began:.2f} s")
     assert first.decision.requested > 1
-    assert len([one for one in seen if one.ns <= first.ns]) <= 2, (
+    assert len([one for one in seen if one.inputs.signals.at_s <= first.inputs.signals.at_s]) <= 2, (
         "two readings of the books, half a second apart, are enough"
     )
     answers = await asyncio.gather(*asked)

@@ -40,30 +40,6 @@ def test_a_build_is_current_until_a_source_changes(root: Path, tmp_path: Path) -
     assert compiled.is_current(folder, root) is False
 
 
-def test_a_new_source_makes_a_build_stale(root: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "built"
-    folder.mkdir()
-    (folder / compiled.MANIFEST).write_text(json.dumps(compiled.fingerprint(root)))
-    (root / "deployments/scheduling/another.py").write_text("")
-    assert compiled.is_current(folder, root) is False
-
-
-def test_a_broken_manifest_is_no_build(tmp_path: Path) -> None:
-    (tmp_path / compiled.MANIFEST).write_text("{")
-    assert compiled.is_current(tmp_path) is None
-
-
-def test_modules_of_the_build_are_found_and_no_others(tmp_path: Path) -> None:
-    file = tmp_path / "deployments" / "scheduling" / f"lane{EXTENSION_SUFFIXES[0]}"
-    file.parent.mkdir(parents=True)
-    file.touch()
-    finder = compiled.CompiledFinder(tmp_path)
-    found = finder.find_spec("deployments.scheduling.lane")
-    assert found is not None
-    assert found.origin == str(file)
-    assert finder.find_spec("deployments.scheduling.lanes") is None
-
-
 @pytest.mark.parametrize("asked", [None, "0"])
 def test_compiled_modules_are_used_only_where_that_is_asked(monkeypatch: pytest.MonkeyPatch, asked: str | None) -> None:
     monkeypatch.delenv(compiled.ASKED, raising=False)
@@ -71,11 +47,6 @@ def test_compiled_modules_are_used_only_where_that_is_asked(monkeypatch: pytest.
         monkeypatch.setenv(compiled.ASKED, asked)
     assert not compiled.use_compiled()
     assert not any(isinstance(finder, compiled.CompiledFinder) for finder in sys.meta_path)
-
-
-def test_a_process_that_has_a_source_imported_goes_on_with_sources() -> None:
-    assert compiled.is_any_imported({"deployments.scheduling.lanes"})
-    assert not compiled.is_any_imported({"deployments.scheduling", "planning.compiled"})
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planning.memo import Memo, key_of
+from planning.memo import Memo
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,3 @@ def test_a_file_that_takes_no_more_is_left_alone(tmp_path: Path) -> None:
     assert known(memo, "a", "b", "c") == [0, 0, 0]
     put(Memo(path), "d")
     assert known(Memo(path), "a", "b", "c", "d") == [0, None, None, 0]
-
-
-def test_keys_differ_where_anything_does() -> None:
-    assert key_of("a", {"x": 1, "y": 2}) == key_of("a", {"y": 2, "x": 1})
-    assert len({key_of("a", {"x": 1}), key_of("a", {"x": 2}), key_of("b", {"x": 1}), key_of("a", {})}) == 4

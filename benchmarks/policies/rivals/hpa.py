@@ -3,14 +3,12 @@
     wish = ceil(n * waiting / (n * target)), n pods that report;  as many as there are while the ratio is within 10 % of
     1 answer = the wish after 300 s without a larger one on the way down, by max(100 %, 4 pods) every 15 s on the way up
 
-Between a wish and the scale that is written (`Normaliser`): stabilisation, then rates.
+Between a wish and the scale that is written: stabilisation, then the rate, as `autoscaling/v2` has them by default.
 
-    floor = the least wish of the last up.stabilisation_s, this one with it
-    ceiling = the largest of the last down.stabilisation_s
-    stabilised = current, raised to the floor, lowered to the ceiling
-    start = replicas at the start of a policy's period: those of now less its own steps since
-    up:   at most the larger of start + pods and start * (1 + percent / 100), rounded up
-    down: at least the smaller of start - pods and start * (1 - percent / 100), rounded down
+    ceiling = the largest wish of the last down_stabilisation_s, this one with it
+    stabilised = current, raised to the wish, lowered to the ceiling
+    start = replicas 15 s ago: those of now less its own steps since
+    up:   at most the larger of start + 4 and 2 * start
 
 Every 15 s. Follows Kubernetes' `pkg/controller/podautoscaler`: `calcPlainMetricReplicas` of `replica_calculator.go`
 (commit 00067268967ec95a40035bd666374a1caf48dd1a, the same since), `stabilizeRecommendationWithBehaviors` and
@@ -27,7 +25,6 @@ here uses.
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -38,6 +35,8 @@ from autoscaling.policies.settings import Positive
 from autoscaling.signals.signals import Signals
 from benchmarks.policies.rivals.common import NotNegative, SampleWindow, answer
 
+SYNC_S = 15.0
+_PODS = 4
 _DUST = 1e-9
 """Kubernetes counts in thousandths; a float that is a hair above a whole number is that number."""
 
@@ -72,107 +71,6 @@ def by_pod_metric(current: int, ready: int, missing: int, total: float, target: 
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingRate:
-    """`pods` and `percent` in any `period_s`, whichever allows more; None: that policy is not there."""
-
-    period_s: float
-    pods: int | None = None
-    percent: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    """How far back wishes count, and at what rates, in each direction."""
-
-    up_stabilisation_s: float
-    down_stabilisation_s: float
-    up: ScalingRate
-    down: ScalingRate
-
-
-def shipped(down_stabilisation_s: float = 300.0) -> Behaviour:
-    """The default of `autoscaling/v2`: up at once, by max(100 %, 4 pods) in 15 s; down by anything, after five minutes
-    of lower wishes."""
-    return Behaviour(0.0, down_stabilisation_s, ScalingRate(15.0, 4, 100.0), ScalingRate(15.0, None, 100.0))
-
-
-class Normaliser:
-    """The memory of one HorizontalPodAutoscaler: its wishes and its steps."""
-
-    def __init__(self, behaviour: Behaviour) -> None:
-        self._behaviour = behaviour
-        self._wishes = SampleWindow(max(behaviour.up_stabilisation_s, behaviour.down_stabilisation_s, 1.0))
-        self._steps: deque[tuple[float, int]] = deque()
-        self._asked: tuple[float, int] | None = None
-        self._started = False
-
-    def normalise(self, now: float, current: int, wish: int, minimum: int) -> int:
-        """The number that is written to the scale, where `current` are there; never below `minimum`."""
-        if not self._started:  # the controller begins with what it finds, so that a restart does not scale down
-            self._wishes.add(now, current)
-            self._started = True
-        if (
-            self._asked is not None and current != self._asked[1]
-        ):  # what came of it: our bounds, which lie behind, may have left less of the step
-            self._steps.append((self._asked[0], current - self._asked[1]))
-        number = max(minimum, self._rated(now, current, self.stabilise(now, current, wish)))
-        self._asked = None if number == current else (now, current)
-        return number
-
-    def stabilise(self, now: float, current: int, wish: int) -> int:
-        """The wish among those of late, and remembers it."""
-        behaviour = self._behaviour
-        floor = min([wish, *(int(past) for past in self._wishes.since(now - behaviour.up_stabilisation_s))])
-        ceiling = max([wish, *(int(past) for past in self._wishes.since(now - behaviour.down_stabilisation_s))])
-        self._wishes.add(now, wish)
-        return min(max(current, floor), ceiling)
-
-    def _rated(self, now: float, current: int, number: int) -> int:
-        longest = max(self._behaviour.up.period_s, self._behaviour.down.period_s)
-        while self._steps and self._steps[0][0] <= now - longest:
-            self._steps.popleft()
-        if number > current:
-            return min(
-                number,
-                max(current, up_limit(self._behaviour.up, self._start(now, current, self._behaviour.up.period_s))),
-            )
-        if number < current:
-            return max(
-                number,
-                min(
-                    current, down_limit(self._behaviour.down, self._start(now, current, self._behaviour.down.period_s))
-                ),
-            )
-        return number
-
-    def _start(self, now: float, current: int, period_s: float) -> int:
-        """Replicas at the start of that period, of which nothing but this controller's steps is known."""
-        return current - sum(step for at, step in self._steps if at > now - period_s)
-
-
-def up_limit(rate: ScalingRate, start: int) -> int:
-    """The most replicas that may be there at the end of a period which `start` were there at the start of."""
-    return _best(max, rate, start, 1)
-
-
-def down_limit(rate: ScalingRate, start: int) -> int:
-    return _best(min, rate, start, -1)
-
-
-def _best(choose: Callable[[list[int]], int], rate: ScalingRate, start: int, sign: int) -> int:
-    limits = []
-    if rate.pods is not None:
-        limits.append(start + sign * rate.pods)
-    if rate.percent is not None:
-        exact = start * (1 + sign * rate.percent / 100)
-        limits.append(math.ceil(exact - 1e-9) if sign > 0 else int(exact + 1e-9))
-    return choose(limits)
-
-
-SYNC_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
 class HpaSettings:
     """`target_waiting` requests a pod; the ratio to it counts as 1 within `tolerance`."""
 
@@ -182,12 +80,17 @@ class HpaSettings:
 
 
 class Hpa:
+    """One HorizontalPodAutoscaler: its wishes and its steps."""
+
     name: ClassVar[str] = "hpa"
 
     def __init__(self, settings: HpaSettings) -> None:
         self.period_s = SYNC_S
         self._settings = settings
-        self._normaliser = Normaliser(shipped(settings.down_stabilisation_s))
+        self._wishes = SampleWindow(max(settings.down_stabilisation_s, 1.0))
+        self._steps: deque[tuple[float, int]] = deque()
+        self._asked: tuple[float, int] | None = None
+        self._started = False
 
     def decide(self, signals: Signals) -> DesiredReplicas:
         applied, ready, waiting = signals.applied, signals.ready, float(signals.waiting)
@@ -195,8 +98,32 @@ class Hpa:
             return answer(0, 0, 0, PolicyReason.BACKLOG, {"waiting": waiting})
         missing = max(0, applied - ready)
         wish = by_pod_metric(applied, ready, missing, waiting, self._settings.target_waiting, self._settings.tolerance)
-        number = self._normaliser.normalise(signals.at_s, applied, wish, minimum=1)
+        number = self.normalise(signals.at_s, applied, wish)
         return answer(number, applied, wish, PolicyReason.BACKLOG, {"waiting": waiting, "wish": float(wish)})
+
+    def normalise(self, now: float, current: int, wish: int) -> int:
+        """The number that is written to the scale, where `current` are there; one at least."""
+        if not self._started:  # the controller begins with what it finds, so that a restart does not scale down
+            self._wishes.add(now, current)
+            self._started = True
+        if self._asked is not None and current != self._asked[1]:
+            # What came of it: our bounds, which lie behind, may have left less of the step.
+            self._steps.append((self._asked[0], current - self._asked[1]))
+        number = self.stabilise(now, current, wish)
+        while self._steps and self._steps[0][0] <= now - SYNC_S:
+            self._steps.popleft()
+        if number > current:
+            start = current - sum(step for _, step in self._steps)
+            number = min(number, max(current, start + _PODS, 2 * start))
+        number = max(1, number)
+        self._asked = None if number == current else (now, current)
+        return number
+
+    def stabilise(self, now: float, current: int, wish: int) -> int:
+        """The wish among those of late, and remembers it."""
+        ceiling = max([wish, *(int(past) for past in self._wishes.since(now - self._settings.down_stabilisation_s))])
+        self._wishes.add(now, wish)
+        return min(max(current, wish), ceiling)
 
 
 ENTRY = PolicyEntry(

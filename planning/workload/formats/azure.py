@@ -4,31 +4,26 @@ The two years have the same columns. The times of 2024 carry an offset from UTC;
 for UTC.
 """
 
-import csv
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from planning.workload.formats.format import Format, LineError, Rows, cells, shown, tokens
+from msgspec import Struct
+
+from planning.workload.formats.format import Format, Rows, Tokens, csv_records
 
 _COLUMNS = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
 
+class _Request(Struct):
+    TIMESTAMP: datetime
+    ContextTokens: Tokens
+    GeneratedTokens: Tokens
+
+
 def _read(lines: Iterable[str], rows: Rows) -> None:
-    records = csv.reader(lines)
-    next(records)
-    for record in records:
-        if cells(record, 3):
-            stamp, prompt, output = record
-            rows.add(_unix_s(stamp), tokens("ContextTokens", prompt), tokens("GeneratedTokens", output))
-
-
-def _unix_s(stamp: str) -> float:
-    try:
-        arrived = datetime.fromisoformat(stamp)
-    except ValueError as error:
-        expected = "a time, as 2023-11-16 18:15:46.68 or with an offset from UTC"
-        raise LineError(f"TIMESTAMP = {shown(stamp)}", expected) from error
-    return (arrived if arrived.tzinfo else arrived.replace(tzinfo=UTC)).timestamp()
+    for one in csv_records(lines, _Request):
+        arrived = one.TIMESTAMP if one.TIMESTAMP.tzinfo else one.TIMESTAMP.replace(tzinfo=UTC)
+        rows.add(arrived.timestamp(), one.ContextTokens, one.GeneratedTokens)
 
 
 AZURE = Format(

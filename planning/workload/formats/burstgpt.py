@@ -4,41 +4,39 @@ A row without response tokens is a request that failed: there is nothing to repl
 is not kept: it is no class of service.
 """
 
-import csv
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from planning.workload.changes import ChangeKind
-from planning.workload.formats.format import Format, Rows, cells, seconds, tokens
+from planning.workload.formats.format import Format, Rows, Seconds, Tokens, csv_records, has_columns
 
-_NEEDED = {"Timestamp", "Model", "Request tokens", "Response tokens"}
+_COLUMNS = {
+    "arrived_s": "Timestamp",
+    "model": "Model",
+    "prompt": "Request tokens",
+    "output": "Response tokens",
+    "session": "Session ID",
+    "log_type": "Log Type",
+}
 
 
-def _recognises(first: str) -> bool:
-    return set(next(csv.reader([first]), [])) >= _NEEDED
+class _Request(Struct, rename=_COLUMNS):
+    arrived_s: Seconds
+    model: str
+    prompt: Tokens
+    output: Tokens
+    session: str = ""
+    log_type: str = ""
 
 
 def _read(lines: Iterable[str], rows: Rows) -> None:
-    records = csv.reader(lines)
-    columns = next(records)
-    at, model, prompt, output = (
-        columns.index(name) for name in ("Timestamp", "Model", "Request tokens", "Response tokens")
-    )
-    session, log_type = (columns.index(name) if name in columns else None for name in ("Session ID", "Log Type"))
-    for record in records:
-        if not cells(record, len(columns)):
-            continue
-        output_tokens = tokens("Response tokens", record[output])
-        if not output_tokens:
+    for one in csv_records(lines, _Request):
+        if not one.output:
             rows.skip(ChangeKind.FAILED_SKIPPED)
             continue
-        rows.add(
-            seconds("Timestamp", record[at]),
-            tokens("Request tokens", record[prompt]),
-            output_tokens,
-            model=record[model],
-            session="" if session is None else record[session],
-        )
-        if log_type is not None and record[log_type]:
+        rows.add(one.arrived_s, one.prompt, one.output, model=one.model, session=one.session)
+        if one.log_type:
             rows.note(ChangeKind.LOG_TYPE_DROPPED)
 
 
@@ -46,7 +44,7 @@ BURSTGPT = Format(
     "BurstGPT CSV",
     "with the columns Timestamp,Model,Request tokens,Response tokens",
     "model; session where there is one",
-    _recognises,
+    has_columns("Timestamp", "Model", "Request tokens", "Response tokens"),
     _read,
     "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
     "5,1,2.5,ChatGPT,472,18,490,Conversation log\n45,,0,GPT-4,1087,230,1317,API "

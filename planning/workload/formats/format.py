@@ -3,15 +3,17 @@
 A new format is one file and one line in `__init__.py`; the conformance test finds it there.
 """
 
-import json
-import math
+import csv
+import sys
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from planning.workload.changes import ChangeKind, TraceChange
 from planning.workload.lengths import MAX_TOKENS
@@ -20,11 +22,14 @@ from planning.workload.trace import LABELS, Labels, Prefixes, Trace
 _SHOWN = 60
 
 
+Tokens = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
+Seconds = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+Hash = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Record = TypeVar("_Record", bound=msgspec.Struct)
+
+
 class LineError(ValueError):
     """A line that is not of the format: what was found there, and what was expected."""
-
-    def __init__(self, found: str, expected: str) -> None:
-        super().__init__(f"{found}; expected {expected}")
 
 
 def shown(value: object) -> str:
@@ -33,50 +38,45 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def seconds(field: str, value: object) -> float:
-    """A time. Raises LineError for what is no number, or below 0."""
-    try:
-        found = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        found = math.nan
-    if not 0 <= found < math.inf:
-        raise LineError(f"{field} = {shown(value)}", "a number, 0 or more")
-    return found
+def json_records(lines: Iterable[str], kind: type[_Record]) -> Iterator[_Record]:
+    """The JSON objects of the lines that are not empty. Raises LineError."""
+    decoder = msgspec.json.Decoder(kind)
+    for line in filter(str.strip, lines):
+        try:
+            yield decoder.decode(line)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise LineError(f"{shown(line.strip())}: {error}") from error
 
 
-def tokens(field: str, value: object) -> int:
-    """A number of tokens. Raises LineError for what is no whole number, or below 0."""
-    try:
-        found = -1 if isinstance(value, bool) else int(value)  # type: ignore[call-overload]
-        whole = isinstance(value, str) or found == value
-    except (TypeError, ValueError, OverflowError):
-        found, whole = -1, False
-    if not whole or not 0 <= found <= MAX_TOKENS:
-        raise LineError(f"{field} = {shown(value)}", f"a whole number of tokens, 0 to {MAX_TOKENS}")
-    return int(found)
+def csv_records(lines: Iterable[str], kind: type[_Record]) -> Iterator[_Record]:
+    """The rows below the first one, which names the columns, that have something in them. Raises LineError."""
+    rows = csv.reader(lines)
+    columns = next(rows)
+    for row in filter(None, rows):
+        if len(row) != len(columns):
+            raise LineError(f"{len(row)} columns; expected {len(columns)}, as in the first line")
+        try:
+            yield msgspec.convert(dict(zip(columns, row, strict=True)), kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise LineError(f"{shown(','.join(row))}: {error}") from error
 
 
-def label(field: str, value: object) -> str:
-    """A name; none is the empty one. Raises LineError for what is no text."""
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise LineError(f"{field} = {shown(value)}", "a text")
-    return value
+def has_columns(*names: str) -> Callable[[str], bool]:
+    """Whether a line names all these columns of a CSV file."""
+    return lambda first: set(next(csv.reader([first]), [])) >= set(names)
 
 
-def field_of(record: Mapping[str, Any], field: str) -> Any:
-    """The value of a key that must be there. Raises LineError."""
-    if field not in record:
-        raise LineError(f"{field} is missing", f"a JSON object with {field}")
-    return record[field]
+def has_keys(*keys: str) -> Callable[[str], bool]:
+    """Whether a line is a JSON object that has all these keys."""
 
+    def recognises(first: str) -> bool:
+        try:
+            record = msgspec.json.decode(first)
+        except msgspec.DecodeError:
+            return False
+        return isinstance(record, dict) and all(key in record for key in keys)
 
-def cells(record: Sequence[str], columns: int) -> bool:
-    """Whether a row of a CSV file has something in it. Raises LineError for one that is not whole."""
-    if len(record) not in (0, columns):
-        raise LineError(f"{len(record)} columns", f"{columns}, as in the first line")
-    return bool(record)
+    return recognises
 
 
 class Rows:
@@ -108,7 +108,7 @@ class Rows:
         output_tokens: int,
         prefix: Sequence[int] = (),
         max_tokens: int = 0,
-        **labels: str,
+        **labels: str | None,
     ) -> None:
         """One request; `labels` are names of the columns in LABELS and `session`."""
         number = len(self._arrived)
@@ -223,31 +223,3 @@ class Format:
     recognises: Callable[[str], bool]
     read: Callable[[Iterable[str], Rows], None]
     sample: str
-
-
-def objects(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The JSON objects of the lines that are not empty. Raises LineError."""
-    for line in lines:
-        if line.strip():
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise LineError(f"{shown(line.strip())} is no JSON ({error})", "a JSON object a line") from error
-            except RecursionError as error:
-                raise LineError("a line that is nested too deeply", "a JSON object a line") from error
-            if not isinstance(record, dict):
-                raise LineError(shown(record), "a JSON object")
-            yield record
-
-
-def has_keys(*keys: str) -> Callable[[str], bool]:
-    """Whether a line is a JSON object that has all these keys."""
-
-    def recognises(first: str) -> bool:
-        try:
-            record = json.loads(first)
-        except ValueError:
-            return False
-        return isinstance(record, dict) and all(key in record for key in keys)
-
-    return recognises

@@ -6,27 +6,36 @@ It holds no prefix hashes: a gateway writes nothing down that a prompt could be 
 
 from collections.abc import Iterable
 
-from planning.workload.changes import ChangeKind
-from planning.workload.formats.format import Format, Rows, field_of, has_keys, label, objects, seconds, tokens
+from msgspec import Struct
 
-_COUNTS = ("prompt_tokens", "output_tokens")
+from planning.workload.changes import ChangeKind
+from planning.workload.formats.format import Format, Rows, Seconds, Tokens, has_keys, json_records
+
+
+class _Request(Struct, rename={"traffic_class": "class"}):
+    arrived_s: Seconds
+    prompt_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
+    tenant: str | None = None
+    traffic_class: str | None = None
+    model: str | None = None
 
 
 def _read(lines: Iterable[str], rows: Rows) -> None:
     """A request that was refused has no token counts: there is nothing to replay."""
-    for record in objects(lines):
-        prompt, output = (tokens(name, record.get(name) or 0) for name in _COUNTS)
-        if not prompt or not output:
+    for one in json_records(lines, _Request):
+        if not one.prompt_tokens or not one.output_tokens:
             rows.skip(ChangeKind.UNCOUNTED_SKIPPED)
             continue
         rows.add(
-            seconds("arrived_s", field_of(record, "arrived_s")),
-            prompt,
-            output,
-            max_tokens=tokens("max_tokens", record.get("max_tokens") or 0),
-            tenant=label("tenant", record.get("tenant")),
-            traffic_class=label("class", record.get("class")),
-            model=label("model", record.get("model")),
+            one.arrived_s,
+            one.prompt_tokens,
+            one.output_tokens,
+            max_tokens=one.max_tokens or 0,
+            tenant=one.tenant,
+            traffic_class=one.traffic_class,
+            model=one.model,
         )
 
 

@@ -6,36 +6,24 @@ A hash names its block and all before it. The last one of a prompt may be of a p
 
 from collections.abc import Iterable
 
-from planning.workload.formats.format import (
-    Format,
-    LineError,
-    Rows,
-    field_of,
-    has_keys,
-    objects,
-    seconds,
-    shown,
-    tokens,
-)
+from msgspec import Struct
+
+from planning.workload.formats.format import Format, Hash, Rows, Seconds, Tokens, has_keys, json_records
 
 BLOCK_TOKENS = 512
 
 
+class _Request(Struct):
+    timestamp: Seconds
+    input_length: Tokens
+    output_length: Tokens
+    hash_ids: list[Hash] = []
+
+
 def _read(lines: Iterable[str], rows: Rows) -> None:
     rows.chunk_tokens = BLOCK_TOKENS
-    for record in objects(lines):
-        rows.add(
-            seconds("timestamp", field_of(record, "timestamp")) / 1_000,
-            tokens("input_length", field_of(record, "input_length")),
-            tokens("output_length", field_of(record, "output_length")),
-            _hashes(record.get("hash_ids", [])),
-        )
-
-
-def _hashes(found: object) -> list[int]:
-    if not isinstance(found, list) or not all(type(one) is int and 0 <= one < 1 << 63 for one in found):
-        raise LineError(f"hash_ids = {shown(found)}", f"a list of whole numbers, one a block of {BLOCK_TOKENS} tokens")
-    return found
+    for one in json_records(lines, _Request):
+        rows.add(one.timestamp / 1_000, one.input_length, one.output_length, one.hash_ids)
 
 
 MOONCAKE = Format(

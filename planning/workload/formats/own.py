@@ -7,55 +7,65 @@ prefixes). Each further line is a request: `arrived_s`, `prompt_tokens`, `output
 [first, count, first, count, ...] of numbers that follow each other.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
 
 from planning.workload.formats.format import (
     Format,
+    Hash,
     LineError,
     Rows,
-    field_of,
+    Seconds,
+    Tokens,
     has_keys,
-    label,
-    objects,
-    seconds,
+    json_records,
     shown,
-    tokens,
 )
 from planning.workload.lengths import MAX_TOKENS
 from planning.workload.trace import LABELS, Trace
 
 VERSION = 1
-_KEYS = {name: "class" if name == "traffic_class" else name for name in LABELS}
 
 
-def lines_of(trace: Trace) -> Iterator[str]:
+class _Head(Struct):
+    raylane_trace: Annotated[int, Meta(ge=VERSION, le=VERSION)]
+    chunk_tokens: Tokens
+
+
+class _Request(Struct, rename={"traffic_class": "class"}, omit_defaults=True):
+    arrived_s: Seconds
+    prompt_tokens: Tokens
+    output_tokens: Tokens
+    max_tokens: Tokens = 0
+    tenant: str = ""
+    traffic_class: str = ""
+    model: str = ""
+    region: str = ""
+    session: int | None = None
+    prefix: list[Hash] = []
+
+
+def lines_of(trace: Trace) -> Iterator[bytes]:
     """The trace's lines, each with its end."""
-    prefixes = trace.prefixes
-    yield (
-        json.dumps({"raylane_trace": VERSION, "chunk_tokens": prefixes.chunk_tokens if prefixes is not None else 0})
-        + "\n"
-    )
+    encode, prefixes = msgspec.json.Encoder().encode, trace.prefixes
+    yield encode(_Head(VERSION, 0 if prefixes is None else prefixes.chunk_tokens)) + b"\n"
     arrived, prompt, output = trace.arrived_s.tolist(), trace.prompt_tokens.tolist(), trace.output_tokens.tolist()
     maximum = None if trace.max_tokens is None else trace.max_tokens.tolist()
     session = None if trace.session is None else trace.session.tolist()
-    labels = [(key, column) for name, key in _KEYS.items() if (column := getattr(trace, name)) is not None]
+    labels = [(name, column) for name in LABELS if (column := getattr(trace, name)) is not None]
     for index in range(len(trace)):
-        record: dict[str, object] = {
-            "arrived_s": round(arrived[index], 6),
-            "prompt_tokens": prompt[index],
-            "output_tokens": output[index],
-        }
-        if maximum is not None and maximum[index]:
-            record["max_tokens"] = maximum[index]
-        for key, column in labels:
-            if name := column[index]:
-                record[key] = name
+        record = _Request(round(arrived[index], 6), prompt[index], output[index])
+        record.max_tokens = 0 if maximum is None else maximum[index]
+        for name, column in labels:
+            setattr(record, name, column[index])
         if session is not None and session[index] >= 0:
-            record["session"] = session[index]
-        if prefixes is not None and (prefix := prefixes[index]):
-            record["prefix"] = runs_of(prefix)
-        yield json.dumps(record) + "\n"
+            record.session = session[index]
+        if prefixes is not None:
+            record.prefix = runs_of(prefixes[index])
+        yield encode(record) + b"\n"
 
 
 def runs_of(hashes: Sequence[int]) -> list[int]:
@@ -71,29 +81,20 @@ def runs_of(hashes: Sequence[int]) -> list[int]:
 
 def hashes_of(runs: Sequence[int]) -> list[int]:
     """The hashes that stand there as runs. Raises LineError for what are no runs."""
-    whole = isinstance(runs, list) and all(type(one) is int and 0 <= one < 1 << 63 for one in runs)
-    if not whole or len(runs) % 2 or not all(1 <= count <= MAX_TOKENS for count in runs[1::2]):
-        raise LineError(f"prefix = {shown(runs)}", "pairs of a first hash and a count of at least 1")
+    if len(runs) % 2 or not all(1 <= count <= MAX_TOKENS for count in runs[1::2]):
+        raise LineError(f"prefix = {shown(runs)}; expected pairs of a first hash and a count of at least 1")
     return [hash_ for first, count in zip(runs[::2], runs[1::2], strict=True) for hash_ in range(first, first + count)]
 
 
 def _read(lines: Iterable[str], rows: Rows) -> None:
-    each = objects(lines)
-    head = next(each)
-    if head["raylane_trace"] != VERSION:
-        raise LineError(f"raylane_trace = {shown(head['raylane_trace'])}", str(VERSION))
-    rows.chunk_tokens = tokens("chunk_tokens", field_of(head, "chunk_tokens"))
-    for record in each:
-        session = record.get("session")
-        rows.add(
-            seconds("arrived_s", field_of(record, "arrived_s")),
-            tokens("prompt_tokens", field_of(record, "prompt_tokens")),
-            tokens("output_tokens", field_of(record, "output_tokens")),
-            hashes_of(record["prefix"]) if "prefix" in record else (),
-            tokens("max_tokens", record.get("max_tokens", 0)),
-            session="" if session is None else str(session),
-            **{name: label(key, record.get(key)) for name, key in _KEYS.items()},
-        )
+    lines = iter(lines)
+    (head,) = json_records([next(lines)], _Head)
+    rows.chunk_tokens = head.chunk_tokens
+    for one in json_records(lines, _Request):
+        session = "" if one.session is None else str(one.session)
+        labels = {name: getattr(one, name) for name in LABELS}
+        prefix = hashes_of(one.prefix)
+        rows.add(one.arrived_s, one.prompt_tokens, one.output_tokens, prefix, one.max_tokens, session=session, **labels)
 
 
 OWN = Format(

@@ -4,17 +4,7 @@ whole."""
 import pytest
 
 from autoscaling.policies.policy import PolicyReason
-from benchmarks.policies.rivals.hpa import (
-    Behaviour,
-    Hpa,
-    HpaSettings,
-    Normaliser,
-    ScalingRate,
-    by_pod_metric,
-    down_limit,
-    shipped,
-    up_limit,
-)
+from benchmarks.policies.rivals.hpa import Hpa, HpaSettings, by_pod_metric
 from tests.autoscaling.policies.moments import moment
 
 
@@ -51,52 +41,23 @@ def test_a_metric_of_each_pod(
 )
 def test_stabilisation(past: list[tuple[float, int]], wish: int, current: int, stabilised: int) -> None:
     """`TestNormalizeDesiredReplicas` in horizontal_test.go."""
-    normaliser = Normaliser(shipped())
+    policy = Hpa(HpaSettings())
     for at, number in past:
-        normaliser.stabilise(at, number, number)
-    assert normaliser.stabilise(0.0, current, wish) == stabilised
+        policy.stabilise(at, number, number)
+    assert policy.stabilise(0.0, current, wish) == stabilised
 
 
-@pytest.mark.parametrize(
-    ("rate", "start", "limit"),
-    [
-        pytest.param(ScalingRate(60.0, 100, 100.0), 10, 110, id="rate.Pods is larger than rate.Percent"),
-        pytest.param(ScalingRate(60.0, 2, 100.0), 10, 20, id="rate.Percent is larger than rate.Pods"),
-        pytest.param(ScalingRate(60.0, 30), 10, 40, id="rate.Pods limitation"),
-        pytest.param(ScalingRate(60.0, None, 200.0), 10, 30, id="rate.Percent limitation"),
-        pytest.param(ScalingRate(60.0, 4, 100.0), 100 - 15, 170, id="default rate, 15 came in this period"),
-        pytest.param(ScalingRate(120.0, 150), 100 - 15, 235, id="rate.Pods, 15 came in this period"),
-        pytest.param(ScalingRate(120.0, None, 200.0), 100 - 15, 255, id="rate.Percent, 15 came in this period"),
-    ],
-)
-def test_the_rate_up(rate: ScalingRate, start: int, limit: int) -> None:
-    """`TestScaleRate` in horizontal_test.go."""
-    assert up_limit(rate, start) == limit
-
-
-@pytest.mark.parametrize(
-    ("rate", "start", "limit"),
-    [
-        pytest.param(ScalingRate(60.0, 5), 10, 5, id="rate.Pods limitation"),
-        pytest.param(ScalingRate(60.0, None, 50.0), 10, 5, id="rate.Percent limitation"),
-        pytest.param(ScalingRate(120.0, 5), 100 + 15, 110, id="rate.Pods, 15 went in this period"),
-        pytest.param(ScalingRate(120.0, None, 50.0), 100 + 12, 56, id="rate.Percent, 12 went in this period"),
-    ],
-)
-def test_the_rate_down(rate: ScalingRate, start: int, limit: int) -> None:
-    assert down_limit(rate, start) == limit
-
-
-def test_a_limit_never_turns_the_direction_around() -> None:
-    normaliser = Normaliser(Behaviour(0.0, 0.0, ScalingRate(120.0, 5), ScalingRate(120.0, 5)))
-    assert normaliser.normalise(0.0, 85, 500, minimum=1) == 90
-    assert normaliser.normalise(1.0, 100, 500, minimum=1) == 100, "fifteen have come, five may"
+@pytest.mark.parametrize(("current", "limit"), [(1, 5), (10, 20), (100, 200)])
+def test_the_rate_up_is_four_pods_or_as_many_again(current: int, limit: int) -> None:
+    policy = Hpa(HpaSettings())
+    assert policy.normalise(0.0, current, 500) == limit
+    assert policy.normalise(1.0, limit, 500) == limit, "no more in these 15 s"
 
 
 def test_steps_count_as_far_as_they_were_taken() -> None:
-    normaliser = Normaliser(shipped())
-    assert normaliser.normalise(0.0, 8, 100, minimum=1) == 16
-    assert normaliser.normalise(5.0, 10, 100, minimum=1) == 16, "of eight, a ceiling left two: those count"
+    policy = Hpa(HpaSettings())
+    assert policy.normalise(0.0, 8, 100) == 16
+    assert policy.normalise(5.0, 10, 100) == 16, "of eight, a ceiling left two: those count"
 
 
 def test_it_doubles_every_sync_and_shrinks_after_five_minutes() -> None:

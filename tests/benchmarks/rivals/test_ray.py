@@ -14,8 +14,7 @@ from ray.serve.config import AggregationFunction
 
 from autoscaling.policies.policy import PolicyReason
 from autoscaling.signals.signals import Signals
-from benchmarks.policies.rivals.ray_controller import RayController, RayDelays, RayMeter, mean_over_time
-from benchmarks.policies.rivals.ray_default import RayDefault, RayDefaultSettings
+from benchmarks.policies.rivals.ray_default import RayDefault, RayDefaultSettings, RayMeter, mean_over_time
 from tests.autoscaling.policies.moments import moment
 
 
@@ -26,16 +25,16 @@ def test_the_mean_is_that_of_rays_own_aggregation() -> None:
     assert mean_over_time(samples, 25.0) == pytest.approx(theirs)
 
 
-@pytest.mark.parametrize("delays", [RayDelays(), RayDelays(10.0, 60.0, 20.0, 2.0, 0.5)])
+@pytest.mark.parametrize("settings", [RayDefaultSettings(), RayDefaultSettings(10.0, 60.0, 20.0, 2.0, 0.5)])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_decision_is_that_of_rays_own_wrapper(
-    monkeypatch: pytest.MonkeyPatch, delays: RayDelays, seed: int
+    monkeypatch: pytest.MonkeyPatch, settings: RayDefaultSettings, seed: int
 ) -> None:
     """The wrapper reads the clock: here its clock is that of the signals."""
     rng, clock = random.Random(seed), [1_000.0]
     monkeypatch.setattr(ray, "time", types.SimpleNamespace(time=lambda: clock[0]))
     wrapped = ray._apply_autoscaling_config(ray.replica_queue_length_autoscaling_policy)
-    ours, applied = RayController(delays, 2.0), 3
+    ours, applied = RayDefault(settings), 3
     state: dict[str, Any] = {}
     for _ in range(400):
         clock[0] += rng.choice([0.1, 1.0, 10.0, 30.0])

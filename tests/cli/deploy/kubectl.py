@@ -2,9 +2,11 @@
 """A stand-in for `kubectl` in a cluster with KubeRay, as far as `raylane deploy` uses both: objects are in a file, and
 after each look KubeRay is one step further. What it does was read in KubeRay's `rayservice_controller.go` (v1.7)."""
 
+import base64
 import json
 import os
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,28 @@ def step(state: dict[str, Any]) -> None:
         status["conditions"] = [{"type": "Ready", "status": "True"}]
 
 
+def forward() -> None:
+    """Answers as Ray's head does, from files, until it is ended."""
+
+    class Head(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = "nodes" if self.path.startswith("/api/v0/nodes") else "applications"
+            body = (HERE / f"{name}.json").read_bytes()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    if not (HERE / "nodes.json").exists():
+        sys.exit('Error from server (NotFound): services "team-eu-head-svc" not found')
+    with HTTPServer(("127.0.0.1", 0), Head) as server:
+        print(f"Forwarding from 127.0.0.1:{server.server_port} -> 8265", flush=True)
+        server.serve_forever()
+
+
 def main(arguments: list[str]) -> None:
     file = HERE / "state.json"
     state: dict[str, Any] = {"clusters": {}, "made": 0, "log": []}
@@ -63,6 +87,12 @@ def main(arguments: list[str]) -> None:
                 generation = old["metadata"]["generation"] + (one["spec"] != old["spec"])
                 state["service"] = {**one, "status": old.get("status", {})}
                 state["service"]["metadata"]["generation"] = generation
+    elif arguments[0] == "port-forward":
+        forward()
+    elif arguments[1].startswith("secret/"):
+        if "secret" in state:
+            data = {key: base64.b64encode(text.encode()).decode() for key, text in state["secret"].items()}
+            print(json.dumps({"data": data}))
     elif arguments[1].startswith("configmap/"):
         name = arguments[1].split("/")[1]
         if arguments[0] == "delete":

@@ -15,6 +15,7 @@ from cli.deploy.rendering import rendering_of
 from cli.deploy.serve_api import DeployError
 from cli.deploy.state import DeployState
 from cluster.spec import ClusterSpec, KubernetesDeploy
+from tests.cli.deploy.test_outlook import running_cell
 from tests.cluster.launch.specs import KUBERNETES, MODEL, PUBLIC, changed, spec_of
 
 pytestmark = pytest.mark.whole
@@ -112,3 +113,20 @@ def test_a_cell_that_nobody_recorded_is_left_as_it_is(cluster: Path) -> None:
     with pytest.raises(DeployError, match="rayservice/team-eu exists, and nothing says what was deployed"):
         deploy(spec_of(KUBERNETES, **PUBLIC))
     assert now(cluster)["service"] == before["service"]
+
+
+def test_what_becomes_of_the_replicas_is_asked_of_the_head(cluster: Path) -> None:
+    old = spec_of(KUBERNETES, **PUBLIC)
+    deploy(old)
+    new = spec_of(KUBERNETES, **PUBLIC, models=[{**MODEL, "settings": {"max_model_len": 512}}])
+    region = new.regions[0]
+    assert isinstance(region.deploy, KubernetesDeploy)
+    target = kubectl.Kubernetes(new, region, region.deploy, DeployState(new.cell_name(region)))
+    plan = plan_of(rendering_of(new, new, region), "keys", target.record.read())
+    (line,) = target.outlook(plan)
+    assert "is not known: kubectl port-forward: Error from server (NotFound)" in line
+    (cluster / "applications.json").write_text(json.dumps({"applications": running_cell(old)}))
+    found = {"data": {"result": {"result": []}}}
+    (cluster / "nodes.json").write_text(json.dumps(found))
+    (line,) = target.outlook(plan)
+    assert "The 2 old ones keep serving until there is room" in line

@@ -4,23 +4,30 @@ from typing import Any
 
 from cli.deploy.outlook import RunningCell, outlook
 from cluster.node_labels import labels_of
+from cluster.spec import ClusterSpec
 from deployments.serve_config import serve_config
 from tests.cluster.launch.specs import LOCAL, MODEL, PUBLIC, spec_of
 
 
-def said(cpus: float, model: dict[str, Any], start_s: float | None = None, **sections: Any) -> list[str]:
-    """Of a change to `model`, where two replicas of one CPU run on one node of the pool with so many CPUs."""
-    old, new = (spec_of(LOCAL, models=[one], **PUBLIC) for one in (MODEL, model))
-    new = new.model_copy(update=sections)
+def running_cell(spec: ClusterSpec) -> dict[str, Any]:
+    """Serve's applications with two replicas of one CPU each, on one node."""
     replicas: list[dict[str, Any]] = [{"node_id": "n1", "state": "RUNNING"}] * 2
     running: dict[str, Any] = {
         app["name"]: {
             "deployed_app_config": app,
             "deployments": {"d": {"replicas": replicas, "required_resources": {"CPU": 1.0}}},
         }
-        for app in serve_config(old, old.regions[0])["applications"]
+        for app in serve_config(spec, spec.regions[0])["applications"]
     }
     running["gateway"]["deployments"] = {"g": {"replicas": [], "required_resources": {}}}
+    return running
+
+
+def said(cpus: float, model: dict[str, Any], start_s: float | None = None, **sections: Any) -> list[str]:
+    """Of a change to `model`, where two replicas of one CPU run on one node of the pool with so many CPUs."""
+    old, new = (spec_of(LOCAL, models=[one], **PUBLIC) for one in (MODEL, model))
+    new = new.model_copy(update=sections)
+    running = running_cell(old)
     pool = new.pool_of(new.models[0], new.regions[0]).name
     nodes = [
         {"node_id": "n1", "resources_total": {"CPU": cpus, "GPU": cpus}, "labels": labels_of(pool)},

@@ -54,3 +54,19 @@ async def test_another_gateway_that_submits_what_a_client_here_waits_for_is_reje
     assert [admission.cause for admission in other.admissions] == [RejectCause.DUPLICATE_ID]
     dispatcher.replica_up(facts())
     dispatcher.release((await task).lease, Ending.FINISHED)
+
+
+async def test_a_refused_request_waits_for_an_owner_where_there_is_none() -> None:
+    dispatcher = make_dispatcher()
+    dispatcher.replica_up(facts())
+    placement = await wait(dispatcher, request("q"))
+    dispatcher.follow(None)
+    dispatcher.refused(placement.lease, None)
+    again = asyncio.create_task(dispatcher.placement(placement.request))
+    owner = LaneOwner(SchedulingPolicy(), epoch=2, replicas=dispatcher.replicas, records=dispatcher.records)
+    dispatcher.follow(owner)
+    owner.replica_up(facts())
+    lease = (await again).lease
+    assert (lease.attempt_id, dispatcher.handed_on) == ("q-2", 1)
+    dispatcher.release(lease, Ending.FINISHED)
+    assert len(dispatcher) == 0

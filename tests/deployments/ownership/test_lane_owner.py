@@ -120,3 +120,36 @@ async def test_every_input_is_written_with_its_time(tmp_path: Path) -> None:
     assert methods == ["replica_up", *changes]
     assert [one.at_s for one in inputs] == sorted(one.at_s for one in inputs)
     assert (health.lost_lines, health.error) == (0, None)
+
+
+async def test_a_gateway_that_is_gone_leaves_what_runs_and_nothing_that_waits(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
+    for name in ("runs", "whole", "cut"):
+        owner.submit(submitter, request(name))
+    owner.finished(account("whole-1"))
+    owner.finished(account("cut-1", 0))
+    owner.replica_state("r1", None)
+    owner.submit(submitter, request("waits"))
+    owner.left(submitter)
+    assert [state(owner, name) for name in ("runs", "whole", "cut", "waits")] == [
+        RequestState.ORPHANED,
+        RequestState.CLOSED,
+        RequestState.CLOSED,
+        None,
+    ]
+    endings = owner.snapshot().endings
+    assert (endings["finished"], endings["failed"], owner.scheduler.lanes.jobs) == (1, 1, {})
+
+
+async def test_a_request_that_comes_again_without_a_lease_gets_the_next_attempt(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
+    """Its channel broke: what this owner issued meanwhile, its gateway has not heard of."""
+    owner.hold(submitter, "declared-1")
+    owner.submit(submitter, request("declared", attempts=1), admitted=True)
+    owner.replica_state("r1", None)
+    owner.submit(submitter, request("waits"))
+    owner.submit(submitter, request("waits", attempts=3), admitted=True)
+    owner.replica_up(facts())
+    assert submitter.attempt_ids == ["declared-2", "waits-4"]

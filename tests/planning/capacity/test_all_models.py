@@ -8,8 +8,8 @@ from planning.capacity.placement import Outcome, place
 
 @pytest.mark.whole
 def test_a_time_limit_leaves_a_placement_with_its_gap() -> None:
-    problem = drawn_problem(2, 4, 4, 12, seed=0)
-    found = place(problem, gap=0.0, limit_s=20.0)
+    problem = drawn_problem(1, 4, 4, 6, seed=0)
+    found = place(problem, gap=0.0, limit_s=5.0)
     assert found.outcome is Outcome.TIME_LIMIT
     assert 0.0 < found.bound_usd < found.cost_usd
     assert 0.0 < found.gap < 1.0

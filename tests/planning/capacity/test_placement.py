@@ -1,8 +1,7 @@
-"""Placements against brute force, against Melange's published example, and within limits."""
+"""Placements against a plain program, against Melange's published example, and within limits."""
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,39 +9,31 @@ from hypothesis import given, settings
 from planning.capacity.clash import clash, savings
 from planning.capacity.placement import Outcome, place
 from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
-from tests.planning.capacity.brute_force import HOURLY, brute_force, small_problems
+from tests.planning.capacity.plain_program import HOURLY, optimum, small_problems
 
 NO_LIMITS = Limits()
 
 
-def _melange(slices: int | None) -> Problem:
-    """`melange/config/example.json` of tyler-griggs/melange-release (d46ab43): 30 requests/s in four sizes."""
+def test_melange_example_costs_no_more_than_its_published_answer() -> None:
+    """`melange/config/example.json` of tyler-griggs/melange-release (d46ab43): 30 requests/s in four sizes. Melange
+    does not split a size."""
     shares = {"00": 0.2, "01": 0.1, "10": 0.5, "11": 0.2}
     rates = {"A10G": (1.01, (2.0, 1.0, 5.0, 2.0)), "A100-80GB": (3.67, (20.0, 20.0, 40.0, 20.0))}
-    lanes = tuple(LaneDemand(size, "m", {"r": (30.0 * share,)}, slices=slices) for size, share in shares.items())
+    lanes = tuple(LaneDemand(size, "m", {"r": (30.0 * share,)}) for size, share in shares.items())
     sites = tuple(
         Site(gpu, "m", "r", gpu, 1, dict(zip(shares, own, strict=True)), {HOURLY: cost})
         for gpu, (cost, own) in rates.items()
     )
-    return Problem(lanes, sites)
-
-
-def test_melange_example_gives_its_published_answer() -> None:
-    found = place(_melange(1), gap=0.0)
+    found = place(Problem(lanes, sites), gap=0.0)
     assert found.outcome is Outcome.PROVED
-    assert [found.count(site, 0) for site in (0, 1)] == [3, 1]
-    assert found.cost_usd == pytest.approx(6.70)
-
-
-def test_demand_that_can_be_split_costs_no_more() -> None:
-    assert place(_melange(None), gap=0.0).cost_usd <= place(_melange(4), gap=0.0).cost_usd <= 6.70
+    assert found.cost_usd <= 6.70
 
 
 @pytest.mark.whole
 @given(small_problems())
 @settings(max_examples=60, deadline=None)
-def test_the_optimum_is_that_ofbrute_force(problem: Problem) -> None:
-    found, best = place(problem, gap=0.0), brute_force(problem)
+def test_the_optimum_is_that_of_a_plain_program(problem: Problem) -> None:
+    found, best = place(problem, gap=0.0), optimum(problem)
     if best == math.inf:
         assert found.outcome is Outcome.INFEASIBLE
     else:
@@ -53,8 +44,7 @@ def test_the_optimum_is_that_ofbrute_force(problem: Problem) -> None:
 def _two_regions(limits: Limits = NO_LIMITS, quotas: tuple[Quota, ...] = ()) -> Problem:
     lane = LaneDemand("chat", "m", {"a": (10.0, 4.0), "b": (6.0, 2.0)}, ttft_s=1.0)
     sites = tuple(
-        Site("g", "m", region, "gpu", 1, {"chat": 2.0}, {HOURLY: price}, {"chat": 0.2})
-        for region, price in (("a", 1.0), ("b", 1.5))
+        Site("g", "m", region, "gpu", 1, {"chat": 2.0}, {HOURLY: price}) for region, price in (("a", 1.0), ("b", 1.5))
     )
     return Problem((lane,), sites, (1.0, 1.0), quotas, limits, {("a", "b"): 0.05, ("b", "a"): 0.05})
 
@@ -78,17 +68,16 @@ def test_an_impossible_problem_names_what_clashes() -> None:
 
 def test_a_clash_of_ttft_and_residency_is_named() -> None:
     problem = _two_regions()
-    lane = replace(problem.lanes[0], ttft_s=0.24, regions=frozenset({"b"}))  # 0.2 s there, and 0.05 s from a
+    lane = replace(problem.lanes[0], ttft_s=0.04, regions=frozenset({"b"}))  # 0.05 s from a
     assert place(replace(problem, lanes=(lane,))).outcome is Outcome.INFEASIBLE
-    assert clash(replace(problem, lanes=(lane,))) == ("TTFT of m: chat at most 0.24 s", "residency of m: chat: b")
+    assert clash(replace(problem, lanes=(lane,))) == ("TTFT of m: chat at most 0.04 s", "residency of m: chat: b")
 
 
-def test_requirements_that_only_whole_replicas_break_are_named() -> None:
-    lane = LaneDemand("chat", "m", {"a": (3.0,)}, slices=1)
-    sites = tuple(Site(gpu, "m", "a", gpu, 1, {"chat": 2.0}, {HOURLY: 1.0}) for gpu in ("x", "y"))
-    problem = Problem((lane,), sites, quotas=(Quota("a", "x", 1), Quota("a", "y", 1)))
-    assert clash(problem) == ("quota of 1 x in a", "quota of 1 y in a", "m: chat in 1 part")
-    assert clash(replace(problem, lanes=(replace(lane, slices=2),))) == ()
+def test_a_requirement_that_only_whole_replicas_break_is_named() -> None:
+    lane = LaneDemand("chat", "m", {"a": (3.0,)})
+    site = Site("x", "m", "a", "x", 2, {"chat": 2.0}, {HOURLY: 1.0})
+    problem = Problem((lane,), (site,), quotas=(Quota("a", "x", 3),))
+    assert clash(problem) == ("quota of 3 x in a",)
 
 
 def test_a_lane_that_fits_no_site_is_named() -> None:
@@ -122,67 +111,10 @@ def test_residency_is_kept_when_its_region_is_lost() -> None:
     assert set(found.unprotected) == {("m: chat", "a", "b"), ("m: chat", "b", "b")}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"demand": {"a": (1.0,)}}, "lane 'm: chat': 1 hours of demand from a; allowed: 2"),
-        ({"demand": {"a": (math.nan, 1.0)}}, "demand from a = nan; allowed: a finite number"),
-        ({"demand": {"a": (-1.0, 1.0)}}, "demand from a = -1.0; allowed: a finite number, 0 or more"),
-        ({"slices": 0}, "slices = 0; allowed: 1 and more, or none"),
-        ({"ttft_s": 0.0}, "ttft_s = 0.0; allowed: more than 0"),
-    ],
-)
-def test_a_lane_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
-    lane = replace(_two_regions().lanes[0], **change)
-    with pytest.raises(ValueError, match=message):
-        replace(_two_regions(), lanes=(lane,))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"gpus": 0}, "site 'm: g in a': gpus = 0; allowed: 1 and more"),
-        ({"prices": {}}, "no price; allowed: at least one of on_demand | spot | reserved"),
-        ({"prices": {HOURLY: -1.0}}, "price on_demand = -1.0"),
-        ({"rates": {"chat": 0.0}}, "rate of lane 'chat' = 0.0; allowed: a finite number, more than 0"),
-        ({"rates_from": {("chat", "b"): -1.0}}, "rate of lane 'chat' from b = -1.0"),
-        ({"ttft_s": {"chat": math.inf}}, "TTFT of lane 'chat' = inf"),
-    ],
-)
-def test_a_site_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
-    sites = _two_regions().sites
-    with pytest.raises(ValueError, match=message):
-        replace(_two_regions(), sites=(replace(sites[0], **change), sites[1]))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"weights": (0.0, 1.0)}, "weight of hour 0 = 0.0"),
-        ({"rtt_s": {("a", "b"): -0.1}}, "round trip from a to b = -0.1"),
-        ({"usd_per_request": {("a", "b"): math.nan}}, "price of a request from a to b = nan"),
-        ({"sites": _two_regions().sites[:1] * 2}, "site 'm: g in a' is given twice"),
-        ({"lanes": _two_regions().lanes * 2}, "lane 'm: chat' is given twice"),
-    ],
-)
-def test_a_problem_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(_two_regions(), **change)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("utilisation", 0.0), ("utilisation", 1.1), ("spot_share", -0.1), ("failures", -1), ("binding", 2)],
-)
-def test_limits_out_of_range_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} = {value}; allowed: "):
-        Limits(**{name: value})  # type: ignore[arg-type]
-
-
 def _a_day_of(models: int, prices: dict[PriceKind, float], quotas: tuple[Quota, ...] = ()) -> Problem:
-    """Three regions with a day each, and three kinds of replicas."""
+    """Three regions with six hours of a day each, and three kinds of replicas."""
     days = {
-        region: tuple(5 + 4 * math.cos((hour + 8 * number) / 4) for hour in range(24))
+        region: tuple(5 + 4 * math.cos((hour + 8 * number) / 4) for hour in range(0, 24, 4))
         for number, region in enumerate("abc")
     }
     lanes = [LaneDemand(name, f"m{number}", days) for number in range(models) for name in ("short", "long")]
@@ -196,24 +128,24 @@ def _a_day_of(models: int, prices: dict[PriceKind, float], quotas: tuple[Quota, 
             ("large", 7.3, {"short": 6.1, "long": 2.3}),
         )
     ]
-    return Problem(tuple(lanes), tuple(sites), (1.0,) * 24, quotas, Limits(0.9, 0.3, failures=1))
+    return Problem(tuple(lanes), tuple(sites), (1.0,) * 6, quotas, Limits(0.9, 0.3, failures=1))
 
 
 @pytest.mark.whole
 def test_hours_that_nothing_binds_together_are_placed_one_by_one() -> None:
-    found = place(_a_day_of(1, {HOURLY: 1.0, PriceKind.SPOT: 0.5}), gap=0.01, limit_s=30.0)
+    found = place(_a_day_of(1, {HOURLY: 1.0, PriceKind.SPOT: 0.5}), gap=0.01, limit_s=300.0)
     assert found.outcome is Outcome.PROVED
 
 
 @pytest.mark.whole
 def test_models_that_meet_at_a_quota_keep_it() -> None:
     alone = place(_a_day_of(1, {HOURLY: 1.0}), limit_s=30.0)
-    used = max(sum(alone.count(site, hour) for site in (1, 4, 7)) for hour in range(24))
+    used = max(sum(alone.count(site, hour) for site in (1, 4, 7)) for hour in range(6))
     assert used > 1
     problem = _a_day_of(2, {HOURLY: 1.0}, tuple(Quota(region, "middle", 1) for region in "abc"))
     found = place(problem, limit_s=60.0)
     assert found.outcome in (Outcome.PROVED, Outcome.TIME_LIMIT)
     middle = [number for number, site in enumerate(problem.sites) if site.gpu == "middle"]
     for region in "abc":
-        for hour in range(24):
+        for hour in range(6):
             assert sum(found.count(one, hour) for one in middle if problem.sites[one].region == region) <= 1

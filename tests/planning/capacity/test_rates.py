@@ -9,19 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster.spec import parse_spec
-from deployments.engine_model.cost_file import CostBasis, cost_file
+from deployments.engine_model.cost_file import CostBasis
 from deployments.engine_model.cost_model import CostModel, line, plain_attention, slowed
-from deployments.engine_model.fits import cost_of
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import Order, SchedulingPolicy
 from planning.capacity.judging import RateBound, RateSlo
-from planning.capacity.rates import RateSearch, cell_of, highest_rate
+from planning.capacity.rates import RateSearch, highest_rate
 from planning.capacity.sampling import poisson
 from planning.memo import Memo
 from planning.simulator.cell import CellSettings
 from planning.simulator.workload import Workload, plain_workload
-from planning.uncertainty import CostRange, cost_range
+from planning.uncertainty import CostRange
 
 STEP_S, TOKENS = 0.01, 10
 CONSTANT = CostModel(line(STEP_S, 0.0), line(0.0, 0.0), plain_attention(0.0, 0.0))
@@ -67,21 +65,27 @@ def load_of(services: float, share: float) -> float:
     return low
 
 
-@pytest.mark.parametrize(("services", "share"), [pytest.param(1.5, 0.9, marks=pytest.mark.long), (3.0, 0.95)])
-def test_one_place_and_equal_requests_are_the_md1_queue(services: float, share: float) -> None:
+@pytest.mark.parametrize(
+    ("services", "share", "requests", "within"),
+    [pytest.param(1.5, 0.9, 5_000, 0.05, marks=pytest.mark.long), (3.0, 0.95, 1_500, 0.08)],
+)
+def test_one_place_and_equal_requests_are_the_md1_queue(
+    services: float, share: float, requests: int, within: float
+) -> None:
     service_s = STEP_S * TOKENS
-    search = RateSearch(requests=5_000, seeds=(0, 1), tolerance=0.02)
+    search = RateSearch(requests=requests, seeds=(0, 1), tolerance=0.4 * within)
     found = highest_rate(
         ONE_PLACE, CONSTANT, equal(), slos(services * service_s + 1.001 * STEP_S, share), search=search
     )
     assert found.bound is RateBound.TTFT
-    assert found.per_s * service_s == pytest.approx(load_of(services, share), rel=0.05)
+    assert found.per_s * service_s == pytest.approx(load_of(services, share), rel=within)
 
 
 def test_with_a_long_ttft_the_capacity_binds() -> None:
-    found = highest_rate(ONE_PLACE, CONSTANT, equal(), slos(15.0), search=QUICK)
+    search = RateSearch(requests=400, seeds=(0,), tolerance=0.04)
+    found = highest_rate(ONE_PLACE, CONSTANT, equal(), slos(15.0), search=search)
     assert found.bound is RateBound.CAPACITY
-    assert found.per_s == pytest.approx(1 / (STEP_S * TOKENS), rel=0.04)
+    assert found.per_s == pytest.approx(1 / (STEP_S * TOKENS), rel=0.08)
 
 
 def test_a_ttft_below_one_step_holds_no_rate() -> None:
@@ -149,34 +153,6 @@ def test_a_sample_without_requests_or_slos_is_refused() -> None:
         highest_rate(CELL, GPU, mixed().head(0), slos(0.3))
     with pytest.raises(ValueError, match="class 'interactive' of the sample has no SLO; allowed: batch"):
         highest_rate(CELL, GPU, mixed(), {"batch": RateSlo(30.0, 0.9)})
-
-
-@pytest.mark.parametrize(("ttft_s", "share"), [(0.0, 0.9), (math.nan, 0.9), (1.0, 0.0), (1.0, 1.0)])
-def test_an_slo_out_of_range_is_refused(ttft_s: float, share: float) -> None:
-    with pytest.raises(ValueError, match="allowed: more than 0"):
-        RateSlo(ttft_s, share)
-
-
-SPEC = """
-version: 1
-name: two
-regions: [{name: here, pools: [{name: h100, accelerator: H100, gpus_per_node: 1}]}]
-models:
-  - name: m
-    source: m
-    settings: {max_model_len: 4096, max_num_seqs: 8, max_num_batched_tokens: 2048}
-classes: [{name: interactive, ttft_ms: 300, attainment: 0.9}]
-"""
-
-
-def test_a_spec_and_its_cost_file_give_the_rate_of_the_cell_and_its_range() -> None:
-    spec = parse_spec(SPEC)
-    (model,), file = spec.models, cost_file("m", "1 x H100 SXM", "roofline", CELL.limits, GPU)
-    costs = cost_range(file, model, spec.pool_of(model, spec.regions_of(model)[0]))
-    held = highest_rate(
-        cell_of(spec, model, file, 1), cost_of(model, file), mixed(), slos(0.3), search=QUICK, costs=costs
-    )
-    assert held.low < held.per_s < held.high  # a data sheet's costs may be off by 40 %
 
 
 def test_a_run_has_the_rate_and_the_mean_work_of_its_sample() -> None:

@@ -80,17 +80,10 @@ def test_without_rows_of_both_decodes_cost_beside_prompts_what_they_cost_alone()
     assert np.abs(predicted(fitted, rows) / rows.time - 1).max() < 0.1
 
 
-@pytest.mark.parametrize("missing", ["decodes", "prompts"])
-def test_a_table_without_one_kind_alone_is_refused(missing: str) -> None:
-    rows = [row for row in table_of(added, mixed=False) if bool(row[0]) == (missing == "decodes")]
-    with pytest.raises(ValueError, match=missing):
-        attention_of(AttentionTable.of(rows), 1.0)
-
-
 @pytest.mark.skipif(not RUNS.is_dir(), reason="the profiles (../shared/data/vllm_runs) are not on this machine")
 @pytest.mark.whole
 @pytest.mark.parametrize(("profile", "gpus"), [(LLAMA_PROFILE, 1), (QWEN_PROFILE, 2)])
-def test_rows_that_were_held_back_are_predicted(profile: str, gpus: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_that_were_held_back_are_predicted(profile: str, gpus: int) -> None:
     """One half by hash is fitted, the other one judged. The fit before was off by 14 % and by -32 % in all."""
     points = read_profile(RUNS / profile, gpus).attention
     held = np.array([hashlib.sha256(repr(row[:4]).encode()).digest()[0] % 2 == 0 for row in points])
@@ -101,15 +94,7 @@ def test_rows_that_were_held_back_are_predicted(profile: str, gpus: int, capsys:
     usual = mixed & (judged.decodes >= 16) & (judged.kv <= 4_096) & (judged.past <= 2_048)
     few = (judged.chunk == 0) & (judged.kv < 256)
     assert np.abs(error * times)[few].max() < 35, "microseconds a block: what is linear cannot follow the first keys"
-    for name, chosen, bound in (
-        ("decodes", (judged.chunk == 0) & ~few, 0.06),
-        ("prompts", (judged.chunk > 0) & (judged.decodes == 0), 0.06),
-        ("prompts beside decodes", mixed, 0.09),
-        ("the same, usual sizes", usual, 0.06),
-    ):
-        mean = float(np.abs(error[chosen]).mean())
-        bias = float((error * times)[chosen].sum() / times[chosen].sum())
-        with capsys.disabled():
-            print(f"\n{profile}: {name}, {chosen.sum()} rows: mean error {mean:.1%}, in all {bias:+.1%}", end="")
-        assert mean <= bound
-        assert abs(bias) <= 0.07
+    decodes, prompts = (judged.chunk == 0) & ~few, (judged.chunk > 0) & (judged.decodes == 0)
+    for chosen, bound in ((decodes, 0.06), (prompts, 0.06), (mixed, 0.09), (usual, 0.06)):
+        assert np.abs(error[chosen]).mean() <= bound
+        assert abs((error * times)[chosen].sum() / times[chosen].sum()) <= 0.07

@@ -8,12 +8,13 @@ from pathlib import Path
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 
 from cluster.hardware import gpu_named
 from cluster.spec import Model
+from cluster.spec.models import EngineSettings
 from deployments.engine.simulated.driver import SimulatedSteps
-from deployments.engine.step_log import EngineFacts, StepLine, StepLog
+from deployments.engine.step_log import EngineFacts, StepLog
 from deployments.engine_model.cost_file import CostBasis, cost_file, read_cost_file, write_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.engine import EngineModel
@@ -21,21 +22,20 @@ from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import Sequence
 from deployments.telemetry.line_log import LogHealth
 from planning.costs.calibration import Calibration, LoneKernels, Measurements, calibration
-from planning.costs.front import LoneRequest, lone_back_s
+from planning.costs.front import LoneRequest
 from planning.costs.host import NO_HOST, TYPICAL_HOST, calibrated_host
 from planning.costs.probes import Lengths, coarse_to_fine, concurrencies, spread_lengths
-from planning.costs.residuals import BLOCK, EVERY, batch_name, not_covered, part_of, parts, split
+from planning.costs.residuals import batch_name, not_covered, parts
 from planning.costs.roofline import roofline
 from planning.costs.steps import EngineSteps, StepSample, read_step_log
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import FitSettings, plan_of
+from planning.fit.memory import plan_of
 from tests.planning.fit.configs import LLAMA_8B, QWEN3_0_6B
 
 CONTEXT = 8_192
 LIMITS = EngineModelLimits(64, 2_048, 200_000, async_scheduling=True)
 FRONT_S, BACK_S = 0.004, 0.001
 LEVEL_S = 12.0
-FACTS = EngineFacts(64, 2_048, 200_000, 16)
 
 
 def a_model(**more: object) -> Model:
@@ -91,7 +91,7 @@ class Subject:
                 yield Sequence(None, prompt, 0, output)
 
 
-PLAN = plan_of(read_architecture(LLAMA_8B), FitSettings(), gpu_named("h100"))
+PLAN = plan_of(read_architecture(LLAMA_8B), EngineSettings(max_model_len=8_192), gpu_named("h100"))
 TRUTH = roofline(PLAN).model
 NO_HOSTS = roofline(PLAN, host=NO_HOST).model
 KERNELS = LoneKernels(NO_HOSTS.base_s(1), NO_HOSTS.step_s([Chunk(1, 0)], 0, 0, 1), 32)
@@ -173,7 +173,7 @@ def test_another_models_costs_take_the_hosts_part_over_and_are_surer(found: Cali
     ours_s = host.step_s + 32 * host.block_s
     assert host.low * ours_s <= true_s <= host.high * ours_s
     assert host.high * ours_s - host.low * ours_s < 0.5 * (typical.high - typical.low) * true_s
-    plan = plan_of(read_architecture(QWEN3_0_6B), FitSettings(), gpu_named("h100"))
+    plan = plan_of(read_architecture(QWEN3_0_6B), EngineSettings(max_model_len=8_192), gpu_named("h100"))
     costs, usual = roofline(plan, host=host), roofline(plan)
     assert costs.model.front(0.0) == pytest.approx(FRONT_S, rel=0.01)
     assert costs.model.back_s == pytest.approx(BACK_S, rel=0.01)
@@ -205,28 +205,6 @@ def test_the_file_says_what_was_not_covered_and_how_sure_it_is(found: Calibratio
     assert read_cost_file(tmp_path / "costs.json") == found.file
 
 
-def test_lone_requests_tell_the_way_back() -> None:
-    log = EngineSteps(FACTS, tuple(StepLine(float(number), 1, 32, 0, 0, 0, 0.0) for number in range(20)))
-    requests = [LoneRequest(number - 0.01, number + 0.002) for number in range(20)]
-    assert lone_back_s(requests, [log]) == pytest.approx(0.002)
-    assert lone_back_s([LoneRequest(0.1, 0.2)] * 20, [log]) is None
-    assert lone_back_s(requests[:5], [log]) is None
-
-
-def test_every_fifth_block_is_held_out() -> None:
-    steps = [StepSample(0, 0, 0, 1, 1.0, float(number + 1)) for number in range(3 * BLOCK * EVERY)]
-    fitted, held = split(steps)
-    assert len(held) == 3 * BLOCK
-    assert sorted(one.seconds for one in (*fitted, *held)) == [one.seconds for one in steps]
-    assert held[0].seconds == (EVERY - 1) * BLOCK + 1
-
-
-@given(st.integers(0, 3), st.integers(0, 5_000))
-def test_every_step_has_a_part(prompts: int, decodes: int) -> None:
-    assume(prompts or decodes)
-    assert part_of(StepSample(prompts, 8 * prompts, 0, decodes, 1.0, 1.0)) in parts()
-
-
 @given(st.integers(1, 2_000), st.integers(64, 100_000))
 def test_without_steps_nothing_is_covered(max_num_seqs: int, max_model_len: int) -> None:
     facts = EngineFacts(max_num_seqs, max(max_num_seqs, 2_048), 10_000_000, 16)
@@ -236,12 +214,3 @@ def test_without_steps_nothing_is_covered(max_num_seqs: int, max_model_len: int)
     covered = set(missing) - set(not_covered([step] * 5, facts, max_model_len))
     assert len(covered) == 1
     assert covered.pop().startswith("1 decode with")
-
-
-@given(st.integers(1, 8), st.integers(1, 3_000))
-def test_levels_come_from_coarse_to_fine(replicas: int, sequences: int) -> None:
-    levels = list(concurrencies(replicas, sequences))
-    order = coarse_to_fine(levels)
-    assert sorted(order) == levels
-    assert order[0] == levels[-1]
-    assert order[1:2] == levels[:1] if len(levels) > 1 else order == levels

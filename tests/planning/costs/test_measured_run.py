@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cluster.hardware import Gpu, gpu_named
+from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_file import CostFile, cost_file
 from deployments.engine_model.cost_model import slowed
 from deployments.engine_model.limits import EngineModelLimits
@@ -20,7 +21,7 @@ from planning.costs.profile import Costs, from_profile
 from planning.costs.profile_files import read_profile
 from planning.costs.roofline import layers_of, roofline
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import FitSettings, Plan, plan_of
+from planning.fit.memory import Plan, plan_of
 from planning.fit.verdict import fit
 from tests.planning.costs.measured import (
     LLAMA_PROFILE,
@@ -59,12 +60,12 @@ class Case:
     def plan(self) -> Plan:
         return plan_of(read_architecture(self.config), self.settings(), self.gpu)
 
-    def settings(self) -> FitSettings:
-        return FitSettings(
+    def settings(self) -> EngineSettings:
+        return EngineSettings(
             max_num_seqs=SEQUENCES,
             max_num_batched_tokens=STEP_TOKENS,
             max_model_len=LONGEST,
-            tensor_parallel=self.tensor,
+            tensor_parallel_size=self.tensor,
         )
 
     def kv_tokens(self) -> int:

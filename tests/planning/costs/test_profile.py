@@ -12,10 +12,7 @@ from planning.costs.host import Host
 from planning.costs.interconnect import Interconnect, Parallel
 from planning.costs.profile import ModelLayers, Profile, from_profile
 from planning.costs.profile_files import ProfileError, is_of_gpu, profiled_gpu, read_profile
-from planning.costs.roofline import layers_of
-from planning.fit.architecture import read_architecture
 from tests.planning.costs.bundles import ATTENTION, DENSE, SPARSE, TOKENS, flat, written
-from tests.planning.fit.configs import LLAMA_8B, QWEN3_30B_A3B
 
 MIXTURE = Mixture(128, 8)
 NO_HOST = Host(0.0, 0.0, 0.5, 2.0, "none")
@@ -88,12 +85,6 @@ def test_two_gpus_exchange_and_gather_logits() -> None:
     assert sum(source.share for source in both.sources) == pytest.approx(1)
 
 
-def test_stages_compute_at_once_and_say_what_that_leaves_out() -> None:
-    gpu = gpu_named("h100")
-    found = from_profile(DENSE, ModelLayers(32, hidden=4_096), Parallel(pipeline=2), gpu)
-    assert any("pipeline" in note for note in found.notes)
-
-
 @pytest.mark.parametrize(
     ("profile", "layers", "parallel", "named"),
     [
@@ -108,12 +99,6 @@ def test_stages_compute_at_once_and_say_what_that_leaves_out() -> None:
 def test_what_a_profile_lacks_is_named(profile: Profile, layers: ModelLayers, parallel: Parallel, named: str) -> None:
     with pytest.raises(ValueError, match=named):
         from_profile(profile, layers, parallel)
-
-
-def test_the_layers_of_public_models() -> None:
-    assert layers_of(read_architecture(LLAMA_8B)) == ModelLayers(32, 0, None, 4_096, 128_256)
-    found = layers_of(read_architecture(QWEN3_30B_A3B))
-    assert (found.dense, found.mixtures, found.mixture) == (0, 48, MIXTURE)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The roofline: of the right order on every GPU, consistent between sizes, and clear about what it approximates."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,21 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.hardware import GPUS, gpu_named
-from deployments.engine_model.cost_model import Chunk
+from cluster.spec.models import EngineSettings
 from planning.costs.interconnect import Parallel
 from planning.costs.profile import Costs
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import FitSettings, plan_of
+from planning.fit.memory import plan_of
 from planning.fit.verdict import fit
 from tests.planning.fit import configs
-from tests.planning.fit.configs import GEMMA3_27B, LLAMA_8B, LLAMA_70B, QWEN3_30B_A3B, QWEN3_32B
+from tests.planning.fit.configs import LLAMA_8B, LLAMA_70B, QWEN3_30B_A3B, QWEN3_32B
 
-SETTINGS = FitSettings(max_num_seqs=128, max_num_batched_tokens=2_048)
+SETTINGS = EngineSettings(max_model_len=8_192, max_num_seqs=128)
 
 
 def costs_of(config: dict[str, Any], gpu: str = "h100", tensor: int = 1, **more: Any) -> Costs:
-    settings = replace(SETTINGS, tensor_parallel=tensor)
+    settings = SETTINGS.model_copy(update={"tensor_parallel_size": tensor})
     return roofline(plan_of(read_architecture(config), settings, gpu_named(gpu)), **more)
 
 
@@ -31,16 +30,6 @@ def test_decode_is_bound_by_memory_and_prefill_by_compute() -> None:
     assert cost.base_s(64) < 1.3 * cost.base_s(1), "a batch costs hardly more than one"
     assert cost.base_s(1) == pytest.approx(0.007, rel=0.3), "16 GB at 3.35 TB/s"
     assert cost.dense(8_192) > 8 * cost.dense(256)
-
-
-def test_more_and_faster_gpus_are_faster() -> None:
-    two, one, slow = (costs_of(LLAMA_8B, *gpu).model.base_s(8) for gpu in (("h100", 2), ("h100", 1), ("l4", 1)))
-    assert two < one < slow
-
-
-def test_slow_links_take_from_what_more_gpus_give() -> None:
-    fast, slow = (costs_of(QWEN3_32B, gpu, 8).model.dense(2_048) for gpu in ("h100", "l40s"))
-    assert slow > 4 * fast
 
 
 @given(st.sampled_from(sorted(GPUS)), st.integers(1, 4_096), st.integers(1, 4_096))
@@ -83,32 +72,14 @@ def test_eight_bit_weights_are_read_in_half_the_time() -> None:
 
 def test_every_public_architecture_has_costs_on_one_gpu_and_on_eight() -> None:
     """A decode of one token reads no more than all weights, in the time of its launches."""
-    found = {name: config for name, config in vars(configs).items() if name.isupper() and isinstance(config, dict)}
+    found = {name: config for name, config in vars(configs).items() if name[0] != "_" and isinstance(config, dict)}
     assert len(found) > 10
     for config in found.values():
         for tensor in (1, 8):
-            architecture, settings = read_architecture(config), replace(SETTINGS, tensor_parallel=tensor)
+            architecture = read_architecture(config)
+            settings = SETTINGS.model_copy(update={"tensor_parallel_size": tensor})
             cost = costs_of(config, tensor=tensor).model
             read_s = fit(architecture, settings, gpu_named("h100")).weights_bytes / gpu_named("h100").memory_bytes_per_s
             launches_s = 200e-6 * len(architecture.layers)
             assert cost.step_s((), 1, 1_000, 0) < 1.6 * read_s + launches_s
             assert cost.step_s((), 256, 256_000, 0) > 0.5 * read_s
-
-
-def test_prompts_and_decodes_share_a_step_for_less_than_two() -> None:
-    cost = costs_of(LLAMA_8B).model
-    prompt = [Chunk(1_024, 0)]
-    both = cost.step_s(prompt, 64, 64_000, 1)
-    assert max(cost.step_s(prompt, 0, 0, 1), cost.step_s((), 64, 64_000, 0)) < both
-    assert both < cost.step_s(prompt, 0, 0, 1) + cost.step_s((), 64, 64_000, 0)
-
-
-def test_it_says_what_it_approximates_and_what_it_rests_on() -> None:
-    assert costs_of(LLAMA_8B).notes == ()
-    assert any("experts" in note for note in costs_of(QWEN3_30B_A3B).notes)
-    assert any("window" in note for note in costs_of(GEMMA3_27B).notes)
-    piped = plan_of(read_architecture(LLAMA_8B), replace(SETTINGS, pipeline_parallel=2), gpu_named("h100"))
-    assert any("pipeline" in note for note in roofline(piped).notes)
-    parts = costs_of(LLAMA_70B, "b200", 2).sources
-    assert [source.part for source in parts] == ["kernels", "exchange between GPUs", "host"]
-    assert parts[1].note == "measured exchanges of h100, scaled by the links"

@@ -9,11 +9,12 @@ import pytest
 
 from benchmarks.policies.engines import CHAT, REASONING
 from cluster.hardware import gpu_named
+from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import FitSettings, plan_of
+from planning.fit.memory import plan_of
 from tests.planning.fit.configs import LLAMA_8B, LLAMA_70B
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,7 +25,7 @@ FILES = [
     ("infra/specs/simulated-l40s.costs.json", LLAMA_8B, "l40s", {"max_num_batched_tokens": 4_096}),
     ("benchmarks/policies/chat.costs.json", LLAMA_8B, "l40s", {}),
     ("benchmarks/policies/reasoning.costs.json", LLAMA_70B, "rtx-pro-6000", QUANTIZED),
-    ("benchmarks/tune.costs.json", LLAMA_70B, "a100-80g", {"tensor_parallel": 4, "max_num_batched_tokens": 4_096}),
+    ("benchmarks/tune.costs.json", LLAMA_70B, "a100-80g", {"tensor_parallel_size": 4, "max_num_batched_tokens": 4_096}),
 ]
 
 
@@ -38,7 +39,9 @@ def steps(cost: CostModel, file: CostFile) -> list[float]:
 @pytest.mark.parametrize(("path", "config", "gpu", "settings"), FILES)
 def test_a_shipped_roofline_is_todays(path: str, config: dict[str, Any], gpu: str, settings: dict[str, Any]) -> None:
     file = read_cost_file(ROOT / path)
-    today = roofline(plan_of(read_architecture(config), FitSettings(**settings), gpu_named(gpu))).model
+    today = roofline(
+        plan_of(read_architecture(config), EngineSettings(**{"max_model_len": 8_192} | settings), gpu_named(gpu))
+    ).model
     for written_s, now_s in zip(steps(file.cost_model(), file), steps(today, file), strict=True):
         assert abs(math.log(written_s / now_s)) < math.log(DRIFT)
 

@@ -71,13 +71,6 @@ def test_noise_leaves_the_total_as_it_was() -> None:
     assert fitted.samples == len(made_samples(3_000, 0.3))
 
 
-def test_too_little_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least"):
-        fit_steps(made_samples(50, 0.0))
-    with pytest.raises(ValueError, match="prompt"):
-        fit_steps([StepSample(0, 0, 0, 3, 100.0, 0.01)] * 200)
-
-
 @settings(max_examples=50)
 @given(st.lists(st.floats(0, 10), min_size=2, max_size=4), st.integers(0, 1_000))
 def test_fits_are_exact_without_noise(true: list[float], seed: int) -> None:

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from cluster.hardware import gpu_named
+from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.roofline import roofline
 from planning.costs.step_fit import fit_steps
 from planning.costs.steps import StepSample
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import FitSettings, plan_of
+from planning.fit.memory import plan_of
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload, plain_workload
 from tests.planning.fit.configs import LLAMA_8B, QWEN3_30B_A3B
@@ -68,7 +69,7 @@ def figures(out: SimulationOutcome) -> dict[str, float]:
 )
 def test_the_costs_of_a_gpu_are_found_from_its_steps(config: dict[str, Any], gpu: str) -> None:
     """Each step's time is blurred by 5 %; then other traffic is simulated with the truth and with what was found."""
-    true = roofline(plan_of(read_architecture(config), FitSettings(), gpu_named(gpu))).model
+    true = roofline(plan_of(read_architecture(config), EngineSettings(max_model_len=8_192), gpu_named(gpu))).model
     logged = LoggedCosts(true)
     for seed, rate in enumerate(LOADS):
         run_engine(LIMITS, logged, work(rate, 250, seed))

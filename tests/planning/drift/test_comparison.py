@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.traffic.counts import Stream, Stretches
+from deployments.traffic.counts import Stream
 from planning.drift.comparison import Comparison, Direction, DriftQuantity, compare
 from tests.planning.drift.drawn import CHAT, MONDAY_S, Traffic, sheet_of, then
 
@@ -89,8 +89,3 @@ def test_a_stream_that_stopped_is_below_its_rate() -> None:
     recorded.counts.pop(next(iter(recorded.counts)))
     found = compare(sheet_of(EVEN), recorded)
     assert off(found)[DriftQuantity.RATE] is Direction.BELOW
-
-
-def test_nothing_recorded_is_refused() -> None:
-    with pytest.raises(ValueError, match="no minute was recorded"):
-        compare(sheet_of(EVEN), Stretches())

@@ -12,7 +12,6 @@ from planning.drift.recording import (
     is_recording,
     read_recording,
     recorded_streams,
-    stretches_of_page,
     stretches_of_trace,
 )
 from planning.workload.trace import Labels, Trace
@@ -62,14 +61,6 @@ def test_a_recording_is_read_from_the_file_and_from_the_page(tmp_path: Path) -> 
     assert is_recording(store.path)
     assert is_recording(page)
     assert not is_recording(tmp_path / "missing")
-
-
-def test_tenants_are_added_up() -> None:
-    page = Stretches()
-    for tenant in ("a", "b"):
-        page.of(Period.HOUR, 0, Stream("demo", "interactive", "eu", tenant)).requests += 2
-    record = {"stores": {"a": to_plain(page.record())}}
-    assert stretches_of_page(record).of(Period.HOUR, 0, CHAT).requests == 4
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"stores": 3}', '{"stores": {"a": {}}}', "no JSON"])

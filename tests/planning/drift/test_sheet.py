@@ -38,13 +38,6 @@ def test_a_worksheet_expects_its_streams(tmp_path: Path) -> None:
     assert expected_from(case.sheet, small.case(tmp_path).streams).streams[0].prefix_share is None, "none is stated"
 
 
-def test_rates_between_now_and_after_the_growth_are_expected(tmp_path: Path) -> None:
-    case = small.case(tmp_path, {"demand": [CHAT | {"growth": {"percent_per_month": 10, "months": 12}}]})
-    expected = expected_from(case.sheet, case.streams).streams[0]
-    assert expected.hourly[0] == pytest.approx(0.5)
-    assert expected.growth == pytest.approx(1.1**12)
-
-
 def test_streams_of_one_class_are_expected_together(tmp_path: Path) -> None:
     night = {"region": "us-east-1", "hourly_requests_per_s": [2.0] * 8 + [0.0] * 16}
     digests = CHAT | {"name": "digests", "rates": [night], "input_tokens": {"mean": 1_500}}

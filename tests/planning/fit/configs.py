@@ -2,77 +2,39 @@
 
 from typing import Any
 
-LLAMA_8B: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 4_096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14_336,
-    "vocab_size": 128_256,
-    "max_position_embeddings": 131_072,
-    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8_192},
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
-LLAMA_70B = {
-    **LLAMA_8B,
-    "hidden_size": 8_192,
-    "num_hidden_layers": 80,
-    "num_attention_heads": 64,
-    "intermediate_size": 28_672,
-}
-QWEN3_0_6B: dict[str, Any] = {
-    "model_type": "qwen3",
-    "hidden_size": 1_024,
-    "head_dim": 128,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 8,
-    "intermediate_size": 3_072,
-    "vocab_size": 151_936,
-    "max_position_embeddings": 40_960,
-    "sliding_window": None,
-    "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16",
-}
-QWEN3_32B = {
-    **QWEN3_0_6B,
-    "hidden_size": 5_120,
-    "num_hidden_layers": 64,
-    "num_attention_heads": 64,
-    "intermediate_size": 25_600,
-    "tie_word_embeddings": False,
-}
-QWEN3_30B_A3B = {
-    **QWEN3_0_6B,
-    "model_type": "qwen3_moe",
-    "hidden_size": 2_048,
-    "num_hidden_layers": 48,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "intermediate_size": 6_144,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 768,
-    "decoder_sparse_step": 1,
-    "mlp_only_layers": [],
-    "tie_word_embeddings": False,
-}
-GPT_OSS_20B: dict[str, Any] = {
-    "model_type": "gpt_oss",
-    "hidden_size": 2_880,
+_DECODER = (
+    "model_type",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
+
+
+def _decoder(*facts: str | int, **more: Any) -> dict[str, Any]:
+    """`facts`: those of `_DECODER`, as many as the config states."""
+    return dict(zip(_DECODER, facts, strict=False)) | more
+
+
+_YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4_096}
+_LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8_192}
+LLAMA_8B = _decoder("llama", 4_096, 32, 32, 8, 14_336, 128_256, 131_072, rope_scaling=_LLAMA3, torch_dtype="bfloat16")
+LLAMA_8B |= {"tie_word_embeddings": False}
+LLAMA_70B = LLAMA_8B | _decoder("llama", 8_192, 80, 64, 8, 28_672)
+QWEN3_0_6B = _decoder("qwen3", 1_024, 28, 16, 8, 3_072, 151_936, 40_960, sliding_window=None, torch_dtype="bfloat16")
+QWEN3_0_6B |= {"head_dim": 128, "tie_word_embeddings": True}
+QWEN3_32B = QWEN3_0_6B | _decoder("qwen3", 5_120, 64, 64, 8, 25_600, tie_word_embeddings=False)
+_EXPERTS = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
+_EXPERTS |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
+QWEN3_30B_A3B = QWEN3_0_6B | _EXPERTS | _decoder("qwen3_moe", 2_048, 48, 32, 4, 6_144, tie_word_embeddings=False)
+GPT_OSS_20B = _decoder("gpt_oss", 2_880, 24, 64, 8, 2_880, 201_088, 131_072, rope_scaling=_YARN, sliding_window=128)
+GPT_OSS_20B |= {
     "head_dim": 64,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 64,
-    "num_key_value_heads": 8,
-    "intermediate_size": 2_880,
     "num_local_experts": 32,
     "num_experts_per_tok": 4,
-    "vocab_size": 201_088,
-    "max_position_embeddings": 131_072,
-    "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4_096},
-    "sliding_window": 128,
     "layer_types": ["sliding_attention", "full_attention"] * 12,
     "attention_bias": True,
     "tie_word_embeddings": False,
@@ -86,147 +48,28 @@ GPT_OSS_20B: dict[str, Any] = {
         ],
     },
 }
-DEEPSEEK_R1: dict[str, Any] = {
-    "model_type": "deepseek_v3",
-    "hidden_size": 7_168,
-    "num_hidden_layers": 61,
-    "num_attention_heads": 128,
-    "num_key_value_heads": 128,
-    "kv_lora_rank": 512,
-    "q_lora_rank": 1_536,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "intermediate_size": 18_432,
-    "moe_intermediate_size": 2_048,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 8,
-    "first_k_dense_replace": 3,
-    "moe_layer_freq": 1,
-    "vocab_size": 129_280,
-    "max_position_embeddings": 163_840,
-    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4_096},
-    "tie_word_embeddings": False,
-    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
-}
-MISTRAL_SMALL_24B: dict[str, Any] = {
-    "model_type": "mistral3",
-    "spatial_merge_size": 2,
-    "torch_dtype": "bfloat16",
-    "text_config": {
-        "model_type": "mistral",
-        "hidden_size": 5_120,
-        "head_dim": 128,
-        "num_hidden_layers": 40,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 32_768,
-        "vocab_size": 131_072,
-        "max_position_embeddings": 131_072,
-        "sliding_window": None,
-    },
-    "vision_config": {
-        "model_type": "pixtral",
-        "hidden_size": 1_024,
-        "intermediate_size": 4_096,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "patch_size": 14,
-        "image_size": 1_540,
-    },
-}
-MIXTRAL_8X7B: dict[str, Any] = {
-    "model_type": "mixtral",
-    "hidden_size": 4_096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14_336,
-    "num_local_experts": 8,
-    "num_experts_per_tok": 2,
-    "vocab_size": 32_000,
-    "max_position_embeddings": 32_768,
-    "sliding_window": None,
-}
-MISTRAL_7B_V01: dict[str, Any] = {
-    "model_type": "mistral",
-    "hidden_size": 4_096,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14_336,
-    "vocab_size": 32_000,
-    "max_position_embeddings": 32_768,
-    "sliding_window": 4_096,
-}
-QWEN2_5_7B: dict[str, Any] = {
-    "model_type": "qwen2",
-    "hidden_size": 3_584,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "intermediate_size": 18_944,
-    "vocab_size": 152_064,
-    "max_position_embeddings": 32_768,
-    "sliding_window": 131_072,
-    "use_sliding_window": False,
-    "tie_word_embeddings": False,
-}
-GEMMA3_27B: dict[str, Any] = {
-    "model_type": "gemma3",
-    "text_config": {
-        "model_type": "gemma3_text",
-        "hidden_size": 5_376,
-        "head_dim": 128,
-        "num_hidden_layers": 62,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 16,
-        "intermediate_size": 21_504,
-        "sliding_window": 1_024,
-    },
-    "vision_config": {
-        "model_type": "siglip_vision_model",
-        "hidden_size": 1_152,
-        "intermediate_size": 4_304,
-        "num_hidden_layers": 27,
-        "patch_size": 14,
-        "image_size": 896,
-    },
-}
-LLAMA4_MAVERICK: dict[str, Any] = {
-    "model_type": "llama4_text",
-    "hidden_size": 5_120,
-    "head_dim": 128,
-    "num_hidden_layers": 48,
-    "num_attention_heads": 40,
-    "num_key_value_heads": 8,
-    "intermediate_size": 8_192,
-    "intermediate_size_mlp": 16_384,
-    "num_local_experts": 128,
-    "num_experts_per_tok": 1,
-    "interleave_moe_layer_step": 2,
-    "vocab_size": 202_048,
-    "max_position_embeddings": 1_048_576,
-}
-DEEPSEEK_V2_LITE: dict[str, Any] = {
-    "model_type": "deepseek_v2",
-    "hidden_size": 2_048,
-    "num_hidden_layers": 27,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 16,
-    "kv_lora_rank": 512,
-    "q_lora_rank": None,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "intermediate_size": 10_944,
-    "moe_intermediate_size": 1_408,
-    "n_routed_experts": 64,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 6,
-    "first_k_dense_replace": 1,
-    "moe_layer_freq": 1,
-    "vocab_size": 102_400,
-    "max_position_embeddings": 163_840,
-}
+_LATENT = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_layer_freq": 1}
+DEEPSEEK_R1 = _LATENT | _decoder("deepseek_v3", 7_168, 61, 128, 128, 18_432, 129_280, 163_840, q_lora_rank=1_536)
+DEEPSEEK_R1 |= {"moe_intermediate_size": 2_048, "n_routed_experts": 256, "n_shared_experts": 1}
+DEEPSEEK_R1 |= {"num_experts_per_tok": 8, "first_k_dense_replace": 3, "tie_word_embeddings": False}
+DEEPSEEK_R1 |= {"rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4_096}}
+DEEPSEEK_R1 |= {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+DEEPSEEK_V2_LITE = _LATENT | _decoder("deepseek_v2", 2_048, 27, 16, 16, 10_944, 102_400, 163_840, q_lora_rank=None)
+DEEPSEEK_V2_LITE |= {"moe_intermediate_size": 1_408, "n_routed_experts": 64, "n_shared_experts": 2}
+DEEPSEEK_V2_LITE |= {"num_experts_per_tok": 6, "first_k_dense_replace": 1}
+_PIXTRAL = _decoder("pixtral", 1_024, 24, 16, patch_size=14, image_size=1_540) | {"intermediate_size": 4_096}
+_SMALL = _decoder("mistral", 5_120, 40, 32, 8, 32_768, 131_072, 131_072, head_dim=128, sliding_window=None)
+MISTRAL_SMALL_24B: dict[str, Any] = {"model_type": "mistral3", "spatial_merge_size": 2, "torch_dtype": "bfloat16"}
+MISTRAL_SMALL_24B |= {"text_config": _SMALL, "vision_config": _PIXTRAL}
+MIXTRAL_8X7B = _decoder("mixtral", 4_096, 32, 32, 8, 14_336, 32_000, 32_768, num_local_experts=8)
+MIXTRAL_8X7B |= {"num_experts_per_tok": 2, "sliding_window": None}
+MISTRAL_7B_V01 = _decoder("mistral", 4_096, 32, 32, 8, 14_336, 32_000, 32_768, sliding_window=4_096)
+QWEN2_5_7B = _decoder("qwen2", 3_584, 28, 28, 4, 18_944, 152_064, 32_768, sliding_window=131_072)
+QWEN2_5_7B |= {"use_sliding_window": False, "tie_word_embeddings": False}
+_GEMMA = _decoder("gemma3_text", 5_376, 62, 32, 16, 21_504, head_dim=128, sliding_window=1_024)
+_SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 1_152, "intermediate_size": 4_304}
+_SIGLIP |= {"num_hidden_layers": 27, "patch_size": 14, "image_size": 896}
+GEMMA3_27B: dict[str, Any] = {"model_type": "gemma3", "text_config": _GEMMA, "vision_config": _SIGLIP}
+LLAMA4_MAVERICK = _decoder("llama4_text", 5_120, 48, 40, 8, 8_192, 202_048, 1_048_576, head_dim=128)
+LLAMA4_MAVERICK |= {"intermediate_size_mlp": 16_384, "num_local_experts": 128, "num_experts_per_tok": 1}
+LLAMA4_MAVERICK |= {"interleave_moe_layer_step": 2}

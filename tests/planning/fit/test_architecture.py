@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from cluster.hardware import gpu_named
-from planning.fit import FitSettings, NotModelled, fit, read_architecture
+from cluster.spec.models import EngineSettings
+from planning.fit import NotModelled, fit, read_architecture
 from planning.fit.quantization import read_quantization
 from tests.planning.fit import configs
 
@@ -15,7 +16,7 @@ H200 = gpu_named("h200")
 def billions(config: dict[str, Any]) -> float:
     """Billions of parameters, by the bytes of 16-bit weights."""
     model = read_architecture(config)
-    return (fit(model, FitSettings(max_model_len=1_024), H200).weights_bytes / 2 - model.rope) / 1e9
+    return (fit(model, EngineSettings(max_model_len=1_024), H200).weights_bytes / 2 - model.rope) / 1e9
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,8 @@ def test_parameters_of_public_models(config: dict[str, Any], parameters: float) 
 )
 def test_kv_bytes_of_a_token(config: dict[str, Any], expected: int) -> None:
     model = read_architecture(config)
-    assert fit(model, FitSettings(max_model_len=1_024), H200).kv_bytes_per_token == expected
-    halved = fit(model, FitSettings(max_model_len=1_024, kv_cache_dtype="fp8"), H200)
+    assert fit(model, EngineSettings(max_model_len=1_024), H200).kv_bytes_per_token == expected
+    halved = fit(model, EngineSettings(max_model_len=1_024, kv_cache_dtype="fp8"), H200)
     assert halved.kv_bytes_per_token == expected / 2
 
 

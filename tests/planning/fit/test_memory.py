@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.hardware import Gpu, gpu_named
-from planning.fit import Fit, FitSettings, NotModelled, RefusalCause, fit, read_architecture
+from cluster.spec.models import EngineSettings
+from planning.fit import Fit, NotModelled, RefusalCause, fit, read_architecture
+from planning.fit.memory import batch_defaults
 from tests.planning.fit import configs
 
 GIB = 1 << 30
@@ -17,7 +19,11 @@ H100 = gpu_named("h100")
 
 
 def fit_of(config: dict[str, Any], gpu: Gpu = H100, **settings: Any) -> Fit:
-    return fit(read_architecture(config), FitSettings(**settings), gpu)
+    """With the batch that vLLM's server takes by itself, and the model's whole context."""
+    model = read_architecture(config)
+    step_tokens, sequences = batch_defaults(gpu)
+    given = {"max_model_len": model.longest, "max_num_seqs": sequences, "max_num_batched_tokens": step_tokens}
+    return fit(model, EngineSettings(**given | settings), gpu)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,7 @@ def test_measured_memory_of_an_h100(
 ) -> None:
     """vLLM's log on one H100 with its server's defaults: llm-d-incubation/llm-d-planner e50305a (Apache-2.0),
     docs/empirical-vllm-memory-results.md."""
-    found = fit_of(config, max_model_len=16_000, block_tokens=128)
+    found = fit_of(config, max_model_len=16_000, extra={"block_size": 128})
     assert found.starts
     assert found.weights_bytes / GIB == pytest.approx(weights_gib, rel=0.01)
     assert found.activation_bytes / GIB == pytest.approx(activation_gib, rel=0.03)
@@ -50,7 +56,7 @@ def cause_of(found: Fit) -> RefusalCause:
     ("config", "gpu", "settings", "cause"),
     [
         (configs.DEEPSEEK_R1, "h100", {"max_model_len": 16_000}, RefusalCause.LOADING),
-        (configs.LLAMA_8B, "h100", {"tensor_parallel": 3}, RefusalCause.HEADS),
+        (configs.LLAMA_8B, "h100", {"tensor_parallel_size": 3}, RefusalCause.HEADS),
         (configs.LLAMA_8B, "h100", {"max_model_len": 200_000}, RefusalCause.CONTEXT),
         (configs.LLAMA_8B, "l4", {"max_model_len": 131_072}, RefusalCause.POOL),
         (configs.QWEN3_32B, "h100", {"gpu_memory_utilization": 0.8}, RefusalCause.NO_POOL),
@@ -65,10 +71,10 @@ def cause_of(found: Fit) -> RefusalCause:
         ),
         (configs.LLAMA_8B, "h100", {"quantization": "awq"}, RefusalCause.QUANTIZATION),
         (configs.GPT_OSS_20B, "h100", {"quantization": "fp8"}, RefusalCause.QUANTIZATION),
-        (configs.GPT_OSS_20B, "t4", {"tensor_parallel": 2}, RefusalCause.CAPABILITY),
+        (configs.GPT_OSS_20B, "t4", {"tensor_parallel_size": 2}, RefusalCause.CAPABILITY),
         (configs.QWEN3_0_6B, "t4", {"dtype": "bfloat16"}, RefusalCause.CAPABILITY),
-        (configs.QWEN3_0_6B, "h100", {"pipeline_parallel": 29}, RefusalCause.LAYERS),
-        (configs.QWEN3_0_6B, "h100", {"tensor_parallel": 16, "max_model_len": 1_000}, None),
+        ({**configs.QWEN3_0_6B, "num_hidden_layers": 4}, "h100", {"pipeline_parallel_size": 8}, RefusalCause.LAYERS),
+        (configs.QWEN3_0_6B, "h100", {"tensor_parallel_size": 16, "max_model_len": 1_000}, None),
     ],
 )
 def test_what_vllm_would_refuse_is_refused_with_the_reason(
@@ -84,8 +90,8 @@ def test_what_vllm_would_refuse_is_refused_with_the_reason(
 
 def test_fp8_blocks_do_not_divide_by_any_number_of_gpus() -> None:
     config = {**configs.QWEN3_30B_A3B, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
-    assert fit_of(config, tensor_parallel=2).starts
-    assert cause_of(fit_of(config, tensor_parallel=4)) is RefusalCause.WIDTH
+    assert fit_of(config, tensor_parallel_size=2).starts
+    assert cause_of(fit_of(config, tensor_parallel_size=4)) is RefusalCause.WIDTH
 
 
 def test_the_length_that_a_refusal_allows_is_the_longest_that_starts() -> None:
@@ -107,16 +113,14 @@ def test_a_window_bounds_what_a_sequence_takes() -> None:
 
 
 def test_gpus_share_weights_and_kv_heads() -> None:
-    one, two, sixteen = (fit_of(configs.LLAMA_8B, max_model_len=8_192, tensor_parallel=gpus) for gpus in (1, 2, 16))
+    one, two, sixteen = (
+        fit_of(configs.LLAMA_8B, max_model_len=8_192, tensor_parallel_size=gpus) for gpus in (1, 2, 16)
+    )
     assert two.weights_bytes == pytest.approx(one.weights_bytes / 2, rel=0.01)
     assert two.kv_tokens > 2 * one.kv_tokens
     assert sixteen.kv_tokens < 16 * two.kv_tokens / 2, "eight KV heads are repeated on sixteen GPUs"
-    staged = fit_of(configs.LLAMA_8B, max_model_len=8_192, pipeline_parallel=2)
+    staged = fit_of(configs.LLAMA_8B, max_model_len=8_192, pipeline_parallel_size=2)
     assert one.weights_bytes / 2 < staged.weights_bytes < 0.6 * one.weights_bytes
-
-
-def test_a_given_pool_is_taken_as_it_is() -> None:
-    assert fit_of(configs.LLAMA_8B, max_model_len=4_096, kv_cache_bytes=8 * GIB).kv_tokens == 65_536
 
 
 MODELS = st.sampled_from(
@@ -132,21 +136,21 @@ MODELS = st.sampled_from(
     ]
 )
 SETTINGS = st.builds(
-    FitSettings,
+    EngineSettings,
     max_model_len=st.integers(16, 32_768),
     max_num_seqs=st.integers(1, 512),
     max_num_batched_tokens=st.integers(512, 16_384),
     gpu_memory_utilization=st.floats(0.3, 0.98),
-    block_tokens=st.sampled_from([16, 64, 128]),
-    tensor_parallel=st.sampled_from([1, 2, 4, 8]),
-    pipeline_parallel=st.integers(1, 4),
+    extra=st.sampled_from([{"block_size": size} for size in (16, 64, 128)]),
+    tensor_parallel_size=st.sampled_from([1, 2, 4, 8]),
+    pipeline_parallel_size=st.integers(1, 4),
     enforce_eager=st.booleans(),
     kv_cache_dtype=st.sampled_from(["auto", "fp8"]),
 )
 
 
 @given(MODELS, SETTINGS, st.integers(8, 200), st.integers(0, 200))
-def test_more_memory_never_fits_less(config: dict[str, Any], settings: FitSettings, gib: int, more: int) -> None:
+def test_more_memory_never_fits_less(config: dict[str, Any], settings: EngineSettings, gib: int, more: int) -> None:
     model = read_architecture(config)
     small = fit(model, settings, replace(H100, usable_bytes=gib * GIB))
     large = fit(model, settings, replace(H100, usable_bytes=(gib + more) * GIB))
@@ -155,10 +159,10 @@ def test_more_memory_never_fits_less(config: dict[str, Any], settings: FitSettin
 
 
 @given(MODELS, SETTINGS, st.integers(16, 32_768))
-def test_a_longer_context_never_fits_more(config: dict[str, Any], settings: FitSettings, length: int) -> None:
+def test_a_longer_context_never_fits_more(config: dict[str, Any], settings: EngineSettings, length: int) -> None:
     model, shorter = read_architecture(config), min(length, settings.max_model_len or 16)
     longer = max(length, settings.max_model_len or 16)
-    short, long = (fit(model, replace(settings, max_model_len=one), H100) for one in (shorter, longer))
+    short, long = (fit(model, settings.model_copy(update={"max_model_len": one}), H100) for one in (shorter, longer))
     assert short.starts or not long.starts
     assert long.sequences(longer) <= short.sequences(shorter)
     assert long.blocks <= short.blocks
@@ -169,19 +173,21 @@ JSON = st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=3), st.list
 MAPPINGS = st.dictionaries(st.sampled_from(["rope_type", "factor", "quant_method", "bits"]), JSON)
 
 
+@settings(max_examples=40)
 @given(MODELS, st.data())
 def test_any_config_is_either_read_or_refused(config: dict[str, Any], data: st.DataObject) -> None:
     changed = {**config, **{data.draw(st.sampled_from(sorted(config))): data.draw(JSON | MAPPINGS) for _ in range(2)}}
     with suppress(NotModelled):
-        fit(read_architecture(changed), FitSettings(max_model_len=1_024), H100)
+        fit(read_architecture(changed), EngineSettings(max_model_len=1_024), H100)
 
 
 @given(MODELS, SETTINGS, st.sampled_from([1, 2, 4]))
-def test_more_gpus_never_need_more_memory_each(config: dict[str, Any], settings: FitSettings, gpus: int) -> None:
+def test_more_gpus_never_need_more_memory_each(config: dict[str, Any], settings: EngineSettings, gpus: int) -> None:
     """But for what the exchange between them takes, which one GPU does not have."""
     model = read_architecture(config)
     few, many = (
-        fit(model, replace(settings, tensor_parallel=count, pipeline_parallel=1), H100) for count in (gpus, 2 * gpus)
+        fit(model, settings.model_copy(update={"tensor_parallel_size": count, "pipeline_parallel_size": 1}), H100)
+        for count in (gpus, 2 * gpus)
     )
     assert many.weights_bytes <= few.weights_bytes
     assert many.activation_bytes <= few.activation_bytes

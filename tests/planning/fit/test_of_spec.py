@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from cli.doctor import FindingLevel, check_machine
 from cli.main import app
-from cluster.files import shipped
 from cluster.spec import ClusterSpec, parse_spec
 from planning.fit import fits
 from tests.planning.fit import configs
@@ -92,16 +91,6 @@ def test_a_kv_cache_that_the_gpu_does_not_hold_is_refused(tmp_path: Path) -> Non
     code, said = check(tmp_path, text.replace("max_model_len", f"kv_cache_memory_bytes: {60 << 31}, max_model_len"))
     assert code == 1
     assert "models.m on 1 x H100: kv_cache_memory_bytes = 128849018880: allowed: at most 6" in said
-
-
-def test_gpus_that_are_not_known_are_said_whatever_runs_on_them(tmp_path: Path) -> None:
-    text = spec_text(tmp_path, configs.LLAMA_8B, gpu="H1000")
-    costs = shipped("specs/simulated-h100.costs.json")
-    simulated = f"{{name: m-simulated, engine: simulated, simulated: {{costs: {costs}}}, "
-    for spec in (text, text.replace("{name: m, ", simulated)):
-        code, said = check(tmp_path, spec)
-        assert code == 0
-        assert "regions.here.pools.gpus.accelerator: GPU 'H1000' is unknown; allowed: A100-40G, " in said
 
 
 def test_a_hub_name_without_files_here_is_said(tmp_path: Path) -> None:

@@ -16,10 +16,8 @@ from planning.plans.answer import token_prices
 from planning.plans.as_json import as_json
 from planning.plans.compare import break_even, elsewhere
 from planning.plans.planner import PlanError, PlanLimits, found_rates, planned
-from planning.plans.question import question_of
 from planning.plans.rates import GroupRate, RateJob, input_share
 from planning.plans.result import PlanResult
-from planning.plans.tables import cards, tables
 from planning.plans.write_spec import written_spec
 from tests.planning.plans import small
 
@@ -140,15 +138,6 @@ def test_where_nothing_arrives_there_is_nothing_to_miss(tmp_path: Path) -> None:
     assert result.good
 
 
-def test_more_demand_costs_more(tmp_path: Path) -> None:
-    plan = small.plan(tmp_path)
-    question = question_of(plan.case, plan.rates, 0.9, {"demo": 3.0})
-    before, after = (
-        sum(map(sum, lane.demand.values())) for lane in (plan.question.problem.lanes[0], question.problem.lanes[0])
-    )
-    assert after == pytest.approx(3 * before)
-
-
 @given(st.floats(0.1, 1e4), st.floats(0.01, 1e4), st.floats(0.01, 1e4))
 def test_the_break_even_is_where_both_cost_the_same(fixed: float, each: float, bought: float) -> None:
     """Own costs of a fixed part, and so much for the whole volume."""
@@ -189,7 +178,6 @@ def test_a_rate_that_leaves_time_for_the_network_is_not_looked_for_again(
             assert one.per_replica <= found[model, group, band, False].per_replica
 
 
-WEEK = {"region": "us-east-1", "hourly_requests_per_s": [1.0] * 84 + [5.0] * 84}
 SHEETS: list[dict[str, Any]] = [
     {},
     {"prices": {"spot": {"max_share": 0.5}}},
@@ -263,14 +251,3 @@ def test_a_worksheet_that_no_group_can_serve_says_why(tmp_path: Path) -> None:
     none = {key: replace(rate, per_replica=0.0) for key, rate in small.rates(case).items()}
     with pytest.raises(PlanError, match=r"no group serves a single request .*: cheap \(L4\), large \(H100\)"):
         planned(case, none, 0.9, PlanLimits(), lambda text: None)
-
-
-def test_tables_cards_and_json_say_the_same(tmp_path: Path) -> None:
-    result = PlanResult(small.plan(tmp_path))
-    for table in tables(result):
-        assert all(len(row) == len(table.columns) for row in table.rows), table.title
-    values = as_json(result)
-    assert values["totals"]["usd_per_hour"] == pytest.approx(result.plan.usd_per_hour)
-    assert f"${result.plan.usd_per_hour:,.2f} an hour" in {card.value for card in cards(result)}
-    assert values["slos"] is None
-    assert not result.good, "nothing was simulated: no SLO is said to be met"

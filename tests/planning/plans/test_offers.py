@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from cluster.files import shipped
-from cluster.spec import ClusterSpec
 from planning.capacity.problem import PriceKind
 from planning.plans.offers import RejectedOffer, offers_of
 from planning.plans.planner import PlanError, case_from
 from planning.plans.prices import prices_of
-from planning.worksheet import Worksheet, load_worksheet
+from planning.worksheet import load_worksheet
 from tests.planning.plans import small
 
 KINDS = {"prices": {"spot": {"max_share": 0.5}, "reserved": True}}
@@ -54,11 +53,6 @@ def test_the_tables_give_a_share_of_an_instance_that_is_large_enough(tmp_path: P
     assert both.node_gpus is not None
     assert both.node_gpus >= 2
     assert both.usd_per_replica_hour > one.usd_per_replica_hour
-
-
-def test_kinds_that_may_not_be_bought_have_no_price(tmp_path: Path) -> None:
-    assert set(prices(tmp_path, "L4", prices={})) == {PriceKind.ON_DEMAND}
-    assert PriceKind.SPOT in prices(tmp_path, "L4")
 
 
 def test_no_price_is_an_error_that_says_what_is_needed(tmp_path: Path) -> None:
@@ -108,11 +102,3 @@ def test_the_specs_own_groups_are_offered_without_candidates(tmp_path: Path) -> 
         ("whole", ("us-east-1", "eu-central-1"), ("short", "medium", "long")),
     ]
     assert {one.costs_file for one in offers} == {"cheap.json"}
-
-
-def test_the_specs_of_offers_are_usable(tmp_path: Path) -> None:
-    sheet, spec = small.loaded(tmp_path)
-    assert isinstance(sheet, Worksheet)
-    for offer in offers_of(sheet, spec)[0]:
-        again = ClusterSpec.model_validate(offer.spec.model_dump())
-        assert again.pool_of(again.models[0], again.regions[0]).accelerator == offer.gpu

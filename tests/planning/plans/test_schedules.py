@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cluster.spec import BoundsSchedule, parse_spec
 from planning.capacity.problem import PriceKind, Quota
-from planning.plans.schedules import Smoothed, entries, in_steps, keeps_limits, runs_of, smoothed
+from planning.plans.schedules import Smoothed, entries, in_steps, keeps_limits, smoothed
 from planning.plans.spec_groups import spec_groups
 from planning.plans.write_spec import written_spec
 from tests.planning.plans import small
@@ -44,10 +44,6 @@ def test_steps_are_the_cheapest(counts: list[int], switch: float) -> None:
     every = product(*(range(count, max(counts) + 1) for count in turned))
     found = in_steps(counts, switch)
     assert price((*found[first:], *found[:first])) == pytest.approx(min(map(price, every)))
-
-
-def test_without_a_price_of_changes_nothing_changes() -> None:
-    assert in_steps([1, 2, 3] * 8, 0.0) == (1, 2, 3) * 8
 
 
 def scheduled(counts: list[int]) -> list[int]:
@@ -83,14 +79,6 @@ def test_a_night_is_one_entry_and_days_that_are_alike_share_theirs() -> None:
     }
     weekend = [1] * 120 + [2] * 48
     assert [(one["begin"], one["end"], one["days"]) for one in entries(weekend)] == [("00:00", "24:00", ["sat", "sun"])]
-
-
-@given(Counts)
-def test_runs_cover_the_period_once(counts: list[int]) -> None:
-    runs = runs_of(counts)
-    assert sum(run.length for run in runs) == len(counts)
-    for run in runs:
-        assert all(counts[(run.begin + hour) % len(counts)] == run.count for hour in range(run.length))
 
 
 SHAPE = [1, 2, 2, 1, 1, 2, 4, 5, 4, 6, 7, 6, 6, 7, 8, 7, 6, 5, 6, 5, 4, 3, 2, 3]

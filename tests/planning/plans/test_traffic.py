@@ -49,17 +49,6 @@ def test_bands_part_a_stream(mean: float, wide: float, share: float, contexts: l
     assert whole == pytest.approx((1 - left) * sum(map(sum, stream.rates.values())))
 
 
-def test_lengths_are_those_of_the_worksheet() -> None:
-    (stream,) = streams_of(sheet_of(input_tokens={"mean": 900, "p95": 2500}, prefix_share=0.4), SPEC)
-    prompts = stream.lengths.prompts
-    assert prompts.mean() == pytest.approx(900, rel=0.01)
-    assert np.quantile(prompts, 0.95) == pytest.approx(2500, rel=0.01)
-    assert stream.lengths.cached.sum() / prompts.sum() == pytest.approx(0.4, abs=0.02)
-    (stream,) = streams_of(sheet_of(), SPEC)
-    assert {int(each) for each in stream.lengths.prompts} == {100, 3000}
-    assert (stream.lengths.prompts == 100).mean() == pytest.approx(0.9, abs=0.001)
-
-
 def test_growth_and_weeks() -> None:
     grown = sheet_of(
         growth={"percent_per_month": 10, "months": 2},
@@ -71,13 +60,6 @@ def test_growth_and_weeks() -> None:
     (stream,) = streams_of(grown, SPEC)
     assert {len(rates) for rates in stream.rates.values()} == {168}
     assert stream.rates["us-east-1"][100] == pytest.approx(1.21)
-
-
-def test_the_slo_is_the_classs_unless_the_stream_has_its_own() -> None:
-    (stream,) = streams_of(sheet_of(), SPEC)
-    assert (stream.ttft_s, stream.attainment, stream.itl_s) == (2.0, 0.9, None)
-    (stream,) = streams_of(sheet_of(slo={"ttft_ms": 500, "itl_ms": 40}), SPEC)
-    assert (stream.ttft_s, stream.attainment, stream.itl_s) == (0.5, 0.9, 0.04)
 
 
 def test_requests_come_at_their_rates_and_share_what_is_cached() -> None:

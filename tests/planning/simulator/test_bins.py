@@ -21,11 +21,6 @@ def test_bins_cover_the_run_and_are_not_too_many(length_s: float) -> None:
     assert bins.edges_s[-1] > length_s or bins.edges_s[-1] == pytest.approx(length_s)
 
 
-@given(st.floats(1, 86_400 * 500))
-def test_bins_are_fine_enough(length_s: float) -> None:
-    assert bins_for(length_s).count >= MAX_BINS / 3
-
-
 @given(TIMES, st.floats(0.5, 300))
 def test_counts_and_sums_add_up(times: list[float], width: float) -> None:
     bins = Bins(width, 7)  # what lies beyond counts to the last bin
@@ -40,10 +35,6 @@ def test_what_is_spread_adds_up_and_is_nowhere_negative(parts: list[tuple[float,
     spread = Bins(10.0, 100).spread(begins, begins + lengths, amounts)
     assert (spread >= 0).all()
     assert spread.sum() == pytest.approx(amounts.sum(), rel=1e-6, abs=1e-3)
-
-
-def test_spread_is_even() -> None:
-    assert Bins(1.0, 4).spread(column([0.5]), column([2.5]), column([4.0])).tolist() == pytest.approx([1, 2, 1, 0])
 
 
 @given(st.lists(st.tuples(st.floats(0, 99), st.floats(0.001, 50)), max_size=40))

@@ -9,7 +9,6 @@ import pytest
 from autoscaling.from_spec import setup_of
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import ScalingDecision
-from autoscaling.scaler.groups import GroupDemand
 from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Signals
 from deployments.cell.control import Control
@@ -138,12 +137,3 @@ def test_serves_pair_decides_the_same_by_group(bounded: tuple[SimulationOutcome,
         assert any(decision.changes for _, decision in watched.seen) == (watched.bounds.maximum > 1)
         for signals, decision in watched.seen:
             assert pair.decide(signals) == decision
-
-
-def test_one_group_alone_sees_everything() -> None:
-    """What a group of all lanes is offered is the whole."""
-    demand = GroupDemand("small")
-    _, watched = run(8, work(3.0, 0.2))
-    signals = watched["small"].seen[-1][0]
-    again, _ = demand.of(signals.snapshot, 1, {})
-    assert again.replicas == signals.snapshot.replicas

@@ -1,8 +1,6 @@
 """A trace becomes a workload: classes, tenants and models of the spec, promises by class, prefixes, and clear
 refusals."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -101,19 +99,6 @@ def test_what_the_spec_changes_is_noted() -> None:
     foreign = workload_of(trace(model=labels("ChatGPT", "GPT-4", "GPT-4", "")), SPEC, SPEC.models[0])
     assert (foreign.changes[0].kind, foreign.changes[0].count) == (ChangeKind.MODEL_NAMES_IGNORED, 3)
     assert work.head(1).changes == work.changes
-
-
-def test_requests_are_taken_by_number_with_all_that_is_theirs() -> None:
-    named = trace(tenant=labels("acme", "ours", "stranger", "acme"), model=labels("m", "m", "m", "n"))
-    work = replace(workload_of(named, SPEC, SPEC.models[0]), session=np.array([3, 4, 5]))
-    taken = work.take(np.array([2, 0, 0]), np.array([1.0, 1.0, 9.0]))
-    assert taken.arrived_s.tolist() == [1.0, 1.0, 9.0]
-    assert taken.prompt_tokens.tolist() == [120, 40, 40]
-    assert list(taken.tenant) == ["", "acme", "acme"]
-    assert taken.session is not None
-    assert taken.session.tolist() == [5, 3, 3]
-    assert work.changes
-    assert not taken.changes
 
 
 def test_what_is_longer_than_the_context_is_rejected() -> None:

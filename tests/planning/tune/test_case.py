@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.tune.case import LoadCurve, history_of_trace, load_of, parts_of, whole
+from planning.tune.case import LoadCurve, history_of_trace, parts_of
 from planning.workload.trace import Trace
 
 
@@ -21,16 +21,6 @@ def test_parts_lie_in_the_whole_and_stand_for_it(span_s: float, peak: float) -> 
     assert all(0 <= part.from_s - part.lead_s <= part.from_s < part.to_s <= span_s * (1 + 1e-9) for part in parts)
     assert all(one.to_s <= other.from_s - other.lead_s + 1e-6 for one, other in pairwise(parts))
     assert any(part.from_s <= (at + 0.5) * 60 <= part.to_s for part in parts) or len(parts) == 1
-
-
-def test_what_is_too_short_is_not_cut() -> None:
-    assert parts_of(LoadCurve(np.ones(60), 60.0), 3_600.0) == whole(3_600.0)
-
-
-def test_the_load_is_in_replicas() -> None:
-    load = load_of(np.arange(0.0, 600.0, 1.0), np.full(600, 2.0), 600.0)
-    assert load.replicas == pytest.approx(np.full(10, 2.0))
-    assert load(0.0) == load(599.0) == load(9_999.0) == pytest.approx(2.0)
 
 
 def test_a_trace_is_weighed_as_the_scheduler_weighs() -> None:

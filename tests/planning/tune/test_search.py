@@ -11,7 +11,7 @@ from planning.scoring import Score
 from planning.tune.choice import Ground, choose
 from planning.tune.search import Budget, Search, SearchError
 from planning.tune.space import Space
-from planning.tune.trial import Candidate, Exact, Stopped, TrialResult, front
+from planning.tune.trial import Candidate, Exact, Stopped, TrialResult, TuningTrial, front
 from planning.tune.trial_runner import OutOfTime
 
 pytestmark = pytest.mark.whole
@@ -74,6 +74,11 @@ class Formula:
             raise OutOfTime
 
 
+def searched(budget: Budget, own: Candidate | None = OWN, seed: int = 0) -> tuple[Formula, list[TuningTrial]]:
+    plant = Formula()
+    return plant, Search(plant, SPACE, SLOS, budget, plant.clock, seed=seed).run(own, DEFAULTS)
+
+
 def best_known() -> float:
     """The fewest hours that meet the SLO."""
     covers, fills = np.meshgrid(np.geomspace(0.5, 8, 400), np.linspace(0.3, 1, 400))
@@ -83,8 +88,7 @@ def best_known() -> float:
 
 
 def test_it_comes_near_the_best_from_bad_settings() -> None:
-    replica_profile = Formula()
-    trials = Search(replica_profile, SPACE, SLOS, Budget(300.0), replica_profile.clock).run(OWN, DEFAULTS)
+    _, trials = searched(Budget(300.0))
     found = choose(trials, SLOS)
     assert found.ground is Ground.SURE
     assert found.trial.exact is not None
@@ -93,32 +97,25 @@ def test_it_comes_near_the_best_from_bad_settings() -> None:
 
 
 def test_the_specs_settings_and_the_defaults_come_first_and_time_is_kept() -> None:
-    replica_profile = Formula()
-    trials = Search(replica_profile, SPACE, SLOS, Budget(120.0), replica_profile.clock).run(OWN, DEFAULTS)
+    plant, trials = searched(Budget(120.0))
     assert [trial.name for trial in trials[:2]] == ["spec", "defaults"]
-    assert replica_profile.runs[:2] == [OWN, DEFAULTS]
-    assert replica_profile.looks[:2] == [OWN, DEFAULTS]
-    assert 110.0 < replica_profile.now <= 120.0
-    assert len(replica_profile.runs) > 3
+    assert plant.runs[:2] == [OWN, DEFAULTS]
+    assert plant.looks[:2] == [OWN, DEFAULTS]
+    assert 110.0 < plant.now <= 120.0
+    assert len(plant.runs) > 3
 
 
 def test_so_many_settings_and_no_more_and_the_same_ones_again() -> None:
-    first, second = Formula(), Formula()
-    tried = [
-        Search(replica_profile, SPACE, SLOS, Budget(1e6, 30), replica_profile.clock).run(OWN, DEFAULTS)
-        for replica_profile in (first, second)
-    ]
+    (first, tried), (second, _) = (searched(Budget(1e6, 30)) for _ in range(2))
     assert first.looks == second.looks
     assert first.runs == second.runs
-    assert len(tried[0]) == 30
-    other = Formula()
-    Search(other, SPACE, SLOS, Budget(1e6, 30), other.clock, seed=1).run(OWN, DEFAULTS)
+    assert len(tried) == 30
+    other, _ = searched(Budget(1e6, 30), seed=1)
     assert other.looks != first.looks
 
 
 def test_a_fixed_number_is_only_played_to_compare_with() -> None:
-    replica_profile = Formula()
-    trials = Search(replica_profile, SPACE, SLOS, Budget(1e6, 20), replica_profile.clock).run(None, DEFAULTS)
+    _, trials = searched(Budget(1e6, 20), None)
     assert trials[0].candidate is None
     assert trials[0].draft is None
     assert choose(trials, SLOS).trial is not trials[0]
@@ -127,33 +124,17 @@ def test_a_fixed_number_is_only_played_to_compare_with() -> None:
 @pytest.mark.parametrize(("own", "seconds"), [(OWN, 3.0), (None, 3.0), (None, 8.0)])
 def test_without_time_for_one_run_with_settings_it_says_so(own: Candidate | None, seconds: float) -> None:
     """That the fixed number was run is not enough: nothing can be proposed from that."""
-    replica_profile = Formula()
+    plant = Formula()
     with pytest.raises(SearchError, match=r"no simulation .* within 0.\d+ minutes; allowed: more time"):
-        Search(replica_profile, SPACE, SLOS, Budget(seconds), replica_profile.clock).run(own, DEFAULTS)
-    assert len(replica_profile.runs) == (seconds > 5)
+        Search(plant, SPACE, SLOS, Budget(seconds), plant.clock).run(own, DEFAULTS)
+    assert len(plant.runs) == (seconds > 5)
 
 
 def test_the_front_has_no_point_that_another_beats() -> None:
-    replica_profile = Formula()
-    trials = Search(replica_profile, SPACE, SLOS, Budget(200.0), replica_profile.clock).run(OWN, DEFAULTS)
+    _, trials = searched(Budget(200.0))
     line = [
         (trial.exact.replica_hours, trial.exact.merit(SLOS)) for trial in front(trials, SLOS) if trial.exact is not None
     ]
     assert line == sorted(line)
     assert [merit for _, merit in line] == sorted(merit for _, merit in line)
     assert choose(trials, SLOS).trial in front(trials, SLOS)
-
-
-def test_progress_is_told() -> None:
-    replica_profile, said = Formula(), []
-    Search(
-        replica_profile,
-        SPACE,
-        SLOS,
-        Budget(60.0),
-        replica_profile.clock,
-        lambda text, share: said.append((text, share)),
-    ).run(OWN, DEFAULTS)
-    assert said[0][1] == 0.0
-    assert all(0 <= share <= 1 for _, share in said)
-    assert any("looked at" in text for text, _ in said)

@@ -11,7 +11,6 @@ from benchmarks.policies.rivals import hpa
 from cluster.spec import parse_spec
 from planning.tune.case import own_and_defaults
 from planning.tune.space import rounded
-from planning.tune.spec_edit import EditError
 from planning.tune.suggestion import Suggestion, suggest
 from planning.tune.trial import Candidate
 from tests.planning.tune.cases import TEXT, spec
@@ -132,13 +131,6 @@ def test_another_policys_settings_go_to_settings(monkeypatch: pytest.MonkeyPatch
         "-  settings: {target_waiting: 5.0}",
         "+  settings: {target_waiting: 8, tolerance: 0.2}",
     ]
-
-
-def test_what_can_not_be_edited_is_refused() -> None:
-    text = TEXT.replace("  backlog:\n", "  backlog: &knobs\n")
-    shadowed = text + "  shadow: {policy: backlog, backlog: *knobs}\n"
-    with pytest.raises(EditError, match="utilisation"):
-        suggested(shadowed, 2, utilisation=0.9)
 
 
 SETTINGS = st.fixed_dictionaries(

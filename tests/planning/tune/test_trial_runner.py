@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from autoscaling.forecast.history import A_DAY, History
-from autoscaling.policies.backlog.policy import BacklogPolicy
-from autoscaling.scaler.autoscaler import Autoscaler
 from planning.tune.case import case_of, own_and_defaults, space_of
 from planning.tune.trial import Candidate, Stopped, TrialResult
 from planning.tune.trial_runner import OutOfTime, TrialRunner
@@ -71,14 +69,6 @@ def test_the_whole_is_scored(runner: TrialRunner) -> None:
     assert outcome.exact.replicas.min() >= 1.9
 
 
-def test_the_same_settings_play_the_same(runner: TrialRunner) -> None:
-    assert runner.exact(own(), FOR_EVER).classes == runner.exact(own(), FOR_EVER).classes
-
-
-def test_lean_settings_take_less(runner: TrialRunner) -> None:
-    assert runner.exact(lean(), FOR_EVER).replica_hours < 0.9 * runner.exact(own(), FOR_EVER).replica_hours
-
-
 def test_a_fixed_number_is_a_run_without_an_autoscaler() -> None:
     fixed = TrialRunner(cases.case(cases.TEXT.split("autoscaling:")[0]), time.monotonic)
     outcome = fixed.exact(None, FOR_EVER, to_the_end=True)
@@ -123,13 +113,6 @@ def test_time_ends_a_run() -> None:
     ticks = iter(np.arange(0.0, 1e6))
     with pytest.raises(OutOfTime):
         TrialRunner(cases.case(), lambda: float(next(ticks))).exact(own(), 3.0)
-
-
-def test_it_is_the_production_autoscaler_that_decides(runner: TrialRunner) -> None:
-    settings = runner._settings(own(), 0.0, 60.0, 1.0)
-    assert settings.scaling is not None
-    assert type(settings.scaling.autoscaler) is Autoscaler
-    assert type(settings.scaling.autoscaler.policy) is BacklogPolicy
 
 
 def test_a_schedule_is_followed_and_not_searched() -> None:

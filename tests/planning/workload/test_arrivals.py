@@ -60,11 +60,6 @@ def test_the_curve_goes_around_midnight_by_the_clock_and_the_weekday() -> None:
     assert at(rate, 66) == pytest.approx(1.0, abs=0.001)  # Monday, 6:00
 
 
-def test_a_spike_multiplies() -> None:
-    rate = day_rate([(0, 2.0)], 1_000, spikes=[Spike(100, 50, 5.0), Spike(120, 10, 2.0)])
-    assert rate.expected_requests == pytest.approx(2 * 1_000 + 50 * 8 + 10 * 10)
-
-
 @pytest.mark.parametrize("kind", ["gamma", "weibull"])
 @pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])
 def test_the_count_is_right_from_the_first_moment_on(kind: GapKind, shape: float) -> None:
@@ -93,11 +88,3 @@ def test_arrivals_are_in_order_and_follow_the_seed(rate: RateCurve, kind: GapKin
     first, second = (renewal_arrivals(rate, kind, shape, np.random.default_rng(seed)) for _ in range(2))
     assert (first == second).all()
     assert (np.diff(first) >= -1e-6).all()
-
-
-def test_hours_have_their_share() -> None:
-    rate = day_rate([(0, 0.5), (12, 4.0)], 86_400)
-    times = renewal_arrivals(rate, "gamma", 0.8, np.random.default_rng(1))
-    counted = np.histogram(times, bins=24, range=(0, 86_400))[0]
-    expected = np.diff(rate.expected(np.linspace(0, 86_400, 25)))
-    np.testing.assert_allclose(counted, expected, rtol=0.1)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from planning.workload.changes import ChangeKind
 from planning.workload.scaling import (
     LengthLimits,
-    blockwise,
     cut_to_blocks,
     first_requests,
     fitted,
@@ -53,18 +52,6 @@ def test_a_window_holds_what_arrives_in_it(trace: Trace, from_s: float, length_s
     mine = (trace.arrived_s >= from_s) & (trace.arrived_s < from_s + length_s)
     assert cut.prompt_tokens.tolist() == trace.prompt_tokens[mine].tolist()
     assert ((cut.arrived_s >= 0) & (cut.arrived_s <= length_s)).all()
-
-
-@given(traces, st.floats(0.01, 100))
-def test_the_clock_is_stretched_and_nothing_else(trace: Trace, scale: float) -> None:
-    stretched = time_scaled(trace, scale)
-    np.testing.assert_allclose(stretched.arrived_s, trace.arrived_s * scale)
-    assert hashes(stretched) == hashes(trace)
-
-
-@given(traces, st.integers(1, 90))
-def test_the_first_requests(trace: Trace, limit: int) -> None:
-    assert first_requests(trace, limit).prompt_tokens.tolist() == trace.prompt_tokens[:limit].tolist()
 
 
 @given(traces, st.sampled_from([0.3, 1.0, 1.6, 2.0, 5.0]), st.integers(0, 9))
@@ -176,19 +163,6 @@ def test_prompts_share_after_shrinking_what_they_shared_before(
 def shared(one: Sequence[int], other: Sequence[int]) -> int:
     """How many of their first values are the same."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def test_chunks_of_other_sizes_than_a_block_are_cut_to_blocks() -> None:
-    prefixes = Prefixes(50, np.arange(8), np.zeros(2, dtype=np.int64), np.array([8, 3], dtype=np.int32))
-    lengths = np.array([400, 150])
-    cut = blockwise(Trace(np.zeros(2), lengths, lengths, prefixes=prefixes), 16)
-    assert cut.prefixes is not None
-    assert (cut.prefixes.chunk_tokens, cut.prefixes.counts.tolist()) == (48, [8, 3])
-    assert cut.prefixes[0][:3] == cut.prefixes[1]
-    assert str(cut.changes[0]) == (
-        "2 of 2 requests (100.0 %): prefixes in chunks of 48 tokens (were 50); 96.0 % of their tokens can still be "
-        "found in a cache"
-    )
 
 
 def test_every_option_is_noted_with_its_counts() -> None:

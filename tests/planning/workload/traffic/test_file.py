@@ -61,8 +61,3 @@ def test_a_bad_file_is_refused_by_key_value_and_what_is_allowed(text: str, probl
         parse_traffic(text, "day.yaml")
     assert "day.yaml is not a usable traffic file" in str(caught.value)
     assert problem in "\n".join(caught.value.problems)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TrafficError, match=r"none\.yaml is not a usable traffic file"):
-        load_traffic(tmp_path / "none.yaml")
