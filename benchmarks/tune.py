@@ -35,7 +35,7 @@ from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.garbage import calm_garbage_collector
 from planning.simulator.workload import workload_of
 from planning.tune.case import TuningCase, case_of, own_and_defaults, space_of
-from planning.tune.choice import choose
+from planning.tune.choice import Ground, choose
 from planning.tune.gains import gains
 from planning.tune.search import Budget, Search
 from planning.tune.trial import Candidate, TrialResult, TuningTrial
@@ -147,8 +147,10 @@ def fewest(trials: list[TuningTrial], attainment: float) -> TuningTrial:
 HOURS = 2
 SEARCHED = 8
 """Settings that the search of a pair looks at."""
+PROMISED = 0.95
+"""The SLO: on some slices the bad spec, too, misses 99 %, whatever its settings, and `tune` promises nothing."""
 NEEDED = 0.9
-"""Of the pairs: the least share that has to keep its promise."""
+"""Of the promises: the least share that has to be kept."""
 _REQUESTS = 26_000
 """In a day: three replicas at noon."""
 _DAYS = {"m-small": (0, 3, 4, 5, 6, 7, 8), "m-mid": (0, 4), _MODEL: (0,)}
@@ -190,8 +192,7 @@ class Promise:
 
     tuned: str
     unseen: str
-    slo: float
-    ground: str
+    ground: Ground
     attained_tuned: float
     attained: float
     attained_before: float
@@ -200,15 +201,20 @@ class Promise:
     taken_back: int
 
     @property
+    def made(self) -> bool:
+        """Whether anything was promised: some settings met the SLO."""
+        return self.ground != Ground.NEAREST
+
+    @property
     def kept(self) -> bool:
-        """Whether the promised attainment held."""
-        return self.attained >= self.slo
+        return self.made and self.attained >= PROMISED
 
 
 def promise(traces: Path, number: int) -> Promise:
     """Tunes on one slice, and judges on another."""
     first, second = pair(number)
     tuned, unseen = case(first.trace(traces, 2 * number)), case(second.trace(traces, 2 * number + 1))
+    tuned = replace(tuned, setup=replace(tuned.setup, attainment={_CLASS: PROMISED}))
     trials = searched(tuned, Budget(math.inf, SEARCHED), None, number)
     own = trials[0].candidate
     assert own is not None
@@ -221,8 +227,7 @@ def promise(traces: Path, number: int) -> Promise:
     return Promise(
         str(first),
         str(second),
-        slos[_CLASS],
-        found.chosen.ground.value,
+        found.chosen.ground,
         proposal.whole.attained(_CLASS),
         after.attained(_CLASS),
         before.attained(_CLASS),
@@ -241,16 +246,19 @@ def promises(traces: Path, pairs: int, json_file: Path | None) -> None:
         console.print(
             f"{one.tuned:>20} -> {one.unseen:20} {one.ground:8} {one.attained_tuned:8.2%} -> {one.attained:8.2%} "
             f"(bad spec {one.attained_before:8.2%}) in {one.hours:6.1f} instead of {one.hours_before:6.1f} h; "
-            f"{one.taken_back} changes taken back{'' if one.kept else '  MISSED'}"
+            f"{one.taken_back} changes taken back{'' if one.kept else '  MISSED' if one.made else '  nothing promised'}"
         )
     kept, hours, before = (
         sum(one.kept for one in found),
         sum(one.hours for one in found),
         sum(one.hours_before for one in found),
     )
-    console.print(f"the promise held on {kept} of {pairs}; {hours:.0f} instead of {before:.0f} replica-hours in all")
+    made = sum(one.made for one in found)
+    console.print(
+        f"of {pairs} pairs {made} had a promise, which {kept} kept; {hours:.0f} instead of {before:.0f} replica-hours"
+    )
     write_json({**run_facts(), "kept": kept, "pairs": [asdict(one) for one in found]}, json_file)
-    if kept < NEEDED * pairs:
+    if kept < NEEDED * made:
         raise typer.Exit(1)
 
 
