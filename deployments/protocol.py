@@ -174,6 +174,12 @@ class Finished:
     wall_s: float
     booking: str = ""
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether all its numbers can be: a peer cell's word is checked like a client's."""
+        values = (getattr(self, name) for name in self.__dataclass_fields__)
+        return all(0 <= value < 1 << 40 for value in values if isinstance(value, int | float))
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:

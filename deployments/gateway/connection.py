@@ -133,8 +133,8 @@ class Connection:
         """The class that it claims. Raises ApiError."""
         return class_of(spec, self.headers.get(CLASS_HEADER, b""), tenant, service_tier)
 
-    async def taken(self) -> None:
-        """The request was admitted. A client of this cell hears of it when its answer begins."""
+    def admitted(self) -> None:
+        """The request was admitted."""
 
     def submitted(self, request: Request, model: str) -> Request:
         """The request as it is submitted to the model's owner. Raises ApiError."""
@@ -205,9 +205,9 @@ class Connection:
 
     def pass_on(self, piece: bytes) -> bool:
         """Writes a piece of a stream as uvicorn would, but at once; False where that is not possible: the client has
-        not read all before it, or knows no chunks, or is a peer cell."""
+        not read all before it, or knows no chunks."""
         to: Any = getattr(self._send, "__self__", None)
-        if to is None or self.hop is not None or to.flow.write_paused or to.disconnected or not to.chunked_encoding:
+        if to is None or to.flow.write_paused or to.disconnected or not to.chunked_encoding:
             return False
         self._flow.ledger.bytes_out += len(piece)
         to.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))

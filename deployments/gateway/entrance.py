@@ -1,6 +1,6 @@
 """The gateway's entrance: which path goes where, and who may ask for it. Tenants ask with their keys, operators and the
-cell's processes with the cluster's secret, peer cells with a signature (`peers/auth.py`), web pages of other origins
-where the spec's `gateway.cors` allows it.
+cell's processes with the cluster's secret, peer cells with a token or a certificate (`peers/auth.py`), web pages of
+other origins where the spec's `gateway.cors` allows it.
 
 A path that is not in the table `ACCESS` cannot be served, on neither of the two ports. Where a request comes from
 says nothing: behind a reverse proxy or a load balancer on the same machine everybody comes from loopback. Of API keys
@@ -35,7 +35,7 @@ class Access(StrEnum):
     SECRET = "secret"
     """The cluster's secret, as a bearer token: it shows or changes what is not the asker's alone."""
     PEER = "peer"
-    """The signature of a peer cell, its certificate, or both."""
+    """The token of a peer cell, its certificate, or both."""
 
 
 ACCESS: Mapping[str, Access] = MappingProxyType(
@@ -73,8 +73,10 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/raylane/scaling/{model:path}": Access.SECRET,
         "/raylane/lanes": Access.SECRET,
         "/raylane/digests": Access.SECRET,
+        "/raylane/usage": Access.SECRET,
         "/raylane/peers/digest": Access.PEER,
         "/raylane/peers/hop": Access.PEER,
+        "/raylane/peers/usage": Access.PEER,
         "/raylane/peers/view": Access.PEER,
         "/raylane/regions": Access.SECRET,
     }

@@ -156,7 +156,7 @@ def _limits_s(times: Timeouts) -> dict[Awaited, float]:
         # The scheduler itself gives up the wait in the lane, after queue_wait_s. An answer that is not streamed has
         # its first byte after its last token, so first_byte_s would bound how long an answer may be.
         Awaited.LANE: times.total_s,
-        Awaited.PEER: times.total_s,  # the peer ends its own waits; one that is lost says nothing (`peers/hop.py`)
+        Awaited.PEER: times.total_s,  # the peer ends its own waits; from one that is silent it is recalled
         Awaited.WHOLE_ANSWER: times.total_s,
         Awaited.FIRST_BYTE: times.first_byte_s,
         Awaited.BETWEEN_BYTES: times.between_bytes_s,

@@ -112,7 +112,7 @@ class Gateway:
         self._cost_totals = CostTotals()
         self._owner_trackers: dict[str, OwnerTracker] = {}
         trackers = self._owner_trackers
-        self.cell_peers = CellPeers(spec, home, peers_secret, self.service, self._session, trackers)
+        self.cell_peers = CellPeers(spec, home, peers_secret, self.service, self._session, trackers, self.others)
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._lag = LoopLag()
         self._server, self._cell_server = self._servers(self._registry(), secret, cell_host)

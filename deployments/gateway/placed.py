@@ -20,12 +20,13 @@ from deployments.gateway.connection import Connection
 from deployments.gateway.exchange import SIMULATED_MARK, BrokenExchanges, ReplicaDied, ReplicaRefused
 from deployments.gateway.flow import Awaited, RequestFlow
 from deployments.gateway.peers.guest import GuestRefusedHere
-from deployments.gateway.peers.hop import Carrier, HandOvers
+from deployments.gateway.peers.hop import HandOvers, PeerRelay
 from deployments.gateway.relay import Relay
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected, TakenByPeer
+from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected
+from deployments.ownership.roles import PeerLease
 from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.ledger import Ledger
@@ -108,30 +109,23 @@ async def run_leased(
     """Runs a request that needs a lease to its end. Raises ApiError, or what cancelled the flow."""
     ledger, now = flow.ledger, time.monotonic()
     flow.wait_for(Awaited.LANE, now)
-    carrier = None
-    if client.hop is None and shared.hand_overs is not None:
-        carrier = Carrier(shared.hand_overs, dispatcher, flow, client, endpoint)
     if ledger.stream and endpoint.streams and shared.settings.heartbeat_s > 0 and client.hop is None:
         simulated = dispatcher.model.engine == "simulated"
         flow.beat = Heartbeat(client, ledger, shared.settings.heartbeat_s, now, simulated, endpoint.dialect).turn
     with _waiting(dispatcher, request, flow):
-        admission = await dispatcher.submit(request, carrier, client.hop)
+        admission = await dispatcher.submit(request, client.hop)
     note_admission(ledger, request, admission)
     if not admission.accepted:
         raise turned_away(dispatcher.model.name, request.tenant, admission)
-    if client.hop is not None:
-        try:
-            await client.taken()
-        except BaseException:
-            dispatcher.give_up(request)
-            raise
+    client.admitted()
     deaths = 0
     while True:
-        try:
-            placement = await _placement(dispatcher, request, flow)
-        except TakenByPeer as hop:
-            if carrier is None or await carrier.relay(hop):
+        placement = await _placement(dispatcher, request, flow)
+        if isinstance(placement, PeerLease):
+            assert shared.hand_overs is not None
+            if await PeerRelay(shared.hand_overs, placement, dispatcher, flow, client, endpoint).run():
                 return
+            ledger.refused(time.monotonic())
             continue
         ledger.attempts, ledger.attempt_id = placement.lease.attempt, placement.lease.attempt_id
         ledger.replica_id, ledger.pick = placement.replica_id, placement.reason.value
@@ -153,7 +147,7 @@ async def run_leased(
             ledger.refused(now)
 
 
-async def _placement(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Placement:
+async def _placement(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Placement | PeerLease:
     flow.wait_for(Awaited.LANE, time.monotonic())
     with _waiting(dispatcher, request, flow):
         placement = await dispatcher.placement(request)
@@ -172,9 +166,6 @@ def _waiting(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Ite
         flow.ledger.decide(RequestVerdict.EXPIRED, "queue_wait_s", time.monotonic())
         message = f"no replica of model {dispatcher.model.name!r} had room within {waited:.1f} s (queue_wait_s)"
         raise ApiError(ErrorCode.QUEUE_TIMEOUT, message, headers={"retry-after": "1"}) from None
-    except TakenByPeer:
-        flow.ledger.handed_over(time.monotonic())
-        raise
     except GuestNotTaken as refused:
         flow.ledger.left_lane(time.monotonic(), placed=False)
         raise GuestRefusedHere(refused.refusal) from None

@@ -9,6 +9,7 @@ been sent (`placed.py`).
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 
 import aiohttp
 
@@ -36,9 +37,130 @@ from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
 
 
-class Relay:
-    """Relays one placed request. Made anew for each lease. `again`: if the replica dies, the request may be placed
-    again."""
+class AnswerRelay(ABC):
+    """The part that a replica's answers and those of a peer cell have in common: streams, and the end of the lease.
+    Made anew for each lease. `again`: if whoever answers is lost, the request may be placed again."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        lease: Lease,
+        flow: RequestFlow,
+        client: Connection,
+        endpoint: Endpoint,
+        again: bool = True,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._lease = lease
+        self._flow = flow
+        self._client = client
+        self._endpoint = endpoint
+        self._again = again
+        self._lost = False
+        self._task: asyncio.Task[object] | None = None
+        self._ledger: Ledger = flow.ledger
+
+    @property
+    def _may_go_again(self) -> bool:
+        """Whether the request may be placed again: nothing of an answer has reached its client, and it may wait
+        still."""
+        return self._again and not self._client.answered and self._lease.request.expires_s > time.monotonic()
+
+    def _on_loss(self) -> None:
+        """Whoever runs the request is lost."""
+        if self._may_go_again and self._task is not None:
+            self._lost = True
+            self._task.cancel()
+        else:
+            self._flow.abort(EndCause.REPLICA_LOST)
+
+    def _is_for_loss(self) -> bool:
+        """Whether that loss alone cancelled the task."""
+        if self._lost and self._task is not None:
+            self._task.uncancel()
+        return self._lost and self._flow.cause is None
+
+    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+        flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
+        events, content, between_s = EventSplitter(), response.content, flow.limits_s[Awaited.BETWEEN_BYTES]
+        received = sent = 0.0
+
+        def pass_on(piece: bytes) -> bool:
+            """Relays whole events as they come, unless the task has others in hand: as the loop below, in few calls."""
+            nonlocal received, sent
+            is_plain = piece.endswith(b"\n\n") and ERROR_EVENT not in piece and NAMED_ERROR_EVENT not in piece
+            if flow.awaited is not Awaited.BETWEEN_BYTES or events.tail or not is_plain or not client.pass_on(piece):
+                return False
+            now = clock()
+            ledger.itl.append(now - received)
+            ledger.engine_wait_s += now - sent
+            received = sent = now
+            flow.deadline_s = now + between_s
+            return True
+
+        if not content.at_eof():  # aiohttp's one reader of all empty bodies is of another class
+            taps[content] = pass_on
+            content.__class__ = TappedReader
+        try:
+            while piece := await content.readany():
+                previous, received = received, clock()
+                if previous:
+                    ledger.itl.append(received - previous)
+                    ledger.engine_wait_s += received - sent
+                else:
+                    received = self._first_byte()
+                    await client.start(response.status, self._head_of(response))
+                flow.wait_for(Awaited.CLIENT, received)
+                whole = events.feed(piece)
+                if ERROR_EVENT in whole or NAMED_ERROR_EVENT in whole:
+                    whole = self._errors_in(whole)
+                await client.write(whole)
+                if not sent:
+                    client.release_body()
+                sent = clock()
+                ledger.client_stall_s += sent - received
+                flow.wait_for(Awaited.BETWEEN_BYTES, sent)
+        finally:
+            taps.pop(content, None)
+            ledger.last_byte_s = clock()
+            if received > sent:
+                ledger.client_stall_s += ledger.last_byte_s - received
+            elif sent:
+                ledger.engine_wait_s += ledger.last_byte_s - sent
+        if not sent:
+            raise aiohttp.ClientPayloadError("the stream ended before its first byte")
+        self._end(Ending.FINISHED if ledger.error is None else Ending.FAILED)
+        flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
+        try:
+            await client.finish(events.rest())
+        finally:
+            ledger.last_stall_s = clock() - ledger.last_byte_s
+
+    def _head_of(self, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+        return [(b"content-type", content_type(response)), *marks(response), *answer_headers(self._ledger)]
+
+    @abstractmethod
+    def _errors_in(self, events: bytes) -> bytes:
+        """Events of a stream among which there are errors: the ledger records them. What the client gets."""
+
+    def _first_byte(self) -> float:
+        now = time.monotonic()
+        self._ledger.first_byte_s = now
+        self._dispatcher.first_token(self._lease)
+        return now
+
+    def _leave(self) -> None:
+        """Ends the lease of an exchange that broke off; no effect where it ended before."""
+        if self._ledger.last_byte_s is None:
+            self._ledger.last_byte_s = time.monotonic()
+        self._end(Ending.CANCELLED if self._flow.cause is EndCause.CLIENT_GONE else Ending.FAILED)
+
+    def _end(self, ending: Ending) -> None:
+        self._dispatcher.release(self._lease, ending)
+
+
+class Relay(AnswerRelay):
+    """Relays one placed request."""
 
     def __init__(
         self,
@@ -50,22 +172,14 @@ class Relay:
         endpoint: Endpoint,
         again: bool,
     ) -> None:
+        super().__init__(dispatcher, lease, flow, client, endpoint, again)
         self._session = session
-        self._dispatcher = dispatcher
-        self._lease = lease
-        self._flow = flow
-        self._client = client
-        self._endpoint = endpoint
-        self._again = again
-        self._died = False
-        self._task: asyncio.Task[object] | None = None
-        self._ledger: Ledger = flow.ledger
 
     async def run(self) -> None:
         """Relays to the end. Raises Refused, Died, ApiError, or what cancelled the flow; the lease is ended in each
         case."""
         self._task = asyncio.current_task()
-        self._dispatcher.when_lost(self._lease, self._replica_lost)
+        self._dispatcher.when_lost(self._lease, self._on_loss)
         try:
             response = await self._post()
             try:
@@ -107,25 +221,6 @@ class Relay:
             raise ReplicaDied(Death.REPLICA_LOST) from None
         finally:
             self._leave()
-
-    @property
-    def _may_go_again(self) -> bool:
-        """Whether the request may be placed again: nothing of an answer has reached its client, and it may wait
-        still."""
-        return self._again and not self._client.answered and self._lease.request.expires_s > time.monotonic()
-
-    def _replica_lost(self) -> None:
-        if self._may_go_again and self._task is not None:
-            self._died = True
-            self._task.cancel()
-        else:
-            self._flow.abort(EndCause.REPLICA_LOST)
-
-    def _is_for_loss(self) -> bool:
-        """Whether the replica's loss alone cancelled the task."""
-        if self._died and self._task is not None:
-            self._task.uncancel()
-        return self._died and self._flow.cause is None
 
     async def _post(self) -> aiohttp.ClientResponse:
         """Sends the request; the head of an answer, unless it says that the engine died."""
@@ -179,64 +274,7 @@ class Relay:
             return False
         return engine_error(400, payload, self._endpoint.body, self._client.body).error is ErrorCode.CONTEXT_LENGTH
 
-    async def _stream(self, response: aiohttp.ClientResponse) -> None:
-        flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
-        events, content, between_s = EventSplitter(), response.content, flow.limits_s[Awaited.BETWEEN_BYTES]
-        received = sent = 0.0
-
-        def pass_on(piece: bytes) -> bool:
-            """Relays whole events as they come, unless the task has others in hand: as the loop below, in few calls."""
-            nonlocal received, sent
-            is_plain = piece.endswith(b"\n\n") and ERROR_EVENT not in piece and NAMED_ERROR_EVENT not in piece
-            if flow.awaited is not Awaited.BETWEEN_BYTES or events.tail or not is_plain or not client.pass_on(piece):
-                return False
-            now = clock()
-            ledger.itl.append(now - received)
-            ledger.engine_wait_s += now - sent
-            received = sent = now
-            flow.deadline_s = now + between_s
-            return True
-
-        if not content.at_eof():  # aiohttp's one reader of all empty bodies is of another class
-            taps[content] = pass_on
-            content.__class__ = TappedReader
-        try:
-            while piece := await content.readany():
-                previous, received = received, clock()
-                if previous:
-                    ledger.itl.append(received - previous)
-                    ledger.engine_wait_s += received - sent
-                else:
-                    received = self._first_byte()
-                    headers = [(b"content-type", content_type(response)), *marks(response), *answer_headers(ledger)]
-                    await client.start(response.status, headers)
-                flow.wait_for(Awaited.CLIENT, received)
-                whole = events.feed(piece)
-                if ERROR_EVENT in whole or NAMED_ERROR_EVENT in whole:
-                    whole = self._engine_failed(whole)
-                await client.write(whole)
-                if not sent:
-                    client.release_body()
-                sent = clock()
-                ledger.client_stall_s += sent - received
-                flow.wait_for(Awaited.BETWEEN_BYTES, sent)
-        finally:
-            taps.pop(content, None)
-            ledger.last_byte_s = clock()
-            if received > sent:
-                ledger.client_stall_s += ledger.last_byte_s - received
-            elif sent:
-                ledger.engine_wait_s += ledger.last_byte_s - sent
-        if not sent:
-            raise aiohttp.ClientPayloadError("the stream ended before its first byte")
-        self._end(Ending.FINISHED if ledger.error is None else Ending.FAILED)
-        flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
-        try:
-            await client.finish(events.rest())
-        finally:
-            ledger.last_stall_s = clock() - ledger.last_byte_s
-
-    def _engine_failed(self, events: bytes) -> bytes:
+    def _errors_in(self, events: bytes) -> bytes:
         """The engine reports in its stream that it failed: the ledger records it, and the client gets the error in
         OpenAI's form."""
         error, rewritten = rewrite_error_events(events, self._endpoint, self._client.body)
@@ -245,18 +283,3 @@ class Relay:
             if error.error is ErrorCode.REPLICA_LOST:
                 self._dispatcher.died(self._lease)
         return rewritten
-
-    def _first_byte(self) -> float:
-        now = time.monotonic()
-        self._ledger.first_byte_s = now
-        self._dispatcher.first_token(self._lease)
-        return now
-
-    def _leave(self) -> None:
-        """Ends the lease of an exchange that broke off; no effect where it ended before."""
-        if self._ledger.last_byte_s is None:
-            self._ledger.last_byte_s = time.monotonic()
-        self._end(Ending.CANCELLED if self._flow.cause is EndCause.CLIENT_GONE else Ending.FAILED)
-
-    def _end(self, ending: Ending) -> None:
-        self._dispatcher.release(self._lease, ending)

@@ -152,7 +152,8 @@ class Service:
                 ledger.error = aborted.error.error.code if aborted.error else aborted.cause.value
                 await self._fail(client, endpoint, aborted.error)
             except ApiError as error:
-                ledger.outcome = RequestOutcome.REFUSED if error.error.status < 500 else RequestOutcome.FAILED
+                is_refused = error.error.status < 500 or error.error is ErrorCode.HOP_REFUSED
+                ledger.outcome = RequestOutcome.REFUSED if is_refused else RequestOutcome.FAILED
                 ledger.error = error.error.code
                 await self._fail(client, endpoint, error)
             except Exception:
@@ -300,8 +301,9 @@ class Service:
         if done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
         self._on_closed(ledger)
-        if ledger.watcher is not None:
-            ledger.watcher.closed()
+        tell, ledger.on_closed = ledger.on_closed, None
+        if tell is not None:
+            tell()
 
 
 def _check_task(model: Model, endpoint: Endpoint) -> None:

@@ -9,18 +9,6 @@ from dataclasses import replace
 import aiohttp
 
 from deployments.cell.owners import Ownership
-from deployments.ownership.hop_messages import (
-    GuestRefused,
-    HopBroke,
-    HopConfirmed,
-    HopFinished,
-    HopFirstByte,
-    HopOffered,
-    HopRejected,
-    HopReport,
-    HopTaken,
-    HopWithdrawn,
-)
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     BEAT_S,
@@ -33,11 +21,14 @@ from deployments.ownership.messages import (
     Died,
     Expired,
     FirstToken,
+    GuestRefused,
     Hold,
     Message,
     MessageReader,
     Opening,
     Placed,
+    PlacedAtPeer,
+    Recalled,
     Refused,
     Release,
     Submit,
@@ -46,7 +37,7 @@ from deployments.ownership.messages import (
     moved,
 )
 from deployments.ownership.record import QUEUED, Records, RequestState
-from deployments.ownership.roles import Submitter
+from deployments.ownership.roles import PeerLease, Submitter
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
@@ -156,11 +147,11 @@ class RemoteOwner:
     def hold(self, submitter: Submitter, attempt_id: str) -> None:
         self._outbox.put(Hold(attempt_id))
 
-    def first_token(self, attempt_id: str) -> None:
+    def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
         record = self._records.of_attempt_id(attempt_id)
         if record is not None and record.lease is not None and not record.answered:
             record.answered = True
-            self._outbox.put(FirstToken(attempt_id))
+            self._outbox.put(FirstToken(attempt_id, ago_s))
 
     def died(self, attempt_id: str) -> None:
         self._outbox.put(Died(attempt_id))
@@ -168,12 +159,11 @@ class RemoteOwner:
     def release(self, attempt_id: str, ending: Ending) -> None:
         self._outbox.put(Release(attempt_id, ending))
 
-    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
+    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | HopRefusal | None) -> None:
         self._records.begin(lease.request.request_id, lease.attempt, RequestState.WAITING, submitter)
-        self._outbox.put(Refused(lease, state, time.monotonic()))
-
-    def hop_reported(self, report: HopReport) -> None:
-        self._outbox.put(report)
+        stated = state if isinstance(state, ReplicaState) else None
+        refusal = state if isinstance(state, HopRefusal) else None
+        self._outbox.put(Refused(lease, stated, time.monotonic(), refusal))
 
     def take(self, message: Message) -> None:
         """Hears what the owner says. A message may come twice, and late: of a request that is given up by then, the
@@ -185,18 +175,18 @@ class RemoteOwner:
                 elif admission.accepted and self._records.client_of(request_id) is None:
                     self._outbox.put(Cancel(request_id))
             case Placed(placement, url):
-                self._placed(placement, url)
+                if (lease := self._leased(placement.lease)) is not None:
+                    self._submitter.placed(replace(placement, lease=lease), url)
             case Expired(request_id) if self._waits(request_id):
                 self._submitter.expired(request_id)
             case Suspected(suspicion, sent_s):
                 here = suspicion._replace(since_s=suspicion.since_s + time.monotonic() - sent_s)
                 self._submitter.suspected((here,))
-            case HopOffered(peer, hop) if self._waits(hop.request_id):
-                self._submitter.hop_offered(peer, hop)
-            case HopConfirmed(request_id, number) if self._waits(request_id):
-                self._submitter.hop_confirmed(request_id, number)
-            case HopWithdrawn(request_id, number) if self._waits(request_id):
-                self._submitter.hop_withdrawn(request_id, number)
+            case PlacedAtPeer(peer_lease):
+                if (lease := self._leased(peer_lease.lease, RequestState.AWAY)) is not None:
+                    self._submitter.handed_over(replace(peer_lease, lease=lease))
+            case Recalled(attempt_id):
+                self._submitter.recalled(attempt_id)
             case GuestRefused(request_id, refusal) if self._waits(request_id):
                 self._submitter.guest_refused(request_id, refusal)
             case _:
@@ -206,16 +196,17 @@ class RemoteOwner:
         record = self._records.client_of(request_id)
         return record is not None and record.state in QUEUED
 
-    def _placed(self, placement: Placement, url: str) -> None:
-        lease = placement.lease
+    def _leased(self, lease: Lease, state: RequestState = RequestState.RUNNING) -> Lease | None:
+        """A request got a lease, which began now. None: it was given up meanwhile, or has it already."""
         record = self._records.client_of(lease.request.request_id)
         if record is None:
             self.release(lease.attempt_id, Ending.CANCELLED)
-        elif record.state in QUEUED and lease.attempt > record.attempt:
+        elif record.state is RequestState.WAITING and lease.attempt > record.attempt:
             assert record.request is not None
             lease = replace(lease, request=record.request, placed_s=time.monotonic())
-            self._records.move(record, RequestState.RUNNING, lease)
-            self._submitter.placed(replace(placement, lease=lease), url)
+            self._records.move(record, state, lease)
+            return lease
+        return None
 
 
 class Session:
@@ -248,16 +239,14 @@ class Session:
                 owner.cancel(request_id, self)
             case Hold(attempt_id):
                 owner.hold(self, attempt_id)
-            case FirstToken(attempt_id):
-                owner.first_token(attempt_id)
+            case FirstToken(attempt_id, ago_s):
+                owner.first_token(attempt_id, ago_s)
             case Died(attempt_id):
                 owner.died(attempt_id)
             case Release(attempt_id, ending):
                 owner.release(attempt_id, ending)
-            case Refused(lease, state, sent_s):
-                owner.refused(self, replace(lease, request=moved(lease.request, now - sent_s)), state)
-            case HopTaken() | HopRejected() | HopFirstByte() | HopFinished() | HopBroke():
-                owner.hop_reported(message)
+            case Refused(lease, state, sent_s, refusal):
+                owner.refused(self, replace(lease, request=moved(lease.request, now - sent_s)), refusal or state)
             case _:
                 pass
 
@@ -285,14 +274,11 @@ class Session:
         for one in reported:
             self._outbox.put(Suspected(one, time.monotonic()))
 
-    def hop_offered(self, peer: str, hop: HopFacts) -> None:
-        self._outbox.put(HopOffered(peer, hop))
+    def handed_over(self, peer_lease: PeerLease) -> None:
+        self._outbox.put(PlacedAtPeer(peer_lease))
 
-    def hop_confirmed(self, request_id: str, number: int) -> None:
-        self._outbox.put(HopConfirmed(request_id, number))
-
-    def hop_withdrawn(self, request_id: str, number: int) -> None:
-        self._outbox.put(HopWithdrawn(request_id, number))
+    def recalled(self, attempt_id: str) -> None:
+        self._outbox.put(Recalled(attempt_id))
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
         self._outbox.put(GuestRefused(request_id, refusal))

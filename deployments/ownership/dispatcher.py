@@ -12,22 +12,19 @@ from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
-from deployments.ownership.gateway_hops import GatewayHops, HopSubmitter
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.record import (
     BOOKED,
     QUEUED,
     GuestNotTaken,
-    HopCarrier,
     QueueTimeout,
     Records,
     Rejected,
     RequestRecord,
     RequestState,
-    TakenByPeer,
 )
 from deployments.ownership.replicas import ExpectedStarts, Replicas
-from deployments.ownership.roles import Owner
+from deployments.ownership.roles import Owner, PeerLease
 from deployments.ownership.takeover import KnownSuspicions, Losses, booking_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
@@ -37,7 +34,7 @@ RESUBMIT_S = 0.5
 """A request whose lease was refused as overtaken goes to a new owner at once, and to the same one after so long."""
 
 
-class Dispatcher(HopSubmitter):
+class Dispatcher:
     """One model at one gateway. All methods run in the gateway's event loop."""
 
     def __init__(self, model: Model, gateway_id: str = "here") -> None:
@@ -56,7 +53,6 @@ class Dispatcher(HopSubmitter):
         self._gateway_id = gateway_id
         self._owner: Owner | None = None
         self._starts = ExpectedStarts()
-        self.hops = GatewayHops(self.records, lambda: self._owner, lambda: self.hand_on(time.monotonic()))
 
     @property
     def owner(self) -> Owner | None:
@@ -78,13 +74,12 @@ class Dispatcher(HopSubmitter):
         """From now on `owner` decides (None: nobody does for now). The one before gets no more reports."""
         assert not isinstance(owner, LaneOwner) or owner.records is self.records, "one table of records in a process"
         before, self._owner = self._owner, owner
-        self.hops.owner_changed()
         if isinstance(before, LaneOwner) and before is not owner:
             before.close()
         for record in self.records.here:
-            if record.state in BOOKED:
+            if record.state in BOOKED or record.state is RequestState.AWAY:
                 self.records.move(record, RequestState.DECLARED)
-            elif record.state in QUEUED and not record.is_away:
+            elif record.state is RequestState.WAITING:
                 self.records.disown(record)
             record.again_s = 0.0
         if isinstance(owner, LaneOwner):
@@ -109,15 +104,13 @@ class Dispatcher(HopSubmitter):
         if self._starts.take(ready_at_s, group) and self.own is not None:
             self.own.expect_replica(ready_at_s, group)
 
-    async def submit(
-        self, request: Request, carrier: HopCarrier | None = None, hop: HopFacts | None = None
-    ) -> Admission:
+    async def submit(self, request: Request, hop: HopFacts | None = None) -> Admission:
         """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
-        Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken. `carrier` may take it to a peer cell."""
-        if hop is not None and request.request_id in self.records:  # a recorded hop
-            raise GuestNotTaken(HopRefusal.REPLAYED)
+        Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken."""
+        if hop is not None and request.request_id in self.records:
+            raise GuestNotTaken(HopRefusal.TWICE)
         record = self.records.enter(request, self)
-        record.carrier, record.hop = carrier, hop
+        record.hop = hop
         answer = record.answer
         assert answer is not None
         if self._owner is not None:
@@ -131,16 +124,14 @@ class Dispatcher(HopSubmitter):
             self.records.leave(record)
         return admission
 
-    async def placement(self, request: Request) -> Placement:
-        """Waits until the request is placed. Raises QueueTimeout, Rejected, or TakenByPeer where a peer cell has it
-        (`hops` is to hear its end); when cancelled, the lane entry (or an unseen lease) is gone at once."""
+    async def placement(self, request: Request) -> Placement | PeerLease:
+        """Waits until the request is placed, or handed over. Raises QueueTimeout, Rejected; when cancelled, the lane
+        entry (or an unseen lease) is gone at once."""
         record = self.records.client_of(request.request_id)
         assert record is not None
         assert record.placement is not None
         try:
             return await record.placement
-        except TakenByPeer:
-            raise
         except BaseException:
             self._leave(record)
             raise
@@ -161,10 +152,10 @@ class Dispatcher(HopSubmitter):
         epoch = record.epoch if record is not None else 0
         return {EPOCH_HEADER: str(epoch), BOOKING_HEADER: booking_of(lease, self._gateway_id).encode()}
 
-    def first_token(self, lease: Lease) -> None:
-        """The first token is there, by the replica's word or by the first byte."""
+    def first_token(self, lease: Lease, ago_s: float = 0.0) -> None:
+        """The first token is there since `ago_s`, by the replica's word or by the first byte."""
         if self._owner is not None:
-            self._owner.first_token(lease.attempt_id)
+            self._owner.first_token(lease.attempt_id, ago_s)
 
     def first_tokens(self, message: FirstTokens) -> None:
         """A replica's word of first tokens. The owner hears it whoever holds them, and where nobody does any more."""
@@ -196,6 +187,18 @@ class Dispatcher(HopSubmitter):
         else:
             self._owner.refused(self, lease, state)
 
+    def came_back(self, lease: Lease, refusal: HopRefusal) -> None:
+        """The peer cell does not have the request: it waits again, and `placement` must be awaited again."""
+        record = self._wait_again(lease)
+        record.lease = None
+        assert record.request is not None
+        if refusal is HopRefusal.LOST:
+            record.request = replace(record.request, hops=1)
+        if self._owner is None:
+            self.records.disown(record)
+        else:
+            self._owner.refused(self, replace(lease, request=record.request), refusal)
+
     def overtaken(self, lease: Lease, highest: int) -> None:
         """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for
         the later owner."""
@@ -215,7 +218,7 @@ class Dispatcher(HopSubmitter):
         self.hand_on(time.monotonic())
 
     def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
-        """`tell` is called if the lease's replica is lost while the lease stands."""
+        """`tell` is called if the lease's replica, or peer cell, is lost while the lease stands."""
         self._record(lease.request).tell_lost = tell
 
     def hand_on(self, now: float) -> None:
@@ -248,10 +251,28 @@ class Dispatcher(HopSubmitter):
         if record is None or record.placement is None or record.placement.done():  # it was given up a moment ago
             self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)
             return
-        if record.carrier is not None:
-            self.hops.drop(placement.request.request_id)
         record.url, record.epoch = url, self._owner.epoch
         record.placement.set_result(placement)
+
+    def handed_over(self, peer_lease: PeerLease) -> None:
+        record = self.records.client_of(peer_lease.hop.request_id)
+        assert self._owner is not None
+        if record is None or record.placement is None or record.placement.done():  # it was given up a moment ago
+            self._owner.release(peer_lease.lease.attempt_id, Ending.CANCELLED)
+            return
+        record.epoch = self._owner.epoch
+        record.placement.set_result(peer_lease)
+
+    def recalled(self, attempt_id: str) -> None:
+        record = self.records.of_attempt_id(attempt_id)
+        if record is not None:
+            record.lose()
+
+    def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
+        """`submit` raises GuestNotTaken."""
+        record = self.records.client_of(request_id)
+        if record is not None and record.answer is not None and not record.answer.done():
+            record.fail(GuestNotTaken(refusal))
 
     def expired(self, request_id: str) -> None:
         if (record := self.records.client_of(request_id)) is not None:
@@ -335,7 +356,6 @@ class Dispatcher(HopSubmitter):
         """Nobody waits for the request any more."""
         if record.placement is None:
             return
-        self.hops.drop(record.request_id)
         if self._owner is not None and record.lease is not None:
             self._owner.release(record.lease.attempt_id, Ending.CANCELLED)
         elif self._owner is not None and record.state in QUEUED:

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, ClusterSpec
 from deployments.decision_log import DecisionLog
-from deployments.ownership.hop_messages import HopReport
 from deployments.ownership.peering import LanePeering
 from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState, split
 from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state
@@ -92,7 +91,7 @@ class LaneOwner:
 
     def help_peers(self, spec: ClusterSpec, cell: str, model: str) -> None:
         """From now on this cell and its peers serve each other's requests of the model."""
-        parts = self.epoch, self.scheduler, self.records, self._enter
+        parts = self.epoch, self.scheduler, self.records, self._enter, self._step
         self.peering = LanePeering(spec, cell, model, *parts, now_s)
 
     def recall(self, known: KnownSuspicions) -> None:
@@ -123,8 +122,7 @@ class LaneOwner:
             self._wait_again(record, submitter, request)
 
     def cancel(self, request_id: str, submitter: Submitter | None = None) -> None:
-        """A request that waits, or is with a peer cell, is given up. `submitter`: only if it holds it. A recorded hop
-        may come to two gateways of a cell, and whoever sends the second one leaves."""
+        """A request that waits, or is with a peer cell, is given up. `submitter`: only if it holds it."""
         record = self.records.get(request_id)
         if record is not None and record.state in QUEUED and submitter in (None, record.submitter):
             self._withdraw(record)
@@ -139,9 +137,11 @@ class LaneOwner:
         elif (named := split(attempt_id)) is not None and self.records.is_news(*named):
             self.records.begin(*named, RequestState.DECLARED, submitter)
 
-    def first_token(self, attempt_id: str) -> None:
+    def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
         """The first token is there. Submitters and replicas both tell; of an adopted lease nothing is known before."""
         record = self.records.of_attempt_id(attempt_id)
+        if record is not None and record.state is RequestState.AWAY and self.peering is not None:
+            self.peering.first_token(record, now_s() - ago_s)
         if record is None or (lease := record.booked) is None or (record.answered and not record.adopted):
             return
         record.answered = True
@@ -162,19 +162,26 @@ class LaneOwner:
             return
         if record.state is RequestState.DECLARED:
             self.records.move(record, RequestState.CLOSED)
+        elif record.state is RequestState.AWAY:
+            self._withdraw(record)
+            self._step()
         elif record.booked is not None:
             is_due = record.state is RequestState.RUNNING  # its engine's account
             self._end(record, ending, RequestState.ENDED if is_due else RequestState.CLOSED)
             self._step()
 
-    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
-        """The replica took no work (it drains; None: no connection): the request waits again, first in its lane."""
-        self.replica_state(lease.replica_id, state)
+    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | HopRefusal | None) -> None:
+        """The replica took no work (it drains; None: no connection), or the peer cell did not: the request waits again,
+        first in its lane."""
+        record = self.records.of_attempt_id(lease.attempt_id)
+        if isinstance(state, HopRefusal):
+            if record is not None and record.state is RequestState.AWAY and self.peering is not None:
+                self.peering.came_back(record, state, now_s())
+                self._step()
+                return
+        else:
+            self.replica_state(lease.replica_id, state)
         self.submit(submitter, replace(lease.request, attempts=lease.attempt), admitted=True)
-
-    def hop_reported(self, report: HopReport) -> None:
-        if self.peering is not None and self.peering.reported(report, now_s()):
-            self._step()
 
     def finished(self, message: Finished) -> None:
         """An engine's account of a request, which may come before or after its lease ends."""
@@ -286,8 +293,8 @@ class LaneOwner:
         submitter.admitted(request.request_id, admission)
         if admission.accepted:
             self._step()
-            if peering is not None:
-                peering.consider(request.request_id, now)
+            if peering is not None and peering.consider(request.request_id, now):
+                self._step()
 
     def _adopt(self, running: Running, now: float) -> None:
         """Takes over a lease of an owner before: its replica says that it runs it, and whoever holds it has said so, or

@@ -3,16 +3,18 @@
 
 The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
 `Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
-What they say about hand-overs between cells is in `hop_messages.py`.
+Of hand-overs between cells the owner says `PlacedAtPeer` in place of `Placed`, and `Recalled`; a `Submit` with a hop,
+of a peer's request, may be answered `GuestRefused`.
 
 Two machines' clocks are not compared: a message that holds moments holds the sender's time, too (`sent_s`), and the
 reader moves them to its own clock.
 """
 
 from dataclasses import dataclass, replace
+from typing import get_args
 
-from deployments.ownership.hop_messages import HOP_KINDS, HopMessage
-from deployments.peering import HopFacts
+from deployments.ownership.roles import PeerLease
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 from deployments.wire import FramedMessages, Wire, WireError, framed
@@ -70,9 +72,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """The first token of a lease is there: its prompt is prefilled."""
+    """The first token of a lease is there, since `ago_s`: its prompt is prefilled."""
 
     attempt_id: str
+    ago_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A lease's replica took no work; `state` is what it said, None: no connection."""
+    """A lease's replica took no work; `state` is what it said, None: no connection. Or a peer cell took none, for
+    `refusal`."""
 
     lease: Lease
     state: ReplicaState | None
     sent_s: float
+    refusal: HopRefusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,28 @@ class Suspected:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedAtPeer:
+    """A request got a lease at a peer cell."""
+
+    peer_lease: PeerLease
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The peer cell that has the request under that lease is silent."""
+
+    attempt_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRefused:
+    """The answer to a guest that is not taken."""
+
+    request_id: str
+    refusal: HopRefusal
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """A sign of life."""
 
@@ -148,25 +175,12 @@ Message = (
     | Placed
     | Expired
     | Suspected
+    | PlacedAtPeer
+    | Recalled
+    | GuestRefused
     | Beat
-    | HopMessage
 )
-_WIRE: Wire[Message] = Wire(
-    Opening,
-    Submit,
-    Cancel,
-    Hold,
-    FirstToken,
-    Died,
-    Release,
-    Refused,
-    Admitted,
-    Placed,
-    Expired,
-    Suspected,
-    Beat,
-    *HOP_KINDS,
-)
+_WIRE: Wire[Message] = Wire(*get_args(Message))
 
 
 def encode(message: Message) -> bytes:

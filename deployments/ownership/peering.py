@@ -1,14 +1,14 @@
 """The owner's part in hand-overs between cells: one `CellPeering` for one owned model, under the owner's epoch.
 
-The core decides (`deployments/peering`). This shell gives it what the scheduler knows, does what it says, and speaks
-with the gateways that make the hops (`hop_messages.py`). The owner's event loop puts all of it in one order: whoever is
-first there, a replica at home or a peer's yes, serves the request.
+The core decides (`deployments/peering`). This shell gives it what the scheduler knows, and does what it says: a request
+that is handed over gets a lease at a peer, which its gateway carries out (`gateway/peers`). Such a lease ends as any
+other: it is released, or the request comes back to the head of its lane.
 
-    the request is             its entry   its place
-    in its lane                WAITING     keeps it while a peer is asked
-    with a peer                AWAY        `Scheduler.withdraw`; if the peer loses it before the first byte, `put_back`
-    in no lane here            AWAY        none: this cell may not serve it, or its lanes are full. A peer has it, or is
-                                           asked; when none takes it, its client is rejected for what kept it off
+    the request is             its record  its place
+    in its lane                WAITING     there
+    with a peer                AWAY        `Scheduler.withdraw`; where it comes back, `put_back`
+    in no lane here            AWAY        none: this cell may not serve it, or its lanes are full. Where no peer takes
+                                           it, its client is rejected for what kept it off
 
 A request counts as demand of the cell where it arrived, wherever it is served. So the autoscaler at home still sees it,
 and that of the peer sees a guest only as load. One that its home may not serve is no demand there, since more replicas
@@ -17,15 +17,13 @@ at home would not help.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import nlargest
 
 from cluster.spec import ClusterSpec
 from deployments.accounting.tariffs import usd_per_replica_hour
-from deployments.ownership.hop_messages import HopReport
-from deployments.ownership.owned_hops import FOR_WANT_OF_CAPACITY, Enter, Homeless, OwnedHops, wait_of
-from deployments.ownership.record import Records
-from deployments.ownership.roles import Submitter
+from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState
+from deployments.ownership.roles import PeerLease, Submitter, lease_of_peer
 from deployments.peering import (
     CellPeering,
     Digest,
@@ -34,7 +32,11 @@ from deployments.peering import (
     HopFacts,
     HopRefusal,
     ModelDigest,
+    Offer,
     Question,
+    Stay,
+    StayReason,
+    Wait,
     model_digest,
 )
 from deployments.scheduling import (
@@ -45,9 +47,13 @@ from deployments.scheduling import (
     Scheduler,
     Snapshot,
     Step,
+    TurnedAway,
+    WaitingRequest,
 )
 from deployments.scheduling.replica import ReplicaStatus
 
+FOR_WANT_OF_CAPACITY = frozenset({RejectCause.LANE_FULL, RejectCause.MODEL_FULL, RejectCause.STARTING})
+"""A request that is rejected for one of these may find room at a peer."""
 _STATED_S = 0.05
 """What this cell's own digest would say is made anew after so long: a snapshot takes tens of microseconds, and under
 overload each arrival needs it."""
@@ -75,8 +81,21 @@ def price_of(spec: ClusterSpec, cell: str, model: str) -> Callable[[Snapshot], f
     return price
 
 
+Enter = Callable[[Submitter, Request, bool, int, HopFacts | None], None]
+"""Submits a request to the owner: whether it was taken in before, the attempts that were issued, and a guest's hop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Homeless:
+    """A request in no lane here, and the answer that it gets if no peer takes it."""
+
+    request: Request
+    rejection: Admission
+
+
 class LanePeering:
-    """Of one owned model in `cell`, under the owner's epoch. `clock` is the owner's."""
+    """Of one owned model in `cell`, under the owner's epoch. `step`: the scheduler's step is due. `clock` is the
+    owner's."""
 
     def __init__(
         self,
@@ -85,17 +104,23 @@ class LanePeering:
         model: str,
         epoch: int,
         scheduler: Scheduler,
-        entries: Records,
+        records: Records,
         enter: Enter,
+        step: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self.core = CellPeering(spec, cell, epoch)
         self.model = model
         self.refusals: Counter[str] = Counter()
         """Why guests were refused here."""
-        self.hops = OwnedHops(self.core, model, scheduler, entries, self._own, enter)
+        self.stays: Counter[StayReason] = Counter()
+        """Why requests stayed when they came."""
         self._scheduler = scheduler
+        self._records = records
+        self._enter = enter
+        self._step = step
         self._clock = clock
+        self._homeless: dict[str, Homeless] = {}
         self._price = price_of(spec, cell, model)
         self._stated: tuple[float, ModelDigest] | None = None
 
@@ -106,10 +131,17 @@ class LanePeering:
 
     # Digests.
     def ask(self) -> Mapping[str, Question]:
-        """What each peer is to be asked, by its cell; called once a digest period. Hops that are overdue are given
-        up."""
+        """What each peer is to be asked, by its cell; called once a digest period. What silent peers have is recalled:
+        whether its client has got a byte meanwhile, its gateway knows."""
         now = self._clock()
-        self.hops.sweep(now)
+        for request_id in self.core.overdue(now):
+            record = self._records.get(request_id)
+            if record is not None and record.submitter is not None and record.lease is not None:
+                record.submitter.recalled(record.lease.attempt_id)
+        for request_id in self.core.offered:
+            record = self._records.get(request_id)
+            if record is None or record.state in OVER:
+                self.gone(request_id)
         self._count_tenants(now)
         return self.core.ask(now)
 
@@ -131,9 +163,11 @@ class LanePeering:
             waiting = [one for one in self._scheduler.waiting.all(now) if not one.request.hops]
             longest = nlargest(_RECONSIDERED, waiting, key=lambda one: one.p95_s or 0.0)
             requests = {one.request.request_id: one.request for one in longest}
-            waits = [wait_of(self.model, one) for one in longest]
-            for offer in self.core.reconsider(waits, self._own(now), now) if waits else ():
-                self.hops.send(offer, requests[offer.hop.request_id])
+            offers = self.core.reconsider(map(self._wait, longest), self._own(now), now) if longest else ()
+            for offer in offers:
+                self._hand_over(offer, requests[offer.hop.request_id], now)
+            if offers:
+                self._step()
         return refusal
 
     def _count_tenants(self, now: float) -> None:
@@ -152,7 +186,7 @@ class LanePeering:
         if self.core.may_serve(self.model, request):
             return False
         rejection = Admission(AdmissionKind.REJECT, "", RejectCause.RESIDENCY, retry_after_s=_RETRY_S)
-        self.hops.seek(submitter, Homeless(request, rejection), now)
+        self._seek(submitter, Homeless(request, rejection), now)
         return True
 
     def takes_rejected(self, submitter: Submitter, request: Request, rejection: Admission, now: float) -> bool:
@@ -162,39 +196,136 @@ class LanePeering:
             return True
         if rejection.cause not in FOR_WANT_OF_CAPACITY:
             return False
-        self.hops.seek(submitter, Homeless(request, rejection), now)
+        self._seek(submitter, Homeless(request, rejection), now)
         return True
 
-    def consider(self, request_id: str, now: float) -> None:
-        """A request has come, and may wait: whether it is offered to a peer."""
+    def consider(self, request_id: str, now: float) -> bool:
+        """A request has come, and may wait: whether it is handed over."""
         waiting = self._scheduler.waiting.of(request_id, now)
-        if waiting is None or waiting.request.hops:
-            return
-        offer = self.hops.decide(waiting, now)
-        if offer is not None:
-            self.hops.send(offer, waiting.request)
+        offer = None if waiting is None or waiting.request.hops else self._decide(waiting, now)
+        if offer is not None and waiting is not None:
+            self._hand_over(offer, waiting.request, now)
+        return offer is not None
 
-    # What happens at home.
     def stepped(self, step: Step, now: float) -> Step:
-        """What a step of the scheduler decided, without those turned away that a peer may still take. Peers that were
-        asked for what home has now are to drop it."""
-        for request in step.expired:
-            self.hops.left_lane(request.request_id)
-        for placement in step.placements:
-            self.hops.left_lane(placement.request.request_id)
+        """What a step of the scheduler decided, without those turned away that a peer takes."""
         if not step.turned_away:
             return step
-        return replace(step, turned_away=tuple(gone for gone in step.turned_away if not self.hops.keeps(gone, now)))
+        return replace(step, turned_away=tuple(gone for gone in step.turned_away if not self._keeps(gone, now)))
+
+    # Requests at peers.
+    def first_token(self, record: RequestRecord, at_s: float) -> None:
+        """The client has the first token since then."""
+        assert record.lease is not None
+        self.core.first_token(record.request_id, at_s, record.lease.request.prefix)
+        self._scheduler.first_token_away(record.request_id, at_s)
+
+    def came_back(self, record: RequestRecord, refusal: HopRefusal, now: float) -> None:
+        """The peer does not have the request: back to its place, from where another peer may get it with the next
+        digest. One without a place goes to another peer at once, or is rejected."""
+        submitter, homeless = record.submitter, self._homeless.get(record.request_id)
+        assert submitter is not None
+        self.core.came_back(record.request_id, refusal, now)
+        record.lease = None
+        if homeless is None:
+            self._scheduler.put_back(record.request_id, now)
+            self._records.move(record, RequestState.WAITING)
+        elif refusal is not HopRefusal.LOST:
+            self._find(submitter, homeless, now)
+        elif self.core.may_serve(self.model, homeless.request):
+            del self._homeless[record.request_id]
+            self._records.move(record, RequestState.CLOSED)
+            self._enter(submitter, replace(homeless.request, hops=1), True, record.attempt, None)
+        else:
+            self._reject(submitter, homeless)
 
     def gone(self, request_id: str) -> None:
         """Nobody waits for the request any more."""
-        self.hops.forget(request_id)
+        self._homeless.pop(request_id, None)
+        self.core.over(request_id)
 
-    def reported(self, report: HopReport, now: float) -> bool:
-        """A gateway's word on a hop that it makes. Returns whether the scheduler's step is due."""
-        return self.hops.reported(report, now)
+    def _decide(self, waiting: WaitingRequest, now: float) -> Offer | None:
+        decision = self.core.decide(self._wait(waiting), self._own(now), now)
+        if isinstance(decision, Stay):
+            self.stays[decision.reason] += 1
+            return None
+        return decision
+
+    def _wait(self, waiting: WaitingRequest) -> Wait:
+        expected = waiting.output_tokens, waiting.cached_tokens
+        return Wait(waiting.request, self.model, waiting.lane, waiting.p95_s, *expected)
+
+    def _hand_over(self, offer: Offer, request: Request, now: float) -> None:
+        record = self._records.get(request.request_id)
+        assert record is not None
+        assert record.submitter is not None
+        self._scheduler.withdraw(request.request_id, now)  # no effect where it has no place
+        lease = lease_of_peer(offer.peer, request, record.attempt + 1, now)
+        self._records.move(record, RequestState.AWAY, lease)
+        hop = replace(offer.hop, attempt=lease.attempt)
+        record.submitter.handed_over(PeerLease(offer.peer, lease, hop, offer.answer_s))
+
+    # Requests in no lane.
+    def _keeps(self, gone: TurnedAway, now: float) -> bool:
+        """A request waited here in vain: whether a peer gets it."""
+        request, record = gone.request, self._records.get(gone.request.request_id)
+        if record is None or request.guest_of or gone.admission.cause not in FOR_WANT_OF_CAPACITY:
+            return False
+        homeless = Homeless(request, gone.admission)
+        offer = self._offer_of(homeless, now)
+        if offer is not None:
+            self._homeless[request.request_id] = homeless
+            self._hand_over(offer, request, now)
+        return offer is not None
+
+    def _seek(self, submitter: Submitter, homeless: Homeless, now: float) -> None:
+        """A new request has no lane here: it is handed over, or rejected."""
+        offer, request = self._offer_of(homeless, now), homeless.request
+        if offer is None:
+            self._reject(submitter, homeless)
+            return
+        admission = Admission(AdmissionKind.QUEUE, homeless.rejection.lane)
+        record = self._records.begin(request.request_id, request.attempts, RequestState.AWAY, submitter)
+        record.admission = admission
+        self._homeless[request.request_id] = homeless
+        submitter.admitted(request.request_id, admission)
+        self._hand_over(offer, request, now)
+
+    def _find(self, submitter: Submitter, homeless: Homeless, now: float) -> None:
+        offer = self._offer_of(homeless, now)
+        if offer is None:
+            self._reject(submitter, homeless)
+        else:
+            self._hand_over(offer, homeless.request, now)
+
+    def _offer_of(self, homeless: Homeless, now: float) -> Offer | None:
+        request, rejection = homeless.request, homeless.rejection
+        if request.hops:
+            return None
+        expected = self._scheduler.waiting.expected(request, now)
+        wait_s = (
+            request.expires_s - now if rejection.eta_s is None else min(rejection.eta_s[1], request.expires_s - now)
+        )
+        p95_s = None if rejection.cause is RejectCause.RESIDENCY else wait_s
+        return self._decide(replace(expected, p95_s=p95_s), now)
+
+    def _reject(self, submitter: Submitter, homeless: Homeless) -> None:
+        request_id = homeless.request.request_id
+        record = self._records.get(request_id)
+        if record is not None and record.state in QUEUED:
+            self._records.move(record, RequestState.CLOSED)
+        self.gone(request_id)
+        submitter.admitted(request_id, homeless.rejection)
 
     # Guests.
+    def judge(self, hop: HopFacts) -> HopRefusal | None:
+        """Why a guest is not taken, before its body is here; None: it may come."""
+        now = self._clock()
+        refusal = self.core.judge(hop, self._here(hop.expected(now), now))
+        if refusal is not None:
+            self.refusals[refusal] += 1
+        return refusal
+
     def _refusal(self, request: Request, hop: HopFacts | None, now: float) -> HopRefusal | None:
         """Why a guest is not taken; None: the scheduler decides."""
         stated = (request.request_id, request.guest_of, request.traffic_class, request.tenant)
@@ -202,12 +333,13 @@ class LanePeering:
             return HopRefusal.SPEC
         if stated != (hop.guest_id, hop.home, hop.traffic_class, hop.tenant):
             return HopRefusal.SPEC
-        own, expected = self._own(now), self._scheduler.waiting.expected(request, now)
-        refusal = self.core.take(hop, Here(own.load, expected.p95_s), now)
+        refusal = self.core.take(hop, self._here(request, now), now)
         if refusal is None:
-            self.core.over(hop.guest_id)  # `Request.guest_of` says all that has to be remembered
             self._stated = None
         return refusal
+
+    def _here(self, request: Request, now: float) -> Here:
+        return Here(self._own(now).load, self._scheduler.waiting.expected(request, now).p95_s)
 
     def _refuse(self, submitter: Submitter, request: Request, refusal: HopRefusal) -> None:
         self.refusals[refusal] += 1

@@ -9,11 +9,12 @@ gateway that lost its channel submits what was placed a moment ago.
 
     state     what it means                                     goes to
     UNOWNED   its gateway has it, and no owner                  WAITING, AWAY: submitted. CLOSED: it is over
-    WAITING   it is in its lane                                 RUNNING: placed. AWAY: a peer cell took it. UNOWNED: its
-                                                                owner is gone. CLOSED: cancelled, expired, turned away,
-                                                                or its gateway is gone
-    AWAY      it is in no lane: a peer cell serves it, or is    WAITING: the peer lost it before the first byte.
-              asked whether it takes it (`peering.py`)          UNOWNED, CLOSED: as WAITING
+    WAITING   it is in its lane                                 RUNNING: placed. AWAY: handed over to a peer cell.
+                                                                UNOWNED: its owner is gone. CLOSED: cancelled, expired,
+                                                                turned away, or its gateway is gone
+    AWAY      it is in no lane: leased to a peer cell           WAITING: it came back before the first byte. AWAY: to
+              (`peering.py`)                                    another one. DECLARED: its owner is gone. CLOSED: it is
+                                                                over, or its gateway is gone
     DECLARED  its gateway runs it under an owner that is gone;  RUNNING: its replica says so too. WAITING: refused.
               nothing is booked for it                          UNOWNED: overtaken. CLOSED: it ended, or its gateway is
                                                                 gone
@@ -32,22 +33,21 @@ gateway that lost its channel submits what was placed a moment ago.
                                                                 DECLARED, RUNNING, ORPHANED: a later attempt, issued by
                                                                 an earlier owner
 
-Where the owner is elsewhere, a gateway's record is UNOWNED, WAITING, RUNNING, DECLARED or CLOSED. An owner's begins as
-WAITING or AWAY (submitted), DECLARED (its gateway has it), RUNNING or ORPHANED (adopted from a replica's word) or
-CLOSED (an account of something unknown here, which must not be adopted afterwards). A closed one stays in the table
-until its client, if that is here, has noticed. The last `REMEMBERED` that ended are remembered.
+Where the owner is elsewhere, a gateway's record is UNOWNED, WAITING, AWAY, RUNNING, DECLARED or CLOSED. An owner's
+begins as WAITING or AWAY (submitted), DECLARED (its gateway has it), RUNNING or ORPHANED (adopted from a replica's
+word) or CLOSED (an account of something unknown here, which must not be adopted afterwards). A closed one stays in the
+table until its client, if that is here, has noticed. The last `REMEMBERED` that ended are remembered.
 """
 
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from typing import Protocol
 
 from deployments.cell.departure import MAX_DIGESTS, Lost
-from deployments.ownership.roles import Submitter
+from deployments.ownership.roles import PeerLease, Submitter
 from deployments.peering import HopFacts, HopRefusal
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request
 
@@ -76,13 +76,13 @@ BOOKED = frozenset({_S.RUNNING, _S.ORPHANED, _S.ANSWERED, _S.ABORTED})
 OVER = frozenset({_S.ENDED, _S.CLOSED})
 """Nobody waits and nothing is leased."""
 QUEUED = frozenset({_S.WAITING, _S.AWAY})
-"""Nothing is leased here, and the request is not over."""
+"""No replica here has it, and the request is not over."""
 _BEGINS = frozenset({_S.UNOWNED, _S.WAITING, _S.AWAY, _S.DECLARED, _S.RUNNING, _S.ORPHANED, _S.CLOSED})
 _ACCOUNTED = frozenset({_S.WAITING, _S.UNOWNED, _S.DECLARED, _S.CLOSED})
 _NEXT: dict[RequestState, frozenset[RequestState]] = {
     _S.UNOWNED: frozenset({_S.WAITING, _S.AWAY, _S.CLOSED}),
     _S.WAITING: frozenset({_S.RUNNING, _S.AWAY, _S.UNOWNED, _S.CLOSED}),
-    _S.AWAY: frozenset({_S.WAITING, _S.UNOWNED, _S.CLOSED}),
+    _S.AWAY: frozenset({_S.WAITING, _S.AWAY, _S.DECLARED, _S.CLOSED}),
     _S.DECLARED: frozenset({_S.RUNNING, _S.WAITING, _S.UNOWNED, _S.CLOSED}),
     _S.RUNNING: _ACCOUNTED | {_S.ORPHANED, _S.ANSWERED, _S.ABORTED, _S.ENDED},
     _S.ORPHANED: frozenset({_S.RUNNING, _S.WAITING, _S.CLOSED}),
@@ -106,34 +106,12 @@ class Rejected(Exception):
         self.admission = admission
 
 
-class TakenByPeer(Exception):
-    """A peer cell has the request, by the hop of that number: its answer is to be relayed."""
-
-    def __init__(self, peer: str, number: int) -> None:
-        super().__init__(f"handed over to {peer}")
-        self.peer = peer
-        self.number = number
-
-
 class GuestNotTaken(Exception):
     """A guest of a peer cell is not taken; it waits at its home."""
 
     def __init__(self, refusal: HopRefusal) -> None:
         super().__init__(refusal.value)
         self.refusal = refusal
-
-
-class HopCarrier(Protocol):
-    """Makes the hops of one request, one at a time (in `deployments/gateway/peers`). No call may block or raise."""
-
-    def offer(self, peer: str, hop: HopFacts) -> None:
-        """Post the body to that cell. What it answers is said by `taken`, `rejected` or `broke` of `GatewayHops`."""
-
-    def withdraw(self, number: int) -> None:
-        """Close the connection of that hop, which tells the peer to drop the request. One that is over is no error.
-
-        Where the hop was confirmed, whoever relays it calls `broke`; else nothing more is said of it.
-        """
 
 
 @dataclass(slots=True, eq=False)
@@ -144,8 +122,7 @@ class RequestRecord:
 
     At the gateway of its client, `answer` and `placement` are what is waited for. An owner may have it from `again_s`
     on. Its lease was given under `epoch`, on the replica at `url`; `tell_lost` hears if that is lost. `complete`: its
-    replica has sent the whole answer, and may go. `hop`: by which it came from a peer cell. `carrier`: takes it to one,
-    if that is possible. `is_away`: one has it.
+    replica has sent the whole answer, and may go. `hop`: by which it came from a peer cell.
     """
 
     request_id: str
@@ -158,25 +135,18 @@ class RequestRecord:
     adopted: bool = False
     answered: bool = False
     answer: "asyncio.Future[Admission] | None" = None
-    placement: "asyncio.Future[Placement] | None" = None
+    placement: "asyncio.Future[Placement | PeerLease] | None" = None
     again_s: float = 0.0
     url: str = ""
     epoch: int = 0
     complete: bool = False
     tell_lost: Callable[[], None] | None = None
     hop: HopFacts | None = None
-    carrier: HopCarrier | None = None
-    is_away: bool = False
 
     @property
     def is_here(self) -> bool:
         """Whether its client is connected to this gateway."""
         return self.placement is not None
-
-    @property
-    def awaits_placement(self) -> bool:
-        """Whether its client, here, still waits for a place."""
-        return self.placement is not None and not self.placement.done()
 
     @property
     def booked(self) -> Lease | None:
@@ -202,7 +172,7 @@ class RequestRecord:
             self.placement.set_exception(error)
 
     def lose(self) -> None:
-        """The replica that runs it is lost."""
+        """The replica that runs it is lost, or the peer cell is silent."""
         self.url = ""
         tell, self.tell_lost = self.tell_lost, None
         if tell is not None:
@@ -211,7 +181,7 @@ class RequestRecord:
     def await_placement(self, request: Request) -> None:
         """Another placement is waited for, of the request as it is now."""
         self.request, self.placement = request, asyncio.get_running_loop().create_future()
-        self.tell_lost, self.answered, self.complete, self.is_away, self.again_s = None, False, False, False, 0.0
+        self.tell_lost, self.answered, self.complete, self.again_s = None, False, False, 0.0
 
 
 class Records:
@@ -352,21 +322,13 @@ class Records:
         self._change(record, _S.UNOWNED)
         record.lease = None
 
-    def come_back(self, record: RequestRecord, owned: bool) -> None:
-        """The peer cell that had a client's request is lost: it waits again, with its owner if that is the one before
-        (`owned`). It crosses no second hop."""
-        assert record.request is not None
-        record.await_placement(replace(record.request, hops=1))
-        if not owned:
-            self.disown(record)
-
     def leave(self, record: RequestRecord) -> None:
         """Its client, here, has its answer or is gone, and its owner has heard so. An error of the same moment is
         nobody's; asyncio would log it."""
         for one in (record.answer, record.placement):
             if one is not None and one.done() and not one.cancelled():
                 one.exception()
-        record.answer = record.placement = record.carrier = record.tell_lost = None
+        record.answer = record.placement = record.tell_lost = None
         if record.state not in OVER:
             self._change(record, _S.CLOSED)
         self._end(record)

@@ -5,12 +5,29 @@ A gateway holds requests at its dispatcher (`dispatcher.py`). It asks the owner:
 that stands, at the owner, for another gateway.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
-from deployments.ownership.hop_messages import HopReport
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLease:
+    """A request is handed over to the cell `peer`, which is to say within `answer_s` (seconds) whether it takes it.
+
+    A peer is a kind of replica: its lease ends as any other, and books nothing here."""
+
+    peer: str
+    lease: Lease
+    hop: HopFacts
+    answer_s: float
+
+
+def lease_of_peer(peer: str, request: Request, attempt: int, now: float) -> Lease:
+    """What a request runs under at a peer cell."""
+    return Lease(0, request, f"cell {peer}", now, attempt, 0, 0, 0, 0)
 
 
 class Submitter(Protocol):
@@ -32,15 +49,11 @@ class Submitter(Protocol):
     def suspected(self, reported: tuple[Suspicion, ...]) -> None:
         """Whose standing as a query of death has changed."""
 
-    # Hand-overs between cells: see `hop_messages.py`.
-    def hop_offered(self, peer: str, hop: HopFacts) -> None:
-        """A request that waits is to be offered to a peer cell. It keeps its place meanwhile."""
+    def handed_over(self, peer_lease: PeerLease) -> None:
+        """A request got a lease at a peer cell."""
 
-    def hop_confirmed(self, request_id: str, number: int) -> None:
-        """It has left its lane, and the peer's answer is its client's."""
-
-    def hop_withdrawn(self, request_id: str, number: int) -> None:
-        """The peer is to drop it."""
+    def recalled(self, attempt_id: str) -> None:
+        """The peer cell of that lease is silent: unless its client has a byte, the request is to come back."""
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
         """The answer to `submit` of a guest that is not taken."""
@@ -67,8 +80,8 @@ class Owner(Protocol):
     def hold(self, submitter: Submitter, attempt_id: str) -> None:
         """The submitter has a lease of an owner before."""
 
-    def first_token(self, attempt_id: str) -> None:
-        """The first token of a lease is there: its prompt is prefilled."""
+    def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
+        """The first token of a lease is there, since `ago_s`: its prompt is prefilled."""
 
     def died(self, attempt_id: str) -> None:
         """The replica, or its engine, died while it ran that lease. The lease stands until it is released or
@@ -77,11 +90,9 @@ class Owner(Protocol):
     def release(self, attempt_id: str, ending: Ending) -> None:
         """A lease ended."""
 
-    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | None) -> None:
-        """A lease's replica took no work (None: no connection): its request waits again, before all others."""
-
-    def hop_reported(self, report: HopReport) -> None:
-        """What became of a hop that the submitter makes."""
+    def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | HopRefusal | None) -> None:
+        """A lease's replica took no work (None: no connection), or a peer cell did not: its request waits again,
+        before all others."""
 
 
 class Channels:

@@ -1,11 +1,10 @@
 """Cells that help each other: digests, hand-over, residency. Pure: no clock, no I/O, no Ray, vLLM or HTTP."""
 
-from deployments.peering.cell_peering import CellPeering, Offer, Overdue, Wait
+from deployments.peering.cell_peering import CellPeering, Offer, Wait
 from deployments.peering.decision import HandOver, HandOverCandidate, Home, Stay, decide, outside_residency, remaining_s
 from deployments.peering.digest import Digest, LaneDigest, ModelDigest, Question, Received, model_digest
-from deployments.peering.hops import HandedOver, Hops, HopState
-from deployments.peering.peers import Footprint, KnownPeers, PeerView
-from deployments.peering.reasons import DigestRefusal, HandOverReason, HopAct, HopRefusal, StayReason
+from deployments.peering.peers import Footprint, HandedOver, KnownPeers, PeerView
+from deployments.peering.reasons import DigestRefusal, HandOverReason, HopRefusal, StayReason
 from deployments.peering.reception import Here, HopFacts, Reception
 from deployments.peering.rules import Allowed, Rules
 
@@ -21,16 +20,12 @@ __all__ = [
     "HandedOver",
     "Here",
     "Home",
-    "HopAct",
     "HopFacts",
     "HopRefusal",
-    "HopState",
-    "Hops",
     "KnownPeers",
     "LaneDigest",
     "ModelDigest",
     "Offer",
-    "Overdue",
     "PeerView",
     "Question",
     "Received",

@@ -1,34 +1,38 @@
 """Peering of one cell: what it asks its peers and answers them, what it hands over, what it takes.
 
 The shell gives facts and the time (its own monotonic clock), carries messages, and does what is returned. The gateway,
-the simulator and the tests drive the same object. A request that is offered keeps its place in the lane at home until
-the peer has taken it; whoever is first serves it, and the other one drops it (`hops.py`).
+the simulator and the tests drive the same object.
+
+A peer is a kind of replica. A request that is handed over leaves its lane, and is the peer's until it is over or comes
+back: where the peer refuses it or cannot be reached, to the head of its lane, from where another peer may get it; where
+the peer had it and broke off before the client had a byte, to stay at home.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cluster.spec import ClusterSpec
 from deployments.peering.decision import HandOver, HandOverCandidate, Home, Stay, decide, stays_in_time
 from deployments.peering.digest import Digest, ModelDigest, Question
-from deployments.peering.hops import HandedOver, Hops, HopState
-from deployments.peering.peers import Footprint, KnownPeers
-from deployments.peering.reasons import DigestRefusal, HandOverReason, HopAct, HopRefusal, StayReason
+from deployments.peering.peers import Footprint, HandedOver, KnownPeers
+from deployments.peering.reasons import DigestRefusal, HandOverReason, HopRefusal, StayReason
 from deployments.peering.reception import Here, HopFacts, Reception
 from deployments.peering.rules import Rules
 from deployments.peering.tenant_use import UseElsewhere
 from deployments.scheduling import Request, TenantUse
 
-_ANSWER_S = 0.25
-"""A peer answers an offer at once, so that the answer takes a round trip; this much more is patience."""
+_ANSWER_RTTS = 4.0
+"""A peer says at once whether it takes a request: after one round trip, and up to three more for a new connection."""
+ANSWER_S = 0.25
+"""...and this much more is patience."""
 _UPLOAD_BYTES_PER_S = 1_000_000
-"""An offer's body may be so slow on its way: a link of 50 Mbit/s carries six at this rate."""
+"""A body may be so slow on its way: a link of 50 Mbit/s carries six at this rate."""
 _IN_VAIN = 16
 """Requests in a row that no peer has room or time for: then the rest that waits is not asked about before the next
 digest."""
 _NO_USE = frozenset({StayReason.NO_DIGEST, StayReason.NO_REPLICA_THERE, StayReason.LOADED, StayReason.LATE_THERE})
-_LOST_AGES = 2.0
+LOST_AGES = 2.0
 """A peer whose last digest is older than so many times `max_age_s` is taken to be lost, with what it has not begun to
 answer."""
 
@@ -48,20 +52,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """To be sent to a peer, with the request's body."""
+    """To be sent to a peer, which is to say within `answer_s` (seconds) whether it takes the request."""
 
     peer: str
     hop: HopFacts
-
-
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """A hand-over that is given up: what home does with the request, and which peer is to drop it."""
-
-    request_id: str
-    peer: str
-    number: int
-    act: HopAct
+    answer_s: float
 
 
 class CellPeering:
@@ -70,15 +65,18 @@ class CellPeering:
 
     def __init__(self, spec: ClusterSpec, cell: str, epoch: int) -> None:
         self.cell, self.epoch = cell, epoch
-        self.hops = Hops()
+        self.away: dict[str, HandedOver] = {}
+        """The hand-overs that are not over, by request id."""
         self.configure(spec)
         self.peers = KnownPeers(cell, epoch, self.rules.cells, self.policy)
         self._tenants = UseElsewhere(self.policy.max_age_s)
         self._pressed_s: dict[str, float] = {}
         """When requests of a model were last offered because this cell was late."""
         self._sequence = 0
-        self._model_of: dict[str, str] = {}
-        self._guests: set[str] = set()
+        self._tried: dict[str, dict[str, float]] = {}
+        """By request id: the peers that it was handed over to, and when."""
+        self._spent: set[str] = set()
+        """Requests that were with a peer which broke off: they have had their one hop."""
 
     def configure(self, spec: ClusterSpec) -> None:
         """Takes over what can change of a spec while the cell runs: classes, tenants, residency. Regions and `peering`
@@ -140,7 +138,7 @@ class CellPeering:
         """At admission, and again while it waits. `own`: what this cell's own digest would say of the model. An offer
         counts as sent."""
         request = wait.request
-        if self.hops.get(request.request_id) is not None or request.request_id in self._guests:
+        if request.request_id in self.away:
             return Stay(StayReason.HANDED_OVER)
         candidate = self._candidate(wait, bool(own.replicas), now)
         wait_s = wait.p95_s if own.replicas else math.inf
@@ -176,6 +174,8 @@ class CellPeering:
         names = (wait.model, request.traffic_class, request.tenant)
         traffic_class = self._classes.get(request.traffic_class)
         prompt = request.prompt_tokens * request.sequences
+        since_s = -math.inf if served else now - self.policy.max_age_s
+        tried = self._tried.get(request.request_id, {})
         return HandOverCandidate(
             request.request_id,
             prompt,
@@ -187,22 +187,23 @@ class CellPeering:
             self.rules.marks_of(*names),
             traffic_class is not None and traffic_class.prefers == "price",
             wait.cached_tokens,
-            max(request.hops, int(self.hops.spent(request.request_id))),
-            self.hops.tried(request.request_id, -math.inf if served else now - self.policy.max_age_s),
+            max(request.hops, int(request.request_id in self._spent)),
+            frozenset(peer for peer, at_s in tried.items() if at_s >= since_s),
         )
 
     def _offer(self, wait: Wait, candidate: HandOverCandidate, decision: HandOver, now: float) -> Offer:
-        request, digest = wait.request, self.peers.by_cell[decision.peer].digest
-        number = self.peers.sent(decision.peer, wait.model, candidate.load)
+        request, peer = wait.request, decision.peer
+        number = self.peers.sent(peer, wait.model, candidate.load)
         upload_s = request.body_bytes / _UPLOAD_BYTES_PER_S
-        offered = HandedOver(decision.peer, number, decision.there_s, now, candidate.slo_s, upload_s)
-        self.hops.offer(request.request_id, offered)
-        self._model_of[request.request_id] = wait.model
+        hop = HandedOver(wait.model, peer, number, decision.there_s, now, candidate.slo_s, upload_s)
+        self.away[request.request_id] = hop
+        self._tried.setdefault(request.request_id, {})[peer] = now
         if decision.reason in (HandOverReason.SOONER, HandOverReason.NO_REPLICA):
             self._pressed_s[wait.model] = now
-        hop = HopFacts(
+        facts = HopFacts(
             request.request_id,
             self.cell,
+            request.attempts + 1,
             self.epoch,
             number,
             candidate.hops + 1,
@@ -212,101 +213,67 @@ class CellPeering:
             request.tenant,
             candidate.allowed.residency,
             candidate.marks,
+            request.prompt_tokens,
+            request.max_tokens,
+            request.sequences,
             max(0.0, now - request.arrived_s),
             candidate.slack_s,
             candidate.patience_s,
             candidate.slo_s,
-            0 if digest is None else digest.epoch,
         )
-        return Offer(decision.peer, hop)
+        return Offer(peer, facts, _ANSWER_RTTS * (self.peers.by_cell[peer].rtt_s or 0.0) + ANSWER_S)
 
-    def taken(self, request_id: str, number: int, prefix: tuple[int, ...] = ()) -> HopAct:
-        """The peer took the request, whose prompt has that `prefix`."""
-        hop, act = self.hops.get(request_id), self.hops.taken(request_id, number)
-        if act is HopAct.LEAVE_LANE and hop is not None:
+    def first_token(self, request_id: str, now: float, prefix: tuple[int, ...] = ()) -> None:
+        """The client has the first token of the request, whose prompt has that `prefix`, from its peer."""
+        hop = self.away.get(request_id)
+        if hop is not None and not hop.answers:
+            self.away[request_id] = replace(hop, answers=True)
+            self.peers.first_token(hop, now)
             self.peers.kept_prefix(hop.peer, prefix)
-        return act
 
-    def rejected(self, request_id: str, number: int, refusal: HopRefusal, now: float) -> HopAct:
-        """The peer rejected the request, which has kept its place."""
-        hop = self.hops.get(request_id)
-        if hop is not None and hop.number == number:
-            self.peers.rejected(hop.peer, self._model_of.get(request_id, ""), number, refusal, now)
-        return self.hops.rejected(request_id, number)
-
-    def first_byte(self, request_id: str, number: int, now: float) -> HopAct:
-        """The first byte of the peer's answer is here."""
-        hop = self.hops.get(request_id)
-        if hop is not None and hop.number == number and hop.state is not HopState.ANSWERING:
-            self.peers.first_token(self._model_of.get(request_id, ""), hop, now)
-        return self.hops.first_byte(request_id, number)
-
-    def finished(self, request_id: str, number: int) -> HopAct:
-        """The peer's whole answer is here."""
-        self._ended(request_id, number)
-        return self.hops.finished(request_id, number)
-
-    def broke(self, request_id: str, number: int) -> HopAct:
-        """The connection to the peer broke, or its answer did."""
-        self._ended(request_id, number)
-        return self.hops.broke(request_id, number)
-
-    def left_home(self, request_id: str) -> HopAct:
-        """At home, the request was placed, or its wait ended."""
-        hop, act = self.hops.get(request_id), self.hops.left_home(request_id)
-        if act is HopAct.CANCEL_THERE and hop is not None:
-            self.peers.ended(hop.peer, hop.number)
-        return act
+    def came_back(self, request_id: str, refusal: HopRefusal, now: float) -> None:
+        """The peer does not have the request any more, which waits at home again."""
+        hop = self.away.pop(request_id, None)
+        if hop is not None:
+            self.peers.refused(hop, refusal, now)
+        if refusal is HopRefusal.LOST:
+            self._spent.add(request_id)
 
     def over(self, request_id: str) -> None:
         """The request is over, wherever it was served, or its client is gone."""
-        hop = self.hops.get(request_id)
+        hop = self.away.pop(request_id, None)
         if hop is not None:
             self.peers.ended(hop.peer, hop.number)
-        self.hops.forget(request_id)
-        self._guests.discard(request_id)
-        self._model_of.pop(request_id, None)
+        self._tried.pop(request_id, None)
+        self._spent.discard(request_id)
 
-    def overdue(self, now: float) -> tuple[tuple[str, HandedOver], ...]:
-        """Offers without an answer, and what a peer has not begun to answer that is unresponsive for too long, by
-        request id. Nothing more goes to those peers before they have answered a question again."""
-        found = []
-        for request_id, hop in self.hops.open():
-            peer = self.peers.by_cell[hop.peer]
-            if hop.state is HopState.OFFERED:
-                late = now - hop.sent_s > 2.0 * (peer.rtt_s or 0.0) + _ANSWER_S + hop.upload_s
-            else:
-                late = hop.state is HopState.THERE and now - peer.asked_s > _LOST_AGES * self.policy.max_age_s
-            if late:
-                found.append((request_id, hop))
-        for _, hop in found:
-            self.peers.unreachable(hop.peer)
-        return tuple(found)
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """The requests that were ever handed over, and are not over as far as is known here."""
+        return (*self._tried, *self._spent)
 
-    def sweep(self, now: float) -> tuple[Overdue, ...]:
-        """Gives up what is overdue."""
-        return tuple(
-            Overdue(request_id, hop.peer, hop.number, self.broke(request_id, hop.number))
-            for request_id, hop in self.overdue(now)
-        )
+    def overdue(self, now: float) -> tuple[str, ...]:
+        """The requests that a peer has not begun to answer which has been silent for too long. Nothing more goes to
+        those peers before they have answered a question again."""
+        silent_s = LOST_AGES * self.policy.max_age_s
+        silent = {cell for cell, peer in self.peers.by_cell.items() if now - peer.heard_s > silent_s}
+        found = [(name, hop.peer) for name, hop in self.away.items() if hop.peer in silent and not hop.answers]
+        for _, cell in found:
+            self.peers.unreachable(cell)
+        return tuple(name for name, _ in found)
 
     # As the peer that gets requests.
-    def take(self, hop: HopFacts, here: Here, now: float) -> HopRefusal | None:
-        """A request is handed over to this cell. None: it may be submitted to the scheduler (`HopFacts.guest`), which
-        decides; it goes no further from here."""
-        refusal = self._reception.refuse(hop, here)
-        if refusal is None and hop.peer_epoch != self.epoch:
-            return HopRefusal.OLD_EPOCH
-        if refusal is None and not self.peers.took(hop.home, hop.model, hop.epoch, hop.number, now):
-            return HopRefusal.REPLAYED
-        if refusal is None:
-            self._guests.add(hop.guest_id)
-        return refusal
+    def judge(self, hop: HopFacts, here: Here) -> HopRefusal | None:
+        """Why a request that is handed over to this cell is not taken; None: its body may come."""
+        return self._reception.refuse(hop, here)
 
-    def _ended(self, request_id: str, number: int) -> None:
-        hop = self.hops.get(request_id)
-        if hop is not None and hop.number == number:
-            self.peers.ended(hop.peer, number)
+    def take(self, hop: HopFacts, here: Here, now: float) -> HopRefusal | None:
+        """As `judge`, once the body is here. None: the request may be submitted to the scheduler (`HopFacts.guest`),
+        which decides; it goes no further from here."""
+        refusal = self.judge(hop, here)
+        if refusal is None:
+            self.peers.took(hop.home, hop.model, hop.epoch, hop.number, now)
+        return refusal
 
 
 def _urgency(request: Request, now: float) -> tuple[bool, int, float]:

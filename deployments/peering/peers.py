@@ -14,15 +14,12 @@ from typing import NamedTuple
 
 from cluster.spec import Peering
 from deployments.peering.digest import Digest, Question, Received
-from deployments.peering.hops import HandedOver
 from deployments.peering.reasons import DigestRefusal, HopRefusal, StayReason
 from deployments.peering.trust import PeerTrust
 from deployments.scheduling.learned_state import PrefixIndex
 
 _QUESTIONS = 16
 """Open questions of a peer that are remembered: at one a second, a peer that takes longer is of no use."""
-_HOPS = 4_096
-"""Numbers of hand-overs from a peer that are remembered, to find a replayed one. What is older counts as replayed."""
 _CHUNKS = 65_536
 """Hashes of prompts that are remembered of each peer: some 4 million tokens, and 25 MB."""
 _RTT_WEIGHT = 0.2
@@ -68,6 +65,22 @@ class _Sent(NamedTuple):
     load: Footprint
 
 
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """One hand-over: of a request of `model`, to which peer, and its number (`KnownPeers.sent`). `expected_s`: the TTFT
+    that the decision counted with, from `sent_s` on; `slo_s`: that of its class. `upload_s`: so long its body may take
+    to get there. `answers`: its client has got a byte."""
+
+    model: str
+    peer: str
+    number: int
+    expected_s: float
+    sent_s: float
+    slo_s: float
+    upload_s: float = 0.0
+    answers: bool = False
+
+
 class Peer:
     """One peer."""
 
@@ -75,6 +88,8 @@ class Peer:
         self.digest: Digest | None = None
         self.asked_s = -math.inf
         """When the question was asked that the digest answers."""
+        self.heard_s = -math.inf
+        """The same, and it stays where the connection broke since."""
         self.rtt_s: float | None = None
         self.rejected_s = -math.inf
         self.hops_epoch = 0
@@ -91,7 +106,6 @@ class Peer:
         self.received_s: dict[str, float] = {}
         """When it last handed over a request of a model to this cell."""
         self._asked: deque[tuple[int, float]] = deque(maxlen=_QUESTIONS)
-        self._hops: set[int] = set()
 
     def ask(self, number: int, now: float) -> None:
         self._asked.append((number, now))
@@ -104,21 +118,6 @@ class Peer:
             asked, asked_s = self._asked.popleft()
             if asked == number:
                 return asked_s
-
-    def take_hop(self, epoch: int, number: int) -> bool:
-        """A hand-over of that number came. False for one that came before."""
-        if epoch < self.hops_epoch:
-            return False
-        if epoch > self.hops_epoch:
-            self.hops_epoch, self.hops_max = epoch, 0
-            self._hops.clear()
-        if number in self._hops or number <= self.hops_max - _HOPS:
-            return False
-        self._hops.add(number)
-        self.hops_max = max(self.hops_max, number)
-        if len(self._hops) > 2 * _HOPS:
-            self._hops = {one for one in self._hops if one > self.hops_max - _HOPS}
-        return True
 
     def trust_in(self, model: str) -> PeerTrust:
         trust = self.trust.get(model)
@@ -163,7 +162,7 @@ class KnownPeers:
             peer.on_its_way.clear()
             peer.seen.clear()
             self._prefixes.forget(digest.cell)
-        peer.digest, peer.asked_s = digest, asked_s
+        peer.digest, peer.asked_s, peer.heard_s = digest, asked_s, asked_s
         rtt_s = now - asked_s
         peer.rtt_s = rtt_s if peer.rtt_s is None else peer.rtt_s + _RTT_WEIGHT * (rtt_s - peer.rtt_s)
         seen = max((one.number for one in digest.received if one[:2] == (self.cell, self.epoch)), default=0)
@@ -194,26 +193,31 @@ class KnownPeers:
         if number in peer.seen:
             peer.freed[number] = peer.seen.pop(number)
 
-    def first_token(self, model: str, hop: HandedOver, now: float) -> None:
+    def first_token(self, hop: HandedOver, now: float) -> None:
         """The first token of a hand-over came."""
-        self.by_cell[hop.peer].on_its_way.pop(hop.number, None)
-        self.by_cell[hop.peer].trust_in(model).observe(hop.expected_s + hop.upload_s, now - hop.sent_s, hop.slo_s, now)
+        peer = self.by_cell[hop.peer]
+        peer.on_its_way.pop(hop.number, None)
+        peer.trust_in(hop.model).observe(hop.expected_s + hop.upload_s, now - hop.sent_s, hop.slo_s, now)
 
-    def rejected(self, cell: str, model: str, number: int, refusal: HopRefusal, now: float) -> None:
-        """The peer did not take a request. If it has no room, nothing more goes there before its next digest."""
-        self.ended(cell, number)
+    def refused(self, hop: HandedOver, refusal: HopRefusal, now: float) -> None:
+        """The request came back. If the peer has no room, nothing more goes there before its next digest; if it cannot
+        be reached, not before it has answered a question again."""
+        self.ended(hop.peer, hop.number)
         if refusal in (HopRefusal.LATE, HopRefusal.LOADED, HopRefusal.REJECTED):
-            peer = self.by_cell[cell]
+            peer = self.by_cell[hop.peer]
             peer.rejected_s = now
-            peer.trust_in(model).rejected(now)
+            peer.trust_in(hop.model).rejected(now)
+        elif refusal is HopRefusal.UNREACHABLE:
+            self.unreachable(hop.peer)
 
-    def took(self, cell: str, model: str, epoch: int, number: int, now: float) -> bool:
-        """A peer hands a request over to this cell. False: a hand-over of that number has come before."""
-        peer = self.by_cell.get(cell)
-        if peer is None or not peer.take_hop(epoch, number):
-            return False
+    def took(self, cell: str, model: str, epoch: int, number: int, now: float) -> None:
+        """A peer hands a request over to this cell."""
+        peer = self.by_cell[cell]
+        if epoch > peer.hops_epoch:
+            peer.hops_epoch, peer.hops_max = epoch, 0
+        if epoch == peer.hops_epoch:
+            peer.hops_max = max(peer.hops_max, number)
         peer.received_s[model] = now
-        return True
 
     @property
     def received(self) -> tuple[Received, ...]:

@@ -68,15 +68,13 @@ class DigestRefusal(StrEnum):
 
 
 class HopRefusal(StrEnum):
-    """Why a cell does not take a request that a peer hands over."""
+    """Why a request that is handed over comes back: what the peer says, or what its home finds."""
 
     UNKNOWN_CELL = "unknown_cell"
     LOOP = "loop"
     """It has crossed a hop before, or comes from this cell."""
-    REPLAYED = "replayed"
-    """A hand-over of that number has come before."""
-    OLD_EPOCH = "old_epoch"
-    """It was meant for another owner of the model in this cell: one before, or one after."""
+    TWICE = "twice"
+    """A guest of that id is here already."""
     SPEC = "spec"
     """The specs differ in what the request needs."""
     RESIDENCY = "residency"
@@ -87,19 +85,7 @@ class HopRefusal(StrEnum):
     """This cell has no room to spare."""
     REJECTED = "rejected"
     """This cell's scheduler rejects it."""
-
-
-class HopAct(StrEnum):
-    """What the home of a request that is handed over has to do next."""
-
-    NOTHING = "nothing"
-    LEAVE_LANE = "leave_lane"
-    """The peer has it: it leaves its lane at home."""
-    CANCEL_THERE = "cancel_there"
-    """Home has it, or nobody needs it: the peer is to drop it."""
-    SUBMIT_AGAIN = "submit_again"
-    """The peer is lost, and the client has not got a byte: it enters its lane at home again."""
-    END_WITH_ERROR = "end_with_error"
-    """The peer is lost, and the client has got bytes."""
-    END = "end"
-    """The client has got the whole answer."""
+    UNREACHABLE = "unreachable"
+    """The peer did not answer, so that it never had the request."""
+    LOST = "lost"
+    """The peer had it, and broke off before the client had a byte."""

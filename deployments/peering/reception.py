@@ -8,45 +8,67 @@ All durations are relative: the clocks of two cells have nothing in common.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from msgspec import Meta
 
 from cluster.spec import ClusterSpec, HandOverSettings
+from deployments.peering.digest import Name, Number
 from deployments.peering.reasons import HandOverReason, HopRefusal
 from deployments.scheduling import Request
+
+_MAX_S = 1e9
+Id = Annotated[str, Meta(pattern=r"^[\x21-\x7e]{1,128}$")]
+"""It becomes a part of the id in the header of the engine's request."""
+_Name = Annotated[str, Meta(min_length=1, max_length=256)]
+_Since = Annotated[float, Meta(ge=0, le=_MAX_S)]
+_Span = Annotated[float, Meta(ge=-_MAX_S, le=_MAX_S)]
 
 
 @dataclass(frozen=True, slots=True)
 class HopFacts:
-    """What crosses the hop beside the request's own body.
+    """What crosses the hop beside the request's own body. The types are checked where it is read.
 
-    `home` is the cell where the request arrived, `epoch` and `number` name the hand-over; `hops` counts the cells that
-    it has left, with this one. `residency`: the cells that may serve it, as its home knows them; `marks`: of the rules
-    by which that was decided. It has waited `waited_s`; its first token is due in `slack_s` (negative: was due), its
-    wait is given up in `patience_s`. `slo_s` is the TTFT of its class. `peer_epoch` is that of the receiving owner, by
-    its last digest: the next owner does not know which hand-overs came before, and takes none that is not meant for it.
+    `home` is the cell where the request arrived, `attempt` numbers its placements; `epoch` and `number` name the
+    hand-over among those of its home's owner. `hops` counts the cells that it has left, with this one. `residency`:
+    the cells that may serve it, as its home knows them; `marks`: of the rules by which that was decided.
+    `prompt_tokens` and `max_tokens` (None: not bounded) are of one sequence, as its home estimates them. It has waited
+    `waited_s`; its first token is due in `slack_s` (negative: was due), its wait is given up in `patience_s`. `slo_s`
+    is the TTFT of its class. `path` is what its client asked for, at the `gateway` of its home.
     """
 
-    request_id: str
-    home: str
-    epoch: int
-    number: int
-    hops: int
+    request_id: Id
+    home: _Name
+    attempt: Annotated[int, Meta(ge=0, lt=1 << 31)]
+    epoch: Number
+    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    hops: Annotated[int, Meta(ge=0, le=255)]
     reason: HandOverReason
-    model: str
-    traffic_class: str
-    tenant: str
-    residency: frozenset[str]
-    marks: frozenset[str]
-    waited_s: float
-    slack_s: float
-    patience_s: float
-    slo_s: float
-    peer_epoch: int
+    model: _Name
+    traffic_class: _Name
+    tenant: Name
+    residency: Annotated[frozenset[_Name], Meta(max_length=256)]
+    marks: Annotated[frozenset[_Name], Meta(max_length=16)]
+    prompt_tokens: Number
+    max_tokens: Number | None
+    sequences: Number
+    waited_s: _Since
+    slack_s: _Span
+    patience_s: _Span
+    slo_s: _Since
+    path: Name = ""
+    gateway: Name = ""
+
+    @property
+    def attempt_id(self) -> str:
+        """Its id at home, which the peer's account of it names."""
+        return f"{self.request_id}-{self.attempt}"
 
     @property
     def guest_id(self) -> str:
         """The request's id in the cell that takes it, where another request may have the id that it has at home. Each
-        hand-over has its own: the guest of an earlier one may not have heard yet that it is dropped."""
-        return f"{self.request_id}@{self.home}.{self.epoch}.{self.number}"
+        attempt has its own: the guest of an earlier one may not have heard yet that it is dropped."""
+        return f"{self.attempt_id}@{self.home}"
 
     def guest(self, request: Request, now: float) -> Request:
         """The request, as the cell that takes it submits it by its own clock."""
@@ -59,6 +81,21 @@ class HopFacts:
             deadline_s=now + self.slack_s,
             expires_s=now + self.patience_s,
         )
+
+    def expected(self, now: float) -> Request:
+        """The request by these facts alone: before its body is here."""
+        own = Request(
+            self.guest_id,
+            self.prompt_tokens,
+            self.max_tokens,
+            now,
+            now,
+            now,
+            max(1, self.sequences),
+            self.traffic_class,
+            self.tenant,
+        )
+        return self.guest(own, now)
 
 
 @dataclass(frozen=True, slots=True)

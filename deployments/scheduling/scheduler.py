@@ -137,8 +137,8 @@ class Scheduler:
         return True
 
     def withdraw(self, request_id: str, now: float) -> bool:
-        """Takes a waiting request out of its lane: a peer cell serves it. It is not given up, and goes on counting
-        against its tenant's limits, until `cancel` or `put_back`. False when it does not wait."""
+        """Takes a waiting request out of its lane: a peer cell gets it, as its next attempt. It is not given up, and
+        goes on counting against its tenant's limits, until `cancel` or `put_back`. False when it does not wait."""
         return self.withdrawals.take(request_id)
 
     def put_back(self, request_id: str, now: float) -> bool:

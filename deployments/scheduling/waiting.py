@@ -1,6 +1,8 @@
 """What waits, for whoever may serve it instead (`deployments/peering`): how long still, and what it will take. And what
 a peer cell serves meanwhile."""
 
+from dataclasses import replace
+
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.learned_state import LearnedState
@@ -71,13 +73,14 @@ class Withdrawals:
         self._tally = tally
 
     def take(self, request_id: str) -> bool:
-        """A request leaves its lane. False where it does not wait."""
+        """A request leaves its lane, which is an attempt at it. False where it does not wait."""
         lanes = self._lanes
         job = lanes.waiting(request_id)
         if job is None:
             return False
         lanes.take_out(job)
         self._forecasts.withdraw(job)
+        job.request = replace(job.request, attempts=job.request.attempts + 1)
         self._tally.withdrawn += 1
         lanes.away[request_id] = job
         return True

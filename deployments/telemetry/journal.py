@@ -26,6 +26,8 @@ class Closing:
     def __init__(self, hand_on: Callable[[Ledger], None], patience_s: float = 1.0) -> None:
         self._hand_on = hand_on
         self._patience_s = patience_s
+        self.peer_patience_s = patience_s
+        """...of one that a peer cell has served, whose engine's account comes from there."""
         self._open: dict[str, Ledger] = {}
         self._ended: dict[str, float] = {}
 
@@ -41,13 +43,17 @@ class Closing:
         if message.request_id in self._ended:
             self._close(message.request_id)
 
+    def peer_finished(self, peer: str, message: Finished) -> None:
+        """A peer cell's account of a request that it has served."""
+        ledger = self._open.get(message.request_id)
+        if ledger is not None and ledger.peer == peer:
+            self.finished(message)
+
     def first_tokens(self, message: FirstTokens, now: float) -> None:
         for attempt_id in message.request_ids:
             ledger = self._open.get(attempt_id)
             if ledger is not None and ledger.first_token_s is None:
                 ledger.first_token_s = now
-                if ledger.watcher is not None:
-                    ledger.watcher.first_token()
 
     def forget(self, ledger: Ledger) -> None:
         """The engine refused the request: nothing comes under that id."""
@@ -68,7 +74,9 @@ class Closing:
 
     def sweep(self, now: float) -> None:
         """Hands on those that have waited long enough. Called a few times a second."""
-        for attempt_id in [key for key, ended in self._ended.items() if now - ended > self._patience_s]:
+        own_s, peer_s = now - self._patience_s, now - self.peer_patience_s
+        late = [key for key, at_s in self._ended.items() if at_s < (own_s if self._open[key].peer is None else peer_s)]
+        for attempt_id in late:
             self._close(attempt_id)
 
     def flush(self) -> None:

@@ -21,10 +21,9 @@ two readings of the clock. `unaccounted_s` is the wall time less their sum: it w
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from deployments.protocol import Finished
 from deployments.telemetry.verdicts import RequestVerdict
@@ -71,16 +70,6 @@ class RequestOutcome(StrEnum):
     FAILED = "failed"
 
 
-class LedgerWatcher(Protocol):
-    """Hears what no byte of the answer tells. No call may block or raise."""
-
-    def first_token(self) -> None:
-        """The replica's word of it came."""
-
-    def closed(self) -> None:
-        """It is complete."""
-
-
 @dataclass(slots=True)
 class Ledger:
     """One request's account. Times are the gateway's monotonic seconds; those not reached are None."""
@@ -117,7 +106,6 @@ class Ledger:
     max_tokens: int | None = None
     submitted_s: float | None = None
     waits_since_s: float | None = None
-    offered_s: float | None = None
     lane_left_s: float | None = None
     placed_s: float | None = None
     first_token_s: float | None = None
@@ -142,7 +130,8 @@ class Ledger:
     itl: list[float] = field(default_factory=list)
     finished: Finished | None = None
     decisions: list[RequestDecision] = field(default_factory=list)
-    watcher: LedgerWatcher | None = None
+    on_closed: Callable[[], None] | None = None
+    """Called when it is complete."""
 
     @property
     def region(self) -> str:
@@ -161,10 +150,6 @@ class Ledger:
             self.lane_s += now - self.waits_since_s
         self.lane_left_s, self.waits_since_s = now, None
         self.placed_s = now if placed else None
-
-    def handed_over(self, now: float) -> None:
-        """A peer took it. The hop began with the offer: the peer's replica may have begun before its yes was here."""
-        self.left_lane(max(self.waits_since_s or now, self.offered_s or now), placed=True)
 
     def refused(self, now: float) -> None:
         """The replica took no work, or the peer was lost: the request waits again."""

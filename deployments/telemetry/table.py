@@ -311,9 +311,7 @@ DIGEST_AGE = _gauge(_OWNER, "digest_age_seconds", _PEER, "How old the peer's las
 PEER_RTT = _gauge(_OWNER, "peer_rtt_seconds", _PEER, "The round trip to the peer.")
 DIGESTS_UNANSWERED = _counter(_GATEWAY, "digests_unanswered", ("peer",), "Questions for a digest without an answer.")
 DIGEST_REFUSALS = _counter(_GATEWAY, "digest_refusals", ("peer", "reason"), "Digests that were not believed.")
-PEER_CALLS_REFUSED = _counter(
-    _GATEWAY, "peer_calls_refused", ("peer", "reason"), "Calls that are no peer's, too old, or come again."
-)
+PEER_CALLS_REFUSED = _counter(_GATEWAY, "peer_calls_refused", ("peer", "reason"), "Calls that are no peer's.")
 
 # Files that commands publish.
 SIMULATOR_ERROR_KNOWN = _gauge(

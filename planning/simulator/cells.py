@@ -5,7 +5,7 @@ All cells share one clock and one workload: `homes` says where each request arri
 its id in every cell. What crosses a link (questions, digests, offers, answers) takes half a round trip. A client gets
 the bytes of a peer half a round trip after they left it.
 
-A hand-over is a connection. While a link is cut, what belongs to one waits, as TCP sends again; after `GIVE_UP_AGES`
+A hand-over is a connection. While a link is cut, what belongs to one waits, as TCP sends again; after `LOST_AGES`
 times the age at which a digest is worth nothing, both ends give the connection up. Digests that meet a cut link are
 lost. A cell that is lost resets its connections; when it comes back it knows nothing, under a new epoch, and its own
 clients are with it again. Clients with a list of endpoints (`clients.py`) go on to another cell meanwhile.
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from cluster.spec import ClusterSpec
 from deployments.peering import Question
+from deployments.peering.cell_peering import LOST_AGES
 from planning.simulator.cell_plan import CellPlan, round_trips
 from planning.simulator.cells_outcome import CellsOutcome, CellSpend, marked
 from planning.simulator.clients import ClientLists, SimulatedClients
@@ -29,9 +30,6 @@ from planning.simulator.faults import Fault, FaultKind, check_timeline
 from planning.simulator.kept import ServingCell
 from planning.simulator.peered_cell import PeeredCell
 from planning.simulator.workload import Workload
-
-GIVE_UP_AGES = 2.0
-"""As patient as the core is with a peer that has a request and says nothing."""
 
 
 class CellsSimulator:
@@ -82,7 +80,7 @@ class CellsSimulator:
         self._lost: dict[str, PeeredCell] = {}
         self._until_s = float(workload.arrived_s[-1]) if len(workload) else 0.0
         self._policy = self.cells[0].peering.policy
-        self._give_up_s = GIVE_UP_AGES * self._policy.max_age_s
+        self._give_up_s = LOST_AGES * self._policy.max_age_s
         for number, cell in enumerate(self.cells):  # not all at the same moment
             self.at(self._policy.digest_period_s * number / len(self.cells), partial(self._exchange, cell.name))
         for fault in faults:
@@ -181,7 +179,7 @@ class CellsSimulator:
                 asked = self.cell(peer)
                 if asked is not None:
                     self._digest(frozenset((name, peer)), partial(self._answer, cell, asked, question))
-        open_hops = cell is not None and len(cell.peering.hops)
+        open_hops = cell is not None and len(cell.peering.away)
         if open_hops or now < self._until_s + max(policy.hand_over.quiet_s, policy.digest_period_s):
             self.at(now + policy.digest_period_s, partial(self._exchange, name))
 

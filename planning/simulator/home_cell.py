@@ -10,11 +10,12 @@ from dataclasses import replace
 from functools import partial
 
 from cluster.spec import ClusterSpec
-from deployments.ownership.owned_hops import FOR_WANT_OF_CAPACITY
+from deployments.ownership.peering import FOR_WANT_OF_CAPACITY
 from deployments.peering import (
     CellPeering,
     Digest,
-    HopAct,
+    HandedOver,
+    HopRefusal,
     ModelDigest,
     Offer,
     Question,
@@ -59,7 +60,11 @@ class HomeCell(CellSimulator, ABC):
         self._waiting: dict[int, Request] = {}
         """Own requests that wait here."""
         self._outside: dict[int, Outside] = {}
-        """Own requests that have no lane here, and are offered to a peer."""
+        """Own requests that have no lane here, and are with a peer."""
+        self._away: dict[int, Request] = {}
+        """Own requests that have left their lane for a peer."""
+        self._there: set[int] = set()
+        """Own requests that a peer has said to have."""
         self._stated: tuple[float, ModelDigest] | None = None
         arrived_s = cells.workload.arrived_s
         self._own = [(float(arrived_s[index]), index) for index in own]
@@ -71,7 +76,7 @@ class HomeCell(CellSimulator, ABC):
 
     @abstractmethod
     def send(self, offer: Offer, request: Request) -> None:
-        """An offer goes to a peer."""
+        """A request goes to a peer."""
 
     @abstractmethod
     def withdraw(self, index: int, peer: str) -> None:
@@ -134,7 +139,8 @@ class HomeCell(CellSimulator, ABC):
             if isinstance(decision, Stay):
                 self._kept.reasons[decision.reason] += 1
             else:
-                self._send(decision)
+                self._send(decision, now)
+                self.step(now)
 
     def _forget(self, index: int, now: float) -> None:
         """What became of the request when it was here before."""
@@ -145,7 +151,7 @@ class HomeCell(CellSimulator, ABC):
 
     def _turned_away(self, index: int, admission: Admission, now: float) -> None:
         """It has no lane here, or leaves it in vain: where there is no room, a peer is asked, as by
-        `deployments/ownership/owned_hops.py`."""
+        `deployments/ownership/peering.py`."""
         request = self._waiting.pop(index, None)
         if request is None:
             return
@@ -156,11 +162,11 @@ class HomeCell(CellSimulator, ABC):
         self._outside[index] = Outside(request, admission.cause, wait_s)
         if admission.cause not in FOR_WANT_OF_CAPACITY:
             self._reject(index, now)
-        elif self.peering.hops.get(str(index)) is None:
+        else:
             self._offer_or_reject(index, now)
 
     def _offer_or_reject(self, index: int, now: float) -> None:
-        """A request that has no lane here, and is not offered to anybody."""
+        """A request that has no lane here, and is with nobody."""
         own, outside = self._own_digest(now), self._outside[index]
         request = outside.request
         tokens = request.max_tokens or FIRST_ANSWER_TOKENS
@@ -170,7 +176,7 @@ class HomeCell(CellSimulator, ABC):
             self._kept.reasons[decision.reason] += 1
             self._reject(index, now)
         else:
-            self._send(decision)
+            self._send(decision, now)
 
     def _reject(self, index: int, now: float) -> None:
         """No cell takes it."""
@@ -182,28 +188,57 @@ class HomeCell(CellSimulator, ABC):
         self._over_at_home(index)
         self._kept.rejected(index, self.name, now)
 
-    def _submit_again(self, index: int, now: float) -> None:
-        """A request that was with a peer waits here again, by its old times, or is over where it may not be served
-        here."""
-        request = replace(self._request(index, float(self.outcome.arrived_s[index])), hops=1)
-        if not self.scheduler.put_back(str(index), now):
+    def _came_back(self, index: int, refusal: HopRefusal, now: float) -> None:
+        """A request that a peer does not have waits here again, by its old times; without a place here it goes to
+        another peer, or is over where it has had its one hop and may not be served here."""
+        self.peering.came_back(str(index), refusal, now)
+        self._there.discard(index)
+        self._kept.served.pop(index, None)
+        request = self._away.pop(index, None)
+        if request is None and refusal is not HopRefusal.LOST:
+            self._offer_or_reject(index, now)
+            return
+        if request is None:
+            request = replace(self._outside[index].request, hops=1)
             if not self.peering.may_serve(self._model, request):
-                self._reject(index, now)  # it has had its one hop
+                self._reject(index, now)
                 return
+            del self._outside[index]
             self.scheduler.submit(request, now, admitted=True)
+        else:
+            self.scheduler.put_back(str(index), now)
         self._waiting[index] = request
         self.outcome.eta_p95_s[index] = math.nan
         self.step(now)
 
-    def _send(self, offer: Offer) -> None:
+    def _send(self, offer: Offer, now: float) -> None:
+        """A request leaves its lane, where it has one, for a peer, which is to say soon whether it takes it."""
         index = int(offer.hop.request_id)
         self._kept.reasons[offer.hop.reason] += 1
-        self.send(offer, self._waiting[index] if index in self._waiting else self._outside[index].request)
+        request = self._waiting.pop(index, None)
+        if request is not None:
+            self.scheduler.withdraw(str(index), now)
+            self._away[index] = request
+        self.at(now + offer.answer_s, partial(self._unanswered, index, offer.hop.number))
+        self.send(offer, request or self._outside[index].request)
+
+    def _unanswered(self, index: int, number: int, now: float) -> None:
+        hop = self._hop(index, number)
+        if hop is not None and index not in self._there:
+            self.withdraw(index, hop.peer)
+            self._came_back(index, HopRefusal.UNREACHABLE, now)
+
+    def _hop(self, index: int, number: int) -> HandedOver | None:
+        """The hand-over of that number, while it is the request's."""
+        hop = self.peering.away.get(str(index))
+        return hop if hop is not None and hop.number == number else None
 
     def _over_at_home(self, index: int) -> None:
         """An own request has ended, or is rejected."""
         self._waiting.pop(index, None)
         self._outside.pop(index, None)
+        self._away.pop(index, None)
+        self._there.discard(index)
         self._open.discard(index)
         self.peering.over(str(index))
 
@@ -221,21 +256,12 @@ class HomeCell(CellSimulator, ABC):
     def _gave_up(self, index: int, now: float) -> None:
         """A request's wait is over, and it was not placed."""
         self.outcome.expired_s[index] = now
-        self._left(index, now)
         self._over_at_home(index)
         self._kept.rejected(index, self.name, now)
 
     def _sent_away(self, index: int, admission: Admission, now: float) -> None:
         """A request waited in vain for a replica that starts."""
         self._turned_away(index, admission, now)
-
-    def _left(self, index: int, now: float) -> None:
-        """An own request waits no more: a peer that was asked meanwhile is to drop it."""
-        if self._waiting.pop(index, None) is None:
-            return
-        hop = self.peering.hops.get(str(index))
-        if self.peering.left_home(str(index)) is HopAct.CANCEL_THERE and hop is not None:
-            self.withdraw(index, hop.peer)
 
     # Digests.
     def digest(self, question: Question, now: float) -> Digest:
@@ -248,7 +274,8 @@ class HomeCell(CellSimulator, ABC):
             own = self._own_digest(now)
             waits = (self._wait(index, own, now) for index in self._waiting)
             for offer in self.peering.reconsider(waits, own, now):
-                self._send(offer)
+                self._send(offer, now)
+            self.step(now)
 
     def _own_digest(self, now: float) -> ModelDigest:
         if self._stated is None or self._stated[0] != now:

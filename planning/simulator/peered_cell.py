@@ -11,7 +11,7 @@ from typing import Protocol
 from cluster.spec import ClusterSpec
 from deployments.engine_model.engine import Boundary
 from deployments.engine_model.sequence import Sequence as EngineSequence
-from deployments.peering import Here, HopAct, HopFacts, HopRefusal, Offer
+from deployments.peering import Here, HopFacts, HopRefusal, Offer
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request
 from planning.simulator.cell_plan import CellPlan
 from planning.simulator.fleet import SimulatedReplica
@@ -57,74 +57,58 @@ class PeeredCell(HomeCell):
 
     def taken(self, now: float, index: int, number: int, peer: "PeeredCell") -> None:
         """The peer took it."""
-        request = self._waiting.get(index)
-        act = self.peering.taken(str(index), number, () if request is None else request.prefix)
-        self._came_from(act, index, peer, now)
+        if self._hop(index, number) is not None:
+            self._there.add(index)
+            self._kept.served[index] = peer
 
     def first_byte(self, now: float, index: int, number: int, peer: "PeeredCell") -> None:
         """The client gets its first byte."""
-        hop, act = self.peering.hops.get(str(index)), self.peering.first_byte(str(index), number, now)
-        if hop is not None and hop.number == number and act is not HopAct.CANCEL_THERE:
+        if self._hop(index, number) is not None:
             self._kept.answers(index, now)
-        self._came_from(act, index, peer, now)
-        self.scheduler.first_token_away(str(index), now)
-
-    def _came_from(self, act: HopAct, index: int, peer: "PeeredCell", now: float) -> None:
-        if act is HopAct.LEAVE_LANE:
             self._kept.served[index] = peer
-            self._outside.pop(index, None)
-            if self._waiting.pop(index, None) is not None:
-                self.scheduler.withdraw(str(index), now)
-                self.step(now)
-        elif act is HopAct.CANCEL_THERE:
-            self.withdraw(index, peer.name)
+            self.peering.first_token(str(index), now, self._workload.prefix[index])
+            self.scheduler.first_token_away(str(index), now)
 
     def rejected(self, now: float, index: int, number: int, refusal: HopRefusal) -> None:
         """The peer rejected it."""
         self._kept.refusals[refusal] += 1
-        self.peering.rejected(str(index), number, refusal, now)
-        if index in self._outside and self.peering.hops.get(str(index)) is None:
-            self._offer_or_reject(index, now)
+        if self._hop(index, number) is not None:
+            self._came_back(index, refusal, now)
 
     def finished(self, now: float, index: int, number: int) -> None:
         """The client has the whole answer."""
-        if self.peering.finished(str(index), number) is HopAct.END:
+        if self._hop(index, number) is not None:
             self._kept.answered(index, now)
             self.scheduler.cancel(str(index), now)
             self._over_at_home(index)
 
     def broke(self, now: float, index: int, number: int) -> None:
         """The peer has given it up, or is gone."""
-        hop = self.peering.hops.get(str(index))
-        self._act(self.peering.broke(str(index), number), index, None if hop is None else hop.peer, now)
+        hop = self._hop(index, number)
+        if hop is None:
+            return
+        if hop.answers:
+            self._kept.broken.add(index)
+            self.scheduler.cancel(str(index), now)
+            self._over_at_home(index)
+        else:
+            self._came_back(index, HopRefusal.LOST if index in self._there else HopRefusal.UNREACHABLE, now)
 
     def sweep(self, now: float) -> None:
-        """Gives up what peers do not answer."""
-        for overdue in self.peering.sweep(now):
-            self._act(overdue.act, int(overdue.request_id), overdue.peer, now)
+        """Recalls what silent peers have."""
+        for request_id in self.peering.overdue(now):
+            hop = self.peering.away[request_id]
+            self.withdraw(int(request_id), hop.peer)
+            self.broke(now, int(request_id), hop.number)
 
     def peer_gone(self, peer: str, now: float) -> None:
         """The connections to a peer have broken: those of own requests, and those of its guests."""
         self.peering.peers.unreachable(peer)
-        for request_id, hop in self.peering.hops.open():
+        for request_id, hop in tuple(self.peering.away.items()):
             if hop.peer == peer:
                 self.broke(now, int(request_id), hop.number)
         for index in [index for index, hop in self._guests.items() if hop.home == peer]:
             self.drop(now, index)
-
-    def _act(self, act: HopAct, index: int, peer: str | None, now: float) -> None:
-        """What home does with a request whose hand-over is given up."""
-        if act is HopAct.CANCEL_THERE and peer is not None:
-            self.withdraw(index, peer)
-        if act is HopAct.END_WITH_ERROR:
-            self._kept.broken.add(index)
-            self.scheduler.cancel(str(index), now)
-            self._over_at_home(index)
-        elif act is HopAct.SUBMIT_AGAIN:
-            self._kept.served.pop(index, None)
-            self._submit_again(index, now)
-        elif index in self._outside and self.peering.hops.get(str(index)) is None:
-            self._offer_or_reject(index, now)
 
     # As a peer.
     def take(self, now: float, hop: HopFacts, request: Request) -> None:
@@ -141,7 +125,6 @@ class PeeredCell(HomeCell):
             refusal = None if admission.accepted else HopRefusal.REJECTED
         if refusal is not None:
             self._guests.pop(index, None)
-            self.peering.over(hop.guest_id)
             call = partial(PeeredCell.rejected, index=index, number=hop.number, refusal=refusal)
             self._cells.carry(self, hop.home, call)
             return
@@ -159,7 +142,6 @@ class PeeredCell(HomeCell):
         hop = self._guests.pop(index, None)
         if hop is None:
             return
-        self.peering.over(hop.guest_id)
         held, sequence = self._leases.pop(index, None), self._running.pop(index, None)
         if held is None:
             self.scheduler.cancel(str(index), now)
@@ -188,7 +170,6 @@ class PeeredCell(HomeCell):
             return False
         self._leases.pop(index, None)
         self._running.pop(index, None)
-        self.peering.over(hop.guest_id)
         self._cells.carry(self, hop.home, partial(PeeredCell.broke, index=index, number=hop.number))
         return True
 
@@ -197,7 +178,7 @@ class PeeredCell(HomeCell):
         if index in self._guests:
             self._leases[index] = placement.lease, self.fleet.by_name[placement.lease.replica_id]
         else:
-            self._left(index, now)
+            self._waiting.pop(index, None)
             self._kept.served[index] = self
         super()._place(placement, now)
 
@@ -252,7 +233,6 @@ class PeeredCell(HomeCell):
             else:
                 self._leases.pop(index, None)
                 self._running.pop(index, None)
-                self.peering.over(hop.guest_id)
                 self._cells.carry(self, hop.home, partial(PeeredCell.finished, index=index, number=hop.number))
 
     # What befalls it.

@@ -31,7 +31,8 @@ pytestmark = [
     pytest.mark.skipif(bool(lacking()), reason=f"test hosts need {lacking()}"),
 ]
 OTHER = "other-simulated"
-STREAMS = 32
+STREAMS, SEQUENCES = 32, 4
+"""As many streams wait as run."""
 STARTUP_S, TOTAL_S = 40, 90
 A, B = WORKERS
 
@@ -66,7 +67,7 @@ def write(folder: Path, count: int = 2, **simulated: Any) -> None:
     content = host_spec(folder, {"kind": "rocksdb"})
     content["regions"][0]["deploy"] |= {"head_service": "none", "secrets": {"kind": "file"}}
     first: dict[str, Any] = content["models"][0]
-    first |= {"replicas": {"count": 2}}
+    first |= {"replicas": {"count": 2}, "settings": {**first.get("settings", {}), "max_num_seqs": SEQUENCES}}
     first["health"] |= {"startup_s": STARTUP_S}
     content["gateway"]["timeouts"] |= {"total_s": TOTAL_S, "queue_wait_s": TOTAL_S}
     changed = {**first, "simulated": {**first["simulated"], **simulated}}
@@ -145,13 +146,21 @@ async def clients() -> AsyncIterator[Clients]:
         yield made
 
 
-def is_ready(model: str) -> bool:
-    return all(requests.get(f"http://{one}:8000/ready?model={model}", timeout=5).status_code == 200 for one in WORKERS)
+def is_ready(*models: str) -> bool:
+    """By the pages that balancers and DNS ask, and by these models'."""
+    pages = ["", "?model=*", *(f"?model={model}" for model in models)]
+    urls = [f"http://{worker}:8000/ready{page}" for worker in WORKERS for page in pages]
+    return all(requests.get(url, timeout=5).status_code == 200 for url in urls)
+
+
+def waiting(cell: HostCluster) -> int:
+    """Requests in the lanes of both models."""
+    return sum(lane["waiting"] for model in status_of(cell)["models"] for lane in model["lanes"])
 
 
 def test_a_cell_of_two_models(cell: HostCluster, operator: Operator) -> None:
     assert "region here: ready" in operator.deploy()
-    eventually(lambda: is_ready(MODEL) and is_ready(OTHER) and {len(one) for one in pids(cell).values()} == {2}, 240)
+    eventually(lambda: is_ready(MODEL, OTHER) and {len(one) for one in pids(cell).values()} == {2}, 240)
 
 
 async def test_a_change_with_room_loses_no_request(cell: HostCluster, operator: Operator) -> None:
@@ -160,6 +169,7 @@ async def test_a_change_with_room_loses_no_request(cell: HostCluster, operator: 
     said = await asyncio.to_thread(operator.deploy, "--diff")
     assert f"model-{MODEL}: 2 replicas are replaced, 1 at a time, each after its new one is ready; a start took" in said
     async with clients() as load:
+        await asyncio.to_thread(eventually, lambda: waiting(cell) > 0, 60)
         await asyncio.to_thread(operator.deploy)
         await asyncio.to_thread(eventually, lambda: len(pids(cell)[MODEL] - before[MODEL]) == 2, 240)
         cell.note(f"{len(load.answers)} requests beside a change, and {STREAMS} streams")
@@ -178,7 +188,7 @@ async def test_a_change_that_cannot_start_leaves_the_old_replicas_and_one_comman
         said = await asyncio.to_thread(operator.deploy, status=1)
         assert f"application 'model-{MODEL}' cannot run" in said
         assert "raylane deploy SPEC --rollback" in said
-        assert all(is_ready(model) for model in (MODEL, OTHER, ""))
+        assert is_ready(MODEL, OTHER)
         assert pids(cell) == before
         assert "region here: ready" in await asyncio.to_thread(operator.deploy, "--rollback")
         assert await load.ends() == []

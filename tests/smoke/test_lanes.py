@@ -1,7 +1,7 @@
 """Lanes, tenants, and the commands that explain them, on a running cluster."""
 
+import asyncio
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ import pytest
 import requests
 import yaml
 
-from tests.live.cluster import LiveCluster, eventually
+from tests.live.clients import begin, clients
+from tests.live.cluster import LiveCluster, eventually, eventually_async
 
 pytestmark = pytest.mark.live
 
@@ -38,26 +39,18 @@ def test_requests_go_to_lanes_by_length_and_each_is_explained(cluster: LiveClust
     assert "not among the last" in cluster.cli("why", "nobody").stderr
 
 
-def test_top_shows_who_waits(cluster: LiveCluster) -> None:
-    crowd = [
-        threading.Thread(
-            target=requests.post,
-            args=(cluster.url + "/v1/completions",),
-            kwargs={"json": {**SHORT, "max_tokens": 240, "ignore_eos": True}, "timeout": 600},
-        )
-        for _ in range(220)  # 128 run
-    ]
-    for thread in crowd:
-        thread.start()
-    eventually(lambda: cluster.model()["lanes"][1]["waiting"] > 0 or cluster.model()["lanes"][0]["waiting"] > 0)
-    shown = cluster.cli("top", "--once")
-    for thread in crowd:
-        thread.join()
-    assert shown.returncode == 0, shown.stderr
+async def test_top_shows_who_waits(cluster: LiveCluster) -> None:
+    async with clients() as session:
+        crowd = begin(session, cluster.url, 160, max_tokens=160)  # 128 run
+        await eventually_async(lambda: sum(lane["waiting"] for lane in cluster.model()["lanes"]) > 0, every_s=0.2)
+        shown = await asyncio.to_thread(cluster.done, "top", "--once")
+        await eventually_async(lambda: any(lane["estimated"] for lane in cluster.model()["lanes"]), every_s=0.2)
+        for one in crowd:
+            one.task.cancel()
+        await asyncio.gather(*(one.task for one in crowd), return_exceptions=True)
     for word in ("short", "medium", "long", "promoted", "wait p50"):
-        assert word in shown.stdout
-    slo_share = sum(lane["estimated"] for lane in cluster.settle()["lanes"])
-    assert slo_share > 0
+        assert word in shown
+    await asyncio.to_thread(cluster.settle)
 
 
 def test_tenants_are_applied_and_taken_away_without_a_restart(cluster: LiveCluster, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ async def check_replaced(cluster: LiveCluster, victim: Replica, known: set[str],
     assert reported[0]["lost"]["broken"] > 0
 
 
+@pytest.mark.long  # the next test shows the same of the process around it
 async def test_a_killed_engine_core_is_replaced(cluster: LiveCluster) -> None:
     before, known = cluster.model()["endings"]["failed"], {replica["replica_id"] for replica in cluster.replicas()}
     victim = Replica(cluster, cluster.replicas()[0])

@@ -72,7 +72,7 @@ def of_model(model: str, dispatcher: Dispatcher) -> Samples:
             yield table.DIGEST_AGE, (model, cell), now - peer.asked_s
         if peer.rtt_s is not None:
             yield table.PEER_RTT, (model, cell), peer.rtt_s
-    for metric, counts in ((table.GUESTS_REFUSED, peering.refusals), (table.STAYS, peering.hops.stays)):
+    for metric, counts in ((table.GUESTS_REFUSED, peering.refusals), (table.STAYS, peering.stays)):
         for reason, count in sorted(counts.items()):
             yield metric, (model, str(reason)), count
 

@@ -1,70 +1,56 @@
-"""How this cell calls its peers: kept-alive, signed HTTP to the endpoints that the spec names.
+"""How this cell calls its peers: kept-alive HTTP to the endpoints that the spec names.
 
-A call never carries the cluster's own secret: cells have different ones. Its answer counts only with its signature.
+A call never carries the cluster's own secret: cells have different ones.
 """
 
 import asyncio
-import io
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import aiohttp
 from pydantic_core import from_json
 
 from cluster.spec import ClusterSpec, PeerTls
-from deployments.gateway.peers.auth import (
-    AT_ONCE_BYTES,
-    CELL_HEADER,
-    CLOCK_SKEW_S,
-    HOP_HEADER,
-    SIGNATURE_HEADER,
-    AnswerCheck,
-    Signer,
-)
-from deployments.gateway.peers.frames import Frame, FrameReader
-from deployments.peering import HopRefusal
+from deployments.gateway.peers.auth import CELL_HEADER, Credentials
 
 HOP_PATH = "/raylane/peers/hop"
-TAKEN = "taken"
+HOP_HEADER = "x-raylane-hop"
+"""What is said of a request that is handed over (`HopFacts`): base64 of its MessagePack."""
+REFUSAL_HEADER = "x-raylane-refusal"
+"""Why it is not taken (`HopRefusal`), in a 503."""
+FIRST_TOKEN_HEADER = "x-raylane-first-token-s"
+"""Of an answer that is not streamed: seconds from the offer to its first token."""
 _MAX_ANSWER = 4 << 20
 _NOT_OF_A_CELL = "the answer is none of that cell's"
-_UNSIGNED = {
-    401: f"{_NOT_OF_A_CELL}, or it does not accept this cell's signature; needed: the same `peering.secret` in both, "
-    f"clocks within {CLOCK_SKEW_S} s of each other, and this cell's name in the certificate of its `peering.tls`",
+_REFUSED = {
+    401: f"{_NOT_OF_A_CELL}, or it does not accept this cell's credentials; needed: the same `peering.secret` in both, "
+    "and this cell's name in the certificate of its `peering.tls`",
     403: f"{_NOT_OF_A_CELL}, or it does not know this cell; needed: the same names of `regions` in both specs",
 }
-"""What an answer without a signature may mean, by its status."""
+"""What an answer that does not name its cell may mean, by its status."""
 _KEEP_ALIVE_S = 50.0
 """Below `gateway.timeouts.keep_alive_s` (75 s by default), so that the peer does not close what is being used."""
-_COPIED_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 16
+"""A body is sent piece by piece: in one go it would hold up the streams of others."""
 
 
 class PeerFailed(Exception):
     """A peer could not be reached, broke off, or answered otherwise than was agreed. The message names no content."""
 
 
-class HopRejectedThere(Exception):
-    """The peer does not take the request."""
-
-    def __init__(self, refusal: HopRefusal) -> None:
-        super().__init__(refusal.value)
-        self.refusal = refusal
-
-
 class PeerClient:
     """Of one gateway. Made within a running event loop. Raises OSError for files of TLS that cannot be read."""
 
-    def __init__(self, spec: ClusterSpec, cell: str, signer: Signer) -> None:
+    def __init__(self, spec: ClusterSpec, credentials: Credentials) -> None:
         if spec.peering is None:
             raise ValueError("peering: missing; needed: a spec with that section")
         self.peers: Mapping[str, str] = {
-            region.name: region.endpoint or "" for region in spec.regions if region.name != cell
+            region.name: region.endpoint or "" for region in spec.regions if region.name != credentials.cell
         }
         """The endpoint of each peer."""
-        self._signer = signer
+        self._credentials = credentials
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=spec.gateway.timeouts.connect_s),
             connector=aiohttp.TCPConnector(
@@ -79,99 +65,73 @@ class PeerClient:
         """The JSON that a peer answers to JSON. Raises PeerFailed."""
         try:
             async with asyncio.timeout(within_s):
-                response, check = await self._call(peer, path, json.dumps(content).encode())
+                response = await self._post(peer, path, json.dumps(content).encode(), {})
                 try:
-                    return from_json(await _whole(response, check), allow_inf_nan=False)
+                    if response.status != 200:
+                        raise ValueError(f"status {response.status}")
+                    return from_json(await read_all(response, _MAX_ANSWER), allow_inf_nan=False)
                 finally:
                     response.close()  # no effect on one that was read to its end
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise PeerFailed(f"cell {peer} did not answer {path}: {_name(error)}") from error
 
-    async def open_hop(self, peer: str, body: bytes, hop: str) -> "PeerStream":
-        """Hands a request over. Returns when the peer has taken it. Raises HopRejectedThere, PeerFailed.
+    async def hand_over(
+        self, peer: str, headers: Mapping[str, str], body: bytes, taken: Callable[[], None]
+    ) -> aiohttp.ClientResponse:
+        """Hands a request over: the body is sent once the peer has asked for it (100 Continue), and `taken` called
+        then. Returns when the head of the answer came, whatever it is. Raises PeerFailed.
 
-        A kept connection that the peer has closed meanwhile is tried once more: a hop of one number is taken once.
+        A kept connection that the peer has closed meanwhile is tried once more: nothing was taken on it.
         """
+        asked = False
+
+        async def pieces() -> AsyncIterator[bytes]:
+            nonlocal asked
+            asked = True
+            taken()
+            for start in range(0, len(body), _PIECE_BYTES):
+                yield body[start : start + _PIECE_BYTES]
+
+        sized = {**headers, "content-length": str(len(body))}
         try:
             try:
-                response, check = await self._call(peer, HOP_PATH, body, hop)
+                return await self._post(peer, HOP_PATH, pieces(), sized, expect100=True)
             except aiohttp.ServerDisconnectedError:
-                response, check = await self._call(peer, HOP_PATH, body, hop)
-            try:
-                if response.status != 200:
-                    raise HopRejectedThere(HopRefusal(from_json(await _whole(response, check, 409))["refusal"]))
-                _check_head(response, check)
-                return PeerStream(response, FrameReader(check.frame_key))
-            except BaseException:
-                response.close()
-                raise
-        except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
-            raise PeerFailed(f"cell {peer} did not take a request: {_name(error)}") from error
+                if asked:
+                    raise
+                return await self._post(peer, HOP_PATH, pieces(), sized, expect100=True)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise PeerFailed(f"cell {peer} did not answer a request: {_name(error)}") from error
 
-    async def _call(
-        self, peer: str, path: str, body: bytes, hop: str = ""
-    ) -> tuple[aiohttp.ClientResponse, AnswerCheck]:
-        """The head of an answer, and what the rest is checked by."""
-        sign = partial(self._signer.call, "POST", path, peer, body, hop)
-        headers, check = sign() if len(body) <= AT_ONCE_BYTES else await asyncio.to_thread(sign)
+    async def _post(
+        self, peer: str, path: str, body: Any, headers: Mapping[str, str], expect100: bool = False
+    ) -> aiohttp.ClientResponse:
+        """The head of an answer."""
         response = await self._session.post(
             self.peers[peer] + path,
-            data=body if len(body) <= _COPIED_BYTES else io.BytesIO(body),
-            headers={**headers, "content-type": "application/json"},
+            data=body,
+            headers={**self._credentials.shown_to(peer), **headers, "content-type": "application/json"},
             allow_redirects=False,
+            expect100=expect100,
         )
-        try:
-            if response.headers.get(CELL_HEADER) != peer:
-                raise ValueError(f"status {response.status}: {_UNSIGNED.get(response.status, _NOT_OF_A_CELL)}")
-        except BaseException:
+        if response.headers.get(CELL_HEADER) != peer:
             response.close()
-            raise
-        return response, check
+            raise ValueError(f"status {response.status}: {_REFUSED.get(response.status, _NOT_OF_A_CELL)}")
+        return response
 
     async def close(self) -> None:
         """Closes every connection."""
         await self._session.close()
 
 
-class PeerStream:
-    """The answer of a peer that has taken a hop. `close` breaks the connection, and the peer drops the request."""
-
-    def __init__(self, response: aiohttp.ClientResponse, reader: FrameReader) -> None:
-        self._response = response
-        self._reader = reader
-
-    async def frames(self) -> AsyncIterator[list[Frame]]:
-        """The frames, as many at a time as there are. Ends with the answer. Raises PeerFailed."""
-        try:
-            while piece := await self._response.content.readany():
-                if frames := self._reader.feed(piece):
-                    yield frames
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise PeerFailed(f"the answer broke off: {_name(error)}") from error
-
-    def close(self) -> None:
-        """No effect on an answer that was read to its end."""
-        self._response.close()
-
-
-async def _whole(response: aiohttp.ClientResponse, check: AnswerCheck, status: int = 200) -> bytes:
-    """A whole answer with its signature. Raises ValueError."""
+async def read_all(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """A whole answer. Raises ValueError for one that is longer."""
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
-        if len(body) > _MAX_ANSWER:
-            raise ValueError(f"an answer of over {_MAX_ANSWER} bytes")
-    if response.status != status:
-        raise ValueError(f"status {response.status}")
-    if not check.is_right(status, bytes(body), response.headers.get(SIGNATURE_HEADER, "")):
-        raise ValueError("an answer with a wrong signature")
+        if len(body) > max_bytes:
+            raise ValueError(f"an answer of over {max_bytes} bytes")
     return bytes(body)
-
-
-def _check_head(response: aiohttp.ClientResponse, check: AnswerCheck) -> None:
-    taken = response.headers.get(HOP_HEADER) == TAKEN
-    if not taken or not check.is_right(200, TAKEN.encode(), response.headers.get(SIGNATURE_HEADER, "")):
-        raise ValueError("an answer that is none to a hop")
 
 
 def _ssl_of(tls: PeerTls | None) -> ssl.SSLContext | bool:

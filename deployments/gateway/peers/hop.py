@@ -1,41 +1,82 @@
-"""A hop, at home: the gateway that holds the client's connection offers its request to a peer, and relays the answer
-(`answer.py`).
+"""A hop: a request that is handed over goes to the peer's gateway as an ordinary POST, and the answer to the client.
 
-The owner decides which request is offered to whom, and whether the peer's answer is the client's
-(`ownership/hop_messages.py`). The request keeps its place in the lane until then. A peer that is lost before the first
-byte costs only time: the request waits again. Where the client has got bytes, its stream ends with an error event.
+The peer says at once whether it takes the request: 503 and why, or 100 Continue, and then the body follows. A request
+that the peer does not take, or loses before the client has a byte, waits again. Where the client has got bytes, its
+stream ends with an error event. Closing the connection cancels. The head of the answer is home's own, but for the
+content type and where the request was placed. What the engine has counted comes by itself (`pages.py`, `UsagePages`).
 """
 
 import asyncio
+import base64
+import json
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
-from deployments.gateway.connection import Connection
-from deployments.gateway.exchange import trace_of
+import aiohttp
+
+from deployments.gateway.connection import Connection, answer_headers
+from deployments.gateway.exchange import sized, trace_of
 from deployments.gateway.flow import Awaited, RequestFlow
-from deployments.gateway.peers.answer import PeerAnswer, UsageReader
-from deployments.gateway.peers.client import HopRejectedThere, PeerClient, PeerFailed, PeerStream
-from deployments.gateway.peers.envelope import HopEnvelope
+from deployments.gateway.peers.client import (
+    FIRST_TOKEN_HEADER,
+    HOP_HEADER,
+    REFUSAL_HEADER,
+    PeerClient,
+    PeerFailed,
+    read_all,
+)
+from deployments.gateway.relay import AnswerRelay
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.record import TakenByPeer
-from deployments.peering import HopFacts
+from deployments.ownership.roles import PeerLease
+from deployments.peering import HopFacts, HopRefusal
+from deployments.protocol import REQUEST_ID_HEADER, SIMULATED_HEADER
+from deployments.scheduling import Ending
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.verdicts import RequestVerdict
+from deployments.wire import decoder, encode
 
 log = logging.getLogger("raylane.peers")
+
+MAX_WHOLE = 256 << 20
+"""Bytes of an answer that is not streamed."""
+_MAX_ERROR = 1 << 20
+_MAX_HEADER = 32 << 10
+_KEPT_HEADERS = (SIMULATED_HEADER, "x-raylane-placement")
+"""Of the peer's answer, beside its content type; the rest is home's own."""
+_ERROR_HEADERS = ("retry-after", "x-raylane-lane")
+"""...and of an error."""
+_VALUE = re.compile(r"[\x20-\x7e]{1,1024}")
+_CODES = {one.code: one for one in ErrorCode}
+_ERROR_CODE = re.compile(rb'"code": ?"([a-z_]{1,64})"')
+_read_facts = decoder(HopFacts)
+
+
+def header_of(hop: HopFacts) -> str:
+    """The value of HOP_HEADER."""
+    return base64.urlsafe_b64encode(encode(hop)).decode()
+
+
+def read_header(value: str) -> HopFacts:
+    """Raises ValueError."""
+    if len(value) > _MAX_HEADER:
+        raise ValueError(f"a header of {len(value)} characters; allowed: at most {_MAX_HEADER}")
+    return _read_facts(base64.urlsafe_b64decode(value.encode("ascii", "strict")))
 
 
 class HandOvers:
     """What the hops of one gateway share, and what is counted of them."""
 
-    def __init__(self, client: PeerClient, closing: Closing) -> None:
+    def __init__(self, client: PeerClient, closing: Closing, gateway_id: str) -> None:
         self.client = client
         self.closing = closing
+        self.gateway_id = gateway_id
         self.taken: Counter[tuple[str, str, str]] = Counter()
         """By model, peer and `HandOverReason`."""
         self.rejected: Counter[tuple[str, str, str]] = Counter()
@@ -48,12 +89,11 @@ class HandOvers:
         """Requests of peers that were taken here, by model and peer."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs work beside the request."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def close(self) -> None:
         """Ends what runs, and every connection to a peer."""
@@ -63,137 +103,181 @@ class HandOvers:
         await self.client.close()
 
 
-class Carrier:
-    """Takes one request to peers, one at a time (`ownership.record.HopCarrier`)."""
+class _RefusedThere(Exception):
+    """The peer does not take the request."""
+
+    def __init__(self, refusal: HopRefusal) -> None:
+        super().__init__(refusal.value)
+        self.refusal = refusal
+
+
+class PeerRelay(AnswerRelay):
+    """Carries out one lease at a peer."""
 
     def __init__(
-        self, shared: HandOvers, dispatcher: Dispatcher, flow: RequestFlow, client: Connection, endpoint: Endpoint
+        self,
+        shared: HandOvers,
+        peer_lease: PeerLease,
+        dispatcher: Dispatcher,
+        flow: RequestFlow,
+        client: Connection,
+        endpoint: Endpoint,
     ) -> None:
+        super().__init__(dispatcher, peer_lease.lease, flow, client, endpoint)
         self._shared = shared
-        self._dispatcher = dispatcher
-        self._model = dispatcher.model.name
-        self._flow = flow
-        self._ledger = flow.ledger
-        self._client = client
-        self._endpoint = endpoint
-        self._facts: HopFacts | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._stream: PeerStream | None = None
-        self._answer: PeerAnswer | None = None
-        self._relaying: asyncio.Task[Any] | None = None
-        self._withdrawn = self._cut = False
+        self._peer = peer_lease.peer
+        self._hop = replace(peer_lease.hop, path=endpoint.path, gateway=shared.gateway_id)
+        self._answer_s = peer_lease.answer_s
+        self._names = dispatcher.model.name, peer_lease.peer
+        self._began_s = 0.0
+        self._is_taken = False
 
-    def offer(self, peer: str, hop: HopFacts) -> None:
-        """The owner wants the request offered to that peer."""
-        self._facts, self._stream, self._withdrawn = hop, None, False
-        now = self._ledger.offered_s = time.monotonic()
-        self._ledger.decide(RequestVerdict.OFFERED, hop.reason.value, now, peer=peer)
-        self._opening = self._shared.run(self._open(peer, hop))
-
-    def withdraw(self, number: int) -> None:
-        """The peer is to drop it: the connection to it is closed."""
-        if self._facts is None or self._facts.number != number or self._withdrawn:
-            return
-        self._withdrawn = True
-        if self._opening is not None and self._opening is not asyncio.current_task():
-            self._opening.cancel()
-        if self._stream is not None:
-            self._stream.close()
-        if self._relaying is not None and self._answer is not None and not self._answer.answering:
-            self._cut = self._relaying.cancel()
-
-    async def relay(self, hop: TakenByPeer) -> bool:
-        """Relays the answer of the peer that has the request. False: the peer was lost before the first byte, and the
-        request waits again. Raises ApiError, or what cancelled the flow."""
-        stream, facts = self._stream, self._facts
-        assert stream is not None
-        assert facts is not None
-        answer = self._answer = PeerAnswer(self._dispatcher.hops, facts, self._flow, self._client)
-        self._begin(hop, facts)
-        self._relaying = asyncio.current_task()
-        self._shared.in_flight[hop.peer] += 1
+    async def run(self) -> bool:
+        """To the end of the client's answer. False: the request waits again. Raises ApiError, or what cancelled the
+        flow; the lease is ended in each case."""
+        ledger, shared = self._ledger, self._shared
+        self._task, self._began_s = asyncio.current_task(), time.monotonic()
+        self._dispatcher.when_lost(self._lease, self._on_loss)
+        ledger.peer, ledger.attempt_id = self._peer, self._lease.attempt_id
+        self._decide(RequestVerdict.OFFERED, self._hop.reason.value)
+        shared.closing.open(ledger)
+        shared.in_flight[self._peer] += 1
+        self._flow.wait_for(Awaited.PEER, self._began_s)
+        whole = False
         try:
-            if self._withdrawn:  # after it was confirmed: what has come of the answer is nobody's
-                raise PeerFailed("the hop was withdrawn")
-            await answer.run(stream, lambda usage: self._take_usage(stream, usage))
+            response = await self._offer()
+            try:
+                await self._relay(response)
+            except BaseException:
+                response.close()
+                raise
+            whole = True
             return True
-        except PeerFailed as error:
-            log.info("request %s at cell %s: %s", self._ledger.request_id, hop.peer, error)
-            self._broke(hop, facts, answer.answering)
-            if answer.answering:
-                raise _peer_lost(hop.peer) from error
+        except _RefusedThere as refused:
+            shared.rejected[*self._names, refused.refusal.value] += 1
+            self._come_back(RequestVerdict.HOP_REJECTED, refused.refusal.value, refused.refusal)
+            return False
+        except (PeerFailed, aiohttp.ClientError, OSError, ValueError) as error:
+            log.info("request %s at cell %s: %s", ledger.request_id, self._peer, error or type(error).__name__)
+            self._broke()
             return False
         except asyncio.CancelledError:
-            relaying, self._relaying = self._relaying, None
-            if self._cut and relaying is not None and not relaying.uncancel():  # nobody else has cancelled it
-                self._broke(hop, facts, False)
-                return False
-            self._dispatcher.hops.client_left(facts.request_id, hop.number)
-            raise
-        except Exception:  # an error that the peer tells of, or one of this gateway's
-            self._dispatcher.hops.finished(facts.request_id, hop.number)
-            raise
+            if not self._is_for_loss():
+                raise
+            self._broke()
+            return False
         finally:
-            self._relaying = None
-            self._shared.in_flight[hop.peer] -= 1
-            answer.left()
-            if self._stream is not None:  # else the answer was whole, and its usage is to come
-                self._shared.closing.forget(self._ledger)
-                stream.close()
-                self._stream = None
+            shared.in_flight[self._peer] -= 1
+            if not whole:
+                shared.closing.forget(ledger)
+            self._leave()
 
-    async def _open(self, peer: str, hop: HopFacts) -> None:
-        hops, ledger = self._dispatcher.hops, self._ledger
-        envelope = HopEnvelope(hop, self._endpoint.path, ledger.request_id, trace_of(self._client.headers))
+    async def _offer(self) -> aiohttp.ClientResponse:
+        """The head of the answer."""
+        headers = {HOP_HEADER: header_of(self._hop), REQUEST_ID_HEADER: self._ledger.request_id}
+        headers |= trace_of(self._client.headers)
+        body, hand_over = self._client.given_body, self._shared.client.hand_over
         try:
-            stream = await self._shared.client.open_hop(peer, self._client.given_body, envelope.header())
-        except HopRejectedThere as rejected:
-            self._shared.rejected[self._model, peer, rejected.refusal.value] += 1
-            ledger.decide(RequestVerdict.HOP_REJECTED, rejected.refusal.value, time.monotonic(), peer=peer)
-            hops.rejected(hop.request_id, hop.number, rejected.refusal)
-        except PeerFailed as error:
-            log.info("request %s: %s", ledger.request_id, error)
-            self._shared.broken[self._model, peer, "offered"] += 1
-            ledger.decide(RequestVerdict.HOP_BROKE, "offered", time.monotonic(), peer=peer)
-            hops.broke(hop.request_id, hop.number)
+            async with asyncio.timeout(self._answer_s) as patience:
+
+                def taken() -> None:
+                    if not patience.expired():
+                        patience.reschedule(None)
+                        self._taken()
+
+                return await hand_over(self._peer, headers, body, taken)
+        except TimeoutError:
+            raise PeerFailed(f"no answer within {self._answer_s:.2f} s") from None
+
+    def _taken(self) -> None:
+        if not self._is_taken:
+            self._is_taken = True
+            self._shared.taken[*self._names, self._hop.reason.value] += 1
+            waited_s = round(self._ledger.lane_s, 6)
+            self._decide(RequestVerdict.HANDED_OVER, self._hop.reason.value, waited_s=waited_s)
+
+    async def _relay(self, response: aiohttp.ClientResponse) -> None:
+        if response.status >= 400:
+            await self._raise(response)
+        if not 200 <= response.status < 204 or not all(map(_VALUE.fullmatch, self._kept(response).values())):
+            raise PeerFailed(f"an answer of status {response.status} that is none")
+        self._taken()
+        if response.content_type == "text/event-stream":
+            await self._stream(response)
         else:
-            self._stream = stream
-            hops.taken(hop.request_id, hop.number)  # which may withdraw it at once
-            if hops.get(hop.request_id) is None:
-                stream.close()
+            await self._whole(response)
 
-    def _begin(self, hop: TakenByPeer, facts: HopFacts) -> None:
-        now, ledger, reason = time.monotonic(), self._ledger, facts.reason.value
-        self._shared.taken[self._model, hop.peer, reason] += 1
-        ledger.decide(RequestVerdict.HANDED_OVER, reason, now, peer=hop.peer, waited_s=round(ledger.lane_s, 6))
-        ledger.peer, ledger.attempt_id = hop.peer, f"{facts.request_id}-hop"
-        self._shared.closing.open(ledger)
-        self._flow.wait_for(Awaited.PEER, now)
+    async def _raise(self, response: aiohttp.ClientResponse) -> None:
+        """The answer is an error. One that says that nothing was done sends the request home again."""
+        if response.status == 503 and REFUSAL_HEADER in response.headers:
+            raise _RefusedThere(HopRefusal(response.headers[REFUSAL_HEADER]))
+        try:
+            error = json.loads(await read_all(response, _MAX_ERROR))["error"]
+            code, message, param = _CODES.get(error["code"], ErrorCode.ENGINE_ERROR), error["message"], error["param"]
+            if not isinstance(message, str) or not isinstance(param, str | None):
+                raise TypeError
+        except (KeyError, TypeError, RecursionError):
+            raise PeerFailed(f"an error of status {response.status} that is none") from None
+        if code.status == 503:
+            raise PeerFailed(f"the peer answered {code.code}")
+        given = {name: response.headers.get(name, "") for name in _ERROR_HEADERS}
+        self._first_byte()
+        raise ApiError(code, message, param, {name: text for name, text in given.items() if _VALUE.fullmatch(text)})
 
-    def _broke(self, hop: TakenByPeer, facts: HopFacts, answering: bool) -> None:
-        stage, now = "answering" if answering else "taken", time.monotonic()
-        self._shared.broken[self._model, hop.peer, stage] += 1
-        self._ledger.decide(RequestVerdict.HOP_BROKE, stage, now, peer=hop.peer)
-        if not answering:
-            self._shared.closing.forget(self._ledger)
-            self._ledger.refused(now)
-        self._dispatcher.hops.broke(facts.request_id, hop.number)
+    async def _whole(self, response: aiohttp.ClientResponse) -> None:
+        payload = await read_all(response, MAX_WHOLE)
+        ledger, client, now = self._ledger, self._client, time.monotonic()
+        ledger.first_byte_s = ledger.last_byte_s = now
+        if (after_s := response.headers.get(FIRST_TOKEN_HEADER)) is not None:
+            ledger.first_token_s = min(now, max(self._began_s, self._began_s + float(after_s)))
+        self._dispatcher.first_token(self._lease, now - (ledger.first_token_s or now))
+        self._end(Ending.FINISHED)
+        client.release_body()
+        self._flow.wait_for(Awaited.CLIENT, now)
+        try:
+            if client.commented:
+                raise ApiError(ErrorCode.ENGINE_ERROR, "the engine did not stream its answer")
+            await client.start(response.status, [*self._head_of(response), *sized(payload)])
+            await client.finish(payload)
+        finally:
+            ledger.last_stall_s = time.monotonic() - now
 
-    def _take_usage(self, stream: PeerStream, usage: UsageReader) -> None:
-        """The answer is whole. What the peer's engine counted comes last, and nobody waits for it."""
-        attempt_id, self._stream = self._ledger.attempt_id, None
+    def _errors_in(self, events: bytes) -> bytes:
+        """They are in the client's form already."""
+        found = _ERROR_CODE.search(events)
+        code = None if found is None else _CODES.get(found[1].decode())
+        self._ledger.error = (code or ErrorCode.ENGINE_ERROR).code
+        return events
 
-        async def take() -> None:
-            try:
-                counted = await usage()
-            finally:
-                stream.close()
-            if counted is not None:
-                self._shared.closing.finished(counted.finished(attempt_id))
+    def _kept(self, response: aiohttp.ClientResponse) -> dict[str, str]:
+        kind = response.headers.get("content-type", "application/json")
+        return {"content-type": kind} | {n: response.headers[n] for n in _KEPT_HEADERS if n in response.headers}
 
-        self._shared.run(take())
+    def _head_of(self, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+        kept = [(name.encode(), value.encode()) for name, value in self._kept(response).items()]
+        return [*kept, *answer_headers(self._ledger)]
 
+    def _on_loss(self) -> None:
+        """The peer is silent, and the request recalled, unless its client has a byte."""
+        if not self._client.answered and self._task is not None:
+            self._lost = True
+            self._task.cancel()
 
-def _peer_lost(peer: str) -> ApiError:
-    message = f"region {peer!r}, which ran this request, was lost; the request may be sent again"
-    return ApiError(ErrorCode.PEER_LOST, message)
+    def _broke(self) -> None:
+        """The peer is lost. Raises ApiError where the request cannot wait again."""
+        answering = self._client.answered
+        stage = "answering" if answering else "taken" if self._is_taken else "offered"
+        self._shared.broken[*self._names, stage] += 1
+        if answering:
+            self._decide(RequestVerdict.HOP_BROKE, stage)
+            message = f"region {self._peer!r}, which ran this request, was lost; the request may be sent again"
+            raise ApiError(ErrorCode.PEER_LOST, message)
+        refusal = HopRefusal.LOST if self._is_taken else HopRefusal.UNREACHABLE
+        self._come_back(RequestVerdict.HOP_BROKE, stage, refusal)
+
+    def _come_back(self, verdict: RequestVerdict, reason: str, refusal: HopRefusal) -> None:
+        self._decide(verdict, reason)
+        self._dispatcher.came_back(self._lease, refusal)
+
+    def _decide(self, verdict: RequestVerdict, reason: str, **facts: object) -> None:
+        self._ledger.decide(verdict, reason, time.monotonic(), peer=self._peer, **facts)

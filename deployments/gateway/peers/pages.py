@@ -1,15 +1,17 @@
-"""The pages that a gateway has for its peers: digests, and requests that are handed over; and the base of further ones.
+"""The pages that a gateway has for its peers: digests, requests that are handed over, and what engines counted of them;
+and the base of further ones.
 
-Any gateway of the cell may be asked. A question about a model is answered by the model's owner: by this gateway, or by
-another one of the cell, which this one asks.
+Any gateway of the cell may be asked. A question about a model is answered by the model's owner, and what was counted
+goes to the gateway that holds the client: this one, or another one of the cell, which this one asks.
 """
 
 import asyncio
 import json
 import logging
-import time
+import socket
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,28 +22,22 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.gateway.exchange import TRACE_HEADERS
 from deployments.gateway.flow import RequestFlow
+from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.own_page import OwnPage, body_of, send_or_cut
-from deployments.gateway.peers.auth import (
-    CALL,
-    CELL_HEADER,
-    SIGNATURE_HEADER,
-    Call,
-    CallRefusal,
-    Calls,
-    PeerDoor,
-    content_of,
-)
-from deployments.gateway.peers.client import HOP_PATH
+from deployments.gateway.peers.auth import CELL_HEADER, SENDER, CallRefusal, Credentials, PeerDoor
+from deployments.gateway.peers.client import HOP_HEADER, PeerFailed
 from deployments.gateway.peers.digests import Questions, answers_of, read_questions
-from deployments.gateway.peers.envelope import HopEnvelope, read_envelope
-from deployments.gateway.peers.guest import GuestConnection
-from deployments.gateway.service import Service
+from deployments.gateway.peers.guest import GuestConnection, GuestRefusedHere
+from deployments.gateway.peers.hop import HandOvers, read_header
+from deployments.gateway.service import Service, new_ledger
 from deployments.openai.endpoints import ENDPOINTS, Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
+from deployments.peering import HopFacts, HopRefusal
+from deployments.protocol import Finished
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.verdicts import RequestVerdict
+from deployments.wire import WireError, from_plain, to_plain
 
 log = logging.getLogger("raylane.peers")
 
@@ -49,6 +45,9 @@ OWNER_DIGEST_PATH = "/raylane/digests"
 """For the cell's own gateways: the answers to questions about models that the asked one owns."""
 _MAX_QUESTION = 1 << 20
 _OWNER_S = 1.0
+USAGE_PATH = "/raylane/peers/usage"
+OWN_USAGE_PATH = "/raylane/usage"
+"""For the cell's own gateways: what a peer's engine counted of a request whose client the asked one holds."""
 _RELAYED: Mapping[str, Endpoint] = {one.path: one for one in ENDPOINTS if one.leased}
 
 PeerHandler = Callable[[str, Any], Awaitable[Any]]
@@ -56,46 +55,37 @@ PeerHandler = Callable[[str, Any], Awaitable[Any]]
 
 
 class PeerPage:
-    """The ASGI app of a JSON page for peers, behind its door: POST alone. Its answers are signed."""
+    """The ASGI app of a JSON page for peers, behind its door: POST alone."""
 
-    def __init__(self, handler: PeerHandler, calls: Calls, service: Service) -> None:
+    def __init__(self, handler: PeerHandler, service: Service) -> None:
         self._handler = handler
-        self._calls = calls
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call: Call = scope[CALL]
         try:
-            status, content = 200, await self._answer(call, Request(scope, receive))
+            response = JSONResponse(await self._answer(scope[SENDER], Request(scope, receive)))
         except ClientDisconnect:
             return
         except ApiError as error:
-            status, content = error.error.status, error.body()
+            response = JSONResponse(error.body(), error.error.status)
         except Exception:
             log.exception("%s failed inside the gateway", scope["path"])
-            status, content = 500, ApiError(ErrorCode.INTERNAL, "internal error").body()
-        body = json.dumps(content).encode()
-        signer = self._calls.signer
-        headers = {CELL_HEADER: signer.cell, SIGNATURE_HEADER: signer.answer(call, status, body)}
-        response = Response(body, status, headers, "application/json")
+            response = JSONResponse(ApiError(ErrorCode.INTERNAL, "internal error").body(), 500)
+        response.headers[CELL_HEADER] = self._service.cell
         await send_or_cut(response, self._service, scope, receive, send)
 
-    async def _answer(self, call: Call, request: Request) -> Any:
+    async def _answer(self, sender: str, request: Request) -> Any:
         if request.method != "POST":
             raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{request.method} {request.url.path}: allowed: POST")
-        body = await body_of(request, _MAX_QUESTION)
-        if content_of(body) != call.content:
-            self._calls.refuse(call.sender, CallRefusal.WRONG_CONTENT)
-            raise ApiError(ErrorCode.UNAUTHORIZED, "the body is not the one that was signed")
         try:
-            content = from_json(body)
+            content = from_json(await body_of(request, _MAX_QUESTION))
         except ValueError:
             raise ApiError(ErrorCode.INVALID_JSON, "the body is no JSON") from None
-        return await self._handler(call.sender, content)
+        return await self._handler(sender, content)
 
 
 async def refuse_call(service: Service, refusal: CallRefusal, scope: Scope, receive: Receive, send: Send) -> None:
-    """The answer to a call whose signature is not right. What else it holds is not read."""
+    """The answer to who is no peer. What else the call holds is not read."""
     error = ApiError(ErrorCode.UNAUTHORIZED, f"this page is for peer cells: {refusal.value}")
     answer = JSONResponse(error.body(), refusal.status, {"connection": "close"})
     await send_or_cut(answer, service, scope, receive, send)
@@ -151,64 +141,158 @@ class DigestPages:
         return JSONResponse({"digests": answers_of(self._service.dispatchers, questions)})
 
 
-class HopPage:
-    """The ASGI app of HOP_PATH, behind its door: a request that a peer hands over takes a client's way from here."""
+@dataclass(frozen=True, slots=True)
+class PeerUsage:
+    """What an engine counted of a request whose client is at that gateway of its home, under its id there."""
 
-    def __init__(self, service: Service, calls: Calls) -> None:
+    gateway: str
+    finished: Finished
+
+
+class UsagePages:
+    """Of one gateway: hears from peers what their engines counted, and tells peers what this cell's did. What does not
+    come within `within_s` counts as booked, and its ledger holds no counts."""
+
+    def __init__(
+        self,
+        service: Service,
+        hand_overs: HandOvers,
+        session: aiohttp.ClientSession,
+        others: OtherGateways,
+        within_s: float,
+    ) -> None:
         self._service = service
-        self._calls = calls
+        self._hand_overs = hand_overs
+        self._session = session
+        self._others = others
+        self._within_s = within_s
+
+    def own_route(self) -> Route:
+        """The page for the cell's other gateways."""
+        return Route(OWN_USAGE_PATH, OwnPage(self._own, self._service, methods=("POST",), quiet=True))
+
+    async def answer(self, sender: str, content: Any) -> None:
+        """A peer tells of a request that it has served."""
+        usage = _usage_in(content)
+        if usage.gateway == self._service.gateway_id:
+            self._service.closing.peer_finished(sender, usage.finished)
+        elif usage.gateway in self._others.urls:
+            url = self._others.urls[usage.gateway] + OWN_USAGE_PATH
+            try:
+                async with asyncio.timeout(_OWNER_S), self._session.post(url, json=[sender, content]):
+                    pass
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                log.info("%s did not hear of a request's usage: %r", url, error)
+
+    def tell(self, facts: HopFacts, ledger: Ledger) -> None:
+        """A guest's ledger is complete: its home hears what the engine counted."""
+        if ledger.finished is not None and ledger.finished.sequences:
+            finished = to_plain(ledger.finished) | {"request_id": facts.attempt_id, "booking": ""}
+            self._hand_overs.run(self._tell(facts.home, {"gateway": facts.gateway, "finished": finished}))
+
+    async def _tell(self, home: str, content: Any) -> None:
+        try:
+            await self._hand_overs.client.post_json(home, USAGE_PATH, content, self._within_s)
+        except PeerFailed as error:
+            log.info("%s", error)
+
+    async def _own(self, request: Request) -> Response:
+        try:
+            sender, content = json.loads(await body_of(request, _MAX_QUESTION))
+        except (ValueError, TypeError):
+            raise ApiError(ErrorCode.INVALID_VALUE, "no usage") from None
+        self._service.closing.peer_finished(str(sender), _usage_in(content).finished)
+        return JSONResponse(None)
+
+
+def _usage_in(content: Any) -> PeerUsage:
+    try:
+        usage = from_plain(content, PeerUsage)
+    except WireError as error:
+        raise ApiError(ErrorCode.INVALID_VALUE, f"no usage: {error}") from None
+    if not usage.finished.is_possible:
+        raise ApiError(ErrorCode.INVALID_VALUE, "no usage: a number that cannot be")
+    return usage
+
+
+class HopPage:
+    """The ASGI app of HOP_PATH, behind its door: a request that a peer hands over takes a client's way from here, if it
+    is not refused by its head alone. uvicorn says 100 Continue when its body is asked for."""
+
+    def __init__(self, service: Service, hand_overs: HandOvers, usage: UsagePages, silent_s: float) -> None:
+        self._service = service
+        self._hand_overs = hand_overs
+        self._usage = usage
+        self._silent_s = silent_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service, call = self._service, scope[CALL]
+        service = self._service
+        given = dict(scope["headers"]).get(HOP_HEADER.encode(), b"")
         try:
-            envelope = read_envelope(call.hop)
-            endpoint = _RELAYED.get(envelope.path)
-            if endpoint is None or scope["method"] != "POST" or envelope.facts.home != call.sender:
+            facts = read_header(given.decode("latin-1"))
+            endpoint = _RELAYED.get(facts.path)
+            if endpoint is None or scope["method"] != "POST" or facts.home != scope[SENDER]:
                 raise ValueError("a path that is not handed over, or the home is not who sends it")
-        except ValueError as error:
-            answer = JSONResponse(
-                ApiError(ErrorCode.INVALID_VALUE, f"no hop: {error}").body(), 400, {"connection": "close"}
-            )
+            if (refusal := self._judge(facts)) is not None:
+                raise GuestRefusedHere(refusal)
+        except (ValueError, GuestRefusedHere) as error:
+            refused = error if isinstance(error, ApiError) else ApiError(ErrorCode.INVALID_VALUE, f"no hop: {error}")
+            closing = {CELL_HEADER: service.cell, "connection": "close", **refused.headers}
+            answer = JSONResponse(refused.body(), refused.error.status, closing)
             await send_or_cut(answer, service, scope, receive, send)
             return
-        hand_overs = service.hand_overs
-        assert hand_overs is not None
-        flow = RequestFlow(_ledger_of(service, envelope), service.settings.timeouts)
+        ledger = _ledger_of(service, facts, scope)
+        ledger.on_closed = partial(self._usage.tell, facts, ledger)
+        flow = RequestFlow(ledger, service.settings.timeouts)
+        _watch(send, self._silent_s)
         client = GuestConnection(
-            _with_trace(scope, envelope),
+            scope,
             receive,
             send,
             flow,
             service.settings.limits.max_body_bytes,
             service.client_limits(),
             lambda: service.leaving,
-            call,
-            envelope.facts,
-            self._calls,
-            hand_overs.guests,
+            facts,
+            service.cell,
+            self._hand_overs.guests,
         )
         await service.run(endpoint, flow, client)
-        await client.end(flow.ledger)
+
+    def _judge(self, facts: HopFacts) -> HopRefusal | None:
+        """Why the request is refused, without its body. Where another gateway owns the model, that one judges it with
+        the body."""
+        dispatcher = self._service.dispatchers.get(facts.model)
+        if dispatcher is None:
+            return HopRefusal.SPEC
+        if self._service.draining:
+            return HopRefusal.LOADED
+        owner = dispatcher.own
+        return owner.peering.judge(facts) if owner is not None and owner.peering is not None else None
 
 
-def _ledger_of(service: Service, envelope: HopEnvelope) -> Ledger:
+def _watch(send: Send, silent_s: float) -> None:
+    """A home whose link is cut is a client that left after so long, also while nothing is sent: TCP asks whether it is
+    there. (Behind a proxy it is the proxy that answers.)"""
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    connection = None if transport is None else transport.get_extra_info("socket")
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(silent_s / 2)))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, round(silent_s / 2)))
+
+
+def _ledger_of(service: Service, facts: HopFacts, scope: Scope) -> Ledger:
     """A guest's: under the id that its client knows, so that `raylane why` finds it in either cell."""
-    facts = envelope.facts
-    ledger = Ledger(envelope.request_id, facts.guest_id, envelope.path, time.monotonic(), time.time())
-    ledger.gateway, ledger.cell, ledger.home = service.gateway_id, service.cell, facts.home
+    ledger = new_ledger(scope, facts.path)
+    ledger.attempt_id, ledger.gateway = facts.guest_id, service.gateway_id
+    ledger.cell, ledger.home = service.cell, facts.home
     waited_s = round(facts.waited_s, 6)
     ledger.decide(RequestVerdict.GUEST, facts.reason.value, ledger.arrived_s, home=facts.home, waited_s=waited_s)
     return ledger
 
 
-def _with_trace(scope: Scope, envelope: HopEnvelope) -> Scope:
-    """The scope with the client's trace context: what the hop's own request carries under these names is a proxy's."""
-    names = {name.encode() for name in TRACE_HEADERS}
-    kept = [(name, value) for name, value in scope["headers"] if name not in names]
-    return {**scope, "headers": [*kept, *((name.encode(), value.encode()) for name, value in envelope.trace.items())]}
-
-
-def peer_routes(service: Service, calls: Calls, pages: Mapping[str, PeerPage]) -> list[Route]:
-    """The routes of the port for clients: hops, and JSON pages by their path."""
-    apps: dict[str, ASGIApp] = {HOP_PATH: HopPage(service, calls), **pages}
-    return [Route(path, PeerDoor(app, calls, partial(refuse_call, service))) for path, app in apps.items()]
+def peer_routes(service: Service, credentials: Credentials, pages: Mapping[str, ASGIApp]) -> list[Route]:
+    """The routes of the port for clients: pages for peers, by their path."""
+    return [Route(path, PeerDoor(app, credentials, partial(refuse_call, service))) for path, app in pages.items()]

@@ -6,16 +6,19 @@ from typing import Any
 
 import aiohttp
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from cluster.spec import ClusterSpec, Region
-from deployments.gateway.peers.auth import Calls, Signer
-from deployments.gateway.peers.client import PeerClient
+from deployments.gateway.operators.other_gateways import OtherGateways
+from deployments.gateway.peers.auth import Credentials
+from deployments.gateway.peers.client import HOP_PATH, PeerClient
 from deployments.gateway.peers.digests import DIGEST_PATH, DigestExchange
 from deployments.gateway.peers.hop import HandOvers
-from deployments.gateway.peers.pages import DigestPages, PeerPage, peer_routes
+from deployments.gateway.peers.pages import USAGE_PATH, DigestPages, HopPage, PeerPage, UsagePages, peer_routes
 from deployments.gateway.peers.view import VIEW_PATH, CellView, RegionsPage
 from deployments.gateway.service import Service
 from deployments.ownership.owner_tracker import OwnerTracker
+from deployments.peering.cell_peering import LOST_AGES
 from deployments.telemetry import table
 from deployments.telemetry.exposition import Sample
 from deployments.telemetry.table import Metric
@@ -23,11 +26,7 @@ from deployments.telemetry.table import Metric
 
 class CellPeers:
     """Of one gateway of the cell `home`. Made within a running event loop. Raises ValueError for a spec by which peers
-    cannot be known, OSError for files of TLS that cannot be read.
-
-    `client` and `calls` are there for further pages (`pages`, by path, before `routes` is asked for): with them, a page
-    of this cell reads those of others.
-    """
+    cannot be known, OSError for files of TLS that cannot be read."""
 
     def __init__(
         self,
@@ -37,40 +36,48 @@ class CellPeers:
         service: Service,
         session: aiohttp.ClientSession,
         owner_trackers: Mapping[str, OwnerTracker],
+        others: OtherGateways,
     ) -> None:
         self.client: PeerClient | None = None
-        self.calls: Calls | None = None
-        self.pages: dict[str, PeerPage] = {}
+        self.credentials: Credentials | None = None
+        self.pages: dict[str, ASGIApp] = {}
+        """By path."""
         self.ca: str | None = None
         """The authority whose certificates peers may show."""
         self._service = service
         self._home = home.name
         self._exchange: DigestExchange | None = None
         self._digests = DigestPages(service, session, lambda: _owner_urls(owner_trackers))
+        self._cell_routes: list[Route] = []
         if (peering := spec.peering) is None:
             return
         check_proofs(spec, secret)
         self.ca = None if peering.tls is None else peering.tls.ca
-        signer = Signer(home.name, None if peering.secret is None else secret)
-        self.calls = Calls(signer, [region.name for region in spec.regions], peering.tls is not None)
-        self.client = PeerClient(spec, home.name, signer)
-        service.hand_overs = HandOvers(self.client, service.closing)
+        shown, cells = None if peering.secret is None else secret, [region.name for region in spec.regions]
+        self.credentials = Credentials(home.name, shown, cells, peering.tls is not None)
+        self.client = PeerClient(spec, self.credentials)
+        service.closing.peer_patience_s = peering.max_age_s
+        hand_overs = service.hand_overs = HandOvers(self.client, service.closing, service.gateway_id)
         self._exchange = DigestExchange(self.client, service.dispatchers, peering.digest_period_s, peering.max_age_s)
-        self.pages[DIGEST_PATH] = PeerPage(self._digests.answer, self.calls, service)
+        usage = UsagePages(service, hand_overs, session, others, peering.max_age_s)
+        self.pages[DIGEST_PATH] = PeerPage(self._digests.answer, service)
+        self.pages[USAGE_PATH] = PeerPage(usage.answer, service)
+        self.pages[HOP_PATH] = HopPage(service, hand_overs, usage, LOST_AGES * peering.max_age_s)
+        self._cell_routes = [self._digests.owner_route(), usage.own_route()]
 
     def show(self, own: CellView) -> Route:
         """What this cell shows of itself to its peers, and the page that shows all cells; before `routes`."""
-        if self.calls is not None:
-            self.pages[VIEW_PATH] = PeerPage(own.answer, self.calls, self._service)
+        if self.credentials is not None:
+            self.pages[VIEW_PATH] = PeerPage(own.answer, self._service)
         return RegionsPage(self._service, self._home, own, self.client).route()
 
     def routes(self) -> list[Route]:
         """For the port for clients, where peers ask, too."""
-        return [] if self.calls is None else peer_routes(self._service, self.calls, self.pages)
+        return [] if self.credentials is None else peer_routes(self._service, self.credentials, self.pages)
 
     def cell_routes(self) -> list[Route]:
         """For the port for the cell."""
-        return [] if self.calls is None else [self._digests.owner_route()]
+        return self._cell_routes
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
         """What runs as long as the gateway."""
@@ -85,8 +92,8 @@ class CellPeers:
 
     def samples(self) -> Iterator[Sample]:
         """Read when Prometheus asks."""
-        hand_overs, calls, exchange = self._service.hand_overs, self.calls, self._exchange
-        if hand_overs is None or calls is None or exchange is None or self.client is None:
+        hand_overs, credentials, exchange = self._service.hand_overs, self.credentials, self._exchange
+        if hand_overs is None or credentials is None or exchange is None or self.client is None:
             return
         counters: tuple[tuple[Metric, Mapping[Any, int]], ...] = (
             (table.HAND_OVERS, hand_overs.taken),
@@ -94,7 +101,7 @@ class CellPeers:
             (table.HOPS_BROKEN, hand_overs.broken),
             (table.GUESTS, hand_overs.guests),
             (table.DIGEST_REFUSALS, exchange.refused),
-            (table.PEER_CALLS_REFUSED, calls.refused),
+            (table.PEER_CALLS_REFUSED, credentials.refused),
             (table.DIGESTS_UNANSWERED, {(peer,): count for peer, count in exchange.failed.items()}),
             (table.HOPS_IN_FLIGHT, {(peer,): hand_overs.in_flight[peer] for peer in self.client.peers}),
         )

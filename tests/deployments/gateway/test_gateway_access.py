@@ -10,7 +10,7 @@ import pytest
 from starlette.routing import Route
 
 from deployments.gateway.entrance import ACCESS, Access, ClientApp, CorsRules, behind_doors, digest_of
-from deployments.gateway.peers.pages import OWNER_DIGEST_PATH
+from deployments.gateway.peers.pages import OWN_USAGE_PATH, OWNER_DIGEST_PATH
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, RawClient, Rig, openai_error
@@ -102,7 +102,8 @@ async def test_a_tenant_key_opens_nothing_of_operators(make_rig: MakeRig) -> Non
 
 async def test_the_table_and_the_routes_are_the_same(rig: Rig) -> None:
     served = {path for server in servers(rig).values() for path in paths(server)}
-    between_cells = {path for path, access in ACCESS.items() if access is Access.PEER} | {OWNER_DIGEST_PATH}
+    between_cells = {path for path, access in ACCESS.items() if access is Access.PEER}
+    between_cells |= {OWNER_DIGEST_PATH, OWN_USAGE_PATH}
     assert served == set(ACCESS) - between_cells, "a cell without peers has none of their pages"
     assert {path for path, access in ACCESS.items() if access is Access.OPEN} == {"/health", "/ready", "/ping"}
     assert {endpoint.path for endpoint in ENDPOINTS} < {path for path, access in ACCESS.items() if access is Access.KEY}

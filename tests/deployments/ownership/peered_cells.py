@@ -15,11 +15,12 @@ from typing import Any
 from cluster.spec import ClusterSpec
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected, TakenByPeer
+from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected
+from deployments.ownership.roles import PeerLease
 from deployments.ownership.takeover import Running
-from deployments.peering import HopFacts
+from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import Finished, ReplicaFacts
-from deployments.scheduling import Ending, LanePolicy, Lease, Request, SchedulingPolicy
+from deployments.scheduling import Ending, LanePolicy, Lease, Placement, Request, SchedulingPolicy
 from tests.deployments.peering.setups import MODEL
 
 POLICY = SchedulingPolicy((LanePolicy("short", 300, weight=4, max_wait_s=8, cap_s=20), LanePolicy("long", cap_s=40)))
@@ -42,7 +43,7 @@ class Ask:
     entered: set[str] = field(default_factory=set)
     """The cells whose owner has admitted it, and those that ran it."""
     hops: int = 0
-    """Hand-overs that its home has confirmed."""
+    """Hand-overs to peers that had it and lost it before the first byte."""
     first_bytes: int = 0
 
 
@@ -55,86 +56,92 @@ class Link:
         self.to_home: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self.guest: asyncio.Task[None] | None = None
         self._last_s = 0.0
-        self._closed = False
+        self.closed = False
 
     def say(self, what: str, value: Any = None) -> None:
         """The peer speaks. A link that is cut swallows it, and breaks."""
         if self._world.is_cut(self._ends):
             self._world.after(SILENCE_S, self.close)
-        elif not self._closed:
+        elif not self.closed:
             self._last_s = max(self._last_s + 1e-6, self._world.now + self._world.delay())
             self._world.loop.call_at(self._last_s, self._arrive, what, value)
 
     def _arrive(self, what: str, value: Any) -> None:
-        if not self._closed:
+        if not self.closed:
             self.to_home.put_nowait((what, value))
 
     def close(self) -> None:
         """Either end closes it: the guest's client is gone, and home hears nothing more."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self.to_home.put_nowait(("broken", None))
             if self.guest is not None:
                 guest = self.guest
                 self._world.after(SILENCE_S if self._world.is_cut(self._ends) else self._world.delay(), guest.cancel)
 
 
-class Carrier:
-    """Takes one client's request to peers, as the gateway does."""
+class Relay:
+    """Carries out one lease at a peer, as the gateway does."""
 
-    def __init__(self, cell: "Cell", ask: Ask) -> None:
-        self.cell, self.ask = cell, ask
-        self.link: Link | None = None
-        self.number = 0
+    def __init__(self, cell: "Cell", ask: Ask, peer_lease: PeerLease) -> None:
+        self.cell, self.ask, self.peer_lease = cell, ask, peer_lease
+        self.link = Link(cell.world, cell.name, peer_lease.peer)
+        self.taken = self.answering = False
 
-    def offer(self, peer: str, hop: HopFacts) -> None:
-        self.number, self.link = hop.number, Link(self.cell.world, self.cell.name, peer)
+    async def run(self) -> str | None:
+        """To its end, in one word; None: the request waits again."""
+        dispatcher, lease = self.cell.dispatcher, self.peer_lease.lease
+        dispatcher.when_lost(lease, self._recalled)
         self.cell.world.offers += 1
-        self.cell.world.spawn(self._post(self.link, peer, hop))
+        self.cell.world.spawn(self._post())
+        ending = Ending.CANCELLED
+        try:
+            refusal = await self._listen()
+            if refusal is not None and not self.answering:
+                dispatcher.came_back(lease, refusal)
+                return None
+            ending = Ending.FINISHED if refusal is None else Ending.FAILED
+            return "answered" if refusal is None else "failed"
+        finally:
+            self.link.close()
+            dispatcher.release(lease, ending)
 
-    def withdraw(self, number: int) -> None:
-        if number == self.number and self.link is not None:
+    async def _listen(self) -> HopRefusal | None:
+        """What comes from the peer, to the end; why it ended otherwise."""
+        while True:
+            try:
+                async with asyncio.timeout(None if self.taken else self.peer_lease.answer_s):
+                    what, value = await self.link.to_home.get()
+            except TimeoutError:
+                return HopRefusal.UNREACHABLE
+            match what:
+                case "taken":
+                    self.taken = True
+                case "byte":
+                    self.answering = True
+                    self.ask.served_by.add(self.peer_lease.peer)
+                    self.ask.first_bytes += 1
+                    self.cell.dispatcher.first_token(self.peer_lease.lease)
+                case "end":
+                    return None
+                case "refused":
+                    return HopRefusal(value)
+                case _:
+                    self.ask.hops += self.taken
+                    return HopRefusal.LOST if self.taken else HopRefusal.UNREACHABLE
+
+    def _recalled(self) -> None:
+        if not self.answering:
             self.link.close()
 
-    async def _post(self, link: Link, peer: str, hop: HopFacts) -> None:
-        world, hops = self.cell.world, self.cell.dispatcher.hops
+    async def _post(self) -> None:
+        world, peer = self.cell.world, self.peer_lease.peer
         await asyncio.sleep(world.delay())
         if world.is_cut(frozenset((self.cell.name, peer))):
             await asyncio.sleep(world.dice.choice((0.0, SILENCE_S)))
-            link.close()
-        else:
-            link.guest = world.spawn(world.cells[peer].serve(hop, self.ask, link))
-        what, value = await link.to_home.get()
-        if what == "taken":
-            hops.taken(hop.request_id, hop.number)
-        elif what == "refused":
-            hops.rejected(hop.request_id, hop.number, value)
-        else:
-            hops.broke(hop.request_id, hop.number)
-
-    async def relay(self, taken: TakenByPeer) -> str | None:
-        """The peer's answer, to its end, in one word; None: the request waits again."""
-        ask, hops, link = self.ask, self.cell.dispatcher.hops, self.link
-        assert link is not None
-        assert taken.number == self.number
-        ask.hops += 1
-        answering = False
-        try:
-            while True:
-                what, _ = await link.to_home.get()
-                if what == "byte" and hops.first_byte(ask.request.request_id, taken.number):
-                    answering = True
-                    ask.served_by.add(taken.peer)
-                    ask.first_bytes += 1
-                elif what == "end" and answering:
-                    hops.finished(ask.request.request_id, taken.number)
-                    return "answered"
-                else:
-                    hops.broke(ask.request.request_id, taken.number)
-                    return "failed" if answering else None
-        except asyncio.CancelledError:
-            hops.client_left(ask.request.request_id, taken.number)
-            raise
+            self.link.close()
+        elif not self.link.closed:
+            self.link.guest = world.spawn(world.cells[peer].serve(self.peer_lease.hop, self.ask, self.link))
 
 
 class Cell:
@@ -199,15 +206,13 @@ class Cell:
         ask.endings.append(how)
 
     async def _serve_own(self, ask: Ask) -> str:
-        carrier = Carrier(self, ask)
-        admission = await self.dispatcher.submit(ask.request, carrier)
+        admission = await self.dispatcher.submit(ask.request)
         if not admission.accepted:
             return f"rejected: {admission.cause}"
         while True:
-            try:
-                placement = await self.dispatcher.placement(ask.request)
-            except TakenByPeer as taken:
-                outcome = await carrier.relay(taken)
+            placement = await self.dispatcher.placement(ask.request)
+            if isinstance(placement, PeerLease):
+                outcome = await Relay(self, ask, placement).run()
             else:
                 ask.entered.add(self.name)
                 outcome = await self._run(placement.lease, lambda: self._own_byte(ask))
@@ -222,14 +227,19 @@ class Cell:
         """A guest, as the gateway that a peer has asked serves it."""
         guest = hop.guest(ask.request, self.world.now)
         try:
-            admission = await self.dispatcher.submit(guest, None, hop)
+            early = self.world.dice.random() < 0.5  # else the owner has judged it before its body is here
+            if early:
+                link.say("taken")
+            admission = await self.dispatcher.submit(guest, hop)
+            if not early:
+                link.say("taken")
             if not admission.accepted:
                 link.close()
                 return
             ask.entered.add(self.name)
-            link.say("taken")
             while True:
                 placement = await self.dispatcher.placement(guest)
+                assert isinstance(placement, Placement), "a guest goes no further"
                 outcome = await self._run(placement.lease, lambda: link.say("byte"))
                 if outcome == "answered":
                     link.say("end")

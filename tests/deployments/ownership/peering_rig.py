@@ -9,13 +9,13 @@ from unittest import mock
 
 from cluster.spec import ClusterSpec
 from deployments.ownership import lane_owner
-from deployments.ownership.hop_messages import HopBroke, HopFinished, HopFirstByte, HopRejected, HopTaken
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import LanePeering
 from deployments.ownership.record import RequestState
+from deployments.ownership.roles import PeerLease
 from deployments.peering import HandOverReason, HopFacts, HopRefusal, ModelDigest, Rules
 from deployments.protocol import ReplicaFacts
-from deployments.scheduling import Admission, Placement, Request, SchedulingPolicy
+from deployments.scheduling import Admission, Ending, Placement, Request, SchedulingPolicy
 from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_request, make_spec
 
 
@@ -45,7 +45,8 @@ class Gateway:
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
-        self.hops: dict[str, HopFacts] = {}
+        self.leases: dict[str, PeerLease] = {}
+        """Of requests that were handed over, the last one."""
         self.placements: list[Placement] = []
 
     def admitted(self, request_id: str, admission: Admission) -> None:
@@ -63,17 +64,13 @@ class Gateway:
 
     def suspected(self, reported: object) -> None: ...
 
-    def hop_offered(self, peer: str, hop: HopFacts) -> None:
-        self.hops[hop.request_id] = hop
-        self.heard.append(("offered", hop.request_id, peer))
+    def handed_over(self, peer_lease: PeerLease) -> None:
+        assert peer_lease.hop.attempt_id == peer_lease.lease.attempt_id
+        self.leases[peer_lease.hop.request_id] = peer_lease
+        self.heard.append(("handed over", peer_lease.hop.request_id, peer_lease.peer))
 
-    def hop_confirmed(self, request_id: str, number: int) -> None:
-        assert number == self.hops[request_id].number
-        self.heard.append(("confirmed", request_id))
-
-    def hop_withdrawn(self, request_id: str, number: int) -> None:
-        assert number == self.hops[request_id].number
-        self.heard.append(("withdrawn", request_id))
+    def recalled(self, attempt_id: str) -> None:
+        self.heard.append(("recalled", attempt_id))
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
         self.heard.append(("refused", request_id, refusal))
@@ -127,38 +124,28 @@ class PeeredOwner:
     def submit(self, name: str = "q", **what: Any) -> None:
         self.owner.submit(self.gateway, self.request(name, **what))
 
-    def number(self, name: str = "q") -> int:
-        return self.gateway.hops[name].number
-
     # What the gateway reports.
-    def taken(self, name: str = "q") -> None:
-        self.owner.hop_reported(HopTaken(name, self.number(name)))
+    def refused(self, name: str = "q", refusal: HopRefusal = HopRefusal.LATE) -> None:
+        self.owner.refused(self.gateway, self.gateway.leases[name].lease, refusal)
 
-    def rejected(self, name: str = "q", refusal: HopRefusal = HopRefusal.LATE) -> None:
-        self.owner.hop_reported(HopRejected(name, self.number(name), refusal))
-
-    def first_byte(self, name: str = "q") -> None:
-        self.owner.hop_reported(HopFirstByte(name, self.number(name)))
+    def first_token(self, name: str = "q", ago_s: float = 0.0) -> None:
+        self.owner.first_token(self.gateway.leases[name].lease.attempt_id, ago_s)
 
     def finished(self, name: str = "q") -> None:
-        self.owner.hop_reported(HopFinished(name, self.number(name)))
-
-    def broke(self, name: str = "q") -> None:
-        self.owner.hop_reported(HopBroke(name, self.number(name)))
+        self.owner.release(self.gateway.leases[name].lease.attempt_id, Ending.FINISHED)
 
     def state(self, name: str = "q") -> RequestState | None:
-        record = self.owner.records.get(name)
-        return None if record is None else record.state
+        """None: it is over, or unknown."""
+        entry = self.owner.records.get(name)
+        return None if entry is None or entry.state is RequestState.CLOSED else entry.state
 
     def is_clean(self) -> bool:
         """Whether nothing is left of any request but leases."""
-        core, hops = self.peering.core, self.peering.hops
-        scheduler = self.owner.scheduler
+        core, scheduler = self.peering.core, self.owner.scheduler
+        self.peering.ask()
         peers = core.peers.by_cell.values()
         return (
-            not len(core.hops)
-            and not (core._model_of or core._guests or core.hops._offered_s or core.hops._spent)
-            and not (hops._homeless or hops._offered)
+            not (core.away or core.offered or self.peering._homeless)
             and not any(peer.unseen or peer.seen or peer.on_its_way for peer in peers)
             and not scheduler.snapshot(self.clock.now).away
             and not scheduler.waiting.all(self.clock.now)
@@ -179,6 +166,7 @@ def guest_facts(name: str = "g", number: int = 1, spec: ClusterSpec | None = Non
     facts: dict[str, Any] = {
         "request_id": name,
         "home": "us",
+        "attempt": number,
         "epoch": 1,
         "number": number,
         "hops": 1,
@@ -192,7 +180,9 @@ def guest_facts(name: str = "g", number: int = 1, spec: ClusterSpec | None = Non
         "slack_s": 0.75,
         "patience_s": 30.0,
         "slo_s": 1.0,
-        "peer_epoch": 1,
+        "prompt_tokens": 100,
+        "max_tokens": 50,
+        "sequences": 1,
     }
     return HopFacts(**{**facts, **changes})
 

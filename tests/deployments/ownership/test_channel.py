@@ -16,17 +16,6 @@ from deployments.cell.owners import Ownership
 from deployments.ownership import channel as module
 from deployments.ownership.channel import MessageOutbox, NotOwner, RemoteOwner, Session
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.ownership.hop_messages import (
-    GuestRefused,
-    HopBroke,
-    HopConfirmed,
-    HopFinished,
-    HopFirstByte,
-    HopOffered,
-    HopRejected,
-    HopTaken,
-    HopWithdrawn,
-)
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     LANES_PATH,
@@ -36,11 +25,14 @@ from deployments.ownership.messages import (
     Died,
     Expired,
     FirstToken,
+    GuestRefused,
     Hold,
     Message,
     MessageReader,
     Opening,
     Placed,
+    PlacedAtPeer,
+    Recalled,
     Refused,
     Release,
     Submit,
@@ -49,11 +41,13 @@ from deployments.ownership.messages import (
     moved,
 )
 from deployments.ownership.record import Rejected, RequestState
+from deployments.peering import HopFacts
 from deployments.protocol import ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Placement, RejectCause
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
 from tests.deployments.ownership.lane_owner_rig import facts, request
+from tests.deployments.ownership.peering_rig import guest_facts
 
 KINDS: tuple[type[Message], ...] = (
     Submit,
@@ -68,18 +62,13 @@ KINDS: tuple[type[Message], ...] = (
     Expired,
     Suspected,
     Beat,
-    HopOffered,
-    HopConfirmed,
-    HopWithdrawn,
+    PlacedAtPeer,
+    Recalled,
     GuestRefused,
-    HopTaken,
-    HopRejected,
-    HopFirstByte,
-    HopFinished,
-    HopBroke,
 )
 st.register_type_strategy(int, st.integers(-(1 << 63), 1 << 63))
 st.register_type_strategy(float, st.floats(allow_nan=False))
+st.register_type_strategy(HopFacts, st.just(guest_facts()))
 MESSAGES: st.SearchStrategy[Message] = st.one_of(*(st.from_type(kind) for kind in KINDS))
 OPENING = encode(Opening(1))
 
@@ -253,7 +242,7 @@ async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_
 
 
 async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner) -> None:
-    """A recorded hop comes to a second gateway of the cell, and its sender leaves: the first one still waits."""
+    """A peer sends a hop to a second gateway of the cell, too, and leaves: the first one still waits."""
     owner.replica_state("r1", None)
     first, second = Session(owner, "first"), Session(owner, "second")
     submit = Submit(request(), False, time.monotonic())

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from deployments.ownership.hop_messages import HopFirstByte, HopTaken
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
 from deployments.ownership.record import RequestState
-from deployments.peering import DigestRefusal, HopRefusal, Question, Rules
+from deployments.peering import DigestRefusal, HopRefusal, Question
 from deployments.scheduling import Ending, RejectCause, SchedulingPolicy
 from tests.deployments.ownership.peering_rig import Clock, Gateway, PeeredOwner, guest_facts, lanes_of, owner_time
-from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_request, make_spec
+from tests.deployments.peering.setups import MODEL, make_model, make_request, make_spec
 
 AWAY, WAITING, RUNNING = RequestState.AWAY, RequestState.WAITING, RequestState.RUNNING
 
@@ -35,52 +34,49 @@ async def home(clock: Clock) -> AsyncIterator[PeeredOwner]:
 
 async def test_a_request_that_its_home_cannot_serve_goes_to_a_peer(home: PeeredOwner) -> None:
     home.submit()
-    (admitted, offered) = home.gateway.news()
-    assert (admitted[:3], offered[:2]) == (("admitted", "q", "queue"), ("offered", "q"))
-    assert (home.state(), home.owner.snapshot().lanes[0].waiting) == (WAITING, 1), "it keeps its place"
-    home.taken()
-    assert home.gateway.news() == [("confirmed", "q")]
-    assert (home.state(), home.owner.snapshot().away) == (AWAY, 1)
-    home.taken()
-    assert home.gateway.news() == []
-    home.first_byte()
+    (admitted, handed_over) = home.gateway.news()
+    assert (admitted[:3], handed_over[:2]) == (("admitted", "q", "queue"), ("handed over", "q"))
+    assert (home.state(), home.owner.snapshot().away, home.owner.snapshot().lanes[0].waiting) == (AWAY, 1, 0)
+    home.replica()
+    assert home.gateway.news() == [], "it is the peer's"
+    home.first_token()
     home.finished()
     assert (home.gateway.news(), home.state(), home.is_clean()) == ([], None, True)
     snapshot = home.owner.snapshot()
     (flow,) = snapshot.flows
     assert (snapshot.submitted, snapshot.withdrawn, snapshot.away, flow.arrived, flow.met) == (1, 1, 0, 1, 1)
-    assert home.peering.hops.stays == {}, "an offer is no stay"
+    assert home.peering.stays == {}, "a hand-over is no stay"
 
 
-async def test_what_home_places_first_the_peer_drops(home: PeeredOwner) -> None:
-    home.submit()
-    home.gateway.news()
-    home.replica()
-    assert home.gateway.news() == [("withdrawn", "q"), ("placed", "q")]
-    home.taken()
-    assert home.gateway.news() == [("withdrawn", "q")], "the yes was under way"
-    home.first_byte()
-    home.finished()
-    assert (home.gateway.news(), home.state()) == ([], RUNNING)
-    home.owner.release("q-1", Ending.FINISHED)
-    home.peering.ask()
-    assert home.is_clean()
+async def test_an_answer_that_came_whole_is_in_time_by_its_first_token(home: PeeredOwner, clock: Clock) -> None:
+    for name, ago_s in (("in time", 9.5), ("late", 1.0)):
+        home.helpful()
+        home.submit(name)
+        clock.now += 10.0
+        home.first_token(name, ago_s)
+        home.finished(name)
+    (flow,) = home.owner.snapshot().flows
+    assert (flow.arrived, flow.met) == (2, 1)
 
 
-async def test_a_rejected_request_keeps_its_place_and_goes_to_another_peer_with_the_next_digest(
+async def test_a_refused_request_waits_first_in_its_lane_and_goes_to_another_peer_with_the_next_digest(
     home: PeeredOwner,
 ) -> None:
     home.submit()
-    ((_, _, first),) = [one for one in home.gateway.news() if one[0] == "offered"]
-    home.rejected()
-    assert (home.gateway.news(), home.state()) == ([], WAITING)
+    (_, (_, _, first)) = home.gateway.news()
+    home.refused()
+    assert (home.gateway.news(), home.state(), home.owner.snapshot().away) == ([], WAITING, 0)
     home.helpful()
     ((_, _, second),) = home.gateway.news()
     assert {first, second} == {"us", "ap"}
-    home.rejected()
+    assert home.gateway.leases["q"].lease.attempt == 2
+    home.refused()
     home.helpful()
-    assert home.gateway.news() == [], "both have rejected it"
-    home.owner.cancel("q")
+    assert home.gateway.news() == [], "both have refused it"
+    home.replica()
+    (placement,) = home.gateway.placements
+    assert placement.lease.attempt == 3, "no attempt is issued twice"
+    home.owner.release("q-3", Ending.FINISHED)
     assert home.is_clean()
 
 
@@ -88,30 +84,26 @@ async def test_where_home_has_no_replica_a_peer_is_asked_again_once_its_refusal_
     home: PeeredOwner, clock: Clock
 ) -> None:
     home.submit()
-    home.rejected()
+    home.refused()
     home.helpful("us")
-    home.rejected()
+    home.refused()
     home.gateway.news()
-    first = home.gateway.hops["q"].number
     clock.now += home.spec.peering.max_age_s if home.spec.peering else 0.0
     home.helpful("us")
-    ((verb, request, peer),) = home.gateway.news()
-    assert (verb, request, peer) == ("offered", "q", "us")
-    assert home.gateway.hops["q"].number > first
-    home.taken()
+    assert home.gateway.news() == [("handed over", "q", "us")]
     home.finished()
     assert home.is_clean()
 
 
 async def test_a_request_that_the_peer_loses_waits_again_first_and_goes_nowhere_else(home: PeeredOwner) -> None:
     home.submit()
-    home.taken()
     home.submit("later")
+    home.refused("later", HopRefusal.SPEC)
     home.gateway.news()
-    home.broke()
+    home.refused(refusal=HopRefusal.LOST)
     assert (home.state(), home.owner.snapshot().away) == (WAITING, 0)
     home.helpful()
-    assert not [one for one in home.gateway.news() if one[:2] == ("offered", "q")], "one hop"
+    assert not [one for one in home.gateway.news() if one[:2] == ("handed over", "q")], "one hop"
     home.replica()
     assert [one for one in home.gateway.news() if one[0] == "placed"] == [("placed", "q")]
 
@@ -119,49 +111,62 @@ async def test_a_request_that_the_peer_loses_waits_again_first_and_goes_nowhere_
 async def test_a_peer_that_cannot_be_reached_gets_nothing_before_it_has_answered_again(home: PeeredOwner) -> None:
     home.submit()
     (*_, (_, _, peer)) = home.gateway.news()
-    home.broke()
+    home.refused(refusal=HopRefusal.UNREACHABLE)
     assert home.state() == WAITING
     home.submit("other")
     (*_, (what, _, second)) = home.gateway.news()
-    assert (what, {peer, second}) == ("offered", {"us", "ap"})
+    assert (what, {peer, second}) == ("handed over", {"us", "ap"})
 
 
-async def test_an_offer_without_an_answer_is_withdrawn(home: PeeredOwner, clock: Clock) -> None:
-    home.submit()
-    home.gateway.news()
-    clock.now += 0.2
-    home.peering.ask()
-    assert home.gateway.news() == []
-    clock.now += 0.4
-    home.peering.ask()
-    assert (home.gateway.news(), home.state()) == ([("withdrawn", "q")], WAITING)
-    home.taken()
-    assert home.gateway.news() == [("withdrawn", "q")]
-
-
-async def test_of_a_lost_peer_the_gateway_says_whether_its_client_has_a_byte(home: PeeredOwner, clock: Clock) -> None:
+async def test_what_a_silent_peer_has_is_recalled_and_the_gateway_says_what_becomes_of_it(
+    home: PeeredOwner, clock: Clock
+) -> None:
     for name in ("q", "answers"):
         home.submit(name, patience_s=600.0)
-        home.taken(name)
+    home.first_token("answers")
     clock.now += 60.0
-    home.owner.hop_reported(HopFirstByte("answers", home.number("answers")))
     home.gateway.news()
     home.peering.ask()
-    assert home.gateway.news() == [("withdrawn", "q")]
-    assert home.state() == AWAY, "it is not put back before the gateway has closed the hop"
-    home.broke()
+    assert home.gateway.news() == [("recalled", "q-1")]
+    assert home.state() == AWAY, "its client may have got a byte meanwhile"
+    home.refused(refusal=HopRefusal.LOST)
     assert home.state() == WAITING
+    home.owner.cancel("q")
+    home.finished("answers")
+    assert home.is_clean()
 
 
-async def test_reports_of_unknown_and_earlier_hops_change_nothing(home: PeeredOwner) -> None:
-    home.owner.hop_reported(HopTaken("nobody", 1))
+async def test_what_is_said_of_unknown_and_earlier_leases_changes_nothing(home: PeeredOwner) -> None:
     home.submit()
+    earlier = home.gateway.leases["q"].lease
+    home.refused()
+    home.helpful()
     home.gateway.news()
-    home.owner.hop_reported(HopFirstByte("q", home.number() + 7))
-    home.rejected()
-    home.taken()
-    assert home.state() == WAITING
-    assert ("confirmed", "q") not in home.gateway.news()
+    home.owner.first_token(earlier.attempt_id)
+    home.owner.release(earlier.attempt_id, Ending.CANCELLED)
+    home.owner.release("nobody-1", Ending.FINISHED)
+    assert (home.state(), home.gateway.news()) == (AWAY, [])
+
+
+async def test_a_client_that_leaves_is_over_at_home(home: PeeredOwner) -> None:
+    home.submit()
+    home.owner.release("q-1", Ending.CANCELLED)
+    assert (home.state(), home.is_clean()) == (None, True)
+
+
+async def test_the_next_owner_takes_what_comes_back_from_a_peer(clock: Clock) -> None:
+    before, after = PeeredOwner(clock), PeeredOwner(clock, epoch=2)
+    before.helpful()
+    before.submit()
+    lease = before.gateway.leases["q"].lease
+    after.owner.hold(after.gateway, lease.attempt_id)
+    for made, refusal in ((after, HopRefusal.LOST),):
+        made.owner.refused(made.gateway, lease, refusal)
+        assert [one[:2] for one in made.gateway.news()] == [("admitted", "q")]
+        made.replica()
+        assert [one.lease.attempt for one in made.gateway.placements] == [2]
+    for made in (before, after):
+        made.owner.close()
 
 
 async def test_a_request_that_waits_at_home_in_time_stays(home: PeeredOwner) -> None:
@@ -170,7 +175,7 @@ async def test_a_request_that_waits_at_home_in_time_stays(home: PeeredOwner) -> 
     home.submit(slo_s=1e6, patience_s=2e6)
     assert home.gateway.news()[-1][:3] == ("admitted", "q", "queue")
     assert home.state() == WAITING
-    assert home.peering.hops.stays == {"in_time": 1}
+    assert home.peering.stays == {"in_time": 1}
 
 
 async def test_a_request_that_has_had_its_hop_is_offered_to_nobody(home: PeeredOwner) -> None:
@@ -195,12 +200,10 @@ async def barred(clock: Clock) -> AsyncIterator[PeeredOwner]:
 async def test_what_a_cell_may_not_serve_enters_no_lane_there(barred: PeeredOwner) -> None:
     barred.helpful()
     barred.submit()
-    (admitted, offered) = barred.gateway.news()
-    assert (admitted, offered[:2]) == (("admitted", "q", "queue", None), ("offered", "q"))
+    (admitted, handed_over) = barred.gateway.news()
+    assert (admitted, handed_over[:2]) == (("admitted", "q", "queue", None), ("handed over", "q"))
     assert (barred.state(), barred.owner.snapshot().submitted) == (AWAY, 0)
-    barred.taken()
-    assert barred.gateway.news() == [("confirmed", "q")]
-    barred.first_byte()
+    barred.first_token()
     barred.finished()
     assert (barred.state(), barred.is_clean(), barred.owner.snapshot().flows) == (None, True, ())
 
@@ -211,21 +214,19 @@ async def test_what_no_cell_takes_that_may_is_rejected_for_its_residency(barred:
     barred.helpful()
     barred.submit()
     barred.gateway.news()
-    barred.rejected()
+    barred.refused()
     ((what, _, _),) = barred.gateway.news()
-    assert what == "offered", "the other peer is asked at once: it has no place to wait in"
-    barred.rejected()
+    assert what == "handed over", "the other peer is asked at once: it has no place to wait in"
+    barred.refused()
     assert barred.gateway.news() == [("admitted", "q", "reject", RejectCause.RESIDENCY)]
     assert (barred.state(), barred.is_clean()) == (None, True)
-    assert barred.peering.hops.rejections == {"residency": 2}
 
 
 async def test_what_a_peer_loses_that_its_home_may_not_serve_is_rejected(barred: PeeredOwner) -> None:
     barred.helpful()
     barred.submit()
-    barred.taken()
     barred.gateway.news()
-    barred.broke()
+    barred.refused(refusal=HopRefusal.LOST)
     assert barred.gateway.news() == [("admitted", "q", "reject", RejectCause.RESIDENCY)]
     assert (barred.state(), barred.is_clean(), barred.owner.snapshot().submitted) == (None, True, 0)
 
@@ -245,17 +246,18 @@ async def test_what_finds_its_lanes_full_may_find_room_at_a_peer(clock: Clock) -
     home.submit("too many")
     assert home.gateway.news()[-1] == ("admitted", "too many", "reject", RejectCause.MODEL_FULL)
     home.helpful("us")
+    home.refused("waits", HopRefusal.SPEC)
     home.gateway.news()
     home.submit()
-    (admitted, offered) = home.gateway.news()
-    assert (admitted[:3], offered) == (("admitted", "q", "queue"), ("offered", "q", "us"))
-    home.rejected(refusal=HopRefusal.LOADED)
+    (admitted, handed_over) = home.gateway.news()
+    assert (admitted[:3], handed_over) == (("admitted", "q", "queue"), ("handed over", "q", "us"))
+    home.refused(refusal=HopRefusal.LOADED)
     assert home.gateway.news() == [("admitted", "q", "reject", RejectCause.MODEL_FULL)]
     home.owner.close()
 
 
 # Guests.
-G = "g@us.1.1"
+G = "g-1@us"
 
 
 async def test_what_found_its_lanes_full_and_is_lost_by_its_peer_enters_a_lane(clock: Clock) -> None:
@@ -263,11 +265,8 @@ async def test_what_found_its_lanes_full_and_is_lost_by_its_peer_enters_a_lane(c
     home.submit("waits", patience_s=60.0)
     home.helpful("us")
     home.submit(patience_s=60.0)
-    home.taken()
-    home.broke()
+    home.refused(refusal=HopRefusal.LOST)
     assert home.state() == WAITING, "it was admitted: no cap rejects it now"
-    home.helpful("us")
-    assert sorted(one[1] for one in home.gateway.news() if one[0] == "offered") == ["q", "waits"]
     home.owner.close()
 
 
@@ -281,9 +280,8 @@ async def test_what_waits_in_vain_may_still_be_taken(home: PeeredOwner, clock: C
     home.owner.replica_lost("r2")
     home.submit("second", patience_s=30.0)
     assert home.state("second") == AWAY, "it would be rejected here: the next replica comes too late"
-    home.taken("second")
+    assert home.gateway.news()[-1][:2] == ("handed over", "second")
     home.finished("second")
-    assert home.gateway.news()[-1] == ("confirmed", "second")
 
 
 @pytest.fixture
@@ -343,37 +341,13 @@ async def test_a_guest_without_its_hop_is_refused(peer: PeeredOwner) -> None:
     assert peer.gateway.news() == [("refused", G, HopRefusal.SPEC)]
 
 
-async def test_a_hop_that_is_sent_twice_is_refused_the_second_time(peer: PeeredOwner) -> None:
-    send(peer)
-    peer.owner.release(f"{G}-1", Ending.FINISHED)
-    peer.gateway.news()
-    send(peer)
-    assert peer.gateway.news() == [("refused", G, HopRefusal.REPLAYED)]
-
-
-@pytest.mark.parametrize("epoch", [1, 3])
-async def test_the_next_owner_takes_no_hop_of_another_epoch(clock: Clock, epoch: int) -> None:
-    """It does not know which have come before."""
-    peer = PeeredOwner(clock, epoch=2)
-    peer.replica(seats=8)
-    send(peer, guest_facts(peer_epoch=epoch))
-    assert peer.gateway.news() == [("refused", G, HopRefusal.OLD_EPOCH)]
-    assert peer.peering.digest(Question(7, 1)).received == (), "it counts as never received"
-    send(peer, guest_facts(peer_epoch=2))
-    assert [one[0] for one in peer.gateway.news()] == ["admitted", "placed"]
-    peer.owner.close()
-
-
-async def test_a_hop_names_the_epoch_of_the_peers_last_digest(clock: Clock) -> None:
-    home = PeeredOwner(clock)
-    for number, epoch in enumerate((4, 9)):
-        question = home.peering.ask()["us"]
-        marks = Rules(home.spec).marks
-        clock.now += 0.05
-        assert home.peering.heard(make_digest("us", question, lanes_of(make_model()), epoch, 1, marks)) is None
-        home.submit(f"q{number}")
-        assert home.gateway.hops[f"q{number}"].peer_epoch == epoch
-    home.owner.close()
+async def test_a_guest_is_judged_before_its_body_is_here(peer: PeeredOwner) -> None:
+    assert peer.peering.judge(guest_facts()) is None
+    assert peer.peering.judge(guest_facts(residency=frozenset({"us"}))) is HopRefusal.RESIDENCY
+    peer.owner.replica_lost("r1")
+    peer.clock.now += 1.0
+    assert peer.peering.judge(guest_facts()) in (HopRefusal.LATE, HopRefusal.LOADED)
+    assert (peer.owner.records.live, sum(peer.peering.refusals.values())) == (0, 2)
 
 
 async def test_a_guest_of_an_earlier_owner_is_not_asked_about_again(peer: PeeredOwner) -> None:
@@ -388,7 +362,7 @@ async def test_the_scheduler_may_reject_a_guest(clock: Clock) -> None:
     peer.replica()
     assert peer.owner.scheduler.waiting.expected(make_request("x"), clock.now).p95_s == 0.0
     send(peer, guest_facts(number=2, reason="residency"))
-    assert peer.gateway.news() == [("refused", "g@us.1.2", HopRefusal.REJECTED)]
+    assert peer.gateway.news() == [("refused", "g-2@us", HopRefusal.REJECTED)]
     assert (peer.owner.records.live, peer.is_clean()) == (0, True)
     peer.owner.close()
 
@@ -398,8 +372,8 @@ async def test_a_guest_that_waits_here_goes_no_further(peer: PeeredOwner) -> Non
         send(peer, guest_facts(f"g{number}", number))
     peer.helpful("ap")
     heard = peer.gateway.news()
-    assert not [one for one in heard if one[0] == "offered"]
-    assert [one for one in heard if one[0] in ("placed", "refused")] == [("placed", "g1@us.1.1")]
+    assert not [one for one in heard if one[0] == "handed over"]
+    assert [one for one in heard if one[0] in ("placed", "refused")] == [("placed", "g1-1@us")]
     assert len(peer.owner.scheduler.lanes.guests) == 7, "they wait until its prompt is prefilled"
 
 
@@ -408,7 +382,6 @@ async def test_an_owner_without_peers_takes_no_guest() -> None:
     hop = guest_facts()
     owner.submit(gateway, hop.guest(make_request("g"), 0.0), False, hop)
     owner.submit(gateway, hop.guest(make_request("g"), 0.0), True, hop)
-    owner.hop_reported(HopTaken("g", 1))
     assert gateway.news() == 2 * [("refused", G, HopRefusal.SPEC)]
     assert (owner.peering, owner.records.live) == (None, 0)
     owner.close()
@@ -433,7 +406,7 @@ async def test_a_cell_that_hands_over_says_so(home: PeeredOwner, clock: Clock) -
 
 async def test_a_digest_that_answers_nothing_is_refused_and_decides_nothing(home: PeeredOwner) -> None:
     home.submit()
-    home.rejected()
+    home.refused()
     home.gateway.news()
     (first,) = home.digests(("us", lanes_of(make_model())))
     assert first is None
@@ -445,11 +418,11 @@ async def test_a_digest_that_answers_nothing_is_refused_and_decides_nothing(home
 async def test_those_that_would_wait_for_longest_are_offered_first(home: PeeredOwner) -> None:
     for number in range(4):
         home.submit(f"q{number}")
-        home.rejected(f"q{number}", HopRefusal.SPEC)
+        home.refused(f"q{number}", HopRefusal.SPEC)
         home.clock.now += 0.1
     home.gateway.news()
     home.helpful()
-    assert len([one for one in home.gateway.news() if one[0] == "offered"]) == 4
+    assert len([one for one in home.gateway.news() if one[0] == "handed over"]) == 4
 
 
 async def test_the_price_of_work_is_that_of_the_replicas_that_do_it(peer: PeeredOwner) -> None:

@@ -38,7 +38,7 @@ class Owner:
         def nothing(*_: Any, **__: Any) -> Any:
             raise AssertionError("no request is handed over here")
 
-        self.peering = LanePeering(spec, self.cell, MODEL, 1, self.scheduler, Records(), nothing, self.clock)
+        self.peering = LanePeering(spec, self.cell, MODEL, 1, self.scheduler, Records(), nothing, nothing, self.clock)
 
     def ask(self) -> RejectCause | None:
         """A request of the tenant arrives."""

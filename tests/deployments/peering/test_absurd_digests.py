@@ -75,15 +75,12 @@ def test_nothing_raises_and_every_number_stays_one(said: list[dict[str, Any]]) -
             decision = home.decide(Wait(make_request(name, now), MODEL, "all", wait_s, 50), make_model(), now)
             assert isinstance(decision, Offer | Stay)
             if isinstance(decision, Offer):
-                hop = home.hops.get(name)
-                assert hop is not None
-                assert not math.isnan(hop.expected_s)
-                home.broke(name, decision.hop.number)
+                assert not math.isnan(home.away[name].expected_s)
                 home.over(name)
         assert 0.0 <= home.spare(MODEL, now) < math.inf
         over = here.reject(Job(make_request("q", now, tenant="a"), 1), now)
         assert over is None or 0.0 < over[1] <= 60.0 * (MAX_DEBT_MIN + 2)
-    assert not home.hops.open()
+    assert not home.away
 
 
 @given(USES, USES)

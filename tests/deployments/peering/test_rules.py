@@ -29,6 +29,7 @@ def make_hop(**changes: Any) -> HopFacts:
     what: dict[str, Any] = {
         "request_id": "r",
         "home": "eu",
+        "attempt": 1,
         "epoch": 1,
         "number": 1,
         "hops": 1,
@@ -40,7 +41,9 @@ def make_hop(**changes: Any) -> HopFacts:
         "slack_s": -0.5,
         "patience_s": 20.0,
         "slo_s": 1.0,
-        "peer_epoch": 1,
+        "prompt_tokens": 100,
+        "max_tokens": None,
+        "sequences": 1,
     }
     what |= changes
     names = (what["model"], what["traffic_class"], what["tenant"])
@@ -56,7 +59,7 @@ def refusal(hop: HopFacts, here: Here = CALM, cell: str = "us", spec: Any = None
 
 def test_each_hand_over_of_a_request_has_its_own_id_in_the_cell_that_takes_it() -> None:
     """After a change of its home's owner a request may be offered to a peer again, where its guest is still there."""
-    hops = [make_hop(epoch=epoch, number=number) for epoch in (1, 2) for number in (1, 2, 12)]
+    hops = [make_hop(attempt=attempt) for attempt in (1, 2, 12)]
     hops += [make_hop(request_id="r2"), make_hop(home="ap")]
     assert len({hop.guest_id for hop in hops}) == len(hops)
 

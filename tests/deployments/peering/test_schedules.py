@@ -76,6 +76,7 @@ def worlds(draw: st.DrawFn) -> World:
     )
     world.digest_loss = draw(st.sampled_from((0.0, 0.1, 0.5)))
     world.replays = draw(st.sampled_from((0.0, 0.3)))
+    world.refuses_late = draw(st.sampled_from((0.0, 0.0, 0.2)))
     for cell, price in zip(CELLS, draw(st.permutations((None, 1.0, 3.0))), strict=True):
         world.cells[cell].usd_per_mtok = price
     liar = draw(st.none() | st.sampled_from(CELLS))
@@ -113,7 +114,7 @@ def check(world: World) -> None:
     for ask in world.asks:
         assert len(ask.endings) == 1, (ask.name, ask.endings)
         assert len(ask.served_by) <= 1, (ask.name, ask.served_by)
-        assert ask.hops <= 1
+        assert ask.hops <= 1 or world.refuses_late
         assert ask.served_by <= ask.entered
         home = world.cells[ask.home]
         for name in ask.entered:
@@ -124,7 +125,8 @@ def check(world: World) -> None:
     assert {(home, target) for _, home, target, _ in world.crossed} == arrived, "who hands over is the home"
     for cell in world.cells.values():
         assert cell.scheduler.is_idle
-        assert (len(cell.peering.hops), cell.guests, cell.asks, cell.leases) == (0, {}, {}, {})
+        assert (cell.peering.away, cell.guests, cell.asks, cell.leases, cell.there) == ({}, {}, {}, {}, set())
+        assert cell.peering.offered == ()
         for peer in cell.peering.peers.by_cell.values():
             assert (peer.unseen, peer.seen, peer.on_its_way) == ({}, {}, {}), "what has ended takes no room"
 

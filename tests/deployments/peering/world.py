@@ -9,15 +9,15 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cluster.spec import ClusterSpec
 from deployments.peering import (
     CellPeering,
     Digest,
+    HandedOver,
     HandOverReason,
     Here,
-    HopAct,
     HopFacts,
     HopRefusal,
     ModelDigest,
@@ -59,6 +59,7 @@ class Ask:
     """The cells whose scheduler has had it."""
     hops: int = 0
     """Hand-overs that a peer took and that home knows of."""
+    attempts: int = 0
     ttft_s: float | None = None
     admission: tuple[float, float] | None = None
     lane: str = ""
@@ -95,12 +96,12 @@ class Cell:
         self.asks: dict[str, Ask] = {}
         self.guests: dict[str, Guest] = {}
         self.leases: dict[str, Lease] = {}
+        self.there: set[str] = set()
+        """Own requests that a peer has said to have, and has not begun to answer as far as is known."""
+        self.guest_ids: dict[str, str] = {}
+        """Of own requests, in the cell to which they are handed over last."""
         for number in range(self.replicas):
             self.scheduler.replica_up(f"r{number}", CAPACITY, self.now())
-
-    def guest_id(self, request_id: str, number: int) -> str:
-        """That of an own request in the cell to which it is handed over."""
-        return f"{request_id}@{self.name}.{self.epoch}.{number}"
 
     def restart(self) -> None:
         """It is killed and starts again: its own clients see a reset, peers a broken connection."""
@@ -108,8 +109,8 @@ class Cell:
             self.world.end(ask, "reset")
         for guest in self.guests.values():
             self.world.connection_lost(guest.hop.home, guest.hop.request_id, guest.hop.number, 0.01)
-        for request_id, hop in self.peering.hops.open():
-            guest_id = self.guest_id(request_id, hop.number)
+        for request_id, hop in self.peering.away.items():
+            guest_id = self.guest_ids[request_id]
             self.world.at(0.01, lambda p=hop.peer, i=guest_id: self.world.cells[p].drop(i))  # type: ignore[misc]
         self.start()
 
@@ -124,17 +125,7 @@ class Cell:
 
     # A request of its own client.
     def arrive(self, ask: Ask) -> None:
-        now = self.now()
-        request = Request(
-            ask.name,
-            ask.prompt,
-            64,
-            now,
-            now + ask.slo_s,
-            now + ask.patience_s,
-            traffic_class=ask.traffic_class,
-            tenant=ask.tenant,
-        )
+        request = self._request(ask)
         self.asks[ask.name] = ask
         if not self.peering.may_serve(MODEL, request):
             self._homeless(ask, request)
@@ -143,6 +134,19 @@ class Cell:
         self.step()
         if ask.name in self.asks and ask.name in self.scheduler.lanes.jobs:
             self.consider(ask, request)
+
+    def _request(self, ask: Ask) -> Request:
+        arrived_s = self.now() - self.rate * (self.world.now_s - ask.arrived_s)
+        return Request(
+            ask.name,
+            ask.prompt,
+            64,
+            arrived_s,
+            arrived_s + ask.slo_s,
+            arrived_s + ask.patience_s,
+            traffic_class=ask.traffic_class,
+            tenant=ask.tenant,
+        )
 
     def _homeless(self, ask: Ask, request: Request) -> None:
         """It may not be served here: handed over, or rejected."""
@@ -169,6 +173,7 @@ class Cell:
         self.world.reasons[decision.reason if isinstance(decision, Stay) else decision.hop.reason] += 1
         if isinstance(decision, Offer):
             self._send(decision, ask)
+            self.step()
 
     def _wait(self, ask: Ask, request: Request, own: ModelDigest) -> Wait:
         lane, waited_s = own.lane(ask.lane), self.now() - request.arrived_s
@@ -179,9 +184,17 @@ class Cell:
         return Wait(request, MODEL, ask.lane, p95_s, 64)
 
     def _send(self, offer: Offer, ask: Ask) -> None:
-        hop, target = offer.hop, offer.peer
+        self.scheduler.withdraw(ask.name, self.now())
+        ask.attempts += 1
+        hop, target = replace(offer.hop, attempt=ask.attempts), offer.peer
+        self.guest_ids[ask.name] = hop.guest_id
         self.world.offers += 1
         self.world.carry(self.name, target, lambda: self.world.cells[target].take(hop, ask), hop)
+        epoch = self.epoch
+        self.world.at(
+            offer.answer_s / self.rate,
+            lambda: self._unanswered(ask.name, hop.number) if epoch == self.epoch else None,
+        )
 
     def turn(self) -> None:
         """Once a digest has come: what waits is decided on again, the last ones first."""
@@ -192,6 +205,7 @@ class Cell:
         for offer in self.peering.reconsider(waits, own, self.now()):
             self.world.reasons[offer.hop.reason] += 1
             self._send(offer, self.asks[offer.hop.request_id])
+        self.step()
 
     # A request of a peer.
     def take(self, hop: HopFacts, ask: Ask) -> None:
@@ -204,10 +218,15 @@ class Cell:
             admission = self.scheduler.submit(hop.guest(body, now), now)
             refusal = None if admission.accepted else HopRefusal.REJECTED
         home, request_id, number = hop.home, hop.request_id, hop.number
+        if refusal is None and self.world.rng.random() < self.world.refuses_late:
+            self.world.carry(self.name, home, lambda: self.world.cells[home].taken(request_id, number), hop)
+            self.scheduler.cancel(hop.guest_id, self.now())
+            refusal = HopRefusal.LOADED
         if refusal is not None:
-            self.peering.over(hop.guest_id)
             self.world.refusals[refusal] += 1
-            self.world.carry(self.name, home, lambda: self.world.cells[home].rejected(request_id, number, refusal), hop)
+            self.world.carry(
+                self.name, home, lambda: self.world.cells[home].came_back(request_id, number, refusal), hop
+            )
             return
         ask.entered.add(self.name)
         self.world.crossed.append((self.world.now_s, home, self.name, hop.reason))
@@ -219,7 +238,6 @@ class Cell:
         """The peer needs it no more."""
         if self.guests.pop(guest_id, None) is None:
             return
-        self.peering.over(guest_id)
         lease = self.leases.pop(guest_id, None)
         if lease is not None:
             self.scheduler.release(lease, Ending.CANCELLED, None, self.now())
@@ -228,31 +246,27 @@ class Cell:
         self.step()
 
     # What comes back from the peer.
-    def taken(self, request_id: str, number: int) -> None:
-        hop = self.peering.hops.get(request_id)
-        act = self.peering.taken(request_id, number)
-        self.act(act, request_id, number, hop.peer if hop else None)
+    def _hop(self, request_id: str, number: int) -> HandedOver | None:
+        hop = self.peering.away.get(request_id)
+        return hop if hop is not None and hop.number == number else None
 
-    def rejected(self, request_id: str, number: int, refusal: HopRefusal) -> None:
-        self.peering.rejected(request_id, number, refusal, self.now())
-        ask = self.asks.get(request_id)
-        if ask is not None and self.name not in ask.entered and self.peering.hops.get(request_id) is None:
-            self._again(ask)
+    def taken(self, request_id: str, number: int) -> None:
+        if self._hop(request_id, number) is not None:
+            self.asks[request_id].hops += 1
+            self.there.add(request_id)
+
+    def came_back(self, request_id: str, number: int, refusal: HopRefusal) -> None:
+        if self._hop(request_id, number) is not None:
+            self.there.discard(request_id)
+            self.peering.came_back(request_id, refusal, self.now())
+            self._again(self.asks[request_id])
 
     def _again(self, ask: Ask) -> None:
-        """What may not be served here and was not taken there: another peer, or the end."""
-        now, waited_s = self.now(), self.rate * (self.world.now_s - ask.arrived_s)
-        arrived_s = now - waited_s
-        request = Request(
-            ask.name,
-            ask.prompt,
-            64,
-            arrived_s,
-            arrived_s + ask.slo_s,
-            arrived_s + ask.patience_s,
-            traffic_class=ask.traffic_class,
-            tenant=ask.tenant,
-        )
+        """Back to its lane. What may not be served here goes to another peer, or is over."""
+        if self.scheduler.put_back(ask.name, self.now()):
+            self.step()
+            return
+        request = self._request(ask)
         if self.peering.may_serve(MODEL, request):
             self._submit(ask, request)
             self.step()
@@ -260,48 +274,45 @@ class Cell:
             self._homeless(ask, request)
 
     def byte(self, request_id: str, number: int, sender: str) -> None:
-        act = self.peering.first_byte(request_id, number, self.now())
-        ask = self.asks.get(request_id)
-        if act is not HopAct.CANCEL_THERE and ask is not None:
+        if self._hop(request_id, number) is not None:
+            ask = self.asks[request_id]
+            self.peering.first_token(request_id, self.now())
             ask.served_by.add(sender)
             ask.ttft_s = ask.ttft_s or self.world.now_s - ask.arrived_s
-        self.act(act, request_id, number, sender)
 
     def answered(self, request_id: str, number: int, sender: str) -> None:
-        act = self.peering.finished(request_id, number)
-        ask = self.asks.get(request_id)
-        if act is HopAct.END and ask is not None:
-            if self.name in ask.entered:
-                self.scheduler.cancel(request_id, self.now())
-            ask.served_by.add(sender)
-            self.finish(ask, "finished")
+        if self._hop(request_id, number) is not None:
+            self.asks[request_id].served_by.add(sender)
+            self._over(self.asks[request_id], "finished")
 
     def broke(self, request_id: str, number: int) -> None:
-        hop = self.peering.hops.get(request_id)
-        self.act(self.peering.broke(request_id, number), request_id, number, hop.peer if hop else None)
-
-    def act(self, act: HopAct, request_id: str, number: int, peer: str | None) -> None:
-        """Does what the core says."""
-        ask = self.asks.get(request_id)
-        if act is HopAct.CANCEL_THERE and peer is not None:
-            guest_id = self.guest_id(request_id, number)
-            self.world.carry(self.name, peer, lambda: self.world.cells[peer].drop(guest_id), None)
-            if ask is not None and self.name not in ask.entered and self.peering.hops.get(request_id) is None:
-                self._again(ask)
-        if ask is None:
+        hop = self._hop(request_id, number)
+        if hop is None:
             return
-        if act is HopAct.LEAVE_LANE:
-            ask.hops += 1
-            self.scheduler.cancel(request_id, self.now())
-            self.step()
-        elif act is HopAct.SUBMIT_AGAIN:
-            self._again(ask)
-        elif act is HopAct.END_WITH_ERROR:
-            self.finish(ask, "error")
+        if hop.answers:
+            self._over(self.asks[request_id], "error")
+        else:
+            refusal = HopRefusal.LOST if request_id in self.there else HopRefusal.UNREACHABLE
+            self.came_back(request_id, number, refusal)
+
+    def _over(self, ask: Ask, how: str) -> None:
+        self.scheduler.cancel(ask.name, self.now())
+        self.finish(ask, how)
+
+    def _recall(self, request_id: str, hop: HandedOver) -> None:
+        """The peer is to drop it."""
+        guest_id = self.guest_ids[request_id]
+        self.world.carry(self.name, hop.peer, lambda: self.world.cells[hop.peer].drop(guest_id), None)
+        self.broke(request_id, hop.number)
+
+    def _unanswered(self, request_id: str, number: int) -> None:
+        hop = self._hop(request_id, number)
+        if hop is not None and request_id not in self.there:
+            self._recall(request_id, hop)
 
     def sweep(self) -> None:
-        for one in self.peering.sweep(self.now()):
-            self.act(one.act, one.request_id, one.number, one.peer)
+        for request_id in self.peering.overdue(self.now()):
+            self._recall(request_id, self.peering.away[request_id])
 
     # Serving.
     def step(self) -> None:
@@ -319,24 +330,13 @@ class Cell:
     def _gave_up(self, request_id: str) -> None:
         guest = self.guests.pop(request_id, None)
         if guest is not None:
-            self.peering.over(request_id)
             self.world.connection_lost(guest.hop.home, guest.hop.request_id, guest.hop.number, self.world.delay_s())
         elif request_id in self.asks:
-            self._leave(request_id)
             self.finish(self.asks[request_id], "expired")
-
-    def _leave(self, request_id: str) -> None:
-        hop = self.peering.hops.get(request_id)
-        act = self.peering.left_home(request_id)
-        if act is HopAct.CANCEL_THERE and hop is not None:
-            guest_id, peer = self.guest_id(request_id, hop.number), hop.peer
-            self.world.carry(self.name, peer, lambda: self.world.cells[peer].drop(guest_id), None)
 
     def _place(self, lease: Lease) -> None:
         request_id, epoch = lease.request.request_id, self.epoch
         self.leases[request_id] = lease
-        if request_id in self.asks:
-            self._leave(request_id)
         prefill_s = lease.prefill_tokens / PREFILL_PER_S
         self.world.at(prefill_s, lambda: self._token(lease, epoch))
         self.world.at(prefill_s + SERVICE_S, lambda: self._end(lease, epoch, prefill_s))
@@ -366,7 +366,6 @@ class Cell:
         guest = self.guests.pop(request_id, None)
         if guest is not None:
             hop = guest.hop
-            self.peering.over(request_id)
             home = self.world.cells[hop.home]
             self.world.carry(self.name, hop.home, lambda: home.answered(hop.request_id, hop.number, self.name), hop)
         elif request_id in self.asks:
@@ -376,6 +375,7 @@ class Cell:
     def finish(self, ask: Ask, how: str) -> None:
         self.world.end(ask, how)
         self.asks.pop(ask.name, None)
+        self.there.discard(ask.name)
         self.peering.over(ask.name)
 
 
@@ -388,6 +388,8 @@ class World:
         self.now_s = 0.0
         self.rng, self.rtt_s = rng, rtt_s
         self.digest_loss = self.replays = 0.0
+        self.refuses_late = 0.0
+        """How often a peer says that it takes a request, and then that it does not."""
         self.cuts: list[tuple[float, float, frozenset[str]]] = []
         """Partitions: from, until, between these two cells."""
         self._events: list[tuple[float, int, Callable[[], None]]] = []

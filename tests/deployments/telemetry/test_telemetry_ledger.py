@@ -157,15 +157,13 @@ def test_what_is_refused_before_the_lane_is_the_gateways() -> None:
     assert one.stages() == {Stage.GATEWAY: pytest.approx(0.5), Stage.LANE: 0.0}
 
 
-@given(st.tuples(TIMES, TIMES, TIMES, TIMES, TIMES, TIMES))
-def test_a_hop_begins_with_its_offer(times: tuple[float, ...]) -> None:
-    """The peer's engine works from `there_s` after the offer on, also before its yes is at home."""
-    waits_s, there_s, engine_s, back_s, yes_s, decode_s = times
+@given(st.tuples(TIMES, TIMES, TIMES, TIMES, TIMES))
+def test_a_hop_begins_where_the_lane_ends(times: tuple[float, ...]) -> None:
+    waits_s, there_s, engine_s, back_s, decode_s = times
     one = ledger(stream=True, peer="us")
     one.submitted(100.0)
-    one.offered_s = offered_s = 100.0 + waits_s
-    one.first_byte_s = offered_s + there_s + engine_s + back_s
-    one.handed_over(min(offered_s + yes_s, one.first_byte_s))
+    one.left_lane(100.0 + waits_s, placed=True)
+    one.first_byte_s = 100.0 + waits_s + there_s + engine_s + back_s
     one.engine_wait_s = decode_s
     one.last_byte_s = one.ended_s = one.first_byte_s + decode_s
     one.finished = finished(prefill_s=engine_s, first_byte_s=engine_s)
@@ -173,16 +171,6 @@ def test_a_hop_begins_with_its_offer(times: tuple[float, ...]) -> None:
     assert stages[Stage.LANE] == pytest.approx(waits_s, abs=1e-6)
     assert stages[Stage.HOP] == pytest.approx(there_s + back_s, abs=1e-6)
     assert abs(one.unaccounted_s) < 1e-6
-
-
-def test_an_offer_before_the_wait_that_the_peer_ends_is_not_its_hop() -> None:
-    one = ledger(stream=True)
-    one.submitted(100.0)
-    one.offered_s = 101.0
-    one.left_lane(102.0, placed=True)
-    one.refused(103.0)
-    one.handed_over(104.0)
-    assert (one.lane_s, one.placed_s) == (2.0, 103.0)
 
 
 def test_server_timing_says_what_is_known() -> None:

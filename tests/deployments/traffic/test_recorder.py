@@ -138,7 +138,7 @@ async def test_the_page_shows_what_the_gateway_counted(
     ((_, _, stream),) = list(found.counts)[:1]
     assert (stream.model, stream.tenant) == ("demo", "")
 
-    async def ask(path: str) -> list[object]:
+    async def ask(path: str, kind: type) -> list[object]:
         return [{"stores": stores | {"other": record}}]
 
     monkeypatch.setattr(rig.gateway.others, "ask", ask)

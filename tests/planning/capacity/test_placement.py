@@ -139,7 +139,7 @@ def test_hours_that_nothing_binds_together_are_placed_one_by_one() -> None:
 
 @pytest.mark.whole
 def test_models_that_meet_at_a_quota_keep_it() -> None:
-    alone = place(_a_day_of(1, {HOURLY: 1.0}), limit_s=30.0)
+    alone = place(_a_day_of(1, {HOURLY: 1.0}), limit_s=300.0)
     used = max(sum(alone.count(site, hour) for site in (1, 4, 7)) for hour in range(6))
     assert used > 1
     problem = _a_day_of(2, {HOURLY: 1.0}, tuple(Quota(region, "middle", 1) for region in "abc"))

@@ -23,7 +23,7 @@ def off(stream: Stream, quantity: DriftQuantity, expected: float, observed: floa
 
 
 def plan_of(case: Case) -> Any:
-    return planned(case, small.rates(case), 0.9, PlanLimits(gap=0.001, limit_s=20), lambda text: None)
+    return planned(case, small.rates(case), 0.9, PlanLimits(gap=0.001, limit_s=300), lambda text: None)
 
 
 def test_a_worksheet_expects_its_streams(tmp_path: Path) -> None:

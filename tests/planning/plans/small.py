@@ -101,4 +101,4 @@ def plan(
 ) -> WorksheetPlan:
     """Placed at `RATES`, not simulated."""
     found = case(folder, sheet, spec)
-    return planned(found, rates(found), utilisation, PlanLimits(gap=0.02, limit_s=20), lambda text: None)
+    return planned(found, rates(found), utilisation, PlanLimits(gap=0.02, limit_s=300), lambda text: None)

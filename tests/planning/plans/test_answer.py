@@ -22,7 +22,7 @@ from planning.plans.write_spec import written_spec
 from tests.planning.plans import small
 
 pytestmark = pytest.mark.whole
-LIMITS = PlanLimits(gap=0.02, limit_s=20)
+LIMITS = PlanLimits(gap=0.02, limit_s=300)
 
 
 def test_a_plan_serves_all_demand_within_its_limits(tmp_path: Path) -> None:

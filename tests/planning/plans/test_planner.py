@@ -22,7 +22,7 @@ from planning.plans.write_spec import written_spec
 from tests.planning.plans import small
 
 pytestmark = pytest.mark.whole
-LIMITS = PlanLimits(gap=0.02, limit_s=20)
+LIMITS = PlanLimits(gap=0.02, limit_s=300)
 SEARCH = RateSearch(requests=150, max_requests=300, seeds=(0,), tolerance=0.1)
 ONE_REGION = {"demand": [small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 3.0}]}]}
 

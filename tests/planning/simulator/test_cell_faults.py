@@ -59,7 +59,7 @@ class Run:
         for cell in self.simulator.cells:
             assert cell.scheduler.is_idle
             assert (cell._guests, cell._leases, cell._running, cell._open) == ({}, {}, {}, set())
-            assert (cell._waiting, cell._outside, len(cell.peering.hops)) == ({}, {}, 0)
+            assert (cell._waiting, cell._outside, cell._away, cell._there, cell.peering.away) == ({}, {}, {}, set(), {})
             assert all(replica.leases == 0 for replica in cell.replicas if replica.serves)
             for peer in cell.peering.peers.by_cell.values():
                 assert (peer.unseen, peer.seen, peer.on_its_way) == ({}, {}, {})

@@ -78,9 +78,14 @@ class Cells:
         return Rig(gateway, directory, spec.gateway.port, folder)
 
     async def met(self, *names: str) -> None:
-        """Waits until these cells (by default all) have each other's digests."""
+        """Waits until these cells (by default all) have each other's digests, and know of all their replicas."""
         for name in names or self.names:
-            await until(lambda name=name: all(known_to(self[name]).values()))  # type: ignore[misc]
+            await until(lambda name=name: all(known_to(self[name]).values()) and self._sees_replicas(name))  # type: ignore[misc]
+
+    def _sees_replicas(self, name: str) -> bool:
+        stated = {cell: peer.digest for cell, peer in peering_of(self[name]).core.peers.by_cell.items()}
+        counts = {cell: sum(one.replicas for one in digest.models) for cell, digest in stated.items() if digest}
+        return all(counts.get(cell, 0) >= len(rig.engines) for cell, rig in self.rigs.items() if cell != name)
 
     async def settled(self) -> None:
         """Nothing is left of any request, in any cell."""
@@ -91,7 +96,7 @@ class Cells:
             await until(lambda hand_overs=hand_overs: not hand_overs._tasks)  # type: ignore[misc]
             assert not any(hand_overs.in_flight.values())
             if rig.dispatcher.own is not None:
-                assert not len(peering_of(rig).core.hops)
+                assert not peering_of(rig).core.away
 
     async def stop(self) -> None:
         await asyncio.gather(*(rig.stop() for rig in (*self.rigs.values(), *self.more)))

@@ -23,8 +23,9 @@ def pytest_asyncio_loop_factories(
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """All cells are in one process, and on a busy machine an answer takes longer than a round trip and a quarter of a
-    second. A peer that was given up is not asked again about that request."""
-    monkeypatch.setattr("deployments.peering.cell_peering._ANSWER_S", 2.0)
+    second, and a digest longer than it may. A peer that was given up is not asked again about that request."""
+    monkeypatch.setattr("deployments.peering.cell_peering.ANSWER_S", 2.0)
+    monkeypatch.setattr("deployments.peering.cell_peering.LOST_AGES", 8.0)
 
 
 @pytest.fixture

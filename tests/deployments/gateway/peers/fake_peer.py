@@ -1,51 +1,51 @@
 """A peer that has the secret and does what a test wants: its digests, its answers to hops, and how these break."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
 from cluster.spec import ClusterSpec
-from deployments.gateway.peers.auth import (
-    CELL_HEADER,
-    CONTENT_HEADER,
-    HOP_HEADER,
-    NONCE_HEADER,
-    SIGNATURE_HEADER,
-    Call,
-    Signer,
-)
-from deployments.gateway.peers.client import HOP_PATH, TAKEN
+from deployments.gateway.peers.auth import CELL_HEADER
+from deployments.gateway.peers.client import HOP_HEADER, HOP_PATH, REFUSAL_HEADER
 from deployments.gateway.peers.digests import DIGEST_PATH, digest_to_json
-from deployments.gateway.peers.envelope import HopEnvelope, read_envelope
-from deployments.gateway.peers.frames import FrameKind, FrameWriter
+from deployments.gateway.peers.hop import read_header
 from deployments.gateway.peers.view import VIEW_PATH
-from deployments.peering import Digest, LaneDigest, ModelDigest, Question
+from deployments.peering import Digest, HopFacts, LaneDigest, ModelDigest, Question
 from deployments.peering.rules import Rules
 from tests.deployments.gateway.fake_engine import event
-from tests.deployments.gateway.peers.cells import PEERS_SECRET
 
-HEAD: dict[str, Any] = {"status": 200, "headers": [["content-type", "text/event-stream; charset=utf-8"]]}
+STREAM_TYPE = "text/event-stream; charset=utf-8"
 
 
 class Taken:
-    """The answer to a hop, as a script writes it."""
+    """A hop whose body is here, and the answer to it, as a script writes it."""
 
-    def __init__(self, response: web.StreamResponse, writer: FrameWriter, request: web.Request) -> None:
-        self._response = response
-        self._writer = writer
+    def __init__(self, cell: str, request: web.Request) -> None:
+        self._cell = cell
         self._request = request
+        self.response: web.StreamResponse | None = None
 
-    async def json(self, kind: FrameKind, content: Any) -> None:
-        await self._response.write(self._writer.encode_json(kind, content))
+    async def head(self, status: int = 200, kind: str = STREAM_TYPE, **headers: str) -> None:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.response = web.StreamResponse(
+            status=status, headers={CELL_HEADER: self._cell, "content-type": kind, **named}
+        )
+        await self.response.prepare(self._request)
 
-    async def put(self, kind: FrameKind, content: bytes = b"") -> None:
-        await self._response.write(self._writer.encode(kind, content))
+    async def write(self, data: bytes) -> None:
+        assert self.response is not None
+        await self.response.write(data)
 
-    async def raw(self, data: bytes) -> None:
-        await self._response.write(data)
+    async def whole(self, body: bytes, status: int = 200, **headers: str) -> None:
+        await self.head(status, "application/json", content_length=str(len(body)), **headers)
+        await self.write(body)
+
+    def raw(self, data: bytes) -> None:
+        """Bytes instead of an answer."""
+        assert self._request.transport is not None
+        self._request.transport.write(data)  # type: ignore[attr-defined]
 
     def reset(self) -> None:
         assert self._request.transport is not None
@@ -57,29 +57,32 @@ Script = Callable[[Taken], Awaitable[None]]
 
 async def good(taken: Taken) -> None:
     """Two events, streamed."""
-    await taken.json(FrameKind.HEAD, HEAD)
+    await taken.head()
     for text in "ab":
-        await taken.put(FrameKind.DATA, event(text))
-    await taken.put(FrameKind.DATA, b"data: [DONE]\n\n")
-    await taken.json(FrameKind.END, {"error": None})
+        await taken.write(event(text))
+    await taken.write(b"data: [DONE]\n\n")
+
+
+async def hangs(taken: Taken) -> None:
+    """It takes the request, and says nothing."""
+    await asyncio.sleep(60)
 
 
 class FakePeer:
-    """One cell at the port that the spec names for it. `script`: the answer to a hop; `answer_hop` and `answer_digest`
-    replace the whole answers."""
+    """One cell at the port that the spec names for it. `script`: the answer to a hop that it takes; `refuses`: why it
+    takes none (`HopRefusal`, or a word of its own), before the body; `judge` and `answer_digest` replace the whole."""
 
-    def __init__(self, spec: ClusterSpec, cell: str, port: int, secret: str = PEERS_SECRET) -> None:
+    def __init__(self, spec: ClusterSpec, cell: str, port: int) -> None:
         self.cell = cell
         self.script: Script = good
-        self.answer_hop: Callable[[web.Request, Call], Awaitable[web.StreamResponse]] = self._take
-        self.answer_digest: Callable[[web.Request, Call], Awaitable[web.StreamResponse]] = self._digest
-        self.hops: list[HopEnvelope] = []
+        self.refuses: str | None = None
+        self.judge: Callable[[web.Request], Awaitable[web.StreamResponse | None]] = self._judge
+        self.answer_digest: Callable[[web.Request], Awaitable[web.StreamResponse]] = self._digest
+        self.hops: list[HopFacts] = []
         self.left = 0
         self.wait_s = 0.0
         self.view = b"{}"
-        self.signer = Signer(cell, secret)
         self._marks = Rules(spec).marks
-        self._models = [model.name for model in spec.models]
         self._port = port
         self._sequence = 0
         self._runner: web.AppRunner | None = None
@@ -87,7 +90,7 @@ class FakePeer:
     async def start(self) -> "FakePeer":
         app = web.Application(client_max_size=1 << 30)
         app.router.add_post(DIGEST_PATH, self._asked)
-        app.router.add_post(HOP_PATH, self._hop)
+        app.router.add_post(HOP_PATH, self._hop, expect_handler=self._expected)
         app.router.add_post(VIEW_PATH, self._viewed)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
@@ -98,11 +101,8 @@ class FakePeer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def signed(self, call: Call, content: Any, status: int = 200) -> web.Response:
-        """A whole answer."""
-        body = json.dumps(content).encode()
-        headers = {CELL_HEADER: self.cell, SIGNATURE_HEADER: self.signer.answer(call, status, body)}
-        return web.Response(status=status, body=body, headers=headers, content_type="application/json")
+    def says(self, content: Any) -> web.Response:
+        return web.json_response(content, headers={CELL_HEADER: self.cell})
 
     def digest(self, model: str, question: Question) -> Digest:
         """One free replica."""
@@ -112,40 +112,42 @@ class FakePeer:
         return Digest(self.cell, 1, self._sequence, question, self._marks, (one,))
 
     async def _asked(self, request: web.Request) -> web.StreamResponse:
-        return await self.answer_digest(request, call_of(request))
+        return await self.answer_digest(request)
 
-    async def _digest(self, request: web.Request, call: Call) -> web.StreamResponse:
+    async def _digest(self, request: web.Request) -> web.StreamResponse:
         asked = (await request.json())["questions"]
-        digests = {name: digest_to_json(self.digest(name, Question(*question))) for name, question in asked.items()}
-        return self.signed(call, {"digests": digests})
+        return self.says(
+            {"digests": {name: digest_to_json(self.digest(name, Question(*one))) for name, one in asked.items()}}
+        )
 
     async def _viewed(self, request: web.Request) -> web.StreamResponse:
         await request.read()
-        call, body = call_of(request), self.view
-        headers = {CELL_HEADER: self.cell, SIGNATURE_HEADER: self.signer.answer(call, 200, body)}
-        return web.Response(body=body, headers=headers, content_type="application/json")
+        return web.Response(body=self.view, headers={CELL_HEADER: self.cell}, content_type="application/json")
+
+    async def _expected(self, request: web.Request) -> web.StreamResponse | None:
+        self.hops.append(read_header(request.headers[HOP_HEADER]))
+        try:
+            refused = await self.judge(request)
+        except asyncio.CancelledError:
+            self.left += 1
+            raise
+        if refused is None:
+            assert request.transport is not None
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # type: ignore[attr-defined]
+        return refused
+
+    async def _judge(self, request: web.Request) -> web.StreamResponse | None:
+        return None if self.refuses is None else self.refusal(self.refuses)
+
+    def refusal(self, why: str) -> web.Response:
+        return web.Response(status=503, headers={CELL_HEADER: self.cell, REFUSAL_HEADER: why, "connection": "close"})
 
     async def _hop(self, request: web.Request) -> web.StreamResponse:
-        await request.read()
-        call = call_of(request)
-        self.hops.append(read_envelope(call.hop))
+        taken = Taken(self.cell, request)
         try:
-            return await self.answer_hop(request, call)
+            await request.read()
+            await self.script(taken)
         except (asyncio.CancelledError, ConnectionResetError):
             self.left += 1
             raise
-
-    async def _take(self, request: web.Request, call: Call) -> web.StreamResponse:
-        signature = self.signer.answer(call, 200, TAKEN.encode())
-        response = web.StreamResponse(
-            headers={CELL_HEADER: self.cell, HOP_HEADER: TAKEN, SIGNATURE_HEADER: signature},
-        )
-        await response.prepare(request)
-        key = self.signer.frame_key(self.cell, call.sender, call.nonce)
-        await self.script(Taken(response, FrameWriter(key), request))
-        return response
-
-
-def call_of(request: web.Request) -> Call:
-    names = (CELL_HEADER, NONCE_HEADER, CONTENT_HEADER, HOP_HEADER)
-    return Call(*(request.headers.get(name, "") for name in names))
+        return taken.response or web.Response(status=500)

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deployments.gateway.peers.auth import Signer
+from deployments.gateway.peers.auth import Credentials
 from deployments.gateway.peers.digests import DIGEST_PATH
 from deployments.gateway.peers.peering import check_proofs
 from tests.deployments.gateway.fake_engine import DONE
@@ -73,9 +73,9 @@ def trusting(authority: Authority, shown: tuple[str, str] | None = None) -> ssl.
 
 
 async def ask(rig: Rig, context: ssl.SSLContext, secret: str | None) -> int:
-    headers, _ = Signer("eu", secret).call("POST", DIGEST_PATH, "us", BODY)
+    headers = Credentials("eu", secret, ("eu", "us"), False).shown_to("us")
     async with aiohttp.ClientSession() as session:
-        options: dict[str, Any] = {"data": BODY, "headers": dict(headers), "ssl": context}
+        options: dict[str, Any] = {"data": BODY, "headers": headers, "ssl": context}
         async with session.post(rig.url + DIGEST_PATH, **options) as response:
             await response.read()
             return response.status
