@@ -107,7 +107,7 @@ class Dispatcher:
     async def submit(self, request: Request, hop: HopFacts | None = None) -> Admission:
         """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
         Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken."""
-        if hop is not None and request.request_id in self.records:
+        if hop is not None and self.records.get(request.request_id) is not None:  # each attempt is handed over once
             raise GuestNotTaken(HopRefusal.TWICE)
         record = self.records.enter(request, self)
         record.hop = hop

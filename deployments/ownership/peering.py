@@ -42,6 +42,7 @@ from deployments.peering import (
 from deployments.scheduling import (
     Admission,
     AdmissionKind,
+    Blame,
     RejectCause,
     Request,
     Scheduler,
@@ -52,8 +53,6 @@ from deployments.scheduling import (
 )
 from deployments.scheduling.replica import ReplicaStatus
 
-FOR_WANT_OF_CAPACITY = frozenset({RejectCause.LANE_FULL, RejectCause.MODEL_FULL, RejectCause.STARTING})
-"""A request that is rejected for one of these may find room at a peer."""
 _STATED_S = 0.05
 """What this cell's own digest would say is made anew after so long: a snapshot takes tens of microseconds, and under
 overload each arrival needs it."""
@@ -194,7 +193,7 @@ class LanePeering:
         if request.guest_of:
             self._refuse(submitter, request, HopRefusal.REJECTED)
             return True
-        if rejection.cause not in FOR_WANT_OF_CAPACITY:
+        if rejection.cause is None or rejection.cause.blame is not Blame.ROOM:
             return False
         self._seek(submitter, Homeless(request, rejection), now)
         return True
@@ -269,7 +268,8 @@ class LanePeering:
     def _keeps(self, gone: TurnedAway, now: float) -> bool:
         """A request waited here in vain: whether a peer gets it."""
         request, record = gone.request, self._records.get(gone.request.request_id)
-        if record is None or request.guest_of or gone.admission.cause not in FOR_WANT_OF_CAPACITY:
+        cause = gone.admission.cause
+        if record is None or request.guest_of or cause is None or cause.blame is not Blame.ROOM:
             return False
         homeless = Homeless(request, gone.admission)
         offer = self._offer_of(homeless, now)

@@ -74,7 +74,7 @@ class HopRefusal(StrEnum):
     LOOP = "loop"
     """It has crossed a hop before, or comes from this cell."""
     TWICE = "twice"
-    """A guest of that id is here already."""
+    """A guest of that id is here, or was."""
     SPEC = "spec"
     """The specs differ in what the request needs."""
     RESIDENCY = "residency"

@@ -2,7 +2,7 @@
 
 from deployments.scheduling.answers import Admission, Placement, Step, TurnedAway
 from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy, TenantUse
-from deployments.scheduling.reasons import AdmissionKind, Ending, PickReason, RejectCause, WaitReason
+from deployments.scheduling.reasons import AdmissionKind, Blame, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Binding, Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion, Usage
 from deployments.scheduling.scheduler import Scheduler
@@ -12,6 +12,7 @@ __all__ = [
     "Admission",
     "AdmissionKind",
     "Binding",
+    "Blame",
     "Capacity",
     "Ending",
     "LanePolicy",

@@ -12,6 +12,17 @@ class AdmissionKind(StrEnum):
     REJECT = "reject"
 
 
+class Blame(StrEnum):
+    """Who a rejection is due to."""
+
+    ROOM = "room"
+    """The cell has no room in time: another cell may have it, and more replicas help."""
+    CLIENT = "client"
+    """The request or its tenant: no SLO is missed."""
+    RULE = "rule"
+    """Where the request may be served."""
+
+
 class RejectCause(StrEnum):
     """Why a request was turned away: before it waited, or (`STARTING`, `QUERY_OF_DEATH`) once its wait was known to be
     in vain. The tenant's own limits are answered 429, a query of death 422, a request that is too long 400, the rest
@@ -31,6 +42,18 @@ class RejectCause(StrEnum):
     """Two replicas died while it ran, or one with the same body (`suspects.py`)."""
     RESIDENCY = "residency"
     """Its cell may not serve it, and no cell that may takes it now (`deployments/peering`)."""
+
+    @property
+    def blame(self) -> Blame:
+        match self:
+            case RejectCause.LANE_FULL | RejectCause.MODEL_FULL | RejectCause.STARTING:
+                return Blame.ROOM
+            case RejectCause.RESIDENCY:
+                return Blame.RULE
+            case RejectCause.TENANT_REQUESTS | RejectCause.TENANT_TOKENS | RejectCause.TENANT_CONCURRENCY:
+                return Blame.CLIENT
+            case RejectCause.DUPLICATE_ID | RejectCause.CONTEXT | RejectCause.QUERY_OF_DEATH:
+                return Blame.CLIENT
 
 
 class Ending(StrEnum):

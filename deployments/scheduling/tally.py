@@ -3,8 +3,8 @@ take differences of.
 
 A request met its SLO when its first token came by its deadline, and missed it when the token came
 later or never (rejected for capacity, given up waiting, lost). A request that its client cancelled before its deadline,
-or that broke its own tenant's limit, is neither. All counts for the lane, by its name, in which the request waited
-last.
+or that was turned away for its own or its tenant's doing, is neither. All counts for the lane, by its name, in which
+the request waited last.
 
 A guest (a request that a peer cell handed over) is that cell's demand, and meets or misses its SLO there. Here it
 counts as load (what waits, what runs, what is finished), and apart from all flows (`Tally.guests`).
@@ -22,21 +22,11 @@ from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
 from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.placing import Placing
-from deployments.scheduling.reasons import Ending, RejectCause, WaitReason
+from deployments.scheduling.reasons import Blame, Ending, RejectCause, WaitReason
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Groups, Job
 from deployments.scheduling.snapshot import DemandStats, FlowStats, GroupStats, LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.suspects import Suspects
-
-_OWN_FAULT = frozenset(
-    {
-        RejectCause.DUPLICATE_ID,
-        RejectCause.TENANT_REQUESTS,
-        RejectCause.TENANT_TOKENS,
-        RejectCause.TENANT_CONCURRENCY,
-        RejectCause.QUERY_OF_DEATH,
-    }
-)
 
 
 @dataclass(slots=True)
@@ -88,7 +78,7 @@ class Tally:
 
     def rejected(self, job: Job, cause: RejectCause) -> None:
         """It was turned away."""
-        if cause not in _OWN_FAULT:
+        if cause.blame is not Blame.CLIENT:
             self._judge(job, False)
 
     def first_token(self, job: Job, now: float) -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 
 from cluster.spec import ClusterSpec
-from deployments.ownership.peering import FOR_WANT_OF_CAPACITY
 from deployments.peering import (
     CellPeering,
     Digest,
@@ -24,7 +23,7 @@ from deployments.peering import (
     model_digest,
     remaining_s,
 )
-from deployments.scheduling import Admission, Request
+from deployments.scheduling import Admission, Blame, Request
 from planning.simulator.cell import CellSimulator
 from planning.simulator.cell_plan import CellPlan, settings_again
 from planning.simulator.kept import Kept, Outside
@@ -160,7 +159,7 @@ class HomeCell(CellSimulator, ABC):
         if admission.eta_s is not None:
             wait_s = min(admission.eta_s[1], wait_s)
         self._outside[index] = Outside(request, admission.cause, wait_s)
-        if admission.cause not in FOR_WANT_OF_CAPACITY:
+        if admission.cause is None or admission.cause.blame is not Blame.ROOM:
             self._reject(index, now)
         else:
             self._offer_or_reject(index, now)
