@@ -158,7 +158,7 @@ _DAYS = {"m-small": (0, 3, 4, 5, 6, 7, 8), "m-mid": (0, 4), _MODEL: (0,)}
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class DaySlice:
     """Two hours of a day of ServeGen's rates, from `hour` on."""
 
     model: str
@@ -174,15 +174,15 @@ class Slice:
         return window(whole, 3600.0 * self.hour, 3600.0 * (self.hour + HOURS))
 
 
-def pair(number: int) -> tuple[Slice, Slice]:
+def pair(number: int) -> tuple[DaySlice, DaySlice]:
     """What is tuned on, and what the outcome is judged on."""
     rng = np.random.default_rng(number)
     model = list(_DAYS)[number % len(_DAYS)]
     hour, days = HOURS * int(rng.integers(24 // HOURS)), _DAYS[model]
     if len(days) == 1:
-        return Slice(model, days[0], hour), Slice(model, days[0], (hour + HOURS) % 24)
+        return DaySlice(model, days[0], hour), DaySlice(model, days[0], (hour + HOURS) % 24)
     first, second = rng.choice(days, 2, replace=False).tolist()
-    return Slice(model, first, hour), Slice(model, second, hour)
+    return DaySlice(model, first, hour), DaySlice(model, second, hour)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _NO_ANSWER = 255
 """The status of `ssh` where it does not reach the host."""
 
 
-class Estimate(BaseModel):
+class EngineEstimate(BaseModel):
     """The costs of a group's engine from data sheets: a cost file's content, empty where there was none to be had.
     `engine`: a digest of what they were estimated for."""
 
@@ -50,7 +50,7 @@ class Applied(BaseModel):
     files: dict[str, str] = Field(default_factory=dict)
     content: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
-    estimates: dict[str, Estimate] = Field(default_factory=dict)
+    estimates: dict[str, EngineEstimate] = Field(default_factory=dict)
 
     @property
     def way_back(self) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from cli.deploy.record import Estimate
+from cli.deploy.record import EngineEstimate
 from cluster.launch import kubernetes_files, launcher_files, lost_head_procedure
 from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region
 
@@ -27,7 +27,7 @@ class Rendering:
     applications: Mapping[str, Any]
     content: Mapping[str, Any]
     lost_head: str = ""
-    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    estimates: Mapping[str, EngineEstimate] = field(default_factory=dict)
 
     @property
     def files(self) -> dict[str, str]:
@@ -52,8 +52,8 @@ def digest_of_texts(texts: Mapping[str, str]) -> str:
 
 
 def estimates_of(
-    spec: ClusterSpec, unplaced: ClusterSpec, region: Region, known: Mapping[str, Estimate]
-) -> dict[str, Estimate]:
+    spec: ClusterSpec, unplaced: ClusterSpec, region: Region, known: Mapping[str, EngineEstimate]
+) -> dict[str, EngineEstimate]:
     """By group, for models that scale without a cost file: as recorded while their engines are the same, else from data
     sheets. What is recorded counts for all operators, since not all of them have the model's files."""
     from deployments.serve_config import OF_THE_CELL  # imports Ray, which takes seconds
@@ -69,7 +69,7 @@ def estimates_of(
             from cli.costs import estimate  # takes seconds to import
 
             content = estimate(spec, region, spec.view(view.group_key))
-            recorded = Estimate(engine=engine, costs="" if content is None else content.model_dump_json())
+            recorded = EngineEstimate(engine=engine, costs="" if content is None else content.model_dump_json())
         found[view.group_key] = recorded
     return found
 
@@ -78,7 +78,7 @@ def rendering_of(
     spec: ClusterSpec,
     unplaced: ClusterSpec,
     region: Region,
-    estimates: Mapping[str, Estimate] = MappingProxyType({}),
+    estimates: Mapping[str, EngineEstimate] = MappingProxyType({}),
 ) -> Rendering:
     """What the region needs. `unplaced`: the spec with its paths as they are written, as the nodes read them."""
     from deployments.serve_config import serve_config  # imports Ray, which takes seconds
