@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 EXTRA ?= cpu
 SPEC ?=
+TRACES ?= ../shared/data/traces
 FAST ?=
 export PYTHON
 # A run starts hundreds of processes, each of which would compile raylane and its tests anew where the environment forbids to keep bytecode.
@@ -53,8 +54,9 @@ next-vllm:       ## the contract tests against the newest vLLM (or VLLM=x.y.z), 
 	@infra/next_vllm.sh $(VLLM)
 	.venv-next/bin/python -m pytest -m contract
 
-bench: dev       ## the benchmarks: serving against bare vLLM and ray.serve.llm
+bench: dev       ## the benchmarks: serving against bare vLLM and ray.serve.llm; what tune promises on traffic not seen (TRACES=folder)
 	$(RUN) benchmarks.serving
+	$(RUN) benchmarks.tune $(TRACES) --pairs 20
 
 lock:            ## renew the locks from pyproject.toml (needs uv)
 	requirements/compile.sh

@@ -51,7 +51,8 @@ class Boot:
     """One cell's way up and down. Ray must run already and be connected (`private_ray`, `join.py`).
 
     `url`: where the gateway of a cell on this machine answers; None: the cell has several nodes, and the directory
-    knows where its gateways answer. `gateway_nodes`: so many nodes may have a gateway now.
+    knows where its gateways answer. `gateway_nodes`: so many nodes may have a gateway now. `estimates`: see
+    `cell_apps`.
     """
 
     failing: tuple[FailingModel, ...] = ()
@@ -67,12 +68,14 @@ class Boot:
         url: str | None,
         stop: threading.Event,
         gateway_nodes: int = 1,
+        estimates: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._spec = spec
         self._region = region
         self._run_dir = run_dir
         self._url = url
         self._stop = stop
+        self._estimates = estimates
         self._lines: dict[str, str] = {}
         self._apps: set[str] = set()
         self._gateways = min(spec.gateway.replicas, gateway_nodes)
@@ -115,7 +118,7 @@ class Boot:
         options = {"runtime_env": {"env_vars": variables}} if self._url is None else None
         serve.start(proxy_location="Disabled", controller_options=options)
         earlier = our_apps(serve.status())
-        apps = cell_apps(self._spec, self._region, self._run_dir.path, self._url is None)
+        apps = cell_apps(self._spec, self._region, self._run_dir.path, self._url is None, self._estimates)
         self._apps = {app.name for app in apps}
         keys = {view.group_key: view.replicas.count for view in self._views}
         new = {key: count for key, count in keys.items() if app_name(key) not in earlier}

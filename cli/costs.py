@@ -9,9 +9,9 @@ import typer
 from cli.console import console, fail
 from cli.options import chosen_model
 from cluster.artifacts import ArtifactError
-from cluster.spec import ClusterSpec, Region
+from cluster.spec import ClusterSpec, Model, Region
 from cluster.spec.cluster import scaled_by
-from deployments.engine_model.cost_file import read_cost_file, write_cost_file
+from deployments.engine_model.cost_file import CostFile, read_cost_file, write_cost_file
 from planning.costs.estimate import estimated, estimated_alone
 from planning.costs.host import TYPICAL_HOST, calibrated_host
 
@@ -78,32 +78,38 @@ def costs(
         console.print(f"  [yellow]{note}[/]", highlight=False)
 
 
+def estimate(spec: ClusterSpec, region: Region, view: Model) -> CostFile | None:
+    """The costs of a model, or of a group of one, from data sheets; None where there are none. Says so, and that the
+    policy has to learn from the first minutes instead."""
+    gpu = spec.pool_of(view, region).accelerator
+    learns = f"model {view.group_key}: what a replica carries is learned from the first minutes of traffic"
+    if gpu == "cpu":
+        console.print(f"{learns}.", markup=False, highlight=False)
+        return None
+    try:
+        content = estimated(spec, view, gpu)
+    except (ValueError, ArtifactError, OSError) as error:
+        console.print(f"{learns}; no estimate for {gpu}: {error}", markup=False, highlight=False)
+        return None
+    low, high = content.likely()
+    console.print(
+        f"model {view.group_key}: what a replica carries is estimated from data sheets of {content.hardware} "
+        f"(steps likely take {low:.0%} to {high:.0%} of that), and corrected by what it does",
+        markup=False,
+        highlight=False,
+    )
+    return content
+
+
 def with_estimates(spec: ClusterSpec, region: Region, folder: Path) -> ClusterSpec:
     """The spec with a cost file in `folder`, from data sheets, for each model that scales by the backlog policy and has
-    none. Says so, and where the policy has to learn from the first minutes instead."""
+    none."""
     for view in spec.views_in(region):
-        section = spec.autoscaling_of(view)
-        if section.policy != "backlog" or spec.costs_of(view) is not None:
+        if not spec.lacks_costs(view) or (content := estimate(spec, region, view)) is None:
             continue
-        gpu, path = spec.pool_of(view, region).accelerator, folder / f"{view.group_key.replace('/', '_')}.costs.json"
-        learns = f"model {view.group_key}: what a replica carries is learned from the first minutes of traffic"
-        if gpu == "cpu":
-            console.print(f"{learns}.", markup=False, highlight=False)
-            continue
-        try:
-            content = estimated(spec, view, gpu)
-            write_cost_file(path, content)
-        except (ValueError, ArtifactError, OSError) as error:
-            console.print(f"{learns}; no estimate for {gpu}: {error}", markup=False, highlight=False)
-            continue
-        low, high = content.likely()
-        console.print(
-            f"model {view.group_key}: what a replica carries is estimated from data sheets of {content.hardware} "
-            f"(steps likely take {low:.0%} to {high:.0%} of that), and corrected by what it does: {path}",
-            markup=False,
-            highlight=False,
-        )
-        changed = section.model_copy(update={"costs": str(path)})
+        path = folder / f"{view.group_key.replace('/', '_')}.costs.json"
+        write_cost_file(path, content)
+        changed = spec.autoscaling_of(view).model_copy(update={"costs": str(path)})
         models = tuple(scaled_by(one, view, changed) if one.name == view.name else one for one in spec.models)
         spec = spec.model_copy(update={"models": models})
     return spec

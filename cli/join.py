@@ -50,7 +50,7 @@ def join(spec: ClusterSpec, region: Region, run_dir: RunDir, known: State, secre
         run_dir.write_state(known)
         signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
         try:
-            boot = Boot(spec, region, run_dir, None, stop, nodes)
+            boot = Boot(spec, region, run_dir, None, stop, nodes, _estimates(spec, region))
             ready = boot.run(secret)
         except BootError as error:
             fail(f"{error}\n  the cell stays as it is", hint=f"raylane down {run_dir.name}")
@@ -60,6 +60,18 @@ def join(spec: ClusterSpec, region: Region, run_dir: RunDir, known: State, secre
             fail(f"interrupted; cluster {spec.name!r} goes on starting", hint=f"raylane down {run_dir.name}")
         run_dir.write_state(replace(known, ready=True))
     _greet(spec, run_dir, time.monotonic() - started, boot)
+
+
+def _estimates(spec: ClusterSpec, region: Region) -> dict[str, str]:
+    """Cost files by group, from data sheets, of the models that have none: as JSON, since Serve's controller may run on
+    another node."""
+    views = [view for view in spec.views_in(region) if spec.lacks_costs(view)]
+    if not views:
+        return {}
+    from cli.costs import estimate  # takes seconds to import
+
+    found = {view.group_key: estimate(spec, region, view) for view in views}
+    return {name: one.model_dump_json() for name, one in found.items() if one is not None}
 
 
 def joined_state(name: str, address: str, token_file: Path | None) -> State:

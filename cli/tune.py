@@ -35,18 +35,21 @@ from cluster.spec import SpecError
 from deployments.engine_model.cost_model import slowed
 from deployments.garbage import calm_garbage_collector
 from planning.report.facts import Basis
-from planning.report.tuning_text import cards, columns, headline, mark, notes, rows
-from planning.tune.advice import Advice, advise, trial_range
+from planning.report.tuning_text import cards, check_line, columns, gain_lines, headline, mark, notes, rows
+from planning.tune.advice import Advice, Check, advise, trial_range
+from planning.tune.gains import gains
 from planning.tune.search import Budget, Search, SearchError
 from planning.tune.spec_edit import EditError
 from planning.tune.suggestion import Suggestion, suggest
-from planning.tune.trial import TrialResult, TuningTrial
+from planning.tune.trial import Candidate, TrialResult, TuningTrial
 from planning.tune.trial_runner import TrialRunner
 from planning.uncertainty import cost_range
 from planning.unmodelled import unmodelled
 
 NOTHING_KEEPS = 1
 """The exit code where no settings met every SLO."""
+MISSED = 4
+"""The exit code where the settings missed an SLO on `--check`."""
 
 
 PublishedErrorFile = Annotated[
@@ -61,6 +64,10 @@ Trials = Annotated[
     typer.Option(min=1, max=10_000, help="Try at most this many settings. Reproducible if --minutes suffices."),
 ]
 HistoryFile = Annotated[Path | None, typer.Option(help="A trace of the days before --trace, for a seasonal forecast.")]
+CheckFile = Annotated[
+    Path | None,
+    typer.Option(help="Another trace, on which the outcome is run once: the exit code is 4 if it misses an SLO there."),
+]
 SearchSeed = Annotated[
     int, typer.Option("--seed", min=0, help="Seed of the search, of --load-scale and of a traffic file.")
 ]
@@ -84,6 +91,7 @@ def tune(
     minutes: Minutes = 10.0,
     trials: Trials = None,
     history: HistoryFile = None,
+    check: CheckFile = None,
     seed: SearchSeed = 0,
     price_per_gpu_hour: PricePerGpuHour = None,
     anyway: Anyway = False,
@@ -95,7 +103,7 @@ def tune(
     """Search scaling settings that meet the SLOs with fewer replica-hours; propose a change of the spec."""
     trust = trusted(spec_file, model, error, anyway)
     check_outputs(out=out, report=report)
-    inputs = gathered(spec_file, model, costs, trace, traffic, starts, history, group, seed)
+    inputs = gathered(spec_file, model, costs, trace, traffic, starts, history, group, seed, check)
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
     runner = TrialRunner(case, time.perf_counter)
@@ -104,6 +112,7 @@ def tune(
     advice = advise(
         inputs.model.group_key, case.setup.policy.name, case.setup.attainment, case.span_s, tried, price, trust, seconds
     )
+    advice = _checked(inputs, _weighed(inputs, runner, advice), check)
     suggestion = _suggestion(inputs, advice)
     diff = None if suggestion is None else suggestion.diff
     advice = _ranged(inputs, advice) if with_range else advice
@@ -117,6 +126,8 @@ def tune(
         fail("; ".join(problems))
     if not advice.keeps:
         raise typer.Exit(NOTHING_KEEPS)
+    if advice.check is not None and advice.check.missed(advice.slos):
+        raise typer.Exit(MISSED)
 
 
 def _searched(inputs: Inputs, runner: TrialRunner, budget: Budget, seed: int) -> list[TuningTrial]:
@@ -135,6 +146,33 @@ def _searched(inputs: Inputs, runner: TrialRunner, budget: Budget, seed: int) ->
             )
         except SearchError as problem:
             fail(str(problem), hint="a higher --minutes, or less traffic by --from and --to or --limit", code=2)
+
+
+def _weighed(inputs: Inputs, runner: TrialRunner, advice: Advice) -> Advice:
+    """The advice without the changes that gain nothing, and with what the others gain."""
+    if not advice.worth_it:
+        return advice
+
+    def run(candidate: Candidate) -> TrialResult:
+        return runner.exact(candidate, math.inf, to_the_end=True)
+
+    with console.status("what each change gains"):
+        found = gains(advice.chosen, inputs.own or inputs.defaults, advice.trials, advice.slos, run)
+    return replace(advice, trials=[*advice.trials, *found.runs], chosen=found.chosen, gains=found.found)
+
+
+def _checked(inputs: Inputs, advice: Advice, trace: Path | None) -> Advice:
+    """The advice with what comes of it on the other trace: of the proposal, or of the spec's own settings where they
+    stay."""
+    case = inputs.check
+    if trace is None or case is None:
+        return advice
+    runner, outcome = TrialRunner(case, time.perf_counter), advice.chosen.trial if advice.worth_it else advice.before
+    with console.status(f"the outcome on {trace}"):
+        before = runner.exact(inputs.own, math.inf, to_the_end=True)
+        same = outcome.candidate == inputs.own
+        after = before if same else runner.exact(outcome.candidate, math.inf, to_the_end=True)
+    return replace(advice, check=Check(trace.name, case.span_s, before, after))
 
 
 def _ranged(inputs: Inputs, advice: Advice) -> Advice:
@@ -228,6 +266,10 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
         console.print(f"  {card.name}: [bold]{card.value}[/]{f'  ({card.note})' if card.note else ''}")
     if advice.costs is not None:
         console.print(f"  the ranges: {advice.costs}; all of the traffic with the costs at both ends")
+    for line in gain_lines(advice):
+        console.print(f"[bold]change:[/] {escape(line)}")
+    if advice.check is not None:
+        console.print(f"[bold {'red' if advice.check.missed(advice.slos) else 'green'}]{escape(check_line(advice))}[/]")
     for part in inputs.held_fixed:
         console.print(f"[yellow]held fixed:[/] {escape(part)}")
     for note in notes(advice):

@@ -18,7 +18,7 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.telemetry.published_error import read_published
 from deployments.wire import to_json
-from planning.simulator.workload import workload_of
+from planning.simulator.workload import Workload, workload_of
 from planning.tune.advice import Trust, judge
 from planning.tune.case import TuningCase, case_of, history_of_trace, own_and_defaults, space_of
 from planning.tune.space import Space
@@ -26,7 +26,7 @@ from planning.tune.trial import Candidate
 from planning.unmodelled import unmodelled
 from planning.workload.changes import TraceChange
 from planning.workload.trace import Trace, TraceError
-from planning.workload.traces import read_trace
+from planning.workload.traces import read_requests, read_trace
 
 REFUSED = 3
 """The exit code where the simulator's error is unknown or too large."""
@@ -35,7 +35,8 @@ REFUSED = 3
 @dataclass(frozen=True)
 class Inputs:
     """`text`: of the spec's file, with its own line ends. `own` is None where the spec keeps a fixed number of
-    replicas. `history_changes`: what was changed in the traffic of the days before."""
+    replicas. `history_changes`: what was changed in the traffic of the days before. `check`: the case on another
+    trace."""
 
     spec_file: Path
     text: str
@@ -48,6 +49,7 @@ class Inputs:
     defaults: Candidate
     space: Space
     history_changes: tuple[TraceChange, ...] = ()
+    check: TuningCase | None = None
 
     @property
     def held_fixed(self) -> list[str]:
@@ -110,6 +112,7 @@ def gathered(
     history: Path | None,
     group: str | None,
     seed: int,
+    check: Path | None = None,
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
     spec, whole = chosen_model(spec_file, model)
@@ -121,12 +124,19 @@ def gathered(
         work = workload_of(chosen_requests(trace, choice, seed), spec, chosen, limits)
         past = None if history is None else scaled(read_trace(history), choice, seed)
         before = None if past is None else _ending_at(began_s, past, spec.scheduling.decode_weight)
-        case = case_of(spec, chosen, cost, work, starts.start_up_s, before, starts.past(chosen.name), began_s)
+
+        def case_on(requests: Workload) -> TuningCase:
+            start_up_s, past_starts = starts.start_up_s, starts.past(chosen.name)
+            return case_of(spec, chosen, cost, requests, start_up_s, before, past_starts, began_s)
+
+        case = case_on(work)
+        other = None if check is None else scaled(read_requests(check, None, seed), choice, seed)
+        checked = None if other is None else case_on(workload_of(other, spec, chosen, limits))
         own, defaults = own_and_defaults(spec, chosen)
         text = spec_file.read_bytes().decode("utf-8")
         space = space_of(case, own, defaults)
         changes = () if past is None else past.changes
-        return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space, changes)
+        return Inputs(spec_file, text, spec, chosen, cost_path, cost, case, own, defaults, space, changes, checked)
     except ValueError as problem:
         fail(str(problem), code=2)
 

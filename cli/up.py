@@ -31,7 +31,7 @@ from cli.run_dir import RunDir, State
 from cluster.artifacts import missing_sources
 from cluster.errors import InputError
 from cluster.files import shipped
-from cluster.spec import ClusterSpec, Model, Region, load_spec
+from cluster.spec import ClusterSpec, Region, load_spec
 from cluster.urls import http_url
 from deployments.engine.args import not_served
 from deployments.engine.simulated.costs import cost_problems
@@ -79,15 +79,11 @@ def up(
     if detach:
         _detach(run_dir)
         return
-    if any(_lacks_costs(cluster, view) for view in cluster.views_in(home)):
+    if any(map(cluster.lacks_costs, cluster.views_in(home))):
         from cli.costs import with_estimates  # takes seconds to import
 
         cluster = with_estimates(cluster, home, run_dir.path)
     _run_until_stopped(cluster, home, run_dir)
-
-
-def _lacks_costs(spec: ClusterSpec, view: Model) -> bool:
-    return spec.autoscaling_of(view).policy == "backlog" and spec.costs_of(view) is None
 
 
 def _run_until_stopped(cluster: ClusterSpec, home: Region, run_dir: RunDir) -> None:

@@ -6,6 +6,7 @@ Applications are apart so that a change to one model or group leaves the others,
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ray.serve.config import AutoscalingConfig
@@ -21,17 +22,25 @@ _MAX = 10_000
 """Serve's own bound, which is never to decide anything."""
 
 
-def scaling_config(spec: ClusterSpec, model: Model, region: Region, run_dir: Path) -> AutoscalingConfig:
+def scaling_config(
+    spec: ClusterSpec, model: Model, region: Region, run_dir: Path, estimate: str | None = None
+) -> AutoscalingConfig:
     """Serve's autoscaling of `model`, a view, in the cell of `region`. `run_dir` is on the node of Serve's
-    controller."""
+    controller; `estimate`: a cost file's content, for a model that names none."""
     reported = spec.model_copy(update={"models": _scaled(spec, model, region), "tenants": (), "gateway": GatewaySpec()})
     arguments = {
         "spec": reported.model_dump_json(),
         "model": model.group_key,
         "region": region.name,
         "run_dir": str(run_dir),
+        **with_estimate(estimate),
     }
     return AutoscalingConfig(**scaling_options(model.replicas.count, arguments))
+
+
+def with_estimate(estimate: str | None) -> dict[str, str]:
+    """The argument by which a policy gets it; none where there is none."""
+    return {"estimate": estimate} if estimate else {}
 
 
 def scaling_options(initial: int, arguments: Mapping[str, str]) -> dict[str, Any]:
@@ -78,15 +87,22 @@ class CellApp:
     replicas: int
 
 
-def cell_apps(spec: ClusterSpec, region: Region, run_dir: Path, many_nodes: bool = False) -> list[CellApp]:
+def cell_apps(
+    spec: ClusterSpec,
+    region: Region,
+    run_dir: Path,
+    many_nodes: bool = False,
+    estimates: Mapping[str, str] = MappingProxyType({}),
+) -> list[CellApp]:
     """The applications of one cell. The gateway comes first: it starts fast, and waits for the replicas by itself.
 
     `many_nodes`: the cell is not this machine alone, so its processes reach each other by their nodes' addresses.
+    `estimates`: by group, the content of an estimated cost file, which its policy starts from.
     """
     gateways = gateway_deployment(spec, region, run_dir, many_nodes)
     apps = [CellApp(GATEWAY_APP, gateways, spec.gateway.replicas)]
     for view in spec.views_in(region):
-        scaling = scaling_config(spec, view, region, run_dir)
+        scaling = scaling_config(spec, view, region, run_dir, estimates.get(view.group_key))
         pool, total_s = spec.pool_of(view, region), spec.gateway.timeouts.total_s
         target = engine_deployment(view, pool, total_s, spec.artifacts, spec.starts, scaling, many_nodes)
         apps.append(CellApp(app_name(view.group_key), target, view.replicas.count))

@@ -6,11 +6,12 @@ deployments). The tenants' keys are left out: they come from a file on each node
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from cluster.launch import cell_folder
 from cluster.spec import ClusterSpec, Model, Pool, Region
-from deployments.app import app_name, scaling_options
+from deployments.app import app_name, scaling_options, with_estimate
 from deployments.deployed import keys_digest
 from deployments.engine.deployment import deployment_name, shutdown_s
 from deployments.gateway.deployment import GATEWAY_APP, gateway_options
@@ -20,15 +21,19 @@ _GATEWAY_BUILDER = "deployments.deployed:gateway_app"
 _ENGINE_BUILDER = "deployments.deployed:engine_app"
 _OF_A_REPLICA = {"name", "accelerator", "gpus_per_node", "cpus_per_node", "spot", "spot_notice_url"}
 """Keys of a pool on which a replica depends."""
-_OF_THE_CELL = {"replicas", "autoscaling", "regions", "residency"}
+OF_THE_CELL = {"replicas", "autoscaling", "regions", "residency"}
 """Keys of a model on which no replica depends."""
 
 
-def serve_config(spec: ClusterSpec, region: Region) -> dict[str, Any]:
-    """The content, JSON alone, valid by Serve's own schema. Defaults of the spec are left out."""
+def serve_config(
+    spec: ClusterSpec, region: Region, estimates: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The content, JSON alone, valid by Serve's own schema. Defaults of the spec are left out. `estimates`: by group,
+    the content of an estimated cost file, which its policy starts from."""
+    engines = [_engines(spec, region, view, estimates.get(view.group_key)) for view in spec.views_in(region)]
     return {
         "proxy_location": "Disabled",
-        "applications": [_gateways(spec, region), *(_engines(spec, region, view) for view in spec.views_in(region))],
+        "applications": [_gateways(spec, region), *engines],
     }
 
 
@@ -71,8 +76,8 @@ def deployed_content(spec: ClusterSpec) -> dict[str, Any]:
     return content
 
 
-def _engines(spec: ClusterSpec, region: Region, model: Model) -> dict[str, Any]:
-    frozen = model.model_dump(mode="json", exclude_defaults=True, exclude=_OF_THE_CELL)
+def _engines(spec: ClusterSpec, region: Region, model: Model, estimate: str | None) -> dict[str, Any]:
+    frozen = model.model_dump(mode="json", exclude_defaults=True, exclude=OF_THE_CELL)
     pool: Pool = spec.pool_of(model, region)
     arguments = {
         "model": frozen,
@@ -81,8 +86,9 @@ def _engines(spec: ClusterSpec, region: Region, model: Model) -> dict[str, Any]:
         "starts": spec.starts.model_dump(mode="json", exclude_defaults=True),
     }
     run_dir = f"~/{cell_folder(spec.cell_name(region))}/run"
-    # The policy gets its spec from the directory, so that these arguments never change.
+    # The policy gets its spec from the directory, so that these arguments change with the engine alone.
     policy = {"spec": "", "model": model.group_key, "region": region.name, "run_dir": run_dir}
+    policy |= with_estimate(estimate)
     deployment = {
         "name": deployment_name(model.group_key),
         "autoscaling_config": scaling_options(model.replicas.count, policy),

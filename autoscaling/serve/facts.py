@@ -6,19 +6,21 @@ import logging
 
 from autoscaling.from_spec import ScalingSetup, setup_of
 from cluster.spec import ClusterSpec, Model, Region
-from deployments.engine_model.cost_file import CostFileError
+from deployments.engine_model.cost_file import CostFile, CostFileError
 
 log = logging.getLogger("raylane.scaling")
 
 
 class ModelFacts:
-    """`model`: by its `Model.group_key`; `groups`: all groups of the model in the region, this one among them. Raises
-    ValueError if the first spec has no such model or region, or no usable settings."""
+    """`model`: by its `Model.group_key`; `groups`: all groups of the model in the region, this one among them.
+    `estimate`: the content of a cost file for a model that names none, or empty. Raises ValueError if the first spec
+    has no such model or region, or no usable settings, and for an estimate that is no cost file."""
 
-    def __init__(self, spec_json: str, model: str, region: str) -> None:
+    def __init__(self, spec_json: str, model: str, region: str, estimate: str = "") -> None:
         self.bad = False
         """Whether the spec in force cannot be followed completely."""
         self._names = (model, region)
+        self._estimate = CostFile.model_validate_json(estimate) if estimate else None
         self._json: str | None = spec_json
         self.spec, self.model, self.region, self.setup = self._read(spec_json)
         self.groups = self._groups()
@@ -53,7 +55,7 @@ class ModelFacts:
     def _setup(self, spec: ClusterSpec, model: Model, region: Region) -> ScalingSetup:
         self.bad = False
         try:
-            return setup_of(spec, model, region)
+            return setup_of(spec, model, region, self._estimate if spec.costs_of(model) is None else None)
         except CostFileError as error:  # a policy can do without
             log.error("model %s is scaled without its costs: %s", model.group_key, error)
             self.bad = True

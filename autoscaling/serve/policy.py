@@ -20,13 +20,14 @@ from autoscaling.serve.worker import ScalingTask, start_worker
 
 class ServePolicy:
     """The policy of one model or one group of it, by its `Model.group_key`. `spec`: JSON with at least that model and
-    its region; `run_dir`: for the decision log."""
+    its region; `run_dir`: for the decision log; `estimate`: a cost file's content, from data sheets, for a model that
+    names none."""
 
-    def __init__(self, spec: str, model: str, region: str, run_dir: str) -> None:
+    def __init__(self, spec: str, model: str, region: str, run_dir: str, estimate: str = "") -> None:
         self._handover = Handover()
         stop = threading.Event()
         weakref.finalize(self, stop.set)
-        self.thread = start_worker(ScalingTask(spec, model, region, run_dir), self._handover, stop)
+        self.thread = start_worker(ScalingTask(spec, model, region, run_dir, estimate), self._handover, stop)
 
     def __call__(self, ctx: AutoscalingContext) -> tuple[int, dict[str, Any]]:
         """The last decision's number; before the first decision, the current number."""

@@ -30,6 +30,7 @@ class ScalingTask:
     model: str
     region: str
     run_dir: str
+    estimate: str = ""
 
 
 def start_worker(task: ScalingTask, handover: Handover, stop: threading.Event) -> threading.Thread:
@@ -51,7 +52,7 @@ def _work(task: ScalingTask, handover: Handover, stop: threading.Event) -> None:
             spec_json = task.spec_json or _spec_in_force(cell, stop)
             if spec_json is None:
                 return
-            facts = ModelFacts(spec_json, task.model, task.region)
+            facts = ModelFacts(spec_json, task.model, task.region, task.estimate)
             folder = Path(task.run_dir).expanduser() / "logs"
             folder.mkdir(parents=True, exist_ok=True)
             scaling = ModelScaling(facts, cell, handover, folder, forecaster_of(facts, folder))

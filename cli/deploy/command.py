@@ -17,7 +17,7 @@ from cli.console import complain, console, fail
 from cli.deploy.changes import DeployPlan, plan_of
 from cli.deploy.kubectl import Kubernetes
 from cli.deploy.record import Applied, AwsRecord, HeadRecord
-from cli.deploy.rendering import rendering_of
+from cli.deploy.rendering import estimates_of, rendering_of
 from cli.deploy.serve_api import DeployError
 from cli.deploy.state import DeployState, write_files
 from cli.deploy.steps import Hosts, login
@@ -111,7 +111,8 @@ def _deploy_region(
             region = spec.region(region.name)
             target = _target(spec, region, state)
         keys = keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})
-        plan = plan_of(rendering_of(spec, unplaced, region), keys, applied)
+        estimates = estimates_of(spec, unplaced, region, applied.estimates)
+        plan = plan_of(rendering_of(spec, unplaced, region, estimates), keys, applied)
         _show(plan, verbose)
         for line in target.outlook(plan):
             console.print(f"  {escape(line)}")

@@ -162,8 +162,9 @@ class Kubernetes:
             )
         self._state.write_files(plan.rendering.files)
         self.make_namespace()
+        estimates = dict(plan.rendering.estimates)
         began = {"cluster": None, "applications": None, "keys": None, "files": plan.rendering.files}
-        self.record.write(applied.model_copy(update=began))
+        self.record.write(applied.model_copy(update={**began, "estimates": estimates}))
         kept(self, self._keys)
         manifests = str(self._state.files / MANIFESTS)
         console.print(self.ask("apply", "--server-side", f"--field-manager={_MANAGER}", "-f", manifests).strip())

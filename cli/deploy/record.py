@@ -6,7 +6,7 @@ The record says step by step what has been applied: a deployment that is broken 
 
 import base64
 import contextlib
-import gzip
+import lzma
 import os
 import shlex
 import socket
@@ -27,10 +27,20 @@ _NO_ANSWER = 255
 """The status of `ssh` where it does not reach the host."""
 
 
+class EngineEstimate(BaseModel):
+    """The costs of a group's engine from data sheets: a cost file's content, empty where there was none to be had.
+    `engine`: a digest of what they were estimated for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: str
+    costs: str
+
+
 class Applied(BaseModel):
     """What has been applied so far: digests of the cluster's files and of the applications (None: not yet, or a change
     has begun), the files themselves, the spec of the last deployment that was finished, and the one `before` it, which
-    differs. Specs have no tenants' keys."""
+    differs. Specs have no tenants' keys. `estimates`: by group, those that a deployment began with last."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,6 +50,7 @@ class Applied(BaseModel):
     files: dict[str, str] = Field(default_factory=dict)
     content: dict[str, Any] | None = None
     before: dict[str, Any] | None = None
+    estimates: dict[str, EngineEstimate] = Field(default_factory=dict)
 
     @property
     def way_back(self) -> dict[str, Any] | None:
@@ -139,8 +150,8 @@ class HeadRecord:
 
 
 class AwsRecord:
-    """Two secrets of AWS Secrets Manager, beside the cell's own: the record, compressed, and the lock while it is
-    held. No head is needed to read it."""
+    """Two secrets of AWS Secrets Manager, beside the cell's own: the record, and the lock while it is held. No head is
+    needed to read it. By LZMA, since a secret holds 64 kB, and the record has estimates twice, far from each other."""
 
     def __init__(self, cell: str, region: str) -> None:
         self._record = AwsSecret(f"raylane/{cell}/{RECORD}", region)
@@ -150,12 +161,12 @@ class AwsRecord:
         text = self._record.text()
         source = f"secret {self._record.name!r} of AWS Secrets Manager"
         try:
-            return parsed("" if text is None else gzip.decompress(base64.b64decode(text)).decode(), source)
-        except (ValueError, OSError, EOFError) as error:
+            return parsed("" if text is None else lzma.decompress(base64.b64decode(text)).decode(), source)
+        except (ValueError, EOFError, lzma.LZMAError) as error:
             raise DeployError(f"{source}: not usable: {error}") from None
 
     def write(self, applied: Applied) -> None:
-        self._record.put(base64.b64encode(gzip.compress(applied.model_dump_json().encode(), mtime=0)).decode())
+        self._record.put(base64.b64encode(lzma.compress(applied.model_dump_json().encode())).decode())
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -145,7 +145,8 @@ class Hosts:
                 "Allowed: another name, or `--down` first"
             )
         # From here on nobody knows what runs, until all of it is done.
-        began = applied.model_copy(update={"applications": None, "keys": None})
+        estimates = dict(plan.rendering.estimates)
+        began = applied.model_copy(update={"applications": None, "keys": None, "estimates": estimates})
         self.record.write(began)
         self._token = kept(self._store, {tenant.name: tenant.keys for tenant in self._spec.tenants}).ray_token
         starts = applied.cluster != digest or not answers
@@ -394,4 +395,5 @@ def finished(plan: DeployPlan, before: Applied) -> Applied:
         files=rendering.files,
         content=dict(rendering.content),
         before=before.before if before.content == rendering.content else before.content,
+        estimates=dict(rendering.estimates),
     )

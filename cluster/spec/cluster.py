@@ -184,6 +184,10 @@ class ClusterSpec(Section):
         """The cost file of a model's engine: that of its autoscaling section, else that of its simulated engine."""
         return self.autoscaling_of(model).costs or (None if model.simulated is None else model.simulated.costs)
 
+    def lacks_costs(self, model: Model) -> bool:
+        """Whether the model scales by the backlog policy and names no cost file."""
+        return self.autoscaling_of(model).policy == "backlog" and self.costs_of(model) is None
+
     def _check_tenants(self) -> None:
         classes = [traffic_class.name for traffic_class in self.classes]
         for tenant in self.tenants:

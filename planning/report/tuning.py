@@ -218,7 +218,7 @@ def render(advice: Advice, load: LoadCurve, facts: TuningFacts) -> str:
         cards=words.cards(advice),
         columns=words.columns(advice),
         rows=words.rows(advice),
-        notes=words.notes(advice),
+        notes=[*words.notes(advice), *words.gain_lines(advice), *filter(None, [words.check_line(advice)])],
         change_rows=change_rows(facts.changes),
         basis_line=basis_line(facts.basis),
         panels=[

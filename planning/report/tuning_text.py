@@ -153,8 +153,45 @@ def _varied(advice: Advice) -> list[str]:
 def _setting(trial: TuningTrial, name: str) -> str:
     if trial.candidate is None:
         return "-"
-    value: Value = trial.candidate.minimum if name == "replicas.min" else trial.candidate.settings.get(name)
+    return _value(trial.candidate.minimum if name == "replicas.min" else trial.candidate.settings.get(name))
+
+
+def _value(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def gain_lines(advice: Advice) -> list[str]:
+    """What each change of the proposal gains, a line each."""
+    found = []
+    for gain in advice.gains:
+        change = f"{gain.setting} {_value(gain.now)} -> {_value(gain.proposed)}"
+        missed = [
+            f"{name} {attained(share)} in time (SLO {100 * advice.slos[name]:g} %)"
+            for name, share in gain.attained.items()
+            if share < advice.slos[name]
+        ]
+        hours = advice.a_day(gain.saves)
+        effect = f"{'saves' if hours >= 0 else 'costs'} {abs(hours):,.1f} {advice.price.hours} a day"
+        if not gain.kept:
+            found.append(f"{change} gains nothing ({effect}): left as it is")
+        else:
+            found.append(f"{change} {effect}" + (f"; without it {', '.join(missed)}" if missed else ""))
+    return found
+
+
+def check_line(advice: Advice) -> str:
+    """What the chosen settings came to on the other trace; empty where there is none."""
+    check = advice.check
+    if check is None:
+        return ""
+    shares = ", ".join(
+        f"{name} {attained(check.after.attained(name))} in time (SLO {100 * advice.slos[name]:g} %)"
+        for name in check.after.classes
+    )
+    before, after = (f"{advice.a_day(run.replica_hours, check.span_s):,.1f}" for run in (check.before, check.after))
+    missed = check.missed(advice.slos)
+    judgement = f"the promise does NOT hold: {', '.join(missed)}" if missed else "the promise holds"
+    return f"on {check.trace}: {shares} for {after} {advice.price.hours} a day ({before} as it is now): {judgement}"
 
 
 def notes(advice: Advice) -> list[str]:

@@ -16,6 +16,7 @@ from deployments.telemetry.published_error import Published
 from deployments.wire import to_json
 from planning.report.facts import Price
 from planning.tune.choice import Chosen, Ground, choose
+from planning.tune.gains import Gain
 from planning.tune.trial import Exact, TrialResult, TuningTrial, front
 from planning.uncertainty import CostRange, Range
 
@@ -90,11 +91,25 @@ def trial_range(trial: TuningTrial, ends: Sequence[TrialResult]) -> TrialRange:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The spec's own settings (`before`) and those chosen (`after`) on another trace, which stands for `span_s`."""
+
+    trace: str
+    span_s: float
+    before: TrialResult
+    after: TrialResult
+
+    def missed(self, slos: Mapping[str, float]) -> list[str]:
+        """The classes whose promised attainment did not hold there."""
+        return [name for name in self.after.classes if self.after.attained(name) < slos[name]]
+
+
 @dataclass(frozen=True)
 class Advice:
     """`before` is what the spec says now. `seconds`: how long was searched; `span_s`: what the traffic stands for.
     `costs`: the range of the costs, and `ranges` what it makes of the spec's own settings and of those chosen, by
-    name."""
+    name. `gains`: what each change of the proposal is worth."""
 
     model: str
     policy: str
@@ -108,6 +123,8 @@ class Advice:
     seconds: float
     costs: CostRange | None = None
     ranges: Mapping[str, TrialRange] = field(default_factory=dict)
+    gains: Sequence[Gain] = ()
+    check: Check | None = None
 
     @property
     def front(self) -> list[TuningTrial]:
@@ -140,9 +157,9 @@ class Advice:
         """GPU-hours (replica-hours where no GPU is known) a day."""
         return self.a_day(outcome(trial).replica_hours)
 
-    def a_day(self, replica_hours: float) -> float:
-        """GPU-hours a day, from the replica-hours of a run."""
-        return replica_hours * self.price.per_replica * DAY_S / self.span_s
+    def a_day(self, replica_hours: float, span_s: float | None = None) -> float:
+        """GPU-hours a day, from the replica-hours of a run of `span_s`, by default that of the traffic tuned on."""
+        return replica_hours * self.price.per_replica * DAY_S / (span_s or self.span_s)
 
     @property
     def at_risk(self) -> list[str]:
@@ -181,6 +198,30 @@ class Advice:
             "doubts": list(self.trust.doubts),
             "costs_range": to_json(self.costs),
             "at_risk": self.at_risk,
+            "gains": [
+                {
+                    "setting": gain.setting,
+                    "now": gain.now,
+                    "proposed": gain.proposed,
+                    "kept": gain.kept,
+                    "saves_hours_a_day": self.a_day(gain.saves),
+                    "by_class_without": dict(gain.attained),
+                }
+                for gain in self.gains
+            ],
+            "check": None if self.check is None else self._check(self.check),
+        }
+
+    def _check(self, check: Check) -> dict[str, Any]:
+        def figures(run: TrialResult) -> dict[str, Any]:
+            by_class = {name: run.attained(name) for name in run.classes}
+            return {"by_class": by_class, "hours_a_day": self.a_day(run.replica_hours, check.span_s)}
+
+        return {
+            "trace": check.trace,
+            "before": figures(check.before),
+            "after": figures(check.after),
+            "missed": check.missed(self.slos),
         }
 
     def _trial(self, trial: TuningTrial) -> dict[str, Any]:

@@ -144,6 +144,17 @@ def _tuned(spec: ClusterSpec, patch: pytest.MonkeyPatch) -> Autoscaler:
     return found[0]
 
 
+def test_an_estimate_counts_where_the_spec_names_no_costs(place: Path) -> None:
+    costs = cases.costs()
+    text = costs.model_copy(update={"engine": costs.engine.model_copy(update={"kv_tokens": 50_000})}).model_dump_json()
+
+    def kv_tokens(spec: ClusterSpec) -> int:
+        return ModelFacts(spec.model_dump_json(), "demo", "here", text).setup.replica_profile.limits.kv_tokens
+
+    assert kv_tokens(cases.spec()) == 50_000
+    assert kv_tokens(load_spec(place / "spec.yaml")) == costs.engine.kv_tokens != 50_000
+
+
 def test_the_same_classes_out_of_the_same_code_with_the_same_settings(
     decides: dict[str, Callable[[], Autoscaler]],
 ) -> None:

@@ -58,6 +58,30 @@ def test_a_proposal_with_its_effect_its_report_and_the_spec(files: tuple[str, ..
     assert "Tuned:" in report.read_text(encoding="utf-8")
 
 
+def test_each_change_has_a_gain_and_the_outcome_is_checked_on_another_trace(
+    files: tuple[str, ...], tmp_path: Path
+) -> None:
+    other, busier, out = tmp_path / "other.jsonl", tmp_path / "busier.jsonl", tmp_path / "tuned.yaml"
+    work = cases.work(1_200.0, seed=1)
+    write_trace(other, Trace(work.arrived_s, work.prompt_tokens, work.output_tokens))
+    write_trace(busier, Trace(work.arrived_s / 8, work.prompt_tokens, work.output_tokens))
+    result = run(*files, "--trials", "8", "--no-range", "--check", str(other), "--out", str(out), "--json")
+    reported = json.loads(result.stdout)
+    assert result.exit_code == (4 if reported["check"]["missed"] else 0)
+    assert reported["check"]["trace"] == "other.jsonl"
+    assert 0 < reported["check"]["after"]["hours_a_day"] < reported["check"]["before"]["hours_a_day"]
+    kept = {gain["setting"]: gain["proposed"] for gain in reported["gains"] if gain["kept"]}
+    assert kept
+    was, is_now = (load_spec(path).autoscaling.backlog for path in (Path(files[0]), out))
+    assert {name: value for name, value in is_now if value != getattr(was, name)} == {
+        name: value for name, value in kept.items() if name != "replicas.min"
+    }
+    missed = run(*files, "--trials", "8", "--no-range", "--check", str(busier))
+    assert missed.exit_code == 4, missed.output
+    assert "the promise does NOT hold: interactive" in missed.stdout
+    assert "change:" in missed.stdout
+
+
 def test_one_group_of_several_is_tuned_on_the_requests_that_are_its_first(
     files: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -85,7 +109,7 @@ def test_the_json_has_the_front_and_the_diff(files: tuple[str, ...]) -> None:
     reported = json.loads(result.stdout)
     assert reported["looked_at"] == 3
     assert reported["diff"].startswith("--- ")
-    assert reported["chosen"] in reported["front"]
+    assert reported["chosen"] in reported["trials"]
     again = json.loads(run(*files, "--trials", "3", "--json").stdout)
     assert again["diff"] == reported["diff"]
 
@@ -187,6 +211,7 @@ def test_where_no_settings_keep_the_promise_the_exit_code_says_so(files: tuple[s
         (("--report", "/"), "--report /: is a folder"),
         (("--minutes", "0.01"), "no simulation"),
         (("--history", "nowhere.csv"), "nowhere.csv"),
+        (("--check", "nowhere.csv"), "nowhere.csv"),
         (("--out", "/dev/full"), "--out /dev/full: is not a regular file"),
         (("--minutes", "0"), "minutes"),
     ],

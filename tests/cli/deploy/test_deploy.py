@@ -11,11 +11,13 @@ from typer.testing import CliRunner
 
 from cli.deploy.changes import DeployPlan, plan_of
 from cli.deploy.record import Applied
-from cli.deploy.rendering import rendering_of
+from cli.deploy.rendering import estimates_of, rendering_of
 from cli.deploy.steps import finished
 from cli.main import app
 from cluster.spec import ClusterSpec, load_spec
+from deployments.engine_model.cost_file import CostFile
 from tests.cluster.launch.specs import AWS, KUBERNETES, LOCAL, MODEL, PUBLIC, changed, spec_of
+from tests.planning.tune import cases
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "infra" / "specs" / "three-providers.yaml"
@@ -44,6 +46,44 @@ def test_the_same_spec_is_nothing_to_do() -> None:
     again = plan(spec_of(LOCAL), spec_of(LOCAL))
     assert again.is_nothing
     assert (again.touched, again.diffs) == ([], [])
+
+
+def test_an_estimate_of_costs_is_the_one_that_was_deployed_whoever_deploys_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not all operators have the model's files; what is rendered must not depend on that."""
+    asked = []
+
+    def deployed(spec: ClusterSpec, has_files: bool, applied: Applied) -> tuple[DeployPlan, Applied]:
+        def estimate(*given: Any) -> CostFile | None:
+            asked.append(given)
+            return cases.costs() if has_files else None
+
+        monkeypatch.setattr("cli.costs.estimate", estimate)
+        region = spec.regions[0]
+        rendering = rendering_of(spec, spec, region, estimates_of(spec, spec, region, applied.estimates))
+        plan = plan_of(rendering, "keys", applied)
+        return plan, Applied.model_validate_json(finished(plan, applied).model_dump_json())
+
+    scales = {**MODEL, "replicas": {"count": 2, "max": 4}}
+    first = spec_of(LOCAL, models=[scales])
+    with_files, applied = deployed(first, True, Applied())
+    assert '"estimate"' in with_files.rendering.files["serve-config.json"]
+    again, _ = deployed(first, False, applied)
+    assert again.is_nothing
+    assert len(asked) == 1
+    without, other = deployed(first, False, Applied())
+    assert '"estimate"' not in without.rendering.files["serve-config.json"]
+    assert deployed(first, True, other)[0].is_nothing, "that there was none is recorded as well"
+    asked.clear()
+    more = spec_of(LOCAL, models=[{**scales, "replicas": {"count": 2, "max": 6}}])
+    deployed(more, True, applied)
+    assert not asked, "the engine is the same"
+    engine = spec_of(LOCAL, models=[{**scales, "settings": {"max_model_len": 512}}])
+    deployed(engine, True, applied)
+    assert len(asked) == 1
+    fixed, _ = deployed(spec_of(LOCAL), True, Applied())
+    assert not fixed.rendering.estimates
 
 
 def test_a_new_cell_is_told_of_in_full() -> None:
