@@ -108,8 +108,8 @@ def last_pair(cell: LiveCluster) -> Pair:
 async def burst(
     cell: LiveCluster, session: aiohttp.ClientSession, requests_at_once: int, tell: list[str], **request: Any
 ) -> None:
-    """So many requests at once: decided on by the first books that can show them. Then one client goes on until one
-    replica is left. Every request is answered, and the books balance."""
+    """So many requests at once: decided on by a few of the first books that show them. Then one client goes on until
+    one replica is left. Every request is answered, and the books balance."""
     await asyncio.to_thread(
         eventually, lambda: scaling(cell)["reason"] in ("no_room", "steady", "cooling", "min_replicas")
     )
@@ -120,8 +120,8 @@ async def burst(
     seen = [one for one in records(cell) if one.inputs.signals.unix_s >= began and one.inputs.signals.waiting]
     tell.append(f"from burst to decision: {first.inputs.signals.unix_s - began:.2f} s")
     assert first.decision.requested > 1
-    assert len([one for one in seen if one.inputs.signals.at_s <= first.inputs.signals.at_s]) <= 2, (
-        "two readings of the books, half a second apart, are enough"
+    assert len([one for one in seen if one.inputs.signals.at_s <= first.inputs.signals.at_s]) <= 6, (
+        "a few readings of the books, half a second apart, are enough"
     )
     answers = await asyncio.gather(*asked)
     async with load(cell, session, 1, **request) as few:
