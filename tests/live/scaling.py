@@ -108,8 +108,8 @@ def last_pair(cell: LiveCluster) -> Pair:
 async def burst(
     cell: LiveCluster, session: aiohttp.ClientSession, requests_at_once: int, tell: list[str], **request: Any
 ) -> None:
-    """So many requests at once: decided on by a few of the first books that show them. Then one client goes on until one
-    replica is left. Every request is answered, and the books balance."""
+    """So many requests at once: decided on by a few of the first books that show them. Then one client goes on until
+    one replica is left. Every request is answered, and the books balance."""
     await asyncio.to_thread(
         eventually, lambda: scaling(cell)["reason"] in ("no_room", "steady", "cooling", "min_replicas")
     )
