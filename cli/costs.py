@@ -1,26 +1,32 @@
 """`raylane costs`: a cost file for `raylane simulate` where no engine can be measured: from a profile of the model's
-layers, or from the data sheet of a GPU. Marked as unmeasured."""
+layers, or from the data sheet of a GPU. Marked as unmeasured. And how far a cost file is off a recorded run."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cli.console import console, fail
+from cli.console import Table, console, fail, show
 from cli.options import chosen_model
 from cluster.artifacts import ArtifactError
+from cluster.errors import InputError
 from cluster.spec import ClusterSpec, Model, Region
 from cluster.spec.cluster import scaled_by
 from deployments.engine_model.cost_file import CostFile, read_cost_file, write_cost_file
 from planning.costs.estimate import estimated, estimated_alone
 from planning.costs.host import TYPICAL_HOST, calibrated_host
+from planning.costs.recorded_run import compared, read_run
 
 
 def costs(
-    out: Annotated[Path, typer.Option(help="Where to write the cost file.")],
     spec_file: Annotated[
-        Path | None, typer.Argument(metavar="[SPEC]", help="The cluster spec. Without: --gpu and --model FOLDER.")
+        Path | None,
+        typer.Argument(
+            metavar="[SPEC]",
+            help="The cluster spec. Without: --gpu and --model FOLDER. With --against: the cost file that is compared.",
+        ),
     ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the cost file.")] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -44,8 +50,20 @@ def costs(
             "and the time around requests, replace those of a typical server."
         ),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Compare a cost file with a recorded run of its engine (docs/costs.md), and write nothing.",
+        ),
+    ] = None,
 ) -> None:
     """Estimate an engine's step costs from a profile of its layers, or from data sheets (a roofline)."""
+    if against is not None:
+        _compare(spec_file, against)
+        return
+    if out is None:
+        fail("--out: missing; allowed: where to write the cost file", code=2)
     if spec_file is not None and tensor is not None:
         fail(f"--tp {tensor}: allowed: without a spec, which says it (settings.tensor_parallel_size)", code=2)
     try:
@@ -99,6 +117,31 @@ def estimate(spec: ClusterSpec, region: Region, view: Model) -> CostFile | None:
         highlight=False,
     )
     return content
+
+
+def _compare(costs_file: Path | None, run_file: Path) -> None:
+    if costs_file is None:
+        fail(f"--against {run_file}: allowed: with a cost file, `raylane costs COSTS.json --against RUN`", code=2)
+    try:
+        file, run = read_cost_file(costs_file), read_run(run_file)
+        figures = compared(run, file)
+    except InputError as error:
+        fail(str(error), code=2)
+    low, high = file.likely()
+    requests, unqueued = len(run.prompt), int(run.unqueued.sum())
+    table = Table("figure", "measured", "simulated", "error", "stated range", "")
+    for one in figures:
+        times = [f"{1e3 * seconds:.1f} ms" for seconds in (one.measured_s, one.simulated_s, one.low_s, one.high_s)]
+        measured, simulated, *ends = times
+        table.add_row(
+            one.name, measured, simulated, f"{one.error:+.1%}", " to ".join(ends), "" if one.in_range else "outside"
+        )
+    console.print(
+        f"{run_file}: {requests} requests, of which {unqueued} did not queue; {costs_file}: {file.model} on "
+        f"{file.hardware}, at most {file.limits().sequences} sequences; steps likely take {low:.0%} to {high:.0%}"
+    )
+    show(table)
+    console.print(f"{sum(one.in_range for one in figures)} of {len(figures)} figures are in the stated range")
 
 
 def with_estimates(spec: ClusterSpec, region: Region, folder: Path) -> ClusterSpec:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -19,6 +20,8 @@ from deployments.engine_model.cost_file import (
     read_cost_file,
     write_cost_file,
 )
+from planning.costs.recorded_run import RecordedRunError, read_run, run_engine
+from planning.simulator.workload import plain_workload
 from tests.planning.costs.bundles import DENSE, SPARSE, written
 from tests.planning.fit.configs import QWEN3_30B_A3B
 
@@ -181,3 +184,58 @@ def test_data_parallel_ranks_with_experts_are_checked_priced_and_simulated(tmp_p
     said = done("simulate", str(spec), "--trace", str(trace), "--costs", str(out), "--replicas", "1", "--no-range")
     assert "data_parallel_size: ranks are simulated as one engine" in said
     assert "data_parallel_size = 2: described, simulated and planned, but not served" in not_served(load_spec(spec))[0]
+
+
+def test_a_cost_file_is_compared_with_a_recorded_run(tmp_path: Path) -> None:
+    """A run that the engine of the file itself made is met; one that took eight times as long is outside the range."""
+    out, recorded = tmp_path / "costs.json", tmp_path / "run.jsonl"
+    assert run("--out", str(out)).exit_code == 0
+    file = read_cost_file(out)
+    arrived_s = np.arange(40) * 0.05
+    prompt, output = np.full(40, 600), np.full(40, 50)
+    done = run_engine(file.limits(), file.cost_model(), plain_workload(arrived_s, prompt, output))
+
+    def compare(slower: float) -> str:
+        rows = [
+            {
+                "input_toks": 600,
+                "output_toks": 50,
+                "arrival_time": 1.7e9 + at,
+                "queued_ts": at,
+                "scheduled_ts": at,
+                "first_token_ts": at + slower * (first - at),
+                "last_token_ts": at + slower * (last - at),
+            }
+            for at, first, last in zip(arrived_s, done.first_s, done.finished_s, strict=True)
+        ]
+        recorded.write_text("\n".join(json.dumps(row) for row in rows))
+        result = CliRunner().invoke(app, ["costs", str(out), "--against", str(recorded)], env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert "12 of 12 figures are in the stated range" in compare(1.0)
+    assert "0 of 12 figures are in the stated range" in compare(8.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("", "0 requests; allowed: 1 or more"),
+        ("{", "line 1"),
+        ('{"input_toks": 5}', "output_toks"),
+        (
+            '{"input_toks": 0, "output_toks": 1, "arrival_time": 0, "queued_ts": 0, "scheduled_ts": 0, '
+            '"first_token_ts": 0, "last_token_ts": 0}',
+            "line 1: input_toks = 0: 1 or more tokens",
+        ),
+        (
+            '{"input_toks": 1, "output_toks": 1, "arrival_time": 0, "queued_ts": 2, "scheduled_ts": 1, '
+            '"first_token_ts": 3, "last_token_ts": 4}',
+            "not in this order",
+        ),
+    ],
+)
+def test_a_run_that_is_none_is_named_with_its_line(tmp_path: Path, line: str, named: str) -> None:
+    (tmp_path / "run.jsonl").write_text(line)
+    with pytest.raises(RecordedRunError, match=named):
+        read_run(tmp_path / "run.jsonl")

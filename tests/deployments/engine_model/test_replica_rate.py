@@ -13,12 +13,12 @@ from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits, Speculation
 from deployments.engine_model.replica_rate import best_point, rate_at, working_point
+from planning.costs.recorded_run import run_engine
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import plan_of
 from planning.simulator.workload import Workload, plain_workload
 from tests.planning.fit.configs import LLAMA_8B
-from tests.planning.simulator.bare_engine import run_engine
 
 CPU = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
 H100 = roofline(plan_of(read_architecture(LLAMA_8B), EngineSettings(max_model_len=8_192), gpu_named("h100"))).model

@@ -19,6 +19,7 @@ from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.interconnect import Parallel
 from planning.costs.profile import Costs, from_profile
 from planning.costs.profile_files import read_profile
+from planning.costs.recorded_run import measured_figures
 from planning.costs.roofline import layers_of, roofline
 from planning.fit.architecture import read_architecture
 from planning.fit.memory import Plan, plan_of
@@ -32,7 +33,6 @@ from tests.planning.costs.measured import (
     RUNS,
     SEQUENCES,
     STEP_TOKENS,
-    measured_figures,
     read_run,
     simulated_figures,
     two_cards,

@@ -10,6 +10,7 @@ from cluster.hardware import gpu_named
 from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.limits import EngineModelLimits
+from planning.costs.recorded_run import run_engine
 from planning.costs.roofline import roofline
 from planning.costs.step_fit import fit_steps
 from planning.costs.steps import StepSample
@@ -18,7 +19,6 @@ from planning.fit.memory import plan_of
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload, plain_workload
 from tests.planning.fit.configs import LLAMA_8B, QWEN3_30B_A3B
-from tests.planning.simulator.bare_engine import run_engine
 
 LIMITS = EngineModelLimits(128, 2_048, 400_000)
 LOADS = (0.5, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0)
