@@ -190,7 +190,7 @@ def check_line(advice: Advice) -> str:
     )
     before, after = (f"{advice.a_day(run.replica_hours, check.span_s):,.1f}" for run in (check.before, check.after))
     missed = check.missed(advice.slos)
-    judgement = f"the promise does NOT hold: {', '.join(missed)}" if missed else "the promise holds"
+    judgement = f"MISSED by {', '.join(missed)}" if missed else "met"
     return f"on {check.trace}: {shares} for {after} {advice.price.hours} a day ({before} as it is now): {judgement}"
 
 

@@ -101,7 +101,7 @@ class Check:
     after: TrialResult
 
     def missed(self, slos: Mapping[str, float]) -> list[str]:
-        """The classes whose promised attainment did not hold there."""
+        """The classes that missed their SLO there."""
         return [name for name in self.after.classes if self.after.attained(name) < slos[name]]
 
 

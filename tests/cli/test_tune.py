@@ -78,7 +78,7 @@ def test_each_change_has_a_gain_and_the_outcome_is_checked_on_another_trace(
     }
     missed = run(*files, "--trials", "8", "--no-range", "--check", str(busier))
     assert missed.exit_code == 4, missed.output
-    assert "the promise does NOT hold: interactive" in missed.stdout
+    assert ": MISSED by interactive" in missed.stdout
     assert "change:" in missed.stdout
 
 
