@@ -28,7 +28,7 @@ class RunningCell:
         for application in self.applications.values():
             for deployment in application["deployments"].values():
                 for replica in deployment["replicas"]:
-                    if replica["node_id"] in used:
+                    if replica.get("node_id") in used:  # one that is pending has none
                         used[replica["node_id"]] += deployment["required_resources"].get(resource, 0.0)
         return [
             node["resources_total"].get(resource, 0.0) - used[node["node_id"]]

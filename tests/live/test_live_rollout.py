@@ -33,7 +33,7 @@ pytestmark = [
 OTHER = "other-simulated"
 STREAMS, SEQUENCES = 32, 4
 """As many streams wait as run."""
-STARTUP_S, TOTAL_S = 40, 90
+STARTUP_S, TOTAL_S = 75, 120
 A, B = WORKERS
 
 

@@ -12,6 +12,7 @@ from tests.cluster.launch.specs import LOCAL, MODEL, PUBLIC, spec_of
 def running_cell(spec: ClusterSpec) -> dict[str, Any]:
     """Serve's applications with two replicas of one CPU each, on one node."""
     replicas: list[dict[str, Any]] = [{"node_id": "n1", "state": "RUNNING"}] * 2
+    pending: dict[str, Any] = {"state": "PENDING_ALLOCATION"}
     running: dict[str, Any] = {
         app["name"]: {
             "deployed_app_config": app,
@@ -19,7 +20,7 @@ def running_cell(spec: ClusterSpec) -> dict[str, Any]:
         }
         for app in serve_config(spec, spec.regions[0])["applications"]
     }
-    running["gateway"]["deployments"] = {"g": {"replicas": [], "required_resources": {}}}
+    running["gateway"]["deployments"] = {"g": {"replicas": [pending], "required_resources": {}}}
     return running
 
 

@@ -35,7 +35,6 @@ def test_a_value_arrives_as_it_was_written(key: str, value: object) -> None:
         ("max_logporbs", 7, "unknown to this version of vLLM"),
         ("max_logprobs", "many", "invalid"),
         ("logprobs_mode", "bogus", "invalid choice"),
-        ("max_num_seqs", 3, "set by raylane"),
         ("host", "0.0.0.0", "set by raylane"),
         ("api_key", "k", "set by raylane"),
     ],

@@ -40,7 +40,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_a_burst_is_decided_on_within_a_few_readings_and_nothing_is_lost_up_and_down(
+async def test_a_burst_is_decided_on_while_it_waits_and_nothing_is_lost_up_and_down(
     scaled: LiveCluster, session: aiohttp.ClientSession
 ) -> None:
     reported: list[str] = []
