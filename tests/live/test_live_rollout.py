@@ -31,8 +31,7 @@ pytestmark = [
     pytest.mark.skipif(bool(lacking()), reason=f"test hosts need {lacking()}"),
 ]
 OTHER = "other-simulated"
-STREAMS, SEQUENCES = 32, 4
-"""As many streams wait as run."""
+STREAMS = 32
 STARTUP_S, TOTAL_S = 75, 120
 A, B = WORKERS
 
@@ -67,7 +66,7 @@ def write(folder: Path, count: int = 2, **simulated: Any) -> None:
     content = host_spec(folder, {"kind": "rocksdb"})
     content["regions"][0]["deploy"] |= {"head_service": "none", "secrets": {"kind": "file"}}
     first: dict[str, Any] = content["models"][0]
-    first |= {"replicas": {"count": 2}, "settings": {**first.get("settings", {}), "max_num_seqs": SEQUENCES}}
+    first |= {"replicas": {"count": 2}}
     first["health"] |= {"startup_s": STARTUP_S}
     content["gateway"]["timeouts"] |= {"total_s": TOTAL_S, "queue_wait_s": TOTAL_S}
     changed = {**first, "simulated": {**first["simulated"], **simulated}}
@@ -153,11 +152,6 @@ def is_ready(*models: str) -> bool:
     return all(requests.get(url, timeout=5).status_code == 200 for url in urls)
 
 
-def waiting(cell: HostCluster) -> int:
-    """Requests in the lanes of both models."""
-    return sum(lane["waiting"] for model in status_of(cell)["models"] for lane in model["lanes"])
-
-
 def test_a_cell_of_two_models(cell: HostCluster, operator: Operator) -> None:
     assert "region here: ready" in operator.deploy()
     eventually(lambda: is_ready(MODEL, OTHER) and {len(one) for one in pids(cell).values()} == {2}, 240)
@@ -169,7 +163,6 @@ async def test_a_change_with_room_loses_no_request(cell: HostCluster, operator: 
     said = await asyncio.to_thread(operator.deploy, "--diff")
     assert f"model-{MODEL}: 2 replicas are replaced, 1 at a time, each after its new one is ready; a start took" in said
     async with clients() as load:
-        await asyncio.to_thread(eventually, lambda: waiting(cell) > 0, 60)
         await asyncio.to_thread(operator.deploy)
         await asyncio.to_thread(eventually, lambda: len(pids(cell)[MODEL] - before[MODEL]) == 2, 240)
         cell.note(f"{len(load.answers)} requests beside a change, and {STREAMS} streams")
