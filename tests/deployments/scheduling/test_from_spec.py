@@ -67,7 +67,10 @@ def with_another(section: Section, key: str) -> Section:
 
 @pytest.mark.parametrize(("section", "key"), [(one, key) for one in (Scheduling, LaneSpec) for key in one.model_fields])
 def test_no_key_is_forgotten(section: type[Section], key: str) -> None:
-    spec = parse_spec("{name: c, regions: [{name: a, pools: [{name: p}]}], models: [{name: m, source: s}]}")
+    spec = parse_spec(
+        "{name: c, regions: [{name: a, pools: [{name: p}]}],"
+        " models: [{name: m, source: s, settings: {max_model_len: 99}}]}"
+    )
     if section is Scheduling:
         other = spec.model_copy(update={"scheduling": with_another(spec.scheduling, key)})
     else:

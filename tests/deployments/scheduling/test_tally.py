@@ -74,7 +74,7 @@ def test_a_rejection_misses_its_slo_where_the_client_is_not_told_that_it_erred(
     tally: Tally, cause: RejectCause
 ) -> None:
     """But for a duplicate, whose first request is judged."""
-    told = turned_away("m", "t", Admission(AdmissionKind.REJECT, "short", cause)).status
+    told = turned_away("m", "t", Admission(AdmissionKind.REJECT, "short", cause)).error.status
     for _ in range(2):
         tally.rejected(job(), cause)
     assert outcome(tally) == (0, 2 if told == 503 and cause is not RejectCause.DUPLICATE_ID else 0)
