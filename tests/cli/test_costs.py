@@ -244,5 +244,5 @@ def test_a_run_that_is_none_is_named_with_its_line(tmp_path: Path, line: str, na
 
 def test_a_compressed_run_that_is_cut_off_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.jsonl.gz").write_bytes(gzip.compress(b"x" * 1_000)[:-9])
-    with pytest.raises(RecordedRunError, match="run.jsonl.gz: cannot be read: Compressed file ended"):
+    with pytest.raises(RecordedRunError, match=r"run\.jsonl\.gz: cannot be read: Compressed file ended"):
         read_run(tmp_path / "run.jsonl.gz")
