@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from deployments.peering import HopFacts, HopRefusal
-from deployments.protocol import ReplicaState
+from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 
 
@@ -23,11 +23,6 @@ class PeerLease:
     lease: Lease
     hop: HopFacts
     answer_s: float
-
-
-def lease_of_peer(peer: str, request: Request, attempt: int, now: float) -> Lease:
-    """What a request runs under at a peer cell."""
-    return Lease(0, request, f"cell {peer}", now, attempt, 0, 0, 0, 0)
 
 
 class Submitter(Protocol):
@@ -93,6 +88,9 @@ class Owner(Protocol):
     def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | HopRefusal | None) -> None:
         """A lease's replica took no work (None: no connection), or a peer cell did not: its request waits again,
         before all others."""
+
+    def peer_finished(self, message: Finished) -> None:
+        """A peer cell's account of a request whose lease there has ended."""
 
 
 class Channels:

@@ -136,10 +136,11 @@ class Scheduler:
         self.limits.end(job)
         return True
 
-    def withdraw(self, request_id: str, now: float) -> bool:
+    def withdraw(self, request_id: str, now: float) -> Lease | None:
         """Takes a waiting request out of its lane: a peer cell gets it, as its next attempt. It is not given up, and
-        goes on counting against its tenant's limits, until `cancel` or `put_back`. False when it does not wait."""
-        return self.withdrawals.take(request_id)
+        goes on counting against its tenant's limits, until `cancel` or `put_back`. Returns the lease by which the
+        peer's account of it can be learned; no replica here is booked with it. None when it does not wait."""
+        return self.withdrawals.take(request_id, now)
 
     def put_back(self, request_id: str, now: float) -> bool:
         """A withdrawn request waits again, at its lane's head. False when it was not withdrawn."""

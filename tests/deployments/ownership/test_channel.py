@@ -42,11 +42,11 @@ from deployments.ownership.messages import (
 )
 from deployments.ownership.record import Rejected, RequestState
 from deployments.peering import HopFacts
-from deployments.protocol import ReplicaState
+from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Placement, RejectCause
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
-from tests.deployments.ownership.lane_owner_rig import facts, request
+from tests.deployments.ownership.lane_owner_rig import account, facts, request
 from tests.deployments.ownership.peering_rig import guest_facts
 
 KINDS: tuple[type[Message], ...] = (
@@ -65,6 +65,7 @@ KINDS: tuple[type[Message], ...] = (
     PlacedAtPeer,
     Recalled,
     GuestRefused,
+    Finished,
 )
 st.register_type_strategy(int, st.integers(-(1 << 63), 1 << 63))
 st.register_type_strategy(float, st.floats(allow_nan=False))
@@ -192,6 +193,9 @@ async def test_both_ends_hold_one_record_of_a_request_and_messages_move_both(end
     ends.dispatcher.release(again.lease, Ending.FINISHED)
     ends.crosses()
     assert there.state is RequestState.ENDED
+    ends.dispatcher.peer_finished(account("q-2"))
+    ends.crosses()
+    assert (there.state, ends.owner.snapshot().counted) == (RequestState.CLOSED, 1)
 
 
 async def test_what_comes_twice_or_late_changes_nothing(ends: Ends) -> None:

@@ -188,6 +188,8 @@ async def test_a_count_that_cannot_be_counts_for_nothing(fake: tuple[Rig, FakePe
         assert await tell(home, peer, counted) == 400
     await home.last(len(WRONG_COUNTS))
     assert {(ledger.finished, ledger.outcome) for ledger in home.closed} == {(None, RequestOutcome.OK)}
+    assert {ledger.decisions[-1].verdict.value for ledger in home.closed} == {"estimated"}
+    assert home.owner.snapshot().counted == 0
 
 
 async def test_a_count_that_can_be_is_the_ledgers(fake: tuple[Rig, FakePeer]) -> None:
