@@ -151,7 +151,10 @@ class LaneOwner:
     def died(self, attempt_id: str) -> None:
         """See `roles.Owner`. Until the replica speaks again nothing new goes there."""
         record = self.records.of_attempt_id(attempt_id)
-        if record is not None and record.booked is not None:
+        if record is not None and record.state is RequestState.AWAY:
+            self.scheduler.died_away(record.request_id, now_s())
+            self._step()
+        elif record is not None and record.booked is not None:
             self.scheduler.died(record.booked, now_s())
             self.replica_state(record.booked.replica_id, None)
 

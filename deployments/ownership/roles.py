@@ -79,8 +79,8 @@ class Owner(Protocol):
         """The first token of a lease is there, since `ago_s`: its prompt is prefilled."""
 
     def died(self, attempt_id: str) -> None:
-        """The replica, or its engine, died while it ran that lease. The lease stands until it is released or
-        refused."""
+        """The replica, or its engine, died while it ran that lease; of a lease at a peer cell: one of the peer's. The
+        lease stands until it is released or refused."""
 
     def release(self, attempt_id: str, ending: Ending) -> None:
         """A lease ended."""

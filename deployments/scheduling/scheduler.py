@@ -153,6 +153,12 @@ class Scheduler:
         """The client of a withdrawn request has its first token."""
         self.withdrawals.first_token(request_id, now)
 
+    def died_away(self, request_id: str, now: float) -> None:
+        """A replica of the peer cell died while it ran a withdrawn request, which is a suspect here, too."""
+        job = self.lanes.away.get(request_id)
+        if job is not None:
+            self.suspects.died_elsewhere(job.request.key, job.judged, now)
+
     def first_token(self, lease: Lease, now: float) -> None:
         """The lease's prompt is prefilled."""
         if lease.lease_id in self.leases:

@@ -4,6 +4,7 @@ goes away."""
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,8 @@ async def test_the_peers_replica_dies_mid_stream(cells: Cells) -> None:
     assert b'"code": "replica_lost"' in body
     assert body.endswith(DONE)
     assert (await cells["eu"].last()).error == "replica_lost"
+    (suspect,) = cells["eu"].owner.scheduler.suspects.all(time.monotonic())
+    assert (suspect.deaths, suspect.answered) == (1, True), "it counts at home"
 
 
 async def test_a_peer_lost_before_the_first_byte_costs_only_time(cells: Cells) -> None:
