@@ -40,7 +40,7 @@ from deployments.ownership.messages import (
     encode,
     moved,
 )
-from deployments.ownership.record import Rejected, RequestState
+from deployments.ownership.record import GuestNotTaken, Rejected, RequestState
 from deployments.peering import HopFacts
 from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Placement, RejectCause
@@ -228,6 +228,20 @@ async def test_a_request_that_is_rejected_after_all(ends: Ends) -> None:
     with pytest.raises(Rejected) as rejected:
         await ends.dispatcher.placement(request())
     assert rejected.value.admission.cause is RejectCause.STARTING
+
+
+async def test_what_a_peer_has_is_recalled_and_a_guest_refused_over_the_channel(ends: Ends) -> None:
+    lease, told = (await ends.placed()).lease, []
+    ends.dispatcher.when_lost(lease, lambda: told.append("lost"))
+    ends.session.recalled("q-1")
+    ends.crosses()
+    assert told == ["lost"]
+    ends.dispatcher.release(lease, Ending.CANCELLED)
+    submitting = asyncio.create_task(ends.dispatcher.submit(replace(request("guest"), guest_of="us")))
+    await asyncio.sleep(0)
+    ends.crosses()
+    with pytest.raises(GuestNotTaken, match=r"^spec$"):
+        await submitting
 
 
 async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_from_the_start(
