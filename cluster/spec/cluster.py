@@ -105,6 +105,10 @@ class ClusterSpec(Section):
         """The name of a region's Ray cluster."""
         return f"{self.name}-{region.name}"
 
+    def short_cell_name(self, region: Region) -> str:
+        """The same, but the cluster's name alone where it has one cell: of run directories, and in metrics."""
+        return self.name if len(self.regions) == 1 else self.cell_name(region)
+
     def _check_regions(self, model: Model) -> None:
         known = [region.name for region in self.regions]
         for where, names in [("", model.regions), *((f"groups.{one.name}.", one.regions) for one in model.groups)]:
