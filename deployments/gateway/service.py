@@ -36,6 +36,7 @@ from deployments.scheduling.policy import binding_of, policy_of
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.trace_context import context_of
+from deployments.telemetry.verdicts import RequestVerdict
 
 log = logging.getLogger("raylane.gateway")
 
@@ -299,8 +300,13 @@ class Service:
         await client.fail(error, endpoint, self.settings.timeouts.client_stall_s)
 
     def _close(self, ledger: Ledger) -> None:
-        done = ledger.finished if ledger.peer is None else None  # what a peer has counted teaches nothing here
-        if done is not None and done.sequences > 0 and ledger.model in self._ratios:
+        done = ledger.finished
+        if ledger.peer is not None:
+            if done is not None:
+                self.dispatchers[ledger.model].peer_finished(done)
+            elif ledger.outcome is RequestOutcome.OK:
+                ledger.decide(RequestVerdict.ESTIMATED, "max_age_s", time.monotonic(), peer=ledger.peer)
+        elif done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
         self._on_closed(ledger)
         tell, ledger.on_closed = ledger.on_closed, None

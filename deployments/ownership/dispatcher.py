@@ -315,6 +315,11 @@ class Dispatcher:
         if self.own is not None:
             self.own.finished(message)
 
+    def peer_finished(self, message: Finished) -> None:
+        """A peer cell's account of a request of a client here, whose lease has ended."""
+        if self._owner is not None:
+            self._owner.peer_finished(message)
+
     def snapshot(self) -> Snapshot | None:
         """The scheduler's snapshot now, if this gateway owns the model."""
         return None if self.own is None else self.own.snapshot()

@@ -4,6 +4,7 @@ goes away."""
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,8 @@ async def test_the_peers_replica_dies_mid_stream(cells: Cells) -> None:
     assert b'"code": "replica_lost"' in body
     assert body.endswith(DONE)
     assert (await cells["eu"].last()).error == "replica_lost"
+    (suspect,) = cells["eu"].owner.scheduler.suspects.all(time.monotonic())
+    assert (suspect.deaths, suspect.answered) == (1, True), "it counts at home"
 
 
 async def test_a_peer_lost_before_the_first_byte_costs_only_time(cells: Cells) -> None:
@@ -315,6 +318,7 @@ async def test_a_gateway_that_does_not_own_the_model_makes_the_hop(make_cells: M
     assert metrics_of(second)["raylane_hand_overs_total", "demo", "us", "no_replica"] == 4
     assert metrics_of(cells["us"])["raylane_guests_total", "demo", "eu"] == 4
     assert all(ledger.finished is not None for ledger in second.closed), "what the peer counted finds its gateway"
+    await until(lambda: home.owner.snapshot().counted == 4)
     assert metrics_of(home)["raylane_digest_age_seconds", "demo", "us"] < 1
 
 
@@ -329,3 +333,5 @@ async def test_what_is_counted(cells: Cells) -> None:
     assert metrics_of(cells["us"])["raylane_guests_total", "demo", "eu"] == 2
     assert not [key for key in found if key[0] in ("raylane_hops_broken_total", "raylane_hops_in_flight")]
     assert not [key for key in found if key[0] == "raylane_stays_total"], "none of them stayed"
+    at_home = cells["eu"].owner.snapshot()
+    assert (at_home.counted, at_home.output_tokens) == (2, 6), "what the peer's engine counted is learned at home"
