@@ -1,6 +1,6 @@
 """The `raylane` command. A subcommand's module is imported when the subcommand is used.
 
-All of them together take a second and a half to import (SciPy alone half of that), `status` half a second.
+All of them together take a second and a half to import (SciPy alone half of that), `status` a fifth of a second.
 """
 
 import errno

@@ -17,7 +17,7 @@ from rich.markup import escape
 from cli.console import Table, plain_table, shown_span
 from cli.gateway import ask
 from deployments.gateway.operators.report import CellReport, ModelReport, RegionAnswer, RegionsReport
-from deployments.scheduling.snapshot import LaneStats
+from deployments.lane_stats import LaneStats
 from deployments.wire import WireError, from_plain
 
 AllRegions = Annotated[

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from cluster.spec import DEFAULT_GROUP
+from cluster.group_key import DEFAULT_GROUP
 from deployments.wire import FramedMessages, Wire, framed
 
 REQUEST_ID_HEADER = "x-request-id"

@@ -1,5 +1,6 @@
 """The cluster spec: one file with the hardware, the models, the SLOs and the scaling settings."""
 
+from cluster.group_key import DEFAULT_GROUP, group_of, model_of
 from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback
 from cluster.spec.cluster import ClusterSpec, exchanged
@@ -9,17 +10,7 @@ from cluster.spec.gateway import CorsSpec, GatewaySpec, GatewayTls, RequestLimit
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import ZONE_LABEL, Ingress, KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
-from cluster.spec.models import (
-    DEFAULT_GROUP,
-    EngineSettings,
-    Group,
-    GroupSettings,
-    Health,
-    Model,
-    ReplicasSpec,
-    group_of,
-    model_of,
-)
+from cluster.spec.models import EngineSettings, Group, GroupSettings, Health, Model, ReplicasSpec
 from cluster.spec.peering import HandOverSettings, Peering, PeerTls
 from cluster.spec.regions import Deploy, Pool, Region
 from cluster.spec.schedule import BoundsSchedule, ScheduleEntry

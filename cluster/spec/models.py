@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
+from cluster.group_key import DEFAULT_GROUP
 from cluster.spec.autoscaling import Autoscaling
 from cluster.spec.base import Name, Seconds, Section, beside_the_spec
 from cluster.spec.engine import (
@@ -26,9 +27,6 @@ from cluster.spec.engine import (
 )
 from cluster.spec.schedule import BoundsSchedule
 from cluster.spec.starts import StartSeconds
-
-DEFAULT_GROUP = "default"
-"""The name of the one group of a model without `groups`."""
 
 
 def _not_of_the_spec(extra: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -322,13 +320,3 @@ def _check_engine(model: Model) -> None:
                 f"{key}: not supported with engine = 'simulated', which generates text without adapters or drafts; "
                 "remove it"
             )
-
-
-def model_of(group_key: str) -> str:
-    """The model's name in a `Model.group_key`."""
-    return group_key.partition("@")[0]
-
-
-def group_of(group_key: str) -> str | None:
-    """The group's name in a `Model.group_key`; None: the model has only one."""
-    return group_key.partition("@")[2] or None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from cluster.spec.models import DEFAULT_GROUP
+from cluster.group_key import DEFAULT_GROUP
 from deployments.accounting.bill import (
     HOUR_NS,
     Amounts,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from cluster.spec.models import DEFAULT_GROUP
+from cluster.group_key import DEFAULT_GROUP
 from deployments.wire import Natural, Wire
 
 NS = 1_000_000_000

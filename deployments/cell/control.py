@@ -1,5 +1,5 @@
-"""What an operator has ordered about the number of replicas: it goes over the policy's, and ends by
-itself. The autoscaler applies it, the directory keeps it."""
+"""What an operator has ordered. The number of replicas: it goes over the policy's, and ends by itself; the autoscaler
+applies it. Or to keep new work off one. The directory keeps both."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,6 +31,17 @@ class Control:
     def __post_init__(self) -> None:
         if self.replicas < 0:
             raise ValueError(f"replicas={self.replicas}: allowed: 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Which replica, of which model, who said so, why, and when (time of day)."""
+
+    replica_id: str
+    model: str
+    by: str
+    why: str
+    at_unix_s: float
 
 
 def in_force(controls: tuple[Control, ...], unix_s: float) -> tuple[Control, ...]:

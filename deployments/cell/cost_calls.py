@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cluster.spec.models import DEFAULT_GROUP, model_of
+from cluster.group_key import DEFAULT_GROUP, model_of
 from deployments.accounting.bill import Bill, Dimension
 from deployments.accounting.facts import Fact, Tariff, ns
 from deployments.accounting.lives import ReplicaLives

@@ -8,18 +8,7 @@ from dataclasses import dataclass
 
 from cluster.spec import ClusterSpec, PolicySpec
 from deployments.cell.act import Act, ActKind
-from deployments.cell.control import Control, ControlKind, in_force
-
-
-@dataclass(frozen=True, slots=True)
-class Cordon:
-    """Which replica, of which model, who said so, why, and when (time of day)."""
-
-    replica_id: str
-    model: str
-    by: str
-    why: str
-    at_unix_s: float
+from deployments.cell.control import Control, ControlKind, Cordon, in_force
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from deployments.telemetry import table
-from deployments.telemetry.exposition import Sample
+from deployments.telemetry.table import Sample
 
 logger = logging.getLogger(__name__)
 SAMPLE_S = 10.0

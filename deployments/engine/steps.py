@@ -12,7 +12,8 @@ from deployments.engine_model.cost_file import CostFileError, read_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.fits import cost_of
 from deployments.telemetry import table
-from deployments.telemetry.exposition import Distribution, Sample
+from deployments.telemetry.exposition import Distribution
+from deployments.telemetry.table import Sample
 
 
 class StepTimes:

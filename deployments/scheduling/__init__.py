@@ -1,12 +1,13 @@
 """The pure scheduling core: lanes, leases, placement. No clock, no I/O, no Ray, vLLM or HTTP."""
 
+from deployments.lane_stats import LaneStats
 from deployments.scheduling.answers import Admission, Placement, Step, TurnedAway
 from deployments.scheduling.policy import LanePolicy, Order, SchedulingPolicy, TenantPolicy, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Blame, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Binding, Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion, Usage
 from deployments.scheduling.scheduler import Scheduler
-from deployments.scheduling.snapshot import LaneStats, ReplicaStats, Snapshot, WaitingRequest
+from deployments.scheduling.snapshot import ReplicaStats, Snapshot, WaitingRequest
 
 __all__ = [
     "Admission",

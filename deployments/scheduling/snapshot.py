@@ -2,30 +2,9 @@
 
 from dataclasses import dataclass
 
-from cluster.spec import DEFAULT_GROUP
-from deployments.scheduling.reasons import WaitReason
+from cluster.group_key import DEFAULT_GROUP
+from deployments.lane_stats import LaneStats
 from deployments.scheduling.request import Request, Suspicion
-
-
-@dataclass(frozen=True, slots=True)
-class LaneStats:
-    """One lane: how many wait, their work in seconds (None: no rate yet) and prefill tokens, the age of the oldest,
-    what the head waits for.
-
-    `eta_s` is the wait estimate that a request would get now (p50, p95). `covered` counts the estimates whose p95 held,
-    `estimated` all, `censored` those that were cancelled before their p95, or that an outage spoiled.
-    """
-
-    name: str
-    waiting: int
-    work_tokens: float
-    work_s: float | None
-    oldest_wait_s: float
-    head_waits_for: WaitReason | None
-    eta_s: tuple[float, float] | None
-    covered: int
-    estimated: int
-    censored: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from deployments.lane_stats import LaneStats
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupTally
@@ -25,7 +26,7 @@ from deployments.scheduling.placing import Placing
 from deployments.scheduling.reasons import Blame, Ending, RejectCause, WaitReason
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Groups, Job
-from deployments.scheduling.snapshot import DemandStats, FlowStats, GroupStats, LaneStats, ReplicaStats, Snapshot
+from deployments.scheduling.snapshot import DemandStats, FlowStats, GroupStats, ReplicaStats, Snapshot
 from deployments.scheduling.suspects import Suspects
 
 

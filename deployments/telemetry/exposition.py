@@ -10,11 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as MetricFamily
 from prometheus_client.registry import Collector
 
-from deployments.telemetry.table import Metric, MetricKind
+from deployments.telemetry.table import Metric, MetricKind, Sample
 
-Value = float | list[float]
-"""Of a histogram: the counts between its bounds and above them, and last the sum of all values."""
-Sample = tuple[Metric, tuple[str, ...], Value]
 Source = Callable[[], Iterable[Sample]]
 """What is read when Prometheus asks."""
 _FAMILIES = {

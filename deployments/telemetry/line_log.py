@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deployments.telemetry import table
-from deployments.telemetry.exposition import Sample
+from deployments.telemetry.table import Sample
 
 
 class WholeLines:

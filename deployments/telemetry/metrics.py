@@ -14,9 +14,9 @@ from itertools import chain
 import numpy as np
 
 from deployments.telemetry import table
-from deployments.telemetry.exposition import Distribution, MetricCounts, Sample
+from deployments.telemetry.exposition import Distribution, MetricCounts
 from deployments.telemetry.ledger import Ledger, RequestOutcome
-from deployments.telemetry.table import PROMPT_BOUNDS
+from deployments.telemetry.table import PROMPT_BOUNDS, Sample
 
 _PROMPT_LABELS = (*(f"le_{bound}" for bound in PROMPT_BOUNDS), f"gt_{PROMPT_BOUNDS[-1]}")
 

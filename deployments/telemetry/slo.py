@@ -13,9 +13,10 @@ from typing import Protocol
 
 from cluster.spec import ClusterSpec, TrafficClass
 from deployments.telemetry import table
-from deployments.telemetry.exposition import Distribution, MetricCounts, Sample
+from deployments.telemetry.exposition import Distribution, MetricCounts
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.metrics import MAX_TENANTS
+from deployments.telemetry.table import Sample
 
 
 def ttft_met(ledger: Ledger, slo_s: float) -> bool | None:

@@ -75,6 +75,10 @@ class Metric:
         return f"| `{self.shown}` | {self.kind} | {labels} | {self.text} |"
 
 
+Sample = tuple[Metric, tuple[str, ...], float | list[float]]
+"""Its labels' values, and its own. Of a histogram: the counts between its bounds and above them, last the sum of all
+values."""
+
 _counter, _gauge, _histogram = (partial(Metric, kind) for kind in MetricKind)
 _GATEWAY, _OWNER, _ONE, _ENGINE, _BOTH = Exporter
 _MODEL, _LANE, _PEER = ("model",), ("model", "lane"), ("model", "peer")

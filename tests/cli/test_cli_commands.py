@@ -330,7 +330,8 @@ from typer.testing import CliRunner
 from cli.main import COMMANDS, app
 assert CliRunner().invoke(app, ["status", "--url", "http://127.0.0.1:9"]).exit_code == 1
 assert "cli.status" in sys.modules
-print([name for name in ("numpy", "scipy", "aiohttp", "cli.bench") if name in sys.modules])
+heavy = ("numpy", "scipy", "aiohttp", "prometheus_client", "cluster.spec", "deployments.scheduling", "cli.bench")
+print([name for name in heavy if name in sys.modules])
 assert CliRunner().invoke(app, ["--help"]).exit_code == 0
 assert all(place.partition(":")[0] in sys.modules for place in COMMANDS.values())
 print([name for name in ("ray", "torch", "vllm", "transformers") if name in sys.modules])

@@ -24,9 +24,8 @@ from cli.departed import short_names
 from cli.regions import status_view, top_view
 from cli.status import cell_view
 from cli.top import lanes_view
-from deployments.cell.control import Control, ControlKind
+from deployments.cell.control import Control, ControlKind, Cordon
 from deployments.cell.departure import Departure, DepartureCause, Lost, MemberKind
-from deployments.cell.orders import Cordon
 from deployments.cell.scaling_state import ScalingState
 from deployments.gateway.operators.report import (
     CellReport,
@@ -39,9 +38,9 @@ from deployments.gateway.operators.report import (
     ReplicaReport,
     Ttfts,
 )
+from deployments.lane_stats import LaneStats
 from deployments.protocol import DrainReason
 from deployments.scheduling.reasons import WaitReason
-from deployments.scheduling.snapshot import LaneStats
 from deployments.wire import to_plain
 from tests.http_server import Handler, listening
 

@@ -14,8 +14,9 @@ from benchmarks.policies.rivals import make_policy
 from deployments.cell.control import Control, ControlKind
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
+from deployments.lane_stats import LaneStats
 from deployments.scheduling.replica import ReplicaStatus
-from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats, Snapshot
+from deployments.scheduling.snapshot import FlowStats, ReplicaStats, Snapshot
 
 Plain = dict[str, Any]
 

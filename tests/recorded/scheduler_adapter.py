@@ -231,7 +231,7 @@ def _snapshot(snapshot: Snapshot) -> Plain:
                 "work_tokens": lane.work_tokens,
                 "work_s": lane.work_s,
                 "oldest_wait_s": lane.oldest_wait_s,
-                "head_waits_for": None if lane.head_waits_for is None else lane.head_waits_for.value,
+                "head_waits_for": lane.head_waits_for,
                 "eta_s": _pair(lane.eta_s),
                 "covered": lane.covered,
                 "promised": lane.estimated,

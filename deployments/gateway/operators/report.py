@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from deployments.cell.control import Control
+from deployments.cell.control import Control, Cordon
 from deployments.cell.departure import Departure
-from deployments.cell.orders import Cordon
 from deployments.cell.scaling_state import ScalingState
+from deployments.lane_stats import LaneStats
 from deployments.protocol import DrainReason
-from deployments.scheduling.snapshot import LaneStats
 from deployments.starts.start import FailingModel, ReplicaStart
 from deployments.traffic.published_drift import PublishedDrift
 

@@ -16,9 +16,10 @@ from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.owner_tracker import OwnerTracker
 from deployments.scheduling import Snapshot
 from deployments.telemetry import table
-from deployments.telemetry.exposition import Sample, Source
+from deployments.telemetry.exposition import Source
 from deployments.telemetry.metrics import MAX_TENANTS
 from deployments.telemetry.published_error import PublishedError, read_published
+from deployments.telemetry.table import Sample
 from deployments.traffic.published_drift import PublishedDriftError, read_drift
 
 Samples = Iterator[Sample]

@@ -20,8 +20,7 @@ from deployments.gateway.service import Service
 from deployments.ownership.owner_tracker import OwnerTracker
 from deployments.peering.cell_peering import LOST_AGES
 from deployments.telemetry import table
-from deployments.telemetry.exposition import Sample
-from deployments.telemetry.table import Metric
+from deployments.telemetry.table import Metric, Sample
 
 
 class CellPeers:

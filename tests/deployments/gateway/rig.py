@@ -142,7 +142,9 @@ class Rig:
             ), snapshot
             assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
         for ledger in self.closed:
-            assert abs(ledger.unaccounted_s) < max(0.002, 0.01 * ledger.wall_s), ledger
+            assert ledger.unaccounted_s > -max(0.002, 0.01 * ledger.wall_s), f"counted twice: {ledger}"
+            # A process that waits for a core between two readings of the clock is no stage that was left out.
+            assert ledger.unaccounted_s < max(0.1, 0.01 * ledger.wall_s), f"no stage explains it: {ledger}"
             assert all(seconds >= -1e-6 for seconds in ledger.stages().values()), ledger
         assert not service.closing._ended
 

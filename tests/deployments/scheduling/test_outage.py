@@ -3,8 +3,8 @@ again."""
 
 import pytest
 
+from deployments.lane_stats import LaneStats
 from deployments.scheduling import Capacity, Ending, LanePolicy, Scheduler, SchedulingPolicy
-from deployments.scheduling.snapshot import LaneStats
 from tests.deployments.scheduling.world import make_request
 
 ONE = Capacity(sequences=1, ahead=0, kv_tokens=4_000, step_tokens=300, prefill_steps=2.0)

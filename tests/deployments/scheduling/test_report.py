@@ -2,6 +2,7 @@
 
 import pytest
 
+from deployments.lane_stats import LaneStats
 from deployments.scheduling import (
     Capacity,
     Ending,
@@ -12,7 +13,7 @@ from deployments.scheduling import (
     Usage,
     WaitReason,
 )
-from deployments.scheduling.snapshot import FlowStats, LaneStats, ReplicaStats
+from deployments.scheduling.snapshot import FlowStats, ReplicaStats
 from deployments.scheduling.tally import _replica
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
