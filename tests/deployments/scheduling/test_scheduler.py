@@ -92,6 +92,7 @@ class SchedulerMachine(SchedulerBooks):
         if waits:
             self.fate[name] = "away"
             self.withdrawn += 1
+            self.attempts[name] = self.attempts.get(name, 0) + 1
 
     @rule(name=requests)
     def put_back(self, name: str) -> None:
