@@ -177,7 +177,7 @@ class PeerRelay(AnswerRelay):
     async def _offer(self) -> aiohttp.ClientResponse:
         """The head of the answer."""
         headers = {HOP_HEADER: header_of(self._hop), REQUEST_ID_HEADER: self._ledger.request_id}
-        headers |= trace_of(self._client.headers)
+        headers |= trace_of(self._ledger, self._client.headers)
         body, hand_over = self._client.given_body, self._shared.client.hand_over
         try:
             async with asyncio.timeout(self._answer_s) as patience:
