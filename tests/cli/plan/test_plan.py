@@ -55,7 +55,9 @@ def run(*arguments: object) -> Result:
 
 @pytest.mark.whole
 def test_a_worksheet_becomes_a_bill_a_page_and_a_spec(tmp_path: Path) -> None:
-    sheet = small.write(tmp_path, {"elsewhere": [{"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}]})
+    stream = small.SHEET["demand"][0]
+    offer = {"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}
+    sheet = small.write(tmp_path, {"demand": [stream | {"rates": stream["rates"][:1]}], "elsewhere": [offer]})
     page, spec = (tmp_path / name for name in ("plan.html", "planned.yaml"))
     places = ("--out", page, "--write-spec", spec, "--workers", "1")
     result = run(sheet, *places, "--json")
