@@ -19,7 +19,7 @@ function make(tag, content, className = "") {
 }
 
 function shown(value, path) {
-  if (value == null || value.length === 0) return "–";
+  if (value == null || value.length === 0) return "-";
   if (typeof value !== "number") return Array.isArray(value) ? value.join(", ") : value;
   if (/share|usage|attainment/.test(path)) return `${(100 * value).toFixed(1)} %`;
   const digits = path.endsWith("usd") ? 4 : Number.isInteger(value) ? 0 : 1;
