@@ -170,7 +170,7 @@ class Probing:
 
     async def _open(self, rate: float, seconds: float, number: int) -> ProbeWindow:
         plan = self._plan
-        arrivals = arrivals_within(rate, 1.0, seconds, np.random.default_rng(number))
+        arrivals = arrivals_within(rate, seconds, np.random.default_rng(number))
         prompt, output = plan.expected(100 + number)
         load = BenchLoad(prompt, output, arrivals, None, len(arrivals), None)
         before = await self._ledgers()

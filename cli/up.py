@@ -66,7 +66,7 @@ def up(
 ) -> None:
     """Start a cluster on this machine, and run it until Ctrl-C; or deploy it on a Ray cluster."""
     cluster, home = _load(spec, region, port)
-    run_dir = RunDir(cluster.name if len(cluster.regions) == 1 else cluster.cell_name(home))
+    run_dir = RunDir(cluster.short_cell_name(home))
     if address is not None:
         if detach:
             fail("--detach: allowed only without --address, which returns by itself", code=2)

@@ -19,7 +19,7 @@ from cli.bench.answer import Sample
 from cli.bench.client import BenchClient
 from cli.bench.prompts import Prompts
 from cli.bench.results import RunRecord
-from planning.workload.arrivals import FloatArray, arrivals_within, gamma_arrivals
+from planning.workload.arrivals import FloatArray, arrivals_within, poisson_arrivals
 from planning.workload.changes import ChangeKind, TraceChange, unused_columns
 from planning.workload.lengths import IntArray, Lengths
 from planning.workload.scaling import scale_lengths, scale_to_fit
@@ -88,7 +88,7 @@ def traced_load(trace: Trace, time_scale: float, pace: RequestPace, extent: Exte
     if pace.concurrency is not None:
         arrivals = None
     elif pace.rate is not None:
-        arrivals = gamma_arrivals(pace.rate, 1.0, requests, np.random.default_rng([seed, 0]))
+        arrivals = poisson_arrivals(pace.rate, requests, np.random.default_rng([seed, 0]))
     else:
         arrivals = trace.arrived_s[:requests] * time_scale
     if arrivals is not None and extent.duration_s is not None:
@@ -138,9 +138,9 @@ def _arrivals(pace: RequestPace, extent: Extent, rng: np.random.Generator) -> Fl
     if pace.rate is None:
         return None
     if extent.duration_s is not None:
-        times = arrivals_within(pace.rate, 1.0, extent.duration_s, rng)
+        times = arrivals_within(pace.rate, extent.duration_s, rng)
         return times if extent.requests is None else times[: extent.requests]
-    return gamma_arrivals(pace.rate, 1.0, extent.requests or 0, rng)
+    return poisson_arrivals(pace.rate, extent.requests or 0, rng)
 
 
 async def run(

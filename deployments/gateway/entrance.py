@@ -165,8 +165,8 @@ EXTRA_HEADERS = "raylane.headers"
 """Where the scope of a request holds headers that its answer is to carry, whatever it is."""
 
 _EXPOSED = (
-    b"x-request-id, request-id, retry-after, server-timing, x-raylane-gateway, x-raylane-lane, x-raylane-placement, "
-    b"x-raylane-resubmitted, x-raylane-region"
+    b"x-request-id, request-id, retry-after, server-timing, traceresponse, x-raylane-gateway, x-raylane-lane, "
+    b"x-raylane-placement, x-raylane-resubmitted, x-raylane-region"
 )
 _NAMES = re.compile(rb"[A-Za-z0-9-]+(?: *, *[A-Za-z0-9-]+)*")
 _LONGEST_NAMES = 2_048

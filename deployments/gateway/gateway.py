@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, CollectorRegistry, ProcessCollector
 from starlette.routing import Route
@@ -57,6 +57,9 @@ from deployments.telemetry.metrics import LoopLag, RecentTtfts, RequestMetrics
 from deployments.telemetry.slo import ServiceLevels
 from deployments.traffic.recorder import TRAFFIC_FILE, TrafficRecorder
 
+if TYPE_CHECKING:
+    from deployments.telemetry.spans import RequestSpans
+
 log = logging.getLogger("raylane.gateway")
 
 _CLOSE_S = 2.0
@@ -91,7 +94,9 @@ class Gateway:
         self._traffic = TrafficRecorder(run_dir / TRAFFIC_FILE, home.name, self._logs.named("traffic"))
         self._recent = Recent()
         self._costs = CostReporter(self.gateway_id, home, self._logs.named("cost"))
-        kept = (self._journal.write, self._traffic.add, self._recent.add, self._costs.add)
+        self._spans = self._exported_spans(spec, home)
+        traced = () if self._spans is None else (self._spans.export,)
+        kept = (self._journal.write, self._traffic.add, *traced, self._recent.add, self._costs.add)
         self._levels = ServiceLevels(model.name for model in models)
         self._closed = Later(self._metrics.observe, self._levels.observe, ttfts.observe, *kept)
         self.service = Service(
@@ -127,6 +132,15 @@ class Gateway:
         self._applied_number = 0
         self._changing_spec = asyncio.Lock()
         self._swept_s = time.monotonic()
+
+    def _exported_spans(self, spec: ClusterSpec, home: Region) -> "RequestSpans | None":
+        if spec.tracing is None:
+            return None
+        try:
+            from deployments.telemetry.spans import RequestSpans
+        except ModuleNotFoundError as error:
+            raise RuntimeError(f"tracing: {error}; needed: the extra `otel` of raylane") from error
+        return RequestSpans(spec.tracing.endpoint, self.gateway_id, home.name, self._logs.named("spans"))
 
     def _registry(self) -> CollectorRegistry:
         """All that this gateway exports."""
@@ -229,6 +243,8 @@ class Gateway:
         self.service.closing.flush()
         self._closed.flush()
         await self._costs.close()
+        if self._spans is not None:
+            await self._spans.close()
         self._journal.close()
         await asyncio.to_thread(self._traffic.flush)
         await self._session.close()

@@ -13,11 +13,14 @@ soon as the engine looked at it did not queue.
 
 import gzip
 import math
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from cluster.errors import InputError
 from deployments.engine_model.cost_file import CostFile
@@ -31,6 +34,7 @@ from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
 
 NO_QUEUE_S = 1e-3
+_Tokens = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class RecordedRunError(InputError):
@@ -41,13 +45,17 @@ class RecordedRunError(InputError):
 class RecordedRequest:
     """A line of the file."""
 
-    input_toks: int
-    output_toks: int
+    input_toks: _Tokens
+    output_toks: _Tokens
     arrival_time: float
     queued_ts: float
     scheduled_ts: float
     first_token_ts: float
     last_token_ts: float
+
+    def __post_init__(self) -> None:
+        if not self.queued_ts <= self.scheduled_ts <= self.first_token_ts <= self.last_token_ts:
+            raise ValueError("queued_ts, scheduled_ts, first_token_ts and last_token_ts are not in this order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,7 @@ class RecordedRun:
     output: IntArray
     ttft_s: FloatArray
     tpot_s: FloatArray
-    unqueued: FloatArray
+    unqueued: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +98,10 @@ def read_run(path: Path) -> RecordedRun:
             for line in file:
                 number += 1
                 if line.strip():
-                    rows.append(_checked(decoder.decode(line)))
-    except OSError as error:
-        raise RecordedRunError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (msgspec.MsgspecError, ValueError) as error:
+                    rows.append(decoder.decode(line))
+    except (OSError, EOFError, zlib.error) as error:  # the last two: a damaged gzip stream
+        raise RecordedRunError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise RecordedRunError(f"{path}: line {number}: {error}; allowed: a request (docs/costs.md)") from error
     if not rows:
         raise RecordedRunError(f"{path}: 0 requests; allowed: 1 or more (docs/costs.md)")
@@ -110,15 +118,6 @@ def read_run(path: Path) -> RecordedRun:
         np.where(output > 1, (last - first) / np.maximum(output - 1, 1), np.nan),
         scheduled - queued < NO_QUEUE_S,
     )
-
-
-def _checked(row: RecordedRequest) -> RecordedRequest:
-    for key in ("input_toks", "output_toks"):
-        if getattr(row, key) < 1:
-            raise ValueError(f"{key} = {getattr(row, key)}: 1 or more tokens")
-    if not row.queued_ts <= row.scheduled_ts <= row.first_token_ts <= row.last_token_ts:
-        raise ValueError("queued_ts, scheduled_ts, first_token_ts and last_token_ts are not in this order")
-    return row
 
 
 def compared(run: RecordedRun, file: CostFile) -> list[FigureComparison]:
@@ -152,7 +151,7 @@ def measured_figures(run: RecordedRun) -> dict[str, float]:
     return _figures(run.ttft_s, run.tpot_s, run.unqueued)
 
 
-def _figures(ttft_s: FloatArray, tpot_s: FloatArray, unqueued: FloatArray) -> dict[str, float]:
+def _figures(ttft_s: FloatArray, tpot_s: FloatArray, unqueued: NDArray[np.bool_]) -> dict[str, float]:
     """Those that have a value: of all requests, and of those that did not queue."""
     found = {}
     for name, chosen in (("", np.ones(len(ttft_s), dtype=bool)), ("unqueued ", unqueued)):

@@ -1,13 +1,9 @@
 """When requests come. Pure.
 
-At an even rate, the gaps are Gamma-distributed, of which Poisson is the case `burstiness` 1: a gap's mean is 1 / rate
-and its squared coefficient of variation 1 / burstiness, so below 1 requests come in bursts, above 1 they come more
-evenly. It is the meaning that `vllm bench serve` gives the word, so that settings carry over.
-
-A rate that changes (`RateCurve`) is linear between breakpoints and may jump at them, so its integral Lambda(t), the
-expected number of requests, is known exactly, and so is the inverse: x seconds into a piece that begins at Lambda = L
-with rate r and slope s, d = Lambda - L = r x + s x^2 / 2, hence x = 2 d / (r + sqrt(r^2 + 2 s d)), which holds for s =
-0 too.
+At an even rate they are Poisson. A rate that changes (`RateCurve`) is linear between breakpoints and may jump at them,
+so its integral Lambda(t), the expected number of requests, is known exactly, and so is the inverse: x seconds into a
+piece that begins at Lambda = L with rate r and slope s, d = Lambda - L = r x + s x^2 / 2, hence x = 2 d / (r + sqrt(r^2
++ 2 s d)), which holds for s = 0 too.
 
 Arrivals at such a rate are a renewal process of unit rate, read on the rate's own clock: if S1 < S2 < ... are its
 points, Lambda^-1(S1) < Lambda^-1(S2) < ... come at the rate Lambda'(t), and keep the gaps' burstiness (I. Gerhardt, B.
@@ -27,18 +23,17 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 
-def gamma_arrivals(rate: float, burstiness: float, count: int, rng: np.random.Generator) -> FloatArray:
+def poisson_arrivals(rate: float, count: int, rng: np.random.Generator) -> FloatArray:
     """The times, in seconds after the start and in order, at which `count` requests are sent."""
-    gaps = rng.gamma(shape=burstiness, scale=1 / (rate * burstiness), size=count)
-    return np.cumsum(gaps)
+    return np.cumsum(rng.exponential(1 / rate, size=count))
 
 
-def arrivals_within(rate: float, burstiness: float, duration_s: float, rng: np.random.Generator) -> FloatArray:
+def arrivals_within(rate: float, duration_s: float, rng: np.random.Generator) -> FloatArray:
     """The times of all requests that are sent in the first `duration_s` seconds; at least one."""
     block = max(16, math.ceil(rate * duration_s))
-    times = gamma_arrivals(rate, burstiness, block, rng)
+    times = poisson_arrivals(rate, block, rng)
     while times[-1] < duration_s:
-        times = np.concatenate([times, times[-1] + gamma_arrivals(rate, burstiness, block, rng)])
+        times = np.concatenate([times, times[-1] + poisson_arrivals(rate, block, rng)])
     within: FloatArray = times[times < duration_s]
     return within if len(within) else np.zeros(1)
 

@@ -1,5 +1,6 @@
 """`raylane costs`: from a profile and from data sheets, with what the times rest on, and clear refusals."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -226,7 +227,7 @@ def test_a_cost_file_is_compared_with_a_recorded_run(tmp_path: Path) -> None:
         (
             '{"input_toks": 0, "output_toks": 1, "arrival_time": 0, "queued_ts": 0, "scheduled_ts": 0, '
             '"first_token_ts": 0, "last_token_ts": 0}',
-            "line 1: input_toks = 0: 1 or more tokens",
+            r"line 1: Expected `int` >= 1 - at `\$.input_toks`",
         ),
         (
             '{"input_toks": 1, "output_toks": 1, "arrival_time": 0, "queued_ts": 2, "scheduled_ts": 1, '
@@ -239,3 +240,9 @@ def test_a_run_that_is_none_is_named_with_its_line(tmp_path: Path, line: str, na
     (tmp_path / "run.jsonl").write_text(line)
     with pytest.raises(RecordedRunError, match=named):
         read_run(tmp_path / "run.jsonl")
+
+
+def test_a_compressed_run_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl.gz").write_bytes(gzip.compress(b"x" * 1_000)[:-9])
+    with pytest.raises(RecordedRunError, match=r"run\.jsonl\.gz: cannot be read: Compressed file ended"):
+        read_run(tmp_path / "run.jsonl.gz")

@@ -160,7 +160,8 @@ def test_names_that_are_too_long_go_on_in_the_next_line() -> None:
     lines = shown(cell_view(grouped()))
     fits(lines)
     text = "\n".join(lines)
-    for word in ("replica ", "KV used", "cordoned", "on-demand-h", "100-of-eu", "12000"):
+    words = ("replica ", "leases", "KV used", "booked", "cordoned", "draining", "on-demand-h", "100-of-eu", "12000")
+    for word in words:
         assert word in text
     regions = ("eu-central-1", "ap-northeast-1")
     cells = RegionsReport(

@@ -57,6 +57,11 @@ def fires(
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
         "promql_expr_test": checks,
     }
+    check(folder, case)
+
+
+def check(folder: Path, case: dict[str, Any]) -> None:
+    """Holds the shipped rules against a test case in promtool's form."""
     file = folder / "test.yaml"
     file.write_text(
         yaml.safe_dump({"rule_files": [str(one) for one in RULES], "evaluation_interval": "1m", "tests": [case]})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.infra.promtool import RULES, fires, needs_promtool, promtool, rules
+from tests.infra.promtool import RULES, check, fires, needs_promtool, promtool, rules
 from tests.source import ROOT
 
 OWNED = {'raylane_model_info{cell="c", model="m", owner="search"}': "1x500"}
@@ -78,6 +78,8 @@ LOST = of("raylane_departures_total", kind="replica", cause="process_died", plan
 ALARMS = of("raylane_scaling_alarms_total", kind="stale", **MODEL)
 WAITING, UNANSWERED = of("raylane_waiting_seconds", **LANE), of("raylane_digests_unanswered_total", peer="us")
 REFUSED, DIGEST = "raylane_peer_calls_refused_total", of("raylane_digest_age_seconds", peer="us", **MODEL)
+ELSEWHERE = {of("raylane_digest_age_seconds", cell="d", peer="us", **MODEL): "1x300"}
+"""What another cell, whose metrics are in the same Prometheus, knows of the peer."""
 
 Series = Mapping[str, str]
 CASES: dict[str, tuple[Series, int, int, Series]] = {
@@ -146,8 +148,13 @@ CASES: dict[str, tuple[Series, int, int, Series]] = {
         100,
         steps(54, 24, 0.95, drafts="0+1000x500", accepted_tokens="0+2000x500"),
     ),
-    "RaylanePeerLost": ({DIGEST: "1x10 61+60x30"}, 9, 15, {DIGEST: "50x300"}),
-    "RaylanePeerNeverAnswered": ({UNANSWERED: "0x10 60+60x30"}, 9, 20, {UNANSWERED: "0+60x300", DIGEST: "3x300"}),
+    "RaylanePeerLost": ({DIGEST: "1x10 61+60x30", **ELSEWHERE}, 9, 15, {DIGEST: "50x300"}),
+    "RaylanePeerNeverAnswered": (
+        {UNANSWERED: "0x10 60+60x30", **ELSEWHERE},
+        9,
+        20,
+        {UNANSWERED: "0+60x300", DIGEST: "3x300"},
+    ),
     "RaylanePeerCallsRefused": (
         {of(REFUSED, peer="", reason="signature"): "0x10 1+1x30"},
         9,
@@ -225,6 +232,27 @@ def test_few_requests_page_nobody(tmp_path: Path) -> None:
         {**OWNED, **slo("ttft", "0x400", "0x20 1+1x18 19x360", 0.99)},
         {minute: [] for minute in range(20, 400, 20)},
     )
+
+
+@needs_promtool
+@pytest.mark.whole
+def test_drift_is_one_ticket_a_model_and_holds(tmp_path: Path) -> None:
+    """Two gateways show the same figure from minute 5 to 15."""
+    (rule,) = (one for one in rules() if one.get("alert") == "RaylaneTrafficOffWorksheet")
+    shown = rule["annotations"] | {"summary": "1 figures of m are off the worksheet"}
+    firing = {"exp_labels": {"severity": "ticket", "model": "m"}, "exp_annotations": shown}
+    figure = {"class_": "chat", "region": "eu", "quantity": "prompt_tokens", **MODEL}
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": of("raylane_drift_ratio", gateway=one, **figure), "values": "_x5 2x10 _x200"} for one in "ab"
+        ],
+        "alert_rule_test": [
+            {"eval_time": f"{minute}m", "alertname": rule["alert"], "exp_alerts": [firing] * fires}
+            for minute, fires in ((4, 0), (10, 1), (45, 1), (90, 0))
+        ],
+    }
+    check(tmp_path, case)
 
 
 @pytest.mark.parametrize("rule", [one for one in rules() if "alert" in one], ids=lambda rule: rule["alert"])

@@ -99,7 +99,8 @@ class Status:
 
     def targets(self) -> list[dict[str, Any]]:
         """Prometheus' http_sd form. All of them ask for the cluster's secret."""
-        cell = {"__metrics_path__": "/metrics", "cell": self._spec.name}
+        spec, home = self._service.peered()
+        cell = {"__metrics_path__": "/metrics", "cell": spec.short_cell_name(spec.region(home))}
         gateways = {self._others.gateway_id: self._others.own_url, **self._others.urls}
         groups = [
             {"targets": [_address(url)], "labels": {**cell, "raylane_role": "gateway", "gateway": gateway_id}}

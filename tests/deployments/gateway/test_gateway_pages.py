@@ -13,7 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators import pages as operators
 from deployments.telemetry.ledger import RequestOutcome
-from deployments.telemetry.table import METRICS
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, openai_error, until
 from tests.deployments.gateway.test_gateway_timeouts import last_events
@@ -292,16 +291,3 @@ async def test_a_taken_port_is_told(rig: Rig, make_rig: MakeRig, tmp_path: Any) 
 
     with pytest.raises(OSError, match="in use"):
         HttpServer(None, "127.0.0.1", rig.port, 5)
-
-
-async def test_what_it_exports_is_in_the_table_of_metrics(make_rig: MakeRig) -> None:
-    rig = await make_rig()
-    assert (await rig.ask())[0] == 200
-    await rig.last()
-    page = (await get(rig, "/metrics"))[1]
-    known = {metric.name: metric for metric in METRICS}
-    exported = [one for one in text_string_to_metric_families(page) if one.name.startswith("raylane_")]
-    assert len(exported) > 30
-    for family in exported:
-        assert family.type == known[family.name].kind
-        assert all(set(sample.labels) - {"le"} == set(known[family.name].labels) for sample in family.samples)

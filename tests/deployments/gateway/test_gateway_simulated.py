@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.spec import Model
@@ -21,6 +22,7 @@ from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.gateway.entrance import digest_of
 from deployments.scheduling import Scheduler, SchedulingPolicy
+from deployments.telemetry.table import GPU_BUSY, GPU_MEMORY, METRICS, Exporter
 from deployments.telemetry.verdicts import RequestVerdict
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import plain_workload
@@ -203,3 +205,16 @@ async def test_the_slos_on_metrics_are_those_of_the_tally(
     assert (found["ttft", "met"], found["ttft", "missed"]) == (met, missed)
     assert found["itl", "met"] + found["itl", "missed"] == 12
     assert 0 < record["client_rtt_s"] < 1
+
+
+async def test_a_replica_exports_its_part_of_the_table_of_metrics(rig: Rig) -> None:
+    """But for GPUs, which a simulated engine has none of."""
+    await ask(rig, True, 2)
+    await rig.last()
+    drain = {"by": "me", "why": "", "replica": "r"}
+    assert (await rig.ask(drain, "/raylane/drain", headers=CREDENTIALS))[0] == 200
+    found = {family.name: family.type for family in REGISTRY.collect() if family.samples}
+    known = {one.name: one.kind for one in METRICS if one.exporter is Exporter.ENGINE}
+    assert known.keys() - found.keys() == {GPU_BUSY.name, GPU_MEMORY.name}
+    assert {name for name in found if name.startswith("raylane_")} <= {one.name for one in METRICS}
+    assert all(found.get(name, kind) == kind for name, kind in known.items())

@@ -21,6 +21,16 @@ OFF = OffFigure(
     expected=100,
     observed=200,
 )
+FIGURE = Figure(name="ttft/all/p50", live_s=1.0, simulated_s=1.1, error=0.1, raw_error=0.2, spread=0.02, bound=0.1)
+ERROR = Published(
+    model="m",
+    replicas=1,
+    costs="c",
+    measured_at="2026-11-20T10:00:00+00:00",
+    capacity_live=10.0,
+    capacity_simulated=9.0,
+    loads=(AtLoad(load=0.9, runs=3, slowness=(1.0, 1.0, 1.0), requests=100, failed=0, figures=(FIGURE,)),),
+)
 
 
 def test_the_simulators_error_is_shown_as_soon_as_it_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -30,18 +40,7 @@ def test_the_simulators_error_is_shown_as_soon_as_it_is_there(tmp_path: Path, ca
     assert b"raylane_simulator_error_known 0.0" in generate_latest(registry)
     generate_latest(registry)
     assert len(caplog.records) == 1, "told once"
-    figure = Figure(name="ttft/all/p50", live_s=1.0, simulated_s=1.1, error=0.1, raw_error=0.2, spread=0.02, bound=0.1)
-    at = AtLoad(load=0.9, runs=3, slowness=(1.0, 1.0, 1.0), requests=100, failed=0, figures=(figure,))
-    whole = Published(
-        model="m",
-        replicas=1,
-        costs="c",
-        measured_at="2026-11-20T10:00:00+00:00",
-        capacity_live=10.0,
-        capacity_simulated=9.0,
-        loads=(at,),
-    )
-    write_published(path, whole)
+    write_published(path, ERROR)
     page = generate_latest(registry).decode()
     assert "raylane_simulator_error_known 1.0" in page
     assert 'raylane_simulator_error_ratio{figure="ttft/all/p50",load="0.9",model="m"} 0.1' in page
