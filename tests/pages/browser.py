@@ -82,6 +82,7 @@ class Tab:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setDeviceMetricsOverride", **size)
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
+        await self.call("Page.navigate", url="about:blank")  # else another fragment would load nothing
         await self.call("Page.navigate", url=url)
         await self.until("document.readyState === 'complete'")
 

@@ -1,5 +1,5 @@
-"""The operators' page of a real gateway in a real browser: fed with one recorded answer, it shows what `raylane status
---json` shows of it; without a session nothing; and hostile names are text."""
+"""The operators' page of a real gateway in a real browser: fed with a recorded answer, and a made-up one of many
+states, it shows what `raylane status --json` shows of it; without a session nothing; and hostile names are text."""
 
 import asyncio
 import json
@@ -11,10 +11,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deployments.gateway.operators.report import CellReport
+from deployments.gateway.operators.report import CellReport, SloReport
 from deployments.wire import from_plain, to_plain
+from tests.cli.test_narrow import report as made_up_report
 from tests.deployments.gateway.conftest import make_rig  # noqa: F401  # the fixture
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig
 from tests.pages.browser import CHROMIUM, Tab, tab
 
 pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
@@ -23,7 +24,7 @@ MakeRig = Callable[..., Awaitable[Rig]]
 RECORDED = Path(__file__).parent / "recorded_status.json"
 """What `raylane status --json` printed of a cell on `infra/specs/simulated-autoscaling.yaml` under load."""
 HOSTILE = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
-SHOWN = "!document.querySelector('main').hidden && document.querySelector('#cost').innerText"
+SHOWN = "document.querySelector('main')?.hidden === false && document.querySelector('#cost').innerText"
 
 
 async def rows(page: Tab, table: str) -> list[dict[str, str]]:
@@ -45,14 +46,34 @@ async def login(page: Tab, rig: Rig, **screen: Any) -> None:
         await page.open(f"{rig.url}/raylane/#code={(await answer.json())['code']}", **screen)
 
 
+async def shows(page: Tab, model: dict[str, Any]) -> None:
+    """Of the chosen model, each lane, SLO and replica."""
+    for lane, line in zip(model["lanes"], await rows(page, "lanes"), strict=True):
+        expected = (lane["name"], *(text(lane[name]) for name in ("waiting", "work_s", "oldest_wait_s")))
+        assert tuple(line.values())[:4] == expected
+        assert line["wait p50 s"] == text(lane["eta_s"] and lane["eta_s"][0])
+    for slo, line in zip(model["slos"], await rows(page, "slos"), strict=True):
+        assert (line["class"], line["slo"]) == (slo["traffic_class"], slo["slo"])
+        assert [line[name] for name in ("limit ms", "met", "missed")] == [
+            text(slo[name]) for name in ("limit_ms", "met", "missed")
+        ]
+        assert line["attainment"] == f"{100 * slo['attainment']:.1f} %"
+    there = [*model["replicas"], *model["starting"]]
+    for replica, line in zip(there, await rows(page, "replicas"), strict=True):
+        assert replica["replica_id"].endswith(line["replica"])
+        assert line["state"] == replica.get("state", "starting")
+        assert line["phase"] == replica.get("phase", "-")
+        assert line["leases"] == text(replica.get("leases"))
+
+
 async def test_it_shows_what_status_shows(
     make_rig: MakeRig,  # noqa: F811
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recorded = from_plain(json.loads(RECORDED.read_text()), CellReport)
-    first = recorded.models[0]
-    report = replace(recorded, cluster=HOSTILE, models=(first, replace(first, name=HOSTILE)))
+    recorded, made_up = from_plain(json.loads(RECORDED.read_text()), CellReport), made_up_report().models[0]
+    slos = SloReport("interactive", "ttft", 500.0, 0.9, 1_234, 10), SloReport("interactive", "itl", 50.0, 0.95, 0, 0)
+    report = replace(recorded, cluster=HOSTILE, models=(recorded.models[0], replace(made_up, name=HOSTILE, slos=slos)))
 
     async def answer() -> CellReport:
         return report
@@ -68,6 +89,10 @@ async def test_it_shows_what_status_shows(
         await page.until("!document.querySelector('#login').hidden")
         assert await page.value("document.querySelector('main').hidden")
         assert not [one for one in report.models[0].lanes if one.name in await page.value("document.body.innerText")]
+        await page.value(f"document.querySelector('#login input').value = '{SECRET}'")
+        await page.value("document.querySelector('#login button').click()")
+        await page.until(SHOWN)
+        await page.call("Network.clearBrowserCookies")
         page.errors.clear()  # the answer 401 that made it ask
         for width, dark in ((1280, False), (390, True)):
             await login(page, rig, width=width, dark=dark)
@@ -84,29 +109,14 @@ async def test_it_shows_what_status_shows(
             assert line["waiting"] == text(sum(lane["waiting"] for lane in model["lanes"]))
             assert (line["running"], line["finished"]) == (text(model["leases"]), text(model["endings"]["finished"]))
             assert (line["TTFT p50 ms"], line["p95"]) == tuple(text(model["ttft_ms"][one]) for one in ("p50", "p95"))
-        model = status["models"][0]
-        for lane, line in zip(model["lanes"], await rows(page, "lanes"), strict=True):
-            expected = (lane["name"], *(text(lane[name]) for name in ("waiting", "work_s", "oldest_wait_s")))
-            assert tuple(line.values())[:4] == expected
-            assert line["wait p50 s"] == text(lane["eta_s"] and lane["eta_s"][0])
-        for slo, line in zip(model["slos"], await rows(page, "slos"), strict=True):
-            assert (line["class"], line["slo"], line["limit ms"]) == (
-                slo["traffic_class"],
-                slo["slo"],
-                text(slo["limit_ms"]),
-            )
-            assert (line["met"], line["missed"]) == (text(slo["met"]), text(slo["missed"]))
-            assert line["attainment"] == f"{slo['attainment']:.1%}".replace("%", " %")
-        there = [*model["replicas"], *model["starting"]]
-        for replica, line in zip(there, await rows(page, "replicas"), strict=True):
-            assert replica["replica_id"].endswith(line["replica"])
-            assert line["state"] == replica.get("state", "starting")
-            assert line["leases"] == text(replica.get("leases"))
-            assert line["phase"] == replica.get("phase", "-")
-        for line in await rows(page, "decisions"):
+        for at, model in enumerate(status["models"]):
+            await page.value(f"document.querySelector('#model').selectedIndex = {at}")
+            await page.until(f"document.querySelector('#lanes').rows.length === {len(model['lanes']) + 1}")
+            await shows(page, model)
+        for model, line in zip(status["models"], await rows(page, "decisions"), strict=True):
             decision = model["scaling"]
-            assert line["reason"] == decision["reason"]
-            assert line["requested"] == text(decision["requested"])
+            assert (line["model"], line["reason"]) == (decision["model"], decision["reason"])
+            assert (line["requested"], line["applied"]) == (text(decision["requested"]), text(decision["applied"]))
         await page.until("document.querySelectorAll('#charts canvas').length === 4")
         await page.value(f"document.querySelector('#ask input').value = '{request_id}'")
         await page.value("document.querySelector('#ask button').click()")

@@ -22,7 +22,7 @@ function shown(value, path) {
   if (value == null || value.length === 0) return "-";
   if (typeof value !== "number") return Array.isArray(value) ? value.join(", ") : value;
   if (/share|usage|attainment/.test(path)) return `${(100 * value).toFixed(1)} %`;
-  const digits = path.endsWith("usd") ? 4 : Number.isInteger(value) ? 0 : 1;
+  const digits = /usd|hours/.test(path) ? 4 : Number.isInteger(value) ? 0 : 1;
   return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
@@ -116,7 +116,7 @@ function draw(model, kept) {
     return new uPlot(options, data);
   });
   find("#charts").replaceChildren(...plots.map((plot) => plot.root));
-  plots.forEach((plot) => plot.setLegend({ idx: kept.length - 1 }));
+  queueMicrotask(() => plots.forEach((plot) => plot.setLegend({ idx: kept.length - 1 }))); // after they are drawn
 }
 
 function showCost({ lines }) {
