@@ -200,7 +200,8 @@ def hold(folder: Path, cases: Mapping[str, tuple[Series, Expected]]) -> None:
     """Each case is a cell of its own, named for its alert, and all of them stand in one Prometheus: an evaluation of
     all rules takes long, and hardly longer with many cells. What is counted across cells stands alone."""
     together: dict[str, str] = {}
-    checks, alone = [], []
+    checks: list[dict[str, Any]] = []
+    alone: list[dict[str, Any]] = []
     for name, (series, expected) in cases.items():
         owned = {**OWNED, **series}
         if name in ACROSS_CELLS:

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plan")
     offer = {"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}
-    search = RateSearch(requests=100, max_requests=200, seeds=(0,), tolerance=0.3)
+    search = RateSearch(requests=200, max_requests=400, seeds=(0,), tolerance=0.2)
     case = small.case(folder, {"elsewhere": [offer]})
     plan, checks = checked_plan(case, RateSource(search), PlanLimits(limit_s=10), lambda text: None)
     bought, beside = elsewhere(plan, lambda text: None), side_by_side(plan, search, lambda text: None)

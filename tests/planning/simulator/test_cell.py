@@ -173,7 +173,7 @@ def test_bad_workloads_are_refused() -> None:
 
 @pytest.mark.whole
 def test_a_cell_under_an_overload_keeps_the_itl_of_its_class_with_costs_and_without() -> None:
-    work = workload(8_000, 60.0)
+    work = workload(12_000, 60.0)
     cost = CostModel(line(0.004, 5e-4), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
     plain = replace(settings(1), queue_wait_s=1e6)
     counted = (work.output_tokens > 1) & (work.arrived_s > 60.0)

@@ -19,7 +19,7 @@ from tests.deployments.gateway.peers.test_peers_attacks import hop_of
 from tests.deployments.gateway.rig import ASK, RawClient, Rig, until
 
 pytestmark = pytest.mark.whole
-STORIES = 60
+STORIES = 120
 AT_ONCE = 8
 STREAM = {**ASK, "stream": True}
 HEADS = ((200, "text/event-stream"),) * 4 + ((200, "application/json"), (200, "text/plain"), (500, "text/event-stream"))
