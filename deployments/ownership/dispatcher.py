@@ -136,11 +136,6 @@ class Dispatcher:
             self._leave(record)
             raise
 
-    def give_up(self, request: Request) -> None:
-        """A request that was accepted is over before `placement` was awaited."""
-        if (record := self.records.client_of(request.request_id)) is not None:
-            self._leave(record)
-
     def url_of(self, lease: Lease) -> str | None:
         """Where the lease's replica listens; None when it was lost."""
         record = self.records.client_of(lease.request.request_id)

@@ -78,6 +78,8 @@ LOST = of("raylane_departures_total", kind="replica", cause="process_died", plan
 ALARMS = of("raylane_scaling_alarms_total", kind="stale", **MODEL)
 WAITING, UNANSWERED = of("raylane_waiting_seconds", **LANE), of("raylane_digests_unanswered_total", peer="us")
 REFUSED, DIGEST = "raylane_peer_calls_refused_total", of("raylane_digest_age_seconds", peer="us", **MODEL)
+ELSEWHERE = {of("raylane_digest_age_seconds", cell="d", peer="us", **MODEL): "1x300"}
+"""What another cell, whose metrics are in the same Prometheus, knows of the peer."""
 
 Series = Mapping[str, str]
 CASES: dict[str, tuple[Series, int, int, Series]] = {
@@ -146,8 +148,13 @@ CASES: dict[str, tuple[Series, int, int, Series]] = {
         100,
         steps(54, 24, 0.95, drafts="0+1000x500", accepted_tokens="0+2000x500"),
     ),
-    "RaylanePeerLost": ({DIGEST: "1x10 61+60x30"}, 9, 15, {DIGEST: "50x300"}),
-    "RaylanePeerNeverAnswered": ({UNANSWERED: "0x10 60+60x30"}, 9, 20, {UNANSWERED: "0+60x300", DIGEST: "3x300"}),
+    "RaylanePeerLost": ({DIGEST: "1x10 61+60x30", **ELSEWHERE}, 9, 15, {DIGEST: "50x300"}),
+    "RaylanePeerNeverAnswered": (
+        {UNANSWERED: "0x10 60+60x30", **ELSEWHERE},
+        9,
+        20,
+        {UNANSWERED: "0+60x300", DIGEST: "3x300"},
+    ),
     "RaylanePeerCallsRefused": (
         {of(REFUSED, peer="", reason="signature"): "0x10 1+1x30"},
         9,

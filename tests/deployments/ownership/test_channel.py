@@ -210,7 +210,10 @@ async def test_what_comes_twice_or_late_changes_nothing(ends: Ends) -> None:
     record = ends.dispatcher.records.get("q")
     assert record is not None
     assert record.state is RequestState.WAITING, "that attempt was refused"
-    ends.dispatcher.give_up(request())
+    waiting = asyncio.create_task(ends.dispatcher.placement(request()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
     ends.remote.take(Placed(replace(placement, lease=replace(placement.lease, attempt=2)), "http://r1"))
     ends.remote.take(Admitted("q", Admission(AdmissionKind.ADMIT, "short")))
     (*_, released, cancelled) = MessageReader().feed(OPENING + b"".join(ends.remote._outbox._messages))

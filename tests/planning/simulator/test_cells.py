@@ -91,3 +91,11 @@ def test_each_link_has_a_round_trip() -> None:
     plans = [CellPlan(name, SETTINGS, COST) for name in CELLS]
     with pytest.raises(ValueError, match=r"needed: each pair of cells"):
         CellsSimulator(make_spec(), plans, work, homes, {frozenset(("eu", "us")): 0.04})
+
+
+def test_what_peers_count_is_learned_at_home() -> None:
+    work, homes = traffic([2.0 * CAPACITY_PER_S, 10.0, 10.0], 8.0)
+    simulator = CellsSimulator(make_spec(), [CellPlan(name, SETTINGS, COST) for name in CELLS], work, homes, 0.08)
+    out = simulator.run()
+    assert (out.served[homes == 0] != 0).sum() > 10, "some are handed over"
+    assert simulator.cells[0].scheduler.snapshot(simulator.now).counted == (homes == 0).sum()
