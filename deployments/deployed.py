@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from ray import serve
 
 from cluster.launch import FETCH_SCRIPT, KEYS_FILE, SECRET_FILE
-from cluster.spec import Artifacts, ClusterSpec, Model, Pool, Region, Starts
+from cluster.spec import Artifacts, ClusterSpec, Model, Pool, Region, Starts, Tracing
 from deployments.cell.directory import find_directory, start_directory
 from deployments.cell.node_check import NodesDiffer, expected_versions, look_at_nodes, node_problems, paths_on_nodes
 from deployments.engine.deployment import engine_deployment
@@ -60,6 +60,7 @@ class EngineArguments(BaseModel):
     pool: Pool
     artifacts: Artifacts
     starts: Starts = Starts()
+    tracing: Tracing | None = None
 
 
 class DeployedGateway(GatewayReplica):
@@ -165,4 +166,5 @@ def engine_app(arguments: EngineArguments) -> serve.Application:
     """The replicas of one model. How many there are is in Serve's configuration."""
     total_s = ClusterSpec.model_fields["gateway"].default.timeouts.total_s  # Serve's configuration has the spec's
     given = arguments
-    return engine_deployment(given.model, given.pool, total_s, given.artifacts, given.starts, many_nodes=True)
+    parts = (given.model, given.pool, total_s, given.artifacts, given.starts)
+    return engine_deployment(*parts, many_nodes=True, tracing=given.tracing)

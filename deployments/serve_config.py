@@ -84,6 +84,7 @@ def _engines(spec: ClusterSpec, region: Region, model: Model, estimate: str | No
         "pool": pool.model_dump(mode="json", exclude_defaults=True, include=_OF_A_REPLICA),
         "artifacts": spec.artifacts.model_dump(mode="json", exclude_defaults=True),
         "starts": spec.starts.model_dump(mode="json", exclude_defaults=True),
+        **({"tracing": spec.tracing.model_dump(mode="json")} if spec.tracing else {}),
     }
     run_dir = f"~/{cell_folder(spec.cell_name(region))}/run"
     # The policy gets its spec from the directory, so that these arguments change with the engine alone.

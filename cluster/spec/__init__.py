@@ -15,6 +15,7 @@ from cluster.spec.peering import HandOverSettings, Peering, PeerTls
 from cluster.spec.regions import Deploy, Pool, Region
 from cluster.spec.schedule import BoundsSchedule, ScheduleEntry
 from cluster.spec.starts import Starts, StartSeconds
+from cluster.spec.tracing import Tracing
 from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Tenant",
     "Timeouts",
     "Toleration",
+    "Tracing",
     "TrafficClass",
     "exchanged",
     "group_of",

@@ -15,6 +15,7 @@ from cluster.spec.models import Model
 from cluster.spec.peering import Peering
 from cluster.spec.regions import Pool, Region
 from cluster.spec.starts import Starts
+from cluster.spec.tracing import Tracing
 from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Scheduling, Tenant, TrafficClass
 
 _CELL_NAME = re.compile(r"[a-z0-9-]{1,40}")
@@ -34,8 +35,8 @@ class ClusterSpec(Section):
     the tenant that sent it, because the TTFT shows whether it was cached. `cluster`: all tenants, which is faster if
     they trust each other and send the same prompts. `service_tiers`: the class of requests that name a `service_tier`
     in their body and no class in a header, for tenants that may claim it. `hardware`: GPUs, prices and links between
-    regions that override the shipped tables (`cluster/hardware`). `peering`: how its cells help each other (None: they
-    do not).
+    regions that override the shipped tables (`cluster/hardware`). `tracing`: where spans go (None: none are made).
+    `peering`: how its cells help each other (None: they do not).
     """
 
     version: Literal[1] = 1
@@ -52,6 +53,7 @@ class ClusterSpec(Section):
     gateway: GatewaySpec = GatewaySpec()
     artifacts: Artifacts = Artifacts()
     starts: Starts = Starts()
+    tracing: Tracing | None = None
     peering: Peering | None = None
     hardware: Hardware = Hardware()
 
@@ -104,6 +106,10 @@ class ClusterSpec(Section):
     def cell_name(self, region: Region) -> str:
         """The name of a region's Ray cluster."""
         return f"{self.name}-{region.name}"
+
+    def short_cell_name(self, region: Region) -> str:
+        """The same, but the cluster's name alone where it has one cell: of run directories, and in metrics."""
+        return self.name if len(self.regions) == 1 else self.cell_name(region)
 
     def _check_regions(self, model: Model) -> None:
         known = [region.name for region in self.regions]
@@ -289,8 +295,7 @@ class ClusterSpec(Section):
         """The pool of `region` that hosts `model` (a view, if it has groups): the one it names, else the first whose
         nodes can hold one replica."""
         need, settings = model.settings.ranks, model.settings
-        others = (f", {key} = {parts}" for key in _BESIDE_TENSOR if (parts := getattr(settings, key)) > 1)
-        others_said = "".join(others)
+        others = "".join(f", {key} = {parts}" for key in _BESIDE_TENSOR if (parts := getattr(settings, key)) > 1)
         pools = [pool for pool in region.pools if model.pool in (None, pool.name)]
         if not pools:
             raise ValueError(
@@ -308,7 +313,7 @@ class ClusterSpec(Section):
             lacking = "a replica books fewer cores (settings.cpus), which its ranks share on CPUs"
         raise ValueError(
             f"{model.where}.settings.tensor_parallel_size = {settings.tensor_parallel_size}"
-            f"{others_said}: {lacking}; allowed: 1 to {maximum}{' in all' if others_said else ''}"
+            f"{others}: {lacking}; allowed: 1 to {maximum}{' in all' if others else ''}"
         )
 
     def unknown_gpus(self) -> list[str]:

@@ -30,7 +30,7 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig
 
 from cluster.node_labels import zone_of
-from cluster.spec import Artifacts, Model, Pool, Starts
+from cluster.spec import Artifacts, Model, Pool, Starts, Tracing
 from cluster.versions import content_version
 from deployments.engine.environment import (
     forget_foreign_variables,
@@ -256,6 +256,7 @@ def engine_deployment(
     starts: Starts,
     scaling: AutoscalingConfig | None = None,
     many_nodes: bool = False,
+    tracing: Tracing | None = None,
 ) -> serve.Application:
     """The Serve application of `model` (a view, if it has groups) on `pool`, whose replicas are counted by
     `scaling` (`app.py`); without it, always the spec's count.
@@ -276,11 +277,11 @@ def engine_deployment(
         "max_constructor_retry_count": 1_000_000,
         # New replicas of a changed model start beside the old ones, which stop when these are ready.
         "max_surge_percent": SURGE_PERCENT,
-        **place(model, pool).serve_options(replica_environment(model, pool)),
+        **place(model, pool).serve_options(replica_environment(model, pool, tracing)),
     }
     notice = pool.spot_notice_url if pool.spot else None
     given = (model.model_dump_json(), artifacts.model_dump_json(), starts.model_dump_json())
-    version = content_version(*given, str(many_nodes), str(notice))
+    version = content_version(*given, str(many_nodes), str(notice), str(tracing))
     # Serve would give each deployment a version of its own, and replace the replicas even where nothing has changed.
     deployment = serve.deployment(**options)(EngineReplica).options(version=version, _internal=True)
     return deployment.bind(model, artifacts, starts, many_nodes, notice)

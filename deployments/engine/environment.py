@@ -12,7 +12,7 @@ from logging.handlers import MemoryHandler
 from pathlib import Path
 
 from cluster.artifacts import ArtifactError, resolve_source
-from cluster.spec import Model, Pool
+from cluster.spec import Model, Pool, Tracing
 from deployments.engine.fate_share import SWITCH
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,8 @@ def all_local(model: Model) -> bool:
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _CACHES = {"VLLM_CACHE_ROOT": "vllm", INDUCTOR_CACHE: "inductor"}
 _SERVE_LOGGER = "ray.serve"
+TRACES_ENDPOINT = "RAYLANE_TRACES_ENDPOINT"
+"""Where vLLM sends its spans. Not OpenTelemetry's own variable, which a node may have for others."""
 
 _FOREIGN = (
     # It would override kv_cache_memory_bytes.
@@ -100,7 +102,7 @@ def keep_compiled(folder: str) -> None:
             os.environ[name] = str(root / part)
 
 
-def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
+def replica_environment(model: Model, pool: Pool, tracing: Tracing | None = None) -> dict[str, str]:
     """The environment variables for one replica of `model` in `pool`: none for a simulated one. Raises
     `cluster.artifacts.ArtifactError`."""
     if model.engine == "simulated":
@@ -120,7 +122,18 @@ def replica_environment(model: Model, pool: Pool) -> dict[str, str]:
         variables |= _cpu(model)
     if all_local(model):
         variables["HF_HUB_OFFLINE"] = "1"
-    return variables
+    return variables if tracing is None else variables | _tracing(tracing)
+
+
+def _tracing(tracing: Tracing) -> dict[str, str]:
+    return {
+        TRACES_ENDPOINT: tracing.endpoint,
+        # By default vLLM speaks gRPC,
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+        # and would sample each start, and each request that comes without a context.
+        "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+        "OTEL_SERVICE_NAME": "raylane-replica",
+    }
 
 
 def _cpu(model: Model) -> dict[str, str]:

@@ -30,6 +30,7 @@ from deployments.protocol import (
     ReplicaState,
 )
 from deployments.scheduling import Lease
+from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.verdicts import RequestVerdict
 
 UNREACHABLE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
@@ -143,8 +144,11 @@ class BrokenExchanges:
             self._by_replica.popitem(last=False)
 
 
-def trace_of(headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
-    """The trace context of a client's request, for an engine or a peer; what is not valid is left out."""
+def trace_of(ledger: Ledger, headers: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    """The trace context of a request, for an engine or a peer: without `tracing`, the client's as it came; what is not
+    valid is left out."""
+    if ledger.trace is not None:
+        return ledger.trace.headers
     if b"traceparent" not in headers:
         return _NOTHING
     found = {name: headers.get(name.encode(), b"").decode("latin-1") for name in TRACE_HEADERS}

@@ -220,49 +220,42 @@ def note_placement(ledger: Ledger, placement: Placement, group: str | None) -> N
     )
 
 
-_OWN_LIMITS = {
-    RejectCause.TENANT_REQUESTS: (ErrorCode.REQUEST_LIMIT, "requests a minute"),
-    RejectCause.TENANT_TOKENS: (ErrorCode.TOKEN_LIMIT, "tokens a minute"),
-    RejectCause.TENANT_CONCURRENCY: (ErrorCode.CONCURRENCY_LIMIT, "requests at once"),
-}
-
-
 def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
-    """The error of a request that its lane did not take: 429 for its tenant's own limit, 400 for one that is too long,
-    422 for a query of death, 503 for overload."""
+    """The error of a request that its lane did not take: each cause has its code, and so its status."""
     retry_after = max(1, math.ceil(admission.retry_after_s or 1))
-    headers = {"retry-after": str(retry_after), "x-raylane-lane": admission.lane}
-    own = _OWN_LIMITS.get(admission.cause) if admission.cause is not None else None
-    if own is not None:
-        code, what = own
-        return ApiError(
-            code,
-            f"tenant {tenant!r} is at its limit of {what} for model {model!r}; retry in {retry_after} s",
-            headers=headers,
-        )
-    if admission.cause is RejectCause.CONTEXT:
-        message = f"the prompt and what it may generate are longer than the context of model {model!r}"
-        return ApiError(ErrorCode.CONTEXT_LENGTH, message)
-    if admission.cause is RejectCause.QUERY_OF_DEATH:
-        message = (
-            f"two replicas of model {model!r} died while this request, or one with the same body, ran; it is not run "
-            f"again for {retry_after} s"
-        )
-        return ApiError(ErrorCode.QUERY_OF_DEATH, message, headers=headers)
-    if admission.cause is RejectCause.STARTING:
-        known = admission.eta_s is not None and math.isfinite(admission.eta_s[0])
-        when = f" in {admission.eta_s[0]:.0f} s" if known and admission.eta_s is not None else ""
-        message = (
-            f"model {model!r} has no replica now, and the next will be ready{when}, too late for this request; retry "
-            f"in {retry_after} s"
-        )
-        return ApiError(ErrorCode.NO_REPLICA, message, headers=headers)
-    cause = admission.cause.value if admission.cause is not None else "unknown"
-    eta = (
-        ""
-        if admission.eta_s is None
-        else f", the wait would be {seconds(admission.eta_s[0], 1)} (p50) to {seconds(admission.eta_s[1], 1)} (p95)"
-    )
-    backlog = "" if admission.backlog_s is None else f"; {admission.backlog_s:.1f} s of work wait{eta}"
-    message = f"model {model!r} is overloaded ({cause}) in lane {admission.lane!r}{backlog}; retry in {retry_after} s"
-    return ApiError(ErrorCode.OVERLOADED, message, headers=headers)
+    again = f"retry in {retry_after} s"
+
+    def error(code: ErrorCode, message: str) -> ApiError:
+        return ApiError(code, message, headers={"retry-after": str(retry_after), "x-raylane-lane": admission.lane})
+
+    def at_limit(code: ErrorCode, limited: str) -> ApiError:
+        return error(code, f"tenant {tenant!r} is at its limit of {limited} for model {model!r}; {again}")
+
+    match admission.cause:
+        case RejectCause.TENANT_REQUESTS:
+            return at_limit(ErrorCode.REQUEST_LIMIT, "requests a minute")
+        case RejectCause.TENANT_TOKENS:
+            return at_limit(ErrorCode.TOKEN_LIMIT, "tokens a minute")
+        case RejectCause.TENANT_CONCURRENCY:
+            return at_limit(ErrorCode.CONCURRENCY_LIMIT, "requests at once")
+        case RejectCause.CONTEXT:
+            longer = f"the prompt and what it may generate are longer than the context of model {model!r}"
+            return ApiError(ErrorCode.CONTEXT_LENGTH, longer)
+        case RejectCause.QUERY_OF_DEATH:
+            died = f"two replicas of model {model!r} died while this request, or one with the same body, ran"
+            return error(ErrorCode.QUERY_OF_DEATH, f"{died}; it is not run again for {retry_after} s")
+        case RejectCause.STARTING:
+            known = admission.eta_s is not None and math.isfinite(admission.eta_s[0])
+            when = f" in {admission.eta_s[0]:.0f} s" if known and admission.eta_s is not None else ""
+            late = f"model {model!r} has no replica now, and the next will be ready{when}, too late for this request"
+            return error(ErrorCode.NO_REPLICA, f"{late}; {again}")
+        case RejectCause.RESIDENCY:
+            no_room = f"no region that may serve this request has room for it now, on model {model!r}"
+            return error(ErrorCode.OVERLOADED, f"{no_room}; {again}")
+        case RejectCause.LANE_FULL | RejectCause.MODEL_FULL | RejectCause.DUPLICATE_ID | None as cause:
+            work = "" if admission.backlog_s is None else f"; {admission.backlog_s:.1f} s of work wait"
+            if work and admission.eta_s is not None:
+                p50, p95 = (seconds(eta_s, 1) for eta_s in admission.eta_s)
+                work += f", the wait would be {p50} (p50) to {p95} (p95)"
+            full = f"model {model!r} is overloaded ({cause or 'unknown'}) in lane {admission.lane!r}{work}"
+            return error(ErrorCode.OVERLOADED, f"{full}; {again}")

@@ -229,7 +229,7 @@ class Relay(AnswerRelay):
             raise ReplicaRefused(None)
         self._flow.wait_for(Awaited.FIRST_BYTE if self._ledger.stream else Awaited.WHOLE_ANSWER, time.monotonic())
         own = {PRIORITY_HEADER: str(self._lease.home), **self._dispatcher.credentials(self._lease)}
-        headers = {**own, **trace_of(self._client.headers)}
+        headers = {**own, **trace_of(self._ledger, self._client.headers)}
         url += self._endpoint.path
         response = await post(self._session, url, self._ledger.attempt_id, self._client.body, headers)
         if ENGINE_DIED_HEADER in response.headers:

@@ -14,7 +14,7 @@ from functools import partial
 import aiohttp
 from starlette.types import Receive, Scope, Send
 
-from cluster.spec import ClusterSpec, Model, Region, TrafficClass
+from cluster.spec import ClusterSpec, Model, Region, Tracing, TrafficClass
 from deployments.engine_model.itl_bounds import group_costs, with_starts
 from deployments.gateway.connection import Connection, Digests, Reader
 from deployments.gateway.entrance import EXTRA_HEADERS, CorsRules, KeyRing
@@ -35,6 +35,8 @@ from deployments.scheduling import Binding, Request, SchedulingPolicy
 from deployments.scheduling.policy import binding_of, policy_of
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.ledger import Ledger, RequestOutcome
+from deployments.telemetry.trace_context import context_of
+from deployments.telemetry.verdicts import RequestVerdict
 
 log = logging.getLogger("raylane.gateway")
 
@@ -58,6 +60,7 @@ class Service:
     ) -> None:
         self.session = session
         self.gateway_id = gateway_id
+        self.tracing = spec.tracing
         self.cell = "" if spec.peering is None else home.name
         """This cell's name, where it has peers."""
         self.hand_overs: HandOvers | None = None
@@ -126,7 +129,7 @@ class Service:
 
     def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Runs a client's request to its end, when awaited."""
-        ledger = new_ledger(scope, endpoint.path)
+        ledger = new_ledger(scope, endpoint.path, self.tracing)
         ledger.gateway, ledger.cell = self.gateway_id, self.cell
         if endpoint.dialect is Dialect.ANTHROPIC:  # its clients look for the id under this name
             scope[EXTRA_HEADERS] = [*scope.get(EXTRA_HEADERS, ()), (b"request-id", ledger.request_id.encode())]
@@ -297,8 +300,13 @@ class Service:
         await client.fail(error, endpoint, self.settings.timeouts.client_stall_s)
 
     def _close(self, ledger: Ledger) -> None:
-        done = ledger.finished if ledger.peer is None else None  # what a peer has counted teaches nothing here
-        if done is not None and done.sequences > 0 and ledger.model in self._ratios:
+        done = ledger.finished
+        if ledger.peer is not None:
+            if done is not None:
+                self.dispatchers[ledger.model].peer_finished(done)
+            elif ledger.outcome is RequestOutcome.OK:
+                ledger.decide(RequestVerdict.ESTIMATED, "max_age_s", time.monotonic(), peer=ledger.peer)
+        elif done is not None and done.sequences > 0 and ledger.model in self._ratios:
             self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
         self._on_closed(ledger)
         tell, ledger.on_closed = ledger.on_closed, None
@@ -322,11 +330,17 @@ def outcome_of(ledger: Ledger) -> RequestOutcome:
     return RequestOutcome.REFUSED if 400 <= ledger.status < 500 else RequestOutcome.FAILED
 
 
-def new_ledger(scope: Scope, path: str) -> Ledger:
-    """A ledger with the client's X-Request-Id if it is printable and of at most 128 characters, else a new one."""
+def new_ledger(scope: Scope, path: str, tracing: Tracing | None = None, of_peer: bool = False) -> Ledger:
+    """A ledger with the client's X-Request-Id if it is printable and of at most 128 characters, else a new one; with
+    `tracing`, in its trace."""
     given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
     attempt_id = uuid.uuid4().hex
     request_id = given.decode() if _REQUEST_ID.fullmatch(given) else attempt_id
     return Ledger(
-        request_id=request_id, attempt_id=attempt_id, path=path, arrived_s=time.monotonic(), arrived_unix_s=time.time()
+        request_id=request_id,
+        attempt_id=attempt_id,
+        path=path,
+        arrived_s=time.monotonic(),
+        arrived_unix_s=time.time(),
+        trace=None if tracing is None else context_of(scope["headers"], tracing, of_peer),
     )

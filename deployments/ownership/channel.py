@@ -39,7 +39,7 @@ from deployments.ownership.messages import (
 from deployments.ownership.record import QUEUED, Records, RequestState
 from deployments.ownership.roles import PeerLease, Submitter
 from deployments.peering import HopFacts, HopRefusal
-from deployments.protocol import ReplicaState
+from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 
 _MAX_MESSAGES = 100_000
@@ -165,6 +165,9 @@ class RemoteOwner:
         refusal = state if isinstance(state, HopRefusal) else None
         self._outbox.put(Refused(lease, stated, time.monotonic(), refusal))
 
+    def peer_finished(self, message: Finished) -> None:
+        self._outbox.put(message)
+
     def take(self, message: Message) -> None:
         """Hears what the owner says. A message may come twice, and late: of a request that is given up by then, the
         owner has been told so, or is now."""
@@ -247,6 +250,8 @@ class Session:
                 owner.release(attempt_id, ending)
             case Refused(lease, state, sent_s, refusal):
                 owner.refused(self, replace(lease, request=moved(lease.request, now - sent_s)), refusal or state)
+            case Finished():
+                owner.peer_finished(message)
             case _:
                 pass
 

@@ -136,11 +136,6 @@ class Dispatcher:
             self._leave(record)
             raise
 
-    def give_up(self, request: Request) -> None:
-        """A request that was accepted is over before `placement` was awaited."""
-        if (record := self.records.client_of(request.request_id)) is not None:
-            self._leave(record)
-
     def url_of(self, lease: Lease) -> str | None:
         """Where the lease's replica listens; None when it was lost."""
         record = self.records.client_of(lease.request.request_id)
@@ -314,6 +309,11 @@ class Dispatcher:
             record.complete = message.sequences > 0
         if self.own is not None:
             self.own.finished(message)
+
+    def peer_finished(self, message: Finished) -> None:
+        """A peer cell's account of a request of a client here, whose lease has ended."""
+        if self._owner is not None:
+            self._owner.peer_finished(message)
 
     def snapshot(self) -> Snapshot | None:
         """The scheduler's snapshot now, if this gateway owns the model."""

@@ -18,7 +18,7 @@ from deployments.ownership.peering import LanePeering
 from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState, split
 from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state
 from deployments.ownership.roles import Channels, Submitter
-from deployments.ownership.takeover import KnownSuspicions, Running, usage_of
+from deployments.ownership.takeover import KnownSuspicions, Running, peer_usage_of, usage_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import (
@@ -151,7 +151,10 @@ class LaneOwner:
     def died(self, attempt_id: str) -> None:
         """See `roles.Owner`. Until the replica speaks again nothing new goes there."""
         record = self.records.of_attempt_id(attempt_id)
-        if record is not None and record.booked is not None:
+        if record is not None and record.state is RequestState.AWAY:
+            self.scheduler.died_away(record.request_id, now_s())
+            self._step()
+        elif record is not None and record.booked is not None:
             self.scheduler.died(record.booked, now_s())
             self.replica_state(record.booked.replica_id, None)
 
@@ -163,7 +166,7 @@ class LaneOwner:
         if record.state is RequestState.DECLARED:
             self.records.move(record, RequestState.CLOSED)
         elif record.state is RequestState.AWAY:
-            self._withdraw(record)
+            self._withdraw(record, is_due=ending is Ending.FINISHED)
             self._step()
         elif record.booked is not None:
             is_due = record.state is RequestState.RUNNING  # its engine's account
@@ -196,6 +199,13 @@ class LaneOwner:
                 self.records.move(record, RequestState.CLOSED)
             else:
                 self.release(message.request_id, Ending.FINISHED if message.sequences else Ending.FAILED)
+
+    def peer_finished(self, message: Finished) -> None:
+        """See `roles.Owner`."""
+        record = self.records.of_attempt_id(message.request_id)
+        if record is not None and record.state is RequestState.ENDED and record.lease is not None:
+            self.scheduler.learn(record.lease, peer_usage_of(message, record.lease), now_s())
+            self.records.move(record, RequestState.CLOSED)
 
     def join(self, submitter: Submitter, gateway_id: str, channel: int) -> bool:
         """Another gateway's channel opens, which hears of all suspects, and when this owner stops deciding. False if a
@@ -330,11 +340,12 @@ class LaneOwner:
             self.records.move(record, RequestState.CLOSED)
         self._enter(submitter, request, True, record.attempt, None)
 
-    def _withdraw(self, record: RequestRecord) -> None:
-        self.scheduler.cancel(record.request_id, now_s())
+    def _withdraw(self, record: RequestRecord, is_due: bool = False) -> None:
+        """`is_due`: a peer's account of it, which counts if the request had a place here."""
+        was_booked = self.scheduler.cancel(record.request_id, now_s())
         if self.peering is not None:
             self.peering.gone(record.request_id)
-        self.records.move(record, RequestState.CLOSED)
+        self.records.move(record, RequestState.ENDED if is_due and was_booked else RequestState.CLOSED)
 
     def _end(self, record: RequestRecord, ending: Ending, state: RequestState) -> None:
         assert record.lease is not None

@@ -3,8 +3,8 @@
 
 The gateway sends `Submit`, `Cancel`, `Hold`, `FirstToken`, `Died`, `Release` and `Refused`; the owner answers
 `Admitted`, `Placed` and `Expired`, and tells of `Suspected`; both send `Beat`, so that silence means a stopped process.
-Of hand-overs between cells the owner says `PlacedAtPeer` in place of `Placed`, and `Recalled`; a `Submit` with a hop,
-of a peer's request, may be answered `GuestRefused`.
+Of hand-overs between cells the owner says `PlacedAtPeer` in place of `Placed`, and `Recalled`; the gateway passes on a
+peer's account of a request (`Finished`); a `Submit` with a hop, of a peer's request, may be answered `GuestRefused`.
 
 Two machines' clocks are not compared: a message that holds moments holds the sender's time, too (`sent_s`), and the
 reader moves them to its own clock.
@@ -15,7 +15,7 @@ from typing import get_args
 
 from deployments.ownership.roles import PeerLease
 from deployments.peering import HopFacts, HopRefusal
-from deployments.protocol import ReplicaState
+from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 from deployments.wire import FramedMessages, Wire, WireError, framed
 
@@ -178,6 +178,7 @@ Message = (
     | PlacedAtPeer
     | Recalled
     | GuestRefused
+    | Finished
     | Beat
 )
 _WIRE: Wire[Message] = Wire(*get_args(Message))

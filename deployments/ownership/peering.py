@@ -23,7 +23,7 @@ from heapq import nlargest
 from cluster.spec import ClusterSpec
 from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState
-from deployments.ownership.roles import PeerLease, Submitter, lease_of_peer
+from deployments.ownership.roles import PeerLease, Submitter
 from deployments.peering import (
     CellPeering,
     Digest,
@@ -52,6 +52,7 @@ from deployments.scheduling import (
     WaitingRequest,
 )
 from deployments.scheduling.replica import ReplicaStatus
+from deployments.scheduling.request import lease_away
 
 _STATED_S = 0.05
 """What this cell's own digest would say is made anew after so long: a snapshot takes tens of microseconds, and under
@@ -258,8 +259,8 @@ class LanePeering:
         record = self._records.get(request.request_id)
         assert record is not None
         assert record.submitter is not None
-        self._scheduler.withdraw(request.request_id, now)  # no effect where it has no place
-        lease = lease_of_peer(offer.peer, request, record.attempt + 1, now)
+        booked = self._scheduler.withdraw(request.request_id, now) or lease_away(request, now)
+        lease = replace(booked, replica_id=f"cell {offer.peer}", attempt=record.attempt + 1)
         self._records.move(record, RequestState.AWAY, lease)
         hop = replace(offer.hop, attempt=lease.attempt)
         record.submitter.handed_over(PeerLease(offer.peer, lease, hop, offer.answer_s))

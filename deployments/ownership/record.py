@@ -13,8 +13,9 @@ gateway that lost its channel submits what was placed a moment ago.
                                                                 UNOWNED: its owner is gone. CLOSED: cancelled, expired,
                                                                 turned away, or its gateway is gone
     AWAY      it is in no lane: leased to a peer cell           WAITING: it came back before the first byte. AWAY: to
-              (`peering.py`)                                    another one. DECLARED: its owner is gone. CLOSED: it is
-                                                                over, or its gateway is gone
+              (`peering.py`)                                    another one. DECLARED: its owner is gone. ENDED:
+                                                                released, with the answer whole. CLOSED: it is over, or
+                                                                its gateway is gone
     DECLARED  its gateway runs it under an owner that is gone;  RUNNING: its replica says so too. WAITING: refused.
               nothing is booked for it                          UNOWNED: overtaken. CLOSED: it ended, or its gateway is
                                                                 gone
@@ -82,7 +83,7 @@ _ACCOUNTED = frozenset({_S.WAITING, _S.UNOWNED, _S.DECLARED, _S.CLOSED})
 _NEXT: dict[RequestState, frozenset[RequestState]] = {
     _S.UNOWNED: frozenset({_S.WAITING, _S.AWAY, _S.CLOSED}),
     _S.WAITING: frozenset({_S.RUNNING, _S.AWAY, _S.UNOWNED, _S.CLOSED}),
-    _S.AWAY: frozenset({_S.WAITING, _S.AWAY, _S.DECLARED, _S.CLOSED}),
+    _S.AWAY: frozenset({_S.WAITING, _S.AWAY, _S.DECLARED, _S.ENDED, _S.CLOSED}),
     _S.DECLARED: frozenset({_S.RUNNING, _S.WAITING, _S.UNOWNED, _S.CLOSED}),
     _S.RUNNING: _ACCOUNTED | {_S.ORPHANED, _S.ANSWERED, _S.ABORTED, _S.ENDED},
     _S.ORPHANED: frozenset({_S.RUNNING, _S.WAITING, _S.CLOSED}),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from deployments.peering import HopFacts, HopRefusal
-from deployments.protocol import ReplicaState
+from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 
 
@@ -23,11 +23,6 @@ class PeerLease:
     lease: Lease
     hop: HopFacts
     answer_s: float
-
-
-def lease_of_peer(peer: str, request: Request, attempt: int, now: float) -> Lease:
-    """What a request runs under at a peer cell."""
-    return Lease(0, request, f"cell {peer}", now, attempt, 0, 0, 0, 0)
 
 
 class Submitter(Protocol):
@@ -84,8 +79,8 @@ class Owner(Protocol):
         """The first token of a lease is there, since `ago_s`: its prompt is prefilled."""
 
     def died(self, attempt_id: str) -> None:
-        """The replica, or its engine, died while it ran that lease. The lease stands until it is released or
-        refused."""
+        """The replica, or its engine, died while it ran that lease; of a lease at a peer cell: one of the peer's. The
+        lease stands until it is released or refused."""
 
     def release(self, attempt_id: str, ending: Ending) -> None:
         """A lease ended."""
@@ -93,6 +88,9 @@ class Owner(Protocol):
     def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | HopRefusal | None) -> None:
         """A lease's replica took no work (None: no connection), or a peer cell did not: its request waits again,
         before all others."""
+
+    def peer_finished(self, message: Finished) -> None:
+        """A peer cell's account of a request whose lease there has ended."""
 
 
 class Channels:

@@ -127,6 +127,16 @@ def usage_of(done: Finished) -> Usage:
     )
 
 
+def peer_usage_of(done: Finished, lease: Lease) -> Usage:
+    """As `usage_of`, by a peer cell's word: no more than the request can have taken. What was cached there says nothing
+    of the replicas here."""
+    request = lease.request
+    prompts = max(request.prompt_tokens, request.max_prompt_tokens) * request.sequences
+    output = (lease.output_tokens if request.max_tokens is None else request.max_tokens) * request.sequences
+    told = min(done.prompt_tokens, prompts), 0, min(done.output_tokens, output), 0
+    return Usage(*told, request.sequences if done.sequences else 0)
+
+
 _REMEMBER_S = 30.0
 _MAX = 10_000
 

@@ -25,8 +25,7 @@ class Blame(StrEnum):
 
 class RejectCause(StrEnum):
     """Why a request was turned away: before it waited, or (`STARTING`, `QUERY_OF_DEATH`) once its wait was known to be
-    in vain. The tenant's own limits are answered 429, a query of death 422, a request that is too long 400, the rest
-    503."""
+    in vain. `turned_away` in `gateway/placed.py` says what its client gets."""
 
     LANE_FULL = "lane_full"
     MODEL_FULL = "model_full"

@@ -80,6 +80,7 @@ class RecordingScheduler(Scheduler):
     withdraw = _input(Scheduler.withdraw, lambda request_id, now: (now, (request_id,)))
     put_back = _input(Scheduler.put_back, lambda request_id, now: (now, (request_id,)))
     first_token_away = _input(Scheduler.first_token_away, lambda request_id, now: (now, (request_id,)))
+    died_away = _input(Scheduler.died_away, lambda request_id, now: (now, (request_id,)))
     first_token = _input(Scheduler.first_token, lambda lease, now: (now, (lease.lease_id,)))
     died = _input(Scheduler.died, lambda lease, now: (now, (lease.lease_id,)))
     recall = _input(Scheduler.recall, lambda reported, now: (now, (reported,)))

@@ -218,6 +218,21 @@ class Lease:
         return (self.request.prompt_tokens + self.output_tokens) * self.sequences
 
 
+def lease_away(request: Request, now: float, output_tokens: int = 0, home: int = 0) -> Lease:
+    """A lease at a peer cell: nothing is booked with it here, and what the peer has cached is not known."""
+    return Lease(
+        lease_id=0,
+        request=request,
+        replica_id="",
+        placed_s=now,
+        attempt=request.attempts,
+        prefill_tokens=request.prompt_tokens * request.sequences,
+        kv_tokens=0,
+        output_tokens=output_tokens,
+        home=home,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What the engine's own finished-request statistics say that a request took, over all its sequences; durations in

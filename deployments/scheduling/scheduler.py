@@ -136,10 +136,11 @@ class Scheduler:
         self.limits.end(job)
         return True
 
-    def withdraw(self, request_id: str, now: float) -> bool:
+    def withdraw(self, request_id: str, now: float) -> Lease | None:
         """Takes a waiting request out of its lane: a peer cell gets it, as its next attempt. It is not given up, and
-        goes on counting against its tenant's limits, until `cancel` or `put_back`. False when it does not wait."""
-        return self.withdrawals.take(request_id)
+        goes on counting against its tenant's limits, until `cancel` or `put_back`. Returns the lease by which the
+        peer's account of it can be learned; no replica here is booked with it. None when it does not wait."""
+        return self.withdrawals.take(request_id, now)
 
     def put_back(self, request_id: str, now: float) -> bool:
         """A withdrawn request waits again, at its lane's head. False when it was not withdrawn."""
@@ -151,6 +152,12 @@ class Scheduler:
     def first_token_away(self, request_id: str, now: float) -> None:
         """The client of a withdrawn request has its first token."""
         self.withdrawals.first_token(request_id, now)
+
+    def died_away(self, request_id: str, now: float) -> None:
+        """A replica of the peer cell died while it ran a withdrawn request, which is a suspect here, too."""
+        job = self.lanes.away.get(request_id)
+        if job is not None:
+            self.suspects.died_elsewhere(job.request.key, job.judged, now)
 
     def first_token(self, lease: Lease, now: float) -> None:
         """The lease's prompt is prefilled."""

@@ -99,7 +99,15 @@ class Suspects:
             inquest = self._inquests[run.replica_id] = _Inquest(tried_there or next(recent, None))
         if run.key not in inquest.noted and (inquest.culprit is None or inquest.culprit == run.key):
             inquest.noted.add(run.key)
-            self._hold_against(run, now)
+            self.died_elsewhere(run.key, run.answered, now)
+
+    def died_elsewhere(self, key: str, answered: bool, now: float) -> None:
+        """A replica died at a run, by the word of a peer cell, which has held its own inquest. `answered`: the run had
+        its first token."""
+        before = self.of(key, now)
+        deaths = 1 if before is None else before.deaths + 1
+        self.bans += deaths == DEADLY
+        self._note(Suspicion(key, deaths, answered or (before is not None and before.answered), now))
 
     def failed(self, run: SuspectRun, now: float) -> None:
         """A run ended without an answer, or its client left: its replica may prove to be dead."""
@@ -148,13 +156,6 @@ class Suspects:
             return ()
         changed, self._news = self._news, {}
         return tuple(self._records.get(key, Suspicion(key, 0, False, 0.0)) for key in changed)
-
-    def _hold_against(self, run: SuspectRun, now: float) -> None:
-        before = self.of(run.key, now)
-        deaths = 1 if before is None else before.deaths + 1
-        answered = run.answered or (before is not None and before.answered)
-        self.bans += deaths == DEADLY
-        self._note(Suspicion(run.key, deaths, answered, now))
 
     def _note(self, record: Suspicion) -> None:
         """Enters a record, as the newest; one without deaths is dropped."""

@@ -8,7 +8,7 @@ from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.placing import Placing
 from deployments.scheduling.policy import TenantLimits
-from deployments.scheduling.request import Job, Request
+from deployments.scheduling.request import Job, Lease, Request, lease_away
 from deployments.scheduling.snapshot import WaitingRequest
 from deployments.scheduling.suspects import Suspects
 from deployments.scheduling.tally import Tally
@@ -62,8 +62,9 @@ class Withdrawals:
     """Requests that a peer cell serves: out of their lanes, and not over. They are in `lanes.away`, by request id.
 
     They arrived here, so they stay this cell's demand. Each counts against its tenant's limits until it is over, and
-    meets or misses its SLO by the first token that its client gets from the peer. Its wait estimate teaches nothing:
-    something else than its lane ended the wait.
+    meets or misses its SLO by the first token that its client gets from the peer. What the peer's engine counts is
+    learned by the lease that `take` returns (`Scheduler.learn`). Its wait estimate teaches nothing: something else than
+    its lane ended the wait.
     """
 
     def __init__(self, lanes: Lanes, forecasts: Forecasts, limits: TenantLimits, tally: Tally) -> None:
@@ -72,18 +73,18 @@ class Withdrawals:
         self._limits = limits
         self._tally = tally
 
-    def take(self, request_id: str) -> bool:
-        """A request leaves its lane, which is an attempt at it. False where it does not wait."""
+    def take(self, request_id: str, now: float) -> Lease | None:
+        """A request leaves its lane, which is an attempt at it. None where it does not wait."""
         lanes = self._lanes
         job = lanes.waiting(request_id)
         if job is None:
-            return False
+            return None
         lanes.take_out(job)
         self._forecasts.withdraw(job)
         job.request = replace(job.request, attempts=job.request.attempts + 1)
         self._tally.withdrawn += 1
         lanes.away[request_id] = job
-        return True
+        return lease_away(job.request, now, job.output_tokens, job.home)
 
     def take_back(self, request_id: str) -> Job | None:
         """The peer has lost it, and no token of it was seen: it is to wait again."""

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from deployments.protocol import Finished
+from deployments.telemetry.trace_context import TraceContext
 from deployments.telemetry.verdicts import RequestVerdict
 
 
@@ -130,6 +131,8 @@ class Ledger:
     itl: list[float] = field(default_factory=list)
     finished: Finished | None = None
     decisions: list[RequestDecision] = field(default_factory=list)
+    trace: TraceContext | None = None
+    """Where the spec has `tracing`."""
     on_closed: Callable[[], None] | None = None
     """Called when it is complete."""
 
@@ -245,6 +248,7 @@ class Ledger:
             "schema": 1,
             "request_id": self.request_id,
             "attempt_id": self.attempt_id,
+            "trace_id": None if self.trace is None else f"{self.trace.trace_id:032x}",
             "arrived_s": self.arrived_unix_s,
             "path": self.path,
             "gateway": self.gateway,

@@ -10,6 +10,7 @@ class RequestVerdict(StrEnum):
     `REFUSED`: a replica took no work. `RESUBMITTED`: it died at the work, or its engine did. After either the request
     waits again. The rest is of hand-overs between cells. `OFFERED`: to a peer, which has rejected it (`HOP_REJECTED`),
     has it (`HANDED_OVER`) or was lost (`HOP_BROKE`). `GUEST`: a peer has handed it over to this cell.
+    `ESTIMATED`: what the peer's engine counted has not come, and what was booked stands.
     """
 
     ADMITTED = "admitted"
@@ -25,3 +26,4 @@ class RequestVerdict(StrEnum):
     HANDED_OVER = "handed_over"
     HOP_BROKE = "hop_broke"
     GUEST = "guest"
+    ESTIMATED = "estimated"

@@ -11,7 +11,6 @@ from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_file import CostBasis, CostFile, cost_file
 from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.host import TYPICAL_HOST, Host
-from planning.costs.interconnect import Parallel
 from planning.costs.profile import Costs, from_profile
 from planning.costs.profile_files import is_of_gpu, profiled_gpu, read_profile
 from planning.costs.roofline import layers_of, roofline
@@ -68,11 +67,10 @@ def _file(name: str, plan: Plan, kv_tokens: int, profile: Path | None, host: Hos
 def _costs(plan: Plan, profile: Path | None, host: Host) -> tuple[Costs, Literal["profile", "roofline"], str]:
     if profile is None:
         return roofline(plan, host), "roofline", "from data sheets; nothing was measured"
-    parallel = Parallel.of(plan.settings)
-    tables, profiled = read_profile(profile, parallel.tensor), profiled_gpu(profile)
+    tables, profiled = read_profile(profile, plan.parallel.tensor), profiled_gpu(profile)
     own = profiled is None or is_of_gpu(profiled, plan.gpu)
     basis = CostBasis.PROFILE if own else CostBasis.OTHER_PROFILE
-    found = from_profile(tables, layers_of(plan.model), parallel, plan.gpu, host, basis=basis)
+    found = from_profile(tables, layers_of(plan.model), plan.parallel, plan.gpu, host, basis=basis)
     if not own:
         found = replace(found, notes=(*found.notes, f"the profile is of {profiled}, not of {plan.gpu.title}"))
     return found, "profile", f"from the profile {profile.name}; no engine was measured"

@@ -17,42 +17,7 @@ from dataclasses import dataclass
 from math import log
 
 from cluster.hardware import GPUS, Exchange, Gpu, exchange_table
-from cluster.spec.models import EngineSettings
-
-
-@dataclass(frozen=True, slots=True)
-class Parallel:
-    """How many GPUs share one copy of the model: `tensor` split each matrix, `pipeline` the layers, `data` are copies
-    of the attention that share one set of experts. `experts`: whole experts are on GPUs, instead of a slice of each."""
-
-    tensor: int = 1
-    pipeline: int = 1
-    data: int = 1
-    experts: bool = False
-
-    @classmethod
-    def of(cls, settings: EngineSettings) -> "Parallel":
-        """That of an engine."""
-        return cls(
-            settings.tensor_parallel_size,
-            settings.pipeline_parallel_size,
-            settings.data_parallel_size,
-            settings.enable_expert_parallel,
-        )
-
-    @property
-    def expert_ranks(self) -> int:
-        """GPUs that whole experts are spread over."""
-        return self.tensor * self.data if self.experts else 1
-
-    @property
-    def expert_slices(self) -> int:
-        """GPUs that have a slice of each expert."""
-        return 1 if self.experts else self.tensor * self.data
-
-    @property
-    def gpus(self) -> int:
-        return self.tensor * self.pipeline * self.data
+from planning.fit.memory import Parallel
 
 
 @dataclass(frozen=True, slots=True)

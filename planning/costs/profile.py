@@ -16,8 +16,9 @@ from deployments.engine_model.cost_model import CostModel, Curve, table
 from planning.costs.attention_fit import AttentionTable, attention_of
 from planning.costs.experts import Mixture
 from planning.costs.host import TYPICAL_HOST, Host
-from planning.costs.interconnect import Interconnect, Parallel, layers_s
+from planning.costs.interconnect import Interconnect, layers_s
 from planning.costs.provenance import BUSY_TOKENS, sources_of
+from planning.fit.memory import Parallel
 
 Points = Sequence[tuple[int, float]]
 """Tokens or sequences, and microseconds."""

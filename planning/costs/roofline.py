@@ -14,7 +14,7 @@ from deployments.engine_model.cost_model import TILE, Attention, CostModel, Curv
 from planning.costs import kernels
 from planning.costs.experts import Mixture
 from planning.costs.host import TYPICAL_HOST, Host
-from planning.costs.interconnect import Interconnect, Parallel, layers_s
+from planning.costs.interconnect import Interconnect, layers_s
 from planning.costs.kernels import Roof
 from planning.costs.profile import Costs, ModelLayers
 from planning.costs.provenance import BUSY_TOKENS, sources_of
@@ -49,11 +49,11 @@ def layers_of(model: Architecture) -> ModelLayers:
 def roofline(plan: Plan, host: Host = TYPICAL_HOST) -> Costs:
     """The cost model of that engine. With data parallelism a step's exchanges and experts are those of ranks that have
     as many tokens as the fullest."""
-    model, parallel = plan.model, Parallel.of(plan.settings)
+    model, parallel = plan.model, plan.parallel
     is_nvfp4 = plan.quantization is not None and plan.quantization.method == "modelopt_fp4"
     roof = Roof(plan.gpu, _flops(plan), kernels.NVFP4_MEMORY if is_nvfp4 else kernels.MEMORY)
     link = Interconnect(plan.gpu) if parallel.gpus > 1 else None
-    layers = Counter(_Part(plan, index, parallel) for index in range(len(model.layers)))
+    layers = Counter(_Part(plan, index) for index in range(len(model.layers)))
     kinds, notes = layers_of(model), []
 
     def step_s(tokens: float) -> float:
@@ -75,8 +75,8 @@ def roofline(plan: Plan, host: Host = TYPICAL_HOST) -> Costs:
     if kinds.mixtures:
         notes.append("experts: evenly drawn by independent tokens")
     dense = Curve(_KNOTS, tuple(step_s(knot) for knot in _KNOTS))
-    attention = _attention(plan, parallel, host.block_s * len(model.layers))
-    sampled = _sampled(plan, parallel, roof, link)
+    attention = _attention(plan, host.block_s * len(model.layers))
+    sampled = _sampled(plan, roof, link)
     cost = CostModel(dense, sampled, attention, host.front, host.back_s, ranks=parallel.data)
     busy_s = exchange_s(BUSY_TOKENS / parallel.pipeline)
     consumer = plan.gpu.title.startswith("GeForce")
@@ -87,9 +87,9 @@ def roofline(plan: Plan, host: Host = TYPICAL_HOST) -> Costs:
 class _Part:
     """A layer on one GPU, and the time of its products; equal for equal layers."""
 
-    def __init__(self, plan: Plan, index: int, parallel: Parallel) -> None:
+    def __init__(self, plan: Plan, index: int) -> None:
         self._layer = plan.model.layers[index]
-        self._hidden, self._element, self._parallel = plan.model.hidden, plan.element, parallel
+        self._hidden, self._element, self._parallel = plan.model.hidden, plan.element, plan.parallel
         prefix = f"model.layers.{index}."
         self._prefix, self._quantization = prefix, plan.quantization
         self._bytes = tuple(plan.weight_bytes(prefix + matrix.name, matrix) for matrix in self._layer.matrices)
@@ -134,7 +134,7 @@ class _Part:
         mixture, ranks = _mixture(self._layer), self._parallel.expert_ranks
         tokens *= self._parallel.data
         reached = mixture.distinct(tokens)
-        share = self._parallel.tensor * self._parallel.data
+        share = self._parallel.expert_gpus
         local = mixture.fullest(tokens, ranks) * mixture.a_token / (share if ranks == 1 else 1)
         each = matrix.inputs * matrix.outputs
         rows = local * (share if ranks == 1 else ranks) / reached
@@ -174,29 +174,30 @@ def _flops(plan: Plan) -> float:
     return units.get(quantization.bits) or gpu.bf16_flops
 
 
-def _sampled(plan: Plan, parallel: Parallel, roof: Roof, link: Interconnect | None) -> Curve:
+def _sampled(plan: Plan, roof: Roof, link: Interconnect | None) -> Curve:
     """The product with the vocabulary, and the sampler, which passes over the logits some five times."""
-    model, words = plan.model, ceil(plan.model.vocabulary / parallel.tensor)
+    model, tensor = plan.model, plan.parallel.tensor
+    words = ceil(model.vocabulary / tensor)
 
     def seconds(count: float) -> float:
         moved = plan.element * count * (model.hidden + words)
         head = kernels.LAUNCH_S + roof.matrix_s(count, words * model.hidden * plan.element, words * model.hidden, moved)
-        gathered = link.exchange_s("all_gather", parallel.tensor, 2 * count * model.vocabulary) if link else 0.0
+        gathered = link.exchange_s("all_gather", tensor, 2 * count * model.vocabulary) if link else 0.0
         return head + gathered + 10 * kernels.SMALL_KERNEL_S + roof.move_s(20.0 * count * model.vocabulary)
 
     counts = tuple(knot for knot in _KNOTS if knot <= 2_048)
     return Curve(counts, tuple(seconds(count) for count in counts))
 
 
-def _attention(plan: Plan, parallel: Parallel, prefilling_s: float) -> Attention:
-    model, gpu = plan.model, plan.gpu
+def _attention(plan: Plan, prefilling_s: float) -> Attention:
+    model, gpu, tensor = plan.model, plan.gpu, plan.parallel.tensor
     is_slow = plan.kv_element == 1 and gpu.capability == kernels.HOPPER
     share = kernels.HOPPER_FP8_KV_MEMORY if is_slow else kernels.KV_MEMORY
     bandwidth = share * gpu.memory_bytes_per_s
-    token_s = (model.kv_elements(parallel.tensor) * plan.kv_element + model.latent_bytes) / bandwidth
+    token_s = (model.kv_elements(tensor) * plan.kv_element + model.latent_bytes) / bandwidth
     short = [layer.window for layer in model.layers if layer.window and layer.window < LONG_WINDOW]
     blocks, growing = len(model.layers), len(model.layers) - len(short)
-    rate = kernels.PAIRS * gpu.bf16_flops * parallel.tensor
+    rate = kernels.PAIRS * gpu.bf16_flops * tensor
     pair_flops = 2 * sum(
         matrix.outputs if matrix.split == "outputs" else matrix.inputs
         for matrix in model.layers[0].matrices

@@ -36,6 +36,36 @@ _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4
 
 
 @dataclass(frozen=True, slots=True)
+class Parallel:
+    """How many GPUs share one copy of the model: `tensor` split each matrix, `pipeline` the layers, `data` are copies
+    of the attention that share one set of experts. `experts`: whole experts are on GPUs, instead of a slice of each."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    experts: bool = False
+
+    @property
+    def expert_gpus(self) -> int:
+        """GPUs that share a layer's experts: those of all data-parallel ranks (`FusedMoEParallelConfig.make`)."""
+        return self.tensor * self.data
+
+    @property
+    def expert_ranks(self) -> int:
+        """GPUs that whole experts are spread over."""
+        return self.expert_gpus if self.experts else 1
+
+    @property
+    def expert_slices(self) -> int:
+        """GPUs that have a slice of each expert."""
+        return 1 if self.experts else self.expert_gpus
+
+    @property
+    def gpus(self) -> int:
+        return self.expert_gpus * self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A model with these settings on that GPU, and the sizes that follow."""
 
@@ -53,22 +83,22 @@ class Plan:
         return given if isinstance(given, int) and given > 0 else 16
 
     @property
-    def expert_gpus(self) -> int:
-        """GPUs that share a layer's experts: those of all data-parallel ranks (`FusedMoEParallelConfig.make`)."""
-        return self.settings.tensor_parallel_size * self.settings.data_parallel_size
-
-    @property
-    def expert_slices(self) -> int:
-        """GPUs that have a slice of each expert."""
-        return 1 if self.settings.enable_expert_parallel else self.expert_gpus
+    def parallel(self) -> Parallel:
+        given = self.settings
+        return Parallel(
+            given.tensor_parallel_size,
+            given.pipeline_parallel_size,
+            given.data_parallel_size,
+            given.enable_expert_parallel,
+        )
 
     def weight_bytes(self, name: str, matrix: Matrix) -> float:
         """Of one GPU's part of a matrix."""
-        inputs, outputs, count = matrix.inputs, matrix.outputs, matrix.count
-        parts = self.settings.tensor_parallel_size
+        inputs, outputs, count, parallel = matrix.inputs, matrix.outputs, matrix.count, self.parallel
+        parts = parallel.tensor
         if matrix.of_experts:
-            parts = self.expert_slices
-            count = ceil(count * parts / self.expert_gpus)
+            parts = parallel.expert_slices
+            count = ceil(count * parts / parallel.expert_gpus)
         if matrix.split == "inputs":
             inputs = ceil(inputs / parts)
         elif matrix.split == "outputs":
@@ -167,7 +197,7 @@ def _forward_bytes(plan: Plan, layer: Layer) -> int:
     model, parts = plan.model, plan.settings.tensor_parallel_size
     attention = ceil(model.heads / parts) * model.head_size * 2 + 2 * ceil(model.kv_heads / parts) * model.head_size
     dense = 3 * ceil(layer.width / parts)
-    one_expert = 3 * ceil(layer.expert_width / plan.expert_slices) + model.hidden
+    one_expert = 3 * ceil(layer.expert_width / plan.parallel.expert_slices) + model.hidden
     experts = plan.settings.data_parallel_size * layer.experts_a_token * one_expert
     return plan.settings.max_num_batched_tokens * plan.element * (3 * model.hidden + max(attention, dense + experts))
 

@@ -146,7 +146,7 @@ def _config_refusals(plan: Plan) -> Iterator[Refusal]:
 def _width_refusals(plan: Plan) -> Iterator[Refusal]:
     settings, layers = plan.settings, plan.model.layers
     widths = {(layer.width, settings.tensor_parallel_size) for layer in layers}
-    widths |= {(layer.expert_width, plan.expert_slices) for layer in layers}
+    widths |= {(layer.expert_width, plan.parallel.expert_slices) for layer in layers}
     block = plan.quantization.block if plan.quantization else 0
     for width, parts in sorted(widths):
         sliced = f"tensor_parallel_size = {settings.tensor_parallel_size}"

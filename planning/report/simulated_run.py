@@ -95,15 +95,23 @@ _MAX_SLICES = 1_440
 _NOTABLE = 1.3
 """Times the run's mean: so much more load is worth a word."""
 
-WAITED_FOR = {
-    WaitReason.NO_READY_REPLICA: "no replica was ready",
-    WaitReason.SEQUENCES: "all replicas ran as many sequences as they may (max_num_seqs)",
-    WaitReason.KV_TOKENS: "no KV cache had room for what it would need",
-    WaitReason.PREFILL_BUDGET: "the replicas' prefill backlogs were full",
-    WaitReason.ITL: "more at once would have broken a class's itl_ms",
-    WaitReason.RESERVED: "what had room was held for another lane's head",
-    WaitReason.OVER_SHARE: "its tenants were over their share, and others waited",
-}
+
+def waited_for(reason: WaitReason) -> str:
+    match reason:
+        case WaitReason.NO_READY_REPLICA:
+            return "no replica was ready"
+        case WaitReason.SEQUENCES:
+            return "all replicas ran as many sequences as they may (max_num_seqs)"
+        case WaitReason.KV_TOKENS:
+            return "no KV cache had room for what it would need"
+        case WaitReason.PREFILL_BUDGET:
+            return "the replicas' prefill backlogs were full"
+        case WaitReason.ITL:
+            return "more at once would have broken a class's itl_ms"
+        case WaitReason.RESERVED:
+            return "what had room was held for another lane's head"
+        case WaitReason.OVER_SHARE:
+            return "its tenants were over their share, and others waited"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +179,7 @@ def _happened(minutes: Timeline, lane: LaneLine, index: int) -> Iterator[str]:
     reason = held_up_by({key: share[index : index + 1] for key, share in minutes.waits.items()})
     waited = max((float(share[index]) for (_, one), share in minutes.waits.items() if one is reason), default=0.0)
     if reason is not None and waited >= 0.2:
-        yield f"{WAITED_FOR[reason]}, {percent(waited)} of the time"
+        yield f"{waited_for(reason)}, {percent(waited)} of the time"
     ttft = float(lane.ttft_sum_s[index])
     if ttft > 0:
         share = float(lane.queued_sum_s[index]) / ttft

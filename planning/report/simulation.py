@@ -11,7 +11,7 @@ from planning.report.decision_panel import events_panel
 from planning.report.facts import NOT_MODELLED, RunFacts, Target, basis_line, change_rows
 from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
-from planning.report.simulated_run import WAITED_FOR, ReportedRun, Slice, held_up_by
+from planning.report.simulated_run import ReportedRun, Slice, held_up_by, waited_for
 from planning.report.simulation_panels import capacity_panel, latency_panel, money_panel, queue_panel, service_panel
 from planning.report.token_panel import tokens_panel
 from planning.report.words import Card, at, attained, bound, duration, percent
@@ -82,7 +82,7 @@ def _trouble(run: ReportedRun, facts: RunFacts) -> str:
         )
     reason = held_up_by(run.line.waits)
     if reason is not None:
-        parts.append(f"what held the lanes up most: {WAITED_FOR[reason]}")
+        parts.append(f"what held the lanes up most: {waited_for(reason)}")
     return _sentence("; ".join(parts))
 
 

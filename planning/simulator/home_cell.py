@@ -23,7 +23,7 @@ from deployments.peering import (
     model_digest,
     remaining_s,
 )
-from deployments.scheduling import Admission, Blame, Request
+from deployments.scheduling import Admission, Blame, Lease, Request
 from planning.simulator.cell import CellSimulator
 from planning.simulator.cell_plan import CellPlan, settings_again
 from planning.simulator.kept import Kept, Outside
@@ -60,8 +60,8 @@ class HomeCell(CellSimulator, ABC):
         """Own requests that wait here."""
         self._outside: dict[int, Outside] = {}
         """Own requests that have no lane here, and are with a peer."""
-        self._away: dict[int, Request] = {}
-        """Own requests that have left their lane for a peer."""
+        self._away: dict[int, Lease] = {}
+        """Of own requests that have left their lane for a peer."""
         self._there: set[int] = set()
         """Own requests that a peer has said to have."""
         self._stated: tuple[float, ModelDigest] | None = None
@@ -193,11 +193,11 @@ class HomeCell(CellSimulator, ABC):
         self.peering.came_back(str(index), refusal, now)
         self._there.discard(index)
         self._kept.served.pop(index, None)
-        request = self._away.pop(index, None)
-        if request is None and refusal is not HopRefusal.LOST:
+        lease = self._away.pop(index, None)
+        if lease is None and refusal is not HopRefusal.LOST:
             self._offer_or_reject(index, now)
             return
-        if request is None:
+        if lease is None:
             request = replace(self._outside[index].request, hops=1)
             if not self.peering.may_serve(self._model, request):
                 self._reject(index, now)
@@ -205,6 +205,7 @@ class HomeCell(CellSimulator, ABC):
             del self._outside[index]
             self.scheduler.submit(request, now, admitted=True)
         else:
+            request = lease.request
             self.scheduler.put_back(str(index), now)
         self._waiting[index] = request
         self.outcome.eta_p95_s[index] = math.nan
@@ -215,9 +216,9 @@ class HomeCell(CellSimulator, ABC):
         index = int(offer.hop.request_id)
         self._kept.reasons[offer.hop.reason] += 1
         request = self._waiting.pop(index, None)
-        if request is not None:
-            self.scheduler.withdraw(str(index), now)
-            self._away[index] = request
+        lease = self.scheduler.withdraw(str(index), now)
+        if lease is not None:
+            self._away[index] = lease
         self.at(now + offer.answer_s, partial(self._unanswered, index, offer.hop.number))
         self.send(offer, request or self._outside[index].request)
 

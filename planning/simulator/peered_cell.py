@@ -12,7 +12,7 @@ from cluster.spec import ClusterSpec
 from deployments.engine_model.engine import Boundary
 from deployments.engine_model.sequence import Sequence as EngineSequence
 from deployments.peering import Here, HopFacts, HopRefusal, Offer
-from deployments.scheduling import Admission, Ending, Lease, Placement, Request
+from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Usage
 from planning.simulator.cell_plan import CellPlan
 from planning.simulator.fleet import SimulatedReplica
 from planning.simulator.home_cell import HomeCell
@@ -75,11 +75,13 @@ class PeeredCell(HomeCell):
         if self._hop(index, number) is not None:
             self._came_back(index, refusal, now)
 
-    def finished(self, now: float, index: int, number: int) -> None:
-        """The client has the whole answer."""
+    def finished(self, now: float, index: int, number: int, usage: Usage) -> None:
+        """The client has the whole answer, and the peer has told what its engine counted."""
         if self._hop(index, number) is not None:
             self._kept.answered(index, now)
             self.scheduler.cancel(str(index), now)
+            if (lease := self._away.get(index)) is not None:
+                self.scheduler.learn(lease, usage, now)
             self._over_at_home(index)
 
     def broke(self, now: float, index: int, number: int) -> None:
@@ -233,7 +235,9 @@ class PeeredCell(HomeCell):
             else:
                 self._leases.pop(index, None)
                 self._running.pop(index, None)
-                self._cells.carry(self, hop.home, partial(PeeredCell.finished, index=index, number=hop.number))
+                usage = Usage(sequence.prompt, 0, sequence.output, 0)
+                call = partial(PeeredCell.finished, index=index, number=hop.number, usage=usage)
+                self._cells.carry(self, hop.home, call)
 
     # What befalls it.
     def lose(self, now: float) -> set[int]:

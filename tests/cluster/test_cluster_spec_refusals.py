@@ -40,6 +40,16 @@ REFUSED = [
     ),
     ("gateway: {host: '::'}", "host :: is reachable from other machines; allowed: a loopback address"),
     ("gateway: {access_log: 5}", "gateway.access_log = 5: allowed: true, false"),
+    ("tracing: {ratio: 0.5}", "tracing.endpoint: missing"),
+    (
+        "tracing: {endpoint: 'http://127.0.0.1:4318'}",
+        "tracing.endpoint = 'http://127.0.0.1:4318': allowed: a text of the",
+    ),
+    (
+        "tracing: {endpoint: 'http://a:b@c/v1/traces'}",
+        "tracing.endpoint = 'http://a:b@c/v1/traces': allowed: a text of",
+    ),
+    ("tracing: {endpoint: 'http://c/v1/traces', ratio: 2}", "tracing.ratio = 2: allowed: a number, 0 to 1"),
     ("gateway: {trace_file: 5}", "gateway.trace_file = 5: allowed: a text or null"),
     (
         "gateway: {limits: {max_body_bytes: 10}}",

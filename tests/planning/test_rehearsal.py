@@ -1,6 +1,7 @@
 """Live against simulated: figures, bounds, and the file that publishes them."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from deployments.telemetry.published_error import (
 )
 from planning.rehearsal import (
     BOUNDS,
+    RehearsalRun,
     as_run,
     at_rate,
     compare,
@@ -170,3 +172,25 @@ def test_a_bad_file_is_refused(tmp_path: Path, key: str, value: object) -> None:
         read_published(path)
     with pytest.raises(PublishedError, match=r"none\.json"):
         read_published(tmp_path / "none.json")
+
+
+def test_traffic_that_the_trace_does_not_have_is_refused() -> None:
+    work = rehearsed(trace(100), 8_192, 1.0, 5.0)
+    with pytest.raises(ValueError, match="the trace has 100"):
+        at_rate(work, 10.0, 60.0)
+    with pytest.raises(ValueError, match="at least 20"):
+        at_rate(work, 0.1, 60.0)
+
+
+def test_few_requests_have_no_tail() -> None:
+    few = RehearsalRun(
+        np.linspace(0.1, 1.0, 50),
+        {name: np.ones(50) for name in ("lane", "engine", "decode")},
+        np.zeros(50, dtype=np.int64),
+        {},
+        0,
+        np.zeros(50, dtype=np.bool_),
+    )
+    figures = few.figures(("short",))
+    assert math.isnan(figures["ttft/all/p99"])
+    assert figures["ttft/all/p90"] == pytest.approx(0.91)

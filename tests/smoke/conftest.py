@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.live.cluster import ROOT, LiveCluster, begun, eventually, waited_for
+from tests.otlp import Collector, collecting
 
 REPLICAS = 2
 
@@ -31,10 +32,18 @@ def vllm_spec() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def begun_vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+def collector() -> Iterator[Collector]:
+    """Of spans: of requests whose client asks for it."""
+    with collecting() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def begun_vllm(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[LiveCluster]:
     """The cluster of `cluster` on its way up: it takes half a minute of one core, in which others may test something
     that waits a lot."""
-    with begun(tmp_path_factory.mktemp("smoke"), "smoke", vllm_spec()) as cluster:
+    tracing = {"endpoint": collector.endpoint, "ratio": 0.0, "trust_clients": True}
+    with begun(tmp_path_factory.mktemp("smoke"), "smoke", {**vllm_spec(), "tracing": tracing}) as cluster:
         yield cluster
 
 

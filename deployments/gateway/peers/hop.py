@@ -38,6 +38,7 @@ from deployments.ownership.roles import PeerLease
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import REQUEST_ID_HEADER, SIMULATED_HEADER
 from deployments.scheduling import Ending
+from deployments.scheduling.request import DEADLY
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.verdicts import RequestVerdict
 from deployments.wire import decoder, encode
@@ -54,6 +55,7 @@ _ERROR_HEADERS = ("retry-after", "x-raylane-lane")
 """...and of an error."""
 _VALUE = re.compile(r"[\x20-\x7e]{1,1024}")
 _CODES = {one.code: one for one in ErrorCode}
+_DEATHS = {ErrorCode.REPLICA_LOST: 1, ErrorCode.QUERY_OF_DEATH: DEADLY}
 _ERROR_CODE = re.compile(rb'"code": ?"([a-z_]{1,64})"')
 _read_facts = decoder(HopFacts)
 
@@ -175,7 +177,7 @@ class PeerRelay(AnswerRelay):
     async def _offer(self) -> aiohttp.ClientResponse:
         """The head of the answer."""
         headers = {HOP_HEADER: header_of(self._hop), REQUEST_ID_HEADER: self._ledger.request_id}
-        headers |= trace_of(self._client.headers)
+        headers |= trace_of(self._ledger, self._client.headers)
         body, hand_over = self._client.given_body, self._shared.client.hand_over
         try:
             async with asyncio.timeout(self._answer_s) as patience:
@@ -221,6 +223,7 @@ class PeerRelay(AnswerRelay):
         if code.status == 503:
             raise PeerFailed(f"the peer answered {code.code}")
         given = {name: response.headers.get(name, "") for name in _ERROR_HEADERS}
+        self._note_deaths(code)
         self._first_byte()
         raise ApiError(code, message, param, {name: text for name, text in given.items() if _VALUE.fullmatch(text)})
 
@@ -245,9 +248,16 @@ class PeerRelay(AnswerRelay):
     def _errors_in(self, events: bytes) -> bytes:
         """They are in the client's form already."""
         found = _ERROR_CODE.search(events)
-        code = None if found is None else _CODES.get(found[1].decode())
-        self._ledger.error = (code or ErrorCode.ENGINE_ERROR).code
+        code = ErrorCode.ENGINE_ERROR if found is None else _CODES.get(found[1].decode(), ErrorCode.ENGINE_ERROR)
+        if self._ledger.error is None:
+            self._note_deaths(code)
+        self._ledger.error = code.code
         return events
+
+    def _note_deaths(self, error: ErrorCode) -> None:
+        """The peer's replicas that died at the request, as its error says, count at home."""
+        for _ in range(_DEATHS.get(error, 0)):
+            self._dispatcher.died(self._lease)
 
     def _kept(self, response: aiohttp.ClientResponse) -> dict[str, str]:
         kind = response.headers.get("content-type", "application/json")

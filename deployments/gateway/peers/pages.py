@@ -285,7 +285,7 @@ def _watch(send: Send, silent_s: float) -> None:
 
 def _ledger_of(service: Service, facts: HopFacts, scope: Scope) -> Ledger:
     """A guest's: under the id that its client knows, so that `raylane why` finds it in either cell."""
-    ledger = new_ledger(scope, facts.path)
+    ledger = new_ledger(scope, facts.path, service.tracing, of_peer=True)
     ledger.attempt_id, ledger.gateway = facts.guest_id, service.gateway_id
     ledger.cell, ledger.home = service.cell, facts.home
     waited_s = round(facts.waited_s, 6)

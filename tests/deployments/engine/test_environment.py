@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from cluster.artifacts import ArtifactError
-from cluster.spec import EngineSettings, LoraAdapter, Model, Pool, Speculative
+from cluster.spec import EngineSettings, LoraAdapter, Model, Pool, Speculative, Tracing
 from deployments.engine.environment import (
     INDUCTOR_CACHE,
+    TRACES_ENDPOINT,
     all_local,
     forget_foreign_variables,
     keep_compiled,
@@ -34,6 +35,13 @@ def test_nothing_calls_home_and_nothing_leaves_the_machine() -> None:
     variables = replica_environment(model("org/m"), CPU)
     assert variables["VLLM_NO_USAGE_STATS"] == variables["DO_NOT_TRACK"] == "1"
     assert variables["VLLM_HOST_IP"] == "127.0.0.1"
+
+
+def test_a_replica_is_traced_where_the_spec_says_and_samples_what_its_gateway_does() -> None:
+    variables = replica_environment(model("org/m"), CPU, Tracing(endpoint="http://127.0.0.1:4318/v1/traces"))
+    assert variables[TRACES_ENDPOINT] == "http://127.0.0.1:4318/v1/traces"
+    assert variables["OTEL_TRACES_SAMPLER"] == "parentbased_always_off"
+    assert not any("TRACES" in name for name in replica_environment(model("org/m"), CPU))
 
 
 def test_a_hub_name_may_be_fetched() -> None:

@@ -242,6 +242,7 @@ def make_spec(
     tenants: list[dict[str, Any]] | None = None,
     classes: list[dict[str, Any]] | None = None,
     prefix_sharing: str = "tenant",
+    tracing: dict[str, Any] | None = None,
     **gateway: Any,
 ) -> ClusterSpec:
     """A spec of one cell."""
@@ -253,6 +254,7 @@ def make_spec(
             "models": models or [{"name": "demo", "source": "/nowhere", "settings": settings}],
             "tenants": tenants or [],
             "prefix_sharing": prefix_sharing,
+            "tracing": tracing,
             **({"classes": classes} if classes else {}),
             "gateway": {"port": port, "timeouts": timeouts, "limits": limits, "drain_s": 1.0, **gateway},
         }

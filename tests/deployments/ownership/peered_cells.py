@@ -105,6 +105,9 @@ class Relay:
         finally:
             self.link.close()
             dispatcher.release(lease, ending)
+            if ending is Ending.FINISHED:
+                counted = Finished(lease.attempt_id, 200, 1, 100, 0, 64, 0, 0.0, 0.1, 2.0, 0.1, 2.0)
+                self.cell.world.after(self.cell.world.delay(), lambda: dispatcher.peer_finished(counted))
 
     async def _listen(self) -> HopRefusal | None:
         """What comes from the peer, to the end; why it ended otherwise."""

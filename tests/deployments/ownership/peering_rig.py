@@ -11,7 +11,7 @@ from cluster.spec import ClusterSpec
 from deployments.ownership import lane_owner
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import LanePeering
-from deployments.ownership.record import RequestState
+from deployments.ownership.record import OVER, RequestState
 from deployments.ownership.roles import PeerLease
 from deployments.peering import HandOverReason, HopFacts, HopRefusal, ModelDigest, Rules
 from deployments.protocol import ReplicaFacts
@@ -136,8 +136,8 @@ class PeeredOwner:
 
     def state(self, name: str = "q") -> RequestState | None:
         """None: it is over, or unknown."""
-        entry = self.owner.records.get(name)
-        return None if entry is None or entry.state is RequestState.CLOSED else entry.state
+        record = self.owner.records.get(name)
+        return None if record is None or record.state in OVER else record.state
 
     def is_clean(self) -> bool:
         """Whether nothing is left of any request but leases."""

@@ -40,13 +40,13 @@ from deployments.ownership.messages import (
     encode,
     moved,
 )
-from deployments.ownership.record import Rejected, RequestState
+from deployments.ownership.record import GuestNotTaken, Rejected, RequestState
 from deployments.peering import HopFacts
-from deployments.protocol import ReplicaState
+from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Admission, AdmissionKind, Ending, Placement, RejectCause
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
-from tests.deployments.ownership.lane_owner_rig import facts, request
+from tests.deployments.ownership.lane_owner_rig import account, facts, request
 from tests.deployments.ownership.peering_rig import guest_facts
 
 KINDS: tuple[type[Message], ...] = (
@@ -65,6 +65,7 @@ KINDS: tuple[type[Message], ...] = (
     PlacedAtPeer,
     Recalled,
     GuestRefused,
+    Finished,
 )
 st.register_type_strategy(int, st.integers(-(1 << 63), 1 << 63))
 st.register_type_strategy(float, st.floats(allow_nan=False))
@@ -192,6 +193,9 @@ async def test_both_ends_hold_one_record_of_a_request_and_messages_move_both(end
     ends.dispatcher.release(again.lease, Ending.FINISHED)
     ends.crosses()
     assert there.state is RequestState.ENDED
+    ends.dispatcher.peer_finished(account("q-2"))
+    ends.crosses()
+    assert (there.state, ends.owner.snapshot().counted) == (RequestState.CLOSED, 1)
 
 
 async def test_what_comes_twice_or_late_changes_nothing(ends: Ends) -> None:
@@ -206,7 +210,10 @@ async def test_what_comes_twice_or_late_changes_nothing(ends: Ends) -> None:
     record = ends.dispatcher.records.get("q")
     assert record is not None
     assert record.state is RequestState.WAITING, "that attempt was refused"
-    ends.dispatcher.give_up(request())
+    waiting = asyncio.create_task(ends.dispatcher.placement(request()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
     ends.remote.take(Placed(replace(placement, lease=replace(placement.lease, attempt=2)), "http://r1"))
     ends.remote.take(Admitted("q", Admission(AdmissionKind.ADMIT, "short")))
     (*_, released, cancelled) = MessageReader().feed(OPENING + b"".join(ends.remote._outbox._messages))
@@ -224,6 +231,20 @@ async def test_a_request_that_is_rejected_after_all(ends: Ends) -> None:
     with pytest.raises(Rejected) as rejected:
         await ends.dispatcher.placement(request())
     assert rejected.value.admission.cause is RejectCause.STARTING
+
+
+async def test_what_a_peer_has_is_recalled_and_a_guest_refused_over_the_channel(ends: Ends) -> None:
+    lease, told = (await ends.placed()).lease, []
+    ends.dispatcher.when_lost(lease, lambda: told.append("lost"))
+    ends.session.recalled("q-1")
+    ends.crosses()
+    assert told == ["lost"]
+    ends.dispatcher.release(lease, Ending.CANCELLED)
+    submitting = asyncio.create_task(ends.dispatcher.submit(replace(request("guest"), guest_of="us")))
+    await asyncio.sleep(0)
+    ends.crosses()
+    with pytest.raises(GuestNotTaken, match=r"^spec$"):
+        await submitting
 
 
 async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_from_the_start(

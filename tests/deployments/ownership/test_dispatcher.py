@@ -51,6 +51,22 @@ async def test_what_is_longer_than_its_replicas_context_waits_for_a_longer_one(d
     assert len(dispatcher) == 0
 
 
+async def test_a_lost_replica_tells_each_lease_once(dispatcher: Dispatcher) -> None:
+    dispatcher.replica_up(facts(max_num_seqs=4))
+    reported = []
+    leases = [(await wait(dispatcher, request(name))).lease for name in "abc"]
+    for lease in leases:
+        dispatcher.when_lost(lease, lambda lease=lease: reported.append(lease.lease_id))  # type: ignore[misc]
+    dispatcher.release(leases[0], Ending.FINISHED)
+    dispatcher.replica_lost("r1")
+    dispatcher.replica_lost("r1")
+    assert reported == [leases[1].lease_id, leases[2].lease_id]
+    for lease in leases:
+        dispatcher.release(lease, Ending.FINISHED)
+        assert dispatcher.url_of(lease) is None
+    assert books(dispatcher).endings == {"finished": 1, "cancelled": 0, "failed": 2, "refused": 0}
+
+
 async def test_refused_after_the_loss_with_a_full_lane(dispatcher: Dispatcher) -> None:
     """It was admitted once: the full lane takes it."""
     assert dispatcher.own is not None

@@ -3,7 +3,10 @@ changes."""
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from deployments.decision_log import DecisionLog, log_files, read_log
 from deployments.decisions import Input
@@ -153,3 +156,56 @@ async def test_a_request_that_comes_again_without_a_lease_gets_the_next_attempt(
     owner.submit(submitter, request("waits", attempts=3), admitted=True)
     owner.replica_up(facts())
     assert submitter.attempt_ids == ["declared-2", "waits-4"]
+
+
+async def test_a_gateway_that_asks_again_is_told_again(owner: LaneOwner, submitter: Submitter) -> None:
+    owner.replica_state("r1", None)
+    for _ in range(2):
+        owner.submit(submitter, request())
+    first, second = submitter.admissions
+    assert first is second
+    assert owner.snapshot().submitted == 1
+
+
+async def test_a_rejected_request_leaves_nothing(owner: LaneOwner, submitter: Submitter) -> None:
+    owner.replica_state("r1", None)
+    for number in range(4):
+        owner.submit(submitter, request(f"q{number}"))
+    assert [admission.accepted for admission in submitter.admissions] == [True, True, True, False]
+    assert (state(owner, "q3"), owner.records.live) == (None, 3)
+
+
+# What ran under an owner before: its gateway and its replica both have to say so.
+async def test_a_lease_of_an_owner_before_is_booked_when_both_have_said_so(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
+    owner.hold(submitter, "q-3")
+    assert (state(owner), owner.snapshot().adopted) == (RequestState.DECLARED, 0)
+    owner.replica_up(facts(), [running(attempt=3), running("r", 1, started=True)])
+    assert (state(owner), state(owner, "r")) == (RequestState.RUNNING, RequestState.ORPHANED)
+    assert (owner.snapshot().adopted, owner.reconciled, owner.records.replicas_of_orphans) == (2, 2, {"r1"})
+    assert owner.scheduler.fleet.by_id["r1"].prefill_tokens == 10, "the other has begun to answer"
+    owner.hold(submitter, "r-1")
+    assert (state(owner, "r"), owner.records.replicas_of_orphans) == (RequestState.RUNNING, set())
+    owner.replica_up(facts(), [running(attempt=3)])
+    assert (owner.snapshot().adopted, state(owner, "r")) == (2, RequestState.RUNNING), (
+        "what is held is not a replica's to take away"
+    )
+
+
+async def test_a_lease_of_an_owner_before_that_is_refused_waits_as_its_gateway_describes_it(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
+    owner.replica_up(facts(), [running(attempt=2)])
+    owner.hold(submitter, "q-2")
+    owner.refused(submitter, replace(running(attempt=2).lease, request=request()), None)
+    assert (submitter.attempt_ids, owner.snapshot().endings["failed"]) == ([], 1)
+    owner.replica_up(facts())
+    assert submitter.attempt_ids == ["q-3"]
+
+
+@pytest.mark.parametrize(("sequences", "ending"), [(1, "finished"), (0, "failed")])
+async def test_an_orphan_ends_with_its_engines_account(owner: LaneOwner, sequences: int, ending: str) -> None:
+    owner.replica_up(facts(), [running()])
+    owner.finished(account("q-1", sequences))
+    assert (state(owner), owner.snapshot().endings[ending]) == (RequestState.CLOSED, 1)

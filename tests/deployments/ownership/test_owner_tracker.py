@@ -135,6 +135,19 @@ async def test_the_gateway_that_is_named_owns_the_model_under_that_epoch(world: 
     assert [path.name for path in (tmp_path / "decisions").iterdir()] == ["org+demo-epoch-3-me.000001.log"]
 
 
+async def test_an_older_word_of_the_directory_is_ignored(world: World) -> None:
+    world.reported(3)
+    owner = world.dispatcher.own
+    world.reported(2, "other")
+    assert (world.dispatcher.own, world.owner_tracker.highest) == (owner, 3)
+    world.reported(4, "other")
+    assert (world.dispatcher.own, world.owner_tracker.epoch, world.owner_tracker.highest) == (None, None, 4)
+    world.reported(3)
+    assert (world.dispatcher.own, world.owner_tracker.taken_over) == (None, 1)
+    world.reported(5)
+    assert (world.owner_tracker.epoch, world.owner_tracker.taken_over) == (5, 2)
+
+
 async def test_a_replica_is_used_once_it_knows_the_epoch(world: World) -> None:
     world.replica.runs = [
         {"request_id": "q-1", "booking": Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode(), "started": False}
@@ -145,6 +158,25 @@ async def test_a_replica_is_used_once_it_knows_the_epoch(world: World) -> None:
     assert world.dispatcher.own.scheduler.fleet.by_id == {}
     await world.claimed()
     assert (world.replica.epochs, world.dispatcher.own.snapshot().adopted) == ([3], 1)
+
+
+async def test_a_replica_that_comes_later_is_claimed_then_and_one_claim_at_a_time(world: World) -> None:
+    world.reported(3)
+    world.replica.may_answer.clear()
+    for _ in range(3):
+        world.dispatcher.replica_up(world.facts)
+    await until(lambda: bool(world.replica.epochs))
+    world.replica.may_answer.set()
+    await world.claimed()
+    assert world.replica.epochs == [3]
+
+
+async def test_a_claim_that_failed_is_made_again_while_the_replica_is_ready(world: World) -> None:
+    world.replica.failures = 2
+    world.dispatcher.replica_up(world.facts)
+    world.reported(3)
+    await world.claimed()
+    assert world.replica.epochs == [3, 3, 3]
 
 
 async def test_the_late_claim_of_an_owner_that_is_gone_gives_it_nothing(world: World) -> None:

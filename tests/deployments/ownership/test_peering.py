@@ -10,9 +10,10 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
 from deployments.ownership.record import RequestState
 from deployments.peering import DigestRefusal, HopRefusal, Question
-from deployments.scheduling import Ending, RejectCause, SchedulingPolicy
+from deployments.scheduling import Binding, Ending, RejectCause, SchedulingPolicy, TenantPolicy
+from tests.deployments.ownership.lane_owner_rig import account
 from tests.deployments.ownership.peering_rig import Clock, Gateway, PeeredOwner, guest_facts, lanes_of, owner_time
-from tests.deployments.peering.setups import MODEL, make_model, make_request, make_spec
+from tests.deployments.peering.setups import KEY, MODEL, make_model, make_request, make_spec
 
 AWAY, WAITING, RUNNING = RequestState.AWAY, RequestState.WAITING, RequestState.RUNNING
 
@@ -57,6 +58,38 @@ async def test_an_answer_that_came_whole_is_in_time_by_its_first_token(home: Pee
         home.finished(name)
     (flow,) = home.owner.snapshot().flows
     assert (flow.arrived, flow.met) == (2, 1)
+
+
+async def test_what_the_peers_engine_counted_settles_the_limit_and_is_learned(clock: Clock) -> None:
+    """Once, after the answer, and never more than the request can have taken."""
+    home = PeeredOwner(clock, make_spec(tenants=[{"name": "acme", "keys": [KEY + "1"]}]))
+    home.owner.configure(SchedulingPolicy(tenants={"acme": TenantPolicy(tokens_per_minute=60_000.0)}), Binding())
+    told = dataclasses.replace(account("", output=7), prompt_tokens=90)
+    lie = dataclasses.replace(told, prompt_tokens=10**9, output_tokens=10**9)
+    before = 0
+    for name, message, ending, took in (
+        ("heard", told, Ending.FINISHED, 97),
+        ("a lie", lie, Ending.FINISHED, 150),
+        ("cancelled", told, Ending.CANCELLED, None),
+        ("unheard", None, Ending.FINISHED, None),
+    ):
+        home.helpful()
+        home.submit(name, tenant="acme")
+        booked = home.owner.scheduler.tenant_use()[0].tokens - before
+        assert booked > 100
+        if message is not None:
+            message = dataclasses.replace(message, request_id=f"{name}-1")
+            home.owner.peer_finished(message)
+        home.owner.release(f"{name}-1", ending)
+        for _ in range(0 if message is None else 2):
+            home.owner.peer_finished(message)
+        (use,) = home.owner.scheduler.tenant_use()
+        assert (name, use.tokens - before, use.at_once) == (name, took or booked, 0)
+        before = use.tokens
+    snapshot = home.owner.snapshot()
+    assert (snapshot.counted, snapshot.output_tokens) == (2, 57)
+    assert home.owner.scheduler.learned_state.outputs.expect(100, None)[0] < 60
+    home.owner.close()
 
 
 async def test_a_refused_request_waits_first_in_its_lane_and_goes_to_another_peer_with_the_next_digest(
@@ -205,7 +238,9 @@ async def test_what_a_cell_may_not_serve_enters_no_lane_there(barred: PeeredOwne
     assert (barred.state(), barred.owner.snapshot().submitted) == (AWAY, 0)
     barred.first_token()
     barred.finished()
+    barred.owner.peer_finished(account("q-1"))
     assert (barred.state(), barred.is_clean(), barred.owner.snapshot().flows) == (None, True, ())
+    assert barred.owner.snapshot().counted == 0, "nothing of it was booked here"
 
 
 async def test_what_no_cell_takes_that_may_is_rejected_for_its_residency(barred: PeeredOwner) -> None:

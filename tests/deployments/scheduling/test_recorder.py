@@ -61,6 +61,7 @@ INPUTS: dict[str, Call] = {
     "withdraw": lambda s: s.withdraw("nobody", 2.5),
     "put_back": lambda s: s.put_back("nobody", 2.5),
     "first_token_away": lambda s: s.first_token_away("nobody", 2.5),
+    "died_away": lambda s: s.died_away("nobody", 2.5),
     "first_token": lambda s: s.first_token(LEASE, 2.5),
     "died": lambda s: s.died(LEASE, 2.5),
     "recall": lambda s: s.recall(Suspicion("d1", 2, True, 2.25), 2.5),

@@ -88,7 +88,9 @@ class SchedulerMachine(SchedulerBooks):
     def withdraw(self, name: str) -> None:
         """A peer cell takes it, if it waits."""
         waits = self.fate[name] == "waiting"
-        assert self.scheduler.withdraw(name, self.now) == self.twin.withdraw(name, self.now) == waits
+        lease = self.scheduler.withdraw(name, self.now)
+        assert lease == self.twin.withdraw(name, self.now)
+        assert (lease is not None) == waits
         if waits:
             self.fate[name] = "away"
             self.withdrawn += 1

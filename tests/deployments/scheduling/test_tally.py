@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from deployments.scheduling import Ending, RejectCause
+from deployments.gateway.placed import turned_away
+from deployments.scheduling import Admission, AdmissionKind, Ending, RejectCause
 from deployments.scheduling.request import Job
 from deployments.scheduling.tally import FlowTally, Tally
 from tests.deployments.scheduling.world import make_request
@@ -69,11 +70,14 @@ def test_a_lease_that_ended_without_a_first_token(tally: Tally, ending: Ending, 
 
 
 @pytest.mark.parametrize("cause", RejectCause)
-def test_only_want_of_capacity_breaks_a_promise(tally: Tally, cause: RejectCause) -> None:
-    broken = {RejectCause.LANE_FULL, RejectCause.MODEL_FULL, RejectCause.STARTING, RejectCause.RESIDENCY}
+def test_a_rejection_misses_its_slo_where_the_client_is_not_told_that_it_erred(
+    tally: Tally, cause: RejectCause
+) -> None:
+    """But for a duplicate, whose first request is judged."""
+    told = turned_away("m", "t", Admission(AdmissionKind.REJECT, "short", cause)).error.status
     for _ in range(2):
         tally.rejected(job(), cause)
-    assert outcome(tally) == (0, 2 if cause in broken else 0)
+    assert outcome(tally) == (0, 2 if told == 503 and cause is not RejectCause.DUPLICATE_ID else 0)
 
 
 def test_guests_are_the_demand_of_their_home_alone(tally: Tally) -> None:

@@ -12,7 +12,7 @@ from deployments.scheduling import (
     TenantPolicy,
     Usage,
 )
-from deployments.scheduling.request import DEADLY
+from deployments.scheduling.request import DEADLY, Suspicion
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
 ONE_LANE = SchedulingPolicy((LanePolicy("all", None),), tenants={"t": TenantPolicy(max_concurrency=2)})
@@ -163,6 +163,24 @@ def test_a_suspect_is_withdrawn_from_where_it_waits_and_comes_back_there() -> No
     assert scheduler.put_back("again", 3.0)
     assert set(scheduler.lanes.aside) == {"again"}
     assert DEADLY == 2
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_death_at_the_peer_makes_a_suspect_here(answers: bool) -> None:
+    scheduler = busy()
+    waiting(scheduler, "a")
+    scheduler.died_away("a", 1.5)
+    assert scheduler.suspects.all(1.5) == (), "it waits here"
+    scheduler.withdraw("a", 2.0)
+    if answers:
+        scheduler.first_token_away("a", 2.5)
+    scheduler.died_away("a", 3.0)
+    assert scheduler.suspects.all(3.0) == (Suspicion("a", 1, answers, 3.0),)
+    scheduler.died_away("a", 4.0)
+    assert scheduler.suspects.all(4.0) == (Suspicion("a", 2, answers, 4.0),)
+    scheduler.cancel("a", 5.0)
+    again = scheduler.submit(Request("again", 50, 50, 6.0, 9.0, 600.0, digest="a"), 6.0)
+    assert again.cause is RejectCause.QUERY_OF_DEATH
 
 
 # What may be read of the requests that wait.

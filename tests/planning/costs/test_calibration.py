@@ -25,7 +25,7 @@ from planning.costs.calibration import Calibration, LoneKernels, Measurements, c
 from planning.costs.front import LoneRequest
 from planning.costs.host import NO_HOST, TYPICAL_HOST, calibrated_host
 from planning.costs.probes import Lengths, coarse_to_fine, concurrencies, spread_lengths
-from planning.costs.residuals import batch_name, not_covered, parts
+from planning.costs.residuals import BLOCK, EVERY, batch_name, not_covered, parts, split
 from planning.costs.roofline import roofline
 from planning.costs.steps import EngineSteps, StepSample, read_step_log
 from planning.fit.architecture import read_architecture
@@ -214,3 +214,11 @@ def test_without_steps_nothing_is_covered(max_num_seqs: int, max_model_len: int)
     covered = set(missing) - set(not_covered([step] * 5, facts, max_model_len))
     assert len(covered) == 1
     assert covered.pop().startswith("1 decode with")
+
+
+def test_every_fifth_block_is_held_out() -> None:
+    steps = [StepSample(0, 0, 0, 1, 1.0, float(number + 1)) for number in range(3 * BLOCK * EVERY)]
+    fitted, held = split(steps)
+    assert len(held) == 3 * BLOCK
+    assert sorted(one.seconds for one in (*fitted, *held)) == [one.seconds for one in steps]
+    assert held[0].seconds == (EVERY - 1) * BLOCK + 1

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.hardware import GPUS, exchange_table, gpu_named
-from planning.costs.interconnect import Interconnect, Parallel, layers_s
+from planning.costs.interconnect import Interconnect, layers_s
+from planning.fit.memory import Parallel
 
 OWN = replace(gpu_named("rtx-pro-6000"), link_bytes_per_s=16e9, link_latency_s=20e-6)
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")

@@ -16,13 +16,12 @@ from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_file import CostFile, cost_file
 from deployments.engine_model.cost_model import slowed
 from deployments.engine_model.limits import EngineModelLimits
-from planning.costs.interconnect import Parallel
 from planning.costs.profile import Costs, from_profile
 from planning.costs.profile_files import read_profile
 from planning.costs.recorded_run import measured_figures
 from planning.costs.roofline import layers_of, roofline
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import Plan, plan_of
+from planning.fit.memory import Parallel, Plan, plan_of
 from planning.fit.verdict import fit
 from tests.planning.costs.measured import (
     LLAMA_PROFILE,

@@ -9,9 +9,10 @@ from cluster.hardware import gpu_named
 from deployments.engine_model.cost_model import Chunk
 from planning.costs.experts import Mixture
 from planning.costs.host import Host
-from planning.costs.interconnect import Interconnect, Parallel
+from planning.costs.interconnect import Interconnect
 from planning.costs.profile import ModelLayers, Profile, from_profile
 from planning.costs.profile_files import ProfileError, is_of_gpu, profiled_gpu, read_profile
+from planning.fit.memory import Parallel
 from tests.planning.costs.bundles import ATTENTION, DENSE, SPARSE, TOKENS, flat, written
 
 MIXTURE = Mixture(128, 8)

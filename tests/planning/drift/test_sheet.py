@@ -115,3 +115,10 @@ def test_prices_of_the_cluster_beside_the_worksheets(tmp_path: Path) -> None:
         if (site.gpu, site.region) == ("L4", "us-east-1")
     ]
     assert prices == [3.0]
+
+
+def test_rates_between_now_and_after_the_growth_are_expected(tmp_path: Path) -> None:
+    case = small.case(tmp_path, {"demand": [CHAT | {"growth": {"percent_per_month": 10, "months": 12}}]})
+    expected = expected_from(case.sheet, case.streams).streams[0]
+    assert expected.hourly[0] == pytest.approx(0.5)
+    assert expected.growth == pytest.approx(1.1**12)

@@ -152,3 +152,21 @@ def test_a_gateways_recording_gives_rates_lengths_and_prefix_hits(tmp_path: Path
             sheet_of().model_copy(update={"demand": (DemandStream.model_validate(stream),)}),
             ClusterSpec.model_validate(small.SPEC | {"classes": [{"name": "batch", "ttft_ms": 9_000}]}),
         )
+
+
+def test_lengths_are_those_of_the_worksheet() -> None:
+    (stream,) = streams_of(sheet_of(input_tokens={"mean": 900, "p95": 2500}, prefix_share=0.4), SPEC)
+    prompts = stream.lengths.prompts
+    assert prompts.mean() == pytest.approx(900, rel=0.01)
+    assert np.quantile(prompts, 0.95) == pytest.approx(2500, rel=0.01)
+    assert stream.lengths.cached.sum() / prompts.sum() == pytest.approx(0.4, abs=0.02)
+    (stream,) = streams_of(sheet_of(), SPEC)
+    assert {int(each) for each in stream.lengths.prompts} == {100, 3000}
+    assert (stream.lengths.prompts == 100).mean() == pytest.approx(0.9, abs=0.001)
+
+
+def test_the_slo_is_the_classs_unless_the_stream_has_its_own() -> None:
+    (stream,) = streams_of(sheet_of(), SPEC)
+    assert (stream.ttft_s, stream.attainment, stream.itl_s) == (2.0, 0.9, None)
+    (stream,) = streams_of(sheet_of(slo={"ttft_ms": 500, "itl_ms": 40}), SPEC)
+    assert (stream.ttft_s, stream.attainment, stream.itl_s) == (0.5, 0.9, 0.04)

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deployments.scheduling import LanePolicy, SchedulingPolicy
-from planning.report.simulated_run import DecisionKind, decisions
+from planning.report.simulated_run import DecisionKind, decisions, slices_for, worst
 from planning.simulator.bins import Bins
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
-from planning.simulator.sampler import Sampler, Samples
+from planning.simulator.sampler import FEWEST, Sampler, Samples
 from planning.simulator.timeline import ReplicaCount, Timeline, mean_counts, timeline
 from planning.simulator.workload import Workload
 from tests.planning.simulator.test_cell import COST, LIMITS, workload
@@ -125,3 +125,23 @@ def test_replica_counts_over_time() -> None:
     assert mean_counts(counts, "warming", line.bins)[:5].tolist() == pytest.approx([0, 1, 1, 0.5, 0])
     with pytest.raises(ValueError, match="ascend"):
         mean_counts(counts[1:], "ready", line.bins)
+
+
+def test_the_worst_slices_say_what_happened() -> None:
+    work = workload(2_000, 120.0)
+    out, samples = run(work)
+    slices = slices_for(out.ended_s)
+    assert slices.width_s in (1.0, 10.0)
+    found = worst(timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, 2)], slices))
+    assert found
+    assert [one.missed for one in found] == sorted((one.missed for one in found), reverse=True)
+    assert all(0 < one.missed <= one.arrived for one in found)
+    assert any("waiting in the lane" in text for one in found for text in one.happened)
+
+
+def test_a_long_run_has_no_more_samples_than_a_short_one_has_at_most() -> None:
+    work = workload(300, 0.05)
+    samples = run(work)[1]
+    assert work.arrived_s[-1] > 4_000
+    assert FEWEST <= len(samples.at_s) < 2 * FEWEST
+    assert np.allclose(np.diff(samples.at_s), samples.at_s[1])

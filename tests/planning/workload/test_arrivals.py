@@ -88,3 +88,8 @@ def test_arrivals_are_in_order_and_follow_the_seed(rate: RateCurve, kind: GapKin
     first, second = (renewal_arrivals(rate, kind, shape, np.random.default_rng(seed)) for _ in range(2))
     assert (first == second).all()
     assert (np.diff(first) >= -1e-6).all()
+
+
+def test_a_spike_multiplies() -> None:
+    rate = day_rate([(0, 2.0)], 1_000, spikes=[Spike(100, 50, 5.0), Spike(120, 10, 2.0)])
+    assert rate.expected_requests == pytest.approx(2 * 1_000 + 50 * 8 + 10 * 10)

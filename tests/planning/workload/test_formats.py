@@ -170,3 +170,16 @@ def test_the_gateways_own_ledger_is_such_a_trace(tmp_path: Path) -> None:
 @given(st.lists(st.integers(0, 12), max_size=30))
 def test_runs_and_hashes_are_the_same_thing(hashes: list[int]) -> None:
     assert hashes_of(runs_of(hashes)) == hashes
+
+
+def test_azure_of_both_years(tmp_path: Path) -> None:
+    trace = read(tmp_path, BY_NAME["Azure CSV"].sample)
+    assert list(trace.arrived_s[:2]) == pytest.approx([0, 4.314579], abs=1e-5)
+    assert list(trace.prompt_tokens) == [374, 396, 2162]
+    assert list(trace.output_tokens) == [44, 1, 5]
+
+
+def test_burstgpt_of_the_later_release_has_sessions(tmp_path: Path) -> None:
+    trace = read(tmp_path, BY_NAME["BurstGPT CSV"].sample)
+    assert trace.session is not None
+    assert trace.session.tolist() == [0, -1, 0]

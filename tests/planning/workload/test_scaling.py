@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from planning.workload.changes import ChangeKind
 from planning.workload.scaling import (
     LengthLimits,
+    blockwise,
     cut_to_blocks,
     first_requests,
     fitted,
@@ -193,3 +194,16 @@ def test_what_does_not_fit_is_rejected_with_its_reason() -> None:
     fit = within(trace, LengthLimits(100, 80, fit=True))
     assert len(fit) == 4
     assert (fit.prompt_tokens + fit.output_tokens).max() <= 80
+
+
+def test_chunks_of_other_sizes_than_a_block_are_cut_to_blocks() -> None:
+    prefixes = Prefixes(50, np.arange(8), np.zeros(2, dtype=np.int64), np.array([8, 3], dtype=np.int32))
+    lengths = np.array([400, 150])
+    cut = blockwise(Trace(np.zeros(2), lengths, lengths, prefixes=prefixes), 16)
+    assert cut.prefixes is not None
+    assert (cut.prefixes.chunk_tokens, cut.prefixes.counts.tolist()) == (48, [8, 3])
+    assert cut.prefixes[0][:3] == cut.prefixes[1]
+    assert str(cut.changes[0]) == (
+        "2 of 2 requests (100.0 %): prefixes in chunks of 48 tokens (were 50); 96.0 % of their tokens can still be "
+        "found in a cache"
+    )

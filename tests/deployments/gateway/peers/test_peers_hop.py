@@ -4,6 +4,7 @@ goes away."""
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event
 from tests.deployments.gateway.peers.cells import Cells, metrics_of, peering_of, stop_asking
 from tests.deployments.gateway.rig import ASK, CHAT, Rig, free_port, until
 from tests.live.cells import Link
+from tests.otlp import attributes, collecting, seconds
 
 ALERTS = Path(__file__).resolve().parents[4] / "infra" / "alerts"
 STREAM = {**ASK, "stream": True}
@@ -119,6 +121,29 @@ async def test_trace_context_crosses_and_other_headers_do_not(cells: Cells) -> N
     assert "x-other" not in seen
 
 
+async def test_the_peers_spans_are_in_the_trace_and_follow_what_home_has_decided(make_cells: MakeCells) -> None:
+    with collecting() as collector:
+        cells = make_cells(tracing={"endpoint": collector.endpoint, "ratio": 0.5})
+        home, peer = await cells.start("eu", engines=0), await cells.start("us")
+        await cells.met()
+        for low_bits in ("0" * 16, "f" * 16):
+            given = f"00-{'a' * 16}{low_bits}-b7ad6b7169203331-00"
+            assert (await home.ask(STREAM, headers={"traceparent": given}))[0] == 200
+        await home.last(2)
+        await peer.last(2)
+        await asyncio.gather(home.gateway.stop(), peer.gateway.stop())
+    at_home, there = sorted(collector.named("text_completion"), key=lambda span: len(attributes(span)))
+    assert there.parent_span_id == at_home.span_id
+    sampled, other = (one.headers["traceparent"] for one in peer.engines[0].seen)
+    assert sampled == f"00-{'a' * 16}{'0' * 16}-{there.span_id.hex()}-01"
+    assert other.endswith("-00")
+    for span, ledgers in ((at_home, home.closed), (there, peer.closed)):
+        stages = [one for one in collector.spans if one.parent_span_id == span.span_id and one is not span]
+        found = sum(seconds(one) for one in stages if one.name in list(Stage))
+        assert found + ledgers[0].unaccounted_s == pytest.approx(seconds(span), abs=1e-6)
+    assert [(one.name in list(Stage)) for one in collector.spans].count(False) == 2
+
+
 async def test_an_engines_error_is_the_clients(cells: Cells) -> None:
     error = {"error": {"message": "too hot", "type": "BadRequestError", "param": "temperature", "code": 400}}
     cells["us"].engines[0].behave = whole(json.dumps(error).encode(), status=400)
@@ -206,11 +231,11 @@ async def test_the_peers_gateway_dies_mid_stream(cells: Cells) -> None:
 
 
 def test_the_shipped_alerts_use_metrics_of_peers() -> None:
-    labels_of = {metric.shown: metric.labels for metric in METRICS}
+    labels_of = {metric.shown: {"cell", *metric.labels} for metric in METRICS}  # service discovery adds the cell
     (group,) = yaml.safe_load((ALERTS / "peers.yaml").read_text(encoding="utf-8"))["groups"]
     for rule in group["rules"]:
         for by, name in re.findall(r"by \(([^)]*)\) \((?:increase\()?(raylane_\w+)", rule["expr"]):
-            assert set(by.split(", ")) <= set(labels_of[name]), name
+            assert set(by.split(", ")) <= labels_of[name], name
         assert set(re.findall(r"raylane_\w+", rule["expr"])) <= set(labels_of)
 
 
@@ -222,6 +247,8 @@ async def test_the_peers_replica_dies_mid_stream(cells: Cells) -> None:
     assert b'"code": "replica_lost"' in body
     assert body.endswith(DONE)
     assert (await cells["eu"].last()).error == "replica_lost"
+    (suspect,) = cells["eu"].owner.scheduler.suspects.all(time.monotonic())
+    assert (suspect.deaths, suspect.answered) == (1, True), "it counts at home"
 
 
 async def test_a_peer_lost_before_the_first_byte_costs_only_time(cells: Cells) -> None:
@@ -291,6 +318,7 @@ async def test_a_gateway_that_does_not_own_the_model_makes_the_hop(make_cells: M
     assert metrics_of(second)["raylane_hand_overs_total", "demo", "us", "no_replica"] == 4
     assert metrics_of(cells["us"])["raylane_guests_total", "demo", "eu"] == 4
     assert all(ledger.finished is not None for ledger in second.closed), "what the peer counted finds its gateway"
+    await until(lambda: home.owner.snapshot().counted == 4)
     assert metrics_of(home)["raylane_digest_age_seconds", "demo", "us"] < 1
 
 
@@ -305,3 +333,5 @@ async def test_what_is_counted(cells: Cells) -> None:
     assert metrics_of(cells["us"])["raylane_guests_total", "demo", "eu"] == 2
     assert not [key for key in found if key[0] in ("raylane_hops_broken_total", "raylane_hops_in_flight")]
     assert not [key for key in found if key[0] == "raylane_stays_total"], "none of them stayed"
+    at_home = cells["eu"].owner.snapshot()
+    assert (at_home.counted, at_home.output_tokens) == (2, 6), "what the peer's engine counted is learned at home"

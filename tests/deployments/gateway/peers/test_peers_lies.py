@@ -188,6 +188,8 @@ async def test_a_count_that_cannot_be_counts_for_nothing(fake: tuple[Rig, FakePe
         assert await tell(home, peer, counted) == 400
     await home.last(len(WRONG_COUNTS))
     assert {(ledger.finished, ledger.outcome) for ledger in home.closed} == {(None, RequestOutcome.OK)}
+    assert {ledger.decisions[-1].verdict.value for ledger in home.closed} == {"estimated"}
+    assert home.owner.snapshot().counted == 0
 
 
 async def test_a_count_that_can_be_is_the_ledgers(fake: tuple[Rig, FakePeer]) -> None:
@@ -227,6 +229,17 @@ async def test_an_error_brings_no_headers_and_no_words_of_its_own(fake: tuple[Ri
     peer.script = answer(event("a"), b'data: {"error": {"code": "a label of my own"}}\n\n', DONE)
     assert (await home.ask(STREAM))[0] == 200
     assert (await closed(home, 1)).error == "engine_error"
+
+
+async def test_what_has_killed_a_peers_replicas_runs_at_home_no_more(fake: tuple[Rig, FakePeer]) -> None:
+    home, peer = fake
+    died = b'{"error": {"code": "query_of_death", "message": "two replicas died", "param": null}}'
+    peer.script = error(died, 422)
+    for asked in range(2):
+        assert (await home.error(STREAM))[:1] == (422,)
+        assert len(peer.hops) == 1, asked
+    (suspect,) = home.owner.scheduler.suspects.all(time.monotonic())
+    assert (suspect.deaths, suspect.answered) == (2, False)
 
 
 async def test_a_view_that_is_none_spoils_no_other_cells(fake: tuple[Rig, FakePeer]) -> None:

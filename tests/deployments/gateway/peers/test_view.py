@@ -70,6 +70,14 @@ async def test_any_cell_shows_all_cells(three: Cells) -> None:
         assert all(0 <= one["age_s"] < 1 for one in found["regions"])
 
 
+async def test_prometheus_can_tell_the_cells_apart(three: Cells) -> None:
+    async with aiohttp.ClientSession() as session:
+        for name in NAMES:
+            headers = {"authorization": f"Bearer {secret_of(name)}"}
+            async with session.get(three[name].url + "/raylane/http_sd", headers=headers) as response:
+                assert {group["labels"]["cell"] for group in await response.json()} == {f"test-{name}"}
+
+
 async def test_status_says_how_old_digests_are_by_the_cells_own_clock(three: Cells) -> None:
     await three.met()
     known = await known_to_us(three)
