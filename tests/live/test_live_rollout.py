@@ -33,7 +33,7 @@ pytestmark = [
 OTHER = "other-simulated"
 STREAMS, SEQUENCES = 32, 4
 """Half of the streams wait: each model has two replicas, which hold so many each."""
-STARTUP_S, TOTAL_S = 40, 240
+STARTUP_S, TOTAL_S = 90, 240
 A, B = WORKERS
 
 
