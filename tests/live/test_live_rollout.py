@@ -243,9 +243,8 @@ def test_a_head_whose_rest_api_hangs_is_left_as_it_is(cell: HostCluster, operato
     finally:
         for one in dashboards:
             one.send_signal(signal.SIGCONT)
-    assert pids(cell) == before
     eventually(lambda: "nothing to do" in operator.deploy(), 60)
-    assert json.loads(cell.serve_says() or "{}") is not None
+    assert pids(cell) == before
 
 
 def test_down(operator: Operator) -> None:
