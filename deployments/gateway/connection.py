@@ -166,6 +166,10 @@ class Connection:
             if not message.get("more_body", False):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def carry(self, name: bytes, value: str) -> None:
+        """Its answer, whatever it is, has this header."""
+        self._extra_headers = (*self._extra_headers, (name, value.encode()))
+
     def release_body(self) -> None:
         """The answer has begun: nobody needs the body again, and it may be as large as a hundred thousand tokens."""
         self.body = self.given_body = b""
