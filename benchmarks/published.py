@@ -29,7 +29,7 @@ from deployments.engine_model.cost_model import Chunk
 from planning.costs.profile import Costs
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import plan_of
+from planning.fit.memory import batch_defaults, plan_of
 from planning.fit.verdict import fit
 
 _CONFIGS = {
@@ -122,17 +122,18 @@ def _engine(
     if is_llama:  # NVIDIA's checkpoints say it in another file
         algorithm = {"fp8": "FP8", "fp4": "NVFP4"}[precision]
         content["quantization_config"] = {"quant_method": "modelopt", "quant_algo": algorithm, "ignore": ["lm_head"]}
+    gpu = gpu_named(name)
     settings = EngineSettings(
         tensor_parallel_size=tensor,
         data_parallel_size=data,
         enable_expert_parallel=experts,
         kv_cache_dtype="fp8" if is_llama or ("gpt-oss" in model and name == "b200") else "auto",
-        max_num_batched_tokens=8_192 if is_llama or "gpt-oss" in model or name == "h100" else 16_384,
+        max_num_batched_tokens=8_192 if is_llama or "gpt-oss" in model else batch_defaults(gpu)[0],
         gpu_memory_utilization=0.95 if is_minimax and name == "b200" else 0.9,
         max_model_len=_CONTEXT,
         max_num_seqs=_CLIENTS,
     )
-    architecture, gpu = read_architecture(content), gpu_named(name)
+    architecture = read_architecture(content)
     plan = plan_of(architecture, settings, gpu)
     costs = roofline(plan)
     return costs, data, settings.max_num_batched_tokens, fit(architecture, settings, gpu).kv_tokens

@@ -134,8 +134,8 @@ def plain(data: bytes) -> Any:
 
 
 def steps(entries: Iterable[Entry], decider: Decider[StateT], any_code: bool = False) -> Iterator[Replayed[StateT]]:
-    """Decides every input of a log again (whole files, in order). A header in the middle must agree with the state that
-    was reached, unless it does not continue it, or inputs are missing before it. Raises LogError.
+    """Decides every input of a log again (whole files, in order). The state goes on over a header in the middle, which
+    is not compared with it, unless that does not continue it, or inputs are missing before it. Raises LogError.
 
     `any_code`: also where other code recorded it, to see what a change decides differently.
     """

@@ -295,8 +295,7 @@ class ClusterSpec(Section):
         """The pool of `region` that hosts `model` (a view, if it has groups): the one it names, else the first whose
         nodes can hold one replica."""
         need, settings = model.settings.ranks, model.settings
-        others = (f", {key} = {parts}" for key in _BESIDE_TENSOR if (parts := getattr(settings, key)) > 1)
-        others_said = "".join(others)
+        others = "".join(f", {key} = {parts}" for key in _BESIDE_TENSOR if (parts := getattr(settings, key)) > 1)
         pools = [pool for pool in region.pools if model.pool in (None, pool.name)]
         if not pools:
             raise ValueError(
@@ -314,7 +313,7 @@ class ClusterSpec(Section):
             lacking = "a replica books fewer cores (settings.cpus), which its ranks share on CPUs"
         raise ValueError(
             f"{model.where}.settings.tensor_parallel_size = {settings.tensor_parallel_size}"
-            f"{others_said}: {lacking}; allowed: 1 to {maximum}{' in all' if others_said else ''}"
+            f"{others}: {lacking}; allowed: 1 to {maximum}{' in all' if others else ''}"
         )
 
     def unknown_gpus(self) -> list[str]:

@@ -83,7 +83,7 @@ class FigureComparison:
 
     @property
     def error(self) -> float:
-        return self.simulated_s / self.measured_s - 1
+        return self.simulated_s / self.measured_s - 1 if self.measured_s else math.inf
 
     @property
     def in_range(self) -> bool:

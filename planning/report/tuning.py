@@ -32,7 +32,7 @@ from planning.report.tuning_text import mark
 from planning.report.words import attained
 from planning.scoring import LoadCurve
 from planning.simulator.bins import Column
-from planning.tune.advice import Advice, exact_of, outcome
+from planning.tune.advice import Advice, exact_of
 from planning.tune.trial import TuningTrial
 from planning.tune.trial_runner import SLOT_S
 from planning.unmodelled import Unmodelled
@@ -45,7 +45,7 @@ _TICKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9
 def front_panel(advice: Advice) -> Panel:
     """(a) What does each share of met SLOs cost, and where do the spec and the proposal stand? A row a class."""
     names = sorted(advice.slos)
-    rows = [name for name in names if name in outcome(advice.before).classes]
+    rows = [name for name in names if name in advice.before.whole.classes]
     inner = _ROW_PX * len(rows) + _GAP_PX * (len(rows) - 1)
     titles = [f"<b>{name}: requests in time (SLO {100 * advice.slos[name]:g} %)</b>" for name in rows]
     spacing = _GAP_PX / inner if len(rows) > 1 else 0
@@ -87,8 +87,8 @@ def _draw(figure: go.Figure, advice: Advice, name: str, row: int) -> None:
         legendgroup="front",
     )
     figure.add_trace(line, row=row, col=1)
-    kept = [trial for trial in others if outcome(trial).slack(advice.slos) >= 0]
-    broke = [trial for trial in others if outcome(trial).slack(advice.slos) < 0]
+    kept = [trial for trial in others if trial.whole.slack(advice.slos) >= 0]
+    broke = [trial for trial in others if trial.whole.slack(advice.slos) < 0]
     for title, trials, tone, symbol, size in (
         ("meets all SLOs", kept, BLUE, "circle", 8),
         ("breaks one", broke, SLATE, "circle-open", 8),
@@ -136,14 +136,14 @@ def _said(trial: TuningTrial, advice: Advice, name: str) -> str:
         if trial.candidate is None or advice.before.candidate is None
         else trial.candidate.differs_from(advice.before.candidate)
     )
-    lines = [f"<b>{trial.name}</b>: {attained(outcome(trial).attained(name))} in time", cost]
+    lines = [f"<b>{trial.name}</b>: {attained(trial.whole.attained(name))} in time", cost]
     lines += [f"{key} {old} -> {new}" for key, (old, new) in changed.items()]
     return "<br>".join(lines)
 
 
 def _nines(trial: TuningTrial, name: str) -> float:
     """-log10 of the share that was missed; where none was, of half a request."""
-    requests, kept = outcome(trial).classes[name]
+    requests, kept = trial.whole.classes[name]
     missed = max(requests - kept, 0.5) / max(requests, 0.5)
     return -math.log10(min(1.0, missed))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from autoscaling.policies.settings import Value
 from planning.report.words import Card, attained, duration, percent
-from planning.tune.advice import Advice, exact_of, outcome
+from planning.tune.advice import Advice, exact_of
 from planning.tune.choice import Ground
 from planning.tune.trial import OWN, TuningTrial
 
@@ -51,7 +51,7 @@ def mark(advice: Advice) -> str:
 def _effect(trial: TuningTrial, advice: Advice) -> str:
     usd = advice.usd_a_day(trial)
     cost = f"{advice.hours_a_day(trial):,.0f} {advice.price.hours} a day" + ("" if usd is None else f" (${usd:,.0f})")
-    return f"{attained(outcome(trial).attainment)} in time for {cost}"
+    return f"{attained(trial.whole.attainment)} in time for {cost}"
 
 
 def cards(advice: Advice) -> tuple[Card, ...]:
@@ -61,11 +61,11 @@ def cards(advice: Advice) -> tuple[Card, ...]:
     found = [
         Card(
             f"{name} in time",
-            arrow(attained(outcome(before).attained(name)), attained(outcome(after).attained(name))),
+            arrow(attained(before.whole.attained(name)), attained(after.whole.attained(name))),
             f"SLO {100 * share:g} %" + ("" if range_ is None else _range(map(attained, range_.attained[name]))),
         )
         for name, share in advice.slos.items()
-        if name in outcome(after).classes
+        if name in after.whole.classes
     ]
     old, new = advice.hours_a_day(before), advice.hours_a_day(after)
     saved = f"{new / old - 1:+.1%}" if old else ""
@@ -99,7 +99,7 @@ def arrow(before: str, after: str) -> str:
 
 def columns(advice: Advice, settings: bool = True) -> tuple[str, ...]:
     """Of the table of the front: what each took and kept, and the `settings` in which any differ."""
-    classes = tuple(f"{name} in time" for name in outcome(advice.before).classes)
+    classes = tuple(f"{name} in time" for name in advice.before.whole.classes)
     money = () if advice.price.usd_per_hour is None else ("USD/day",)
     return (
         "settings",
@@ -126,7 +126,7 @@ def rows(advice: Advice, settings: bool = True) -> list[tuple[TuningTrial, tuple
 
 def _figures(trial: TuningTrial, advice: Advice) -> Sequence[str]:
     score, usd = exact_of(trial).score, advice.usd_a_day(trial)
-    kept = tuple(attained(outcome(trial).attained(name)) for name in outcome(trial).classes)
+    kept = tuple(attained(trial.whole.attained(name)) for name in trial.whole.classes)
     money = () if usd is None else (f"{usd:,.0f}",)
     name = "spec (now)" if trial.name == OWN else trial.name
     return (
@@ -212,8 +212,8 @@ def notes(advice: Advice) -> list[str]:
         found.append(
             "SLOs are kept narrowly: run other days with the proposed spec (`raylane simulate`) before it is set."
         )
-    if len(outcome(advice.before).classes) < len(advice.slos):
-        missing = sorted(set(advice.slos) - set(outcome(advice.before).classes))
+    if len(advice.before.whole.classes) < len(advice.slos):
+        missing = sorted(set(advice.slos) - set(advice.before.whole.classes))
         found.append(
             f"The traffic has no request of {', '.join(missing)}: nothing is known of what these settings do to it."
         )

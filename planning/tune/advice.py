@@ -80,7 +80,7 @@ class TrialRange:
 
 def trial_range(trial: TuningTrial, ends: Sequence[TrialResult]) -> TrialRange:
     """Of a finished trial, and of runs of the whole traffic with its settings and the costs at their ends."""
-    runs = [outcome(trial), *ends]
+    runs = [trial.whole, *ends]
     late = [run.exact.score.ttft_p99_s for run in runs if run.exact is not None]
     hours = [run.replica_hours for run in runs]
     attained = {name: [run.attained(name) for run in runs] for name in runs[0].classes}
@@ -143,7 +143,7 @@ class Advice:
     @property
     def worth_it(self) -> bool:
         """Whether the proposal is any better than what there is."""
-        before, after = outcome(self.before), outcome(self.chosen.trial)
+        before, after = self.before.whole, self.chosen.trial.whole
         if self.chosen.trial is self.before:
             return False
         improves = before.slack(self.slos) < 0 and after.slack(self.slos) > before.slack(self.slos)
@@ -155,7 +155,7 @@ class Advice:
 
     def hours_a_day(self, trial: TuningTrial) -> float:
         """GPU-hours (replica-hours where no GPU is known) a day."""
-        return self.a_day(outcome(trial).replica_hours)
+        return self.a_day(trial.whole.replica_hours)
 
     def a_day(self, replica_hours: float, span_s: float | None = None) -> float:
         """GPU-hours a day, from the replica-hours of a run of `span_s`, by default that of the traffic tuned on."""
@@ -165,7 +165,7 @@ class Advice:
     def at_risk(self) -> list[str]:
         """The classes whose SLO the chosen settings meet, but not with the costs at both ends of their range."""
         found = self.ranges.get(self.chosen.trial.name)
-        kept = outcome(self.chosen.trial)
+        kept = self.chosen.trial.whole
         return [
             name
             for name, (low, _) in (found.attained.items() if found else ())
@@ -225,7 +225,7 @@ class Advice:
         }
 
     def _trial(self, trial: TuningTrial) -> dict[str, Any]:
-        exact, of_whole = outcome(trial), exact_of(trial)
+        exact, of_whole = trial.whole, exact_of(trial)
         return {
             "settings": None if trial.candidate is None else dict(trial.candidate.settings),
             "replicas_min": None if trial.candidate is None else trial.candidate.minimum,
@@ -261,10 +261,6 @@ def advise(
 ) -> Advice:
     """From a search's trials, the spec's own settings first. Raises ValueError where none was run to its end."""
     return Advice(model, policy, slos, span_s, trials, trials[0], choose(trials, slos), price, trust, seconds)
-
-
-def outcome(trial: TuningTrial) -> TrialResult:
-    return trial.whole
 
 
 def exact_of(trial: TuningTrial) -> Exact:

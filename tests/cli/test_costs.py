@@ -16,11 +16,11 @@ from deployments.engine.args import not_served
 from deployments.engine_model.cost_file import (
     CalibrationRecord,
     CostBasis,
-    CurvePoints,
     HostCosts,
     read_cost_file,
     write_cost_file,
 )
+from deployments.engine_model.cost_model import Curve
 from planning.costs.recorded_run import RecordedRunError, read_run, run_engine
 from planning.simulator.workload import plain_workload
 from tests.planning.costs.bundles import DENSE, SPARSE, written
@@ -107,7 +107,7 @@ def test_a_calibration_of_another_model_gives_the_hosts_part(tmp_path: Path) -> 
         back_s=0.001,
     )
     record = CalibrationRecord(steps=100, residuals=(), host=host, not_covered=())
-    front = CurvePoints(at=(0.0, 8.0), seconds=(0.003, 0.005))
+    front = Curve(at=(0.0, 8.0), seconds=(0.003, 0.005))
     update = {"calibration": record, "basis": "measured", "model": "other", "front": front, "back_s": 0.001}
     write_cost_file(measured, estimate.model_copy(update=update))
     result = run("--out", str(out), "--host", str(measured))
@@ -216,6 +216,7 @@ def test_a_cost_file_is_compared_with_a_recorded_run(tmp_path: Path) -> None:
 
     assert "12 of 12 figures are in the stated range" in compare(1.0)
     assert "0 of 12 figures are in the stated range" in compare(8.0)
+    assert "+inf%" in compare(0.0), "a run whose tokens all came at once"
 
 
 @pytest.mark.parametrize(

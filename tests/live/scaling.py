@@ -2,6 +2,7 @@
 down again; zero and back."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import requests
 import yaml
 
 from autoscaling.log import SCALING, ScalingInputs, inputs_of, log_name
+from autoscaling.policies.backlog.policy import RECOVER_S
 from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.shadow.pair import Pair
 from deployments.decision_log import log_files, read_log
@@ -106,20 +108,30 @@ def last_pair(cell: LiveCluster) -> Pair:
 
 
 async def burst(
-    cell: LiveCluster, session: aiohttp.ClientSession, requests_at_once: int, tell: list[str], **request: Any
+    cell: LiveCluster, session: aiohttp.ClientSession, requests_per_s: float, tell: list[str], **request: Any
 ) -> None:
-    """So many requests at once: decided on while they wait. Then one client goes on until one replica is
-    left. Every request is answered, and the books balance."""
-    await asyncio.to_thread(
-        eventually, lambda: scaling(cell)["reason"] in ("no_room", "steady", "cooling", "min_replicas")
+    """A burst that needs more than two replicas, if one serves `requests_per_s` at most: what it leaves after a start
+    takes two replicas more than a minute, or than such a start. The first books that show all of it are enough to
+    decide so. Then one client goes on until one replica is left. Every request is answered, and the books balance."""
+    calm = ("no_room", "steady", "cooling", "min_replicas")
+    await eventually_async(
+        lambda: any(one.decision.ready and one.decision.reason in calm for one in records(cell)[-1:]), every_s=0.2
     )
+    last = records(cell)[-1]
+    start_s, before = last.decision.terms["start_up_s"], last.inputs.signals.arrived
+    at_once = math.ceil(1.2 * requests_per_s * (start_s + 2 * max(RECOVER_S, start_s)))
     began = time.time()
-    asked = [asyncio.create_task(ask(session, cell.url, **request)) for _ in range(requests_at_once)]
-    await eventually_async(lambda: any(one.decision.changes for one in records(cell)), every_s=0.05)
-    first = next(one for one in records(cell) if one.decision.changes)
-    tell.append(f"from burst to decision: {first.inputs.signals.unix_s - began:.2f} s")
-    assert first.decision.requested > 1
-    assert first.inputs.signals.waiting, "decided on while it waits"
+    asked = [asyncio.create_task(ask(session, cell.url, **request)) for _ in range(at_once)]
+
+    def seen() -> list[Record]:
+        return [one for one in records(cell) if one.inputs.signals.arrived >= before + at_once]
+
+    await eventually_async(lambda: bool(seen()), every_s=0.05)
+    first = seen()[0]
+    tell.append(
+        f"{at_once} requests were in the books, and decided on, after {first.inputs.signals.unix_s - began:.2f} s"
+    )
+    assert first.decision.requested > 2, "decided by the first books that show all of it"
     answers = await asyncio.gather(*asked)
     async with load(cell, session, 1, **request) as few:
         await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)
