@@ -115,7 +115,7 @@ def test_a_conversation_that_is_too_long_loses_its_oldest_turns(client: openai.O
     said = "Please count from one to ten. " * 20
     talk = [{"role": role, "content": f"{n} {said}"} for n in range(60) for role in ("user", "assistant")]
     talk.append(COUNT[0])
-    with pytest.raises(openai.BadRequestError, match="about [0-9]+ tokens too many"):
+    with pytest.raises(openai.BadRequestError, match=r"about [0-9]+ tokens too many"):
         client.chat.completions.create(model="demo", messages=talk, max_tokens=2)  # type: ignore[arg-type]
     chat = client.chat.completions.with_raw_response.create(
         model="demo",

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from deployments.gateway.entrance import digest_of
 from tests.deployments.gateway.fake_engine import Behaviour, good, whole
 from tests.deployments.gateway.rig import Rig, openai_error
+from tests.deployments.gateway.test_gateway_simulated import simulated
 
 MakeRig = Callable[..., Awaitable[Rig]]
 CLASSES = [{"name": "strict", "ttft_ms": 500}, {"name": "lax", "ttft_ms": 500, "context": "drop_turns"}]
@@ -82,6 +85,18 @@ async def test_the_oldest_turns_go(rig: Rig) -> None:
     assert ledger.expected_prompt_tokens <= 1_024
 
 
+async def test_a_replica_counts(make_rig: MakeRig, tmp_path: Path) -> None:
+    """A simulated one, with a replica's own entrance."""
+    async with simulated(make_rig, tmp_path, 2.0, classes=CLASSES) as rig:
+        body = {**LONG, "model": "m-simulated", "messages": [*TURNS * 3, LONG["messages"][-1]]}
+        status, error = await rig.error(body, CHATS)
+        assert (status, error["message"].rsplit(":", 1)[1].split()[0]) == (400, "about")
+        async with rig.post(CHATS, body, headers=LAX) as answer:
+            assert answer.status == 200
+            assert "turns=" in answer.headers["x-raylane-dropped"]
+            assert 0.6 * 4_096 < (await answer.json())["usage"]["prompt_tokens"] < 4_096
+
+
 async def test_what_fits_goes_as_it_came(rig: Rig) -> None:
     for turns, counted in ((4, set()), (18, {"/tokenize"})):
         rig.engines[0].seen.clear()
@@ -136,8 +151,6 @@ async def test_anthropics_messages(rig: Rig) -> None:
 
 
 async def test_tenants_stay_apart(make_rig: MakeRig) -> None:
-    from deployments.gateway.entrance import digest_of
-
     rig = await make_rig(classes=CLASSES, tenants=[{"name": "a", "keys": [digest_of("key")]}])
     rig.engines[0].behave = counting()
     assert (await rig.ask(LONG, CHATS, headers={**LAX, "authorization": "Bearer key"}))[0] == 200

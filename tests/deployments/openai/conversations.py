@@ -15,7 +15,7 @@ def chat(rng: random.Random) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
 
     def say(role: str, **more: Any) -> None:
-        text = " ".join(rng.choice(WORDS) for _ in range(rng.randint(0, 30)))
+        text = " ".join(rng.choice(WORDS) for _ in range(rng.randint(0, 15)))
         messages.append({"role": role, "content": f"{len(messages)} {text}", **more})
 
     for _ in range(rng.randint(0, 2)):

@@ -4,13 +4,14 @@ with the tokenizer of the demo model."""
 import json
 import random
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.inquiry import read_inquiry
-from deployments.openai.turns import MAX_COUNTS, read_turns
-from tests.deployments.openai.conversations import chat
+from deployments.openai.turns import MAX_COUNTS, as_chat, read_turns
+from tests.deployments.openai.conversations import as_items, chat
 from tests.deployments.openai.test_turns import searched
 from tests.source import ROOT
 
@@ -28,6 +29,7 @@ def tokens() -> Callable[[bytes], int]:
     folder = str(ROOT / "infra/demo/target")
     config, tokenizer = ModelConfig(model=folder), AutoTokenizer.from_pretrained(folder)
 
+    @cache
     def count(body: bytes) -> int:
         request = ChatCompletionRequest.model_validate_json(body)
         parsed, _, _ = parse_chat_messages(request.messages, config, "string")
@@ -35,6 +37,25 @@ def tokens() -> Callable[[bytes], int]:
         return len(tokenizer.apply_chat_template(parsed, tools=tools, add_generation_prompt=True)["input_ids"])
 
     return count
+
+
+def test_vllms_tokenizer_takes_what_is_sent_to_be_counted() -> None:
+    from vllm.entrypoints.serve.tokenize.protocol import TokenizeChatRequest
+
+    for seed in range(20):
+        messages = chat(random.Random(seed))
+        tool = {"name": "look", "parameters": {"type": "object"}}
+        asked = {
+            "model": "demo",
+            "messages": messages,
+            "tools": [{"type": "function", "function": tool}],
+            "stream": True,
+        }
+        response = {"model": "demo", "input": as_items(messages), "tools": [{"type": "function", **tool}]}
+        for body in (json.dumps(asked).encode(), as_chat(json.dumps(response).encode())):
+            taken = TokenizeChatRequest.model_validate_json(body)
+            assert [tool.function.name for tool in taken.tools or ()] == ["look"]
+            assert len(taken.messages) >= len(messages)
 
 
 def test_what_stays_is_valid_and_within_the_limit(tokens: Callable[[bytes], int]) -> None:
