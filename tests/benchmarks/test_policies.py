@@ -144,7 +144,7 @@ def test_a_policy_that_fails_has_no_score(monkeypatch: pytest.MonkeyPatch) -> No
 def trace_file(folder: Path, per_s: float = 2.0) -> Path:
     path = folder / "own.jsonl"
     one = {"input_length": 600, "output_length": 200, "hash_ids": []}
-    rows = [{"timestamp": round(1e3 * number / per_s), **one} for number in range(int(300 * per_s))]
+    rows = [{"timestamp": round(1e3 * number / per_s), **one} for number in range(int(150 * per_s))]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
