@@ -39,11 +39,11 @@ class Fields:
 @dataclass(frozen=True, slots=True)
 class Vision:
     """A vision tower. `weights`: with what joins it to the decoder, right to about a tenth of the tower. `inner`:
-    elements that its feed-forward part holds of a patch at once. `patches`: of the largest image, which becomes so many
-    `tokens` of the prompt (0: the config does not say)."""
+    elements that its feed-forward part holds of a patch at once; `beside`: those that are held whole meanwhile.
+    `patches`: of the largest image, which becomes so many `tokens` of the prompt (0: the config does not say)."""
 
     weights: int = 0
-    width: int = 0
+    beside: int = 0
     inner: int = 0
     patches: int = 0
     tokens: int = 0
@@ -65,7 +65,8 @@ def read_vision(config: Mapping[str, Any], hidden: int) -> Vision:
     tower = depth * (4 * width * width + sides * width * inner) + (3 * patch * patch + positions) * width
     join = (merged * merged * width * width if merged > 1 else 0) + width * hidden + hidden * hidden
     tokens = Fields(config).first("mm_tokens_per_image") or patches // max(1, merged) ** 2
-    return Vision(tower + join, width, sides * inner, patches, tokens if patches else 0)
+    # vLLM's Pixtral holds seven tensors of its width there (run on a CPU), its SigLIP four (by its code).
+    return Vision(tower + join, (7 if gated else 4) * width, sides * inner, patches, tokens if patches else 0)
 
 
 def _rope(text: Mapping[str, Any]) -> Mapping[str, Any]:

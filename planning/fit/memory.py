@@ -209,15 +209,14 @@ def _forward_bytes(plan: Plan, layer: Layer) -> int:
 
 def _encoder_bytes(plan: Plan) -> tuple[int, int]:
     """Of a vision tower over the most images that a step encodes, and of their tokens, which are kept while the decoder
-    runs (`profile_run`, `MultiModalBudget`). Three tensors of the tower's width are held beside the feed-forward part's
-    own: the stream, its residual, the normalized input."""
+    runs (`profile_run`, `MultiModalBudget`)."""
     vision, settings = plan.model.vision, plan.settings
     limits = settings.extra.get("limit_mm_per_prompt")
     if not vision.tokens or (isinstance(limits, Mapping) and limits.get("image") == 0):
         return 0, 0
     waiting = settings.max_num_seqs * max(1, settings.max_model_len // vision.tokens)
     images = max(1, min(waiting, settings.max_num_batched_tokens // vision.tokens))
-    held = 3 * vision.width + ceil(vision.inner / settings.tensor_parallel_size)
+    held = vision.beside + ceil(vision.inner / settings.tensor_parallel_size)
     kept = images * vision.tokens * plan.model.hidden * plan.element
     return images * vision.patches * held * plan.element, kept
 
