@@ -65,8 +65,8 @@ def read_vision(config: Mapping[str, Any], hidden: int) -> Vision:
     tower = depth * (4 * width * width + sides * width * inner) + (3 * patch * patch + positions) * width
     join = (merged * merged * width * width if merged > 1 else 0) + width * hidden + hidden * hidden
     tokens = Fields(config).first("mm_tokens_per_image") or patches // max(1, merged) ** 2
-    # vLLM's Pixtral holds seven tensors of its width there (run on a CPU), its SigLIP four (by its code).
-    return Vision(tower + join, (7 if gated else 4) * width, sides * inner, patches, tokens if patches else 0)
+    # Seven tensors of the tower's width in vLLM's Pixtral, five in its SigLIP (live tensors, counted on a CPU).
+    return Vision(tower + join, (7 if gated else 5) * width, sides * inner, patches, tokens if patches else 0)
 
 
 def _rope(text: Mapping[str, Any]) -> Mapping[str, Any]:
