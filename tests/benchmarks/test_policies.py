@@ -58,7 +58,7 @@ def test_a_number_draws_one_run_of_an_affordable_size(name: str, traces: Path) -
     assert replica_profile_of(run).start_up_s == run.start_up_s
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if not one.long])
 def test_the_maximum_of_replicas_meets_the_slo(name: str, traces: Path) -> None:
     run = SCENARIOS[name].run(0, traces)
