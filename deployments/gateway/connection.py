@@ -47,7 +47,6 @@ def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         (b"server-timing", ledger.server_timing().encode()),
         (b"x-raylane-gateway", ledger.gateway.encode()),
     ]
-    headers += _traced(ledger)
     if ledger.lane is not None:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     if ledger.replica_id is not None:
@@ -66,16 +65,10 @@ def waiting_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"x-request-id", ledger.request_id.encode()),
         (b"x-raylane-gateway", ledger.gateway.encode()),
-        *_traced(ledger),
     ]
     if ledger.lane is not None:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     return headers
-
-
-def _traced(ledger: Ledger) -> list[tuple[bytes, bytes]]:
-    """By which trace a request is found (the name is that of W3C's draft)."""
-    return [] if ledger.trace is None else [(b"traceresponse", ledger.trace.traceparent.encode())]
 
 
 def cut(send: Send) -> None:

@@ -132,6 +132,11 @@ class Service:
         ledger.gateway, ledger.cell = self.gateway_id, self.cell
         if endpoint.dialect is Dialect.ANTHROPIC:  # its clients look for the id under this name
             scope[EXTRA_HEADERS] = [*scope.get(EXTRA_HEADERS, ()), (b"request-id", ledger.request_id.encode())]
+        if ledger.trace is not None:  # by W3C's draft
+            scope[EXTRA_HEADERS] = [
+                *scope.get(EXTRA_HEADERS, ()),
+                (b"traceresponse", ledger.trace.traceparent.encode()),
+            ]
         flow = RequestFlow(ledger, self.settings.timeouts)
         client = Connection(
             scope, receive, send, flow, self.settings.limits.max_body_bytes, self._client_limits, lambda: self.leaving
