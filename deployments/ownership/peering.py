@@ -162,7 +162,7 @@ class LanePeering:
             waiting = [one for one in self._scheduler.waiting.all(now) if not one.request.hops]
             longest = nlargest(_RECONSIDERED, waiting, key=lambda one: one.p95_s or 0.0)
             requests = {one.request.request_id: one.request for one in longest}
-            offers = self.core.reconsider(map(self._wait, longest), self._own(now), now) if longest else ()
+            offers = self.core.reconsider(longest, self._own(now), now) if longest else ()
             for offer in offers:
                 self._hand_over(offer, requests[offer.hop.request_id], now)
             if offers:
