@@ -68,7 +68,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def check(self, request: Request, lease: Lease) -> None:
         capacity = self.both[0].fleet.by_id[lease.replica_id].capacity
-        assert capacity.group in self.policy.lanes[lease.home].groups
+        assert capacity.group in self.policy.groups[self.policy.lanes[lease.home].name]
         assert request.prompt_tokens + (request.max_tokens or 1) <= capacity.context_tokens
 
     @rule(lease=leases)
