@@ -44,8 +44,9 @@ class TrafficClass(Section):
     the others on average within `itl_ms` of one another.
 
     `patience_s`: the longest wait of a request in its lane, if that is less than `gateway.timeouts.queue_wait_s`. It
-    also limits the wait for a replica to start. `residency`: the only regions that may serve it (None: all). `prefers`:
-    which of the cells that hold the SLO serves it, the fastest or the cheapest one.
+    also limits the wait for a replica to start. `context`: a conversation that is longer than the model's context is
+    rejected, or loses its oldest turns (`deployments/openai/turns.py`). `residency`: the only regions that may serve it
+    (None: all). `prefers`: which of the cells that hold the SLO serves it, the fastest or the cheapest one.
     """
 
     name: Name
@@ -53,6 +54,7 @@ class TrafficClass(Section):
     itl_ms: Annotated[float, Field(gt=0, le=60_000)] | None = None
     attainment: Annotated[float, Field(gt=0, lt=1)] = 0.99
     patience_s: Seconds | None = None
+    context: Literal["reject", "drop_turns"] = "reject"
     residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     prefers: Literal["speed", "price"] = "speed"
 
