@@ -65,7 +65,7 @@ def test_the_maximum_of_replicas_meets_the_slo(name: str, traces: Path) -> None:
     assert score_of(run, "fixed", {"replicas": run.bounds.maximum}).attainment >= run.target
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_who_knows_the_rate_needs_less_than_the_peak_and_more_factor_is_more_hours() -> None:
     run = SCENARIOS["ramp"].run(0)
     peak = math.ceil(float(run.load.replicas.max()))
@@ -75,7 +75,7 @@ def test_who_knows_the_rate_needs_less_than_the_peak_and_more_factor_is_more_hou
     assert lean.replica_hours < score_of(run, "fixed", {"replicas": peak}).replica_hours
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_policy_that_sees_nothing_changes_nothing_and_half_the_speed_carries_less() -> None:
     run = SCENARIOS["burst"].run(0)
     assert score_of(run, "backlog", {}).changes > 0

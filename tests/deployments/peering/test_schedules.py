@@ -188,7 +188,7 @@ def met(world: World, cell: str) -> float:
     return sum(ask.ttft_s is not None and ask.ttft_s <= ask.slo_s for ask in own) / len(own)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_an_overloaded_cell_is_helped_and_its_peers_are_not_hurt() -> None:
     """One cell at 1.5 times its capacity, its peers at half. A single run's share varies by some hundredths."""
     rates = {"eu": 23.0, "us": 7.7, "ap": 7.7}
@@ -214,7 +214,7 @@ def test_first_goes_what_a_peer_can_serve_in_time_and_prefills_least() -> None:
     assert [offer.hop.request_id for offer in offers] == ["small", "large", "late"]
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_where_all_are_overloaded_hardly_anything_moves() -> None:
     world = simulated(dict.fromkeys(CELLS, 23.0), 1, until_s=30.0)
     assert len(world.asks) > 1_800
