@@ -1,10 +1,11 @@
 """Tenants, traffic classes with their SLOs, and the lanes in which requests wait."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from cluster.spec.base import Name, Seconds, Section
+from cluster.spec.base import Name, Seconds, Section, no_truth_values
 
 KeyDigest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 """The SHA-256 of an API key. `raylane key` makes keys of 256 random bits, which no dictionary holds, so that a slow
@@ -58,7 +59,8 @@ class TrafficClass(Section):
     prefers: Literal["speed", "price"] = "speed"
 
 
-class LaneSpec(Section):
+@dataclass(frozen=True, slots=True)
+class LanePolicy:
     """The queue of one length class of a model.
 
     `up_to_tokens` is the largest uncached prompt plus expected output that belongs here (None: no bound). `weight` is
@@ -71,6 +73,7 @@ class LaneSpec(Section):
     weight: Annotated[float, Field(gt=0, le=1_000)] = 1.0
     max_wait_s: Seconds = 30.0
     cap_s: Seconds = 600.0
+    _no_truth_values = no_truth_values
 
 
 class Scheduling(Section):
@@ -101,7 +104,7 @@ DEFAULT_CLASSES = (
     TrafficClass(name="batch", ttft_ms=30_000),
 )
 DEFAULT_LANES = (
-    LaneSpec(name="short", up_to_tokens=384, weight=16, max_wait_s=60, cap_s=60),
-    LaneSpec(name="medium", up_to_tokens=1_536, weight=8, max_wait_s=120, cap_s=120),
-    LaneSpec(name="long", weight=1, max_wait_s=240, cap_s=300),
+    LanePolicy(name="short", up_to_tokens=384, weight=16.0, max_wait_s=60.0, cap_s=60.0),
+    LanePolicy(name="medium", up_to_tokens=1_536, weight=8.0, max_wait_s=120.0, cap_s=120.0),
+    LanePolicy(name="long", weight=1.0, max_wait_s=240.0, cap_s=300.0),
 )

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.spec import ClusterSpec
-from deployments.peering import Wait
-from deployments.scheduling import Request
+from deployments.scheduling import Request, WaitingRequest
 from tests.deployments.peering.setups import CELLS, KEY, MODEL, make_spec
 from tests.deployments.peering.world import Ask, World
 
@@ -210,7 +209,7 @@ def test_first_goes_what_a_peer_can_serve_in_time_and_prefills_least() -> None:
     for name, prompt, left_s in (("large", 800, 2.0), ("late", 50, -0.5), ("small", 50, 2.0)):
         times = (now - 1.0, now + left_s, now + 30.0)
         request = Request(name, prompt, 64, *times, traffic_class="interactive", tenant="free")
-        waits.append(Wait(request, MODEL, "short" if prompt < 300 else "long", 9.0, 64))
+        waits.append(WaitingRequest(request, "short" if prompt < 300 else "long", 9.0, 64))
     offers = cell.peering.reconsider(waits, cell.digest_model(), now)
     assert [offer.hop.request_id for offer in offers] == ["small", "large", "late"]
 
