@@ -259,8 +259,9 @@ SESSION_S = 12 * 3_600
 class Operators:
     """Tells operators by the cluster's secret; and their browsers, which cannot send it by a link, by a session.
 
-    A command of theirs asks a gateway for a code, which counts once, for a minute, at the gateway that made it. The
-    page exchanges it for a cookie: the time of its end, signed with the secret, so that every gateway knows it.
+    A command of theirs asks a gateway for a code, which counts once, for a minute, at the gateway that made it. It is
+    signed with the secret, so that nobody else's makes a gateway ask the others. The page exchanges it for a cookie:
+    the time of its end, signed likewise, so that every gateway knows it.
     `endpoint`: the URL at which the region's gateways are reached, if it has one.
     """
 
@@ -278,9 +279,15 @@ class Operators:
 
     def new_code(self, now_s: float) -> str:
         self._codes = {code: until_s for code, until_s in self._codes.items() if until_s > now_s}
-        code = secrets.token_urlsafe(32)
+        made = secrets.token_urlsafe(16)
+        code = f"{made}.{self._signature(f'code {made}')}"
         self._codes[code] = now_s + CODE_S
         return code
+
+    def have_made(self, code: str) -> bool:
+        """Whether a gateway of this cell made it, whichever and whenever."""
+        made, _, signature = code.partition(".")
+        return hmac.compare_digest(signature.encode(), self._signature(f"code {made}").encode())
 
     def spend(self, code: str, now_s: float) -> bool:
         """Whether it was made here less than a minute ago, and is used for the first time."""

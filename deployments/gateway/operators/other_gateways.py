@@ -41,14 +41,14 @@ class OtherGateways:
     def reported(self, gateways: Iterable[tuple[str, str]]) -> None:
         self.urls = {gateway_id: url for gateway_id, url in gateways if gateway_id != self.gateway_id}
 
-    async def ask(self, path: str, kind: type[AnswerT], method: str = "GET") -> list[AnswerT]:
+    async def ask(self, path: str, kind: type[AnswerT], method: str = "GET", body: bytes = b"") -> list[AnswerT]:
         """What the others answer, in JSON; who does not answer so in time, or not with 200, is left out."""
-        answers = await asyncio.gather(*(self._ask(method, url + path, kind) for url in self.urls.values()))
+        answers = await asyncio.gather(*(self._ask(method, url + path, kind, body) for url in self.urls.values()))
         return [answer for answer in answers if answer is not None]
 
-    async def _ask(self, method: str, url: str, kind: type[AnswerT]) -> AnswerT | None:
+    async def _ask(self, method: str, url: str, kind: type[AnswerT], body: bytes) -> AnswerT | None:
         try:
-            async with asyncio.timeout(_ANSWER_S), self._session.request(method, url) as response:
+            async with asyncio.timeout(_ANSWER_S), self._session.request(method, url, data=body or None) as response:
                 return from_plain(await response.json(), kind) if response.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             log.info("%s did not answer: %r", url, error)

@@ -3,7 +3,6 @@ opens the paths of `Access.VIEW` (`entrance.py`) to a browser."""
 
 import time
 from pathlib import Path
-from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -57,9 +56,12 @@ class OperatorPage:
         """Exchanges a code, which is the body, for the session's cookie. Without a `Path`, a browser sends it to what
         lies beside this path, wherever a proxy has put that."""
         self._check(request)
-        code = (await body_of(request, _MAX_CODE_BYTES)).decode("latin-1")
-        elsewhere = f"/raylane/codes?code={quote(code, safe='')}"
-        spent = self._operators.spend(code, time.monotonic()) or await self._others.ask(elsewhere, dict, "DELETE")
+        sent = await body_of(request, _MAX_CODE_BYTES)
+        code = sent.decode("latin-1")
+        spent = self._operators.have_made(code) and (
+            self._operators.spend(code, time.monotonic())
+            or await self._others.ask("/raylane/codes", dict, "DELETE", sent)
+        )
         if not spent:
             raise ApiError(ErrorCode.UNAUTHORIZED, "the code was used, or is older than a minute; needed: a new one")
         response = Response(status_code=204)
@@ -69,10 +71,11 @@ class OperatorPage:
         return response
 
     async def _codes(self, request: Request) -> Response:
-        """POST makes one, DELETE spends one that was made here."""
+        """POST makes one, DELETE spends the one in the body, which was made here."""
         if request.method == "POST":
             return JSONResponse({"code": self._operators.new_code(time.monotonic())})
-        if not self._operators.spend(request.query_params.get("code", ""), time.monotonic()):
+        code = (await body_of(request, _MAX_CODE_BYTES)).decode("latin-1")
+        if not self._operators.spend(code, time.monotonic()):
             raise ApiError(ErrorCode.NOT_FOUND, "no such code was made here within the last minute")
         return JSONResponse({})
 

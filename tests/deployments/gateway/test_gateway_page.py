@@ -33,7 +33,7 @@ async def asked(
 async def new_code(rig: Rig) -> str:
     status, _, text = await asked(rig, "codes", "POST", **CREDENTIALS)
     assert status == 200
-    (code,) = re.findall(r'"code":"([\w-]+)"', text)
+    (code,) = re.findall(r'"code":"([\w.-]+)"', text)
     return str(code)
 
 
@@ -151,6 +151,26 @@ def test_codes_and_cookies_end_and_are_those_of_one_cell() -> None:
     for forged in ("", ".", until_s, f"{int(until_s) + 1}.{signature}", f"{until_s}.{signature}0", f"{until_s}.é"):
         assert not made(operators, forged), forged
     assert operators.cookie_name != other.cookie_name, "two cells of a host, whose cookies go to both ports"
+    assert operators.have_made(late)
+    assert not made(operators, late), "a code is no cookie"
+    assert not operators.have_made(cookie)
+    assert not other.have_made(late)
+    assert not operators.have_made(f"{late}0")
+
+
+async def test_a_code_is_in_no_log_and_what_is_none_asks_no_other_gateway(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig, other = await make_rig(), await make_rig(engines=0)
+    monkeypatch.setattr(rig.gateway.others, "reported", lambda _: None)
+    monkeypatch.setattr(rig.gateway.others, "urls", {"gone": "http://127.0.0.1:9"})
+    code = await new_code(other)
+    with caplog.at_level("DEBUG"):
+        assert (await asked(rig, "session", "POST", "x" * 43, origin=rig.url))[0] == 401
+        assert "did not answer" not in caplog.text
+        assert (await asked(rig, "session", "POST", code, origin=rig.url))[0] == 401
+    assert "http://127.0.0.1:9/raylane/codes did not answer" in caplog.text
+    assert code not in caplog.text
 
 
 async def test_a_code_counts_once_at_whichever_gateway_a_browser_brings_it_to(
