@@ -89,8 +89,8 @@ async def _count(
 
 
 def with_excess(error: ApiError, dispatcher: Dispatcher, ledger: Ledger) -> ApiError:
-    """The error; of a prompt that is too long, with by how much, as the gateway estimates it."""
-    if error.error is ErrorCode.CONTEXT_LENGTH:
-        over = dispatcher.ratio.tokens(ledger.prompt_chars, 0) - dispatcher.longest_context
-        error.message = f"{error.message.rstrip('.')}: about {max(1, over)} tokens too many"
+    """The error; of a prompt that is too long, with by how much, where the gateway's estimate is that long, too."""
+    over = dispatcher.ratio.tokens(ledger.prompt_chars, 0) - dispatcher.longest_context
+    if error.error is ErrorCode.CONTEXT_LENGTH and over > 0:
+        error.message = f"{error.message.rstrip('.')}: about {over} tokens too many"
     return error
