@@ -73,7 +73,10 @@ function show({ cluster, gateways, models }) {
     "running=leases, TTFT p50 ms=ttft_ms.p50, p95=ttft_ms.p95, finished=endings.finished, " +
     "failed=endings.failed, rejected", models);
   const menu = find("#model");
-  if (menu.length !== models.length) menu.replaceChildren(...models.map((model) => new Option(model.name)));
+  const names = models.map((model) => model.name);
+  if (names.some((name, at) => menu.options[at]?.value !== name) || menu.length !== names.length) {
+    menu.replaceChildren(...names.map((name) => new Option(name)));
+  }
   const scaled = models.flatMap((model) => model.groups.length ? model.groups : [model]);
   const decisions = scaled.filter((one) => one.scaling).map(({ scaling, overdue_s }) => (
     { ...scaling, overdue_s, at: clock(scaling.at_unix_s) }));
