@@ -52,8 +52,8 @@ def wait_gone(processes: list[psutil.Process]) -> None:
     ("number", "to_all", "status"),
     [
         (signal.SIGTERM, False, 143),
-        pytest.param(signal.SIGTERM, True, 143, marks=pytest.mark.long),
-        pytest.param(signal.SIGHUP, False, 129, marks=pytest.mark.long),
+        (signal.SIGTERM, True, 143),
+        (signal.SIGHUP, False, 129),
         (signal.SIGINT, True, 130),
         (signal.SIGKILL, False, -9),
     ],

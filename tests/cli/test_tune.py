@@ -115,7 +115,6 @@ def test_the_json_has_the_front_and_the_diff(files: tuple[str, ...]) -> None:
     assert again["diff"] == reported["diff"]
 
 
-@pytest.mark.long
 def test_the_figures_have_a_range(files: tuple[str, ...]) -> None:
     result = run(*files, "--trials", "2")
     assert result.exit_code == 0, result.output

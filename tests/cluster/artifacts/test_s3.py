@@ -30,7 +30,7 @@ def puller(tmp_path: Path, s3: S3Server) -> Puller:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("checksums", [pytest.param(whole_checksums, marks=pytest.mark.long), part_checksums])
+@pytest.mark.parametrize("checksums", [whole_checksums, part_checksums])
 def test_a_model_comes_whole_though_it_is_damaged_and_cut(s3: S3Server, puller: Puller, checksums: object) -> None:
     contents = upload(s3, "smoke", MODEL)
     with proxy_of(s3.endpoint, adds=checksums(contents)) as proxy:  # type: ignore[operator]

@@ -192,7 +192,7 @@ def met(world: World, cell: str) -> float:
 def test_an_overloaded_cell_is_helped_and_its_peers_are_not_hurt() -> None:
     """One cell at 1.5 times its capacity, its peers at half. A single run's share varies by some hundredths."""
     rates = {"eu": 23.0, "us": 7.7, "ap": 7.7}
-    helped = [simulated(rates, seed) for seed in (1, 2)]
+    helped = [simulated(rates, seed) for seed in (1, 2, 3, 4)]
     assert met(simulated(rates, 1, apart=True), "eu") < 0.6
     assert sum(met(world, "eu") for world in helped) / len(helped) > 0.8
     for world in helped:
@@ -215,8 +215,9 @@ def test_first_goes_what_a_peer_can_serve_in_time_and_prefills_least() -> None:
 
 
 @pytest.mark.long
-def test_where_all_are_overloaded_hardly_anything_moves() -> None:
-    world = simulated(dict.fromkeys(CELLS, 23.0), 1, until_s=30.0)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_where_all_are_overloaded_hardly_anything_moves(seed: int) -> None:
+    world = simulated(dict.fromkeys(CELLS, 23.0), seed, until_s=30.0)
     assert len(world.asks) > 1_800
     assert world.hops <= 0.02 * len(world.asks)
     assert world.ping_pongs() == 0

@@ -96,7 +96,6 @@ def bounded() -> tuple[SimulationOutcome, dict[str, Watched]]:
     return run(1, work(9.0, 0.2))
 
 
-@pytest.mark.long
 def test_only_the_group_that_is_first_grows(free: tuple[SimulationOutcome, dict[str, Watched]]) -> None:
     _, watched = free
     assert largest(watched["small"]) >= 3

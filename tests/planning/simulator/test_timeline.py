@@ -59,7 +59,7 @@ def test_sums_over_the_bins_are_those_of_the_run(count: int, rate: float, seed: 
         assert lane.waiting[-1] == 0
 
 
-@pytest.mark.long
+@pytest.mark.whole
 def test_the_samples_are_the_cells_own_and_change_nothing() -> None:
     work = workload(4_000, 80.0)
     out, samples, line = line_of(work)

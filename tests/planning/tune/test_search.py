@@ -87,7 +87,6 @@ def best_known() -> float:
     return float(hours[missed <= 0.01].min())
 
 
-@pytest.mark.long
 def test_it_comes_near_the_best_from_bad_settings() -> None:
     _, trials = searched(Budget(300.0))
     found = choose(trials, SLOS)

@@ -264,7 +264,7 @@ def bad_day(seed: int) -> list[Signals]:
 
 @pytest.mark.parametrize("knob", list(KNOBS))
 @pytest.mark.parametrize("measured", [True, False])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 1_000_000))
 def test_with_the_same_signals_a_larger_knob_moves_the_number_in_one_direction(
     knob: str, measured: bool, data: st.DataObject, seed: int
