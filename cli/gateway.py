@@ -59,6 +59,12 @@ def order(url: str | None, path: str, body: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def page_link(base: str) -> str:
+    """A link that opens the cell's page in a browser: once, within a minute. Ends the command on any error."""
+    code = _answer("POST", base, "/raylane/codes", 10, _secret_of(base))["code"]
+    return f"{base}/raylane/#code={code}"
+
+
 def send_spec(url: str | None, spec: str, dry_run: bool) -> dict[str, Any]:
     """Sends a spec (JSON) to be applied; returns the gateway's answer. Ends the command on any error."""
     base = base_url(url)

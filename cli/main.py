@@ -34,6 +34,7 @@ GROUPS = {
     },
     "Observe": {
         "status": "cli.status:status",
+        "page": "cli.status:page",
         "top": "cli.top:top",
         "why": "cli.why:why",
         "explain": "cli.explain:explain",

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from cli.console import AsJson, Table, console, errors, fail, show, shown_span
 from cluster.artifacts import ArtifactError, ModelCache, resolve_source
 from cluster.artifacts.cache import CacheEntry
-from cluster.artifacts.progress import FetchStep, ProgressReport
 from cluster.artifacts.pull import damage, open_cache, origin_of, pull
+from cluster.fetch_progress import FetchStep, ProgressReport
 from cluster.spec import Artifacts, Model, load_spec
 
 models = typer.Typer(help="Fetch, check, list and remove the files of models on this node.", no_args_is_help=True)

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from cli.console import Table, console, fail, follow, plain_table, print_json, show, shown_span
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
-from cli.gateway import Url, base_url, cell_report
+from cli.gateway import Url, base_url, cell_report, page_link
 from cli.regions import AllRegions, fetch_regions, status_view, ttft_cells
 from cli.starts import sentence_of, start_line, starting_line
 from deployments.cell.control import ControlKind
@@ -46,6 +46,11 @@ def status(
     else:
         shown = _SHOWN_DEPARTURES if once or not console.is_terminal else _LIVE_DEPARTURES
         follow(lambda: cell_view(cell_report(base), shown), once, _REFRESH_S)
+
+
+def page(url: Url = None) -> None:
+    """Print a link that opens the cell's page in a browser: once, within a minute."""
+    console.print(page_link(base_url(url)), markup=False)
 
 
 def cell_view(report: CellReport, departures: int = _SHOWN_DEPARTURES) -> RenderableType:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -25,6 +26,7 @@ from cli.boot import Boot, BootError, hold_apart, tell_missing, unserved
 from cli.console import complain, console, fail
 from cli.departed import LossReporter
 from cli.down import clean
+from cli.gateway import page_link
 from cli.join import TokenFile, join, joined_state
 from cli.private_ray import private_ray, shared_memory
 from cli.run_dir import RunDir, State
@@ -229,7 +231,10 @@ def _greet(spec: ClusterSpec, url: str, took_s: float, boot: Boot) -> None:
         console.print(
             f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n", markup=False
         )
-    console.print("Watch it with `raylane status`; Ctrl-C (or `raylane down`) takes it down.")
+    if console.is_terminal:
+        with suppress(typer.Exit):
+            console.print(f"  {page_link(url)}   (its page: once, within a minute)\n", markup=False)
+    console.print("Watch it with `raylane status` or `raylane page`; Ctrl-C (or `raylane down`) takes it down.")
 
 
 def _detach(run_dir: RunDir) -> None:

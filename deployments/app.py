@@ -104,8 +104,7 @@ def cell_apps(
     for view in spec.views_in(region):
         scaling = scaling_config(spec, view, region, run_dir, estimates.get(view.group_key))
         pool, total_s = spec.pool_of(view, region), spec.gateway.timeouts.total_s
-        parts = (spec.artifacts, spec.starts, scaling, many_nodes, spec.tracing)
-        target = engine_deployment(view, pool, total_s, *parts)
+        target = engine_deployment(view, pool, total_s, spec.artifacts, spec.starts, scaling, many_nodes, spec.tracing)
         apps.append(CellApp(app_name(view.group_key), target, view.replicas.count))
     return apps
 

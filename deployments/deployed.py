@@ -166,5 +166,6 @@ def engine_app(arguments: EngineArguments) -> serve.Application:
     """The replicas of one model. How many there are is in Serve's configuration."""
     total_s = ClusterSpec.model_fields["gateway"].default.timeouts.total_s  # Serve's configuration has the spec's
     given = arguments
-    parts = (given.model, given.pool, total_s, given.artifacts, given.starts)
-    return engine_deployment(*parts, many_nodes=True, tracing=given.tracing)
+    return engine_deployment(
+        given.model, given.pool, total_s, given.artifacts, given.starts, many_nodes=True, tracing=given.tracing
+    )

@@ -39,4 +39,5 @@ def test_the_wheel_holds_the_packages_and_the_shipped_files(tmp_path: Path) -> N
         "demo/draft/config.json",
     ):
         assert f"cluster/_infra/{shipped}" in names
+    assert "deployments/gateway/operators/page/uplot/uPlot.iife.min.js" in names
     assert any(name.endswith(".safetensors") and "/demo/target/" in name for name in names)

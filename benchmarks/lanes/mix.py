@@ -12,7 +12,7 @@ seeded draw. Mixes differ in where the long prompts come from: settings are chos
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from planning.workload.trace import Trace
 from planning.workload.traces import read_trace
 
 LANES: tuple[dict[str, Any], ...] = tuple(
-    lane.model_dump(exclude_none=True) | {"cap_s": 600} for lane in ClusterSpec.model_fields["lanes"].default
+    {key: value for key, value in asdict(lane).items() if value is not None} | {"cap_s": 600}
+    for lane in ClusterSpec.model_fields["lanes"].default
 )
 """The spec's, with room for an overload of minutes."""
 _ONE: tuple[dict[str, Any], ...] = ({"name": "all", "max_wait_s": 3_600, "cap_s": 1_800},)

@@ -2,19 +2,15 @@
 
 `sources.py` reads a spec's `source`; `pull.py` makes a local folder of it. It asks an origin (`s3.py`, `hub.py`,
 `folder.py`) for a listing, has it fetch what the cache (`cache.py`) lacks, and holds the entry. `download.py` remembers
-which files are whole; `progress.py` shows how far a fetch is.
+which files are whole; `cluster/fetch_progress.py` shows how far a fetch is.
 """
 
 from cluster.artifacts.cache import Held, ModelCache
-from cluster.artifacts.progress import FetchMeter, FetchProgress, FetchStep
 from cluster.artifacts.pull import LocalFiles, local_files
 from cluster.artifacts.sources import ArtifactError, StorageUnavailable, missing_sources, resolve_source
 
 __all__ = [
     "ArtifactError",
-    "FetchMeter",
-    "FetchProgress",
-    "FetchStep",
     "Held",
     "LocalFiles",
     "ModelCache",

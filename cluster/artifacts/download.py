@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.artifacts.manifest import CachedFile, Manifest, RemoteFile, boot_id, problem_of, version_of
-from cluster.artifacts.progress import FetchStep, ProgressReport
 from cluster.artifacts.sources import ArtifactError
+from cluster.fetch_progress import FetchStep, ProgressReport
 from cluster.files import read_json, write_json
 
 _REPORT_S = 0.2

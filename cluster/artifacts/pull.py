@@ -11,8 +11,8 @@ from typing import Protocol
 from cluster.artifacts.cache import Held, ModelCache
 from cluster.artifacts.download import Download
 from cluster.artifacts.manifest import RemoteFile, boot_id, entry_name, problem_of, version_of
-from cluster.artifacts.progress import FetchStep, ProgressReport, quiet
 from cluster.artifacts.sources import S3, ArtifactError, StorageUnavailable, is_shipped, resolve_source
+from cluster.fetch_progress import FetchStep, ProgressReport, quiet
 from cluster.spec import Artifacts
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from cluster.spec.regions import Deploy, Pool, Region
 from cluster.spec.schedule import BoundsSchedule, ScheduleEntry
 from cluster.spec.starts import Starts, StartSeconds
 from cluster.spec.tracing import Tracing
-from cluster.spec.traffic import LaneSpec, Scheduling, Tenant, TrafficClass
+from cluster.spec.traffic import LanePolicy, Scheduling, Tenant, TrafficClass
 
 __all__ = [
     "DEFAULT_GROUP",
@@ -41,7 +41,7 @@ __all__ = [
     "Ingress",
     "KubernetesDeploy",
     "KubernetesPool",
-    "LaneSpec",
+    "LanePolicy",
     "LocalDeploy",
     "LoraAdapter",
     "Model",

@@ -15,6 +15,17 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 """A duration in seconds, above 0 and at most a day."""
 
 
+def _refuse_truth_value(value: object) -> object:
+    if isinstance(value, bool):
+        raise PydanticCustomError("truth_value", "true and false (also yes, no, on, off) are not allowed here")
+    return value
+
+
+no_truth_values = field_validator("*", mode="before")(_refuse_truth_value)
+"""In a frozen dataclass that is a section of a file, too: none of its keys takes a truth value. Pydantic checks its
+annotations where the file is read, and nobody else does."""
+
+
 class Section(BaseModel):
     """One section of the spec: closed (`extra="forbid"`), frozen, and validated with its defaults."""
 
@@ -24,13 +35,9 @@ class Section(BaseModel):
     @classmethod
     def _is_no_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuses `port: true`, which pydantic would read as 1 (and YAML reads `yes` and `on` as true)."""
-        if (
-            isinstance(value, bool)
-            and info.field_name is not None
-            and cls.model_fields[info.field_name].annotation not in (bool, bool | None)
-        ):
-            raise PydanticCustomError("truth_value", "true and false (also yes, no, on, off) are not allowed here")
-        return value
+        assert info.field_name is not None
+        takes_it = cls.model_fields[info.field_name].annotation in (bool, bool | None)
+        return value if takes_it else _refuse_truth_value(value)
 
 
 FOLDER = "folder"

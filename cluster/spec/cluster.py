@@ -16,7 +16,7 @@ from cluster.spec.peering import Peering
 from cluster.spec.regions import Pool, Region
 from cluster.spec.starts import Starts
 from cluster.spec.tracing import Tracing
-from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LaneSpec, Scheduling, Tenant, TrafficClass
+from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LanePolicy, Scheduling, Tenant, TrafficClass
 
 _CELL_NAME = re.compile(r"[a-z0-9-]{1,40}")
 """KubeRay adds up to 22 characters of its own to the 63 that Kubernetes allows."""
@@ -44,7 +44,7 @@ class ClusterSpec(Section):
     regions: Annotated[tuple[Region, ...], Field(min_length=1)]
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     classes: Annotated[tuple[TrafficClass, ...], Field(min_length=1)] = DEFAULT_CLASSES
-    lanes: Annotated[tuple[LaneSpec, ...], Field(min_length=1)] = DEFAULT_LANES
+    lanes: Annotated[tuple[LanePolicy, ...], Field(min_length=1)] = DEFAULT_LANES
     scheduling: Scheduling = Scheduling()
     tenants: tuple[Tenant, ...] = ()
     prefix_sharing: Literal["tenant", "cluster"] = "tenant"

@@ -1,8 +1,8 @@
 """The models that are served: where their weights come from, and how the engine runs them or is simulated."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, create_model, field_validator, model_validator
 
 from cluster.group_key import DEFAULT_GROUP
 from cluster.spec.autoscaling import Autoscaling
@@ -80,31 +80,20 @@ class EngineSettings(Section):
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
-class GroupSettings(Section):
+_CLIENTS_NOTICE = ("stream_interval", "max_loras", "max_lora_rank", "tool_call_parser", "reasoning_parser")
+_OPTIONAL: dict[str, Any] = {
+    name: (kind | None, None)
+    for name, kind in EngineSettings.__annotations__.items()
+    if name not in {*_CLIENTS_NOTICE, "chat_template", "seed"}
+}
+
+
+class GroupSettings(create_model("_GroupSettings", __base__=Section, **_OPTIONAL)):  # type: ignore[misc]
     """The engine settings that a group has of its own; None: the model's. `extra` replaces the model's.
 
     What a client can notice (parsers, chat template, adapters, seed) is the model's alone, so that it does not matter
     which group answers.
     """
-
-    dtype: Dtype | None = None
-    quantization: Quantization | None = None
-    kv_cache_dtype: KvDtype | None = None
-    max_model_len: Context | None = None
-    max_num_seqs: Sequences | None = None
-    max_num_batched_tokens: StepTokens | None = None
-    chunked_prefill: bool | None = None
-    prefix_caching: bool | None = None
-    enforce_eager: bool | None = None
-    tensor_parallel_size: Parts | None = None
-    pipeline_parallel_size: Parts | None = None
-    data_parallel_size: Parts | None = None
-    enable_expert_parallel: bool | None = None
-    gpu_memory_utilization: MemoryShare | None = None
-    kv_cache_memory_bytes: KvBytes | None = None
-    speculative: Speculative | None = None
-    cpus: Cpus | None = None
-    extra: Extra | None = None
 
 
 class Health(Section):

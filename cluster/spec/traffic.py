@@ -1,10 +1,11 @@
 """Tenants, traffic classes with their SLOs, and the lanes in which requests wait."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from cluster.spec.base import Name, Seconds, Section
+from cluster.spec.base import Name, Seconds, Section, no_truth_values
 
 KeyDigest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 """The SHA-256 of an API key. `raylane key` makes keys of 256 random bits, which no dictionary holds, so that a slow
@@ -43,8 +44,9 @@ class TrafficClass(Section):
     the others on average within `itl_ms` of one another.
 
     `patience_s`: the longest wait of a request in its lane, if that is less than `gateway.timeouts.queue_wait_s`. It
-    also limits the wait for a replica to start. `residency`: the only regions that may serve it (None: all). `prefers`:
-    which of the cells that hold the SLO serves it, the fastest or the cheapest one.
+    also limits the wait for a replica to start. `context`: a conversation that is longer than the model's context is
+    rejected, or loses its oldest turns (`deployments/openai/turns.py`). `residency`: the only regions that may serve it
+    (None: all). `prefers`: which of the cells that hold the SLO serves it, the fastest or the cheapest one.
     """
 
     name: Name
@@ -52,11 +54,13 @@ class TrafficClass(Section):
     itl_ms: Annotated[float, Field(gt=0, le=60_000)] | None = None
     attainment: Annotated[float, Field(gt=0, lt=1)] = 0.99
     patience_s: Seconds | None = None
+    context: Literal["reject", "drop_turns"] = "reject"
     residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     prefers: Literal["speed", "price"] = "speed"
 
 
-class LaneSpec(Section):
+@dataclass(frozen=True, slots=True)
+class LanePolicy:
     """The queue of one length class of a model.
 
     `up_to_tokens` is the largest uncached prompt plus expected output that belongs here (None: no bound). `weight` is
@@ -69,6 +73,7 @@ class LaneSpec(Section):
     weight: Annotated[float, Field(gt=0, le=1_000)] = 1.0
     max_wait_s: Seconds = 30.0
     cap_s: Seconds = 600.0
+    _no_truth_values = no_truth_values
 
 
 class Scheduling(Section):
@@ -99,7 +104,7 @@ DEFAULT_CLASSES = (
     TrafficClass(name="batch", ttft_ms=30_000),
 )
 DEFAULT_LANES = (
-    LaneSpec(name="short", up_to_tokens=384, weight=16, max_wait_s=60, cap_s=60),
-    LaneSpec(name="medium", up_to_tokens=1_536, weight=8, max_wait_s=120, cap_s=120),
-    LaneSpec(name="long", weight=1, max_wait_s=240, cap_s=300),
+    LanePolicy(name="short", up_to_tokens=384, weight=16.0, max_wait_s=60.0, cap_s=60.0),
+    LanePolicy(name="medium", up_to_tokens=1_536, weight=8.0, max_wait_s=120.0, cap_s=120.0),
+    LanePolicy(name="long", weight=1.0, max_wait_s=240.0, cap_s=300.0),
 )

@@ -74,22 +74,33 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
-    """`who` is the replica's or gateway's id; of the others it names the process. `model`: a replica's. `at_unix_s`:
-    when its end was noticed (time of day), `pid` its process, `detail` what it said of its end in its own words.
+class Ended:
+    """It ended, as `reported_by` says: a gateway's id, or nothing where the directory saw it itself. Each tells of its
+    own requests in `lost`.
+
+    `who` is the replica's or gateway's id; of the others it names the process. `model`: a replica's. `at_unix_s`: when
+    its end was noticed (time of day), `pid` its process, `detail` what it said of its end in its own words.
+    """
+
+    kind: MemberKind
+    who: str
+    at_unix_s: float
+    cause: DepartureCause
+    model: str = ""
+    pid: int = 0
+    reported_by: str = ""
+    lost: Lost = field(default_factory=Lost)
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure(Ended):
+    """An end as the first said who told of it, with what all of them lost.
 
     `replaced_by` came in its place and was ready at `ready_unix_s`; None: nothing came so far, or nothing is to come.
     `back_unix_s`: it was given up, and spoke again then.
     """
 
-    kind: MemberKind
-    who: str
-    model: str
-    cause: DepartureCause
-    at_unix_s: float
-    pid: int = 0
-    lost: Lost = field(default_factory=Lost)
-    detail: str = ""
     replaced_by: str | None = None
     ready_unix_s: float | None = None
     back_unix_s: float | None = None
@@ -130,25 +141,6 @@ class Ready:
     model: str = ""
     pid: int = 0
     where: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """It ended, as `reported_by` says: a gateway's id, or nothing where the directory saw it itself. Each tells of its
-    own requests in `lost`.
-
-    `detail`: what it said of its end in its own words.
-    """
-
-    kind: MemberKind
-    who: str
-    at_unix_s: float
-    cause: DepartureCause
-    model: str = ""
-    pid: int = 0
-    reported_by: str = ""
-    lost: Lost = field(default_factory=Lost)
-    detail: str = ""
 
 
 Event = Ready | Ended | ReplicaStart

@@ -87,7 +87,9 @@ class DepartureHistory:
             return self._reported_again(key, before, event)
         known = self._known.get(key)
         model, pid = event.model or (known.model if known else ""), event.pid or (known.pid if known else 0)
-        departure = Departure(event.kind, event.who, model, event.cause, event.at_unix_s, pid, event.lost, event.detail)
+        departure = Departure(
+            *key, event.at_unix_s, event.cause, model, pid, event.reported_by, event.lost, event.detail
+        )
         self._reported_by[key] = {event.reported_by}
         self._count(departure, 1, event.lost)
         self._spare = deque((one for one in self._spare if (one.kind, one.who) != key), _SPARE)

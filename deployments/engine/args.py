@@ -88,15 +88,12 @@ def namespace(model: Model) -> argparse.Namespace:
     values = arguments(model)
     values["lora_modules"] = [LoRAModulePath(**module) for module in values.get("lora_modules", ())] or None
     # `usage` tells of cached tokens, as OpenAI's does: of its own tenant's alone (`openai/prefix.py`).
-    values = {"enable_prompt_tokens_details": True, **values, **_traces(), **_extra(model, args)}
+    traces = _given(otlp_traces_endpoint=os.environ.get(TRACES_ENDPOINT))
+    values = {"enable_prompt_tokens_details": True, **traces, **values, **_extra(model, args)}
     for key, value in values.items():
         setattr(args, key, value)
     validate_parsed_serve_args(args)
     return args
-
-
-def _traces() -> dict[str, Any]:
-    return _given(otlp_traces_endpoint=os.environ.get(TRACES_ENDPOINT))
 
 
 def _engine(settings: EngineSettings) -> dict[str, Any]:

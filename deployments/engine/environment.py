@@ -122,18 +122,16 @@ def replica_environment(model: Model, pool: Pool, tracing: Tracing | None = None
         variables |= _cpu(model)
     if all_local(model):
         variables["HF_HUB_OFFLINE"] = "1"
-    return variables if tracing is None else variables | _tracing(tracing)
-
-
-def _tracing(tracing: Tracing) -> dict[str, str]:
-    return {
-        TRACES_ENDPOINT: tracing.endpoint,
-        # By default vLLM speaks gRPC,
-        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-        # and would sample each start, and each request that comes without a context.
-        "OTEL_TRACES_SAMPLER": "parentbased_always_off",
-        "OTEL_SERVICE_NAME": "raylane-replica",
-    }
+    if tracing is not None:
+        variables |= {
+            TRACES_ENDPOINT: tracing.endpoint,
+            # By default vLLM speaks gRPC,
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+            # and would sample each start, and each request that comes without a context.
+            "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+            "OTEL_SERVICE_NAME": "raylane-replica",
+        }
+    return variables
 
 
 def _cpu(model: Model) -> dict[str, str]:

@@ -4,13 +4,12 @@ import importlib.util
 import logging
 import time
 from dataclasses import dataclass
-from functools import partial
 
-from cluster.artifacts import ArtifactError, FetchMeter, FetchStep, Held, local_files
+from cluster.artifacts import ArtifactError, Held, local_files
+from cluster.fetch_progress import FetchMeter, FetchStep
 from cluster.spec import Artifacts, Model
 from deployments.engine.start_clock import StartClock
 from deployments.starts.phases import Phase
-from deployments.starts.start import Fetching
 
 logger = logging.getLogger(__name__)
 _LOG_EVERY_S = 10.0
@@ -42,7 +41,7 @@ def fetch_files(
     leases: list[Held] = []
     clock = clock or StartClock()
     clock.enter(Phase.FETCH)
-    clock.fetching = partial(_fetching, meter)
+    clock.fetching = meter.progress
     progress: list[_LoggedProgress] = []
 
     def local(source: str) -> str:
@@ -65,11 +64,6 @@ def fetch_files(
     clock.enter(Phase.ENVIRONMENT)
     clock.fetching = None
     return LocalModel(model.model_copy(update=changes), tuple(leases))
-
-
-def _fetching(meter: FetchMeter) -> Fetching:
-    now = meter.progress()
-    return Fetching(now.there_bytes, now.total_bytes, now.bytes_per_s)
 
 
 class _LoggedProgress:

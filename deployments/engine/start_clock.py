@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from cluster.fetch_progress import FetchProgress
 from deployments.starts.phases import Phase, PhaseMark, Span, corrected, seconds_of, tiled
-from deployments.starts.start import Fetching, StartReport
+from deployments.starts.start import StartReport
 
 _PREFIX = "start-"
 _COMPILED = "compiled_s"
@@ -50,7 +51,7 @@ class StartClock:
 
     def __init__(self, age_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
         self.folder: Path | None = None
-        self.fetching: Callable[[], Fetching] | None = None
+        self.fetching: Callable[[], FetchProgress] | None = None
         self._clock = clock
         self._lock = threading.Lock()
         self._marks = [PhaseMark(Phase.ENVIRONMENT, clock() - age_s)]

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.errors import InputError
 from cluster.files import read_json, write_json
-from deployments.engine_model.cost_model import UNITS, Attention, CostModel, Curve, OneKernel, Surface
+from deployments.engine_model.cost_model import Attention, CostModel, Curve, NotNegative
 from deployments.engine_model.limits import EngineModelLimits, Speculation
 
 Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_NOTHING = Curve((0.0,), (0.0,))
 
 
 class CostFileError(InputError):
@@ -23,78 +23,9 @@ class CostFileError(InputError):
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """The curves in it are the cost model's own, and are checked like the rest."""
 
-
-class CurvePoints(_Section):
-    """A piecewise-linear function: seconds at ascending sizes."""
-
-    at: tuple[NotNegative, ...]
-    seconds: tuple[NotNegative, ...]
-
-    @model_validator(mode="after")
-    def _is_a_curve(self) -> "CurvePoints":
-        Curve(self.at, self.seconds)
-        return self
-
-
-class SurfacePoints(_Section):
-    """Seconds by decodes (one row each) and by the KV tokens of each of them (`cost_model.py`, `Surface`)."""
-
-    decodes: tuple[NotNegative, ...]
-    kv_tokens: tuple[NotNegative, ...]
-    seconds: tuple[tuple[NotNegative, ...], ...]
-
-    @model_validator(mode="after")
-    def _is_a_surface(self) -> "SurfacePoints":
-        self.surface()
-        return self
-
-    def surface(self) -> Surface:
-        return Surface(self.decodes, self.kv_tokens, self.seconds)
-
-
-class OneKernelCosts(_Section):
-    """Seconds of attention where prompts and decodes share a kernel (`cost_model.py`, `OneKernel`)."""
-
-    launch_s: NotNegative
-    prompt: CurvePoints
-    past: CurvePoints
-    pair_s: NotNegative
-    chain_s: NotNegative
-    empty_s: NotNegative
-    beside: SurfacePoints
-
-    @classmethod
-    def of(cls, kernel: OneKernel) -> "OneKernelCosts":
-        beside = kernel.beside
-        return cls(
-            launch_s=kernel.launch_s,
-            prompt=CurvePoints(at=kernel.prompt.at, seconds=kernel.prompt.value),
-            past=CurvePoints(at=kernel.past.at, seconds=kernel.past.value),
-            pair_s=kernel.pair_s,
-            chain_s=kernel.chain_s,
-            empty_s=kernel.empty_s,
-            beside=SurfacePoints(decodes=beside.x, kv_tokens=beside.y, seconds=beside.value),
-        )
-
-    def kernel(self) -> OneKernel:
-        prompt, past = (Curve(points.at, points.seconds) for points in (self.prompt, self.past))
-        return OneKernel(self.launch_s, prompt, past, self.pair_s, self.chain_s, self.empty_s, self.beside.surface())
-
-
-class AttentionCosts(_Section):
-    """Seconds of attention, by unit (`cost_model.py`)."""
-
-    decode: CurvePoints
-    prompt: CurvePoints
-    kv_read_s: NotNegative
-    past_read_s: NotNegative
-    context_s: NotNegative
-    mixed_decode_s: NotNegative
-    mixed_token_s: NotNegative
-    mixed_kv_read_s: NotNegative
-    one_kernel: OneKernelCosts | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
 
 
 class CostBasis(StrEnum):
@@ -177,7 +108,7 @@ class SpeculationCosts(_Section):
 
     method: str
     acceptance: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1, max_length=32)]
-    draft: CurvePoints
+    draft: Curve
 
     @model_validator(mode="after")
     def _falls(self) -> "SpeculationCosts":
@@ -197,10 +128,10 @@ class CostFile(_Section):
     hardware: str
     basis: Literal["measured", "profile", "roofline"]
     engine: EngineLimits
-    dense: CurvePoints
-    sequence: CurvePoints
-    attention: AttentionCosts
-    front: CurvePoints = CurvePoints(at=(0.0,), seconds=(0.0,))
+    dense: Curve
+    sequence: Curve
+    attention: Attention
+    front: Curve = _NOTHING
     back_s: NotNegative = 0.0
     error: NotNegative | None = None
     note: str = ""
@@ -219,15 +150,9 @@ class CostFile(_Section):
         return 1 - down, 1 + up
 
     def cost_model(self) -> CostModel:
-        costs = self.attention
-        curves = (self.dense, self.sequence, costs.decode, costs.prompt, self.front)
-        dense, sequence, decode, prompt, front = (Curve(points.at, points.seconds) for points in curves)
-        units = {name: getattr(costs, name) for name in UNITS}
-        kernel = costs.one_kernel.kernel() if costs.one_kernel is not None else None
-        attention = Attention(decode, prompt, **units, one_kernel=kernel)
-        points = self.speculation.draft if self.speculation is not None else CurvePoints(at=(0.0,), seconds=(0.0,))
-        draft = Curve(points.at, points.seconds)
-        return CostModel(dense, sequence, attention, front, self.back_s, draft, self.engine.data_ranks)
+        draft = _NOTHING if self.speculation is None else self.speculation.draft
+        ranks = self.engine.data_ranks
+        return CostModel(self.dense, self.sequence, self.attention, self.front, self.back_s, draft, ranks)
 
     @property
     def of_gpu(self) -> bool:
@@ -268,20 +193,15 @@ def cost_file(
         data_ranks=cost.ranks,
         async_scheduling=limits.async_scheduling if basis == "measured" else None,
     )
-    attention = cost.attention
-    curves = (cost.dense, cost.sequence, attention.decode, attention.prompt, cost.front)
-    dense, sequence, decode, prompt, front = (CurvePoints(at=curve.at, seconds=curve.value) for curve in curves)
-    units = {name: getattr(attention, name) for name in UNITS}
-    kernel = OneKernelCosts.of(attention.one_kernel) if attention.one_kernel is not None else None
     return CostFile(
         model=model,
         hardware=hardware,
         basis=basis,
         engine=engine,
-        dense=dense,
-        sequence=sequence,
-        attention=AttentionCosts(decode=decode, prompt=prompt, **units, one_kernel=kernel),
-        front=front,
+        dense=cost.dense,
+        sequence=cost.sequence,
+        attention=cost.attention,
+        front=cost.front,
         back_s=cost.back_s,
         error=error,
         note=note,

@@ -25,36 +25,40 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated
+
+from pydantic import Field
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""Checked where a cost file is read or made (`cost_file.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A piecewise-linear function, beyond its last two knots as between them, and constant before its first. `at`
-    ascends."""
+    """Seconds by a size, piecewise linear: beyond its last two knots as between them, and constant before its first.
+    `at` ascends."""
 
-    at: tuple[float, ...]
-    value: tuple[float, ...]
+    at: tuple[NotNegative, ...]
+    seconds: tuple[NotNegative, ...]
 
     def __post_init__(self) -> None:
-        if (
-            len(self.at) != len(self.value)
-            or not self.at
-            or any(a >= b for a, b in zip(self.at, self.at[1:], strict=False))
-        ):
+        at, seconds = self.at, self.seconds
+        if len(at) != len(seconds) or not at or any(a >= b for a, b in pairwise(at)):
             raise ValueError(
-                f"a curve needs as many values as knots, and knots that ascend; got {self.at[:5]} and {self.value[:5]}"
+                f"a curve needs as many values as knots, and knots that ascend; got {at[:5]} and {seconds[:5]}"
             )
 
     def __call__(self, x: float) -> float:
-        at, value = self.at, self.value
+        at, seconds = self.at, self.seconds
         if x <= at[0] or len(at) == 1:
-            return value[0]
+            return seconds[0]
         high = min(bisect_left(at, x), len(at) - 1)
         low = high - 1
-        return value[low] + (value[high] - value[low]) * (x - at[low]) / (at[high] - at[low])
+        return seconds[low] + (seconds[high] - seconds[low]) * (x - at[low]) / (at[high] - at[low])
 
     def times(self, factor: float) -> "Curve":
-        return Curve(self.at, tuple(factor * each for each in self.value))
+        return Curve(self.at, tuple(factor * each for each in self.seconds))
 
 
 def line(intercept: float, slope: float) -> Curve:
@@ -72,30 +76,34 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """A function of two sizes, bilinear between its knots and beyond the last two of each; constant below the first.
-    `value` has one row for each of `x`."""
+    """Seconds by decodes and by the KV tokens of each of them: bilinear between its knots and beyond the last two of
+    each; constant below the first. `seconds` has one row for each of `decodes`."""
 
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    value: tuple[tuple[float, ...], ...]
+    decodes: tuple[NotNegative, ...]
+    kv_tokens: tuple[NotNegative, ...]
+    seconds: tuple[tuple[NotNegative, ...], ...]
 
     def __post_init__(self) -> None:
-        if len(self.value) != len(self.x) or min(len(self.x), len(self.y)) < 2:
-            raise ValueError(f"a surface needs a row for each x, and two of both; got {len(self.value)} rows")
-        Curve(self.x, self.x)
-        for row in self.value:
-            Curve(self.y, row)
+        if len(self.seconds) != len(self.decodes) or min(len(self.decodes), len(self.kv_tokens)) < 2:
+            raise ValueError(
+                f"a surface needs a row for each number of decodes, and two of both; got {len(self.seconds)} rows"
+            )
+        Curve(self.decodes, self.decodes)
+        for row in self.seconds:
+            Curve(self.kv_tokens, row)
 
-    def __call__(self, x: float, y: float) -> float:
-        row, along = _between(self.x, x)
-        column, across = _between(self.y, y)
-        low, high = self.value[row], self.value[row + 1]
+    def __call__(self, decodes: float, kv_tokens: float) -> float:
+        row, along = _between(self.decodes, decodes)
+        column, across = _between(self.kv_tokens, kv_tokens)
+        low, high = self.seconds[row], self.seconds[row + 1]
         first = low[column] + (low[column + 1] - low[column]) * across
         second = high[column] + (high[column + 1] - high[column]) * across
         return first + (second - first) * along
 
     def times(self, factor: float) -> "Surface":
-        return Surface(self.x, self.y, tuple(tuple(factor * each for each in row) for row in self.value))
+        return Surface(
+            self.decodes, self.kv_tokens, tuple(tuple(factor * each for each in row) for row in self.seconds)
+        )
 
 
 def _between(at: tuple[float, ...], x: float) -> tuple[int, float]:
@@ -122,12 +130,12 @@ class OneKernel:
     launch out; `empty` are the tiles that the kernel's grid has for decodes and does not need.
     """
 
-    launch_s: float
+    launch_s: NotNegative
     prompt: Curve
     past: Curve
-    pair_s: float
-    chain_s: float
-    empty_s: float
+    pair_s: NotNegative
+    chain_s: NotNegative
+    empty_s: NotNegative
     beside: Surface
 
     def seconds(self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float) -> float:
@@ -167,12 +175,12 @@ class Attention:
 
     decode: Curve
     prompt: Curve
-    kv_read_s: float
-    past_read_s: float
-    context_s: float
-    mixed_decode_s: float
-    mixed_token_s: float
-    mixed_kv_read_s: float
+    kv_read_s: NotNegative
+    past_read_s: NotNegative
+    context_s: NotNegative
+    mixed_decode_s: NotNegative
+    mixed_token_s: NotNegative
+    mixed_kv_read_s: NotNegative
     one_kernel: OneKernel | None = None
 
     def __post_init__(self) -> None:

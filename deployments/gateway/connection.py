@@ -47,7 +47,6 @@ def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         (b"server-timing", ledger.server_timing().encode()),
         (b"x-raylane-gateway", ledger.gateway.encode()),
     ]
-    headers += _traced(ledger)
     if ledger.lane is not None:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     if ledger.replica_id is not None:
@@ -66,16 +65,10 @@ def waiting_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"x-request-id", ledger.request_id.encode()),
         (b"x-raylane-gateway", ledger.gateway.encode()),
-        *_traced(ledger),
     ]
     if ledger.lane is not None:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     return headers
-
-
-def _traced(ledger: Ledger) -> list[tuple[bytes, bytes]]:
-    """By which trace a request is found (the name is that of W3C's draft)."""
-    return [] if ledger.trace is None else [(b"traceresponse", ledger.trace.traceparent.encode())]
 
 
 def cut(send: Send) -> None:
@@ -165,6 +158,10 @@ class Connection:
                 raise self._too_large(size)
             if not message.get("more_body", False):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def carry(self, name: bytes, value: str) -> None:
+        """Its answer, whatever it is, has this header."""
+        self._extra_headers = (*self._extra_headers, (name, value.encode()))
 
     def release_body(self) -> None:
         """The answer has begun: nobody needs the body again, and it may be as large as a hundred thousand tokens."""

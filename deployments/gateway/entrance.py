@@ -1,6 +1,6 @@
 """The gateway's entrance: which path goes where, and who may ask for it. Tenants ask with their keys, operators and the
-cell's processes with the cluster's secret, peer cells with a token or a certificate (`peers/auth.py`), web pages of
-other origins where the spec's `gateway.cors` allows it.
+cell's processes with the cluster's secret, operators' browsers with the cookie of a session, peer cells with a token or
+a certificate (`peers/auth.py`), web pages of other origins where the spec's `gateway.cors` allows it.
 
 A path that is not in the table `ACCESS` cannot be served, on neither of the two ports. Where a request comes from
 says nothing: behind a reverse proxy or a load balancer on the same machine everybody comes from loopback. Of API keys
@@ -9,13 +9,19 @@ only digests are kept. Without tenants in the spec anybody may ask (and the gate
 
 import hashlib
 import hmac
+import ipaddress
 import re
+import secrets
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Protocol
+from urllib.parse import urlsplit
 
+from starlette.requests import Request
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -34,6 +40,10 @@ class Access(StrEnum):
     """A tenant's key, where the spec has tenants; whose it is, is the path's own affair."""
     SECRET = "secret"
     """The cluster's secret, as a bearer token: it shows or changes what is not the asker's alone."""
+    VIEW = "view"
+    """The secret, or for a GET a session of the operators' page."""
+    PAGE = "page"
+    """Nothing, under a name of the gateway's own: the operators' page has no figures in it (`operators/page.py`)."""
     PEER = "peer"
     """The token of a peer cell, its certificate, or both."""
 
@@ -59,12 +69,16 @@ ACCESS: Mapping[str, Access] = MappingProxyType(
         "/tokenize": Access.KEY,
         "/detokenize": Access.KEY,
         "/metrics": Access.SECRET,
-        "/raylane/status": Access.SECRET,
+        "/raylane/": Access.PAGE,
+        "/raylane/page/{name:path}": Access.PAGE,
+        "/raylane/session": Access.PAGE,
+        "/raylane/codes": Access.SECRET,
+        "/raylane/status": Access.VIEW,
         "/raylane/traffic": Access.SECRET,
         "/raylane/http_sd": Access.SECRET,
-        "/raylane/requests/{request_id:path}": Access.SECRET,
+        "/raylane/requests/{request_id:path}": Access.VIEW,
         "/raylane/spec": Access.SECRET,
-        "/raylane/cost": Access.SECRET,
+        "/raylane/cost": Access.VIEW,
         "/raylane/controls": Access.SECRET,
         "/raylane/release": Access.SECRET,
         "/raylane/cordon": Access.SECRET,
@@ -152,7 +166,7 @@ EXTRA_HEADERS = "raylane.headers"
 
 _EXPOSED = (
     b"x-request-id, request-id, retry-after, server-timing, traceresponse, x-raylane-gateway, x-raylane-lane, "
-    b"x-raylane-placement, x-raylane-resubmitted, x-raylane-region"
+    b"x-raylane-placement, x-raylane-resubmitted, x-raylane-region, x-raylane-dropped"
 )
 _NAMES = re.compile(rb"[A-Za-z0-9-]+(?: *, *[A-Za-z0-9-]+)*")
 _LONGEST_NAMES = 2_048
@@ -238,24 +252,95 @@ async def answer_preflight(send: Send, headers: Headers) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-class Door:
-    """The ASGI app behind a path that asks for the secret. Who has none gets `refusal` instead."""
+CODE_S = 60.0
+SESSION_S = 12 * 3_600
 
-    def __init__(self, app: ASGIApp, secret: str, refusal: ASGIApp) -> None:
+
+class Operators:
+    """Tells operators by the cluster's secret; and their browsers, which cannot send it by a link, by a session.
+
+    A command of theirs asks a gateway for a code, which counts once, for a minute, at the gateway that made it. It is
+    signed with the secret, so that nobody else's makes a gateway ask the others. The page exchanges it for a cookie:
+    the time of its end, signed likewise, so that every gateway knows it.
+    `endpoint`: the URL at which the region's gateways are reached, if it has one.
+    """
+
+    def __init__(self, secret: str, endpoint: str | None) -> None:
+        self._secret = secret.encode()
+        self._names = {"localhost", urlsplit(endpoint or "http://localhost").hostname}
+        self._codes: dict[str, float] = {}
+        self.cookie_name = f"raylane-{self._signature('name')[:8]}"
+        """One a cell: browsers send cookies to all ports of a host."""
+
+    def have_sent(self, scope: Scope) -> bool:
+        """Whether a request carries the secret."""
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        return len(given) == 1 and hmac.compare_digest(given[0], b"Bearer " + self._secret)
+
+    def new_code(self, now_s: float) -> str:
+        self._codes = {code: until_s for code, until_s in self._codes.items() if until_s > now_s}
+        made = secrets.token_urlsafe(16)
+        code = f"{made}.{self._signature(f'code {made}')}"
+        self._codes[code] = now_s + CODE_S
+        return code
+
+    def have_made(self, code: str) -> bool:
+        """Whether a gateway of this cell made it, whichever and whenever."""
+        made, _, signature = code.partition(".")
+        return hmac.compare_digest(signature.encode(), self._signature(f"code {made}").encode())
+
+    def spend(self, code: str, now_s: float) -> bool:
+        """Whether it was made here less than a minute ago, and is used for the first time."""
+        return self._codes.pop(code, now_s) > now_s
+
+    def new_cookie(self, unix_s: float) -> str:
+        until = str(int(unix_s) + SESSION_S)
+        return f"{until}.{self._signature(until)}"
+
+    def view(self, request: Request, unix_s: float) -> bool:
+        """Whether this is a GET by the page, in a session."""
+        until, _, signature = request.cookies.get(self.cookie_name, "").partition(".")
+        is_signed = hmac.compare_digest(signature.encode(), self._signature(until).encode())
+        by_page = request.headers.get("sec-fetch-site", "same-origin") == "same-origin" and self.mean_this_host(request)
+        return is_signed and unix_s < int(until) and by_page and request.method == "GET"
+
+    def mean_this_host(self, request: Request) -> bool:
+        """Whether the browser asks for an address, for `localhost` or for the endpoint's name, and not for another name
+        that resolves to this address (DNS rebinding); and if a web page asks, whether it is one of that very host."""
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if origin not in (None, f"http://{host}", f"https://{host}"):  # a proxy before the gateway may speak TLS
+            return False
+        with suppress(ValueError):
+            name = urlsplit(f"//{host}").hostname or ""
+            return name in self._names or bool(ipaddress.ip_address(name))
+        return False
+
+    def _signature(self, text: str) -> str:
+        return hmac.digest(self._secret, b"raylane page " + text.encode(), "sha256").hex()
+
+
+class Door:
+    """The ASGI app behind a path that asks for the secret, or where `by_session` for a session. Who has none gets
+    `refusal` instead."""
+
+    def __init__(self, app: ASGIApp, operators: Operators, refusal: ASGIApp, by_session: bool) -> None:
         self._app = app
-        self._credentials = b"Bearer " + secret.encode()
+        self._operators = operators
         self._refusal = refusal
+        self._by_session = by_session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange; nothing of it is read before the secret was seen."""
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        enters = len(given) == 1 and hmac.compare_digest(given[0], self._credentials)
+        enters = self._operators.have_sent(scope)
+        if self._by_session and not enters:
+            enters = self._operators.view(Request(scope), time.time())
         await (self._app if enters else self._refusal)(scope, receive, send)
 
 
-def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp, cors: Callable[[], CorsRules]) -> list[Route]:
-    """The routes, each asking for what the table says; web pages of other origins get none of those that ask for the
-    secret.
+def behind_doors(
+    routes: Sequence[Route], operators: Operators, refusal: ASGIApp, cors: Callable[[], CorsRules]
+) -> list[Route]:
+    """The routes, each asking for what the table says; web pages of other origins get none of the operators'.
 
     Raises KeyError for a path that is not in it, TypeError for a page for peers that has no door of theirs.
     """
@@ -266,7 +351,9 @@ def behind_doors(routes: Sequence[Route], secret: str, refusal: ASGIApp, cors: C
             if not isinstance(route.app, PeerDoor):
                 raise TypeError(f"{route.path}: needed: a page behind a PeerDoor")
             return route.app
-        return Door(route.app, secret, refusal) if access is Access.SECRET else Doorstep(route.app, cors)
+        if access in (Access.SECRET, Access.VIEW):
+            return Door(route.app, operators, refusal, access is Access.VIEW)
+        return route.app if access is Access.PAGE else Doorstep(route.app, cors)
 
     return [Route(route.path, guarded(route)) for route in routes]
 

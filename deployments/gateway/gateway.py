@@ -26,7 +26,7 @@ from deployments.cell.listing import Announced, Listing
 from deployments.cell.membership import Epochs, Member, Membership
 from deployments.cell.orders import Orders
 from deployments.gateway.cell_pages import LanesPage, ScalingPage
-from deployments.gateway.entrance import ClientApp
+from deployments.gateway.entrance import ClientApp, Operators
 from deployments.gateway.exchange import engine_session
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
@@ -34,6 +34,7 @@ from deployments.gateway.operators.cost_page import CostPages, CostTotals
 from deployments.gateway.operators.cost_reporter import CostReporter
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.other_gateways import OtherGateways
+from deployments.gateway.operators.page import OperatorPage
 from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.samples import sources
 from deployments.gateway.operators.shadow_page import ShadowExchange, ShadowPage
@@ -113,14 +114,15 @@ class Gateway:
         self.others = OtherGateways(self.gateway_id, self._session)
         self._announced = Announced()
         parts = (spec, self.service, self.feeds, self.others, self._announced)
-        self._status = Status(*parts, self.url, str(run_dir), self._open_ledgers, self._logs, ttfts)
+        self._status = Status(*parts, self.url, str(run_dir), self._open_ledgers, self._logs, ttfts, self._levels)
         self._cost_totals = CostTotals()
         self._owner_trackers: dict[str, OwnerTracker] = {}
         trackers = self._owner_trackers
         self.cell_peers = CellPeers(spec, home, peers_secret, self.service, self._session, trackers, self.others)
         self._decision_logs = Path(settings.decision_log) if settings.decision_log else None
         self._lag = LoopLag()
-        self._server, self._cell_server = self._servers(self._registry(), secret, cell_host)
+        self._operators = Operators(secret, home.endpoint)
+        self._server, self._cell_server = self._servers(self._registry(), cell_host)
         self.others.own_url = http_url(cell_host, self._cell_server.port)
         self._tasks: list[asyncio.Task[None]] = []
         self._membership: Membership | None = None
@@ -153,20 +155,20 @@ class Gateway:
         registry.register(Exposition(*own, age, *read))
         return registry
 
-    def _servers(self, registry: CollectorRegistry, secret: str, cell_host: str) -> tuple[HttpServer, HttpServer]:
+    def _servers(self, registry: CollectorRegistry, cell_host: str) -> tuple[HttpServer, HttpServer]:
         """The server for clients, at the spec's address, and the one for the cell's processes.
 
         Raises OSError when either address cannot be listened on.
         """
         settings, own = self._settings, self._pages(registry)
         keep_alive_s, limits = settings.timeouts.keep_alive_s, self.service.client_limits
-        app = ClientApp(self.service, build_cell_app(self.service, [*own, *self.cell_peers.routes()], secret))
+        app = ClientApp(self.service, build_cell_app(self.service, [*own, *self.cell_peers.routes()], self._operators))
         tls = None if settings.tls is None else (settings.tls.cert, settings.tls.key)
         options = (keep_alive_s, settings.replicas > 1, limits, tls, self.cell_peers.ca)
         clients = HttpServer(app, settings.host, settings.port, *options)
         for_cell = [LanesPage(self.service.dispatchers).route(), ScalingPage(self.service).route()]
         for_cell += self.cell_peers.cell_routes()
-        cell_app = build_cell_app(self.service, [*own, *for_cell], secret)
+        cell_app = build_cell_app(self.service, [*own, *for_cell], self._operators)
         return clients, HttpServer(cell_app, cell_host, 0, keep_alive_s, limits=limits)
 
     def _open_ledgers(self) -> int:
@@ -181,6 +183,7 @@ class Gateway:
         traffic = TrafficPage(self._traffic.store, self.service, self.others).route()
         own = OwnPages(self.service, self._status).routes()
         regions = self.cell_peers.show(CellView(self._status, operators.find, costs))
+        own += OperatorPage(self.service, self._operators, self.others).routes()
         return [*own, *operators.routes(), *orders.routes(), shadow, traffic, regions, costs.route()]
 
     async def start(self, directory: Any) -> None:

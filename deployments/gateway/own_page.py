@@ -11,7 +11,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from deployments.gateway.connection import cut
-from deployments.gateway.entrance import EXTRA_HEADERS, behind_doors
+from deployments.gateway.entrance import EXTRA_HEADERS, Operators, behind_doors
 from deployments.gateway.service import Service, new_ledger, outcome_of
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
@@ -100,9 +100,9 @@ def _error_response(error: ApiError) -> Response:
     return JSONResponse(error.body(), status_code=error.error.status, headers=error.headers)
 
 
-def build_cell_app(service: Service, own: Sequence[Route], secret: str) -> Router:
+def build_cell_app(service: Service, own: Sequence[Route], operators: Operators) -> Router:
     """The app of the port for the cell: the gateway's own pages, and no requests of clients."""
-    routes = behind_doors(own, secret, OwnPage(_unauthorized, service, methods=None), lambda: service.cors)
+    routes = behind_doors(own, operators, OwnPage(_unauthorized, service, methods=None), lambda: service.cors)
     return Router(routes, default=OwnPage(_not_found, service, methods=None), redirect_slashes=False)
 
 

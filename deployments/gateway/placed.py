@@ -17,6 +17,7 @@ import aiohttp
 
 from cluster.spec import GatewaySpec
 from deployments.gateway.connection import Connection
+from deployments.gateway.context import with_excess
 from deployments.gateway.exchange import SIMULATED_MARK, BrokenExchanges, ReplicaDied, ReplicaRefused
 from deployments.gateway.flow import Awaited, RequestFlow
 from deployments.gateway.peers.guest import GuestRefusedHere
@@ -116,7 +117,7 @@ async def run_leased(
         admission = await dispatcher.submit(request, client.hop)
     note_admission(ledger, request, admission)
     if not admission.accepted:
-        raise turned_away(dispatcher.model.name, request.tenant, admission)
+        raise with_excess(turned_away(dispatcher.model.name, request.tenant, admission), dispatcher, ledger)
     client.admitted()
     deaths = 0
     while True:
@@ -172,7 +173,8 @@ def _waiting(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Ite
     except Rejected as rejected:
         flow.ledger.left_lane(time.monotonic(), placed=False)
         note_admission(flow.ledger, request, rejected.admission)
-        raise turned_away(dispatcher.model.name, request.tenant, rejected.admission) from None
+        error = turned_away(dispatcher.model.name, request.tenant, rejected.admission)
+        raise with_excess(error, dispatcher, flow.ledger) from None
     except BaseException:
         flow.ledger.left_lane(time.monotonic(), placed=False)
         raise

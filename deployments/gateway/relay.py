@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
+from deployments.gateway.context import with_excess
 from deployments.gateway.exchange import (
     UNREACHABLE,
     Death,
@@ -252,6 +253,7 @@ class Relay(AnswerRelay):
         self._end(Ending.FINISHED if response.status < 500 else Ending.FAILED)
         if response.status >= 400:
             error = engine_error(response.status, payload, self._endpoint.body, self._client.body)
+            error = with_excess(error, self._dispatcher, ledger)
             if self._client.commented or self._client.hop is not None:
                 raise error
             payload, kind, ledger.error = error.payload(self._endpoint.dialect), b"application/json", error.error.code

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from cluster.spec import ClusterSpec, Model, Region, Tracing, TrafficClass
 from deployments.engine_model.itl_bounds import group_costs, with_starts
 from deployments.gateway.connection import Connection, Digests, Reader
+from deployments.gateway.context import shorten
 from deployments.gateway.entrance import EXTRA_HEADERS, CorsRules, KeyRing
 from deployments.gateway.exchange import BrokenExchanges, run_direct
 from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
@@ -28,7 +29,6 @@ from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.openai.fields import shown
 from deployments.openai.inquiry import Inquiry
 from deployments.openai.prefix import CHUNK_CHARS, CHUNK_IDS, Salts
-from deployments.openai.prompt import TokenRatio
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import Finished, FirstTokens
 from deployments.scheduling import Binding, Request, SchedulingPolicy
@@ -75,7 +75,6 @@ class Service:
         self._salt_secret = salt_secret or secret
         self._home = home
         self.configure(spec)
-        self._ratios = {model.name: TokenRatio() for model in models}
         self._on_closed = on_closed
         self.closing = Closing(self._close)
         self._reader = Reader()
@@ -133,6 +132,11 @@ class Service:
         ledger.gateway, ledger.cell = self.gateway_id, self.cell
         if endpoint.dialect is Dialect.ANTHROPIC:  # its clients look for the id under this name
             scope[EXTRA_HEADERS] = [*scope.get(EXTRA_HEADERS, ()), (b"request-id", ledger.request_id.encode())]
+        if ledger.trace is not None:  # by W3C's draft
+            scope[EXTRA_HEADERS] = [
+                *scope.get(EXTRA_HEADERS, ()),
+                (b"traceresponse", ledger.trace.traceparent.encode()),
+            ]
         flow = RequestFlow(ledger, self.settings.timeouts)
         client = Connection(
             scope, receive, send, flow, self.settings.limits.max_body_bytes, self._client_limits, lambda: self.leaving
@@ -211,12 +215,21 @@ class Service:
         if endpoint.leased:
             traffic_class = client.traffic_class(self._spec, tenant, inquiry.service_tier)
             flow.ledger.traffic_class = traffic_class.name
+            drops = traffic_class.context == "drop_turns" if inquiry.truncation is None else inquiry.truncation
+            if drops and client.hop is None:  # of a guest, home has judged it
+                shorter = await shorten(self.session, dispatcher, flow, client, inquiry, body)
+                if shorter is not None:
+                    reading = await self._reader.read(
+                        endpoint.body, shorter, self.settings.limits, self._salts.of(tenant), lambda _: reading.digest
+                    )
+                    inquiry, client.body = reading.inquiry, reading.body
+                    client.given_body = shorter if client.given_body else b""
             asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.given_body))
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
             return run_leased(self, dispatcher, request, flow, client, endpoint)
-        context, model = self.context_of(dispatcher.model.name), dispatcher.model.name
-        inquiry.check_limits(context, self.settings.limits.max_sequences, self._ratios[model].max_chars(context))
+        context = dispatcher.longest_context
+        inquiry.check_limits(context, self.settings.limits.max_sequences, dispatcher.ratio.max_chars(context))
         return run_direct(self.session, dispatcher, flow, client, endpoint)
 
     def views_of(self, model: str) -> tuple[Model, ...]:
@@ -237,7 +250,7 @@ class Service:
 
     def context_of(self, model: str) -> int:
         """The longest context of a model's groups here, in tokens."""
-        return self.dispatchers[model].context_tokens or self.dispatchers[model].model.settings.max_model_len
+        return self.dispatchers[model].longest_context
 
     def is_served(self, model: str) -> bool:
         """Whether a replica of the model takes requests."""
@@ -261,7 +274,7 @@ class Service:
     ) -> Request:
         context = self.context_of(model.name)
         inquiry.check_limits(context, self.settings.limits.max_sequences)
-        ratio = self._ratios[model.name]
+        ratio = self.dispatchers[model.name].ratio
         prompt = min(context, ratio.tokens(inquiry.prompt_chars, inquiry.prompt_ids))
         if inquiry.prompt_logprobs:
             inquiry.check_prompt_logprobs(prompt, self.settings.limits.max_prompt_logprobs)
@@ -306,8 +319,9 @@ class Service:
                 self.dispatchers[ledger.model].peer_finished(done)
             elif ledger.outcome is RequestOutcome.OK:
                 ledger.decide(RequestVerdict.ESTIMATED, "max_age_s", time.monotonic(), peer=ledger.peer)
-        elif done is not None and done.sequences > 0 and ledger.model in self._ratios:
-            self._ratios[ledger.model].observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
+        elif done is not None and done.sequences > 0 and ledger.model in self.dispatchers:
+            ratio = self.dispatchers[ledger.model].ratio
+            ratio.observe(ledger.prompt_chars, round(done.prompt_tokens / done.sequences))
         self._on_closed(ledger)
         tell, ledger.on_closed = ledger.on_closed, None
         if tell is not None:

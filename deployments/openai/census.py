@@ -78,7 +78,8 @@ CENSUS: tuple[Field, ...] = (
     *_fields(HARMLESS, "response", "prompt", "a template of the provider's: vLLM refuses it"),
     *_fields(HARMLESS, "embedding", "chat_template chat_template_kwargs", "only messages have a template"),
     *_fields(HARMLESS, ALL, "mm_processor_kwargs media_io_kwargs", "refused by vLLM, unless its operator trusts them"),
-    *_fields(HARMLESS, ALL, "truncate_prompt_tokens truncation_side truncation", "a shorter prompt than was counted"),
+    *_fields(HARMLESS, ALL, "truncate_prompt_tokens truncation_side", "a shorter prompt than was counted"),
+    *_fields(HARMLESS, "response", "truncation", "a shorter conversation: `turns.py`"),
     *_fields(HARMLESS, ALL, "add_special_tokens add_generation_prompt continue_final_message", "a few tokens"),
     *_fields(HARMLESS, ALL, "temperature top_p top_k min_p seed frequency_penalty presence_penalty repetition_penalty "
              "length_penalty watermarking use_beam_search ignore_eos min_tokens reasoning reasoning_effort thinking "

@@ -44,6 +44,7 @@ class ErrorCode(Enum):
     UNAUTHORIZED = ("unauthorized", 401, "invalid_request_error")
     INVALID_KEY = ("invalid_api_key", 401, "invalid_request_error")
     CLASS_NOT_ALLOWED = ("class_not_allowed", 403, "invalid_request_error")
+    ORIGIN_NOT_ALLOWED = ("origin_not_allowed", 403, "invalid_request_error")
     NOT_FOUND = ("not_found", 404, "invalid_request_error")
     MODEL_NOT_FOUND = ("model_not_found", 404, "invalid_request_error")
     NEEDS_RESTART = ("needs_restart", 409, "invalid_request_error")

@@ -75,6 +75,7 @@ class _Fields(msgspec.Struct, gc=False):
     cache_salt: Raw = ABSENT
     prompt_cache_key: Raw = ABSENT
     service_tier: Raw = ABSENT
+    truncation: Raw = ABSENT
 
 
 _OWN = frozenset(_Fields.__struct_fields__)
@@ -96,6 +97,7 @@ _BOUNDED = {
     for kind, fields in by_kind(Effect.BOUNDED).items()
 }
 _LIMITS = RequestLimits()
+_TRUNCATIONS = {b'"auto"': True, b'"disabled"': False}
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _NOTHING = frozenset({b"null", b"false", b"[]", b"{}"})
 """Values of a field that is refused which say no more than if it were not there."""
@@ -111,6 +113,7 @@ class Inquiry:
     prompts in the engine's prefix cache, None: none. The hashes are salted alike, so that what the engine does not
     share gives no credit; the client's `prompt_cache_key` is a part of them, too. `service_tier`: as the client sent
     it, "" for none. `prompt_logprobs`: so many log probabilities the answer has for each token of each prompt.
+    `truncation`: whether turns of a conversation that is too long may go; None: the client does not say.
     """
 
     kind: BodyKind
@@ -126,6 +129,7 @@ class Inquiry:
     cache_salt: str | None = None
     service_tier: str = ""
     prompt_logprobs: int = 0
+    truncation: bool | None = None
 
     def check_limits(self, context: int, max_sequences: int, max_chars: float = math.inf) -> None:
         """Raises ApiError for what the model's context (tokens; surely at most `max_chars` of text) or
@@ -136,8 +140,12 @@ class Inquiry:
             )
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=self.max_tokens_field)
         if self.prompt_ids > context or self.prompt_chars > max_chars:
-            found = f"{self.prompt_ids} tokens" if self.prompt_ids > context else f"{self.prompt_chars} characters"
-            message = f"{self.prompt_field}: {found}; allowed: at most {context} tokens, the model's context"
+            found, over = f"{self.prompt_ids} tokens", f"{self.prompt_ids - context}"
+            if self.prompt_ids <= context:
+                found = f"{self.prompt_chars} characters"
+                over = f"at least {math.ceil((self.prompt_chars / max_chars - 1) * context)}"
+            allowed = f"at most {context} tokens, the model's context"
+            message = f"{self.prompt_field}: {found}; allowed: {allowed}: {over} tokens too many"
             raise ApiError(ErrorCode.CONTEXT_LENGTH, message, param=self.prompt_field)
         if self.sequences > max_sequences:
             message = (
@@ -256,7 +264,9 @@ def _embedding(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) 
 def _response(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:
     limit = count_of("max_output_tokens", fields.max_output_tokens)
     prompt = read_conversation("input", fields.input, values, hashing, also, fields.instructions, or_text=True)
-    return _inquiry(BodyKind.RESPONSE, fields, prompt, "input", limit, "max_output_tokens")
+    inquiry = _inquiry(BodyKind.RESPONSE, fields, prompt, "input", limit, "max_output_tokens")
+    said = bytes(memoryview(fields.truncation)[:_SHORT])
+    return replace(inquiry, truncation=_TRUNCATIONS[said]) if said in _TRUNCATIONS else inquiry
 
 
 def _tokenizer(fields: _Fields, also: list[Raw], values: int, hashing: Hashing) -> Inquiry:

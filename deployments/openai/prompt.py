@@ -156,6 +156,15 @@ def read_conversations(
     return Prompt(max(prompt.chars for prompt in prompts) + sum(map(len, also)), 0, len(prompts), prefix)
 
 
+def chars_of_messages(value: Raw) -> list[int]:
+    """The characters of each message of a conversation that `read_conversation` has read."""
+    texts = []
+    for message in _MESSAGES.decode(value):
+        texts.append(Text())
+        _add(texts[-1], message)
+    return [text.chars for text in texts]
+
+
 def check_other_values(values: int) -> None:
     """Raises ApiError for a body with too many values that are no token ids of a prompt."""
     if values > MAX_OTHER_VALUES:

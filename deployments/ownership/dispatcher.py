@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from cluster.spec import DEFAULT_GROUP, Model
 from deployments.cell.departure import Lost
+from deployments.openai.prompt import TokenRatio
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.record import (
     BOOKED,
@@ -44,6 +45,7 @@ class Dispatcher:
         """Of this gateway's clients; and where it owns the model, of all requests."""
         self.context_tokens = 0
         """The longest context of the model's groups here, in tokens; 0: it has only one group."""
+        self.ratio = TokenRatio()
         self.handed_on = 0
         """Requests that were handed to another owner while they waited."""
         self.on_ready: Callable[[ReplicaFacts], None] = lambda facts: None
@@ -53,6 +55,11 @@ class Dispatcher:
         self._gateway_id = gateway_id
         self._owner: Owner | None = None
         self._starts = ExpectedStarts()
+
+    @property
+    def longest_context(self) -> int:
+        """The longest context that a prompt may have here, in tokens."""
+        return self.context_tokens or self.model.settings.max_model_len
 
     @property
     def owner(self) -> Owner | None:

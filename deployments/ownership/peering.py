@@ -36,7 +36,6 @@ from deployments.peering import (
     Question,
     Stay,
     StayReason,
-    Wait,
     model_digest,
 )
 from deployments.scheduling import (
@@ -163,7 +162,7 @@ class LanePeering:
             waiting = [one for one in self._scheduler.waiting.all(now) if not one.request.hops]
             longest = nlargest(_RECONSIDERED, waiting, key=lambda one: one.p95_s or 0.0)
             requests = {one.request.request_id: one.request for one in longest}
-            offers = self.core.reconsider(map(self._wait, longest), self._own(now), now) if longest else ()
+            offers = self.core.reconsider(longest, self._own(now), now) if longest else ()
             for offer in offers:
                 self._hand_over(offer, requests[offer.hop.request_id], now)
             if offers:
@@ -245,15 +244,11 @@ class LanePeering:
         self.core.over(request_id)
 
     def _decide(self, waiting: WaitingRequest, now: float) -> Offer | None:
-        decision = self.core.decide(self._wait(waiting), self._own(now), now)
+        decision = self.core.decide(waiting, self._own(now), now)
         if isinstance(decision, Stay):
             self.stays[decision.reason] += 1
             return None
         return decision
-
-    def _wait(self, waiting: WaitingRequest) -> Wait:
-        expected = waiting.output_tokens, waiting.cached_tokens
-        return Wait(waiting.request, self.model, waiting.lane, waiting.p95_s, *expected)
 
     def _hand_over(self, offer: Offer, request: Request, now: float) -> None:
         record = self._records.get(request.request_id)
@@ -263,7 +258,7 @@ class LanePeering:
         lease = replace(booked, replica_id=f"cell {offer.peer}", attempt=record.attempt + 1)
         self._records.move(record, RequestState.AWAY, lease)
         hop = replace(offer.hop, attempt=lease.attempt)
-        record.submitter.handed_over(PeerLease(offer.peer, lease, hop, offer.answer_s))
+        record.submitter.handed_over(PeerLease(offer.peer, hop, offer.answer_s, lease))
 
     # Requests in no lane.
     def _keeps(self, gone: TurnedAway, now: float) -> bool:

@@ -8,21 +8,17 @@ that stands, at the owner, for another gateway.
 from dataclasses import dataclass
 from typing import Protocol
 
-from deployments.peering import HopFacts, HopRefusal
+from deployments.peering import HopFacts, HopRefusal, Offer
 from deployments.protocol import Finished, ReplicaState
 from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Suspicion
 
 
 @dataclass(frozen=True, slots=True)
-class PeerLease:
-    """A request is handed over to the cell `peer`, which is to say within `answer_s` (seconds) whether it takes it.
+class PeerLease(Offer):
+    """A request is handed over to the cell `peer`. A peer is a kind of replica: its lease ends as any other, and books
+    nothing here."""
 
-    A peer is a kind of replica: its lease ends as any other, and books nothing here."""
-
-    peer: str
     lease: Lease
-    hop: HopFacts
-    answer_s: float
 
 
 class Submitter(Protocol):

@@ -1,6 +1,6 @@
 """Cells that help each other: digests, hand-over, residency. Pure: no clock, no I/O, no Ray, vLLM or HTTP."""
 
-from deployments.peering.cell_peering import CellPeering, Offer, Wait
+from deployments.peering.cell_peering import CellPeering, Offer
 from deployments.peering.decision import HandOver, HandOverCandidate, Home, Stay, decide, outside_residency, remaining_s
 from deployments.peering.digest import Digest, LaneDigest, ModelDigest, Question, Received, model_digest
 from deployments.peering.peers import Footprint, HandedOver, KnownPeers, PeerView
@@ -33,7 +33,6 @@ __all__ = [
     "Rules",
     "Stay",
     "StayReason",
-    "Wait",
     "decide",
     "model_digest",
     "outside_residency",

@@ -20,7 +20,7 @@ from deployments.peering.reasons import DigestRefusal, HandOverReason, HopRefusa
 from deployments.peering.reception import Here, HopFacts, Reception
 from deployments.peering.rules import Rules
 from deployments.peering.tenant_use import UseElsewhere
-from deployments.scheduling import Request, TenantUse
+from deployments.scheduling import Request, TenantUse, WaitingRequest
 
 _ANSWER_RTTS = 4.0
 """A peer says at once whether it takes a request: after one round trip, and up to three more for a new connection."""
@@ -35,19 +35,6 @@ _NO_USE = frozenset({StayReason.NO_DIGEST, StayReason.NO_REPLICA_THERE, StayReas
 LOST_AGES = 2.0
 """A peer whose last digest is older than so many times `max_age_s` is taken to be lost, with what it has not begun to
 answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A request of a model that waits at home, or would: in which lane, and for how long still (95th percentile; None:
-    not known). Its prompt has `cached_tokens` cached here, and `output_tokens` are expected."""
-
-    request: Request
-    model: str
-    lane: str
-    p95_s: float | None
-    output_tokens: int = 0
-    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,27 +121,27 @@ class CellPeering:
         """Whether this cell may serve it. One that may not is handed over or rejected, and enters no lane here."""
         return self.cell in self.rules.allowed(model, request.traffic_class, request.tenant).residency
 
-    def decide(self, wait: Wait, own: ModelDigest, now: float) -> Offer | Stay:
+    def decide(self, wait: WaitingRequest, own: ModelDigest, now: float) -> Offer | Stay:
         """At admission, and again while it waits. `own`: what this cell's own digest would say of the model. An offer
         counts as sent."""
-        request = wait.request
+        model, request = own.model, wait.request
         if request.request_id in self.away:
             return Stay(StayReason.HANDED_OVER)
-        candidate = self._candidate(wait, bool(own.replicas), now)
+        candidate = self._candidate(wait, own, now)
         wait_s = wait.p95_s if own.replicas else math.inf
         if wait_s is None:
-            if self.may_serve(wait.model, request):
+            if self.may_serve(model, request):
                 return Stay(StayReason.NO_ESTIMATE)
             wait_s = math.inf
         rate = own.prefill_tokens_per_s / own.replicas if own.replicas else 0.0
         home = Home(self.cell, wait_s, rate, own.usd_per_mtok)
         if not candidate.hops and stays_in_time(candidate, home):  # most do, and the views are most of the work
             return Stay(StayReason.IN_TIME)
-        views = self.peers.views(wait.model, wait.lane, now, request.prefix, request.chunk_tokens)
+        views = self.peers.views(model, wait.lane, now, request.prefix, request.chunk_tokens)
         decision = decide(candidate, home, views, self.policy.hand_over)
-        return decision if isinstance(decision, Stay) else self._offer(wait, candidate, decision, now)
+        return decision if isinstance(decision, Stay) else self._offer(model, request, candidate, decision, now)
 
-    def reconsider(self, waits: Iterable[Wait], own: ModelDigest, now: float) -> list[Offer]:
+    def reconsider(self, waits: Iterable[WaitingRequest], own: ModelDigest, now: float) -> list[Offer]:
         """Decides again on what waits, when a digest has come: those first that a peer can still serve in time, and of
         these those with the least to prefill, which is what peers have little of."""
         offers, in_vain = [], 0
@@ -167,14 +154,14 @@ class CellPeering:
                 break
         return offers
 
-    def _candidate(self, wait: Wait, served: bool, now: float) -> HandOverCandidate:
-        """`served`: whether this cell has a replica of the model. Where it has not, the request is offered again to a
-        peer that did not take it, once what the peer knew then is too old to count."""
+    def _candidate(self, wait: WaitingRequest, own: ModelDigest, now: float) -> HandOverCandidate:
+        """Where this cell has no replica of the model, the request is offered again to a peer that did not take it,
+        once what the peer knew then is too old to count."""
         request = wait.request
-        names = (wait.model, request.traffic_class, request.tenant)
+        names = (own.model, request.traffic_class, request.tenant)
         traffic_class = self._classes.get(request.traffic_class)
         prompt = request.prompt_tokens * request.sequences
-        since_s = -math.inf if served else now - self.policy.max_age_s
+        since_s = -math.inf if own.replicas else now - self.policy.max_age_s
         tried = self._tried.get(request.request_id, {})
         return HandOverCandidate(
             request.request_id,
@@ -191,15 +178,17 @@ class CellPeering:
             frozenset(peer for peer, at_s in tried.items() if at_s >= since_s),
         )
 
-    def _offer(self, wait: Wait, candidate: HandOverCandidate, decision: HandOver, now: float) -> Offer:
-        request, peer = wait.request, decision.peer
-        number = self.peers.sent(peer, wait.model, candidate.load)
+    def _offer(
+        self, model: str, request: Request, candidate: HandOverCandidate, decision: HandOver, now: float
+    ) -> Offer:
+        peer = decision.peer
+        number = self.peers.sent(peer, model, candidate.load)
         upload_s = request.body_bytes / _UPLOAD_BYTES_PER_S
-        hop = HandedOver(wait.model, peer, number, decision.there_s, now, candidate.slo_s, upload_s)
+        hop = HandedOver(model, peer, number, decision.there_s, now, candidate.slo_s, upload_s)
         self.away[request.request_id] = hop
         self._tried.setdefault(request.request_id, {})[peer] = now
         if decision.reason in (HandOverReason.SOONER, HandOverReason.NO_REPLICA):
-            self._pressed_s[wait.model] = now
+            self._pressed_s[model] = now
         facts = HopFacts(
             request.request_id,
             self.cell,
@@ -208,7 +197,7 @@ class CellPeering:
             number,
             candidate.hops + 1,
             decision.reason,
-            wait.model,
+            model,
             request.traffic_class,
             request.tenant,
             candidate.allowed.residency,

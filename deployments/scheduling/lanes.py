@@ -133,8 +133,8 @@ class Lanes:
         self._by_groups = {(_PROMOTED, lane.groups): lane for lane in self.promoted_lanes}
         for index, lane in enumerate(policy.lanes):
             self._flows[index].finish = finishes.get(lane.name, 0.0)
-            self._lane_for(index, lane.groups or None)
-            self._lane_for(_PROMOTED, lane.groups or None)
+            for home in (index, _PROMOTED):
+                self._lane_for(home, policy.groups.get(lane.name) or None)
         self._promoted_flow.weight = policy.promoted_share
         self.accounts.reweigh(self._tenant_weights)
         for one in self.promoted_lanes:
@@ -153,7 +153,7 @@ class Lanes:
 
     def _drop_promoted_lanes(self) -> None:
         """Those of groups that serve no lane any more."""
-        named = {lane.groups or None for lane in self.policy.lanes}
+        named = {self.policy.groups.get(lane.name) or None for lane in self.policy.lanes}
         self.promoted_lanes = [lane for lane in self.promoted_lanes if lane.count or lane.groups in named]
         self._by_groups = {(lane.home, lane.groups): lane for lane in self.all}
         self._note_sharing()

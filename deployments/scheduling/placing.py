@@ -2,10 +2,10 @@
 the scheduler's step."""
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from deployments.scheduling.answers import Placement, Step, TurnedAway
+from deployments.scheduling.answers import Placement
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupRates
@@ -15,7 +15,7 @@ from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.pick import Candidates, Pick, uncached_tokens
 from deployments.scheduling.reasons import PickReason, WaitReason
 from deployments.scheduling.replica import Replica, ReplicaStatus
-from deployments.scheduling.request import Job, Lease, Request, Suspicion
+from deployments.scheduling.request import Job, Lease
 from deployments.scheduling.tenants import SLACK_S
 
 
@@ -102,33 +102,9 @@ class Holds:
                 self.end(hold.lane)
 
 
-_NOTHING = Step((), ())
-
-
-@dataclass(slots=True)
-class Decided:
-    """Decisions that are recorded and not yet handed to the shell.
-
-    A decision is added in the same moment as it changes the bookings, before anything is counted or learned from it. So
-    whatever raises later in the step, no lease and no request is lost: the next step hands them over.
-    """
-
-    placements: list[Placement] = field(default_factory=list)
-    expired: list[Request] = field(default_factory=list)
-    turned_away: list[TurnedAway] = field(default_factory=list)
-
-    def hand_over(self, suspicions: tuple[Suspicion, ...] = ()) -> Step:
-        """All of it, once."""
-        if not (self.placements or self.expired or self.turned_away or suspicions):
-            return _NOTHING
-        step = Step(tuple(self.placements), tuple(self.expired), tuple(self.turned_away), suspicions)
-        self.placements, self.expired, self.turned_away = [], [], []
-        return step
-
-
 class Placing:
-    """The scheduler gives it its own parts. `leases` holds those that stand, with their jobs, by lease id; `decided`
-    gets the placements."""
+    """The scheduler gives it its own parts. `leases` holds those that stand, with their jobs, by lease id;
+    `placements` those that the shell was not handed yet."""
 
     def __init__(
         self,
@@ -138,7 +114,6 @@ class Placing:
         learned_state: LearnedState,
         rates: GroupRates,
         forecasts: Forecasts,
-        decided: Decided,
         pick: Pick,
     ) -> None:
         self.pick = pick
@@ -157,7 +132,7 @@ class Placing:
         self.rate = rates.whole
         self.group_rates = rates
         self._forecasts = forecasts
-        self._decided = decided
+        self.placements: list[Placement] = []
         self._to_learn: deque[_Placed] = deque()
         self.runs_of: Counter[str] = Counter()
         """How many leases stand for a key (`Request.key`)."""
@@ -297,7 +272,7 @@ class Placing:
         self._holds.end(lane)
         self.bind(lease, job, replica, now)
         self.last_wait = replica.wait_reason(job) or self.last_wait  # of one more like it
-        self._decided.placements.append(placement)
+        self.placements.append(placement)
         self.placed += 1
         self.promoted += promoted and job.attempt == 1
         self._to_learn.append(learned)

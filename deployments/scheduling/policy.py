@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from cluster.spec import ClusterSpec, LaneSpec, Model, Region, RequestLimits, Scheduling
+from cluster.spec import ClusterSpec, LanePolicy, Model, Region, RequestLimits, Scheduling
 from deployments.scheduling.itl_cap import ItlTarget
 from deployments.scheduling.reasons import RejectCause
 from deployments.scheduling.replica import Binding
 from deployments.scheduling.request import Job
 
-_LANE = LaneSpec(name="any")
 _SCHEDULING = Scheduling()
 
 
@@ -27,23 +26,6 @@ class Order(StrEnum):
 
 
 _ORDER = Order(_SCHEDULING.order)
-
-
-@dataclass(frozen=True, slots=True)
-class LanePolicy:
-    """One lane: requests of up to `up_to_tokens` (uncached prompt plus expected output; None: any), served in
-    proportion to `weight`.
-
-    A request that has waited `max_wait_s` is promoted; more than `cap_s` seconds of work may not wait. `groups` serve
-    it, in the order in which they are tried (none named: the model has only one).
-    """
-
-    name: str
-    up_to_tokens: int | None = None
-    weight: float = _LANE.weight
-    max_wait_s: float = _LANE.max_wait_s
-    cap_s: float = _LANE.cap_s
-    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +50,8 @@ class SchedulingPolicy:
     `promoted_share` (phi) is the share of the promoted. `decode_weight` is what an output token costs, in prefill
     tokens. `stickiness_ms`: a cached prefix is left alone when using it would cost that much more expected TTFT than
     the best replica. `pick` names how replicas are chosen (`pick.py`). A tenant without a policy has weight 1 and
-    no limits. `contexts`: of a model with several groups, the longest sequence that each takes, in tokens. `itl`: what
-    classes aim at, by name.
+    no limits. Of a model with several groups: `groups` serve a lane (by its name), in the order in which they are
+    tried, and `contexts` is the longest sequence that each takes, in tokens. `itl`: what classes aim at, by name.
     """
 
     lanes: tuple[LanePolicy, ...] = (LanePolicy("all"),)
@@ -80,6 +62,7 @@ class SchedulingPolicy:
     stickiness_ms: float = _SCHEDULING.stickiness_ms
     tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
     pick: str = _SCHEDULING.pick
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     contexts: Mapping[str, int] = field(default_factory=dict)
     itl: Mapping[str, ItlTarget] = field(default_factory=dict)
 
@@ -94,7 +77,8 @@ class SchedulingPolicy:
         """The lane and the groups of a request that belongs to the lane `home` by its length: that lane, or else the
         next longer one (then the next shorter one) with a group whose context it fits. No groups: it fits none."""
         for index in (*range(home, len(self.lanes)), *reversed(range(home))):
-            fitting = tuple(name for name in self.lanes[index].groups if self.contexts[name] >= context_tokens)
+            groups = self.groups.get(self.lanes[index].name, ())
+            fitting = tuple(name for name in groups if self.contexts[name] >= context_tokens)
             if fitting:
                 return index, fitting
         return home, ()
@@ -107,12 +91,7 @@ def policy_of(spec: ClusterSpec, model: Model | None = None, region: Region | No
     views = () if model is None else spec.groups_of(model, region)
     groups = spec.lane_groups(model, region) if model is not None and len(views) > 1 else {}
     return SchedulingPolicy(
-        lanes=tuple(
-            LanePolicy(
-                lane.name, lane.up_to_tokens, lane.weight, lane.max_wait_s, lane.cap_s, groups.get(lane.name, ())
-            )
-            for lane in spec.lanes
-        ),
+        lanes=spec.lanes,
         order=Order(settings.order),
         promoted_share=settings.promoted_share,
         decode_weight=settings.decode_weight,
@@ -125,6 +104,7 @@ def policy_of(spec: ClusterSpec, model: Model | None = None, region: Region | No
             for tenant in spec.tenants
         },
         pick=settings.pick,
+        groups=groups,
         contexts={view.group: view.settings.max_model_len for view in views} if groups else {},
         itl={one.name: ItlTarget(one.itl_ms / 1e3, one.attainment) for one in spec.classes if one.itl_ms is not None},
     )

@@ -195,6 +195,6 @@ SCHEDULING = Decider(
     counted=lambda decided: len(decided["placed"]) if isinstance(decided, dict) else 0,
     counts="placements",
     code=code_hash,
-    rooms=lambda: ("deployments.scheduling",),
+    rooms=lambda: ("deployments.scheduling", "cluster.spec.traffic"),
     makers=((__name__, _restore.__name__),),
 )

@@ -15,7 +15,7 @@ from itertools import chain
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
-from deployments.scheduling.answers import Admission, Step
+from deployments.scheduling.answers import Admission, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
 from deployments.scheduling.group_rates import GroupRates
@@ -24,7 +24,7 @@ from deployments.scheduling.lanes import Lanes, earlier
 from deployments.scheduling.learned_state import LearnedState, ServiceRate
 from deployments.scheduling.outlook import Starting
 from deployments.scheduling.pick import pick_named
-from deployments.scheduling.placing import Decided, Holds, Placing
+from deployments.scheduling.placing import Holds, Placing
 from deployments.scheduling.policy import SchedulingPolicy, TenantLimits, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
 from deployments.scheduling.replica import Capacity, ReplicaStatus
@@ -33,6 +33,8 @@ from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.suspects import Quarantine, Suspects
 from deployments.scheduling.tally import Tally, take_snapshot
 from deployments.scheduling.waiting import WaitingView, Withdrawals
+
+_NOTHING = Step((), ())
 
 
 class Scheduler:
@@ -58,9 +60,10 @@ class Scheduler:
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
         self.suspects = Suspects()
-        self._decided = Decided()
+        self._expired: list[Request] = []
+        self._turned_away: list[TurnedAway] = []
         parts = (self.lanes, self.fleet, self.holds, self.learned_state, self.group_rates, self.forecasts)
-        self.placing = Placing(*parts, self._decided, pick)
+        self.placing = Placing(*parts, pick)
         facts = Facts(self.lanes, self.limits, self.placing, self.group_rates, self.starting, self.suspects)
         self.admission = AdmissionControl(facts, self.forecasts, self.tally)
         self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts)
@@ -294,14 +297,15 @@ class Scheduler:
         """Gives up waits that ran out or will, promotes, then places jobs by the lanes' shares until no lane's head
         fits.
 
-        What it decided is handed over whole, by the next step where this one raises (`placing.Decided`).
+        A decision is recorded in the same moment as it changes the bookings, before anything is counted or learned from
+        it. So whatever raises later in the step, no lease and no request is lost: the next step hands them over.
         """
         if self.lanes.any_wait or self.starting.doubt:
             self._end_waits(now)
         self.suspects.forget(now)
         if self.quarantine.has_work:
             for job, forgotten_in_s in self.quarantine.step(now):
-                self.admission.reject_banned(job, forgotten_in_s, self._decided.turned_away, now)
+                self.admission.reject_banned(job, forgotten_in_s, self._turned_away, now)
         self.lanes.promote(now)
         self.forecasts.promoted(now)
         self._outliers.judge(now)
@@ -314,7 +318,16 @@ class Scheduler:
         self.rate.placed.run(bool(self.lanes.jobs) and self.fleet.any_ready, now)
         if self.lanes.policy.contexts:
             self.group_rates.tick(self.lanes, self.fleet, now)
-        return self._decided.hand_over(self.suspects.news())
+        return self._hand_over()
+
+    def _hand_over(self) -> Step:
+        """What is recorded and not yet handed to the shell, once."""
+        placed, expired, turned_away = self.placing.placements, self._expired, self._turned_away
+        suspicions = self.suspects.news()
+        if not (placed or expired or turned_away or suspicions):
+            return _NOTHING
+        self.placing.placements, self._expired, self._turned_away = [], [], []
+        return Step(tuple(placed), tuple(expired), tuple(turned_away), suspicions)
 
     def next_wakeup(self) -> float | None:
         """When `step` is due though nothing else happens; None: never."""
@@ -366,11 +379,11 @@ class Scheduler:
     def _end_waits(self, now: float) -> None:
         if self.starting.doubt:
             self.guests.disperse()
-            self.admission.reject_waiting(self._decided.turned_away, now)
+            self.admission.reject_waiting(self._turned_away, now)
         if not (self.lanes.is_expired(now) or self.lanes.aside or self.lanes.guests):
             return
         for gone in chain(self.lanes.expire(now), self.quarantine.expire(now), self.guests.expire(now)):
-            self._decided.expired.append(gone.request)
+            self._expired.append(gone.request)
             self.limits.end(gone)
             self.tally.gave_up(gone, now)
             self.forecasts.gave_up(gone, now)

@@ -125,5 +125,5 @@ class WaitingRequest:
     request: Request
     lane: str
     p95_s: float | None
-    output_tokens: int
-    cached_tokens: int
+    output_tokens: int = 0
+    cached_tokens: int = 0

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cluster.fetch_progress import FetchProgress
 from deployments.starts.phases import Phase, PhaseSeconds
 
 MAX_CAUSE_CHARS = 300
@@ -21,16 +22,6 @@ class StartOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fetching:
-    """How far a start is with its model's files: bytes that are on the node, bytes of all files (as far as they are
-    listed), and the rate of the last seconds."""
-
-    there_bytes: int
-    total_bytes: int
-    bytes_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class StartReport:
     """What a starting replica tells: its process began `elapsed_s` ago, it has been in `phase` for `in_phase_s`, and
     that is how its time is divided so far. Durations only: the directory's clock is another one. `fetching`: None
@@ -42,7 +33,7 @@ class StartReport:
     phase: Phase
     in_phase_s: float
     seconds: PhaseSeconds
-    fetching: Fetching | None = None
+    fetching: FetchProgress | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -68,7 +59,7 @@ class ReplicaStart:
     ended_unix_s: float = 0.0
     cause: str = ""
     log: str = ""
-    fetching: Fetching | None = None
+    fetching: FetchProgress | None = None
     """None unless it fetches now."""
 
     @property

@@ -82,16 +82,22 @@ class ServiceLevels:
             self._tokens.values[model, ledger.lane, "in"] += ledger.finished.prompt_tokens
             self._tokens.values[model, ledger.lane, "cached"] += ledger.finished.cached_tokens
 
+    def judged(self, model: str) -> Iterator[tuple[str, str, float, float, int, int]]:
+        """Of each class each SLO (`ttft`, `itl`): its limit in ms, its attainment, how many met and missed it."""
+        for one in self.service.spec.classes:
+            for slo, limit_ms in (("ttft", one.ttft_ms), ("itl", one.itl_ms)):
+                if limit_ms is not None:
+                    met, missed = (self._judged[model, one.name, slo, result] for result in ("met", "missed"))
+                    yield one.name, slo, limit_ms, one.attainment, met, missed
+
     def samples(self) -> Iterator[Sample]:
         """For the metrics."""
         spec = self.service.spec
         for model in self._models:
-            for one in spec.classes:
-                for name in ("ttft", "itl") if one.itl_ms is not None else ("ttft",):
-                    yield table.SLO_TARGET, (model, one.name, name), one.attainment
-                    for result in ("met", "missed"):
-                        labels = model, one.name, name, result
-                        yield table.SLO_REQUESTS, labels, self._judged[labels]
+            for name, slo, _, attainment, met, missed in self.judged(model):
+                yield table.SLO_TARGET, (model, name, slo), attainment
+                yield table.SLO_REQUESTS, (model, name, slo, "met"), met
+                yield table.SLO_REQUESTS, (model, name, slo, "missed"), missed
             yield table.MODEL_READY, (model,), float(self.service.is_served(model))
             yield table.MODEL_MIN_REPLICAS, (model,), spec.min_replicas(spec.model(model))
             yield table.MODEL_INFO, (model, spec.model(model).owner or ""), 1

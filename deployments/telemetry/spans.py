@@ -6,23 +6,16 @@ else. Imported only where the spec has `tracing`: this needs the extra `otel`.
 """
 
 import asyncio
+import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    SpanKind,
-    StatusCode,
-    TraceFlags,
-    set_span_in_context,
-)
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from deployments.telemetry.ledger import Ledger, RequestOutcome, Stage
 from deployments.telemetry.line_log import LogHealth
@@ -35,6 +28,7 @@ _BATCH_SPANS = 128
 """Few, since the thread that encodes a batch holds up the event loop."""
 _EXPORT_S = 5.0
 _CLOSE_S = 2.0
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _OPERATIONS = {
     "/v1/chat/completions": "chat",
     "/v1/chat/completions/batch": "chat",
@@ -43,19 +37,6 @@ _OPERATIONS = {
     "/v1/completions": "text_completion",
     "/v1/embeddings": "embeddings",
 }
-
-
-class _OwnIds(RandomIdGenerator):
-    """A request's span gets the ids that have gone out with the request; its children get random ones."""
-
-    trace_id = span_id = 0
-
-    def generate_trace_id(self) -> int:
-        return self.trace_id
-
-    def generate_span_id(self) -> int:
-        span_id, self.span_id = self.span_id, 0
-        return span_id or super().generate_span_id()
 
 
 class _Exporter(OTLPSpanExporter):
@@ -76,44 +57,46 @@ class RequestSpans:
     """Of one gateway. `health` counts the spans that the collector did not take."""
 
     def __init__(self, endpoint: str, gateway_id: str, cell: str, health: LogHealth) -> None:
-        self._ids = _OwnIds()
         self._exporter = _Exporter(endpoint, health)
+        self._queue = BatchSpanProcessor(self._exporter, QUEUE_SPANS, max_export_batch_size=_BATCH_SPANS)
         about = {"service.name": "raylane-gateway", "service.instance.id": gateway_id, "raylane.cell": cell}
-        self._provider = TracerProvider(ALWAYS_ON, Resource.create(about), False, id_generator=self._ids)
-        self._provider.add_span_processor(
-            BatchSpanProcessor(self._exporter, QUEUE_SPANS, max_export_batch_size=_BATCH_SPANS)
-        )
-        self._tracer = self._provider.get_tracer("raylane", schema_url=SCHEMA_URL)
+        self._resource = Resource.create(about)
+        self._scope = InstrumentationScope("raylane", schema_url=SCHEMA_URL)
 
     def export(self, ledger: Ledger) -> None:
-        """Queues the spans of a closed ledger, if it is sampled."""
+        """Queues the spans of a closed ledger, if it is sampled. They are made without the SDK's tracer: it would take
+        half a millisecond of the event loop, and choose the id that has gone out with the request."""
         trace, began_ns = ledger.trace, round(ledger.arrived_unix_s * 1e9)
         if trace is None or not trace.sampled:
             return
+        trace_id, sender = trace.trace_id, trace.parent_id
 
         def at_ns(after_s: float) -> int:
             return began_ns + round(after_s * 1e9)
 
-        around = Context()
-        if trace.parent_id:
-            sender = SpanContext(trace.trace_id, trace.parent_id, True, TraceFlags(TraceFlags.SAMPLED))
-            around = set_span_in_context(NonRecordingSpan(sender), around)
-        self._ids.trace_id, self._ids.span_id = trace.trace_id, trace.span_id
-        name = f"{_OPERATIONS.get(ledger.path, ledger.path)} {ledger.model}".rstrip()
-        span = self._tracer.start_span(name, around, SpanKind.SERVER, attributes_of(ledger), start_time=began_ns)
+        def named(span_id: int) -> SpanContext | None:
+            return SpanContext(trace_id, span_id, span_id == sender, _SAMPLED) if span_id else None
+
+        def add(name: str, span_id: int, parent_id: int, begins_s: float, ends_s: float, **more: Any) -> None:
+            more |= {"resource": self._resource, "instrumentation_scope": self._scope}
+            more |= {"start_time": at_ns(begins_s), "end_time": at_ns(ends_s)}
+            self._queue.on_end(ReadableSpan(name, named(span_id), named(parent_id), **more))
+
+        for stage, begins_s, ends_s in laid_out(ledger):
+            add(stage.value, random.getrandbits(64) or 1, trace.span_id, begins_s, ends_s)
+        events = []
         for one in ledger.decisions:
             facts = {key: value for key, value in one.facts.items() if isinstance(value, str | int | float)}
-            span.add_event(one.verdict.value, {"reason": one.reason, **facts}, at_ns(one.at_s))
-        if ledger.outcome is RequestOutcome.FAILED:
-            span.set_status(StatusCode.ERROR, ledger.error)
-        inside = set_span_in_context(span, Context())
-        for stage, begins_s, ends_s in laid_out(ledger):
-            self._tracer.start_span(stage.value, inside, start_time=at_ns(begins_s)).end(at_ns(ends_s))
-        span.end(at_ns(ledger.wall_s))
+            events.append(Event(one.verdict.value, {"reason": one.reason, **facts}, at_ns(one.at_s)))
+        failed = ledger.outcome is RequestOutcome.FAILED
+        about: dict[str, Any] = {"attributes": attributes_of(ledger), "events": events, "kind": SpanKind.SERVER}
+        about["status"] = Status(StatusCode.ERROR, ledger.error) if failed else Status()
+        name = f"{_OPERATIONS.get(ledger.path, ledger.path)} {ledger.model}".rstrip()
+        add(name, trace.span_id, sender, 0.0, ledger.wall_s, **about)
 
     async def close(self) -> None:
         """Sends what is queued, for `_CLOSE_S`, and a request that the collector does not answer for `_EXPORT_S`."""
-        closing = asyncio.get_running_loop().run_in_executor(None, self._provider.shutdown)
+        closing = asyncio.get_running_loop().run_in_executor(None, self._queue.shutdown)
         if not (await asyncio.wait([closing], timeout=_CLOSE_S))[0]:
             self._exporter.shutdown()  # type: ignore[no-untyped-call]
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 class RequestVerdict(StrEnum):
     """What was decided. The first three are the scheduler's admission; `REFUSED`, `RESUBMITTED` and `EXPIRED` end a
-    request or an attempt.
+    request or an attempt. `DROPPED_TURNS`: the oldest turns of its conversation went, before it was submitted.
 
     `REFUSED`: a replica took no work. `RESUBMITTED`: it died at the work, or its engine did. After either the request
     waits again. The rest is of hand-overs between cells. `OFFERED`: to a peer, which has rejected it (`HOP_REJECTED`),
@@ -27,3 +27,4 @@ class RequestVerdict(StrEnum):
     HOP_BROKE = "hop_broke"
     GUEST = "guest"
     ESTIMATED = "estimated"
+    DROPPED_TURNS = "dropped_turns"

@@ -8,6 +8,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from cluster.spec.base import Name, no_truth_values
+from cluster.spec.regions import GpuName
 
 
 class PriceKind(StrEnum):
@@ -69,21 +75,22 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """At most `gpus` GPUs of a type in a region at any hour; `kind` None: of all price kinds together."""
+    """At most `gpus` GPUs of a type in a region at any hour; `price_kind` None: of all kinds together."""
 
-    region: str
-    gpu: str
-    gpus: int
-    kind: PriceKind | None = None
+    region: Name
+    gpu: GpuName
+    gpus: Annotated[int, Field(ge=0, le=1_000_000)]
+    price_kind: PriceKind | None = None
+    _no_truth_values = no_truth_values
 
     @property
     def title(self) -> str:
         """The quota in words."""
-        return f"quota of {self.gpus} {self.gpu}{f' ({self.kind})' if self.kind else ''} in {self.region}"
+        return f"quota of {self.gpus} {self.gpu}{f' ({self.price_kind})' if self.price_kind else ''} in {self.region}"
 
     def covers(self, site: Site, kind: PriceKind) -> bool:
         """Whether replicas of that site, paid for so, count."""
-        return (site.region, site.gpu) == (self.region, self.gpu) and self.kind in (None, kind)
+        return (site.region, site.gpu) == (self.region, self.gpu) and self.price_kind in (None, kind)
 
 
 @dataclass(frozen=True, slots=True)

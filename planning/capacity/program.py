@@ -245,7 +245,7 @@ def _limit_rows(program: Program, problem: Problem, hour: int, apart: bool) -> N
         terms: dict[str, list[tuple[int, float]]] = {}
         for number, site in enumerate(problem.sites):
             if (site.region, site.gpu) == (quota.region, quota.gpu):
-                columns = _of_kind(program, number, hour, quota.kind)
+                columns = _of_kind(program, number, hour, quota.price_kind)
                 terms.setdefault(site.model if apart else "", []).extend((one, float(site.gpus)) for one in columns)
         for each in terms.values():
             program.row(-math.inf, float(quota.gpus), each)

@@ -86,7 +86,7 @@ def one_kernel(prompts: AttentionTable, mixed: AttentionTable, kv_read: float) -
     rest = np.maximum(goes_on.time - launch - np.array([prompt(size) for size in goes_on.chunk]), 0)
     past = table(_medians(goes_on.chunk, rest / goes_on.past)) if len(rest) else line(0.0, 0.0)
     largest = past.at[-1]
-    pair = past.value[-1] / largest if len(rest) else 2 * prompt.value[-1] / prompt.at[-1] ** 2
+    pair = past.seconds[-1] / largest if len(rest) else 2 * prompt.seconds[-1] / prompt.at[-1] ** 2
     unfit = OneKernel(launch, prompt, past, pair, 0.0, 0.0, _linear(kv_read))
     return _with_decodes(unfit, mixed) if len(mixed.time) else unfit
 

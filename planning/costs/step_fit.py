@@ -78,7 +78,7 @@ def _rows(samples: Sequence[StepSample]) -> Matrix:
 def _attention(launch: float, prompt: float, context: float, kv_read: float, mixed_kv_read: float) -> Attention:
     """The second equation. `OneKernel` is the form that knows of costs once a step; here all of its work adds up."""
     squares = half_square(context)
-    prompts = Curve(squares.at, tuple(prompt + value for value in squares.value))
+    prompts = Curve(squares.at, tuple(prompt + value for value in squares.seconds))
     beside = Surface((0.0, 1.0), (0.0, 1.0), ((0.0, 0.0), (0.0, mixed_kv_read)))
     kernel = OneKernel(launch, prompts, line(0.0, context), _FULL_S, 0.0, 0.0, beside)
     return Attention(line(0.0, 0.0), prompts, kv_read, 0.0, context, 0.0, 0.0, mixed_kv_read, one_kernel=kernel)

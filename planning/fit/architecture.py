@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal
 
-from planning.fit.config import Fields, longest_context, rope_elements, vision_weights
+from planning.fit.config import Fields, Vision, longest_context, read_vision, rope_elements
 from planning.fit.quantization import NotModelled, Quantization, read_quantization
 
 VOCABULARY_TILE = 64
@@ -60,7 +60,7 @@ class Architecture:
     vocabulary: int
     tied: bool
     layers: tuple[Layer, ...]
-    vision: int
+    vision: Vision
     rope: int
     latent: int
     latent_bytes: int
@@ -132,7 +132,7 @@ def _read(config: Mapping[str, Any]) -> Architecture:
         vocabulary=ceil(fields.whole("vocab_size") / VOCABULARY_TILE) * VOCABULARY_TILE,
         tied=kind.startswith(_TIED_BY_DEFAULT) if tied is None else bool(tied),
         layers=tuple(_layer(text, kind, fields, index, window, attention) for index, window in enumerate(windows)),
-        vision=vision_weights(config, hidden),
+        vision=read_vision(config, hidden),
         rope=rope_elements(text, fields, rope or head_size),
         latent=latent + rope if latent else 0,
         latent_bytes=indexer + 4 if indexer else 0,

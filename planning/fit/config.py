@@ -1,6 +1,7 @@
 """Reads a `config.json`: its numbers, with errors that name the key, and what stands beside the decoder's layers."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from planning.fit.quantization import NotModelled
@@ -35,21 +36,37 @@ class Fields:
         return next((self.whole(key) for key in keys if self.data.get(key)), 0)
 
 
-def vision_weights(config: Mapping[str, Any], hidden: int) -> int:
-    """Weights of a vision tower and of what joins it to the decoder: right to about a tenth of the tower."""
+@dataclass(frozen=True, slots=True)
+class Vision:
+    """A vision tower. `weights`: with what joins it to the decoder, right to about a tenth of the tower. `inner`:
+    elements that its feed-forward part holds of a patch at once; `beside`: those that are held whole meanwhile.
+    `patches`: of the largest image, which becomes so many `tokens` of the prompt (0: the config does not say)."""
+
+    weights: int = 0
+    beside: int = 0
+    inner: int = 0
+    patches: int = 0
+    tokens: int = 0
+
+
+def read_vision(config: Mapping[str, Any], hidden: int) -> Vision:
     section = config.get("vision_config")
     if not isinstance(section, Mapping) or not section:
-        return 0
+        return Vision()
     fields = Fields(section)
     width, depth = fields.first("embed_dim", "hidden_size"), fields.first("num_hidden_layers", "depth", "num_layers")
     inner = fields.first("intermediate_size") or int(width * float(section.get("mlp_ratio") or 4))
     gated = str(section.get("model_type", "")) in ("pixtral", "qwen2_5_vl")
     patch = fields.first("patch_size", "spatial_patch_size") or 14
     merged = fields.first("spatial_merge_size") or Fields(config).first("spatial_merge_size")
-    positions = 0 if gated or not section.get("image_size") else (fields.whole("image_size") // patch) ** 2
-    tower = depth * (4 * width * width + (3 if gated else 2) * width * inner) + (3 * patch * patch + positions) * width
+    patches = (fields.first("image_size") // patch) ** 2
+    positions = 0 if gated else patches
+    sides = 3 if gated else 2
+    tower = depth * (4 * width * width + sides * width * inner) + (3 * patch * patch + positions) * width
     join = (merged * merged * width * width if merged > 1 else 0) + width * hidden + hidden * hidden
-    return tower + join
+    tokens = Fields(config).first("mm_tokens_per_image") or patches // max(1, merged) ** 2
+    # Seven tensors of the tower's width in vLLM's Pixtral, five in its SigLIP (live tensors, counted on a CPU).
+    return Vision(tower + join, (7 if gated else 5) * width, sides * inner, patches, tokens if patches else 0)
 
 
 def _rope(text: Mapping[str, Any]) -> Mapping[str, Any]:

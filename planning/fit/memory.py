@@ -3,9 +3,11 @@
     KV pool = total memory * gpu_memory_utilization - weights - the activations' peak - what is not torch's
 
 vLLM runs a forward pass over `max_num_batched_tokens` and the sampler over `max_num_seqs` full rows of logits before it
-sizes the pool; the larger of the two is the peak. Constants that are in no source code are checked on logs of an H100.
+sizes the pool; the larger of the two is the peak. A model of images first encodes as many of the largest size as a step
+may have, and keeps what they became. Constants that are in no source code are checked on logs of an H100.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -175,17 +177,20 @@ def stage_of(plan: Plan, layers: range) -> StageMemory:
     first, last = layers.start == 0, layers.stop == len(model.layers)
     words = ceil(model.vocabulary / settings.tensor_parallel_size) * model.hidden * plan.element
     around = (
-        words * ((first or (last and model.tied)) + (last and not model.tied)) + first * model.vision * plan.element
+        words * ((first or (last and model.tied)) + (last and not model.tied))
+        + first * model.vision.weights * plan.element
     )
     weights = int(sum(plan.layer_bytes(index) for index in layers) + around + model.rope * plan.element)
     forward = max((_forward_bytes(plan, model.layers[index]) for index in layers), default=0)
     rows = plan.settings.max_num_seqs * model.vocabulary if last else 0
     carried = plan.settings.max_num_batched_tokens * model.hidden * plan.element
-    sorting = max(forward, rows * SORTED_LOGIT_BYTES + carried)
+    encoder, kept = _encoder_bytes(plan) if first else (0, 0)
+    sorting = max(encoder, kept + max(forward, rows * SORTED_LOGIT_BYTES + carried))
     graphs = 0 if settings.enforce_eager else GRAPH_BYTES * len(layers) * _captures(plan.settings.max_num_seqs)
     non_torch = NON_TORCH_BYTES + NCCL_BYTES[min(3, settings.ranks)]
     # Earlier versions sort and leave the graphs out, 0.32 does neither: the larger of the two is safe for both.
-    taken = weights + max(sorting, max(forward, rows * LOGIT_BYTES + carried) + graphs) + non_torch
+    unsorted = max(encoder, kept + max(forward, rows * LOGIT_BYTES + carried))
+    taken = weights + max(sorting, unsorted + graphs) + non_torch
     pool = settings.kv_cache_memory_bytes or int(plan.gpu.total_bytes * settings.gpu_memory_utilization) - taken
     block = plan.page_bytes() * _grouped(plan, layers)[0]
     return StageMemory(layers, weights, sorting, non_torch, graphs, pool, max(0, pool // block))
@@ -200,6 +205,20 @@ def _forward_bytes(plan: Plan, layer: Layer) -> int:
     one_expert = 3 * ceil(layer.expert_width / plan.parallel.expert_slices) + model.hidden
     experts = plan.settings.data_parallel_size * layer.experts_a_token * one_expert
     return plan.settings.max_num_batched_tokens * plan.element * (3 * model.hidden + max(attention, dense + experts))
+
+
+def _encoder_bytes(plan: Plan) -> tuple[int, int]:
+    """Of a vision tower over the most images that a step encodes, and of their tokens, which are kept while the decoder
+    runs (`profile_run`, `MultiModalBudget`)."""
+    vision, settings = plan.model.vision, plan.settings
+    limits = settings.extra.get("limit_mm_per_prompt")
+    if not vision.tokens or (isinstance(limits, Mapping) and limits.get("image") == 0):
+        return 0, 0
+    waiting = settings.max_num_seqs * max(1, settings.max_model_len // vision.tokens)
+    images = max(1, min(waiting, settings.max_num_batched_tokens // vision.tokens))
+    held = vision.beside + ceil(vision.inner / settings.tensor_parallel_size)
+    kept = images * vision.tokens * plan.model.hidden * plan.element
+    return images * vision.patches * held * plan.element, kept
 
 
 def _captures(sequences: int) -> int:

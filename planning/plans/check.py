@@ -189,12 +189,9 @@ class _Cell:
         if len(groups) == 1:
             return replace(cell, limits=groups[0].limits)
         names = {group.name for group in groups}
-        lanes = tuple(
-            replace(lane, groups=tuple(name for name in self._orders[lane.name] if name in names))
-            for lane in cell.policy.lanes
-        )
+        orders = {lane: tuple(name for name in order if name in names) for lane, order in self._orders.items()}
         contexts = {group.name: group.max_model_len for group in groups}
-        return replace(cell, policy=replace(cell.policy, lanes=lanes, contexts=contexts), groups=groups)
+        return replace(cell, policy=replace(cell.policy, groups=orders, contexts=contexts), groups=groups)
 
     def run(self, costs: Callable[[PlannedGroup], CostModel]) -> SimulationOutcome:
         """One simulation, with these costs of each group."""

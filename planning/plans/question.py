@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.spec import ClusterSpec
-from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Quota, Site
+from planning.capacity.problem import LaneDemand, Limits, PriceKind, Problem, Site
 from planning.plans.offers import GroupOffer, RejectedOffer
 from planning.plans.prices import Priced, prices_of
 from planning.plans.rates import GroupRate, RateJob
@@ -128,7 +128,7 @@ def question_of(
         lanes,
         tuple(sites),
         (1.0,) * case.hours,
-        _quotas(case),
+        case.sheet.quotas,
         _limits(case, utilisation),
         {pair: trip for pair in _pairs(case) if (trip := case.rtt_s(*pair)) is not None},
         transfer_usd(case, case.bands),
@@ -172,13 +172,6 @@ def _limits(case: Case, utilisation: float) -> Limits:
         survive.replica_failures,
         survive.any_one_region,
         survive.binding_share,
-    )
-
-
-def _quotas(case: Case) -> tuple[Quota, ...]:
-    return tuple(
-        Quota(one.region, one.gpu, one.gpus, None if one.price_kind is None else PriceKind(one.price_kind))
-        for one in case.sheet.quotas
     )
 
 

@@ -122,7 +122,7 @@ def keeps_limits(quotas: Sequence[Quota], spot_share: float) -> Callable[[Sequen
 
 
 def _covered(quota: Quota, one: SpecGroup) -> bool:
-    kind = quota.kind in (None, PriceKind.SPOT) if one.spot else quota.kind is not PriceKind.SPOT
+    kind = quota.price_kind in (None, PriceKind.SPOT) if one.spot else quota.price_kind is not PriceKind.SPOT
     return kind and (one.region, one.offer.gpu) == (quota.region, quota.gpu)
 
 

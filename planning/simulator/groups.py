@@ -21,7 +21,7 @@ class SimulatedGroup:
     `start_up_s`, or as long as `starts` says. `max_model_len`: the longest sequence of its engines (tokens). With
     `scaling`, an autoscaler decides how many there are from second 0 on.
 
-    `name`: as the scheduler's policy has it (`LanePolicy.groups`)."""
+    `name`: as the scheduler's policy has it (`SchedulingPolicy.groups`)."""
 
     replicas: int
     limits: EngineModelLimits

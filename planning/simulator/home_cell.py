@@ -19,11 +19,10 @@ from deployments.peering import (
     Offer,
     Question,
     Stay,
-    Wait,
     model_digest,
     remaining_s,
 )
-from deployments.scheduling import Admission, Blame, Lease, Request
+from deployments.scheduling import Admission, Blame, Lease, Request, WaitingRequest
 from planning.simulator.cell import CellSimulator
 from planning.simulator.cell_plan import CellPlan, settings_again
 from planning.simulator.kept import Kept, Outside
@@ -169,7 +168,7 @@ class HomeCell(CellSimulator, ABC):
         own, outside = self._own_digest(now), self._outside[index]
         request = outside.request
         tokens = request.max_tokens or FIRST_ANSWER_TOKENS
-        wait = Wait(request, self._model, self._lane_of(request), outside.wait_s, tokens)
+        wait = WaitingRequest(request, self._lane_of(request), outside.wait_s, tokens)
         decision = self.peering.decide(wait, own, now)
         if isinstance(decision, Stay):
             self._kept.reasons[decision.reason] += 1
@@ -283,14 +282,14 @@ class HomeCell(CellSimulator, ABC):
             self._stated = now, model_digest(self._model, self.scheduler.snapshot(now), self._usd_per_hour, pressed)
         return self._stated[1]
 
-    def _wait(self, index: int, own: ModelDigest, now: float) -> Wait:
+    def _wait(self, index: int, own: ModelDigest, now: float) -> WaitingRequest:
         lane = self._settings.policy.lanes[int(self.outcome.lane[index])].name
         stated, p95_s = own.lane(lane), float(self.outcome.eta_p95_s[index])
         lane_s = None if stated is None else stated.p95_s
         request = self._waiting[index]
         if lane_s is not None and not math.isnan(p95_s):
             lane_s = remaining_s(p95_s, now - request.arrived_s, lane_s)
-        return Wait(request, self._model, lane, lane_s, request.max_tokens or FIRST_ANSWER_TOKENS)
+        return WaitingRequest(request, lane, lane_s, request.max_tokens or FIRST_ANSWER_TOKENS)
 
     def _request(self, index: int, now: float) -> Request:
         work, traffic_class = self._workload, self._workload.traffic_class[index]

@@ -15,10 +15,13 @@ length-biased gap times a uniform number. Then the number of requests is Lambda 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+
+from cluster.spec.base import no_truth_values
 
 FloatArray = NDArray[np.float64]
 
@@ -42,13 +45,18 @@ DAY_H = 24.0
 HOUR_S = 3_600.0
 
 
+Factor = Annotated[float, Field(ge=0, le=1_000)]
+Second = Annotated[float, Field(ge=0, le=31_622_400)]
+
+
 @dataclass(frozen=True, slots=True)
 class Spike:
-    """`factor` times the rate, for `length_s` seconds from `at_s` on."""
+    """`factor` times the rate for `length_s` seconds from second `at_s` of the traffic on, in all regions at once."""
 
-    at_s: float
-    length_s: float
-    factor: float
+    at_s: Second
+    length_s: Annotated[float, Field(gt=0, le=31_622_400)]
+    factor: Factor
+    _no_truth_values = no_truth_values
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from planning.worksheet.demand import DemandStream, Growth, RegionRate, StreamSl
 from planning.worksheet.load import WorksheetError, load_worksheet, parse_worksheet
 from planning.worksheet.sheet import (
     GpuPrice,
-    GpuQuota,
     GroupCandidate,
     HeadroomShare,
     ModelConfig,
@@ -19,7 +18,6 @@ from planning.worksheet.sheet import (
 __all__ = [
     "DemandStream",
     "GpuPrice",
-    "GpuQuota",
     "GroupCandidate",
     "Growth",
     "HeadroomShare",

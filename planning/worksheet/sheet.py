@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from cluster.spec import GroupSettings
 from cluster.spec.base import Name, Section, beside_the_spec
 from cluster.spec.regions import GpuName
+from planning.capacity.problem import Quota
 from planning.worksheet.demand import DemandStream, Fraction
 
 UsdPerHour = Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)]
@@ -70,15 +71,6 @@ class GpuPrice(Section):
         if all(getattr(self, key) is None for key in keys):
             raise ValueError(f"{', '.join(keys)}: none is given; allowed: at least one of them")
         return self
-
-
-class GpuQuota(Section):
-    """At most `gpus` GPUs of a type in a region at any hour; `price_kind` None: of all kinds together."""
-
-    gpu: GpuName
-    region: Name
-    gpus: Annotated[int, Field(ge=0, le=1_000_000)]
-    price_kind: Literal["on_demand", "spot", "reserved"] | None = None
 
 
 class GroupCandidate(Section):
@@ -144,7 +136,7 @@ class Worksheet(Section):
     headroom: HeadroomShare = HeadroomShare()
     prices: PriceKinds = PriceKinds()
     gpu_prices: tuple[GpuPrice, ...] = ()
-    quotas: tuple[GpuQuota, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     candidates: tuple[GroupCandidate, ...] = ()
     elsewhere: tuple[TokenOffer, ...] = ()
     transfer: TransferSizes = TransferSizes()

@@ -58,14 +58,14 @@ def test_a_number_draws_one_run_of_an_affordable_size(name: str, traces: Path) -
     assert replica_profile_of(run).start_up_s == run.start_up_s
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if not one.long])
 def test_the_maximum_of_replicas_meets_the_slo(name: str, traces: Path) -> None:
     run = SCENARIOS[name].run(0, traces)
     assert score_of(run, "fixed", {"replicas": run.bounds.maximum}).attainment >= run.target
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_who_knows_the_rate_needs_less_than_the_peak_and_more_factor_is_more_hours() -> None:
     run = SCENARIOS["ramp"].run(0)
     peak = math.ceil(float(run.load.replicas.max()))
@@ -75,7 +75,7 @@ def test_who_knows_the_rate_needs_less_than_the_peak_and_more_factor_is_more_hou
     assert lean.replica_hours < score_of(run, "fixed", {"replicas": peak}).replica_hours
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_policy_that_sees_nothing_changes_nothing_and_half_the_speed_carries_less() -> None:
     run = SCENARIOS["burst"].run(0)
     assert score_of(run, "backlog", {}).changes > 0
@@ -144,7 +144,7 @@ def test_a_policy_that_fails_has_no_score(monkeypatch: pytest.MonkeyPatch) -> No
 def trace_file(folder: Path, per_s: float = 2.0) -> Path:
     path = folder / "own.jsonl"
     one = {"input_length": 600, "output_length": 200, "hash_ids": []}
-    rows = [{"timestamp": round(1e3 * number / per_s), **one} for number in range(int(300 * per_s))]
+    rows = [{"timestamp": round(1e3 * number / per_s), **one} for number in range(int(150 * per_s))]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 

@@ -16,11 +16,11 @@ from deployments.engine.args import not_served
 from deployments.engine_model.cost_file import (
     CalibrationRecord,
     CostBasis,
-    CurvePoints,
     HostCosts,
     read_cost_file,
     write_cost_file,
 )
+from deployments.engine_model.cost_model import Curve
 from planning.costs.recorded_run import RecordedRunError, read_run, run_engine
 from planning.simulator.workload import plain_workload
 from tests.planning.costs.bundles import DENSE, SPARSE, written
@@ -107,7 +107,7 @@ def test_a_calibration_of_another_model_gives_the_hosts_part(tmp_path: Path) -> 
         back_s=0.001,
     )
     record = CalibrationRecord(steps=100, residuals=(), host=host, not_covered=())
-    front = CurvePoints(at=(0.0, 8.0), seconds=(0.003, 0.005))
+    front = Curve(at=(0.0, 8.0), seconds=(0.003, 0.005))
     update = {"calibration": record, "basis": "measured", "model": "other", "front": front, "back_s": 0.001}
     write_cost_file(measured, estimate.model_copy(update=update))
     result = run("--out", str(out), "--host", str(measured))

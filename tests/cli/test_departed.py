@@ -154,7 +154,7 @@ SENTENCES = [
 
 @pytest.mark.parametrize(("kind", "cause", "sentence", "sequel"), SENTENCES)
 def test_sentences(kind: MemberKind, cause: DepartureCause, sentence: str, sequel: str) -> None:
-    one = Departure(kind, "x", "org/m" if kind is MemberKind.REPLICA else "", cause, 100.0)
+    one = Departure(kind, "x", 100.0, cause, "org/m" if kind is MemberKind.REPLICA else "")
     assert (end_of(one, {}), sequel_of(one, {})) == (sentence, sequel)
     assert sequel_of(replace(one, back_unix_s=104.0), {}) == "it responded again after 4.0 s"
 

@@ -73,7 +73,7 @@ def lane(name: str, figure: int = 100, seconds: float = 130.9) -> LaneStats:
 
 def departure(kind: MemberKind, who: str, cause: DepartureCause, by: str | None = None) -> Departure:
     now, lost = time.time(), Lost(500, 2_700, 41_000_000)
-    return Departure(kind, who, MODEL, cause, now, 0, lost, "", by, now + 1_000.0 if by else None)
+    return Departure(kind, who, now, cause, MODEL, 0, "", lost, "", by, now + 1_000.0 if by else None)
 
 
 STATES = ("ready", "cordoned", "draining", "suspect")

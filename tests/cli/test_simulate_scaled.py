@@ -26,9 +26,9 @@ def files(tmp_path: Path) -> tuple[str, str, str]:
     spec, trace, costs = tmp_path / "spec.yaml", tmp_path / "trace.jsonl", tmp_path / "costs.json"
     spec.write_text(SCALED)
     times = [
-        *range(0, 200_000, 2_000),
-        *range(200_000, 700_000, 120),
-        *range(700_000, 1_800_000, 2_000),
+        *range(0, 100_000, 2_000),
+        *range(100_000, 300_000, 120),
+        *range(300_000, 1_300_000, 4_000),
     ]  # few, for an engine that is slow
     trace.write_text(
         "\n".join(

@@ -116,6 +116,10 @@ REFUSED_MODELS = [
     ),
     ("{name: a b, source: s, settings: {max_model_len: 99}}", "models.0.name = 'a b': allowed: a text of the form"),
     (
+        "{name: m, source: s, settings: {max_model_len: 99, extra: {max_num_seqs: 4}}}",
+        "max_num_seqs = 4: allowed: beside `extra`, as the key settings.max_num_seqs",
+    ),
+    (
         "{name: m, source: s, settings: {max_model_len: 99, dtype: int8}}",
         "settings.dtype = 'int8': allowed: auto, bfloat16, float16, float32",
     ),

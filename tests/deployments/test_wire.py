@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.fetch_progress import FetchProgress
 from deployments.accounting.bill import Amounts, Bill, BillLine, LineKey, TimeShare
 from deployments.accounting.facts import (
     FACTS,
@@ -23,14 +24,14 @@ from deployments.accounting.facts import (
 from deployments.cell.act import Act, ActKind
 from deployments.cell.departure import EVENTS, DepartureCause, Ended, Lost, MemberKind, Ready
 from deployments.starts.phases import Phase
-from deployments.starts.start import Fetching, ReplicaStart, StartOutcome
+from deployments.starts.start import ReplicaStart, StartOutcome
 from deployments.wire import Wire, WireError, decoder, encode, from_plain, to_plain
 
 TEXT, WHOLE, SECONDS = st.text(max_size=20), st.integers(0, (1 << 62) - 1), st.floats(0, 1e10)
 TIMES = st.dictionaries(TEXT, WHOLE, max_size=3)
 KINDS = st.sampled_from(MemberKind)
 LOST = st.builds(Lost, WHOLE, WHOLE, WHOLE, st.lists(TEXT, max_size=3).map(tuple))
-FETCHING = st.none() | st.builds(Fetching, WHOLE, WHOLE, SECONDS)
+FETCHING = st.none() | st.builds(FetchProgress, WHOLE, WHOLE, WHOLE, SECONDS)
 MESSAGES = st.one_of(
     st.builds(Tariff, WHOLE, TEXT, TEXT, TEXT, TEXT, WHOLE, st.fractions(0, 1_000), TEXT, WHOLE, SECONDS),
     st.builds(ReplicaBegun, WHOLE, TEXT, TEXT, TEXT),

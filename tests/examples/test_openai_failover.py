@@ -118,7 +118,7 @@ def test_the_next_answer_comes_within_seconds_after_a_cell_was_killed(
     assert max(waits_s) < ALLOWED_S
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="root, and iproute2")
 def test_the_next_answer_comes_within_seconds_after_a_machine_has_vanished(
     tmp_path: Path, record_property: Callable[[str, object], None]

@@ -40,8 +40,16 @@ def fires(
 ) -> None:
     """Holds the shipped rules against series: at each minute exactly the alerts fire that are `expected` of it, each
     given by its labels `by` (by default `alertname`)."""
-    alerts = f'group by ({", ".join(by or ("alertname",))}) (ALERTS{{alertstate="firing"}})'
-    checks = [
+    check(folder, case_of(series, firing(expected, *by), interval))
+
+
+def firing(
+    expected: Mapping[int, Sequence[Mapping[str, str]]], *by: str, cell: str | None = None
+) -> list[dict[str, Any]]:
+    """Promtool's form of what is `expected` at each minute; `cell`: of the alerts with this label alone."""
+    only = "" if cell is None else f', cell="{cell}"'
+    alerts = f'group by ({", ".join(by or ("alertname",))}) (ALERTS{{alertstate="firing"{only}}})'
+    return [
         {
             "expr": alerts,
             "eval_time": f"{minute}m",
@@ -52,18 +60,18 @@ def fires(
         }
         for minute, found in expected.items()
     ]
-    case = {
-        "interval": interval,
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": checks,
-    }
-    check(folder, case)
 
 
-def check(folder: Path, case: dict[str, Any]) -> None:
-    """Holds the shipped rules against a test case in promtool's form."""
+def case_of(series: Mapping[str, str], checks: list[dict[str, Any]], interval: str = "1m") -> dict[str, Any]:
+    """A test case in promtool's form."""
+    shown = [{"series": name, "values": values} for name, values in series.items()]
+    return {"interval": interval, "input_series": shown, "promql_expr_test": checks}
+
+
+def check(folder: Path, *cases: dict[str, Any]) -> None:
+    """Holds the shipped rules against test cases in promtool's form."""
     file = folder / "test.yaml"
     file.write_text(
-        yaml.safe_dump({"rule_files": [str(one) for one in RULES], "evaluation_interval": "1m", "tests": [case]})
+        yaml.safe_dump({"rule_files": [str(one) for one in RULES], "evaluation_interval": "1m", "tests": list(cases)})
     )
     promtool("test", "rules", file)

@@ -108,10 +108,15 @@ def last_pair(cell: LiveCluster) -> Pair:
 
 
 async def burst(
-    cell: LiveCluster, session: aiohttp.ClientSession, requests_per_s: float, tell: list[str], **request: Any
+    cell: LiveCluster,
+    session: aiohttp.ClientSession,
+    requests_per_s: float,
+    replicas: int,
+    tell: list[str],
+    **request: Any,
 ) -> None:
-    """A burst that needs more than two replicas, if one serves `requests_per_s` at most: what it leaves after a start
-    takes two replicas more than a minute, or than such a start. The first books that show all of it are enough to
+    """A burst that needs more than so many replicas, if one serves `requests_per_s` at most: what it leaves after a
+    start takes these more than a minute, or than such a start. The first books that show all of it are enough to
     decide so. Then one client goes on until one replica is left. Every request is answered, and the books balance."""
     calm = ("no_room", "steady", "cooling", "min_replicas")
     await eventually_async(
@@ -119,7 +124,7 @@ async def burst(
     )
     last = records(cell)[-1]
     start_s, before = last.decision.terms["start_up_s"], last.inputs.signals.arrived
-    at_once = math.ceil(1.2 * requests_per_s * (start_s + 2 * max(RECOVER_S, start_s)))
+    at_once = math.ceil(1.2 * requests_per_s * (start_s + replicas * max(RECOVER_S, start_s)))
     began = time.time()
     asked = [asyncio.create_task(ask(session, cell.url, **request)) for _ in range(at_once)]
 
@@ -131,7 +136,7 @@ async def burst(
     tell.append(
         f"{at_once} requests were in the books, and decided on, after {first.inputs.signals.unix_s - began:.2f} s"
     )
-    assert first.decision.requested > 2, "decided by the first books that show all of it"
+    assert first.decision.requested > replicas, "decided by the first books that show all of it"
     answers = await asyncio.gather(*asked)
     async with load(cell, session, 1, **request) as few:
         await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)

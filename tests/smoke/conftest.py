@@ -28,6 +28,11 @@ def vllm_spec() -> dict[str, Any]:
     spec["models"][0]["health"]["period_s"] = 1
     spec["models"][0]["replicas"] = {"count": REPLICAS, "min": 1, "max": REPLICAS}
     spec["autoscaling"] = {"policy": "fixed"}
+    spec["classes"] = [
+        {"name": "interactive", "ttft_ms": 500},
+        {"name": "completion", "ttft_ms": 100},
+        {"name": "batch", "ttft_ms": 30_000, "context": "drop_turns"},
+    ]
     return spec
 
 

@@ -111,6 +111,31 @@ def test_usage_tells_what_was_cached(client: openai.OpenAI) -> None:
     assert usage.prompt_tokens > cached[-1] > 100
 
 
+def test_a_conversation_that_is_too_long_loses_its_oldest_turns(client: openai.OpenAI) -> None:
+    said = "Please count from one to ten. " * 20
+    talk = [{"role": role, "content": f"{n} {said}"} for n in range(60) for role in ("user", "assistant")]
+    talk.append(COUNT[0])
+    with pytest.raises(openai.BadRequestError, match=r"about [0-9]+ tokens too many"):
+        client.chat.completions.create(model="demo", messages=talk, max_tokens=2)  # type: ignore[arg-type]
+    chat = client.chat.completions.with_raw_response.create(
+        model="demo",
+        messages=talk,
+        max_tokens=2,
+        extra_headers={"X-Raylane-Class": "batch"},  # type: ignore[arg-type]
+    )
+    response = client.responses.with_raw_response.create(
+        model="demo",
+        input=talk,
+        truncation="auto",
+        max_output_tokens=2,  # type: ignore[arg-type]
+    )
+    usage = chat.parse().usage
+    assert usage is not None
+    assert re.fullmatch(r"turns=[0-9]+; tokens=[0-9]+", chat.headers["x-raylane-dropped"])
+    assert response.headers["x-raylane-dropped"].split(";")[0] == chat.headers["x-raylane-dropped"].split(";")[0]
+    assert 0.6 * 8_192 < usage.prompt_tokens < 8_192
+
+
 def test_tokenize_and_back(cluster: LiveCluster) -> None:
     tokens = requests.post(cluster.url + "/tokenize", json={"model": "demo", "prompt": "one two"}, timeout=30).json()[
         "tokens"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import numpy as np
 
-from deployments.gateway.operators.report import CellReport, GatewayAnswer, ModelReport, Ttfts, TtftSample
+from deployments.gateway.operators.report import CellReport, GatewayAnswer, ModelReport, SloReport, Ttfts, TtftSample
 from deployments.wire import from_plain
 
 log = logging.getLogger("raylane.gateway")
@@ -41,14 +41,14 @@ class OtherGateways:
     def reported(self, gateways: Iterable[tuple[str, str]]) -> None:
         self.urls = {gateway_id: url for gateway_id, url in gateways if gateway_id != self.gateway_id}
 
-    async def ask(self, path: str, kind: type[AnswerT]) -> list[AnswerT]:
-        """What the others answer to a GET, in JSON; who does not answer so in time, or not with 200, is left out."""
-        answers = await asyncio.gather(*(self._ask(url + path, kind) for url in self.urls.values()))
+    async def ask(self, path: str, kind: type[AnswerT], method: str = "GET", body: bytes = b"") -> list[AnswerT]:
+        """What the others answer, in JSON; who does not answer so in time, or not with 200, is left out."""
+        answers = await asyncio.gather(*(self._ask(method, url + path, kind, body) for url in self.urls.values()))
         return [answer for answer in answers if answer is not None]
 
-    async def _ask(self, url: str, kind: type[AnswerT]) -> AnswerT | None:
+    async def _ask(self, method: str, url: str, kind: type[AnswerT], body: bytes) -> AnswerT | None:
         try:
-            async with asyncio.timeout(_ANSWER_S), self._session.get(url) as response:
+            async with asyncio.timeout(_ANSWER_S), self._session.request(method, url, data=body or None) as response:
                 return from_plain(await response.json(), kind) if response.status == 200 else None
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             log.info("%s did not answer: %r", url, error)
@@ -69,14 +69,22 @@ def _merged_model(here: ModelReport, answers: Sequence[GatewayAnswer]) -> ModelR
     """What its owner says; the one of the latest epoch, where an older one has not heard of it yet."""
     parts = [model for answer in answers for model in answer.report.models if model.name == here.name]
     samples = [answer.ttfts[here.name] for answer in answers if here.name in answer.ttfts]
+    slos = [one for part in parts for one in part.slos]
     return replace(
         max((part for part in parts if part.owner is not None), key=lambda part: part.epoch or 0, default=here),
         under_way=sum(part.under_way for part in parts),
         handed_on=sum(part.handed_on for part in parts),
         lost_requests=sum(part.lost_requests for part in parts),
         lost_tokens=sum(part.lost_tokens for part in parts),
+        slos=tuple(_added(one, slos) for one in here.slos),
         ttft_ms=_quantiles([sample for sample in samples if sample.requests]),
     )
+
+
+def _added(slo: SloReport, reports: Iterable[SloReport]) -> SloReport:
+    """What all gateways counted of an SLO."""
+    same = [one for one in reports if (one.traffic_class, one.slo) == (slo.traffic_class, slo.slo)]
+    return replace(slo, met=sum(one.met for one in same), missed=sum(one.missed for one in same))
 
 
 def _quantiles(samples: Sequence[TtftSample]) -> Ttfts | None:

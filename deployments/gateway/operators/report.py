@@ -121,6 +121,19 @@ class Ttfts:
     requests: int
 
 
+@dataclass(frozen=True, slots=True)
+class SloReport:
+    """An SLO (`ttft` or `itl`) of a class: the `attainment` of its requests should stay within `limit_ms`; so many met
+    it and missed it since the gateways started (`telemetry/slo.py`)."""
+
+    traffic_class: str
+    slo: str
+    limit_ms: float
+    attainment: float
+    met: int
+    missed: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
     """One model. From `owner` on: what the gateway says that owns it; the defaults where nobody does.
@@ -139,6 +152,7 @@ class ModelReport:
     starting: tuple[ReplicaStart, ...] = ()
     failing_start: FailingModel | None = None
     ttft_ms: Ttfts | None = None
+    slos: tuple[SloReport, ...] = ()
     under_way: int = 0
     handed_on: int = 0
     lost_requests: int = 0

@@ -24,6 +24,7 @@ from deployments.gateway.operators.report import (
     ModelReport,
     PeerReport,
     ReplicaReport,
+    SloReport,
     SuspectReport,
     TtftSample,
 )
@@ -36,6 +37,7 @@ from deployments.scheduling.replica import ReplicaStatus
 from deployments.starts.start import GIVEN_UP_AFTER
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import RecentTtfts
+from deployments.telemetry.slo import ServiceLevels
 from deployments.traffic.published_drift import PublishedDrift, PublishedDriftError, read_drift
 
 
@@ -54,6 +56,7 @@ class Status:
         open_ledgers: Callable[[], int],
         logs: Logs,
         ttfts: RecentTtfts,
+        levels: ServiceLevels,
     ) -> None:
         self._spec = spec
         self._service = service
@@ -66,6 +69,7 @@ class Status:
         self._logs = logs
         self._started_s = time.monotonic()
         self._ttfts = ttfts
+        self._levels = levels
 
     def models_without_replica(self) -> list[str]:
         """Models that should have a ready replica and an owner, and lack one. Those whose starts fail are left out,
@@ -148,6 +152,7 @@ class Status:
             groups=tuple(self._group(view, snapshot) for view in views) if len(views) > 1 else (),
             starting=tuple(start for key in keys for start in starts.running_of(key)),
             failing_start=next((one for key in keys if (one := starts.failing_of(key)) is not None), None),
+            slos=tuple(SloReport(*one) for one in self._levels.judged(name)),
             under_way=len(dispatcher),
             handed_on=dispatcher.handed_on,
             lost_requests=dispatcher.losses.requests,

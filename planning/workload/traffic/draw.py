@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from planning.workload.arrivals import FloatArray, RateCurve, Spike, WallClock, day_rate, renewal_arrivals
+from planning.workload.arrivals import FloatArray, RateCurve, WallClock, day_rate, renewal_arrivals
 from planning.workload.lengths import IntArray, parse_lengths
 from planning.workload.servegen import ServeGenError, drawn_trace, read_tables
 from planning.workload.trace import Labels, Trace, joined
@@ -91,13 +91,12 @@ def draw(traffic: TrafficFile, seed: int | None = None) -> Trace:
 
 def _rate(traffic: TrafficFile, stream: TrafficStream, region: TrafficRegion, share: float) -> RateCurve:
     clock = WallClock(traffic.start.hour + region.hour_offset, WEEKDAYS.index(traffic.start.day))
-    spikes = [Spike(spike.at_s, spike.length_s, spike.factor) for spike in stream.spikes]
     return day_rate(
         stream.rate.knots(),
         traffic.duration_s,
         clock,
         stream.rate.weekdays.factors(),
-        spikes,
+        stream.spikes,
         share / (stream.sessions.turns if stream.sessions else 1.0),
     )
 

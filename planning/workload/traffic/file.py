@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cluster.spec import SpecError, parse_section
 from cluster.spec.base import Name, Section
-from planning.workload.arrivals import GapKind
+from planning.workload.arrivals import Factor, GapKind, Second, Spike
 from planning.workload.lengths import parse_lengths
 from planning.workload.trace import TraceError
 
@@ -19,9 +19,7 @@ Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 WEEKDAYS: tuple[Weekday, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MAX_REQUESTS = 50_000_000
 PerSecond = Annotated[float, Field(ge=0, le=1_000_000)]
-Factor = Annotated[float, Field(ge=0, le=1_000)]
 Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
-Second = Annotated[float, Field(ge=0, le=31_622_400)]
 Label = Annotated[str, Field(min_length=1, max_length=200)]
 Zipf = Annotated[float, Field(ge=0, le=10)]
 
@@ -75,15 +73,6 @@ class DayCurve(Section):
     def knots(self) -> list[tuple[float, float]]:
         """Hours and rates."""
         return [(0.0, self.per_s)] if self.per_s is not None else [(knot.hour, knot.per_s) for knot in self.curve]
-
-
-class Burst(Section):
-    """A spike: `factor` times the rate for `length_s` seconds from second `at_s` of the traffic on, in all regions at
-    once."""
-
-    at_s: Second
-    length_s: Annotated[float, Field(gt=0, le=31_622_400)]
-    factor: Factor
 
 
 class Share(Section):
@@ -144,7 +133,7 @@ class TrafficStream(Section):
     rate: DayCurve
     gaps: GapKind = "gamma"
     shape: Annotated[float, Field(ge=0.05, le=1_000)] = 1.0
-    spikes: tuple[Burst, ...] = ()
+    spikes: tuple[Spike, ...] = ()
     prompt: str
     output: str
     prefix: SharedPrefix | None = None

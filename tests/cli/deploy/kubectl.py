@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """A stand-in for `kubectl` in a cluster with KubeRay, as far as `raylane deploy` uses both: objects are in a file, and
-after each look KubeRay is one step further. What it does was read in KubeRay's `rayservice_controller.go` (v1.7)."""
+after each look KubeRay is one step further. What it does was read in KubeRay's `rayservice_controller.go` (v1.7).
+
+One deployment starts it dozens of times, so each call imports only what it needs."""
 
 import base64
 import json
 import os
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 HERE = Path(os.environ["FAKE_CLUSTER"])
 ROLLOUT = "raylane.io/rollout"
@@ -25,6 +24,8 @@ def step(state: dict[str, Any]) -> None:
     active = status.setdefault("activeServiceStatus", {})
     beside = service["spec"]["upgradeStrategy"]["type"] == "NewCluster"
     if status.get("observedGeneration") != service["metadata"]["generation"]:
+        import yaml
+
         status["observedGeneration"] = service["metadata"]["generation"]
         names = [one["name"] for one in yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]]
         state["next"] = {name: {"status": "DEPLOYING"} for name in names}
@@ -46,6 +47,7 @@ def step(state: dict[str, Any]) -> None:
 
 def forward() -> None:
     """Answers as Ray's head does, from files, until it is ended."""
+    from http.server import BaseHTTPRequestHandler, HTTPServer
 
     class Head(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -74,6 +76,8 @@ def main(arguments: list[str]) -> None:
     arguments = arguments[arguments.index("--namespace") + 2 :]
     maps = state.setdefault("maps", {})
     if arguments[0] in ("apply", "create"):
+        import yaml
+
         text = sys.stdin.read() if arguments[-1] == "-" else Path(arguments[-1]).read_text()
         for one in yaml.safe_load_all(text):
             if one["kind"] == "ConfigMap":

@@ -194,7 +194,7 @@ def is_as_the_spec_says(spec: ClusterSpec, machines: Machines) -> None:
     assert {name for name in written if not name.startswith("secrets/")} == set(rendering.files)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(
         st.tuples(

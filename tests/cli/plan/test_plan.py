@@ -55,7 +55,9 @@ def run(*arguments: object) -> Result:
 
 @pytest.mark.whole
 def test_a_worksheet_becomes_a_bill_a_page_and_a_spec(tmp_path: Path) -> None:
-    sheet = small.write(tmp_path, {"elsewhere": [{"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}]})
+    stream = small.SHEET["demand"][0]
+    offer = {"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}
+    sheet = small.write(tmp_path, {"demand": [stream | {"rates": stream["rates"][:1]}], "elsewhere": [offer]})
     page, spec = (tmp_path / name for name in ("plan.html", "planned.yaml"))
     places = ("--out", page, "--write-spec", spec, "--workers", "1")
     result = run(sheet, *places, "--json")
@@ -78,7 +80,9 @@ def test_a_worksheet_becomes_a_bill_a_page_and_a_spec(tmp_path: Path) -> None:
 @pytest.mark.whole
 def test_a_plan_is_printed_as_tables(tmp_path: Path) -> None:
     stream = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 1.0}]}
-    result = run(small.write(tmp_path, {"demand": [stream], "candidates": small.SHEET["candidates"][1:]}))
+    result = run(
+        small.write(tmp_path, {"demand": [stream], "candidates": small.SHEET["candidates"][1:]}), "--workers", "1"
+    )
     assert result.exit_code == 0, result.output
     for words in ("an hour on average; all SLOs are met", "Replicas by hour (UTC)", "$/Mtok in", "never rehearsed"):
         assert words in result.output

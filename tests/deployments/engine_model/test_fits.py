@@ -6,8 +6,8 @@ import pytest
 
 from cluster.files import shipped
 from cluster.spec import Model, Pool, Speculative, load_spec
-from deployments.engine_model.cost_file import CostFile, CurvePoints, SpeculationCosts, cost_file, read_cost_file
-from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.cost_file import CostFile, SpeculationCosts, cost_file, read_cost_file
+from deployments.engine_model.cost_model import CostModel, Curve, line, plain_attention
 from deployments.engine_model.fits import limits_for, misfits
 from deployments.engine_model.limits import EngineModelLimits, Speculation
 from planning.unmodelled import UnmodelledKind, unmodelled
@@ -89,7 +89,7 @@ def test_speculation_is_what_the_spec_asks_for_as_far_as_its_method_was_measured
     fitting: tuple[Model, Pool, CostFile],
 ) -> None:
     model, pool, file = fitting
-    draft = SpeculationCosts(method="eagle", acceptance=(0.8, 0.6), draft=CurvePoints(at=(0.0,), seconds=(0.002,)))
+    draft = SpeculationCosts(method="eagle", acceptance=(0.8, 0.6), draft=Curve(at=(0.0,), seconds=(0.002,)))
     measured = file.model_copy(update={"speculation": draft})
     by_draft = with_settings(model, speculative=Speculative(method="eagle", model="d", num_speculative_tokens=1))
     assert limits_for(by_draft, pool, measured).speculation == Speculation((0.8,), 1)

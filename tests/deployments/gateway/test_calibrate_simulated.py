@@ -70,7 +70,7 @@ async def probed(
         await replica.stop()
 
 
-@pytest.mark.whole
+@pytest.mark.long
 async def test_the_costs_of_a_simulated_engine_are_found_again(
     make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.routing import Route
 
-from deployments.gateway.entrance import ACCESS, Access, ClientApp, CorsRules, behind_doors, digest_of
+from deployments.gateway.entrance import ACCESS, Access, ClientApp, CorsRules, Operators, behind_doors, digest_of
 from deployments.gateway.peers.pages import OWN_USAGE_PATH, OWNER_DIGEST_PATH
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
@@ -17,6 +17,7 @@ from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, RawClient, R
 
 MakeRig = Callable[..., Awaitable[Rig]]
 KEY = "the-tenant's-key"
+OF_OPERATORS = (Access.SECRET, Access.VIEW)
 TENANTS = [{"name": "search", "keys": [digest_of(KEY)], "classes": ["interactive"]}]
 GIVEN: dict[str, dict[str, str]] = {
     "nothing": {},
@@ -67,9 +68,11 @@ async def test_every_path_asks_for_what_the_table_says(make_rig: MakeRig, subtes
             for name, headers in GIVEN.items():
                 with subtests.test(path=path, cell=port != rig.port, given=name):
                     answers = await asyncio.gather(*(status_of(port, path, method, headers) for method in methods))
-                    if access is Access.SECRET:
+                    if access in OF_OPERATORS:
                         assert [status for status, _ in answers] == [401] * len(methods)
                         assert all(openai_error(body)["code"] == "unauthorized" for _, body in answers)
+                    elif access is Access.PAGE:
+                        assert {status for status, _ in answers} <= {403, 405}, "the host `gateway` is not its own"
                     elif access is Access.OPEN:
                         assert answers[0][0] == 200
                     else:
@@ -84,6 +87,8 @@ async def test_with_what_it_asks_for_each_opens(make_rig: MakeRig, subtests: pyt
         Access.OPEN: {},
         Access.KEY: {"authorization": f"Bearer {KEY}"},
         Access.SECRET: CREDENTIALS,
+        Access.VIEW: CREDENTIALS,
+        Access.PAGE: {},
     }
     for port, server in servers(rig).items():
         for path in paths(server):
@@ -96,7 +101,7 @@ async def test_a_tenant_key_opens_nothing_of_operators(make_rig: MakeRig) -> Non
     rig = await make_rig(tenants=TENANTS)
     for port, server in servers(rig).items():
         for path in paths(server):
-            if ACCESS[path] is Access.SECRET:
+            if ACCESS[path] in OF_OPERATORS:
                 assert (await status_of(port, path, "GET", {"authorization": f"Bearer {KEY}"}))[0] == 401
 
 
@@ -112,10 +117,11 @@ async def test_the_table_and_the_routes_are_the_same(rig: Rig) -> None:
 def test_a_path_that_is_not_in_the_table_cannot_be_served() -> None:
     async def page(*_: Any) -> None: ...
 
+    operators = Operators(SECRET, None)
     with pytest.raises(KeyError, match="/raylane/new"):
-        behind_doors([Route("/raylane/new", page)], SECRET, page, lambda: CorsRules(None))
+        behind_doors([Route("/raylane/new", page)], operators, page, lambda: CorsRules(None))
     with pytest.raises(TypeError, match="/raylane/peers/hop: needed: a page behind a PeerDoor"):
-        behind_doors([Route("/raylane/peers/hop", page)], SECRET, page, lambda: CorsRules(None))
+        behind_doors([Route("/raylane/peers/hop", page)], operators, page, lambda: CorsRules(None))
 
 
 async def test_a_peer_on_loopback_does_not_choose_its_address(rig: Rig) -> None:

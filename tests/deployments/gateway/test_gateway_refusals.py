@@ -52,7 +52,7 @@ async def test_unknown_paths(rig: Rig) -> None:
         "/v1/chat",
         "//v1/models",
         "/v1/models%2f",
-        "/raylane/",
+        "/raylane/none",
         "/..",
         "/v1/responses/resp_1",
         "/docs",

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deployments.gateway.peers.digests import read_digest
-from deployments.peering import CellPeering, Offer, Stay, Wait
+from deployments.peering import CellPeering, Offer, Stay
 from deployments.peering.tenant_use import UseElsewhere
-from deployments.scheduling import TenantPolicy, TenantUse
+from deployments.scheduling import TenantPolicy, TenantUse, WaitingRequest
 from deployments.scheduling.policy import MAX_DEBT_MIN, TenantLimits
 from deployments.scheduling.request import Job
 from tests.deployments.peering.setups import MODEL, make_model, make_request, make_spec
@@ -72,7 +72,7 @@ def test_nothing_raises_and_every_number_stays_one(said: list[dict[str, Any]]) -
         here.used_elsewhere(home.used_elsewhere(MODEL, now), now)
         for number, wait_s in enumerate(WAITS):
             name = f"{turn}-{number}"
-            decision = home.decide(Wait(make_request(name, now), MODEL, "all", wait_s, 50), make_model(), now)
+            decision = home.decide(WaitingRequest(make_request(name, now), "all", wait_s, 50), make_model(), now)
             assert isinstance(decision, Offer | Stay)
             if isinstance(decision, Offer):
                 assert not math.isnan(home.away[name].expected_s)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.peering import CellPeering, HopRefusal, Offer, Stay, StayReason, Wait
+from deployments.peering import CellPeering, HopRefusal, Offer, Stay, StayReason
+from deployments.scheduling import WaitingRequest
 from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_request, make_spec
 
 
@@ -14,7 +15,7 @@ def hear(home: CellPeering, sequence: int, now: float, cell: str = "us") -> None
 
 def decided(home: CellPeering, name: str, now: float, replicas: int = 0, body_bytes: int = 0) -> Offer | Stay:
     request = replace(make_request(name, 0.0, slo_s=5.0), body_bytes=body_bytes)
-    return home.decide(Wait(request, MODEL, "all", 10.0, 50), make_model(10.0, replicas), now)
+    return home.decide(WaitingRequest(request, "all", 10.0, 50), make_model(10.0, replicas), now)
 
 
 @pytest.mark.parametrize(("replicas", "again"), [(0, True), (2, False)])

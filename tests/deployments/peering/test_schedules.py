@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cluster.spec import ClusterSpec
-from deployments.peering import Wait
-from deployments.scheduling import Request
+from deployments.scheduling import Request, WaitingRequest
 from tests.deployments.peering.setups import CELLS, KEY, MODEL, make_spec
 from tests.deployments.peering.world import Ask, World
 
@@ -189,7 +188,7 @@ def met(world: World, cell: str) -> float:
     return sum(ask.ttft_s is not None and ask.ttft_s <= ask.slo_s for ask in own) / len(own)
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_an_overloaded_cell_is_helped_and_its_peers_are_not_hurt() -> None:
     """One cell at 1.5 times its capacity, its peers at half. A single run's share varies by some hundredths."""
     rates = {"eu": 23.0, "us": 7.7, "ap": 7.7}
@@ -210,12 +209,12 @@ def test_first_goes_what_a_peer_can_serve_in_time_and_prefills_least() -> None:
     for name, prompt, left_s in (("large", 800, 2.0), ("late", 50, -0.5), ("small", 50, 2.0)):
         times = (now - 1.0, now + left_s, now + 30.0)
         request = Request(name, prompt, 64, *times, traffic_class="interactive", tenant="free")
-        waits.append(Wait(request, MODEL, "short" if prompt < 300 else "long", 9.0, 64))
+        waits.append(WaitingRequest(request, "short" if prompt < 300 else "long", 9.0, 64))
     offers = cell.peering.reconsider(waits, cell.digest_model(), now)
     assert [offer.hop.request_id for offer in offers] == ["small", "large", "late"]
 
 
-@pytest.mark.whole
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_where_all_are_overloaded_hardly_anything_moves(seed: int) -> None:
     world = simulated(dict.fromkeys(CELLS, 23.0), seed, until_s=30.0)

@@ -24,12 +24,21 @@ from deployments.peering import (
     Offer,
     Question,
     Stay,
-    Wait,
     model_digest,
     remaining_s,
 )
 from deployments.peering.digest import LaneDigest
-from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Request, Scheduler, SchedulingPolicy, Usage
+from deployments.scheduling import (
+    Capacity,
+    Ending,
+    LanePolicy,
+    Lease,
+    Request,
+    Scheduler,
+    SchedulingPolicy,
+    Usage,
+    WaitingRequest,
+)
 from tests.deployments.peering.setups import MODEL
 
 CAPACITY = Capacity(sequences=16, ahead=0, kv_tokens=80_000, step_tokens=2_000, prefill_steps=2.0)
@@ -152,7 +161,7 @@ class Cell:
         """It may not be served here: handed over, or rejected."""
         own = self.digest_model()
         lane = POLICY.lanes[POLICY.lane_of(request.prompt_tokens + 64)].name
-        decision = self.peering.decide(Wait(request, MODEL, lane, None, 64), own, self.now())
+        decision = self.peering.decide(WaitingRequest(request, lane, None, 64), own, self.now())
         if isinstance(decision, Stay):
             self.finish(ask, f"rejected: {decision.reason}")
         else:
@@ -175,13 +184,13 @@ class Cell:
             self._send(decision, ask)
             self.step()
 
-    def _wait(self, ask: Ask, request: Request, own: ModelDigest) -> Wait:
+    def _wait(self, ask: Ask, request: Request, own: ModelDigest) -> WaitingRequest:
         lane, waited_s = own.lane(ask.lane), self.now() - request.arrived_s
         lane_s = None if lane is None else lane.p95_s
         p95_s = lane_s
         if lane_s is not None and ask.admission is not None:
             p95_s = remaining_s(ask.admission[1], waited_s, lane_s)
-        return Wait(request, MODEL, ask.lane, p95_s, 64)
+        return WaitingRequest(request, ask.lane, p95_s, 64)
 
     def _send(self, offer: Offer, ask: Ask) -> None:
         self.scheduler.withdraw(ask.name, self.now())

@@ -4,8 +4,7 @@ from typing import get_args
 
 import pytest
 
-from cluster.spec import ClusterSpec, LaneSpec, Scheduling, parse_spec
-from cluster.spec.base import Section
+from cluster.spec import ClusterSpec, Scheduling, parse_spec
 from deployments.scheduling import Binding, Capacity, LanePolicy, Order, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.policy import binding_of, policy_of
 
@@ -57,24 +56,21 @@ def test_a_policy_is_made_of_every_setting() -> None:
     assert binding_of(spec) == Binding(0.5, 4)
 
 
-def with_another(section: Section, key: str) -> Section:
+def with_another(section: Scheduling, key: str) -> Scheduling:
     """Another value, whether or not it is one that a spec may have."""
-    default, annotation = getattr(section, key), type(section).model_fields[key].annotation
+    default, annotation = getattr(section, key), Scheduling.model_fields[key].annotation
     number = isinstance(default, int | float)
     other = default + 1 if number else next((one for one in get_args(annotation) if one != default), "another")
     return section.model_copy(update={key: other})
 
 
-@pytest.mark.parametrize(("section", "key"), [(one, key) for one in (Scheduling, LaneSpec) for key in one.model_fields])
-def test_no_key_is_forgotten(section: type[Section], key: str) -> None:
+@pytest.mark.parametrize("key", Scheduling.model_fields)
+def test_no_key_is_forgotten(key: str) -> None:
     spec = parse_spec(
         "{name: c, regions: [{name: a, pools: [{name: p}]}],"
         " models: [{name: m, source: s, settings: {max_model_len: 99}}]}"
     )
-    if section is Scheduling:
-        other = spec.model_copy(update={"scheduling": with_another(spec.scheduling, key)})
-    else:
-        other = spec.model_copy(update={"lanes": (with_another(spec.lanes[0], key), *spec.lanes[1:])})
+    other = spec.model_copy(update={"scheduling": with_another(spec.scheduling, key)})
     assert (policy_of(other), binding_of(other)) != (policy_of(spec), binding_of(spec))
 
 
@@ -99,6 +95,6 @@ models:
     m, n = spec.models
     a, b = spec.regions
     policy = policy_of(spec, m, a)
-    assert [lane.groups for lane in policy.lanes] == [("x", "y"), ("y",), ("y",)]
+    assert policy.groups == {"short": ("x", "y"), "medium": ("y",), "long": ("y",)}
     assert policy.contexts == {"x": 100, "y": 800}
     assert policy_of(spec, m, b) == policy_of(spec, n, a) == policy_of(spec), "one group is none"

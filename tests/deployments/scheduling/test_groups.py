@@ -25,13 +25,16 @@ CHEAP = Capacity(2, 0, 2_000, 400, 2.0, "cheap", 1_000)
 DEAR = Capacity(4, 0, 16_000, 2_000, 2.0, "dear", 8_000)
 CONTEXTS = {"cheap": 1_000, "dear": 8_000}
 LANES = (
-    LanePolicy("short", 500, 4.0, 20.0, groups=("cheap", "dear")),
-    LanePolicy("long", None, 1.0, 40.0, groups=("dear",)),
+    LanePolicy("short", 500, 4.0, 20.0),
+    LanePolicy("long", None, 1.0, 40.0),
 )
-POLICY = SchedulingPolicy(LANES, decode_weight=1.0, contexts=CONTEXTS)
+POLICY = SchedulingPolicy(
+    LANES, decode_weight=1.0, groups={"short": ("cheap", "dear"), "long": ("dear",)}, contexts=CONTEXTS
+)
 ALL = dataclasses.replace(
     POLICY,
-    lanes=(LanePolicy("short", 500, 4.0, 20.0, groups=("cheap", "dear")), LanePolicy("long", groups=("cheap", "dear"))),
+    lanes=(LANES[0], LanePolicy("long")),
+    groups=dict.fromkeys(("short", "long"), ("cheap", "dear")),
 )
 
 
@@ -108,12 +111,13 @@ def test_what_fits_no_group_is_rejected() -> None:
 
 
 def test_a_lane_without_a_group_of_that_context_passes_the_request_on() -> None:
-    lanes = (LanePolicy("short", 5_000, groups=("cheap",)), LanePolicy("long", groups=("dear",)))
-    scheduler = make(SchedulingPolicy(lanes, contexts=CONTEXTS), c=CHEAP, d=DEAR)
+    lanes = (LanePolicy("short", 5_000), LanePolicy("long"))
+    policy = SchedulingPolicy(lanes, groups={"short": ("cheap",), "long": ("dear",)}, contexts=CONTEXTS)
+    scheduler = make(policy, c=CHEAP, d=DEAR)
     assert scheduler.submit(make_request("q", 2_000, 50), 0.0).lane == "long"
     assert placed(scheduler) == {"q": "d"}
-    shorter = (LanePolicy("short", 5_000, groups=("dear",)), LanePolicy("long", groups=("cheap",)))
-    scheduler = make(SchedulingPolicy(shorter, contexts=CONTEXTS), c=CHEAP, d=DEAR)
+    shorter = dataclasses.replace(policy, groups={"short": ("dear",), "long": ("cheap",)})
+    scheduler = make(shorter, c=CHEAP, d=DEAR)
     assert scheduler.submit(make_request("q", 6_000, 50), 0.0).lane == "short", "no longer one has it"
 
 
@@ -161,8 +165,9 @@ def test_a_promoted_head_holds_a_replica_of_its_own_groups() -> None:
 
 
 def test_a_promoted_head_holds_no_replica_of_a_group_that_its_lane_does_not_name() -> None:
-    lanes = (LanePolicy("all", max_wait_s=10.0, groups=("dear",)), LanePolicy("spare", groups=("cheap",)))
-    scheduler = make(SchedulingPolicy(lanes, contexts=CONTEXTS), c=CHEAP, d=dataclasses.replace(DEAR, sequences=1))
+    lanes = (LanePolicy("all", max_wait_s=10.0), LanePolicy("spare"))
+    policy = SchedulingPolicy(lanes, groups={"all": ("dear",), "spare": ("cheap",)}, contexts=CONTEXTS)
+    scheduler = make(policy, c=CHEAP, d=dataclasses.replace(DEAR, sequences=1))
     submit(scheduler, "runs")
     assert placed(scheduler) == {"runs": "d"}
     scheduler.submit(dataclasses.replace(make_request("waits", now=1.0), sequences=2), 1.0)
@@ -173,7 +178,7 @@ def test_a_promoted_head_holds_no_replica_of_a_group_that_its_lane_does_not_name
 def test_the_replicas_of_a_group_with_two_contexts_are_compared_by_speed() -> None:
     """As they are while a group's context changes."""
     scheduler = make(
-        SchedulingPolicy((LanePolicy("all", groups=("g", "h")),), contexts={"g": 8_000, "h": 8_000}),
+        SchedulingPolicy((LanePolicy("all"),), groups={"all": ("g", "h")}, contexts={"g": 8_000, "h": 8_000}),
         old=Capacity(8, 0, 90_000, 4_000, 2.0, "g", 4_000),
         new=Capacity(8, 0, 90_000, 4_000, 2.0, "g", 8_000),
     )

@@ -25,12 +25,10 @@ from tests.deployments.scheduling.world import make_request
 POLICIES = (
     POLICY,
     ALL,
-    SchedulingPolicy((LanePolicy("all", max_wait_s=5.0, groups=("dear", "cheap")),), contexts=CONTEXTS),
+    SchedulingPolicy((LanePolicy("all", max_wait_s=5.0),), groups={"all": ("dear", "cheap")}, contexts=CONTEXTS),
     SchedulingPolicy(
-        (
-            LanePolicy("short", 900, max_wait_s=3.0, groups=("cheap",)),
-            LanePolicy("rest", max_wait_s=8.0, groups=("dear", "cheap")),
-        ),
+        (LanePolicy("short", 900, max_wait_s=3.0), LanePolicy("rest", max_wait_s=8.0)),
+        groups={"short": ("cheap",), "rest": ("dear", "cheap")},
         contexts={"cheap": 600, "dear": 8_000},
     ),
 )
@@ -70,7 +68,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def check(self, request: Request, lease: Lease) -> None:
         capacity = self.both[0].fleet.by_id[lease.replica_id].capacity
-        assert capacity.group in self.policy.lanes[lease.home].groups
+        assert capacity.group in self.policy.groups[self.policy.lanes[lease.home].name]
         assert request.prompt_tokens + (request.max_tokens or 1) <= capacity.context_tokens
 
     @rule(lease=leases)

@@ -140,7 +140,7 @@ def test_who_waits_as_a_guest_is_counted_cancelled_and_known() -> None:
 
 
 def test_guests_wait_for_no_group_that_own_requests_wait_for() -> None:
-    policy = SchedulingPolicy((LanePolicy("all", None, groups=("a", "b")),), contexts={"a": 1_000, "b": 1_000})
+    policy = SchedulingPolicy((LanePolicy("all"),), groups={"all": ("a", "b")}, contexts={"a": 1_000, "b": 1_000})
     scheduler = Scheduler(policy)
     for name in ("a", "b"):
         scheduler.replica_up(name, Capacity(2, 0, 10_000, 1_000, 2.0, name, 1_000), 0.0)

@@ -28,13 +28,14 @@ from deployments.wire import encode
 from tests.deployments.scheduling.world import CAPACITY, make_request
 
 POLICY = SchedulingPolicy(
-    (LanePolicy("short", 200, 4.0, 10.0, 60.0, ("default", "b")), LanePolicy("long", groups=("b",))),
+    (LanePolicy("short", 200, 4.0, 10.0, 60.0), LanePolicy("long")),
     Order.ARRIVAL,
     0.5,
     2.0,
     40,
     20.0,
     {"b": TenantPolicy(2.0, 60.0, 9e3, 6)},
+    groups={"short": ("default", "b"), "long": ("b",)},
     contexts={"default": 500, "b": 8_000},
     itl={"batch": ItlTarget(0.05, 0.9, {"b": 3})},
 )

@@ -107,11 +107,7 @@ def test_a_promoted_request_waits_no_longer_than_the_bound(
         assert promotion.wait_s <= maximum / rate + (2 * promotion.drains + 1) * world.longest_s + 1e-6, "in time"
 
 
-GROUPED = (
-    LanePolicy("short", 200, weight=8, max_wait_s=2, cap_s=1e9, groups=("cheap",)),
-    LanePolicy("mid", 1_000, weight=2, max_wait_s=1, cap_s=1e9, groups=("cheap", "dear")),
-    LanePolicy("long", None, weight=0.2, max_wait_s=3, cap_s=1e9, groups=("dear",)),
-)
+GROUPED = {"short": ("cheap",), "mid": ("cheap", "dear"), "long": ("dear",)}
 CONTEXTS = {"cheap": 600, "dear": 5_000}
 CHEAP = Capacity(2, 0, 1_000, 400, 2.0, "cheap", 600)
 DEAR = dataclasses.replace(WHOLE, group="dear", context_tokens=5_000)
@@ -121,11 +117,18 @@ def test_a_promoted_request_gets_a_replica_of_a_group_that_others_keep_full() ->
     """The only replica of its group runs one request at a time, and a lane with a small weight always has the next.
     Meanwhile the other group serves so much that this lane's claim is never used up."""
     lanes = (
-        LanePolicy("victim", 50, weight=1, max_wait_s=1.0, groups=("cheap",)),
-        LanePolicy("greedy", 500, weight=0.05, max_wait_s=1e6, cap_s=1e9, groups=("cheap",)),
-        LanePolicy("other", None, weight=1, max_wait_s=1e6, cap_s=1e9, groups=("dear",)),
+        LanePolicy("victim", 50, weight=1, max_wait_s=1.0),
+        LanePolicy("greedy", 500, weight=0.05, max_wait_s=1e6, cap_s=1e9),
+        LanePolicy("other", None, weight=1, max_wait_s=1e6, cap_s=1e9),
     )
-    policy = SchedulingPolicy(lanes, decode_weight=1.0, max_waiting=100_000, contexts=CONTEXTS, promoted_share=0.25)
+    policy = SchedulingPolicy(
+        lanes,
+        decode_weight=1.0,
+        max_waiting=100_000,
+        groups={"victim": ("cheap",), "greedy": ("cheap",), "other": ("dear",)},
+        contexts=CONTEXTS,
+        promoted_share=0.25,
+    )
     world = TimedWorld(Scheduler(policy), speed=1_000.0)
     world.scheduler.replica_up("a", dataclasses.replace(CHEAP, sequences=1), 0.0)
     for number in range(8):
@@ -161,10 +164,11 @@ def test_with_groups_a_promoted_request_waits_no_longer_than_the_bound(
     arrivals: list[tuple[int, str, float]], cheap: int, dear: int, phi: float, speed: float
 ) -> None:
     policy = SchedulingPolicy(
-        GROUPED,
+        LANES,
         promoted_share=phi,
         decode_weight=1.0,
         tenants={name: TenantPolicy(weight) for name, weight in WEIGHTS.items()},
+        groups=GROUPED,
         contexts=CONTEXTS,
     )
     scheduler = Scheduler(policy)

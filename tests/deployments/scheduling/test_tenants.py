@@ -77,11 +77,8 @@ def test_alone_nobody_is_over_its_share() -> None:
 
 
 def test_what_is_over_its_share_waits_where_others_do_and_not_in_a_group_that_they_cannot_use() -> None:
-    lanes = (
-        LanePolicy("short", 200, weight=16, max_wait_s=1e6, groups=("cheap", "dear")),
-        LanePolicy("long", None, max_wait_s=1e6, groups=("dear",)),
-    )
-    scheduler = Scheduler(policy_of(lanes, contexts={"cheap": 400, "dear": 8_000}))
+    groups = {"short": ("cheap", "dear"), "long": ("dear",)}
+    scheduler = Scheduler(policy_of(groups=groups, contexts={"cheap": 400, "dear": 8_000}))
     one = dataclasses.replace(ONE_AT_A_TIME, group="dear", context_tokens=8_000)
     scheduler.replica_up("dear", one, 0.0)
     flooded(scheduler)

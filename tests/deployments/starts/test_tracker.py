@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.starts import starting_line
+from cluster.fetch_progress import FetchProgress
 from deployments.starts.phases import Phase
-from deployments.starts.start import Fetching, StartOutcome, StartReport
+from deployments.starts.start import StartOutcome, StartReport
 from deployments.starts.tracker import BACK_OFF_S, GIVE_UP_AFTER_S, KEPT, MAX_BACK_OFF_S, SHOWN_EVERY_S, StartTracker
 
 
@@ -132,7 +133,7 @@ def test_the_last_starts_are_kept_and_survive_the_directory() -> None:
 
 def test_the_progress_of_a_fetch_is_news_now_and_then_and_gone_when_it_ends() -> None:
     tracker = StartTracker()
-    fetching = Fetching(3 << 30, 140 << 30, 812e6)
+    fetching = FetchProgress(3 << 30, 140 << 30, 2 << 30, 812e6)
     at = replace(report("r1", environment=1.0, fetch=9.0), fetching=fetching)
     assert tracker.report(at, 100.0)
     assert [tracker.report(at, 100.0 + second) for second in (2.0, 4.0)] == [False, False]

@@ -70,6 +70,7 @@ _GEMMA = _decoder("gemma3_text", 5_376, 62, 32, 16, 21_504, head_dim=128, slidin
 _SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 1_152, "intermediate_size": 4_304}
 _SIGLIP |= {"num_hidden_layers": 27, "patch_size": 14, "image_size": 896}
 GEMMA3_27B: dict[str, Any] = {"model_type": "gemma3", "text_config": _GEMMA, "vision_config": _SIGLIP}
+GEMMA3_27B |= {"mm_tokens_per_image": 256}
 LLAMA4_MAVERICK = _decoder("llama4_text", 5_120, 48, 40, 8, 8_192, 202_048, 1_048_576, head_dim=128)
 LLAMA4_MAVERICK |= {"intermediate_size_mlp": 16_384, "num_local_experts": 128, "num_experts_per_tok": 1}
 LLAMA4_MAVERICK |= {"interleave_moe_layer_step": 2}

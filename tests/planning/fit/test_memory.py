@@ -47,6 +47,17 @@ def test_measured_memory_of_an_h100(
     assert abs(found.pool_bytes / GIB - pool_gib) < max(1.0, 0.05 * pool_gib)
 
 
+def test_the_largest_images_that_a_step_encodes_count() -> None:
+    """32 of Gemma's are more than its decoder; two of Mistral's leave their 3,025 tokens each beside it."""
+    text = {"max_model_len": 16_000, "max_num_seqs": 64, "extra": {"limit_mm_per_prompt": {"image": 0}}}
+    images = text | {"extra": {}}
+    assert (
+        fit_of(configs.GEMMA3_27B, **images).activation_bytes > 2 * fit_of(configs.GEMMA3_27B, **text).activation_bytes
+    )
+    mistral = [fit_of(configs.MISTRAL_SMALL_24B, **given).activation_bytes for given in (images, text)]
+    assert mistral[0] - mistral[1] == 2 * 3_025 * 5_120 * 2
+
+
 def cause_of(found: Fit) -> RefusalCause:
     assert not found.starts
     return found.refusals[0].cause

@@ -29,7 +29,7 @@ def tuned() -> tuple[TrialRunner, Advice, str]:
 
 def searched(maximum: int) -> tuple[TrialRunner, Advice, str]:
     """A search of so many trials at most, and the diff of what it proposes."""
-    case, spec = cases.case(), cases.spec()
+    case, spec = cases.case(span_s=600.0), cases.spec()
     runner = TrialRunner(case, time.monotonic)
     own, defaults = own_and_defaults(spec, spec.models[0])
     trials = Search(

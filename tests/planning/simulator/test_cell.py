@@ -171,7 +171,7 @@ def test_bad_workloads_are_refused() -> None:
         plain_workload(np.array([0.0]), np.array([1, 2]), np.array([1]))
 
 
-@pytest.mark.whole
+@pytest.mark.long
 def test_a_cell_under_an_overload_keeps_the_itl_of_its_class_with_costs_and_without() -> None:
     work = workload(12_000, 60.0)
     cost = CostModel(line(0.004, 5e-4), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)

@@ -50,7 +50,7 @@ def apart() -> ClusterSpec:
 
 @pytest.mark.whole
 def test_without_hand_overs_each_cell_is_as_it_is_alone() -> None:
-    work, homes = traffic([60.0, 20.0, 20.0], 20.0)
+    work, homes = traffic([60.0, 20.0, 20.0], 10.0)
     plans = [CellPlan(name, SETTINGS, COST) for name in CELLS]
     together = CellsSimulator(apart(), plans, work, homes, 0.08).run()
     assert together.hops == ()
@@ -64,8 +64,8 @@ def test_without_hand_overs_each_cell_is_as_it_is_alone() -> None:
 @pytest.mark.whole
 def test_an_overloaded_cell_is_helped() -> None:
     rates = [1.5 * CAPACITY_PER_S, 0.5 * CAPACITY_PER_S, 0.5 * CAPACITY_PER_S]
-    alone, _ = simulate(rates, 40.0, spec=apart())
-    helped, work = simulate(rates, 40.0)
+    alone, _ = simulate(rates, 25.0, spec=apart())
+    helped, work = simulate(rates, 25.0)
     assert len(helped.hops) > 100
     assert np.percentile(helped.ttft_of("eu"), 99) < 0.5 * np.percentile(alone.ttft_of("eu"), 99)
     for peer in ("us", "ap"):
@@ -81,7 +81,7 @@ def test_an_overloaded_cell_is_helped() -> None:
 
 @pytest.mark.whole
 def test_where_all_are_overloaded_hardly_anything_moves() -> None:
-    out, work = simulate([1.5 * CAPACITY_PER_S] * 3, 30.0)
+    out, work = simulate([1.5 * CAPACITY_PER_S] * 3, 20.0)
     assert len(out.hops) <= 0.02 * len(work)
     assert out.returned() == 0
 

@@ -29,7 +29,8 @@ COST = CostModel(line(0.03, 2e-4), line(0.0, 3e-5), plain_attention(3e-8, 1e-10)
 LIMITS = EngineModelLimits(16, 2_048, 60_000)
 CONTEXTS = {"small": 4_096, "large": 16_384}
 POLICY = SchedulingPolicy(
-    (LanePolicy("short", 2_048, 8, 10, 600, ("small", "large")), LanePolicy("long", None, 1, 60, 600, ("large",))),
+    (LanePolicy("short", 2_048, 8, 10, 600), LanePolicy("long", None, 1, 60, 600)),
+    groups={"short": ("small", "large"), "long": ("large",)},
     contexts=CONTEXTS,
 )
 SPAN_S, STEP_S = 900.0, 300.0

@@ -6,7 +6,7 @@ import numpy as np
 
 from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine_model.cost_file import CostFile, cost_file
-from deployments.engine_model.cost_model import CostModel, line, plain_attention
+from deployments.engine_model.cost_model import CostModel, line, plain_attention, slowed
 from deployments.engine_model.limits import EngineModelLimits
 from planning.simulator.workload import Workload, plain_workload
 from planning.tune.case import TuningCase, case_of
@@ -37,9 +37,10 @@ def spec(text: str = TEXT) -> ClusterSpec:
     return parse_spec(text, "small.yaml", Path("."))
 
 
-def costs() -> CostFile:
+def costs(slower: float = 1.0) -> CostFile:
     model = CostModel(line(0.08, 2e-4), line(0.0, 4e-5), plain_attention(1.2e-7, 4e-10))
-    return cost_file("demo", "a test", "measured", EngineModelLimits(16, 2_048, 60_000), model, error=0.05)
+    limits = EngineModelLimits(16, 2_048, 60_000)
+    return cost_file("demo", "a test", "measured", limits, slowed(model, slower), error=0.05)
 
 
 def work(span_s: float = 3_600.0, seed: int = 0) -> Workload:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autoscaling.forecast.history import A_DAY, History
-from planning.tune.case import case_of, own_and_defaults, space_of
+from planning.tune.case import case_of, own_and_defaults, parts_of, space_of
 from planning.tune.trial import Candidate, Stopped, TrialResult
 from planning.tune.trial_runner import OutOfTime, TrialRunner
 from tests.planning.tune import cases
@@ -22,13 +22,19 @@ FOR_EVER = math.inf
 
 @pytest.fixture(scope="module")
 def runner() -> TrialRunner:
-    return TrialRunner(cases.case(), time.monotonic)
+    return TrialRunner(cases.case(span_s=1_800.0), time.monotonic)
 
 
 @pytest.fixture(scope="module")
 def long_runner() -> TrialRunner:
-    """Of three hours: long enough to be cut into parts."""
-    return TrialRunner(cases.case(span_s=10_800.0), time.monotonic)
+    """Of more than eight hours, long enough to be cut into parts: half an hour on engines that are as much slower."""
+    slower = 18
+    work = cases.work(1_800.0)
+    work = replace(work, arrived_s=slower * work.arrived_s, ttft_slo_s=slower * work.ttft_slo_s)
+    spec = cases.spec(cases.TEXT.replace("  policy: backlog\n", "  policy: backlog\n  period_s: 10\n"))
+    made = TrialRunner(case_of(spec, spec.models[0], cases.costs(slower), work, start_up_s=60.0), time.monotonic)
+    assert len(parts_of(made.load, made.case.span_s)) > 1
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -70,20 +76,27 @@ def test_the_whole_is_scored(runner: TrialRunner) -> None:
 
 
 def test_a_fixed_number_is_a_run_without_an_autoscaler() -> None:
-    fixed = TrialRunner(cases.case(cases.TEXT.split("autoscaling:")[0]), time.monotonic)
+    fixed = TrialRunner(cases.case(cases.TEXT.split("autoscaling:")[0], 1_800.0), time.monotonic)
     outcome = fixed.exact(None, FOR_EVER, to_the_end=True)
     assert outcome.exact is not None
     assert outcome.replica_hours == pytest.approx(2 * fixed.case.span_s / 3600)
     assert outcome.exact.score.changes == 0
 
 
-def test_a_first_look_estimates_the_whole(long_runner: TrialRunner, long_whole: TrialResult) -> None:
-    for candidate, whole in ((own(), long_runner.exact(own(), FOR_EVER)), (lean(), long_whole)):
-        look = long_runner.draft(candidate, FOR_EVER)
+def test_a_first_look_estimates_the_whole(
+    runner: TrialRunner, long_runner: TrialRunner, long_whole: TrialResult
+) -> None:
+    """Short traffic at a slower pace, and parts of long traffic."""
+    for of, candidate, whole in (
+        (runner, own(), runner.exact(own(), FOR_EVER)),
+        (long_runner, lean(), long_whole),
+    ):
+        look = of.draft(candidate, FOR_EVER)
         assert look.exact is None
         assert look.replica_hours == pytest.approx(whole.replica_hours, rel=0.15)
         assert look.classes["interactive"][0] == pytest.approx(whole.classes["interactive"][0], rel=0.3)
         assert look.attainment == pytest.approx(whole.attainment, abs=0.02)
+    assert long_runner.draft(own(), FOR_EVER).replica_hours > 1.15 * long_whole.replica_hours, "the dearer settings"
 
 
 def test_what_breaks_far_too_much_is_not_played_to_its_end(runner: TrialRunner) -> None:
@@ -112,7 +125,7 @@ def test_what_costs_far_too_much_is_not_either(
 def test_time_ends_a_run() -> None:
     ticks = iter(np.arange(0.0, 1e6))
     with pytest.raises(OutOfTime):
-        TrialRunner(cases.case(), lambda: float(next(ticks))).exact(own(), 3.0)
+        TrialRunner(cases.case(span_s=1_800.0), lambda: float(next(ticks))).exact(own(), 1.0)
 
 
 def test_a_schedule_is_followed_and_not_searched() -> None:
@@ -132,7 +145,7 @@ def test_a_schedule_is_followed_and_not_searched() -> None:
 
 def test_a_seasonal_forecast_is_made_of_the_days_before(runner: TrialRunner) -> None:
     text = cases.TEXT.replace("  policy: backlog\n", "  policy: backlog\n  forecast: seasonal\n")
-    case = cases.case(text)
+    case = cases.case(text, 1_800.0)
     assert case.history == History(0, ())
     known = replace(case, history=History(-A_DAY, (20_000.0,) * A_DAY))
     foretold = TrialRunner(known, time.monotonic).exact(lean(), FOR_EVER)

@@ -42,11 +42,12 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_a_burst_is_decided_on_as_soon_as_it_is_seen_and_nothing_is_lost_up_and_down(
-    scaled: LiveCluster, session: aiohttp.ClientSession
+    scaled: LiveCluster, session: aiohttp.ClientSession, replicas: int
 ) -> None:
     reported: list[str] = []
-    await burst(scaled, session, REQUESTS_PER_S, reported, **LONG)
+    await burst(scaled, session, REQUESTS_PER_S, replicas, reported, **LONG)
     print(*reported)
 
 

@@ -91,7 +91,7 @@ def test_a_burst_is_answered_within_seconds() -> None:
 
 @pytest.mark.whole
 def test_steady_load_moves_nothing_once_it_is_known() -> None:
-    out = outcome([(5, 3_600)], Bounds(1, 8), replicas=3)
+    out = outcome([(5, 2_100)], Bounds(1, 8), replicas=3)
     assert [decision for decision in out.scalings if decision.changes and decision.at_s > 900] == []
 
 
@@ -140,7 +140,7 @@ def test_idle_is_the_last_replicas_affair_alone() -> None:
 
 @pytest.mark.whole
 def test_a_load_that_swings_faster_than_replicas_start_makes_no_flap() -> None:
-    out = outcome([(2, 60), (14, 60)] * 20, Bounds(1, 12), start_up_s=60.0, replicas=3)
+    out = outcome([(2, 60), (14, 60)] * 10, Bounds(1, 12), start_up_s=60.0, replicas=3)
     steps = [(decision.at_s, decision.requested - decision.applied) for decision in out.scalings if decision.changes]
     ups = [at_s for at_s, more in steps if more > 0]
     assert ups

@@ -5,17 +5,29 @@ from dataclasses import replace
 
 import pytest
 
+from cluster.fetch_progress import FetchProgress
 from deployments.cell.departure import DepartureCause
 from deployments.gateway.operators.other_gateways import merged
 from deployments.gateway.operators.report import GatewayAnswer, GroupReport, PeerReport, SuspectReport, TtftSample
 from deployments.starts.phases import Phase
-from deployments.starts.start import FailingModel, Fetching, ReplicaStart, StartOutcome
+from deployments.starts.start import FailingModel, ReplicaStart, StartOutcome
 from deployments.traffic.published_drift import OffFigure, PublishedDrift
 from deployments.wire import WireError, from_plain, to_plain
 from tests.cli.test_narrow import MODEL, replica, report
 
 START = ReplicaStart(
-    "r", MODEL, "n", 1.0, Phase.FETCH, 2.0, {Phase.FETCH: 1.0}, StartOutcome.READY, 9.0, "", "", Fetching(1, 2, 3.0)
+    "r",
+    MODEL,
+    "n",
+    1.0,
+    Phase.FETCH,
+    2.0,
+    {Phase.FETCH: 1.0},
+    StartOutcome.READY,
+    9.0,
+    "",
+    "",
+    FetchProgress(1, 2, 2, 3.0),
 )
 
 

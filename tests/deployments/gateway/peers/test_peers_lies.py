@@ -195,13 +195,13 @@ async def test_a_count_that_cannot_be_counts_for_nothing(fake: tuple[Rig, FakePe
 async def test_a_count_that_can_be_is_the_ledgers(fake: tuple[Rig, FakePeer]) -> None:
     """But what its own engines have not counted teaches this cell nothing of its prompts."""
     home, peer = fake
-    before = home.service._ratios["demo"].chars_per_token
+    before = home.dispatcher.ratio.chars_per_token
     assert (await home.ask({**STREAM, "prompt": "x" * 100}))[0] == 200
     assert await tell(home, peer, COUNTED | {"weather": "of a later version"}) == 200
     ledger = await closed(home, 0)
     assert ledger.finished is not None
     assert (ledger.finished.prompt_tokens, ledger.finished.output_tokens) == (900, 2)
-    assert home.service._ratios["demo"].chars_per_token == before
+    assert home.dispatcher.ratio.chars_per_token == before
     assert await tell(home, peer, COUNTED) == 200, "said twice, it is nothing"
 
 

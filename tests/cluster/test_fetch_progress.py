@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.artifacts import FetchMeter, FetchProgress, FetchStep
+from cluster.fetch_progress import FetchMeter, FetchProgress, FetchStep
 from cluster.spec import Artifacts, EngineSettings, LoraAdapter, Model
 from deployments.engine.model_files import fetch_files
 
