@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from autoscaling.policies.backlog.policy import BacklogPolicy
+from autoscaling.scaler.decision import ScalingDecision
 from tests.live.clients import clients
 from tests.live.cluster import ROOT, LiveCluster, eventually_async, held
 from tests.live.scaling import last_pair, load, ready, records, scaling
@@ -36,6 +37,11 @@ def requested(cell: LiveCluster) -> int:
     return int(scaling(cell)["requested"])
 
 
+def changes(cell: LiveCluster) -> list[ScalingDecision]:
+    """The decisions so far that changed the number."""
+    return [one.decision for one in records(cell) if one.decision.changes]
+
+
 def carries(cell: LiveCluster, since_s: float) -> float | None:
     """What a full replica does in a second, by the newest decision, if that is not older; None: it is unknown."""
     last = records(cell)[-1]
@@ -54,12 +60,11 @@ async def test_slos_alone_scale_a_model_up_and_down_and_a_restart_knows_its_capa
                 before = requested(cell)
                 async with load(cell, session, SEQUENCES, **LONG) as more:
                     await eventually_async(lambda: before < requested(cell) == ready(cell), SETTLES_S, every_s=0.5)
-            peak = requested(cell)
             async with load(cell, session, 1, **LONG) as few:
-                await eventually_async(lambda: requested(cell) < peak, FALLS_S, every_s=0.5)
-                await eventually_async(lambda: ready(cell) < peak, SETTLES_S, every_s=0.5)
+                await eventually_async(lambda: changes(cell)[-1].reason == "consolidate", FALLS_S, every_s=0.5)
+                await eventually_async(lambda: ready(cell) == requested(cell), SETTLES_S, every_s=0.5)
         assert {(one.status, one.end) for one in (*answers, *more, *few)} == {(200, "done")}
-        steps = [one.decision for one in records(cell) if one.decision.changes]
+        steps = changes(cell)
         tell.append(", ".join(f"{one.applied} to {one.requested}: {one.reason}" for one in steps))
         assert {one.reason for one in steps if one.requested > one.applied} <= {"demand", "backlog", "occupancy"}
         assert steps[-1].reason == "consolidate"
