@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cluster.spec import ClusterSpec
@@ -18,7 +18,7 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected
 from deployments.ownership.roles import PeerLease
 from deployments.ownership.takeover import Running
-from deployments.peering import HopFacts, HopRefusal
+from deployments.peering import Digest, HopFacts, HopRefusal, LaneDigest
 from deployments.protocol import Finished, ReplicaFacts
 from deployments.scheduling import Ending, LanePolicy, Lease, Placement, Request, SchedulingPolicy
 from tests.deployments.peering.setups import MODEL
@@ -303,6 +303,12 @@ class World:
         self.loop, self.dice = loop, random.Random(seed)
         self.cuts: list[tuple[float, float, frozenset[str]]] = []
         self.digest_loss = 0.0
+        """The share of digests that are lost; of the others, some are late then."""
+        self.replays = 0.0
+        """The share of digests behind which an older one comes, of any cell."""
+        self.liar = ""
+        """The cell that says it has room without end."""
+        self.recorded: list[Digest] = []
         self.offers = 0
         self.refusals: Counter[str] = Counter()
         self.asks: list[Ask] = []
@@ -379,6 +385,18 @@ class World:
         if self.is_cut(ends) or self.dice.random() < self.digest_loss or other is None or other.peering is None:
             return
         digest = other.peering.digest(question)
-        await asyncio.sleep(self.delay() + self.dice.choice((0.0, 0.0, 0.7)) * bool(self.digest_loss))
-        if cell.dispatcher.own is asker and asker.peering is not None and not self.is_cut(ends):
-            asker.peering.heard(digest)
+        if name == self.liar:
+            digest = boastful(digest)
+        self.recorded.append(digest)
+        await asyncio.sleep(self.delay() + self.dice.choice((0.0, 0.0, 0.7, 3.0)) * bool(self.digest_loss))
+        replayed = [self.dice.choice(self.recorded)] if self.dice.random() < self.replays else []
+        for one in (digest, *replayed):
+            if cell.dispatcher.own is asker and asker.peering is not None and not self.is_cut(ends):
+                asker.peering.heard(one)
+
+
+def boastful(digest: Digest) -> Digest:
+    """A digest that promises no wait and room without end."""
+    lanes = tuple(LaneDigest(lane.name, 0.0, 0.0) for lane in POLICY.lanes)
+    room = {"max_sequences": 1_000, "free_sequences": 1_000, "max_kv_tokens": 10**9, "free_kv_tokens": 10**9}
+    return replace(digest, models=tuple(replace(one, lanes=lanes, hands_over=False, **room) for one in digest.models))

@@ -1,6 +1,6 @@
-"""Three cells at random: bursts, lost digests, partitions, owners that change, replicas that come and go, clients that
-leave. Each request is ended once, crosses at most one hop and no residency line, and its client gets the bytes of one
-answer."""
+"""Three cells at random: bursts, digests that are lost, late and replayed, a cell that lies, partitions, specs that
+differ, owners that change, replicas that come and go, clients that leave. Each request is ended once, crosses at most
+one hop and no residency line, and its client gets the bytes of one answer."""
 
 import asyncio
 import itertools
@@ -21,11 +21,22 @@ UNTIL_S = 8.0
 TENANTS = ("free", "local", "german")
 
 
-def spec_of(medical: list[str] | None, german: list[str] | None) -> ClusterSpec:
-    """Residency of a class and of a tenant; a tenant that uses its own region alone."""
+def spec_of(
+    medical: list[str] | None, german: list[str] | None, model: list[str] | None = None, prices: Any = (1.0, 3.0, 2.0)
+) -> ClusterSpec:
+    """Residency of a class, of a tenant and of the model; a tenant that uses its own region alone; a price in each
+    region."""
     return make_spec(
+        regions=[
+            {"name": cell, "endpoint": f"https://{cell}.org", "pools": [{"name": "p", "price_usd_per_hour": price}]}
+            for cell, price in zip(CELLS, prices, strict=True)
+        ],
+        models=[
+            {"name": MODEL, "source": "s", "settings": {"max_model_len": 10_000}, "residency": model, "regions": model}
+        ],
         classes=[
             {"name": "interactive", "ttft_ms": 500},
+            {"name": "batch", "ttft_ms": 10_000, "prefers": "price"},
             {"name": "medical", "ttft_ms": 500, "residency": medical},
         ],
         tenants=[
@@ -42,7 +53,7 @@ BURSTS = st.tuples(
     TIMES,
     st.sampled_from(("eu", "eu", "us", "ap")),
     st.integers(1, 40),
-    st.sampled_from(("interactive", "interactive", "medical")),
+    st.sampled_from(("interactive", "interactive", "batch", "medical")),
     st.sampled_from(("free", "free", *TENANTS)),
     st.sampled_from((50, 250, 1_500)),
 )
@@ -57,11 +68,16 @@ EVENTS = st.tuples(
 def stories(draw: st.DrawFn) -> dict[str, Any]:
     """What happens, and when."""
     pairs = st.sampled_from([frozenset(pair) for pair in itertools.combinations(CELLS, 2)])
+    prices = draw(st.permutations((1.0, 2.0, 3.0)))
+    other = draw(st.none() | st.sampled_from(CELLS))
     return {
-        "spec": spec_of(draw(LISTS), draw(LISTS)),
+        "spec": spec_of(draw(LISTS), draw(LISTS), draw(st.none() | LISTS), prices),
+        "other": {} if other is None else {other: spec_of(draw(LISTS), draw(LISTS), draw(st.none() | LISTS), prices)},
         "replicas": {cell: draw(st.integers(0, 2)) for cell in CELLS},
         "seed": draw(st.integers(0, 1 << 32)),
         "digest_loss": draw(st.sampled_from((0.0, 0.0, 0.3))),
+        "replays": draw(st.sampled_from((0.0, 0.3))),
+        "liar": draw(st.sampled_from(("", "", *CELLS))),
         "cuts": draw(st.lists(st.tuples(TIMES, TIMES, pairs), max_size=2)),
         "bursts": draw(st.lists(BURSTS, min_size=1, max_size=3)),
         "events": draw(st.lists(EVENTS, max_size=4)),
@@ -89,7 +105,7 @@ def lines(spec: ClusterSpec, ask: Ask) -> list[tuple[str, ...]]:
     return [one for one in found if one is not None]
 
 
-def check(world: World, spec: ClusterSpec) -> None:
+def check(world: World) -> None:
     for ask in world.asks:
         assert len(ask.endings) == 1, (ask, "each request is ended once")
         assert len(ask.served_by) <= 1, (ask, "its client gets the bytes of one cell")
@@ -97,7 +113,8 @@ def check(world: World, spec: ClusterSpec) -> None:
         assert ask.hops <= 1
         assert (ask.first_bytes == 1) >= (ask.endings == ["answered"])
         for name in ask.entered:
-            assert all(name in line for line in lines(spec, ask)), (ask, name)
+            for cell in (ask.home, name):
+                assert all(name in line for line in lines(world.cells[cell].spec, ask)), (ask, name)
             assert name == ask.home or ask.request.tenant != "local"
     for cell in world.cells.values():
         own = cell.dispatcher.own
@@ -121,20 +138,23 @@ def run(story: dict[str, Any]) -> World:
     loop.set_exception_handler(lambda loop, context: errors.append(context))
 
     async def go() -> World:
-        world = World(asyncio.get_running_loop(), dict.fromkeys(CELLS, story["spec"]), story["replicas"], story["seed"])
-        world.digest_loss = story["digest_loss"]
+        specs = dict.fromkeys(CELLS, story["spec"]) | story.get("other", {})
+        world = World(asyncio.get_running_loop(), specs, story["replicas"], story["seed"])
+        world.digest_loss, world.replays = story["digest_loss"], story.get("replays", 0.0)
+        world.liar = story.get("liar", "")
         world.cuts = [(at_s, at_s + for_s, pair) for at_s, for_s, pair in story["cuts"]]
         for at_s, home, count, traffic_class, tenant, prompt in story["bursts"]:
             for _ in range(count):
                 patience_s = world.dice.choice((2.0, 15.0))
                 names = {"traffic_class": traffic_class, "tenant": tenant}
-                world.ask(at_s + world.dice.uniform(0.0, 2.0), home, prompt, 0.5, patience_s, **names)
+                slo_s = 10.0 if traffic_class == "batch" else 0.5
+                world.ask(at_s + world.dice.uniform(0.0, 2.0), home, prompt, slo_s, patience_s, **names)
         for at_s, name, what in story["events"]:
             world.after(at_s, lambda name=name, what=what: happen(world.cells[name], what))  # type: ignore[misc]
         await world.run(UNTIL_S + 3.0, 10.0)
         for cell in world.cells.values():
             cell.dispatcher.hand_on(1e12)
-        check(world, story["spec"])
+        check(world)
         for cell in world.cells.values():
             cell.dispatcher.follow(None)
         return world
@@ -188,11 +208,11 @@ NOBODY_TAKES_IT: dict[str, Any] = {
 """A request that its home may not serve comes back from its peer, and is rejected."""
 
 
-@pytest.mark.whole
-def test_many_random_stories() -> None:
+def tell(count: int) -> Counter[str]:
+    """Plays so many stories. What happened in all."""
     total: Counter[str] = Counter()
 
-    @settings(suppress_health_check=list(HealthCheck), max_examples=100, deadline=None, database=None)
+    @settings(suppress_health_check=list(HealthCheck), max_examples=count, deadline=None, database=None)
     @example(OFFERED_AGAIN)
     @example(NOBODY_TAKES_IT)
     @given(stories())
@@ -205,7 +225,18 @@ def test_many_random_stories() -> None:
 
     each()
     print(dict(total))
-    assert total["served True"] > 200, "the stories are worth something"
+    return total
+
+
+@pytest.mark.whole
+def test_many_random_stories() -> None:
+    assert tell(100)["served True"] > 200, "the stories are worth something"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+def test_very_many_random_stories() -> None:
+    assert tell(3_000)["served True"] > 6_000
 
 
 def test_an_overloaded_cell_is_helped() -> None:

@@ -79,3 +79,15 @@ def test_a_body_may_take_its_time_and_is_not_held_against_the_peer() -> None:
     assert home.peers.by_cell["us"].trust_in(MODEL).at(1.5) == 1.0
     home.first_token("short", 1.5 + 0.25 * 5.0)
     assert home.peers.by_cell["us"].trust_in(MODEL).at(3.0) < 1.0
+
+
+def test_first_goes_what_a_peer_can_serve_in_time_and_prefills_least() -> None:
+    home = CellPeering(make_spec(), "eu", 1)
+    for cell in ("us", "ap"):
+        hear(home, 1, 10.0, cell)
+    waits = []
+    for name, prompt, left_s in (("large", 800, 2.0), ("late", 50, -0.5), ("small", 50, 2.0)):
+        request = make_request(name, 9.0, slo_s=1.0 + left_s, prompt=prompt)
+        waits.append(WaitingRequest(request, "all", 9.0, 50))
+    offers = home.reconsider(waits, make_model(9.0), 10.1)
+    assert [offer.hop.request_id for offer in offers] == ["small", "large", "late"]
