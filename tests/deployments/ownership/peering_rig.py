@@ -1,7 +1,6 @@
 """An owner whose cell has peers, for the tests of its peering: its clock, a gateway that keeps what it hears, and peers
 of which only the words are there."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,17 +26,6 @@ class Clock:
 
     def monotonic_ns(self) -> int:
         return round(self.now * 1e9)
-
-
-class RealClock(Clock):
-    """For an owner whose time nobody replaces."""
-
-    @property
-    def now(self) -> float:
-        return time.monotonic()
-
-    @now.setter
-    def now(self, value: float) -> None: ...
 
 
 class Gateway:

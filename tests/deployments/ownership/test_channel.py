@@ -43,7 +43,7 @@ from deployments.ownership.messages import (
 from deployments.ownership.record import GuestNotTaken, Rejected, RequestState
 from deployments.peering import HopFacts
 from deployments.protocol import Finished, ReplicaState
-from deployments.scheduling import Admission, AdmissionKind, Ending, Placement, RejectCause
+from deployments.scheduling import Ending, Placement, RejectCause
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
 from tests.deployments.ownership.lane_owner_rig import account, facts, request
@@ -198,28 +198,6 @@ async def test_both_ends_hold_one_record_of_a_request_and_messages_move_both(end
     assert (there.state, ends.owner.snapshot().counted) == (RequestState.CLOSED, 1)
 
 
-async def test_what_comes_twice_or_late_changes_nothing(ends: Ends) -> None:
-    placement = await ends.placed()
-    twice = Placed(placement, "http://r1")
-    ends.remote.take(twice)
-    ends.remote.take(Admitted("q", Admission(AdmissionKind.ADMIT, "short")))
-    ends.remote.take(Expired("q"))
-    assert ends.remote._outbox._messages == []
-    ends.dispatcher.refused(placement.lease, None)
-    ends.remote.take(twice)
-    record = ends.dispatcher.records.get("q")
-    assert record is not None
-    assert record.state is RequestState.WAITING, "that attempt was refused"
-    waiting = asyncio.create_task(ends.dispatcher.placement(request()))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    ends.remote.take(Placed(replace(placement, lease=replace(placement.lease, attempt=2)), "http://r1"))
-    ends.remote.take(Admitted("q", Admission(AdmissionKind.ADMIT, "short")))
-    (*_, released, cancelled) = MessageReader().feed(OPENING + b"".join(ends.remote._outbox._messages))
-    assert (released, cancelled) == (Release("q-2", Ending.CANCELLED), Cancel("q")), "nobody waits for it"
-
-
 async def test_a_request_that_is_rejected_after_all(ends: Ends) -> None:
     ends.owner.replica_state("r1", ReplicaState.DRAINING)
     submitting = asyncio.create_task(ends.dispatcher.submit(request()))
@@ -245,21 +223,6 @@ async def test_what_a_peer_has_is_recalled_and_a_guest_refused_over_the_channel(
     ends.crosses()
     with pytest.raises(GuestNotTaken, match=r"^spec$"):
         await submitting
-
-
-async def test_a_later_channel_ends_the_one_before_and_an_earlier_one_is_closed_from_the_start(
-    owner: LaneOwner,
-) -> None:
-    first, second = Session(owner, "other", 1), Session(owner, "other", 3)
-    overtaken, elsewhere = Session(owner, "other", 2), Session(owner, "another", 1)
-    assert [one.is_open for one in (first, second, overtaken, elsewhere)] == [False, True, False, True]
-    for closed in (first, overtaken):
-        closed.take(Submit(request(), False, time.monotonic()))
-    assert owner.scheduler.lanes.jobs == {}
-    second.end()
-    assert [Session(owner, "other", number).is_open for number in (2, 3)] == [False, True], "its number is remembered"
-    owner.close()
-    assert not elsewhere.is_open
 
 
 async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner) -> None:

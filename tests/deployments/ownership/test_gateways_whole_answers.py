@@ -13,23 +13,6 @@ from tests.deployments.ownership.conftest import Cell
 MakeCell = Callable[..., Awaitable[Cell]]
 
 
-async def test_the_owner_learns_of_first_tokens_once(make_cell: MakeCell) -> None:
-    cell = await make_cell()
-    (engine,) = cell.engines
-    engine.behave = waiting(hold := asyncio.Event())
-    asked = asyncio.create_task(cell.other.ask())
-    await until(lambda: engine.open)
-    owner = cell.owner.owner
-    assert owner.snapshot().replicas[0].prefill_tokens > 0
-    await engine.first_tokens()
-    await until(lambda: owner.snapshot().replicas[0].prefill_tokens == 0)
-    assert len(owner.scheduler.leases) == 1
-    hold.set()
-    assert (await asked)[0] == 200
-    await until(lambda: not owner.scheduler.leases)
-    assert sum(flow.met + flow.missed for flow in owner.scheduler.tally.flows.values()) == 1
-
-
 @pytest.mark.parametrize("own", [True, False], ids=["held by the owner", "held by the other"])
 async def test_a_dead_replica_s_request_goes_to_the_other(make_cell: MakeCell, own: bool) -> None:
     cell = await make_cell(engines=2)

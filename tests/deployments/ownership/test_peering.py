@@ -9,7 +9,7 @@ import pytest
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
 from deployments.ownership.record import RequestState
-from deployments.peering import DigestRefusal, HopRefusal, Question
+from deployments.peering import HopRefusal, Question
 from deployments.scheduling import Binding, Ending, RejectCause, SchedulingPolicy, TenantPolicy
 from tests.deployments.ownership.lane_owner_rig import account
 from tests.deployments.ownership.peering_rig import Clock, Gateway, PeeredOwner, guest_facts, lanes_of, owner_time
@@ -31,33 +31,6 @@ async def home(clock: Clock) -> AsyncIterator[PeeredOwner]:
     made.helpful()
     yield made
     made.owner.close()
-
-
-async def test_a_request_that_its_home_cannot_serve_goes_to_a_peer(home: PeeredOwner) -> None:
-    home.submit()
-    (admitted, handed_over) = home.gateway.news()
-    assert (admitted[:3], handed_over[:2]) == (("admitted", "q", "queue"), ("handed over", "q"))
-    assert (home.state(), home.owner.snapshot().away, home.owner.snapshot().lanes[0].waiting) == (AWAY, 1, 0)
-    home.replica()
-    assert home.gateway.news() == [], "it is the peer's"
-    home.first_token()
-    home.finished()
-    assert (home.gateway.news(), home.state(), home.is_clean()) == ([], None, True)
-    snapshot = home.owner.snapshot()
-    (flow,) = snapshot.flows
-    assert (snapshot.submitted, snapshot.withdrawn, snapshot.away, flow.arrived, flow.met) == (1, 1, 0, 1, 1)
-    assert home.peering.stays == {}, "a hand-over is no stay"
-
-
-async def test_an_answer_that_came_whole_is_in_time_by_its_first_token(home: PeeredOwner, clock: Clock) -> None:
-    for name, ago_s in (("in time", 9.5), ("late", 1.0)):
-        home.helpful()
-        home.submit(name)
-        clock.now += 10.0
-        home.first_token(name, ago_s)
-        home.finished(name)
-    (flow,) = home.owner.snapshot().flows
-    assert (flow.arrived, flow.met) == (2, 1)
 
 
 async def test_what_the_peers_engine_counted_settles_the_limit_and_is_learned(clock: Clock) -> None:
@@ -113,62 +86,6 @@ async def test_a_refused_request_waits_first_in_its_lane_and_goes_to_another_pee
     assert home.is_clean()
 
 
-async def test_where_home_has_no_replica_a_peer_is_asked_again_once_its_refusal_is_old(
-    home: PeeredOwner, clock: Clock
-) -> None:
-    home.submit()
-    home.refused()
-    home.helpful("us")
-    home.refused()
-    home.gateway.news()
-    clock.now += home.spec.peering.max_age_s if home.spec.peering else 0.0
-    home.helpful("us")
-    assert home.gateway.news() == [("handed over", "q", "us")]
-    home.finished()
-    assert home.is_clean()
-
-
-async def test_a_request_that_the_peer_loses_waits_again_first_and_goes_nowhere_else(home: PeeredOwner) -> None:
-    home.submit()
-    home.submit("later")
-    home.refused("later", HopRefusal.SPEC)
-    home.gateway.news()
-    home.refused(refusal=HopRefusal.LOST)
-    assert (home.state(), home.owner.snapshot().away) == (WAITING, 0)
-    home.helpful()
-    assert not [one for one in home.gateway.news() if one[:2] == ("handed over", "q")], "one hop"
-    home.replica()
-    assert [one for one in home.gateway.news() if one[0] == "placed"] == [("placed", "q")]
-
-
-async def test_a_peer_that_cannot_be_reached_gets_nothing_before_it_has_answered_again(home: PeeredOwner) -> None:
-    home.submit()
-    (*_, (_, _, peer)) = home.gateway.news()
-    home.refused(refusal=HopRefusal.UNREACHABLE)
-    assert home.state() == WAITING
-    home.submit("other")
-    (*_, (what, _, second)) = home.gateway.news()
-    assert (what, {peer, second}) == ("handed over", {"us", "ap"})
-
-
-async def test_what_a_silent_peer_has_is_recalled_and_the_gateway_says_what_becomes_of_it(
-    home: PeeredOwner, clock: Clock
-) -> None:
-    for name in ("q", "answers"):
-        home.submit(name, patience_s=600.0)
-    home.first_token("answers")
-    clock.now += 60.0
-    home.gateway.news()
-    home.peering.ask()
-    assert home.gateway.news() == [("recalled", "q-1")]
-    assert home.state() == AWAY, "its client may have got a byte meanwhile"
-    home.refused(refusal=HopRefusal.LOST)
-    assert home.state() == WAITING
-    home.owner.cancel("q")
-    home.finished("answers")
-    assert home.is_clean()
-
-
 async def test_what_is_said_of_unknown_and_earlier_leases_changes_nothing(home: PeeredOwner) -> None:
     home.submit()
     earlier = home.gateway.leases["q"].lease
@@ -179,42 +96,6 @@ async def test_what_is_said_of_unknown_and_earlier_leases_changes_nothing(home: 
     home.owner.release(earlier.attempt_id, Ending.CANCELLED)
     home.owner.release("nobody-1", Ending.FINISHED)
     assert (home.state(), home.gateway.news()) == (AWAY, [])
-
-
-async def test_a_client_that_leaves_is_over_at_home(home: PeeredOwner) -> None:
-    home.submit()
-    home.owner.release("q-1", Ending.CANCELLED)
-    assert (home.state(), home.is_clean()) == (None, True)
-
-
-async def test_the_next_owner_takes_what_comes_back_from_a_peer(clock: Clock) -> None:
-    before, after = PeeredOwner(clock), PeeredOwner(clock, epoch=2)
-    before.helpful()
-    before.submit()
-    lease = before.gateway.leases["q"].lease
-    after.owner.hold(after.gateway, lease.attempt_id)
-    for made, refusal in ((after, HopRefusal.LOST),):
-        made.owner.refused(made.gateway, lease, refusal)
-        assert [one[:2] for one in made.gateway.news()] == [("admitted", "q")]
-        made.replica()
-        assert [one.lease.attempt for one in made.gateway.placements] == [2]
-    for made in (before, after):
-        made.owner.close()
-
-
-async def test_a_request_that_waits_at_home_in_time_stays(home: PeeredOwner) -> None:
-    home.replica(seats=1)
-    home.submit("runs")
-    home.submit(slo_s=1e6, patience_s=2e6)
-    assert home.gateway.news()[-1][:3] == ("admitted", "q", "queue")
-    assert home.state() == WAITING
-    assert home.peering.stays == {"in_time": 1}
-
-
-async def test_a_request_that_has_had_its_hop_is_offered_to_nobody(home: PeeredOwner) -> None:
-    home.owner.submit(home.gateway, dataclasses.replace(home.request(), hops=1), True)
-    home.helpful()
-    assert [one[0] for one in home.gateway.news()] == ["admitted"]
 
 
 # Requests in no lane.
@@ -257,15 +138,6 @@ async def test_what_no_cell_takes_that_may_is_rejected_for_its_residency(barred:
     assert (barred.state(), barred.is_clean()) == (None, True)
 
 
-async def test_what_a_peer_loses_that_its_home_may_not_serve_is_rejected(barred: PeeredOwner) -> None:
-    barred.helpful()
-    barred.submit()
-    barred.gateway.news()
-    barred.refused(refusal=HopRefusal.LOST)
-    assert barred.gateway.news() == [("admitted", "q", "reject", RejectCause.RESIDENCY)]
-    assert (barred.state(), barred.is_clean(), barred.owner.snapshot().submitted) == (None, True, 0)
-
-
 async def test_residency_may_change_while_the_cell_runs(home: PeeredOwner) -> None:
     spec = make_spec(**GERMAN)
     home.peering.configure(spec)
@@ -293,16 +165,6 @@ async def test_what_finds_its_lanes_full_may_find_room_at_a_peer(clock: Clock) -
 
 # Guests.
 G = "g-1@us"
-
-
-async def test_what_found_its_lanes_full_and_is_lost_by_its_peer_enters_a_lane(clock: Clock) -> None:
-    home = PeeredOwner(clock, max_waiting=1)
-    home.submit("waits", patience_s=60.0)
-    home.helpful("us")
-    home.submit(patience_s=60.0)
-    home.refused(refusal=HopRefusal.LOST)
-    assert home.state() == WAITING, "it was admitted: no cap rejects it now"
-    home.owner.close()
 
 
 async def test_what_waits_in_vain_may_still_be_taken(home: PeeredOwner, clock: Clock) -> None:
@@ -334,37 +196,6 @@ def send(peer: PeeredOwner, hop: Any = None, admitted: bool = False, **changes: 
     peer.owner.submit(peer.gateway, guest, admitted, hop)
 
 
-async def test_a_guest_is_taken_and_placed(peer: PeeredOwner) -> None:
-    send(peer)
-    assert [one[:2] for one in peer.gateway.news()] == [("admitted", G), ("placed", G)]
-    snapshot = peer.owner.snapshot()
-    assert (snapshot.guests, snapshot.flows, snapshot.placed) == (1, (), 1)
-    peer.owner.first_token(f"{G}-1")
-    peer.owner.release(f"{G}-1", Ending.FINISHED)
-    assert peer.is_clean()
-    (received,) = peer.peering.digest(Question(7, 1)).received
-    assert received == ("us", 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("changes", "refusal"),
-    [
-        ({"marks": frozenset({"x"})}, HopRefusal.SPEC),
-        ({"model": "other"}, HopRefusal.SPEC),
-        ({"residency": frozenset({"us", "ap"})}, HopRefusal.RESIDENCY),
-        ({"hops": 2}, HopRefusal.LOOP),
-        ({"home": "mars"}, HopRefusal.UNKNOWN_CELL),
-    ],
-)
-async def test_a_guest_is_refused_by_this_cell_s_own_rules(
-    peer: PeeredOwner, changes: dict[str, Any], refusal: HopRefusal
-) -> None:
-    hop = guest_facts(**changes)
-    send(peer, hop)
-    assert peer.gateway.news() == [("refused", hop.guest_id, refusal)]
-    assert (peer.owner.records.live, peer.is_clean(), peer.peering.refusals) == (0, True, {refusal: 1})
-
-
 @pytest.mark.parametrize("changes", [{"traffic_class": "batch"}, {"tenant": "x"}, {"guest_of": "ap"}])
 async def test_a_guest_that_is_another_than_its_hop_says_is_refused(peer: PeeredOwner, changes: dict[str, Any]) -> None:
     send(peer, None, **changes)
@@ -374,15 +205,6 @@ async def test_a_guest_that_is_another_than_its_hop_says_is_refused(peer: Peered
 async def test_a_guest_without_its_hop_is_refused(peer: PeeredOwner) -> None:
     peer.owner.submit(peer.gateway, guest_facts().guest(make_request("g"), peer.clock.now))
     assert peer.gateway.news() == [("refused", G, HopRefusal.SPEC)]
-
-
-async def test_a_guest_is_judged_before_its_body_is_here(peer: PeeredOwner) -> None:
-    assert peer.peering.judge(guest_facts()) is None
-    assert peer.peering.judge(guest_facts(residency=frozenset({"us"}))) is HopRefusal.RESIDENCY
-    peer.owner.replica_lost("r1")
-    peer.clock.now += 1.0
-    assert peer.peering.judge(guest_facts()) in (HopRefusal.LATE, HopRefusal.LOADED)
-    assert (peer.owner.records.live, sum(peer.peering.refusals.values())) == (0, 2)
 
 
 async def test_a_guest_of_an_earlier_owner_is_not_asked_about_again(peer: PeeredOwner) -> None:
@@ -400,16 +222,6 @@ async def test_the_scheduler_may_reject_a_guest(clock: Clock) -> None:
     assert peer.gateway.news() == [("refused", "g-2@us", HopRefusal.REJECTED)]
     assert (peer.owner.records.live, peer.is_clean()) == (0, True)
     peer.owner.close()
-
-
-async def test_a_guest_that_waits_here_goes_no_further(peer: PeeredOwner) -> None:
-    for number in range(1, 9):
-        send(peer, guest_facts(f"g{number}", number))
-    peer.helpful("ap")
-    heard = peer.gateway.news()
-    assert not [one for one in heard if one[0] == "handed over"]
-    assert [one for one in heard if one[0] in ("placed", "refused")] == [("placed", "g1-1@us")]
-    assert len(peer.owner.scheduler.lanes.guests) == 7, "they wait until its prompt is prefilled"
 
 
 async def test_an_owner_without_peers_takes_no_guest() -> None:
@@ -431,33 +243,6 @@ async def test_the_own_digest_is_the_scheduler_s(peer: PeeredOwner) -> None:
     assert peer.peering.digest(Question(7, 2)).models[0].replicas == 1, "a moment ago is good enough"
     peer.clock.now += 0.05
     assert peer.peering.digest(Question(7, 3)).models[0].replicas == 0
-
-
-async def test_a_cell_that_hands_over_says_so(home: PeeredOwner, clock: Clock) -> None:
-    home.submit()
-    clock.now += 0.1
-    assert home.peering.digest(Question(7, 1)).models[0].hands_over
-
-
-async def test_a_digest_that_answers_nothing_is_refused_and_decides_nothing(home: PeeredOwner) -> None:
-    home.submit()
-    home.refused()
-    home.gateway.news()
-    (first,) = home.digests(("us", lanes_of(make_model())))
-    assert first is None
-    home._sequence -= 1
-    (replayed,) = home.digests(("us", lanes_of(make_model())))
-    assert replayed is DigestRefusal.OLD_SEQUENCE
-
-
-async def test_those_that_would_wait_for_longest_are_offered_first(home: PeeredOwner) -> None:
-    for number in range(4):
-        home.submit(f"q{number}")
-        home.refused(f"q{number}", HopRefusal.SPEC)
-        home.clock.now += 0.1
-    home.gateway.news()
-    home.helpful()
-    assert len([one for one in home.gateway.news() if one[0] == "handed over"]) == 4
 
 
 async def test_the_price_of_work_is_that_of_the_replicas_that_do_it(peer: PeeredOwner) -> None:

@@ -12,7 +12,6 @@ from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import Message, MessageReader, Suspected
 from deployments.ownership.takeover import KnownSuspicions
-from deployments.protocol import ReplicaState
 from deployments.scheduling import Ending, Lease, RejectCause, Request, SchedulingPolicy, Suspicion
 from deployments.scheduling.suspects import MAX
 from tests.deployments.ownership.dispatcher_rig import MODEL, facts, make_dispatcher, request
@@ -104,23 +103,6 @@ async def test_a_completed_run_is_told_too() -> None:
     assert (await dispatcher.submit(asked)).accepted
     placement = await dispatcher.placement(asked)
     dispatcher.release(placement.lease, Ending.FINISHED)
-    assert dispatcher.suspicions.all() == ()
-
-
-async def test_a_replica_that_drains_and_breaks_connections_proves_nothing() -> None:
-    """Serve ends one that drains for too long, under its leases."""
-    dispatcher = make_dispatcher()
-    dispatcher.replica_up(facts("r1", max_num_seqs=4))
-    leases = []
-    for name in ("a", "b"):
-        asked = of_body(name)
-        assert (await dispatcher.submit(asked)).accepted
-        leases.append((await dispatcher.placement(asked)).lease)
-    dispatcher.replica_state("r1", ReplicaState.DRAINING)
-    for lease in leases:
-        dispatcher.died(lease)
-        dispatcher.refused(lease, None)
-    dispatcher.replica_lost("r1")
     assert dispatcher.suspicions.all() == ()
 
 
