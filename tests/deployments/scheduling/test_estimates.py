@@ -7,7 +7,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from deployments.scheduling.admission import MAX_RETRY_S, MIN_RETRY_S, RetryQueue
 from deployments.scheduling.eta import LaneEta, Outlook, WaitEstimate, Way
 from deployments.scheduling.learned_state import Meter, OutputLengths, PrefixIndex
 from deployments.scheduling.outlook import Offered, Promotions, Queue, fair_rates, work_before
@@ -175,39 +174,6 @@ def test_a_wave_of_promotions_is_seen_before_it_comes() -> None:
     assert fewer.work == pytest.approx(0.0)
 
 
-def test_what_a_lane_gets_beyond_its_arrivals_serves_what_would_be_promoted() -> None:
-    promotions, nobody = Promotions(48.0), Queue(0.0, 0.1)
-    for number in range(6):
-        promotions.add(waiting_job(str(number), 100.0), 40.5)
-    for arrives, left in ((50.0, 0.0), (95.0, 600 - 40 * 5.0 - 9 * 5.0)):
-        lanes = (Offered(0, arrives, 0.9, 48.0),)
-        seen = promotions.queue(48.0, 100.0, lanes, nobody, 0.0, ask_only=True)
-        assert seen.work == pytest.approx(left, rel=0.15)
-
-
-def test_a_lane_that_is_offered_too_much_will_crowd_the_promoted() -> None:
-    """The first lane overflows by 20 a second, which comes back 10 s later as promotions; asked 30 s ahead, 20 s of
-    that have come."""
-    promotions = Promotions(48.0)
-    lanes = (Offered(0, 120.0, 0.9, 10.0),)
-    seen = promotions.queue(30.0, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True)
-    assert 100.0 < seen.work < 600.0
-    assert promotions.queue(9.0, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True).work == 0.0
-
-
-def test_what_a_lane_does_not_get_is_promoted_after_that_lanes_own_wait() -> None:
-    """Half-second slices; the lane overflows by 20 a second from the beginning, whose first slice is promoted 10 s
-    later, in the slice 20."""
-    promotions = Promotions(24.0)
-    lanes = (Offered(0, 120.0, 0.9, 10.0),)
-    before, first, second = (
-        promotions.queue(at_s, 100.0, lanes, Queue(0.0, 0.1), 0.0, ask_only=True).work for at_s in (9.9, 10.2, 10.7)
-    )
-    assert before == 0.0
-    assert first == pytest.approx(20.0 * 0.5 - 100.0 * 0.1 * 0.5)
-    assert second == pytest.approx(2 * first)
-
-
 def test_looking_at_the_promoted_changes_no_decision() -> None:
     promotions, lanes = Promotions(48.0), (Offered(0, 0.0, 0.9, 48.0),)
     promotions.queue(48.0, 10.0, lanes, Queue(50.0, 0.1), 0.0, ask_only=True)
@@ -228,14 +194,3 @@ def test_only_time_with_a_backlog_counts_for_the_rate() -> None:
     meter.run(True, 3_000.0)
     meter.add(100.0, 3_001.0)
     assert meter.per_s == pytest.approx(100.0, rel=0.05)
-
-
-def test_a_storm_of_rejected_callers_comes_back_no_faster_than_the_cluster_serves() -> None:
-    queue = RetryQueue()
-    returns = sorted(queue.retry_after_s(f"q{number}", 50.0, 1_000.0, 500.0, 0.0) for number in range(1_000))
-    assert all(MIN_RETRY_S <= wait <= MAX_RETRY_S for wait in returns)
-    assert returns[0] <= 3
-    for start in (10, 30, 60, 80):
-        within = sum(start <= wait < start + 10 for wait in returns)
-        assert within * 50.0 <= 1.35 * 10 * 500.0
-    assert queue.retry_after_s("again", 50.0, 0.0, 500.0, 10_000.0) <= 2

@@ -3,7 +3,7 @@
 import pytest
 
 from deployments.scheduling import Capacity, Lease, WaitReason
-from deployments.scheduling.fleet import PROBES, Fleet
+from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.pick import MinTtft
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.request import Job
@@ -45,25 +45,6 @@ class World:
         return [replica.replica_id for replica in fitting]
 
 
-def test_the_least_loaded_come_first_and_no_more_than_are_probed() -> None:
-    world = World(6)
-    for name, prefill, sequences in (("r0", 90, 1), ("r1", 30, 2), ("r2", 30, 1), ("r4", 60, 1), ("r5", 20, 3)):
-        world.load(name, prefill=prefill, sequences=sequences)
-    assert PROBES == 4
-    assert world.found(job()) == ["r3", "r5", "r2", "r1"]
-    assert world.found(job()) == ["r3", "r5", "r2", "r1"], "looking changes nothing"
-
-
-def test_one_whose_books_changed_is_found_in_its_new_place() -> None:
-    world = World(2)
-    world.load("r0", prefill=200)
-    lease = world.load("r1", prefill=300)
-    assert world.found(job()) == ["r0", "r1"]
-    assert world.fleet.by_id["r1"].first_token(lease)
-    world.fleet.touch(world.fleet.by_id["r1"])
-    assert world.found(job()) == ["r1", "r0"]
-
-
 def test_one_that_has_a_budget_of_prompts_to_prefill_is_not_open() -> None:
     world = World(2)
     world.load("r0", prefill=600)
@@ -75,16 +56,6 @@ def test_one_that_has_a_budget_of_prompts_to_prefill_is_not_open() -> None:
     world.fleet.by_id["r1"].first_token(lease)
     world.fleet.touch(world.fleet.by_id["r1"])
     assert world.found(job(prefill=5_000)) == ["r1"]
-
-
-def test_a_job_that_fits_few_is_placed_by_free_kv() -> None:
-    world = World(6)
-    for number in range(6):
-        world.load(f"r{number}", kv=900, prefill=number)
-    assert world.fleet.fitting(job(kv=200)) is WaitReason.KV_TOKENS
-    world.load("r5", kv=-300, prefill=90)  # room for 400 on the one that is loaded most
-    assert world.found(job(kv=400)) == ["r5"]
-    assert world.fleet.fitting(job(kv=401)) is WaitReason.KV_TOKENS
 
 
 def test_what_the_freest_cannot_take_for_another_reason_waits_for_what_the_least_loaded_lack() -> None:
@@ -123,15 +94,6 @@ def test_open_ready_and_deserted() -> None:
     assert (fleet.any_open, fleet.any_ready, fleet.is_deserted_by(None), fleet.by_id) == (False, False, True, {})
 
 
-def test_a_known_replica_keeps_its_leases_and_gets_the_new_capacity() -> None:
-    world = World(1)
-    lease = world.load("r0")
-    larger = Capacity(9, 1, 2_000, 300, prefill_steps=2.0)
-    assert world.fleet.up("r0", larger) is world.fleet.by_id["r0"]
-    assert (world.fleet.by_id["r0"].capacity, world.fleet.by_id["r0"].leases) == (larger, {1: lease})
-    assert world.found(job(kv=1_900)) == ["r0"]
-
-
 @pytest.mark.parametrize("known", [True, False])
 def test_a_cordon_stands_whatever_a_replica_says(known: bool) -> None:
     world = World(int(known))
@@ -143,14 +105,3 @@ def test_a_cordon_stands_whatever_a_replica_says(known: bool) -> None:
     assert replica.status is ReplicaStatus.UNRESPONSIVE
     world.fleet.up("r0", CAPACITY)
     assert (replica.status, world.fleet.any_open) == (ReplicaStatus.READY, True)
-
-
-def test_dead_entries_are_dropped() -> None:
-    world = World(3)
-    for _ in range(2_000):
-        world.fleet.touch(world.fleet.by_id["r0"])
-    (kind,) = world.fleet.kinds
-    assert len(kind.by_load) <= 4 * 3 + 64
-    assert len(kind.by_kv) <= 4 * 3 + 64
-    assert world.found(job()) == ["r0", "r1", "r2"]
-    assert world.found(job(kv=1_000)) == ["r0", "r1", "r2"]

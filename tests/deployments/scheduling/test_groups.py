@@ -16,7 +16,6 @@ from deployments.scheduling import (
     Scheduler,
     SchedulingPolicy,
     Usage,
-    WaitReason,
 )
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import make_request
@@ -70,21 +69,6 @@ def test_the_first_group_with_room_serves_and_then_the_next() -> None:
     assert found["q2"] == found["q3"] == ("d", PickReason.NEXT_GROUP)
 
 
-def test_the_next_group_serves_when_the_first_is_gone() -> None:
-    scheduler = make(c=CHEAP, d=DEAR)
-    scheduler.replica_lost("c", 0.0)
-    assert submit(scheduler, "q") is AdmissionKind.ADMIT
-    assert placed(scheduler) == {"q": "d"}
-
-
-def test_what_does_not_fit_the_context_goes_to_the_group_that_has_it() -> None:
-    scheduler = make(c=CHEAP, d=DEAR)
-    submit(scheduler, "fits", prompt=200, output=800)
-    submit(scheduler, "one too many", prompt=201, output=800)
-    submit(scheduler, "in the long lane", prompt=2_000, output=50)
-    assert placed(scheduler) == {"fits": "c", "one too many": "d", "in the long lane": "d"}
-
-
 def test_a_request_without_a_bound_counts_with_the_outputs_of_its_kind() -> None:
     scheduler = make(ALL, c=CHEAP, d=DEAR)
     submit(scheduler, "first", prompt=700, output=None)
@@ -121,18 +105,6 @@ def test_a_lane_without_a_group_of_that_context_passes_the_request_on() -> None:
     assert scheduler.submit(make_request("q", 6_000, 50), 0.0).lane == "short", "no longer one has it"
 
 
-@pytest.mark.parametrize(("policy", "prompt"), [(POLICY, 300), (ALL, 600)], ids=["two lanes", "one lane"])
-def test_a_head_that_waits_for_one_group_keeps_no_other_one_idle(policy: SchedulingPolicy, prompt: int) -> None:
-    scheduler = make(policy, c=CHEAP, d=dataclasses.replace(DEAR, sequences=1))
-    submit(scheduler, "runs", prompt=2_000)
-    assert placed(scheduler) == {"runs": "d"}
-    submit(scheduler, "waits", prompt=2_000, now=1.0)
-    assert placed(scheduler, 1.0) == {}
-    assert submit(scheduler, "short", prompt=prompt, now=2.0) is AdmissionKind.ADMIT, "there is room for it"
-    assert placed(scheduler, 2.0) == {"short": "c"}
-    assert dict(scheduler.head_waits()) == {"long": WaitReason.SEQUENCES}
-
-
 def test_who_waits_longest_for_a_group_is_served_first_whatever_else_it_may_use() -> None:
     scheduler = make(ALL, c=dataclasses.replace(CHEAP, sequences=1), d=dataclasses.replace(DEAR, sequences=1))
     submit(scheduler, "on c", prompt=600)
@@ -144,35 +116,6 @@ def test_who_waits_longest_for_a_group_is_served_first_whatever_else_it_may_use(
     lease = next(lease for lease, _ in scheduler.leases.values() if lease.replica_id == "d")
     scheduler.release(lease, Ending.FINISHED, None, 3.0)
     assert placed(scheduler, 3.0) == {"first": "d"}
-
-
-def test_a_promoted_head_holds_a_replica_of_its_own_groups() -> None:
-    scheduler = make(POLICY, c=CHEAP, d=dataclasses.replace(DEAR, sequences=1, ahead=1))
-    submit(scheduler, "runs", prompt=3_000)
-    assert placed(scheduler) == {"runs": "d"}
-    scheduler.first_token(scheduler.leases[1][0], 0.5)
-    scheduler.fleet.by_id["d"].kv_tokens = 15_000
-    submit(scheduler, "waits", prompt=3_000, now=1.0)
-    scheduler.step(41.0)
-    (hold,) = scheduler.holds.by_lane.values()
-    assert (hold.replica.replica_id, hold.job.request.request_id) == ("d", "waits")
-    submit(scheduler, "short", now=42.0)
-    assert placed(scheduler, 42.0) == {"short": "c"}
-    assert {replica.replica_id: replica.held_by for replica in scheduler.snapshot(42.0).replicas} == {
-        "c": None,
-        "d": "promoted",
-    }
-
-
-def test_a_promoted_head_holds_no_replica_of_a_group_that_its_lane_does_not_name() -> None:
-    lanes = (LanePolicy("all", max_wait_s=10.0), LanePolicy("spare"))
-    policy = SchedulingPolicy(lanes, groups={"all": ("dear",), "spare": ("cheap",)}, contexts=CONTEXTS)
-    scheduler = make(policy, c=CHEAP, d=dataclasses.replace(DEAR, sequences=1))
-    submit(scheduler, "runs")
-    assert placed(scheduler) == {"runs": "d"}
-    scheduler.submit(dataclasses.replace(make_request("waits", now=1.0), sequences=2), 1.0)
-    scheduler.step(12.0)
-    assert {replica.held_by for replica in scheduler.fleet.by_id.values() if replica.replica_id == "c"} == {None}
 
 
 def test_the_replicas_of_a_group_with_two_contexts_are_compared_by_speed() -> None:
@@ -282,21 +225,6 @@ def test_an_outage_of_one_group_is_none_where_another_one_serves() -> None:
     assert [scheduler.outage.spoils(jobs[name]) for name in ("s", "l")] == [False, True]
     scheduler.replica_up("d", DEAR, 2.0)
     assert [scheduler.outage.spoils(jobs[name]) for name in ("s", "l")] == [False, True], "it was a part of its wait"
-
-
-def test_a_snapshot_shows_lanes_by_name_and_what_each_set_of_groups_is_asked_for() -> None:
-    scheduler = make(ALL, d=dataclasses.replace(DEAR, sequences=1))
-    for number, prompt in enumerate((2_000, 2_000, 600)):
-        submit(scheduler, f"q{number}", prompt=prompt)
-        scheduler.step(0.0)
-    snapshot = scheduler.snapshot(5.0)
-    assert [(lane.name, lane.waiting) for lane in snapshot.lanes] == [("short", 0), ("long", 2), ("promoted", 0)]
-    assert [(one.lane, one.groups, one.waiting, one.arrived) for one in snapshot.demands] == [
-        ("long", ("dear",), 1, 2),
-        ("long", ("cheap", "dear"), 1, 1),
-    ]
-    assert snapshot.lanes[1].work_tokens == sum(one.work_tokens for one in snapshot.demands)
-    assert [(replica.replica_id, replica.group) for replica in snapshot.replicas] == [("d", "dear")]
 
 
 def test_a_snapshot_shows_where_the_requests_of_each_lane_run_and_the_promoted_that_wait() -> None:

@@ -12,7 +12,6 @@ from deployments.scheduling import (
     Ending,
     LanePolicy,
     Lease,
-    Placement,
     Request,
     Scheduler,
     SchedulingPolicy,
@@ -48,52 +47,6 @@ def test_a_guest_begins_at_once_on_a_replica_that_prefills_nothing() -> None:
     assert scheduler.submit(guest("g"), 0.0).kind is AdmissionKind.ADMIT
     (other,) = scheduler.step(0.0).placements
     assert (other.request.request_id, other.lease.replica_id != busy.lease.replica_id) == ("g", True)
-
-
-def test_a_guest_waits_while_all_replicas_prefill_and_its_own_do_not() -> None:
-    scheduler, leases = prefilling(2)
-    assert scheduler.submit(guest("g"), 0.0).kind is AdmissionKind.QUEUE
-    assert placed(scheduler, 0.1) == []
-    scheduler.submit(make_request("own", 50, now=0.2), 0.2)
-    assert placed(scheduler, 0.2) == ["own"], "there is room for it"
-    for number in (0, 1):
-        scheduler.first_token(leases[number], 0.3)
-    assert placed(scheduler, 0.3) == ["g"], "one of the two prefills nothing now"
-
-
-def test_guests_do_not_share_a_prefill() -> None:
-    scheduler, (lease,) = prefilling()
-    for name in ("g1", "g2"):
-        scheduler.submit(guest(name), 0.0)
-    scheduler.first_token(lease, 1.0)
-    (first,) = scheduler.step(1.0).placements
-    assert first.request.request_id == "g1"
-    assert placed(scheduler, 1.1) == []
-    scheduler.first_token(first.lease, 1.2)
-    assert placed(scheduler, 1.2) == ["g2"]
-
-
-def test_a_guest_that_comes_behind_another_waits_behind_it() -> None:
-    scheduler, (lease,) = prefilling()
-    scheduler.submit(guest("g1"), 0.0)
-    scheduler.first_token(lease, 1.0)
-    assert (
-        scheduler.submit(guest("g2", 1.0), 1.0).kind is AdmissionKind.QUEUE
-    )  # a replica rests, and nobody has told g1 yet
-    assert placed(scheduler, 1.0) == ["g1"]
-
-
-def test_own_requests_come_first() -> None:
-    scheduler, (lease,) = prefilling()
-    scheduler.submit(guest("g"), 0.0)
-    for number in range(100):
-        scheduler.submit(make_request(f"more{number}", 50), 0.1)
-    running = scheduler.step(0.1).placements
-    assert 0 < len(running) < 100
-    for one in (*running, Placement(lease, running[0].reason, "short", False, 0.0, None)):
-        scheduler.first_token(one.lease, 0.2)
-        scheduler.release(one.lease, Ending.FINISHED, None, 0.2)
-    assert "g" not in placed(scheduler, 0.2), "others of this cell wait still"
 
 
 @pytest.mark.parametrize("prompt", [50, 500])

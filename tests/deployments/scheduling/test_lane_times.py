@@ -8,17 +8,8 @@ from hypothesis import given
 
 from deployments.scheduling import Order
 from deployments.scheduling.lane import AGEING_S, WorkByKey
-from deployments.scheduling.lanes import Lanes, Wakeups
+from deployments.scheduling.lanes import Lanes
 from tests.deployments.scheduling.test_lanes import POLICY, enter, serve
-
-
-def test_the_promoted_come_first_among_equals() -> None:
-    lanes = Lanes(POLICY)
-    enter(lanes, "p")
-    lanes.promote(10.0)
-    enter(lanes, "s")
-    assert lanes.promoted.flow.start == lanes.lanes[0].flow.start
-    assert serve(lanes) == "p"
 
 
 def test_promotion_is_by_the_time_that_the_lane_says_and_in_that_order() -> None:
@@ -33,36 +24,6 @@ def test_promotion_is_by_the_time_that_the_lane_says_and_in_that_order() -> None
     lanes.promote(41.0)
     assert (one.promoted_s, two.promoted_s) == (10.0, 41.0)
     assert [serve(lanes) for _ in range(2)] == ["one", "two"]
-
-
-def test_the_promoted_are_served_in_the_order_of_their_promotion() -> None:
-    lanes = Lanes(POLICY)
-    enter(lanes, "long", tokens=1_000)  # comes first, and is promoted last
-    for number in range(3):
-        enter(lanes, f"s{number}")
-    lanes.promote(10.0)
-    lanes.promote(40.0)
-    assert [serve(lanes) for _ in range(4)] == ["s0", "s1", "s2", "long"]
-
-
-def test_who_gives_up_before_its_promotion_is_never_promoted() -> None:
-    lanes = Lanes(POLICY)
-    enter(lanes, "hasty", patience=10.0)
-    assert lanes.next_wakeup() == 10.0
-    lanes.promote(10.0)
-    assert lanes.promoted.count == 0
-    assert list(lanes.expire(9.9)) == []
-    assert [gone.request.request_id for gone in lanes.expire(10.0)] == ["hasty"]
-    assert lanes.jobs == {}
-
-
-def test_the_least_work_comes_first_unless_another_is_older_by_what_that_work_weighs() -> None:
-    lanes = Lanes(POLICY)
-    for name, cost, slo in (("large", 200.0, 5.0), ("small", 20.0, 5.0), ("middle", 100.0, 5.0)):
-        enter(lanes, name, cost, slo=slo)
-    enter(lanes, "soon", 20.0, slo=5.0 + 80.0 * AGEING_S - 0.01)
-    enter(lanes, "too late", 20.0, slo=5.0 + 80.0 * AGEING_S + 0.01)
-    assert [serve(lanes) for _ in range(5)] == ["small", "soon", "middle", "too late", "large"]
 
 
 @pytest.mark.parametrize(("order", "served"), [(Order.SHORTEST, ["b", "c", "a"]), (Order.ARRIVAL, ["a", "b", "c"])])
@@ -102,37 +63,3 @@ def test_the_work_before_a_key_is_right_to_within_the_bin_of_the_key(
     for one, work in jobs:
         known.remove(one, work)
     assert known.before(1e9) == 0.0
-
-
-def test_times_of_who_waits_no_more_or_anew_do_not_count() -> None:
-    lanes, wakeups = Lanes(POLICY), Wakeups()
-    one, two = enter(lanes, "one"), enter(lanes, "two")
-    wakeups.add(5.0, one)
-    wakeups.add(6.0, two)
-    assert wakeups.next_s() == 5.0
-    lanes.leave(one)
-    assert wakeups.next_s() == 6.0
-    two.wait_id += 1
-    assert wakeups.next_s() is None
-    wakeups.add(8.0, two)
-    assert (list(wakeups.due(7.9)), wakeups.next_s()) == ([], 8.0)
-    assert list(wakeups.due(8.0)) == [two]
-    assert list(wakeups.due(9.0)) == []
-    wakeups.add(9.0, two)
-    wakeups.clear()
-    assert wakeups.next_s() is None
-
-
-def test_dead_times_are_dropped_when_they_outnumber_the_living() -> None:
-    lanes, wakeups = Lanes(POLICY), Wakeups()
-    living = enter(lanes, "living")
-    for number in range(66):
-        gone = enter(lanes, f"q{number}")
-        wakeups.add(float(number), gone)
-        lanes.leave(gone)
-    wakeups.trim(1)
-    assert len(wakeups._heap) == 66
-    wakeups.add(99.0, living)
-    wakeups.trim(1)
-    assert len(wakeups._heap) == 1
-    assert wakeups.next_s() == 99.0

@@ -6,7 +6,6 @@ import dataclasses
 import pytest
 
 from deployments.scheduling import LanePolicy, SchedulingPolicy, TenantPolicy
-from deployments.scheduling.lane import Claim
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
@@ -61,45 +60,6 @@ def serve(lanes: Lanes, passed_over: tuple[str, ...] = (), now: float = 0.0) -> 
     return head.request.request_id
 
 
-def test_lanes_share_what_the_promoted_leave() -> None:
-    lanes = Lanes(POLICY)
-    assert [(lane.name, pytest.approx(lane.flow.weight)) for lane in lanes.all] == [
-        ("short", 0.6),
-        ("long", 0.2),
-        ("promoted", 0.2),
-    ]
-    assert [lane.shortest for lane in lanes.all] == [True, True, False]
-
-
-def test_work_is_counted_as_it_comes_and_goes() -> None:
-    lanes = Lanes(POLICY)
-    first, second, third = enter(lanes, "a", 100), enter(lanes, "b", 30), enter(lanes, "c", 500, 1_000)
-    short, long, promoted = lanes.all
-    assert (short.count, short.work, long.count, long.work, lanes.work, lanes.largest_cost) == (
-        2,
-        130,
-        1,
-        500,
-        630,
-        500,
-    )
-    lanes.promote(10.0)
-    assert (short.count, short.work, promoted.count, promoted.work, lanes.work) == (0, 0, 2, 130, 630)
-    lanes.leave(first)
-    assert (promoted.count, promoted.work, lanes.work) == (1, 30, 530)
-    lanes.leave(second)
-    lanes.leave(third)
-    assert (lanes.work, lanes.jobs, lanes.next_wakeup()) == (0, {}, None)
-
-
-def test_the_lane_that_has_had_least_for_its_share_is_due() -> None:
-    lanes = Lanes(POLICY)
-    for number in range(6):
-        enter(lanes, f"s{number}", 60.0)
-        enter(lanes, f"l{number}", 60.0, 1_000)
-    assert [serve(lanes)[0] for _ in range(9)] == ["s", "l", "s", "s", "s", "l", "s", "s", "l"]
-
-
 def test_a_lane_that_is_passed_over_is_not_due_and_keeps_a_claim_of_one_request() -> None:
     lanes = Lanes(POLICY)
     enter(lanes, "l", 50.0, 1_000)
@@ -110,44 +70,6 @@ def test_a_lane_that_is_passed_over_is_not_due_and_keeps_a_claim_of_one_request(
     virtual = lanes._clock.virtual
     assert lanes.lanes[1].flow.start == pytest.approx(virtual - 60.0 / 0.2)
     assert lanes.due(list(lanes.all)) is None
-
-
-def test_the_claim_of_one_request_is_the_largest_that_was_let_in() -> None:
-    lanes = Lanes(POLICY)
-    largest = []
-    for name, cost in (("a", 1.0), ("b", 1.5), ("c", 1.2), ("d", 300.0)):
-        enter(lanes, name, cost)
-        largest.append(lanes.largest_cost)
-    assert largest == [1.0, 1.5, 1.5, 300.0]
-
-
-def test_tenants_take_turns_by_weight() -> None:
-    lanes = Lanes(POLICY)
-    for number in range(8):
-        enter(lanes, f"a{number}", tenant="a")
-        enter(lanes, f"b{number}", tenant="b")
-    assert "".join(serve(lanes)[0] for _ in range(8)) == "abbbabbb"
-
-
-def test_a_claim_is_a_share_among_those_that_wait_now_and_oneself() -> None:
-    lanes = Lanes(POLICY)
-    lane = lanes.lanes[0]
-    assert lane.claim("b") == Claim(1.0, 0, 0.0)
-    enter(lanes, "a0", 30, tenant="a")
-    enter(lanes, "a1", 50, tenant="a")
-    assert lane.claim("a") == Claim(1.0, 2, 80.0)
-    assert lane.claim("b") == Claim(0.75, 0, 0.0)
-    assert lane.claim("c") == Claim(0.5, 0, 0.0)
-    b = enter(lanes, "b0", 20, tenant="b")
-    assert (lane.claim("a"), lane.claim("b"), lane.claim("c")) == (
-        Claim(0.25, 2, 80.0),
-        Claim(0.75, 1, 20.0),
-        Claim(0.2, 0, 0.0),
-    )
-    lanes.leave(b)
-    assert lane.claim("a") == Claim(1.0, 2, 80.0)
-    lane.reweigh({"a": 4.0})
-    assert (lane.claim("a").share, lane.claim("b").share) == (1.0, 0.2)
 
 
 def test_a_refused_job_waits_before_all_others_and_is_charged_once() -> None:
@@ -165,30 +87,6 @@ def test_a_refused_job_waits_before_all_others_and_is_charged_once() -> None:
     lanes.enter_again(first)
     lanes.leave(first)
     assert serve(lanes) == "q2"
-
-
-def test_the_reserved_job_is_the_head_until_it_is_gone() -> None:
-    lanes = Lanes(POLICY)
-    enter(lanes, "first")
-    reserved = enter(lanes, "reserved", slo=60.0)
-    lane = lanes.lanes[0]
-    lane.reserved = reserved
-    assert lane.head() is reserved
-    lanes.leave(reserved)
-    assert (lane.reserved, lane.head()) == (None, lanes.jobs["first"])
-
-
-def test_the_oldest_is_who_came_first_whatever_became_of_others() -> None:
-    lanes = Lanes(POLICY)
-    jobs = [enter(lanes, f"q{number}", slo=9.0 - number) for number in range(3)]
-    lane = lanes.lanes[0]
-    assert lane.oldest() is jobs[0]
-    lanes.leave(jobs[0])
-    assert lane.oldest() is jobs[1]
-    lanes.leave(jobs[1])
-    lanes.leave(jobs[2])
-    assert lane.oldest() is None
-    assert lane.head() is None
 
 
 def test_the_lane_of_a_job_is_by_its_prompt_and_output_over_all_sequences() -> None:

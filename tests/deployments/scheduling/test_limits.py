@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from deployments.scheduling import AdmissionKind, Ending, RejectCause, Scheduler, SchedulingPolicy, TenantPolicy, Usage
+from deployments.scheduling import Ending, RejectCause, Scheduler, SchedulingPolicy, TenantPolicy, Usage
 from deployments.scheduling.policy import Bucket, TenantLimits, booked_tokens
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import CAPACITY, make_request
@@ -25,31 +25,11 @@ def test_no_minute_passes_more_than_two_buckets(per_minute: float, asks: list[tu
         assert sum(cost for at, cost in taken if start <= at < start + 60) <= 2 * per_minute * (1 + 1e-9)
 
 
-@given(st.floats(1, 1_000), ASKS)
-def test_after_the_wait_it_passes(per_minute: float, asks: list[tuple[float, float]]) -> None:
-    bucket = Bucket(per_minute, 0.0)
-    now = 0.0
-    for passed, cost in asks:
-        now += passed
-        wait_s = bucket.wait_s(cost, now)
-        assert bucket.wait_s(cost, now + wait_s + 1e-6) <= 1e-6
-        now += wait_s + 1e-6
-        bucket.take(cost)
-
-
 def test_more_than_a_bucket_passes_when_it_is_full_and_leaves_a_debt() -> None:
     bucket = Bucket(60.0, 0.0)
     assert bucket.wait_s(600.0, 0.0) == 0
     bucket.take(600.0)
     assert bucket.wait_s(1.0, 0.0) == pytest.approx(541.0)
-
-
-def test_a_changed_limit_keeps_what_was_used() -> None:
-    bucket = Bucket(60.0, 0.0)
-    bucket.take(50.0)
-    bucket.resize(100.0, 0.0)
-    assert bucket.wait_s(50.0, 0.0) == 0
-    assert bucket.wait_s(51.0, 0.0) == pytest.approx(0.6)
 
 
 def ask(
@@ -66,28 +46,6 @@ def limited(**limits: float) -> Scheduler:
     scheduler = Scheduler(SchedulingPolicy(tenants={"a": TenantPolicy(**limits)}))  # type: ignore[arg-type]
     scheduler.replica_up("r0", CAPACITY, 0.0)
     return scheduler
-
-
-def test_each_limit_has_its_cause_and_others_are_unharmed() -> None:
-    for limits, cause in (
-        ({"requests_per_minute": 2.0}, RejectCause.TENANT_REQUESTS),
-        ({"tokens_per_minute": 300.0}, RejectCause.TENANT_TOKENS),
-        ({"max_concurrency": 2}, RejectCause.TENANT_CONCURRENCY),
-    ):
-        scheduler = limited(**limits)
-        assert [ask(scheduler, f"q{number}", "a") for number in range(3)] == [None, None, cause]
-        assert ask(scheduler, "q9", "b") is None
-        assert scheduler.snapshot(0.0).rejections == {("all", cause.value): 1}
-
-
-def test_the_wait_that_is_told_is_right() -> None:
-    scheduler = limited(requests_per_minute=60.0)
-    for number in range(60):
-        ask(scheduler, f"q{number}", "a")
-    admission = scheduler.submit(make_request("late", tenant="a"), 0.0)
-    assert (admission.kind, admission.cause) == (AdmissionKind.REJECT, RejectCause.TENANT_REQUESTS)
-    assert admission.retry_after_s == 1
-    assert ask(scheduler, "again", "a", now=1.0) is None
 
 
 @given(
@@ -226,12 +184,3 @@ def test_a_reload_keeps_what_runs_and_what_was_used() -> None:
     limits.configure({}, 0.0)
     limits.configure({"a": TenantPolicy(requests_per_minute=1.0)}, 0.0)
     assert limits.reject(job_of("a"), 0.0) is None, "what nobody used meanwhile is forgotten"
-
-
-def test_a_debt_of_tokens_is_settled_by_the_engines_count() -> None:
-    limits = limits_of(tokens_per_minute=600.0)
-    limits.begin(job_of("a", 100))
-    limits.settle("a", 150, 450)
-    assert limits.reject(job_of("a", 150), 0.0) == (RejectCause.TENANT_TOKENS, pytest.approx(5.0))
-    limits.settle("a", 150, 100)
-    assert limits.reject(job_of("a", 150), 0.0) is None

@@ -3,14 +3,10 @@
 import dataclasses
 
 from deployments.scheduling import (
-    AdmissionKind,
     Capacity,
     Ending,
-    LanePolicy,
     PickReason,
-    RejectCause,
     Scheduler,
-    SchedulingPolicy,
     Usage,
     WaitReason,
 )
@@ -78,29 +74,6 @@ def test_what_the_head_waits_for_is_told() -> None:
     assert scheduler.snapshot(0.0).lanes[2].head_waits_for is WaitReason.KV_TOKENS
 
 
-def test_a_promoted_request_that_fits_nowhere_holds_a_replica_until_it_does() -> None:
-    policy = SchedulingPolicy(
-        lanes=(LanePolicy("short", 500, weight=100, max_wait_s=1), LanePolicy("long", None, weight=1, max_wait_s=1)),
-        max_waiting=1_000,
-    )
-    scheduler = make_scheduler(1, policy)
-    running = []
-    for number in range(5):
-        scheduler.submit(make_request(f"s{number}", prompt=200, output=200), 0.0)
-        running += scheduler.step(0.0).placements
-        scheduler.first_token(running[-1].lease, 0.0)
-    scheduler.submit(make_request("long", prompt=3_800, output=50), 0.0)
-    for number in range(20):
-        scheduler.submit(make_request(f"t{number}", prompt=200, output=200, now=0.9), 0.9)
-    scheduler.step(1.0)
-    others: list[str] = []
-    for placement in running:
-        scheduler.release(placement.lease, Ending.FINISHED, None, 1.1)
-        others += [p.request.request_id for p in scheduler.step(1.1).placements]
-        assert "long" in others or scheduler.snapshot(1.1).replicas[0].held_by == "promoted"
-    assert others == ["long"]
-
-
 def test_a_slow_replica_is_ejected_forgiven_and_never_the_last() -> None:
     scheduler = make_scheduler(3, capacity=ROOMY)
 
@@ -118,27 +91,3 @@ def test_a_slow_replica_is_ejected_forgiven_and_never_the_last() -> None:
     scheduler.replica_lost("r0", 20.0)
     scheduler.step(60.0)
     assert all(replica.status is ReplicaStatus.READY for replica in scheduler.fleet.by_id.values())
-
-
-def test_a_full_lane_rejects_with_a_time_that_grows_with_its_work() -> None:
-    policy = SchedulingPolicy(lanes=(LanePolicy("all", None, cap_s=10.0, max_wait_s=1e6),), decode_weight=1.0)
-    scheduler = make_scheduler(1, policy)
-    now = 0.0
-    for number in range(400):  # 150 tokens of work a request, five requests a second
-        scheduler.submit(make_request(f"q{number}", prompt=100, output=50, now=now), now)
-        for placement in scheduler.step(now).placements:
-            scheduler.first_token(placement.lease, now)
-        now += 0.1
-        if number % 2 and (leases := list(scheduler.fleet.by_id["r0"].leases.values())):
-            scheduler.release(leases[0], Ending.FINISHED, None, now)
-            for placement in scheduler.step(now).placements:
-                scheduler.first_token(placement.lease, now)
-    rejected = [scheduler.submit(make_request(f"z{number}", now=now), now) for number in range(20)]
-    full = [admission for admission in rejected if admission.kind is AdmissionKind.REJECT]
-    assert full
-    assert {admission.cause for admission in full} == {RejectCause.LANE_FULL}
-    backlog = scheduler.snapshot(now).lanes[0].work_s
-    assert backlog is not None
-    assert 8 <= backlog <= 10.5
-    waits = [admission.retry_after_s or 0 for admission in full]
-    assert waits[-1] > waits[0] >= 1

@@ -1,7 +1,5 @@
 """The prefix index at its bounds: what is evicted first, who is forgotten, what trust follows."""
 
-import pytest
-
 from deployments.scheduling import Capacity, PickReason
 from deployments.scheduling.learned_state import PrefixIndex
 from deployments.scheduling.pick import Candidates, MinTtft, uncached_tokens
@@ -42,18 +40,6 @@ def test_who_is_forgotten_leaves_others_as_they_were() -> None:
     assert (index.longest((1, 2)), index._by_hash, index._by_replica) == ((0, frozenset()), {}, {})
 
 
-def test_trust_moves_a_fiftieth_toward_what_was_cached_and_no_more_than_all() -> None:
-    index = PrefixIndex()
-    index.observe(100, 40)
-    assert index.trust == pytest.approx(1.0 - 0.02 * 0.6)
-    index.trust = 0.5
-    index.observe(100, 900)
-    assert index.trust == pytest.approx(0.51)
-    index.observe(0, 900)
-    index.observe(-5, 900)
-    assert index.trust == pytest.approx(0.51), "nothing was credited, so nothing is learned"
-
-
 def job(prompt: int = 1_000, sequences: int = 1, prefix: tuple[int, ...] = (1, 2, 3)) -> Job:
     """A job whose prefix is cut into chunks of 64 tokens."""
     made = Job(make_request("j", prompt, prefix=prefix, sequences=sequences), 1)
@@ -82,20 +68,6 @@ def test_what_a_replica_must_prefill() -> None:
 def pick(*candidates: object) -> tuple[Replica, PickReason]:
     """What the default pick chooses."""
     return MinTtft().choose(Candidates(*candidates))  # type: ignore[arg-type]
-
-
-def test_a_warm_replica_wins_until_it_costs_more_than_the_stickiness() -> None:
-    index = PrefixIndex()
-    index.add((1, 2), "warm", 9)
-    cold = replica("cold")
-    for backlog, picked in (
-        (1_127, ("warm", PickReason.CACHED_PREFIX)),
-        (1_128, ("warm", PickReason.CACHED_PREFIX)),
-        (1_139, ("cold", PickReason.STICKINESS_BROKEN)),
-    ):
-        warm = replica("warm", prefill=backlog)  # 10,000 tokens/s: 100 ms are 1,000 tokens, and 128 are cached
-        found, reason = pick(job(), [cold], [warm], index, 100.0)
-        assert (found.replica_id, reason) == picked
 
 
 def test_of_several_warm_ones_the_least_loaded() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from deployments.decisions import Entry, Header, Input, LogError, plain, replay
-from deployments.scheduling import Ending, Lease, Scheduler, Suspicion, TenantPolicy, Usage
+from deployments.scheduling import Ending, Lease, Suspicion, TenantPolicy, Usage
 from deployments.scheduling.recorder import SCHEDULING, RecordingScheduler
 from deployments.wire import encode
 from tests.deployments.scheduling.world import CAPACITY, POLICY, make_request
@@ -101,16 +101,6 @@ def test_each_file_of_a_log_replays_alone(seed: int) -> None:
     assert (whole.difference, whole.gaps) == (None, 0), "and the whole, over the headers in its middle"
     gap = replay([*entries[: starts[1] - 1], *entries[starts[1] :]], (SCHEDULING,))
     assert (gap.difference, gap.gaps) == (None, 1), "and over what is missing before one of them"
-
-
-def test_a_recording_scheduler_decides_as_a_plain_one() -> None:
-    entries: list[Entry] = []
-    recording, plain = RecordingScheduler(POLICY, entries.append), Scheduler(POLICY)
-    for scheduler in (recording, plain):
-        scheduler.replica_up("r0", CAPACITY, 0.0)
-        for number in range(40):
-            scheduler.submit(make_request(f"q{number}", 100 + number), 0.1)
-    assert recording.step(0.2) == plain.step(0.2)
 
 
 def test_another_decision_is_found_and_told() -> None:

@@ -19,8 +19,6 @@ from deployments.scheduling import (
     SchedulingPolicy,
     TenantPolicy,
 )
-from deployments.scheduling.lane import AGEING_S
-from deployments.scheduling.lanes import PROMOTED
 from tests.deployments.scheduling.world import make_request, make_scheduler
 
 ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9, prefill_steps=2.0)
@@ -129,100 +127,6 @@ def test_tenants_share_a_lane_by_weight_to_within_a_request_each(
     largest = max(cost for _, cost in served)
     for first, second in itertools.combinations(present, 2):
         assert spread(served, first, second, weights) <= largest / weights[first] + largest / weights[second] + 1e-6
-
-
-@settings(max_examples=100)
-@given(st.lists(st.tuples(st.floats(-5, 5), st.integers(1, 100)), min_size=2, max_size=30))
-def test_the_smallest_key_comes_first(requests: list[tuple[float, int]]) -> None:
-    scheduler = make_scheduler(1, SchedulingPolicy(lanes=(LanePolicy("all", None, max_wait_s=1e6),)), ONE_AT_A_TIME)
-    for number, (slo, prompt) in enumerate(requests):
-        scheduler.submit(make_request(f"q{number}", prompt, 1, slo=slo), 0.0)
-    placed = [placement.request for placement in serve_all(scheduler)]
-    keys = [one.deadline_s + AGEING_S * cost_of(one, scheduler.lanes.policy) for one in placed]
-    assert keys == sorted(keys)
-
-
-def test_one_order_of_arrival_without_deadlines() -> None:
-    policy = SchedulingPolicy(lanes=(LanePolicy("all", None, max_wait_s=1e6),), order="arrival")  # type: ignore[arg-type]
-    scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
-    for number in range(9):
-        scheduler.submit(make_request(f"q{number}", slo=float(9 - number)), 0.0)
-    assert [placement.request.request_id for placement in serve_all(scheduler)] == [f"q{number}" for number in range(9)]
-
-
-@settings(max_examples=150)
-@given(
-    st.lists(st.tuples(st.integers(1, 3_000), st.sampled_from("abcd"), st.floats(0, 0.4)), min_size=20, max_size=120),
-    st.integers(1, 3),
-    st.floats(0.1, 0.6),
-)
-@pytest.mark.whole
-def test_starvation_bound_in_work(arrivals: list[tuple[int, str, float]], replicas: int, phi: float) -> None:
-    lanes = (
-        LanePolicy("short", 200, weight=8, max_wait_s=2),
-        LanePolicy("mid", 1_000, weight=2, max_wait_s=2),
-        LanePolicy("long", None, weight=0.2, max_wait_s=2),
-    )
-    policy = SchedulingPolicy(lanes=lanes, promoted_share=phi, decode_weight=1.0)
-    scheduler = make_scheduler(
-        replicas, policy, Capacity(sequences=3, ahead=0, kv_tokens=5_000, step_tokens=800, prefill_steps=2.0)
-    )
-    watch = StarvationWatch(scheduler)
-    now = 0.0
-    for number, (prompt, tenant, gap) in enumerate(arrivals):
-        now += gap
-        scheduler.submit(make_request(f"q{number}", prompt, 10, now, slo=1.0, tenant=tenant), now)
-        watch.step(now)
-        if number % 2:
-            watch.finish_oldest(now)
-    while scheduler.lanes.jobs:
-        now += 0.2
-        watch.finish_oldest(now)
-        watch.step(now)
-    for promoted_work, total_work in watch.between_promotion_and_lease:
-        assert total_work <= (promoted_work + watch.largest) / phi + 2 * len(lanes) * watch.largest + 1e-6
-
-
-class StarvationWatch:
-    """Keeps, for each promoted request, the work placed between its promotion and its lease (all of it, and the
-    promoted's part).
-
-    What is placed on other replicas while a promoted head's replica drains for it does not count: that wait is the
-    drain's.
-    """
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
-        self.largest = 0.0
-        self.between_promotion_and_lease: list[tuple[float, float]] = []
-        self._waiting: dict[str, list[float]] = {}
-        self._running: list[Placement] = []
-
-    def step(self, now: float) -> None:
-        """One step of the scheduler, accounted."""
-        self.scheduler.lanes.promote(now)
-        for job in self.scheduler.lanes.jobs.values():
-            if job.promoted_s is not None:
-                self._waiting.setdefault(job.request.request_id, [0.0, 0.0])
-        draining = PROMOTED in self.scheduler.holds.by_lane
-        for placement in self.scheduler.step(now).placements:
-            cost = cost_of(placement.request, self.scheduler.lanes.policy)
-            self.largest = max(self.largest, cost)
-            self._running.append(placement)
-            if placement.request.request_id in self._waiting:
-                self.between_promotion_and_lease.append(tuple(self._waiting.pop(placement.request.request_id)))  # type: ignore[arg-type]
-            if placement.promoted:
-                draining = False
-            for work in self._waiting.values():
-                work[0] += cost if placement.promoted else 0.0
-                work[1] += 0.0 if draining else cost
-
-    def finish_oldest(self, now: float) -> None:
-        """The request that has run longest ends."""
-        if self._running:
-            lease = self._running.pop(0).lease
-            self.scheduler.first_token(lease, now)
-            self.scheduler.release(lease, Ending.FINISHED, None, now)
 
 
 @pytest.mark.parametrize("small", [1, 60])

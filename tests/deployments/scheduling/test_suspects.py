@@ -54,18 +54,6 @@ def test_a_request_that_ran_when_two_replicas_died_is_not_placed_a_third_time_an
     assert place(scheduler, ask("another"), 4.0).replica_id == "r2"
 
 
-def test_a_client_that_retries_after_each_death_loses_two_replicas() -> None:
-    """Its stream had begun, so that it is told of the death, and sends the same body anew."""
-    scheduler = make_scheduler(3)
-    for number in range(2):
-        lease = place(scheduler, ask(f"try-{number}", "deadly"), number)
-        scheduler.first_token(lease, number)
-        scheduler.release(lease, Ending.FAILED, None, number + 0.1)  # the client hears of it before the feed does
-        scheduler.replica_lost(lease.replica_id, number + 0.4)
-        scheduler.step(number + 0.4)
-    assert scheduler.submit(ask("try-2", "deadly"), 3.0).cause is RejectCause.QUERY_OF_DEATH
-
-
 def test_one_completed_run_clears_it() -> None:
     scheduler = make_scheduler(4)
     for number in range(3):

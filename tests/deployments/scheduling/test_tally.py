@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from deployments.gateway.placed import turned_away
-from deployments.scheduling import Admission, AdmissionKind, Ending, RejectCause
+from deployments.scheduling import Admission, AdmissionKind, RejectCause
 from deployments.scheduling.request import Job
 from deployments.scheduling.tally import FlowTally, Tally
 from tests.deployments.scheduling.world import make_request
@@ -37,36 +37,6 @@ def test_arrivals_are_counted_by_lane_and_class(tally: Tally) -> None:
         ("short", "batch"): FlowTally(2, 600.0, 280, 0, 0, 5.0),
         ("long", "batch"): FlowTally(1, 300.0, 140, 0, 0, 5.0),
     }
-
-
-@pytest.mark.parametrize(("now", "counts"), [(14.9, (2, 0)), (15.0, (2, 0)), (15.1, (0, 2))])
-def test_a_first_token_by_the_deadline_keeps_the_promise(tally: Tally, now: float, counts: tuple[int, int]) -> None:
-    for _ in range(2):
-        tally.first_token(job(), now)
-    assert outcome(tally) == counts
-
-
-@pytest.mark.parametrize(("now", "missed"), [(15.0, 0), (15.1, 2)])
-def test_who_gave_up_before_the_deadline_is_neither(tally: Tally, now: float, missed: int) -> None:
-    for _ in range(2):
-        tally.gave_up(job(), now)
-    assert outcome(tally) == (0, missed)
-
-
-@pytest.mark.parametrize(
-    ("ending", "now", "missed"),
-    [
-        (Ending.FAILED, 11.0, 2),
-        (Ending.CANCELLED, 15.0, 0),
-        (Ending.CANCELLED, 15.1, 2),
-        (Ending.REFUSED, 99.0, 0),
-        (Ending.FINISHED, 99.0, 0),
-    ],
-)
-def test_a_lease_that_ended_without_a_first_token(tally: Tally, ending: Ending, now: float, missed: int) -> None:
-    for _ in range(2):
-        tally.ended_unanswered(job(), ending, now)
-    assert outcome(tally) == (0, missed)
 
 
 @pytest.mark.parametrize("cause", RejectCause)

@@ -76,15 +76,6 @@ def test_what_comes_back_waits_at_the_head_of_its_lane() -> None:
     assert placed_when_free(scheduler, 4.0) == ["third", "first", "second"]
 
 
-def test_what_comes_back_too_late_expires() -> None:
-    scheduler = busy()
-    scheduler.submit(make_request("a", now=1.0, patience=5.0), 1.0)
-    scheduler.withdraw("a", 2.0)
-    assert not scheduler.step(7.0).expired
-    scheduler.put_back("a", 7.0)
-    assert [request.request_id for request in scheduler.step(7.0).expired] == ["a"]
-
-
 def test_it_counts_against_its_tenants_limits_until_it_is_over() -> None:
     scheduler = busy()
     waiting(scheduler, "a", "b", tenant="t")
@@ -117,17 +108,6 @@ def test_one_that_is_cancelled_without_a_token_has_missed_its_slo_after_its_dead
     scheduler.withdraw("a", 2.0)
     scheduler.cancel("a", at_s)
     assert slo(scheduler) == (0, missed)
-
-
-def test_what_was_answered_elsewhere_is_forgotten_with_its_end() -> None:
-    scheduler = busy()
-    for _ in range(2):  # the same id again
-        waiting(scheduler, "a")
-        scheduler.withdraw("a", 2.0)
-        scheduler.first_token_away("a", 2.0)
-        scheduler.cancel("a", 3.0)
-    assert slo(scheduler) == (2, 0)
-    assert scheduler.lanes.away == {}
 
 
 def test_its_id_is_taken_while_it_is_away() -> None:
@@ -302,12 +282,3 @@ def test_a_guest_counts_against_its_tenants_limits_at_its_home_alone() -> None:
     (placement, *_) = scheduler.step(1.0).placements
     scheduler.release(placement.lease, Ending.FINISHED, Usage(50, 0, 5_000, 0), 2.0)
     assert scheduler.submit(make_request("own", 2, 2, now=2.0, tenant="t"), 2.0).accepted, "nothing was taken of it"
-
-
-def test_an_adopted_guest_counts_at_its_home_too() -> None:
-    scheduler = make_scheduler(1, ONE_LANE)
-    scheduler.submit(guest("g@eu", tenant="t"), 1.0)
-    ((placement),) = scheduler.step(1.0).placements
-    heir = make_scheduler(1, ONE_LANE)
-    assert heir.adopt(placement.lease, False, 2.0) is not None
-    assert heir.limits.at_once("t") == 0
