@@ -1,7 +1,6 @@
 """The files of a decision log: one after the other, over full disks, removed folders and killed writers."""
 
 import resource
-import shutil
 from pathlib import Path
 
 import pytest
@@ -123,50 +122,6 @@ def test_every_model_has_a_name_of_its_own() -> None:
     for model in models:
         assert model_in(in_file_name(model)) == model
         assert "/" not in in_file_name(model)
-
-
-def test_each_entry_that_is_lost_is_counted_once(tmp_path: Path) -> None:
-    health = LogHealth("m")
-    log = DecisionLog(tmp_path, "m", health)
-    assert log.due()
-    log.write(header())
-    for number in range(3):
-        assert not log.due()
-        log.write(entry(number))
-    log_files(tmp_path, "m")[0].unlink()
-    log.lost(ValueError("no entry"))
-    assert (health.lost_lines, log.broken) == (3 + 1, True), (
-        "those that waited for the file, and the one that could not be made"
-    )
-    assert health.error == "ValueError: no entry"
-    log.write(entry(4))
-    assert health.lost_lines == 5
-    log.close()
-
-
-def test_a_log_whose_folder_was_removed_goes_on_in_a_new_one_and_says_why_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
-    folder = tmp_path / "run" / "decisions"
-    health = LogHealth("m")
-    log = DecisionLog(folder, "m", health, at_once=True)
-    assert log.due()
-    log.write(header())
-    (path,) = log_files(folder, "m")
-    shutil.rmtree(tmp_path / "run")
-    log.write(entry(1))
-    assert health.error == f"FileNotFoundError: {path} was removed, or replaced by another"
-    (tmp_path / "run").touch()
-    assert not log.due()
-    assert health.error is not None
-    assert "Not a directory" in health.error, "the last reason is told"
-    (tmp_path / "run").unlink()
-    assert log.due()
-    log.write(header(inputs=1))
-    log.close()
-    assert contents(folder) == [header(inputs=1)]
-    assert (health.lost_lines, health.error) == (1, None)
 
 
 def test_what_a_writer_that_was_killed_left_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,38 +38,6 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
 
 
-def test_what_was_decided_is_the_same_over_a_full_disk(disk: SmallDisk) -> None:
-    """Everything that a gateway does to a scheduler, at random, while the disk is filled and emptied."""
-    health = LogHealth("decisions")
-    log = DecisionLog(disk.path, "m", health, max_bytes=30_000)
-    asked = 0
-
-    def due() -> bool:
-        nonlocal asked
-        asked += 1
-        if asked % 120 == 60:
-            disk.fill()
-        elif asked % 120 == 0:
-            disk.free()
-        return log.due()
-
-    entries: list[Entry] = []
-    scheduler, twin = RecordingScheduler(POLICY, log.write, due, log.lost), RecordingScheduler(POLICY, entries.append)
-    for one in (scheduler, twin):
-        drive(one, seed=3, turns=300)
-    log.close()
-    assert asked == len(entries) > 400
-    assert scheduler.placing.placed == twin.placing.placed > 20
-    files = log_files(disk.path, "m")
-    found = replay(read_log(files), (SCHEDULING,))
-    assert found.difference is None
-    assert found.gaps >= 3
-    assert found.inputs + health.lost_lines >= len(entries)
-    assert 0.2 * len(entries) < found.inputs < 0.8 * len(entries)
-    for file in files:
-        assert replay(read_log([file]), (SCHEDULING,)).difference is None, "each file replays alone"
-
-
 class WornDisk:
     """The `os` of `line_log.py` over a disk that refuses things at random, also in the middle of a line, and also to
     take it back."""

@@ -187,16 +187,6 @@ def test_a_price_counts_for_replicas_that_begin_under_it() -> None:
     assert {line.key.usd_per_hour: line.amounts.ns for line in bill.lines} == {PRICE: 10 * NS, Fraction(100): 4 * NS}
 
 
-def test_what_is_told_after_an_hour_was_settled_counts_where_it_was_told() -> None:
-    reported: list[tuple[int | None, Fact]] = [
-        (None, _tariff()),
-        (BEGIN + HOUR_NS, _usage("1", BEGIN, BEGIN + NS, "a", 100, 50)),
-    ]
-    bill = bill_of(gathered(reported), [BEGIN, BEGIN + HOUR_NS], by_steps)
-    counted = [(line.key.hour_ns, line.amounts.output_tokens, line.amounts.late) for line in bill.lines]
-    assert counted == [(BEGIN + HOUR_NS, 50, 1)]
-
-
 def test_the_tenant_of_a_handed_over_request_pays_where_the_work_was_done() -> None:
     """With its home's name; all lines still add up."""
     own = _usage("1", BEGIN, BEGIN + 10 * NS, "a", 100, 50)

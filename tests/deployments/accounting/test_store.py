@@ -102,40 +102,6 @@ def test_lines_are_summed_up_over_what_is_not_asked_for(bills: BillStore, by: tu
     assert len(short.lines) <= len(whole.lines)
 
 
-def test_an_hour_is_settled_once(bills: BillStore) -> None:
-    write(bills, 10, usage("1", 5, 9), *alive(3_600))
-    settle(bills, 0)
-    bill, total = bill_until(bills, 3_600), totals(bills)
-    write(bills, 5_000, usage("2", 5, 9))
-    settle(bills, 0)
-    assert (bill_until(bills, 3_600), totals(bills)) == (bill, total)
-
-
-def test_what_comes_after_an_hour_was_settled_counts_when_it_came(bills: BillStore) -> None:
-    write(bills, 10, *alive(3_600))
-    settle(bills, 0)
-    write(bills, 5_100, usage("late", 5, 9), *alive(5_100))
-    bill = bill_until(bills, 5_100)
-    assert usd(bill) == Fraction(5_100, 3_600) * PRICE
-    counted = {line.key.hour_ns: line.amounts for line in bill.lines if line.amounts.requests}
-    assert [(hour, one.output_tokens, one.ns, one.late) for hour, one in counted.items()] == [
-        (BEGIN + HOUR_NS, 10, 0, 1)
-    ]
-
-
-def test_what_comes_between_the_close_and_the_settlement_is_late(bills: BillStore) -> None:
-    """The directory ends there; the next one settles the hour."""
-    write(bills, 10, usage("1", 5, 9), *alive(3_600))
-    bills.close_hour(BEGIN)
-    after = BillStore(bills.store)
-    write(after, 5_000, usage("late", 5, 9))
-    settle(after, 0)
-    counted = {
-        line.key.hour_ns: line.amounts.requests for line in bill_until(after, 7_200).lines if line.amounts.requests
-    }
-    assert counted == {BEGIN: 1, BEGIN + HOUR_NS: 1}
-
-
 def test_hours_without_a_directory_are_billed_once_it_is_back(bills: BillStore) -> None:
     """Replicas ran on for three hours; nobody wrote anything."""
     write(bills, 10, *alive(20))

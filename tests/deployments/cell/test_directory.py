@@ -172,36 +172,6 @@ async def test_where_the_gateways_are_is_in_a_file(tmp_path: Path) -> None:
     assert read_gateways(tmp_path) == []
 
 
-async def test_registering_again_is_no_change() -> None:
-    one = Directory("secret")
-    await one.register(facts())
-    version = (await one.watch(-1, 1.0)).version
-    await one.register(facts())
-    assert (await one.watch(version, 0.05)).version == version
-    await one.register(facts(pid=2))
-    assert (await one.watch(version, 1.0)).replicas == (facts(pid=2),)
-
-
-async def test_watchers_hear_at_once() -> None:
-    one = Directory("secret")
-    version = (await one.watch(-1, 1.0)).version
-    watchers = [asyncio.create_task(one.watch(version, 30.0)) for _ in range(5)]
-    await asyncio.sleep(0.01)
-    start = time.monotonic()
-    await one.register(facts())
-    assert [listing.replicas for listing in await asyncio.gather(*watchers)] == [(facts(),)] * 5
-    assert time.monotonic() - start < 1
-
-
-async def test_who_deregisters_leaves() -> None:
-    one = Directory("secret")
-    await one.register(facts())
-    version = (await one.watch(-1, 1.0)).version
-    await one.deregister("r1")
-    await one.deregister("r1")
-    assert await one.watch(version, 1.0) == Listing(version + 1, (), None)
-
-
 async def test_who_is_unresponsive_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FORGET_AFTER_S", 0.1)
     one = Directory("secret")
@@ -223,13 +193,6 @@ async def test_what_was_in_force_is_restored_and_what_has_been_put_in_force_sinc
     await one.apply('{"new": 1}')
     await one.restore('{"old": 1}')
     assert (await one.watch(-1, 1.0)).spec_json == '{"new": 1}'
-
-
-async def test_an_applied_spec_is_heard() -> None:
-    one = Directory("secret")
-    version = (await one.watch(-1, 1.0)).version
-    number = await one.apply("{}")
-    assert await one.watch(version, 1.0) == Listing(version + 1, (), "{}", spec_number=number)
 
 
 def cordon(name: str = "r1") -> Act:
@@ -288,18 +251,6 @@ async def test_what_an_autoscaler_decides_is_heard() -> None:
 def epoch_of(listing: Listing) -> tuple[str, int]:
     (owner,) = listing.owners
     return owner.gateway_id, owner.epoch
-
-
-async def test_no_epoch_is_issued_again_by_a_directory_that_restarts(tmp_path: Path) -> None:
-    one = next_directory(tmp_path)
-    await one.join("g1", "u1", ["demo"], {}, {})
-    assert epoch_of(await one.watch(-1, 1.0)) == ("g1", 1)
-    await one.give_up("g1")
-    await one.join("g2", "u2", ["demo"], {}, {})
-    assert epoch_of(await one.watch(-1, 1.0)) == ("g2", 2)
-    again = next_directory(tmp_path)
-    await again.join("g3", "u3", ["demo"], {}, {})  # neither g1 nor g2 has registered, nor any replica
-    assert epoch_of(await again.watch(-1, 1.0)) == ("g3", 3)
 
 
 async def test_an_epoch_is_on_the_disk_before_anyone_hears_of_it(tmp_path: Path) -> None:

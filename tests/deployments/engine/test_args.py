@@ -31,19 +31,6 @@ def test_the_specs_names_become_vllms() -> None:
     assert values["enforce_eager"] is True
 
 
-def test_none_leaves_vllms_default() -> None:
-    left_out = {
-        "quantization",
-        "kv_cache_memory_bytes",
-        "reasoning_parser",
-        "tool_call_parser",
-        "chat_template",
-        "speculative_config",
-        "runner",
-    }
-    assert not left_out & set(arguments(model()))
-
-
 def test_a_tool_parser_turns_automatic_tool_choice_on() -> None:
     values = arguments(model(tool_call_parser="hermes"))
     assert (values["tool_call_parser"], values["enable_auto_tool_choice"]) == ("hermes", True)

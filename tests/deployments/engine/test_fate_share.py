@@ -12,7 +12,6 @@ import pytest
 
 from deployments.engine.fate_share import SWITCH, register
 
-CHILD_STARTS_S = 30.0
 PARENT = """
 import multiprocessing, os, signal, time
 from deployments.engine.fate_share import register

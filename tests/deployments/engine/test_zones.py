@@ -170,13 +170,6 @@ def test_replicas_are_spread_over_zones_and_come_back_in_the_others_when_one_is_
     assert sorted(cell.zones.values()) == [2, 2]
 
 
-def test_one_by_one_as_autoscalers_start_them() -> None:
-    cell = _cell({"a": 1, "b": 3})
-    for _ in range(5):
-        cell.start(1)
-    assert cell.zones == {"a": 3, "b": 2} or cell.zones == {"a": 2, "b": 3}
-
-
 def test_a_zone_without_room_gets_none_and_blocks_none() -> None:
     cell = _cell({"a": 1, "b": 2}, each=2)
     cell.start(2)

@@ -1,7 +1,6 @@
 """The simulated engine: its closed forms against steps that are taken one by one, and vLLM's rules."""
 
 import math
-from dataclasses import replace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -98,33 +97,6 @@ def test_closed_forms_are_the_steps_that_they_stand_for(
     )
 
 
-def test_a_preempted_sequence_finds_its_blocks_again() -> None:
-    found = []
-    for caching in (False, True):
-        engine = EngineModel(EngineModelLimits(4, 256, 480, prefix_caching=caching), COST)
-        requests = [(0.0, Sequence(number, 160, 0, 160)) for number in range(2)]
-        _, finished_s, preemptions = played(engine, requests)
-        assert preemptions == 1
-        found.append(finished_s[1])
-    assert found[1] < found[0]
-
-
-def test_answers_are_found_by_the_next_turn() -> None:
-    engine = EngineModel(EngineModelLimits(4, 256, 4_096, chunk_tokens=16, prefix_caching=True), COST)
-    talk = tuple(range(8))
-    requests = [(0.0, Sequence("first", 64, 0, 65, talk)), (5.0, Sequence("second", 160, 0, 4, (*talk, 100)))]
-    played(engine, requests)
-    assert [sequence.cached for _, sequence in requests] == [0, 128]
-
-
-def test_hashes_of_less_than_a_block_are_those_of_their_block() -> None:
-    limits = EngineModelLimits(4, 256, 4_096, block_tokens=128, prefix_caching=True).with_prefixes(64)
-    assert (limits.chunk_tokens, limits.known((1, 2, 3, 4, 5))) == (64, (2, 4))
-    assert limits.with_prefixes(96).known((1, 2, 3)) == ()
-    with pytest.raises(ValueError, match="a multiple of block_tokens=128"):
-        replace(limits, chunk_tokens=96)
-
-
 @given(st.integers(1, 500), st.integers(1, 300), st.floats(0, 1e6), st.floats(0, 1e-6))
 def test_steps_in_is_the_inverse_of_a_run(steps: int, decodes: int, kv: float, kv_read: float) -> None:
     cost = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(kv_read, 0.0))
@@ -135,31 +107,6 @@ def test_steps_in_is_the_inverse_of_a_run(steps: int, decodes: int, kv: float, k
     assert sum(cost.run_s(1, decodes, kv + decodes * step) for step in range(min(steps, 50))) == pytest.approx(
         cost.run_s(min(steps, 50), decodes, kv)
     )
-
-
-def test_a_prompt_is_prefilled_in_chunks_and_samples_at_the_end_of_the_last() -> None:
-    engine = EngineModel(EngineModelLimits(8, 100, 10_000), COST)
-    engine.add(Sequence("a", 250, 0, 5), 0.0)
-    expected = sum(
-        COST.step_s([Chunk(size, past)], 0, 0, size == 50) for size, past in ((100, 0), (100, 100), (50, 200))
-    )
-    assert engine.advance().first == ()
-    assert engine.advance().first == ()
-    at = engine.next_s
-    assert [sequence.tag for sequence in engine.advance().first] == ["a"]
-    assert at == pytest.approx(expected)
-    assert [sequence.tag for sequence in engine.advance().finished] == ["a"]
-    assert engine.next_s == math.inf
-    assert engine.kv_usage == 0
-
-
-def test_cached_tokens_are_not_prefilled() -> None:
-    times = []
-    for cached in (0, 800):
-        engine = EngineModel(EngineModelLimits(8, 2_000, 10_000), COST)
-        engine.add(Sequence("a", 1_000, cached, 5), 0.0)
-        times.append(engine.next_s)
-    assert times[1] < times[0] / 2
 
 
 @given(

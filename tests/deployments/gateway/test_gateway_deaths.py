@@ -23,7 +23,6 @@ from tests.deployments.gateway.fake_engine import (
     DONE,
     Behaviour,
     FakeEngine,
-    dying,
     event,
     good,
     pieces,
@@ -242,15 +241,6 @@ async def test_an_error_of_the_request_s_own_is_not_placed_again(make_rig: MakeR
     assert sum(len(engine.seen) for engine in rig.engines) == 1
 
 
-async def test_a_byte_that_came_counts(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=2)
-    for engine in rig.engines:
-        engine.behave = dying(event("a"), 0.05)
-    _, payload = await rig.ask(STREAM)
-    assert b"replica_lost" in payload
-    assert sum(len(engine.seen) for engine in rig.engines) == 1
-
-
 async def test_its_age_counts(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=2, timeouts={"queue_wait_s": 0.2})
     hold = asyncio.Event()
@@ -265,22 +255,6 @@ async def test_its_age_counts(make_rig: MakeRig) -> None:
     assert not survivor.seen
 
 
-async def test_the_same_request_comes_back_with_its_times(make_rig: MakeRig) -> None:
-    rig, hold = await two(make_rig)
-    task, victim, survivor = await asked(rig, ASK)
-    (before,) = [lease.request for lease, _ in rig.owner.scheduler.leases.values()]
-    rig.dispatcher.replica_lost(victim.facts.replica_id)
-    await until(lambda: survivor.open)
-    (after,) = [lease.request for lease, _ in rig.owner.scheduler.leases.values()]
-    assert (after.arrived_s, after.deadline_s, after.expires_s) == (
-        before.arrived_s,
-        before.deadline_s,
-        before.expires_s,
-    )
-    hold.set()
-    await task
-
-
 async def test_a_client_that_left_in_the_same_moment_is_not_served(make_rig: MakeRig) -> None:
     rig, hold = await two(make_rig)
     task, victim, survivor = await asked(rig, ASK)
@@ -292,16 +266,3 @@ async def test_a_client_that_left_in_the_same_moment_is_not_served(make_rig: Mak
     hold.set()
     with pytest.raises(aiohttp.ClientError):
         await task
-
-
-async def test_a_loss_in_a_stream_that_has_begun_is_told(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=2)
-    hold = asyncio.Event()
-    for engine in rig.engines:
-        engine.behave = pieces(event("a"), hold)
-    async with rig.post("/v1/completions", STREAM) as response:
-        await response.content.readline()
-        victim = next(engine for engine in rig.engines if engine.open)
-        rig.dispatcher.replica_lost(victim.facts.replica_id)
-        assert b"replica_lost" in await response.read()
-    hold.set()

@@ -64,14 +64,6 @@ async def test_what_one_engine_finds_too_long_goes_to_the_next_group(make_rig: C
     dear.behave = good
 
 
-async def test_the_next_group_serves_while_the_first_is_gone(make_rig: Callable[..., Awaitable[Rig]]) -> None:
-    rig, cheap, dear = await two_groups(make_rig)
-    await cheap.kill()
-    for _ in range(3):
-        assert (await rig.ask(body([1] * 100)))[0] == 200
-    assert len(dear.seen) == 3
-
-
 async def test_clients_and_operators_see_the_groups(make_rig: Callable[..., Awaitable[Rig]]) -> None:
     rig, cheap, dear = await two_groups(make_rig)
     assert (await rig.ask(body([1] * 100)))[0] == 200

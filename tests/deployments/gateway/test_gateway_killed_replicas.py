@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deployments.telemetry.ledger import RequestOutcome
-from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, pieces, waiting
+from tests.deployments.gateway.fake_engine import DONE, dying, event, good, pieces, waiting
 from tests.deployments.gateway.rig import ASK, Rig, until
 from tests.deployments.gateway.test_gateway_timeouts import last_events
 
@@ -75,16 +75,6 @@ async def test_a_killed_replica(make_rig: MakeRig, ask: dict[str, Any]) -> None:
     assert [status for status, _ in await asyncio.gather(*late)] == [200] * 6
     await until(lambda: len(rig.gateway.feeds.by_replica) == 1)
     assert [replica.replica_id for replica in rig.owner.snapshot().replicas] == [survivor.facts.replica_id]
-
-
-async def test_all_replicas_killed_then_one_comes(make_rig: MakeRig) -> None:
-    rig = await make_rig()
-    await rig.engines[0].kill()
-    await until(lambda: not rig.dispatcher.replicas.ready)
-    waits = asyncio.create_task(rig.ask())
-    await until(lambda: rig.owner.snapshot().lanes[0].waiting == 1)
-    await rig.add(FakeEngine())
-    assert (await waits)[0] == 200
 
 
 async def test_a_replica_lost_between_its_placement_and_the_task(rig: Rig) -> None:

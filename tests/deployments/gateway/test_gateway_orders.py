@@ -10,7 +10,6 @@ import aiohttp
 import pytest
 
 from deployments.cell.act import ActKind
-from deployments.protocol import ReplicaState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import CREDENTIALS, SECRET, Rig, openai_error, until
 
@@ -199,13 +198,6 @@ async def test_a_control_ends_by_itself(make_rig: MakeRig) -> None:
     assert await samples(rig, "raylane_control") == {}
 
 
-async def test_a_model_of_a_fixed_count_is_held_like_any_other(rig: Rig) -> None:
-    status, answer = await post(
-        rig, "/raylane/controls", {**BY, "model": "demo", "kind": "hold", "replicas": 2, "for_s": 600}
-    )
-    assert (status, answer["controls"][0]["replicas"]) == (200, 2)
-
-
 async def test_what_may_be_held_follows_the_spec_in_force(make_rig: MakeRig) -> None:
     rig = await make_rig(models=SCALED)
     hold = {**BY, "model": "demo", "kind": "hold", "replicas": 6, "for_s": 600}
@@ -237,17 +229,6 @@ async def test_a_replica_drains(make_rig: MakeRig) -> None:
     assert (await rig.directory.orders()).acts == (("demo", ActKind.DRAIN, 1),)
 
 
-async def test_a_node_drains_for_a_spot_notice(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=2)
-    status, answer = await post(rig, "/raylane/drain", {**BY, "node": "no", "reason": "spot_notice"})
-    assert (status, len(answer["draining"])) == (200, 2)
-    assert [engine.drained for engine in rig.engines] == [["spot_notice"], ["spot_notice"]]
-    assert len((await rig.directory.orders()).acts) == 1
-    await until(lambda: not rig.dispatcher.is_ready)
-    for engine in rig.engines:
-        await engine.become(ReplicaState.READY)
-
-
 async def test_without_a_directory_nothing_is_ordered_but_a_drain(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(*arguments: object) -> None:
         raise OSError("no head")
@@ -274,12 +255,3 @@ async def test_a_replica_that_does_not_answer_is_told(make_rig: MakeRig) -> None
     rig.gateway.feeds.by_replica.pop(name, None)
     assert (status, answer["draining"]) == (200, [])
     assert "does not answer" in answer["failed"][name]
-
-
-async def test_a_lost_replicas_cordon_goes_with_it(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=2)
-    name = rig.engines[0].facts.replica_id
-    await post(rig, "/raylane/cordon", {**BY, "replica": name})
-    assert rig.owner.scheduler.fleet.cordoned == {name}
-    await rig.directory.deregister(name)
-    await until(lambda: not rig.owner.scheduler.fleet.cordoned)

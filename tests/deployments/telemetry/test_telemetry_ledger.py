@@ -104,29 +104,6 @@ class Closed:
         return one
 
 
-def test_closing_waits_for_the_statistics() -> None:
-    closed = Closed()
-    one = closed.open()
-    closed.closing.ended(one)
-    assert closed.ledgers == []
-    closed.closing.finished(finished())
-    assert closed.ledgers == [one]
-    assert one.finished is not None
-    closed.closing.finished(finished())
-    closed.closing.sweep(1e9)
-    assert closed.ledgers == [one]
-    assert len(closed.closing) == 0
-
-
-def test_statistics_may_come_first() -> None:
-    closed = Closed()
-    one = closed.open()
-    closed.closing.finished(finished())
-    assert closed.ledgers == []
-    closed.closing.ended(one)
-    assert closed.ledgers == [one]
-
-
 def test_nothing_waits_for_ever() -> None:
     closed = Closed()
     one = closed.open()

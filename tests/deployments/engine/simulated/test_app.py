@@ -177,14 +177,6 @@ async def test_it_says_what_it_is(session: aiohttp.ClientSession) -> None:
         assert response.status == 200
 
 
-async def test_without_the_secret_it_is_closed(replica: ReplicaServer) -> None:
-    async with (
-        aiohttp.ClientSession(replica.facts.url) as stranger,
-        stranger.post("/v1/chat/completions", json=CHAT) as response,
-    ):
-        assert response.status == 401
-
-
 async def test_speed(make_replica: Make) -> None:
     fast = await make_replica(speed=100)
     async with aiohttp.ClientSession(fast.facts.url, headers={"Authorization": f"Bearer {SECRET}"}) as session:

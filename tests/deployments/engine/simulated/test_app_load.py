@@ -7,14 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deployments.engine.replica import ReplicaServer
 from deployments.protocol import (
-    DRAIN_PATH,
     ENGINE_DIED_CODE,
-    EPOCH_HEADER,
     FEED_PATH,
-    REQUEST_ID_HEADER,
-    DrainReason,
     Finished,
     Hello,
     Load,
@@ -23,7 +18,6 @@ from deployments.protocol import (
 )
 from tests.deployments.engine.simulated.conftest import SECRET, STEP_S
 from tests.deployments.engine.simulated.test_app import CHAT, PROMPT_TOKENS, Make, chat
-from tests.deployments.gateway.rig import until
 from tests.feeds import Messages
 
 
@@ -63,53 +57,6 @@ async def test_what_does_not_fit_waits_inside_the_engine_and_is_told_so(session:
         queued = sorted([(await next_message(feed, Finished)).queued_s for _ in asking])
         await asyncio.gather(*asking)
     assert queued[-1] > 30 * STEP_S
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_client_that_leaves_frees_the_engine(session: aiohttp.ClientSession, stream: bool) -> None:
-    async with session.get(FEED_PATH) as response:
-        feed = Messages(response)
-        asking = asyncio.create_task(chat(session, max_tokens=3_900, stream=stream))
-        await next_message(feed, Load, lambda load: load.running == 1)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        await next_message(feed, Load, lambda load: load.running == 0 and load.kv_usage == 0)
-        finished = await next_message(feed, Finished)
-    assert (finished.sequences, finished.output_tokens) == (0, 0)
-
-
-async def test_it_drains(session: aiohttp.ClientSession, replica: ReplicaServer) -> None:
-    async with session.get(FEED_PATH) as response:
-        feed = Messages(response)
-        asking = asyncio.create_task(chat(session, max_tokens=100))
-        await next_message(feed, Load, lambda load: load.running == 1)
-        replica.check()
-        async with session.post(DRAIN_PATH, json={"reason": "spot_notice"}) as response:
-            assert response.status == 202
-        load = await next_message(feed, Load, lambda load: load.state is ReplicaState.DRAINING)
-        assert (load.running, load.drains_for) == (1, DrainReason.SPOT_NOTICE)
-        replica.check()
-    async with session.post("/v1/chat/completions", json=CHAT) as response:
-        assert response.status == 503
-    assert (await asking)[0] == 200
-    await until(lambda: replica._drained.is_set())
-    with pytest.raises(RuntimeError, match="has drained \\(spot_notice\\): no fault"):
-        replica.check()
-    await until(lambda: replica._stopping is not None and replica._stopping.done())
-    assert replica._backend.dead, "it has ended its engine by itself"
-    replica.drain()
-    assert replica.drains_for is DrainReason.SPOT_NOTICE, "the first reason stays"
-
-
-async def test_an_overtaken_epoch_is_refused(session: aiohttp.ClientSession) -> None:
-    async with session.post(
-        "/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "7", REQUEST_ID_HEADER: "a"}
-    ) as response:
-        assert response.status == 200
-    async with session.post(
-        "/v1/chat/completions", json=CHAT, headers={EPOCH_HEADER: "6", REQUEST_ID_HEADER: "b"}
-    ) as response:
-        assert response.status == 409
 
 
 async def test_an_engine_that_dies_fails_its_requests_and_is_noticed(make_replica: Make) -> None:

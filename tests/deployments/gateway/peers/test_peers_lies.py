@@ -147,15 +147,6 @@ async def test_a_refusal_sends_the_request_home_and_elsewhere_once_it_is_old(fak
     assert (await asyncio.wait_for(home.ask(STREAM), 10))[0] == 200
 
 
-async def test_a_stream_that_breaks_ends_with_one_error_event(fake: tuple[Rig, FakePeer]) -> None:
-    home, peer = fake
-    peer.script = answer(event("a"), then=reset)
-    status, body = await asyncio.wait_for(home.ask(STREAM), 5)
-    assert (status, body.count(b'"code": "peer_lost"'), body.count(b"[DONE]")) == (200, 1, 1)
-    assert body.startswith(event("a") + b'data: {"error"')
-    assert (await closed(home, 0)).outcome is RequestOutcome.FAILED
-
-
 WRONG_COUNTS: dict[str, Any] = {
     "negative": COUNTED | {"prompt_tokens": -1},
     "negative output": COUNTED | {"output_tokens": -1, "cached_tokens": -5},
@@ -292,24 +283,6 @@ LEFT_AT: dict[str, tuple[Any, Script]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "script"), LEFT_AT.values(), ids=LEFT_AT)
-async def test_a_client_that_leaves_ends_the_hop(fake: tuple[Rig, FakePeer], body: Any, script: Script) -> None:
-    home, peer = fake
-    reached = asyncio.Event()
-
-    async def noted(taken: Taken) -> None:
-        asyncio.get_running_loop().call_later(0.2, reached.set)
-        await script(taken)
-
-    peer.script = noted
-    client = await home.connect(body)
-    await asyncio.wait_for(reached.wait(), 5)
-    client.leave()
-    await until(lambda: peer.left == 1, within_s=2)
-    assert (await closed(home, 0)).outcome is RequestOutcome.CANCELLED
-    await until(lambda: not home.owner.records.live)
-
-
 async def test_a_client_of_another_gateway_than_the_owners_may_leave_at_any_time(
     make_cells: Callable[..., Cells], subtests: pytest.Subtests
 ) -> None:
@@ -329,18 +302,3 @@ async def test_a_client_of_another_gateway_than_the_owners_may_leave_at_any_time
             assert (await closed(second, number - 1)).outcome is RequestOutcome.CANCELLED
             await until(lambda: not home.owner.records.live)
     await peer.stop()
-
-
-async def test_a_client_that_leaves_before_the_peer_has_answered_ends_the_offer(fake: tuple[Rig, FakePeer]) -> None:
-    home, peer = fake
-
-    async def hang(request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(60)
-        raise AssertionError
-
-    peer.judge = hang
-    client = await home.connect(STREAM)
-    await until(lambda: peer.hops)
-    client.leave()
-    await until(lambda: peer.left == 1, within_s=2)
-    assert (await closed(home, 0)).outcome is RequestOutcome.CANCELLED
