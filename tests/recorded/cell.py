@@ -8,21 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.recorded.runs import Settings
-from tests.recorded.scheduler_adapter import Plain, RecordedScheduler
+from tests.recorded.scheduler_adapter import BOOKED, Plain, RecordedScheduler
 
 CHUNK_TOKENS = 64
 GATEWAYS = ("g1", "g2", "g3")
-LEASE_FIELDS = (
-    "lease",
-    "request",
-    "replica",
-    "placed_s",
-    "attempt",
-    "prefill_tokens",
-    "kv_tokens",
-    "output_tokens",
-    "home",
-)
+LEASE_FIELDS = ("lease", "request", "replica", *BOOKED)
 
 
 @dataclass

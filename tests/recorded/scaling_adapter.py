@@ -4,6 +4,7 @@ This module alone knows the names of the classes and fields that decide on the n
 (`scheduler_adapter.py` does so for the scheduler).
 """
 
+import math
 from typing import Any
 
 from autoscaling.policies.policy import ReplicaProfile
@@ -19,6 +20,7 @@ from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.snapshot import FlowStats, ReplicaStats, Snapshot
 
 Plain = dict[str, Any]
+OF_A_FLOW = ("lane", "class", "arrived", "work", "prompt_tokens", "in_time", "late", "slo_s")
 
 
 _OLD_WORDS = {"unresponsive": "silent", "policy_failed": "law_failed"}
@@ -68,18 +70,10 @@ def _replica_profile(replica: Plain) -> ReplicaProfile:
 
 
 def _bounds(given: Plain) -> Bounds:
-    numbers = {name: float("inf") if given[name] is None else given[name] for name in ("up_per_min", "down_per_min")}
-    return Bounds(
-        minimum=given["min"],
-        maximum=given["max"],
-        ceiling=given["ceiling"],
-        up_per_min=numbers["up_per_min"],
-        down_per_min=numbers["down_per_min"],
-        stale_s=given["stale_s"],
-        unresponsive_s=given["silent_s"],
-        unschedulable_s=given["unschedulable_s"],
-        retry_s=given["retry_s"],
-    )
+    named = {"minimum": given["min"], "maximum": given["max"], "unresponsive_s": given["silent_s"]}
+    named |= {name: math.inf if given[name] is None else given[name] for name in ("up_per_min", "down_per_min")}
+    same = ("ceiling", "stale_s", "unschedulable_s", "retry_s")
+    return Bounds(**named, **{name: given[name] for name in same})
 
 
 _STATUS = {"silent": ReplicaStatus.UNRESPONSIVE}
@@ -108,19 +102,7 @@ def _snapshot(given: Plain) -> Snapshot:
             for one in given["lanes"]
         ),
         replicas=tuple(replicas),
-        flows=tuple(
-            FlowStats(
-                one["lane"],
-                one["class"],
-                one["arrived"],
-                one["work"],
-                one["prompt_tokens"],
-                one["in_time"],
-                one["late"],
-                one["slo_s"],
-            )
-            for one in given["flows"]
-        ),
+        flows=tuple(FlowStats(*(one[name] for name in OF_A_FLOW)) for one in given["flows"]),
         submitted=0,
         placed=0,
         adopted=0,
@@ -140,20 +122,14 @@ def _snapshot(given: Plain) -> Snapshot:
 
 def _signals(given: Plain) -> Signals:
     forecast = given["forecast"]
+    same = ("at_s", "unix_s", "age_s", "epoch", "applied", "starting", "schedulable", "forecast_failed")
     return Signals(
-        at_s=given["at_s"],
-        unix_s=given["unix_s"],
-        age_s=given["age_s"],
-        epoch=given["epoch"],
-        applied=given["applied"],
-        starting=given["starting"],
-        schedulable=given["schedulable"],
+        **{name: given[name] for name in same},
         snapshot=_snapshot(given),
         attainment={one["class"]: one["attainment"] for one in given["flows"]},
         forecast=None
         if forecast is None
         else Forecast(forecast["at_s"], forecast["step_s"], tuple(forecast["work_per_s"]), tuple(forecast["error"])),
-        forecast_failed=given["forecast_failed"],
     )
 
 

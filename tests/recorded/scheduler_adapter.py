@@ -26,6 +26,14 @@ from deployments.scheduling import (
 )
 
 Plain = dict[str, Any]
+BOOKED = ("placed_s", "attempt", "prefill_tokens", "kv_tokens", "output_tokens", "home")
+"""Of a lease."""
+OF_A_FLOW = ("lane", "traffic_class", "arrived", "work", "prompt_tokens", "met", "missed", "slo_s")
+
+
+def _fields(one: object, *names: str) -> Plain:
+    """What has the same name in the recording."""
+    return {name: getattr(one, name) for name in names}
 
 
 _OLD_WORDS = {"unresponsive": "suspect"}
@@ -55,10 +63,10 @@ class RecordedScheduler:
             case "first_token":
                 return scheduler.first_token(self._leases[given["lease"]], now)
             case "release":
-                usage = None if given["usage"] is None else _usage(given["usage"])
+                usage = None if given["usage"] is None else Usage(**given["usage"])
                 return scheduler.release(self._leases[given["lease"]], Ending(given["ending"]), usage, now)
             case "learn":
-                return scheduler.learn(self._leases[given["lease"]], _usage(given["usage"]), now)
+                return scheduler.learn(self._leases[given["lease"]], Usage(**given["usage"]), now)
             case "cancel":
                 return scheduler.cancel(given["request"], now)
             case "adopt":
@@ -101,17 +109,8 @@ class RecordedScheduler:
 
     def _keep(self, lease: Lease) -> Plain:
         self._leases[lease.lease_id] = lease
-        return {
-            "lease": lease.lease_id,
-            "request": lease.request.request_id,
-            "replica": lease.replica_id,
-            "placed_s": lease.placed_s,
-            "attempt": lease.attempt,
-            "prefill_tokens": lease.prefill_tokens,
-            "kv_tokens": lease.kv_tokens,
-            "output_tokens": lease.output_tokens,
-            "home": lease.home,
-        }
+        named = {"lease": lease.lease_id, "request": lease.request.request_id, "replica": lease.replica_id}
+        return named | _fields(lease, *BOOKED)
 
     def _step(self, step: Step) -> Plain:
         decided: Plain = {"wake_s": self._scheduler.next_wakeup()}
@@ -159,47 +158,12 @@ def policy_from(given: Plain) -> SchedulingPolicy:
 
 
 def request_from(given: Plain) -> Request:
-    return Request(
-        request_id=given["id"],
-        prompt_tokens=given["prompt_tokens"],
-        max_tokens=given["max_tokens"],
-        arrived_s=given["arrived_s"],
-        deadline_s=given["deadline_s"],
-        expires_s=given["expires_s"],
-        sequences=given["sequences"],
-        traffic_class=given["class"],
-        tenant=given["tenant"],
-        prefix=tuple(given["prefix"]),
-        chunk_tokens=given["chunk_tokens"],
-        attempts=given["attempts"],
-        digest=given["digest"],
-    )
+    named = {"request_id": given["id"], "traffic_class": given["class"], "prefix": tuple(given["prefix"])}
+    return Request(**{name: value for name, value in given.items() if name not in ("id", "class")} | named)
 
 
 def _reported_lease(given: Plain) -> Lease:
-    return Lease(
-        lease_id=0,
-        request=request_from(given["request"]),
-        replica_id=given["replica"],
-        placed_s=given["placed_s"],
-        attempt=given["attempt"],
-        prefill_tokens=given["prefill_tokens"],
-        kv_tokens=given["kv_tokens"],
-        output_tokens=given["output_tokens"],
-        home=given["home"],
-    )
-
-
-def _usage(given: Plain) -> Usage:
-    return Usage(
-        prompt_tokens=given["prompt_tokens"],
-        cached_tokens=given["cached_tokens"],
-        output_tokens=given["output_tokens"],
-        preemptions=given["preemptions"],
-        sequences=given["sequences"],
-        prefill_s=given["prefill_s"],
-        decode_s=given["decode_s"],
-    )
+    return Lease(0, request_from(given["request"]), given["replica"], **{name: given[name] for name in BOOKED})
 
 
 def plain_admission(admission: Admission) -> Plain:
@@ -225,64 +189,20 @@ def _pair(times: tuple[float, float] | None) -> list[Any] | None:
 def _snapshot(snapshot: Snapshot) -> Plain:
     return {
         "lanes": [
-            {
-                "name": lane.name,
-                "waiting": lane.waiting,
-                "work_tokens": lane.work_tokens,
-                "work_s": lane.work_s,
-                "oldest_wait_s": lane.oldest_wait_s,
-                "head_waits_for": lane.head_waits_for,
-                "eta_s": _pair(lane.eta_s),
-                "covered": lane.covered,
-                "promised": lane.estimated,
-                "censored": lane.censored,
-            }
+            _fields(lane, "name", "waiting", "work_tokens", "work_s", "oldest_wait_s", "head_waits_for", "covered")
+            | {"eta_s": _pair(lane.eta_s), "promised": lane.estimated, "censored": lane.censored}
             for lane in snapshot.lanes
         ],
         "replicas": [
-            {
-                "replica": replica.replica_id,
-                "status": _recorded(str(replica.status)),
-                "leases": replica.leases,
-                "sequences": replica.sequences,
-                "kv_tokens": replica.kv_tokens,
-                "prefill_tokens": replica.prefill_tokens,
-                "prefill_tokens_per_s": replica.prefill_tokens_per_s,
-                "held_by": replica.held_by,
-                "max_sequences": replica.max_sequences,
-                "max_kv_tokens": replica.max_kv_tokens,
-                "tpot_s": replica.tpot_s,
-            }
+            _fields(replica, "leases", "sequences", "kv_tokens", "prefill_tokens", "prefill_tokens_per_s", "held_by")
+            | _fields(replica, "max_sequences", "max_kv_tokens", "tpot_s")
+            | {"replica": replica.replica_id, "status": _recorded(str(replica.status))}
             for replica in snapshot.replicas
         ],
-        "flows": [
-            [
-                flow.lane,
-                flow.traffic_class,
-                flow.arrived,
-                flow.work,
-                flow.prompt_tokens,
-                flow.met,
-                flow.missed,
-                flow.slo_s,
-            ]
-            for flow in snapshot.flows
-        ],
-        "submitted": snapshot.submitted,
-        "placed": snapshot.placed,
-        "adopted": snapshot.adopted,
-        "promoted": snapshot.promoted,
+        "flows": [[*_fields(flow, *OF_A_FLOW).values()] for flow in snapshot.flows],
+        **_fields(snapshot, "submitted", "placed", "adopted", "promoted", "tokens_per_s", "output_error", "other_lane"),
+        **_fields(snapshot, "prefix_trust", "finished", "finished_work", "output_tokens", "counted", "bans", "aside"),
         "endings": sorted([ending, count] for ending, count in snapshot.endings.items()),
         "rejections": sorted([lane, cause, count] for (lane, cause), count in snapshot.rejections.items()),
-        "tokens_per_s": snapshot.tokens_per_s,
-        "output_error": snapshot.output_error,
-        "other_lane": snapshot.other_lane,
-        "prefix_trust": snapshot.prefix_trust,
-        "finished": snapshot.finished,
-        "finished_work": snapshot.finished_work,
-        "output_tokens": snapshot.output_tokens,
-        "counted": snapshot.counted,
         "suspects": [_suspect(one) for one in snapshot.suspects],
-        "bans": snapshot.bans,
-        "aside": snapshot.aside,
     }
