@@ -42,12 +42,13 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("replicas", "stay"), [(1, 0.2), pytest.param(2, 1.0, marks=pytest.mark.long)])
 async def test_a_burst_is_decided_on_as_soon_as_it_is_seen_and_nothing_is_lost_up_and_down(
-    scaled: LiveCluster, session: aiohttp.ClientSession, replicas: int
+    scaled: LiveCluster, session: aiohttp.ClientSession, replicas: int, stay: float
 ) -> None:
+    """A burst that is decided on takes a minute and a half to answer; most of its clients leave once it is."""
     reported: list[str] = []
-    await burst(scaled, session, REQUESTS_PER_S, replicas, reported, **LONG)
+    await burst(scaled, session, REQUESTS_PER_S, replicas, reported, stay, **LONG)
     print(*reported)
 
 
@@ -113,8 +114,7 @@ def test_the_log_replays_exactly_and_is_explained(scaled: LiveCluster) -> None:
     found = replayed(files)
     assert found.difference is None
     assert found.counted >= 4
-    explained = scaled.done("explain", MODEL, "--last", "20", "--log", str(files[0]), "--log", str(files[1]))
+    explained = scaled.done("explain", MODEL, "--last", "20")
     assert "why: " in explained
     assert "otherwise: with " in explained
-    assert len(json.loads(scaled.done("explain", MODEL, "--last", "3", "--json"))) == 3
     assert "every decision is the same as recorded" in scaled.done("replay", str(files[0]))
