@@ -1,6 +1,5 @@
 """A log replays to the same decisions, whatever is done to what decides meanwhile; and what is no log is refused."""
 
-import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from autoscaling.shadow.pair import Pair
 from autoscaling.signals.signals import Forecast, unseen
 from deployments.cell.control import Control, ControlKind
 from deployments.decision_log import log_files
-from deployments.decisions import Header, Input, LogError
+from deployments.decisions import Input, LogError
 from deployments.wire import decoder, encode
 from tests.autoscaling.outside import install_mine
 from tests.autoscaling.setups import entries_of, replayed, setup, stream
@@ -106,33 +105,6 @@ def test_models_whose_names_are_alike_have_logs_of_their_own(tmp_path: Path) -> 
     for other in ("org-m", "m", "org", "org/m.000001"):
         assert remembered(tmp_path, other, END_UNIX_S) is None
         assert not log_files(tmp_path, log_name(other))
-
-
-def test_a_log_whose_writer_was_killed_is_read_to_its_last_whole_entry(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    (file,) = files(tmp_path)
-    file.write_bytes(file.read_bytes()[:-20])
-    assert replayed([file]).inputs == 119
-    assert remembered(tmp_path, "org/m", END_UNIX_S) is not None
-
-
-def test_other_code_is_told_and_may_be_replayed_on_purpose(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    log = [
-        replace(entry, code="other") if isinstance(entry, Header) else entry for entry in entries_of(tmp_path, "org/m")
-    ]
-    with pytest.raises(LogError, match="recorded by code other"):
-        replayed(log)
-    assert replayed(log, any_code=True).difference is None
-
-
-def test_a_header_makes_nothing_but_its_own_classes(tmp_path: Path) -> None:
-    recorded(tmp_path)
-    first, *rest = entries_of(tmp_path, "org/m")
-    assert isinstance(first, Header)
-    for state in (pickle.dumps(Path), pickle.dumps(setup), pickle.dumps({"a": 1}), b"", b"\x80\x04."):
-        with pytest.raises(LogError, match="state cannot be read"):
-            replayed([replace(first, state=state), *rest])
 
 
 floats = st.floats(allow_nan=False)

@@ -7,11 +7,8 @@ each of them really asks it is in `test_one_object.py` (the simulator, Serve and
 """
 
 import dataclasses
-import hashlib
-import importlib.util
 import inspect
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +39,9 @@ SHADOW = "  shadow: {policy: backlog, backlog: {utilisation: 0.7, down_after_s: 
 
 @dataclass(frozen=True)
 class Made:
-    """What decides, as far as its decisions can depend on it. `code`: the hash of the modules that its classes stand
-    in."""
+    """What decides, as far as its decisions can depend on it."""
 
     classes: tuple[type, ...]
-    code: str
     settings: object
     bounds: object
     replica_profile: object
@@ -57,11 +52,8 @@ def made_of(scaler: Autoscaler) -> Made:
     assert replica_profile.cost is not None
     steps_s = [replica_profile.cost.step_s([], sequences, tokens, 0) for sequences in (1, 8) for tokens in (100, 1_000)]
     classes = (type(scaler), type(policy))
-    files = [Path(inspect.getsourcefile(one) or "").read_bytes() for one in classes]
-    code = hashlib.sha256(b"\0".join(files)).hexdigest()
     return Made(
         classes,
-        code,
         vars(policy)["settings"],
         scaler.bounds,
         (dataclasses.replace(replica_profile, cost=None), steps_s),
@@ -185,36 +177,3 @@ def test_the_log_names_the_hash_of_just_that_code(place: Path, decides: dict[str
     for make in decides.values():
         for one in made_of(make()).classes:
             assert Path(inspect.getsourcefile(one) or "").relative_to(root).parts[0] in ROOMS
-
-
-def test_a_fork_is_told(
-    decides: dict[str, Callable[[], Autoscaler]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the first test compares can differ: a subclass, a copy of the policy, a changed copy, another setting and
-    another bound do."""
-
-    def copied(policy: ScalingPolicy, more: str) -> ScalingPolicy:
-        """The policy out of a copy of its module, with this at its end."""
-        path = tmp_path / f"copied_policy{len(more)}.py"
-        path.write_text(Path(inspect.getsourcefile(type(policy)) or "").read_text() + more)
-        module_spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert module_spec is not None
-        assert module_spec.loader is not None
-        module = importlib.util.module_from_spec(module_spec)
-        monkeypatch.setitem(sys.modules, path.stem, module)
-        module_spec.loader.exec_module(module)
-        made: ScalingPolicy = getattr(module, type(policy).__name__)(vars(policy)["settings"], _replica_profile(policy))
-        return made
-
-    class Forked(Autoscaler):
-        pass
-
-    real = decides["serve"]()
-    made = made_of(real)
-    assert made_of(decides["serve"]()) == made
-    assert made_of(Forked(real.policy, real.bounds)) != made
-    assert made_of(Autoscaler(copied(real.policy, ""), real.bounds)) != made
-    assert made_of(Autoscaler(copied(real.policy, "# changed\n"), real.bounds)).code != made.code
-    assert made_of(Autoscaler(real.policy, dataclasses.replace(real.bounds, maximum=7))) != made
-    other = vars(real.policy)["settings"].model_copy(update={"utilisation": 0.4})
-    assert made_of(Autoscaler(type(real.policy)(other, _replica_profile(real.policy)), real.bounds)) != made  # type: ignore[call-arg]

@@ -8,20 +8,19 @@ import pytest
 import yaml
 
 from benchmarks.lanes.core import _SIDES, SteadyScheduler
-from benchmarks.lanes.mix import LANES, SIDES, LaneTraffic, lane_index
+from benchmarks.lanes.mix import SIDES, LaneTraffic
 from benchmarks.lanes.results import (
     EngineQueue,
     LaneResult,
     SideResult,
     by_lane,
     conserved_long_mean_s,
-    engine_queue,
     judge,
     overall,
     times_to_first_token,
 )
 from benchmarks.lanes.simulated import Rehearsal
-from benchmarks.lanes.wait_coverage import LaneCoverage, coverage, read_wait_estimates
+from benchmarks.lanes.wait_coverage import LaneCoverage
 from cli.bench.answer import Failure, FailureKind, Sample, TokenUsage
 from cli.bench.load import LoadResult
 from cluster.files import shipped
@@ -42,12 +41,6 @@ def test_every_side_is_a_usable_spec() -> None:
         assert parse_spec(yaml.safe_dump(json.loads(json.dumps({**base, **sections})))).lanes, name
     caps = {name: sum(lane["cap_s"] for lane in sections["lanes"]) for name, sections in SIDES.items()}
     assert len(set(caps.values())) == 1, "the same caps on all sides"
-
-
-def test_lanes_are_told_apart_by_length() -> None:
-    bounds = [lane["up_to_tokens"] for lane in LANES[:-1]]
-    assert [lane_index(bound, 0) for bound in bounds] == [0, 1]
-    assert [lane_index(bound, 1) for bound in bounds] == [1, 2]
 
 
 def test_a_refused_request_is_infinitely_late() -> None:
@@ -72,40 +65,12 @@ def test_what_the_short_gain_the_long_must_lose() -> None:
     assert bound * 30 + 3 * 20 == pytest.approx(6 * 60)
 
 
-def test_promises_are_read_and_judged() -> None:
-    reported = [
-        {"arrived_s": 100.0 + n, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": float(n)}}
-        for n in range(10)
-    ]
-    reported.append({"arrived_s": 120.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 2.0}})
-    reported.append({"arrived_s": 121.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": None, "stages_s": {"lane": 9.0}})
-    reported.append({"arrived_s": 50.0, "eta_s": [1.0, 4.0], "lane": "a", "replica": "r", "stages_s": {"lane": 9.0}})
-    reported.append({"arrived_s": 122.0, "eta_s": None, "lane": "a", "replica": "r", "stages_s": {}})
-    wait_estimates = read_wait_estimates(map(json.dumps, reported), since_unix_s=60.0)
-    (lane,) = coverage(wait_estimates)
-    assert (lane.reported, lane.censored) == (12, 1)
-    assert lane.within_p95 == pytest.approx(5 / 11)
-    assert lane.within_p50 == pytest.approx(2 / 11)
-
-
 def test_the_core_holds_its_steady_state() -> None:
     for policy in _SIDES.values():
         cell = SteadyScheduler(policy, replicas=4, waiting=200, seed=1)
         assert cell.run(300) > 0
         assert cell.state[0] == 200
         assert cell.state[1] == 4 * 40
-
-
-def test_the_engines_queue_is_read_in_steps() -> None:
-    served = [{"arrived_s": 100.0, "tpot_s": 0.02, "stages_s": {"engine_queue": 0.001 * n}} for n in range(101)]
-    others = [
-        {"arrived_s": 1.0, "tpot_s": 9.0, "stages_s": {"engine_queue": 9.0}},
-        {"arrived_s": 100.0, "tpot_s": None, "stages_s": {"lane": 9.0}},
-    ]
-    found = engine_queue([json.dumps(record) for record in served + others], 50.0)
-    assert (found.requests, found.queued_p99_s, found.step_p50_s) == (101, pytest.approx(0.099), 0.02)
-    assert found.steps == pytest.approx(4.95)
-    assert engine_queue([], 0.0).requests == 0
 
 
 def side(throughput: float, elapsed_s: float, *means: float) -> SideResult:

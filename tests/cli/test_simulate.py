@@ -217,12 +217,6 @@ def test_the_report_tells_the_same_as_the_table(files: tuple[str, str], tmp_path
     assert re.search(rf"\${2 * reported['simulated_s']:,.0f}\.", page)  # two replicas, a dollar a second each
 
 
-def test_the_json_stays_json_beside_a_report(files: tuple[str, str], tmp_path: Path) -> None:
-    trace, costs = files
-    reported = run(SPEC, "--trace", trace, "--costs", costs, "--json", "--report", str(tmp_path / "report.html"))
-    assert json.loads(reported.stdout)["lanes"][-1]["requests"] == 400
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

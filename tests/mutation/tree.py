@@ -12,15 +12,6 @@ MUTATED = (
     "deployments/store.py",
     "deployments/cell/membership.py",
 )
-TESTS = (
-    "tests/deployments/scheduling",
-    "tests/deployments/ownership",
-    "tests/deployments/cell/test_owners.py",
-    "tests/deployments/cell/test_owners_schedules.py",
-    "tests/deployments/test_store.py",
-    "tests/deployments/cell/test_membership.py",
-    "tests/recorded/test_recorded_owners.py",
-)
 _PARTS = ("autoscaling", "benchmarks", "cli", "cluster", "deployments", "infra", "tests", "pyproject.toml")
 _IGNORED = shutil.ignore_patterns("__pycache__", ".hypothesis")
 

@@ -26,14 +26,6 @@ def test_every_figure_is_drawn_and_the_console_is_clean(page: Path, tmp_path: Pa
     assert_drawn(tmp_path, page, options, figures=7)
 
 
-def test_a_screenshot_and_a_print_can_be_made(page: Path, tmp_path: Path) -> None:
-    picture, paper = tmp_path / "page.png", tmp_path / "page.pdf"
-    browse(tmp_path / "a", page, f"--screenshot={picture}", "--window-size=1280,3000")
-    browse(tmp_path / "b", page, f"--print-to-pdf={paper}")
-    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert paper.read_bytes()[:5] == b"%PDF-"
-
-
 POKE = """
 <script>
 setTimeout(async () => {

@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cli.main import app
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import read_cost_file
-from planning.several_regions import SeveralRegions, fault_of, homes_of, is_several
+from planning.several_regions import SeveralRegions, fault_of, homes_of, is_several, recovery_s
 from planning.simulation import simulation_of
 from planning.simulator.faults import FaultKind
 from planning.simulator.workload import plain_workload
@@ -144,3 +146,27 @@ def test_the_command(tmp_path: Path) -> None:
     assert "peering" not in alone
     one = ["simulate", str(shipped("specs/simulated-h100.yaml")), "--trace", str(tmp_path / "trace.jsonl")]
     assert CliRunner().invoke(app, [*one, "--lose", "local@3"]).exit_code == 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 320), st.booleans()), max_size=60),
+    st.sampled_from((0.5, 0.8, 0.95)),
+)
+def test_the_recovery_is_as_defined(requests: list[tuple[int, bool]], share: float) -> None:
+    """By brute force: every window that begins at an eighth of a second."""
+    ordered = sorted(requests)
+    times, met = np.array([at / 8 for at, _ in ordered]), np.array([good for _, good in ordered], dtype=np.bool_)
+    begin_s, until_s, window_s = 4.0, 40.0, 8.0
+    found = recovery_s(times, met, (begin_s, until_s), share, window_s)
+
+    def holds(eighth: int) -> bool:
+        inside = [good for at, good in ordered if eighth <= at < eighth + 64 and 32 <= at < 320]
+        return sum(inside) >= share * len(inside)
+
+    bad = [eighth for eighth in range(32, 257) if not holds(eighth)]
+    if found is None:
+        assert bad[-1] == 256
+    elif bad:
+        assert found == bad[-1] / 8 - begin_s
+    else:
+        assert found == 0.0

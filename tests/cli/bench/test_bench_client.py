@@ -41,21 +41,6 @@ async def test_slow_chunks_show_in_the_times(server: Any) -> None:
     assert sample.e2e_s > sample.ttft_s + sample.decode_s + 0.05
 
 
-async def test_several_events_in_one_chunk_are_all_counted(server: Any) -> None:
-    sample = await send(server.url, "packed")
-    assert sample.failure is None
-    assert sample.events == 4
-    assert list(sample.gaps_s) == [0, 0, 0]
-
-
-async def test_an_event_split_over_chunks_is_one_event(server: Any) -> None:
-    sample = await send(server.url, "split")
-    assert sample.failure is None
-    assert sample.events == 3
-    assert sample.usage is not None
-    assert sample.usage.output_tokens == 3
-
-
 async def test_a_whole_answer_has_usage_and_no_first_token(server: Any) -> None:
     sample = await send(server.url, "good", stream=False)
     assert sample.failure is None

@@ -33,22 +33,6 @@ def test_a_closed_loop_of_a_duration_goes_round_its_lengths() -> None:
     assert load.lengths(5) == load.lengths(5 + len(load.prompt_tokens))
 
 
-def test_a_trace_keeps_its_times_stretched() -> None:
-    load = traced_load(TRACE, 0.5, RequestPace(), Extent(), seed=0)
-    assert load.arrivals_s is not None
-    assert list(load.arrivals_s) == [0, 0.5, 2.0]
-    assert [load.lengths(index) for index in range(3)] == [(10, 1), (20, 2), (30, 3)]
-
-
-def test_a_trace_can_be_cut_by_number_and_by_time() -> None:
-    by_number, by_time = (
-        traced_load(TRACE, 1.0, RequestPace(), extent, seed=0) for extent in (Extent(requests=2), Extent(duration_s=3))
-    )
-    assert by_number.arrivals_s is not None
-    assert by_time.arrivals_s is not None
-    assert list(by_number.arrivals_s) == list(by_time.arrivals_s) == [0, 1]
-
-
 def test_a_trace_gives_only_its_lengths_to_a_rate_or_a_concurrency() -> None:
     assert traced_load(TRACE, 1.0, RequestPace(concurrency=2), Extent(), seed=0).arrivals_s is None
     paced = traced_load(TRACE, 1.0, RequestPace(rate=1_000), Extent(), seed=0)
@@ -64,13 +48,6 @@ def test_the_same_seed_gives_the_same_load() -> None:
     assert second.arrivals_s is not None
     assert (first.prompt_tokens == second.prompt_tokens).all()
     assert (first.arrivals_s == second.arrivals_s).all()
-
-
-def test_lengths_are_scaled_by_a_factor_or_to_a_context() -> None:
-    load = traced_load(TRACE, 1.0, RequestPace(), Extent(), seed=0)
-    assert list(fitted(load, 2.0, None).prompt_tokens) == [20, 40, 60]
-    assert list(fitted(load, 1.0, 1_000).prompt_tokens) == [10, 20, 30]
-    assert list(fitted(load, 1.0, 24).prompt_tokens) == [4, 9, 14]
 
 
 def changes(load: BenchLoad) -> list[tuple[ChangeKind, int]]:

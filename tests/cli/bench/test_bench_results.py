@@ -1,14 +1,11 @@
 """Percentiles, the record's sums, and that the table renders."""
 
-import io
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from cli.bench.answer import Failure, FailureKind, Sample, TokenUsage
-from cli.bench.results import RunRecord, figures_of, rendered, spread
+from cli.bench.results import RunRecord, figures_of, spread
 
 durations = st.lists(st.floats(1e-5, 100), min_size=1, max_size=300)
 
@@ -57,17 +54,3 @@ def test_failures_are_counted_by_kind_and_are_no_latencies() -> None:
     assert record.example["HTTP 503 queue_full"] == "message of queue_full"
     assert (figures["completed"], figures["failed"], len(record.e2e_s)) == (1, 3, 1)
     assert (figures["total_output_tokens"], record.without_usage) == (5, 1)
-
-
-def test_the_tables_render_with_and_without_data() -> None:
-    console = Console(file=io.StringIO(), width=160)
-    console.print(rendered("empty", RunRecord(), []))
-    record = RunRecord()
-    record.add(sample())
-    record.add(sample(failure=Failure(FailureKind.STREAM_ERROR, "x", "[red]markup[/] stays text")))
-    record.late_s.append(0.2)
-    console.print(rendered("full", record, ["something"]))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "[red]markup[/] stays text" in text
-    assert "this client sent requests late" in text
-    assert "1 answers reported no usage" in text

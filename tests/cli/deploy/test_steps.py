@@ -222,19 +222,6 @@ def test_broken_off_and_run_again_it_ends_right(
             assert deploy(SPECS[name], machines), "a second time there is nothing to do"
 
 
-def test_every_operation_can_be_the_last(machines: Machines) -> None:
-    """One deployment, broken off at each of its operations in turn, and then not."""
-    for after in itertools.count(1):
-        try:
-            deploy(SPECS["first"], machines, after)
-        except BrokenOff:
-            continue
-        break
-    assert after > 10
-    is_as_the_spec_says(SPECS["first"], machines)
-    assert machines.log.count("put") >= 1
-
-
 @pytest.mark.parametrize(
     ("name", "log"),
     [
@@ -250,17 +237,6 @@ def test_a_change_does_what_it_needs_and_no_more(machines: Machines, name: str, 
     assert not deploy(SPECS[name], machines)
     assert machines.log == log
     is_as_the_spec_says(SPECS[name], machines)
-
-
-def test_a_cell_that_does_not_answer_is_applied_again(machines: Machines) -> None:
-    deploy(SPECS["first"], machines)
-    machines.files, token = None, machines.secrets
-    machines.log.clear()
-    assert not deploy(SPECS["first"], machines)
-    assert machines.log == ["forget", "up", "look", "put", "keep"]
-    assert machines.secrets is not None
-    assert token is not None
-    assert machines.secrets == token
 
 
 def test_a_head_whose_rest_api_is_slow_is_left_as_it_is(machines: Machines) -> None:

@@ -20,7 +20,6 @@ from tests.small_disk import small_disk
 # ruff: noqa: F811
 pytestmark = pytest.mark.timeout(600)
 MODEL = {"config.json": 500, "sub/tokenizer.json": 100_000, "weights.safetensors": 2 * PART + 12_345}
-SIZE = sum(MODEL.values())
 SHARDS = {"config.json": 500, **{f"{number}.safetensors": PART // 8 + number for number in range(24)}}
 
 
@@ -73,17 +72,6 @@ def test_objects_without_a_checksum_are_named_by_verify(s3: S3Server, puller: Pu
         file.write(bytes([contents["weights"][0] ^ 1]))
     code, said = puller.run("verify")
     assert (code, "weights: its content has changed" in said) == (1, True), said
-
-
-@pytest.mark.long
-def test_eight_processes_download_once(s3: S3Server, puller: Puller) -> None:
-    contents = upload(s3, "eight", MODEL)
-    with proxy_of(s3.endpoint) as proxy:
-        processes = [puller.behind(proxy).start("s3://models/eight") for _ in range(8)]
-        said = [process.communicate(timeout=240) for process in processes]
-        assert [process.returncode for process in processes] == [0] * 8, said
-        assert proxy.sent() == SIZE
-    assert puller.files() == contents
 
 
 @pytest.mark.long

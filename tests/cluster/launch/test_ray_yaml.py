@@ -64,39 +64,6 @@ def test_the_head_of_aws_offers_nothing_and_has_no_pool() -> None:
         assert one["node_config"]["MetadataOptions"]["HttpTokens"] == "required"
 
 
-def test_the_head_and_a_pool_of_aws_may_have_their_own_role_groups_and_launch_template() -> None:
-    own = changed(
-        AWS,
-        head_instance_profile="cell-head",
-        head_security_group_ids=["sg-11111111", "sg-22222222"],
-        head_launch_template="lt-11111111",
-        pools=[
-            {"pool": "l40s", "instance_type": "g6e.12xlarge"},
-            {
-                "pool": "spot",
-                "instance_type": "g6e.12xlarge",
-                "instance_profile": "arn:aws:iam::123456789012:instance-profile/cell-spot",
-                "security_group_ids": ["sg-33333333"],
-                "launch_template": "lt-33333333",
-            },
-        ],
-    )
-    types = {name: one["node_config"] for name, one in cluster_of(spec_of(own))["available_node_types"].items()}
-    regions = types["l40s"]
-    assert types["head"]["IamInstanceProfile"] == {"Name": "cell-head"}
-    assert types["head"]["SecurityGroupIds"] == ["sg-11111111", "sg-22222222"]
-    assert types["head"]["LaunchTemplate"] == {"LaunchTemplateId": "lt-11111111", "Version": "$Default"}
-    assert "BlockDeviceMappings" not in types["head"], "the launch template's disk, which may have a key of its own"
-    assert types["spot"]["IamInstanceProfile"] == {"Arn": "arn:aws:iam::123456789012:instance-profile/cell-spot"}
-    assert types["spot"]["SecurityGroupIds"] == ["sg-33333333"]
-    assert types["spot"]["LaunchTemplate"]["LaunchTemplateId"] == "lt-33333333"
-    assert regions["IamInstanceProfile"] == {"Arn": AWS["deploy"]["instance_profile"]}
-    assert regions["SecurityGroupIds"] == AWS["deploy"]["security_group_ids"]
-    assert "LaunchTemplate" not in regions
-    plain = cluster_of(spec_of(AWS))["available_node_types"]["head"]["node_config"]
-    assert plain["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"] == 100
-
-
 def test_every_text_is_the_same_wherever_it_is_rendered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     first = rendered(spec_of(LOCAL))
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -172,14 +139,6 @@ def test_a_head_restores_what_a_deployment_has_left_there_and_nothing_else(tmp_p
     assert host.called("ray")[0][:2] == ["start", "--head"]
     workers = len(LOCAL["deploy"]["workers"])
     assert (tmp_path / "python.argv").read_text().split() == ["-m", "cli.deploy.restore", str(kept), str(workers)]
-
-
-def test_a_head_with_redis_names_it(tmp_path: Path) -> None:
-    host = Host(tmp_path, changed(LOCAL, head_store={"kind": "redis", "address": "10.0.0.9:6379"}))
-    assert host.run("start-head").returncode == 0
-    environment = host.called()[1]
-    assert environment["RAY_REDIS_ADDRESS"] == "10.0.0.9:6379"
-    assert "RAY_gcs_storage" not in environment
 
 
 def test_a_head_of_listed_machines_runs_rays_first_autoscaler_whatever_the_launcher_says(tmp_path: Path) -> None:
@@ -317,15 +276,6 @@ def test_the_unit_restarts_the_head(tmp_path: Path) -> None:
     command = service["ExecStart"].replace("$$", "$")
     subprocess.run(["sh", "-c", command], env={"PATH": os.environ["PATH"], "HOME": str(host.home)}, check=True)
     assert host.called()[0][-1] == "--block"
-
-
-def test_a_head_without_systemd_is_started_by_the_launcher() -> None:
-    spec = spec_of(changed(LOCAL, head_service="none"))
-    assert "node/head.service" not in rendered(spec)
-    assert cluster_of(spec)["head_start_ray_commands"] == [
-        "/opt/raylane/.venv/bin/ray stop",
-        "sh ~/.raylane/team-here/node/start-head",
-    ]
 
 
 def test_scripts_have_no_error_of_syntax(tmp_path: Path) -> None:

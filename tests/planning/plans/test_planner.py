@@ -1,8 +1,6 @@
 """A worksheet through the simulator: rates, placement, check, and the correction of rates."""
 
-import signal
 from dataclasses import replace
-from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -156,22 +154,8 @@ def test_bands_that_are_alike_share_a_rate(tmp_path: Path) -> None:
     assert len(near) == len({job.signature for job in near}) == sum(not key[3] for key in found) / 2
 
 
-def blocked(job: RateJob) -> bool:
-    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-
-
 def failing(job: RateJob) -> GroupRate:
     raise ValueError("no rate")
-
-
-def test_workers_leave_interrupts_to_their_parent_which_ends_them(tmp_path: Path) -> None:
-    case = small.case(tmp_path)
-    jobs = [RateJob(offer, case.bands[0]) for offer in case.offers]
-    assert rates_in(jobs, blocked, 2, silent) == [True] * len(jobs)  # type: ignore[arg-type]
-    assert not blocked(jobs[0])
-    with pytest.raises(ValueError, match="no rate"):
-        rates_in(jobs, failing, 2, silent)
-    assert not active_children()
 
 
 def test_rates_are_the_same_on_several_processes(tmp_path: Path) -> None:

@@ -112,19 +112,6 @@ def test_the_verdict_of_a_busy_and_of_a_calm_run(busy: ReportedRun) -> None:
     assert "No request missed its SLO" in render(calm, FACTS)
 
 
-def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "report.html"
-    write_report(target, "old")
-    write_report(target, "new")
-    assert target.read_text() == "new"
-    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
-    for bad, said in ((tmp_path, "is a folder"), (tmp_path / "none" / "r.html", "does not exist")):
-        with pytest.raises(ReportFileError, match=said):
-            check_place(bad)
-    with pytest.raises(ReportFileError, match="cannot be written"):
-        write_report(tmp_path / "none" / "r.html", "x")
-
-
 def test_a_device_is_no_place_for_a_report() -> None:
     with pytest.raises(ReportFileError, match="--out /dev/full: is not a regular file"):
         check_place(Path("/dev/full"), "--out")

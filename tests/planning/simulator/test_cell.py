@@ -83,16 +83,6 @@ def test_a_draining_replica_finishes_what_it_has() -> None:
     assert out.replica_s == pytest.approx(sum(life.ended_s - life.started_s for life in out.lifetimes))
 
 
-def test_a_cordoned_replica_gets_nothing_until_it_is_uncordoned() -> None:
-    events = (FleetEvent(5.0, FleetEventKind.CORDON, 1), FleetEvent(15.0, FleetEventKind.UNCORDON, 1))
-    out = CellSimulator(replace(settings(), fleet=events), COST, workload(2_000, 60.0)).run()
-    assert np.isfinite(out.finished_s).all()
-    placed = out.placed_s[out.replica == 1]
-    assert not ((placed > 5.0) & (placed < 15.0)).any()
-    assert (placed > 15.0).any()
-    assert len(out.lifetimes) == 3
-
-
 def test_who_cannot_wait_for_the_start_is_turned_away() -> None:
     """Requests of a patience of 20 s, and a start that takes 30 s: those of the first seconds go elsewhere, the later
     ones wait."""

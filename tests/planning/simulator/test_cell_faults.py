@@ -91,15 +91,6 @@ def test_a_lost_cell_resets_its_clients_and_gets_nothing_until_it_is_back() -> N
 
 
 @pytest.mark.whole
-def test_clients_with_a_list_of_endpoints_are_served_elsewhere() -> None:
-    run = Run(LOSS, rates=[0.5 * CAPACITY_PER_S] * 3, lists=True)
-    gone = run.arrived(6.0, 11.0, US)
-    assert not run.out.reset[gone].any()
-    assert set(run.out.served[gone].tolist()) <= {EU, AP}
-    assert np.percentile(run.out.ttft_s[gone], 99) < 3.0
-
-
-@pytest.mark.whole
 def test_what_only_the_lost_cell_may_serve_is_refused_elsewhere() -> None:
     model = {"name": "m", "source": "s", "settings": {"max_model_len": 10_000}, "residency": ["us"], "regions": ["us"]}
     run = Run(LOSS, rates=[0.1 * CAPACITY_PER_S] * 3, lists=True, spec=make_spec(models=[model]))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaling.policies.backlog.replicas import CapacityEstimate, StartUps, UnresponsiveReplicas, full_share
+from autoscaling.policies.backlog.replicas import CapacityEstimate, StartUps, full_share
 from autoscaling.policies.policy import ReplicaProfile
 from deployments.engine_model.cost_model import slowed
 from tests.autoscaling.policies.moments import COST, LIMITS
@@ -28,42 +28,6 @@ def test_a_start_that_takes_longer_than_ever_counts_as_it_goes() -> None:
     starts.look(moment(1.0, ready=1, applied=2))
     starts.look(moment(101.0, ready=1, applied=2))
     assert starts.expected_s == 100.0
-
-
-def test_what_is_taken_back_before_it_started_teaches_nothing() -> None:
-    starts = StartUps(20.0)
-    starts.look(moment(0.0, ready=1))
-    starts.look(moment(1.0, ready=1, applied=3))
-    starts.look(moment(5.0, ready=1, applied=1))
-    starts.look(moment(6.0, ready=1, applied=1))
-    assert starts.due_in_s(6.0) == ()
-    assert starts.expected_s == 20.0
-
-
-def test_an_unresponsive_replica_that_speaks_again_is_no_start() -> None:
-    starts = StartUps(20.0)
-    starts.look(moment(0.0, ready=2))
-    starts.look(moment(100.0, ready=1, applied=2, starting=0))
-    starts.look(moment(200.0, ready=2, applied=2))
-    assert starts.expected_s == 20.0
-
-
-def test_a_feed_that_breaks_for_a_moment_counts_on() -> None:
-    unresponsive = UnresponsiveReplicas()
-    assert [unresponsive.look(policy_moment(at_s, ready=3, unresponsive=1)) for at_s in (0.0, 9.0)] == [0, 0]
-    assert unresponsive.look(policy_moment(9.5, ready=4)) == 0
-    assert unresponsive.look(policy_moment(15.0, ready=3, unresponsive=1)) == 0
-
-
-def test_one_that_stays_unresponsive_is_left_out_and_comes_back() -> None:
-    unresponsive = UnresponsiveReplicas()
-    assert [unresponsive.look(policy_moment(at_s, ready=3, unresponsive=1)) for at_s in (0.0, 10.0)] == [0, 1]
-    assert unresponsive.look(policy_moment(11.0, ready=4)) == 0
-
-
-def test_one_is_always_left() -> None:
-    unresponsive = UnresponsiveReplicas()
-    assert [unresponsive.look(policy_moment(at_s, unresponsive=3)) for at_s in (0.0, 10.0)] == [0, 2]
 
 
 FULL_PER_S = 4_000.0
