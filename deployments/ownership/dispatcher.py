@@ -313,7 +313,7 @@ class Dispatcher:
         self.losses.dropped(message, time.monotonic())
         record = self.records.of_attempt_id(message.request_id)
         if record is not None:
-            record.complete = message.sequences > 0
+            record.complete = message.usage.sequences > 0
         if self.own is not None:
             self.own.finished(message)
 

@@ -233,20 +233,6 @@ def lease_away(request: Request, now: float, output_tokens: int = 0, home: int =
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What the engine's own finished-request statistics say that a request took, over all its sequences; durations in
-    seconds of the engine's clock."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    preemptions: int
-    sequences: int = 1
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
-
-
 FORGET_S = 600.0
 """After so long one death is forgotten. A ban becomes a suspicion: whoever is deadly then costs one replica, not
 two."""

@@ -81,7 +81,7 @@ def count(stretches: Stretches, ledger: Ledger, region: str) -> None:
     """
     if ledger.submitted_s is None or not ledger.traffic_class or ledger.home:
         return
-    done, ended_unix_s = ledger.finished, ledger.arrived_unix_s + ledger.wall_s
+    done, ended_unix_s = ledger.usage, ledger.arrived_unix_s + ledger.wall_s
     for period in Period:
         tenant = ledger.tenant if period is Period.HOUR else ""
         counts = stretches.of(period, ended_unix_s, Stream(ledger.model, ledger.traffic_class, region, tenant))

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from deployments.gateway.operators.traffic_page import TRAFFIC_PATH
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth
 from deployments.telemetry.verdicts import RequestVerdict
@@ -27,8 +27,7 @@ def ledger(ended_unix_s: float = 100.0, **fields: object) -> Ledger:
 
 
 def finished(prompt_tokens: int, cached_tokens: int, output_tokens: int, sequences: int = 1) -> Finished:
-    tokens = (sequences, prompt_tokens, cached_tokens, output_tokens)
-    return Finished("a", 200, *tokens, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+    return Finished("a", 200, Usage(prompt_tokens, cached_tokens, output_tokens, 0, sequences, 0.1, 0.2), 0.1, 0.3)
 
 
 def counted(*ledgers: Ledger) -> Stretches:
