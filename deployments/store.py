@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +25,9 @@ log = logging.getLogger("raylane.store")
 
 FILE_NAME = "cell.sqlite"
 """In the run directory."""
+GATEWAYS = "gateways"
+"""The kept mapping by which commands on the directory's node find the gateways: by id, where each listens for its
+cell."""
 VERSION = 1
 _LOCKED_S = 20.0
 """A directory that is killed holds its lock a moment longer."""
@@ -240,6 +243,14 @@ def reader(path: Path) -> Iterator[sqlite3.Connection]:
         raise OSError(f"{path}: {error}") from error
     except sqlite3.DatabaseError as error:
         raise CellStoreError(f"{path}: {error}; allowed: the {FILE_NAME} of a cell") from error
+
+
+def kept_in(path: Path, name: str, kind: type[ContentT]) -> ContentT:
+    """What a store keeps under that name, whether its cell runs or not; an empty one where that cannot be read."""
+    with suppress(OSError, CellStoreError, WireError), reader(path) as file:
+        for (body,) in file.execute("select body from kept where name = ?", (name,)):
+            return decoder(kind)(body)
+    return kind()
 
 
 def refuse_remote(folder: Path) -> None:

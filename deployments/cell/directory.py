@@ -26,13 +26,12 @@ from deployments.cell.act import Act, Audit
 from deployments.cell.cost_calls import CostCalls
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.departure_tracker import DepartureTracker, Presence
-from deployments.cell.gateways_file import write_gateways
 from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders, Orders
 from deployments.cell.owners import Owners, Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingStates
 from deployments.protocol import ReplicaFacts
-from deployments.store import FILE_NAME, CellStore, KeptValue
+from deployments.store import FILE_NAME, GATEWAYS, CellStore, KeptValue
 from deployments.wire import Natural
 
 NAME = "raylane-directory"
@@ -73,9 +72,9 @@ class Directory(CostCalls):
     ) -> None:
         self._run_dir = None if run_dir is None else Path(run_dir).expanduser()
         self._secret = secret or kept_text(self._run_dir, SECRET_FILE)
-        self._gateways_written: dict[str, str] = {}
         self.store = CellStore(None if self._run_dir is None else self._run_dir / FILE_NAME)
         self._epochs = KeptValue(self.store, "epochs", dict[str, Natural])
+        self._gateways = KeptValue(self.store, GATEWAYS, dict[str, str])
         self._owners = Owners(time.monotonic(), gateways, self._epochs.read())
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
@@ -282,9 +281,7 @@ class Directory(CostCalls):
         for gateway_id in set(self._owners.lost) - set(lost):
             self._departure_tracker.given_up(MemberKind.GATEWAY, gateway_id)
         self._epochs.write(self._owners.epochs)  # before anyone hears of a new one
-        if self._run_dir is not None and self._owners.gateways != self._gateways_written:
-            self._gateways_written = self._owners.gateways
-            write_gateways(self._run_dir, self._gateways_written)
+        self._gateways.write(self._owners.gateways)
         if self._ownership != before:
             await self._publish()
 

@@ -97,7 +97,7 @@ NUMBERS = [
     *("9" * 30, "9" * 5_000),
 ]
 RUN_DIR = [
-    *("secret", "ray_token", "gateways.json", "cell.sqlite", "shared_memory", "lock"),
+    *("secret", "ray_token", "cell.sqlite", "shared_memory", "lock"),
     "logs/scaling-demo.000001.log",
     *("cost/2026-11-23T08.json", "cost/a.costs.json", "cost/notes"),
 ]

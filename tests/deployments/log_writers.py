@@ -24,7 +24,6 @@ from deployments.accounting.facts import (
 from deployments.accounting.store import BillStore, bill_in
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import MemberKind, Ready
-from deployments.cell.gateways_file import read_gateways, write_gateways
 from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.decision_log import DecisionLog, log_files, read_log
 from deployments.decisions import Input, replay
@@ -198,29 +197,6 @@ class Arrivals:
         pass
 
 
-class Gateways:
-    """Written whole each time; what it could not write it writes with the next."""
-
-    raises = False
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = 0
-
-    def write(self) -> None:
-        self.port += 1
-        write_gateways(self.folder, {f"gateway-{number}": self._url(number) for number in range(500)})
-
-    def check(self, gaps: bool) -> None:
-        assert read_gateways(self.folder) == [self._url(number) for number in range(500)]
-
-    def close(self) -> None:
-        pass
-
-    def _url(self, number: int) -> str:
-        return f"http://10.0.0.{number}:{self.port}"
-
-
 class Traffic:
     """Adds with the next write what could not be written."""
 
@@ -316,7 +292,6 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "trace": trace,  # type: ignore[dict-item]
     "steps": steps,  # type: ignore[dict-item]
     "arrivals": Arrivals,  # type: ignore[dict-item]
-    "gateways": Gateways,  # type: ignore[dict-item]
     "traffic": Traffic,
     "store": Store,
 }
