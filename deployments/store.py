@@ -1,5 +1,5 @@
 """The cell's one SQLite file: everything that must survive its directory, which alone writes it. Who ended, what
-operators ordered, what bills are made of, and the epochs and the spec in force are rows here.
+operators ordered, what bills are made of, what clients sent, and the epochs and the spec in force are rows here.
 
 Each change is one transaction, and on the disk when `write` returns. A full disk costs what could not be written, and
 nothing else: the directory goes on, and the next write tries again.
@@ -28,7 +28,7 @@ FILE_NAME = "cell.sqlite"
 GATEWAYS = "gateways"
 """The kept mapping by which commands on the directory's node find the gateways: by id, where each listens for its
 cell."""
-VERSION = 1
+VERSION = 2
 _LOCKED_S = 20.0
 """A directory that is killed holds its lock a moment longer."""
 _BUSY_S = 5.0
@@ -55,6 +55,14 @@ create table bill (
 ) strict, without rowid;
 create table basis (name text primary key, basis text not null) strict, without rowid;
 create table costs (name text primary key, body text not null) strict, without rowid;
+create table traffic (
+    period integer, begin integer, model text, class text, region text, tenant text, body blob not null,
+    primary key (period, begin, model, class, region, tenant)
+) strict, without rowid;
+create table watched (
+    period integer, begin integer, seconds real not null, primary key (period, begin)
+) strict, without rowid;
+create table deliveries (gateway text primary key, number integer not null) strict;
 """
 FoundT = TypeVar("FoundT")
 Change = Callable[[sqlite3.Connection], FoundT]

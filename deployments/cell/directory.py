@@ -32,6 +32,8 @@ from deployments.cell.owners import Owners, Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingStates
 from deployments.protocol import ReplicaFacts
 from deployments.store import FILE_NAME, GATEWAYS, CellStore, KeptValue
+from deployments.traffic.counts import Period, StretchRecord
+from deployments.traffic.store import add_traffic, traffic_in
 from deployments.wire import Natural
 
 NAME = "raylane-directory"
@@ -234,6 +236,19 @@ class Directory(CostCalls):
         self._starts.decided(state.model, state.requested, state.applied, state.ready, time.time())
         if self._scaling.take(state):
             await self._publish()
+
+    async def traffic(self, gateway_id: str, delivery: int, counted: StretchRecord) -> None:
+        """A gateway delivers what it counted, again and again until it hears that it is written. Raises OSError."""
+        self.store.write(lambda file: add_traffic(file, gateway_id, delivery, counted.stretches()))
+
+    async def traffic_since(self, period: Period, unix_s: float) -> StretchRecord:
+        """The traffic of the stretches that begin since then, by tenant. Raises OSError."""
+
+        def read() -> StretchRecord:
+            with self.store.reading() as file:
+                return traffic_in(file, period, unix_s, tenants=True).record()
+
+        return await asyncio.to_thread(read)
 
     async def watch(self, known_version: int, timeout_s: float) -> Listing:
         """The listing as soon as its version differs from `known_version`, or as it is after `timeout_s`."""

@@ -81,7 +81,7 @@ LIKELY_WORDS = {
     "by": ["tenant", "model,hour"],
     "loads": ["0.5", "0.5,0.8"],
     "tokens": ["uniform:4:9", "20"],
-    "against": ["live", "traffic.sqlite"],
+    "against": ["live", "cell.sqlite"],
 }
 """The words that a parameter probably wants, by a part of its name."""
 WORDS = [

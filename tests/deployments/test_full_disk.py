@@ -12,7 +12,7 @@ import pytest
 from deployments import decision_log
 from deployments.engine.start_clock import announced
 from deployments.starts.phases import Phase
-from tests.deployments.log_writers import LINES, WRITERS, Arrivals, Store, Traffic, Writer
+from tests.deployments.log_writers import LINES, WRITERS, Arrivals, Store, Writer
 from tests.small_disk import SmallDisk, small_disk
 
 
@@ -69,12 +69,10 @@ def test_a_folder_that_is_removed_is_made_again(name: str, tmp_path: Path) -> No
     for _ in range(3):
         writer.write()
     shutil.rmtree(folder)
-    if name in ("arrivals", "gateways"):  # in the run directory itself: whoever runs the cluster makes it
+    if name == "arrivals":  # in the run directory itself: whoever runs the cluster makes it
         folder.mkdir()
     for _ in range(2 * LINES):
         writer.write()
-    if isinstance(writer, Traffic):
-        writer.removed = 60
     if isinstance(writer, Store):
         writer.removed = 3
     writer.close()
