@@ -4,7 +4,16 @@ from the spec's folder."""
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
@@ -45,6 +54,12 @@ FOLDER = "folder"
 
 
 def beside_the_spec(path: str, info: ValidationInfo) -> str:
-    """The path, absolute where the spec's folder is known. For a field's validator."""
+    """The path, absolute where the spec's folder is known."""
     folder = (info.context or {}).get(FOLDER)
     return path if folder is None else str(Path(folder, Path(path).expanduser()))
+
+
+RelativePath = Annotated[str, Field(min_length=1), AfterValidator(beside_the_spec)]
+"""A path that starts from the folder of the file that names it."""
+OptionalPath = Annotated[RelativePath | None, BeforeValidator(lambda path: None if path == "" else path)]
+"""...or none, also where it is empty."""

@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, create_model, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, create_model, model_validator
 
 from cluster.group_key import DEFAULT_GROUP
 from cluster.spec.autoscaling import Autoscaling
-from cluster.spec.base import Name, Seconds, Section, beside_the_spec
+from cluster.spec.base import Name, OptionalPath, Seconds, Section
 from cluster.spec.engine import (
     NAME_MARK,
     Context,
@@ -195,17 +195,12 @@ class Model(Section):
     residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     pool: Name | None = None
     adapters: tuple[LoraAdapter, ...] = ()
-    step_log: str | None = None
+    step_log: OptionalPath = None
     start: StartSeconds | None = None
     owner: Name | None = None
     groups: tuple[Group, ...] = ()
     lanes: dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]] = Field(default_factory=dict)
     group: Name = DEFAULT_GROUP
-
-    @field_validator("step_log")
-    @classmethod
-    def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return beside_the_spec(path, info) if path else None
 
     @model_validator(mode="after")
     def _is_what_it_says(self) -> "Model":

@@ -4,10 +4,10 @@ import zoneinfo
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cluster.spec import GroupSettings
-from cluster.spec.base import Name, Section, beside_the_spec
+from cluster.spec.base import Name, RelativePath, Section
 from cluster.spec.regions import GpuName
 from planning.capacity.problem import Quota
 from planning.worksheet.demand import DemandStream, Fraction
@@ -84,12 +84,7 @@ class GroupCandidate(Section):
     settings: GroupSettings = GroupSettings()
     lanes: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     regions: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
-    costs: str | None = None
-
-    @field_validator("costs")
-    @classmethod
-    def _is_beside_the_worksheet(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return None if path is None else beside_the_spec(path, info)
+    costs: RelativePath | None = None
 
 
 class TokenOffer(Section):
@@ -112,12 +107,7 @@ class ModelConfig(Section):
     """The `folder` that holds a model's `config.json`, where its source is not on this machine."""
 
     model: ModelText
-    folder: Annotated[str, Field(min_length=1)]
-
-    @field_validator("folder")
-    @classmethod
-    def _is_beside_the_worksheet(cls, path: str, info: ValidationInfo) -> str:
-        return beside_the_spec(path, info)
+    folder: RelativePath
 
 
 class Worksheet(Section):
@@ -129,7 +119,7 @@ class Worksheet(Section):
 
     version: Literal[1] = 1
     name: Name
-    spec: Annotated[str, Field(min_length=1)]
+    spec: RelativePath
     time_zone: str = "UTC"
     demand: Annotated[tuple[DemandStream, ...], Field(min_length=1, max_length=200)]
     survive: Survival = Survival()
@@ -141,11 +131,6 @@ class Worksheet(Section):
     elsewhere: tuple[TokenOffer, ...] = ()
     transfer: TransferSizes = TransferSizes()
     model_configs: tuple[ModelConfig, ...] = ()
-
-    @field_validator("spec")
-    @classmethod
-    def _is_beside_the_worksheet(cls, path: str, info: ValidationInfo) -> str:
-        return beside_the_spec(path, info)
 
     @field_validator("time_zone")
     @classmethod
