@@ -1,6 +1,7 @@
 """The base of every spec section: unknown keys are refused, values are frozen, names have one form, and paths start
 from the spec's folder."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +48,15 @@ class Section(BaseModel):
         assert info.field_name is not None
         takes_it = cls.model_fields[info.field_name].annotation in (bool, bool | None)
         return value if takes_it else _refuse_truth_value(value)
+
+
+def check_unique(where: str, names: Iterable[str]) -> None:
+    """Raises ValueError for a name that appears twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{where}: {name!r} appears twice; names must be unique")
+        seen.add(name)
 
 
 FOLDER = "folder"

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, JsonValue, create_model, model_valid
 
 from cluster.group_key import DEFAULT_GROUP
 from cluster.spec.autoscaling import Autoscaling
-from cluster.spec.base import Name, OptionalPath, Seconds, Section
+from cluster.spec.base import Name, OptionalPath, Seconds, Section, check_unique
 from cluster.spec.engine import (
     NAME_MARK,
     Context,
@@ -205,10 +205,8 @@ class Model(Section):
     @model_validator(mode="after")
     def _is_what_it_says(self) -> "Model":
         _check_engine(self)
-        names = [group.name for group in self.groups]
+        check_unique("groups.name", (group.name for group in self.groups))
         for group in self.groups:
-            if names.count(group.name) > 1:
-                raise ValueError(f"groups.name: {group.name!r} appears twice; names must be unique")
             try:
                 _check_engine(self.view(group))
             except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from cluster.spec.base import Name, RelativePath, Section
+from cluster.spec.base import Name, RelativePath, Section, check_unique
 
 DAY_HOURS, WEEK_HOURS = 24, 168
 
@@ -165,10 +165,7 @@ class DemandStream(Section):
         if self.trace is None and len(given) < 3:
             missing = next(key for key in ("rates", "input_tokens", "output_tokens") if key not in given)
             raise ValueError(f"{missing}: missing; allowed: rates with input_tokens and output_tokens, or a trace")
-        regions = [rate.region for rate in self.rates or ()]
-        twice = next((name for name in regions if regions.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"rates.region = {twice!r}: appears twice; allowed: once for each region")
+        check_unique("rates.region", (rate.region for rate in self.rates or ()))
         return self
 
     @property

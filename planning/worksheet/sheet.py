@@ -1,13 +1,12 @@
 """The whole worksheet, and its sections about what may be bought: price kinds, quotas, candidates, tokens elsewhere."""
 
 import zoneinfo
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from cluster.spec import GroupSettings
-from cluster.spec.base import Name, RelativePath, Section
+from cluster.spec.base import Name, RelativePath, Section, check_unique
 from cluster.spec.regions import GpuName
 from planning.capacity.problem import Quota
 from planning.worksheet.demand import DemandStream, Fraction
@@ -143,17 +142,10 @@ class Worksheet(Section):
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Worksheet":
-        _once("demand.name", (one.name for one in self.demand))
-        _once("candidates (model and name)", (f"{one.model}: {one.name}" for one in self.candidates))
-        _once("gpu_prices (gpu and region)", (f"{one.gpu} in {one.region}" for one in self.gpu_prices))
-        _once("quotas", (f"{one.gpu} in {one.region}, {one.price_kind or 'all kinds'}" for one in self.quotas))
-        _once("elsewhere.model", (one.model for one in self.elsewhere))
-        _once("model_configs.model", (one.model for one in self.model_configs))
+        check_unique("demand.name", (one.name for one in self.demand))
+        check_unique("candidates (model and name)", (f"{one.model}: {one.name}" for one in self.candidates))
+        check_unique("gpu_prices (gpu and region)", (f"{one.gpu} in {one.region}" for one in self.gpu_prices))
+        check_unique("quotas", (f"{one.gpu} in {one.region}, {one.price_kind or 'all kinds'}" for one in self.quotas))
+        check_unique("elsewhere.model", (one.model for one in self.elsewhere))
+        check_unique("model_configs.model", (one.model for one in self.model_configs))
         return self
-
-
-def _once(where: str, names: Iterable[str]) -> None:
-    listed = list(names)
-    twice = next((name for name in listed if listed.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{where} = {twice!r}: appears twice; allowed: once")
