@@ -17,8 +17,9 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from deployments.protocol import Usage
 from deployments.scheduling.policy import SchedulingPolicy
-from deployments.scheduling.request import Job, Lease, Request, Usage
+from deployments.scheduling.request import Job, Lease, Request
 
 _DECAY = 0.999
 

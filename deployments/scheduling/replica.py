@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from cluster.spec import DEFAULT_GROUP, Scheduling
+from deployments.protocol import Usage
 from deployments.scheduling.itl_cap import ItlCap
 from deployments.scheduling.reasons import WaitReason
-from deployments.scheduling.request import Job, Lease, Usage
+from deployments.scheduling.request import Job, Lease
 
 FIRST_PREFILL_TOKENS_PER_S = 10_000.0
 _WEIGHT = 0.05
