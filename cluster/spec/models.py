@@ -218,7 +218,6 @@ class Model(Section):
         return self
 
     def view(self, group: Group) -> "Model":
-        """The model as that group runs it."""
         given = {name: value for name in _OF_A_GROUP if (value := getattr(group, name)) is not None}
         settings = self.settings.model_copy(update={name: value for name, value in group.settings if value is not None})
         one = {"settings": settings, "group": group.name, "groups": (), "lanes": {}}

@@ -55,7 +55,6 @@ class Pool(Section):
 
     @property
     def gpus(self) -> int:
-        """GPUs of the whole pool."""
         return self.nodes * self.gpus_per_node
 
 

@@ -143,7 +143,6 @@ class Gateway:
         return RequestSpans(spec.tracing.endpoint, self.gateway_id, home.name, self._logs.named("spans"))
 
     def _registry(self) -> CollectorRegistry:
-        """All that this gateway exports."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         for collector in (PLATFORM_COLLECTOR, GC_COLLECTOR):

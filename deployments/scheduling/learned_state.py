@@ -200,7 +200,6 @@ class LearnedState:
     those `settled`."""
 
     def book(self, job: Job, policy: SchedulingPolicy) -> None:
-        """Sets what the job is booked with."""
         request = job.request
         chunks, _ = self.prefixes.longest(request.prefix)
         job.credit_tokens = int(chunks * request.chunk_tokens * self.prefixes.trust)

@@ -205,7 +205,6 @@ class Lease:
 
     @property
     def sequences(self) -> int:
-        """Sequences that it runs."""
         return self.request.sequences
 
     @property

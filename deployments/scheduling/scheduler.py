@@ -359,7 +359,6 @@ class Scheduler:
 
     @property
     def replica_ids(self) -> Collection[str]:
-        """The replicas that are known."""
         return self.fleet.by_id.keys()
 
     @property

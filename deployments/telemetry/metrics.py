@@ -100,7 +100,6 @@ class RequestMetrics:
         )
 
     def samples(self) -> Iterable[Sample]:
-        """Of all of them."""
         found = (one for one in vars(self).values() if isinstance(one, MetricCounts | Distribution))
         return chain.from_iterable(one.samples() for one in found)
 

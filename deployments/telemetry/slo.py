@@ -91,7 +91,6 @@ class ServiceLevels:
                     yield one.name, slo, limit_ms, one.attainment, met, missed
 
     def samples(self) -> Iterator[Sample]:
-        """For the metrics."""
         spec = self.service.spec
         for model in self._models:
             for name, slo, _, attainment, met, missed in self.judged(model):
