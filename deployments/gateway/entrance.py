@@ -18,20 +18,17 @@ from contextlib import suppress
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.spec import ClusterSpec, CorsSpec, Tenant, TrafficClass
+from cluster.spec import ClusterSpec, CorsSpec, GatewaySpec, Tenant, TrafficClass
 from deployments.gateway.peers.auth import PeerDoor
 from deployments.openai.endpoints import ENDPOINTS, Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
-
-if TYPE_CHECKING:
-    from deployments.gateway.service import Service
 
 
 class Access(StrEnum):
@@ -361,6 +358,16 @@ def behind_doors(
     return [Route(route.path, guarded(route)) for route in routes]
 
 
+class Relaying(Protocol):
+    """What of the service the entrance uses."""
+
+    settings: GatewaySpec
+    cors: CorsRules
+
+    def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Runs one request to its end."""
+
+
 class ClientApp:
     """The ASGI app of the port for clients: relayed endpoints, and the gateway's own pages.
 
@@ -369,7 +376,7 @@ class ClientApp:
     spec's `gateway.root_path`, too, under the same rule of access.
     """
 
-    def __init__(self, service: "Service", pages: Router) -> None:
+    def __init__(self, service: Relaying, pages: Router) -> None:
         self.relayed: Mapping[str, Endpoint] = {one.path: one for one in ENDPOINTS if ACCESS[one.path] is Access.KEY}
         self.pages = pages
         self._service = service

@@ -4,12 +4,9 @@ when something is due for it, the lease it runs under, and the record of one tha
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from deployments.scheduling.eta import LaneEta, WaitEstimate
-
-if TYPE_CHECKING:
-    from deployments.scheduling.lane import Lane
 
 Groups = tuple[str, ...] | None
 """The groups that may serve a request, in the order in which they are tried; None: any (the model has only one)."""
@@ -59,6 +56,13 @@ class Request:
         return self.digest or self.request_id
 
 
+class JobQueue(Protocol):
+    """Where a job waits: a lane."""
+
+    def remove(self, job: "Job") -> None:
+        """The job leaves without being served."""
+
+
 class Job:
     """A request in the scheduler: what it is booked with. Mutable, and never seen outside.
 
@@ -103,7 +107,7 @@ class Job:
         self.attempt = 0
         self.home = 0
         self.home_name = ""
-        self.lane: Lane | None = None
+        self.lane: JobQueue | None = None
         self.cost = 0.0
         self.credit_tokens = 0
         self.prefill_tokens = 0
