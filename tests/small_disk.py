@@ -1,4 +1,4 @@
-"""A disk of one MiB of its own, which a test can fill, empty and make read-only: a tmpfs, which takes root (in a
+"""A disk of two MiB of its own, which a test can fill, empty and make read-only: a tmpfs, which takes root (in a
 container's own mounts, too)."""
 
 import errno
@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-SIZE = 1 << 20
+SIZE = 2 << 20
 
 
 class SmallDisk:

@@ -204,7 +204,7 @@ class LaneOwner:
         """See `roles.Owner`."""
         record = self.records.of_attempt_id(message.request_id)
         if record is not None and record.state is RequestState.ENDED and record.lease is not None:
-            self.scheduler.learn(record.lease, peer_usage_of(message, record.lease), now_s())
+            self.scheduler.learn(record.lease, peer_usage_of(message.usage, record.lease), now_s())
             self.records.move(record, RequestState.CLOSED)
 
     def join(self, submitter: Submitter, gateway_id: str, channel: int) -> bool:

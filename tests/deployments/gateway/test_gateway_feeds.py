@@ -108,7 +108,7 @@ async def test_a_message_that_is_none_only_costs_the_connection(rig: Rig, subtes
         framed(b"nonsense"),
         framed(encode_any(("Load", {}))),
         framed(encode_any(("Unknown", {}))),
-        encode(Hello(facts, ReplicaState.READY, version=2)),
+        encode(Hello(facts, ReplicaState.READY, version=9)),
     )
     for message in nonsense:
         with subtests.test(message=message[:20]):

@@ -55,7 +55,7 @@ def test_a_recording_is_read_from_the_file_and_from_the_page(tmp_path: Path) -> 
         for path in (store, page):
             assert is_recording(path)
             assert totals(read_recording(path, period), period) == totals(whole, period)
-    assert is_recording(store.path)
+    assert is_recording(store)
     assert is_recording(page)
     assert not is_recording(tmp_path / "missing")
 
