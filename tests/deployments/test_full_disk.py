@@ -13,12 +13,12 @@ from deployments import decision_log
 from deployments.engine.start_clock import announced
 from deployments.starts.phases import Phase
 from tests.deployments.log_writers import LINES, WRITERS, Arrivals, Store, Writer
-from tests.small_disk import SmallDisk, small_disk
+from tests.small_disk import SIZE, SmallDisk, small_disk
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with small_disk(tmp_path / "disk") as disk:
+    with small_disk(tmp_path / "disk", 2 * SIZE) as disk:
         yield disk
 
 
