@@ -33,9 +33,11 @@ def add_traffic(file: sqlite3.Connection, gateway_id: str, delivery: int, new: S
     file.execute("delete from deliveries where rowid <= (select max(rowid) from deliveries) - ?", (_REMEMBERED,))
     for (period, begin, stream), counts in new.counts.items():
         key = (int(period), begin, stream.model, stream.traffic_class, stream.region, stream.tenant)
+        summed = TrafficCounts()  # `new` stays as it is: it comes again where the change fails
         for (body,) in file.execute(f"select body from traffic where {_KEY}", key).fetchall():
-            counts = _sum(body, counts)
-        file.execute("insert or replace into traffic values (?, ?, ?, ?, ?, ?, ?)", (*key, encode(counts)))
+            _add(body, summed)
+        summed.merge(counts)
+        file.execute("insert or replace into traffic values (?, ?, ?, ?, ?, ?, ?)", (*key, encode(summed)))
     for (period, begin), seconds in new.seconds.items():
         file.execute(
             "insert into watched values (?, ?, ?) on conflict do update set seconds = seconds + excluded.seconds",
@@ -52,8 +54,7 @@ def traffic_in(
     query = "select begin, model, class, region, tenant, body from traffic where period = ? and begin >= ?"
     for begin, model, traffic_class, region, tenant, body in file.execute(query, since):
         stream = Stream(model, traffic_class, region, tenant if tenants else "")
-        counts = found.of(period, begin, stream)
-        counts.merge(_sum(body, TrafficCounts()))
+        _add(body, found.of(period, begin, stream))
     for begin, seconds in file.execute("select begin, seconds from watched where period = ? and begin >= ?", since):
         found.seconds[period, begin] = seconds
     return found
@@ -65,12 +66,11 @@ def read_traffic(path: Path, period: Period) -> Stretches:
         return traffic_in(file, period)
 
 
-def _sum(body: bytes, counts: TrafficCounts) -> TrafficCounts:
+def _add(body: bytes, to: TrafficCounts) -> None:
     try:
-        counts.merge(_counts(body))
+        to.merge(_counts(body))
     except WireError as error:
         log.error("counts of traffic are left out: %s", error)
-    return counts
 
 
 def _forget(file: sqlite3.Connection, new: Stretches) -> None:
