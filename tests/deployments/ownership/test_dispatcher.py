@@ -2,7 +2,7 @@
 is left."""
 
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy
 from tests.deployments.ownership.dispatcher_rig import books, cancelled, facts, request, wait, waiting
 from tests.deployments.ownership.lane_owner_rig import Submitter
@@ -62,7 +62,7 @@ async def test_another_gateway_that_submits_what_a_client_here_waits_for_is_reje
 
 
 def finished(placement: Placement, sequences: int = 1) -> Finished:
-    return Finished(placement.lease.attempt_id, 200, sequences, 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2)
+    return Finished(placement.lease.attempt_id, 200, Usage(10, 0, 5, 0, sequences, 0.1, 0.1, 0.0), 0.1, 0.2)
 
 
 async def test_an_answer_that_was_sent_as_a_whole_outlives_its_replica(dispatcher: Dispatcher) -> None:
