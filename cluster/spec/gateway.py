@@ -75,6 +75,14 @@ class CorsSpec(Section):
     max_age_s: Seconds = 600.0
 
 
+class CacheSpec(Section):
+    """Answers that each gateway keeps in its memory, and gives again to a request that means the same
+    (`docs/caching.md`): at most `max_bytes` of them, none for longer than `max_age_s`."""
+
+    max_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 256 << 20
+    max_age_s: Seconds = 3_600.0
+
+
 class GatewayTls(Section):
     """TLS in the gateway: PEM files of the certificate (with its chain) and of its private key, on each node with a
     gateway, readable by the user that runs Ray. A gateway reads them when it starts."""
@@ -102,7 +110,7 @@ class GatewaySpec(Section):
 
     Without `tls`, TLS ends at a load balancer in front; with it, clients speak TLS to the gateways themselves.
 
-    Without `cors`, no web page of another origin may read an answer.
+    Without `cors`, no web page of another origin may read an answer. Without `cache`, no answer is kept.
 
     Clients' paths are also served below `root_path` (`/llm/v1/models` beside `/v1/models`), for a proxy that forwards
     paths unchanged.
@@ -127,6 +135,7 @@ class GatewaySpec(Section):
     lame_duck_s: Seconds = 1.0
     heartbeat_s: Annotated[float, Field(ge=0, le=3_600)] = 15.0
     cors: CorsSpec | None = None
+    cache: CacheSpec | None = None
     tls: GatewayTls | None = None
     root_path: Annotated[str, Field(pattern=r"^((/[A-Za-z0-9._~-]+)+)?$", max_length=256)] = ""
 

@@ -24,7 +24,8 @@ class Request:
     (`suspects.py`). `max_prompt_tokens`: the prompt hardly has more, where `prompt_tokens` is an estimate (0: it is
     exact). `guest_of`: the cell that handed it over to this one (empty: it arrived here), where it counts as demand and
     against its tenant's limits. `hops`: how many cells it has left; after one it is handed over no more. `body_bytes`:
-    of the body that a hand-over would carry (0: there are no peers).
+    of the body that a hand-over would carry (0: there are no peers). `cached`: its answer is there, so that it is only
+    counted against its tenant's limits; it has no tokens.
     """
 
     request_id: str
@@ -44,6 +45,7 @@ class Request:
     guest_of: str = ""
     hops: int = 0
     body_bytes: int = 0
+    cached: bool = False
 
     @property
     def guest(self) -> bool:

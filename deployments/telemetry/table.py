@@ -158,6 +158,20 @@ TENANT_REQUESTS = _counter(
 TENANT_TOKENS = _counter(
     _GATEWAY, "tenant_tokens", (*_TENANT, "kind"), "Tokens by tenant: `in`, `out`, `cached` (a part of `in`)."
 )
+CACHE_LOOKUPS = _counter(
+    _GATEWAY,
+    "cache_lookups",
+    (*_MODEL, "result"),
+    "Requests for which a kept answer was looked for, with `gateway.cache`: `hit`, `miss`. Hits are in no histogram of "
+    "latency.",
+)
+CACHE_SAVED = _counter(
+    _GATEWAY,
+    "cache_saved_tokens",
+    (*_MODEL, "kind"),
+    "Tokens that no engine had to work for, since an answer was kept: `in`, `out`, as the engine had counted them.",
+)
+CACHE_BYTES = _gauge(_GATEWAY, "cache_bytes", (), "Answers that are kept, or being written down.")
 
 # The gateway itself.
 LOOP_LAG = _histogram(

@@ -18,6 +18,7 @@ LIVE = (
     "gateway.timeouts",
     "gateway.heartbeat_s",
     "gateway.cors",
+    "gateway.cache",
     "autoscaling",
     "models.*.replicas",
     "models.*.autoscaling",
