@@ -95,7 +95,7 @@ class Service:
             self._served |= dict.fromkeys(dispatcher.model.served_names, dispatcher)
         self.settings = spec.gateway
         if (self.cache and self.cache.settings) != spec.gateway.cache:
-            self.cache = spec.gateway.cache and ResponseCache(spec.gateway.cache)
+            self.cache = None if spec.gateway.cache is None else ResponseCache(spec.gateway.cache)
         self.keys = KeyRing(spec.tenants)
         self.cors = CorsRules(spec.gateway.cors)
         self._salts = Salts(spec, self._salt_secret)
