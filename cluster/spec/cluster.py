@@ -80,6 +80,7 @@ class ClusterSpec(Section):
         _unique("models and their groups, as names of Serve applications", (_NO_APP.sub("-", key) for key in keys))
         self._check_tenants()
         self._check_residency()
+        self._check_cache()
         if self.peering is not None:
             self.peering.check_endpoints({region.name: region.endpoint for region in self.regions})
         if any(lane.name == "promoted" for lane in self.lanes):
@@ -119,6 +120,15 @@ class ClusterSpec(Section):
                     raise ValueError(
                         f"models.{model.name}.{where}regions = {name!r}: unknown; allowed: {', '.join(known)}"
                     )
+
+    def _check_cache(self) -> None:
+        semantic = None if self.gateway.cache is None else self.gateway.cache.semantic
+        encoders = [model.name for model in self.models if model.task == "embed"]
+        if semantic is not None and semantic.model not in encoders:
+            raise ValueError(
+                f"gateway.cache.semantic.model = {semantic.model!r}: allowed: a model whose task is 'embed' "
+                f"({', '.join(encoders) or 'there is none'})"
+            )
 
     def _check_residency(self) -> None:
         known = [region.name for region in self.regions]

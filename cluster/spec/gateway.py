@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from cluster.spec.base import Name, Seconds, Section, beside_the_spec
+from cluster.spec.engine import ModelName
 
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[a-z0-9._~\[\]:-]+)$", max_length=256)]
 """`*`, or a scheme and a host in lower case, and a port where it is not the scheme's own; no path and no slash at the
@@ -75,12 +76,30 @@ class CorsSpec(Section):
     max_age_s: Seconds = 600.0
 
 
+class SemanticSpec(Section):
+    """Kept answers to first turns that are alike: by the vectors of `model`, which embeds. `threshold`: the lowest
+    cosine that counts. Without `serve` it is in shadow: what it would have answered is counted, and nothing given."""
+
+    model: ModelName
+    threshold: Annotated[float, Field(gt=0, le=1)] | None = None
+    serve: bool = False
+
+    @model_validator(mode="after")
+    def _serves_by_a_threshold(self) -> "SemanticSpec":
+        if self.serve and self.threshold is None:
+            raise ValueError(
+                "serve = true without `threshold`: needed: one that was chosen for this encoder and traffic"
+            )
+        return self
+
+
 class CacheSpec(Section):
     """Answers that each gateway keeps in its memory, and gives again to a request that means the same
     (`docs/caching.md`): at most `max_bytes` of them, none for longer than `max_age_s`."""
 
     max_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 256 << 20
     max_age_s: Seconds = 3_600.0
+    semantic: SemanticSpec | None = None
 
 
 class GatewayTls(Section):

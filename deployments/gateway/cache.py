@@ -19,10 +19,11 @@ from deployments.gateway.connection import AT_ONCE_BYTES, Connection, Recording,
 from deployments.gateway.entrance import Headers
 from deployments.gateway.exchange import SIMULATED_MARK, sized
 from deployments.gateway.flow import Awaited, RequestFlow
+from deployments.gateway.semantic import Embed, Key, Probe, SemanticIndex
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
-from deployments.openai.meaning import Meaning, meaning_of
+from deployments.openai.meaning import Meaning, first_turn_of, meaning_of
 from deployments.ownership.replicas import Replicas
 from deployments.telemetry import table
 from deployments.telemetry.exposition import MetricCounts
@@ -40,6 +41,8 @@ _CUT_OFF = (b'_reason":"abort"', b'_reason":"error"')
 """Of a choice that its engine gave up. (In a text the quotation marks are escaped.)"""
 _ENTRY_BYTES = 1_024
 """What an answer takes beside its bytes."""
+_INDEXED_BYTES = 4_096
+"""...with a vector of some hundred dimensions: the index has at most two of them for an answer."""
 _SHARE = 16
 """No answer takes more than a sixteenth of the cache."""
 
@@ -74,21 +77,33 @@ class KeptAnswer:
     kept_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A kept answer to a request; `similarity`: where it was given to a request that is alike, and not the same."""
+
+    answer: KeptAnswer
+    similarity: float | None = None
+
+
 class ResponseCache:
     """All that one gateway keeps. What is being written down counts, too: both together have at most `max_bytes`, and
-    what nobody has asked for longest goes first."""
+    what nobody has asked for longest goes first. `embed` makes the vectors of the semantic part, if it is on."""
 
-    def __init__(self, settings: CacheSpec) -> None:
+    def __init__(self, settings: CacheSpec, embed: Embed | None = None) -> None:
         self.settings = settings
-        self._kept: TTLCache[tuple[str, bytes], KeptAnswer] = TTLCache(
-            settings.max_bytes, settings.max_age_s, time.monotonic, lambda kept: len(kept.body) + _ENTRY_BYTES
+        self._entry_bytes = _ENTRY_BYTES if embed is None else _INDEXED_BYTES
+        self._kept: TTLCache[Key, KeptAnswer] = TTLCache(
+            settings.max_bytes, settings.max_age_s, time.monotonic, lambda kept: len(kept.body) + self._entry_bytes
         )
+        self._semantic: SemanticIndex | None = None
+        if settings.semantic is not None and embed is not None:
+            self._semantic = SemanticIndex(settings.semantic, embed, self._kept.__contains__)
         self._recorded = 0
         self._lookups, self._saved = MetricCounts(table.CACHE_LOOKUPS), MetricCounts(table.CACHE_SAVED)
 
     async def look_up(
         self, endpoint: Endpoint, replicas: Replicas, ledger: Ledger, client: Connection, body: bytes
-    ) -> KeptAnswer | None:
+    ) -> Hit | None:
         """The kept answer to a request that came with this body. None: an engine is to answer, and what it answers is
         kept if it may be. Raises ApiError."""
         wish = wish_of(client.headers)
@@ -101,24 +116,34 @@ class ResponseCache:
             return None
         if not (meaning.repeats or wish.any):
             return None
+        probe = None
         if wish.taken:
-            keys = ((version, meaning.digest) for version in replicas.versions)
-            kept = next((one for key in keys if (one := self._kept.get(key)) is not None), None)
-            result = "miss" if kept is None else "hit"
+            versions = replicas.versions
+            keys = ((version, meaning.digest) for version in versions)
+            hit = next((Hit(one) for key in keys if (one := self._kept.get(key)) is not None), None)
+            if hit is None and self._semantic is not None and (turn := first_turn_of(*given)) is not None:
+                probe = Probe(ledger.model, ledger.tenant, ledger.traffic_class, turn)
+                found = await self._semantic.look(probe, versions)
+                kept = None if found is None else self._kept.get(found[1])
+                hit = None if found is None or kept is None else Hit(kept, found[0])
+            result = "miss" if hit is None else "hit" if hit.similarity is None else "alike"
             self._lookups.values[ledger.model, result] += 1
             client.carry(CACHE_HEADER, result)
-            if kept is not None:
-                return kept
+            if hit is not None:
+                return hit
         client.recording = recording = Recording(self.reserve)
-        ledger.on_closed = partial(self._judge, meaning, recording, ledger, replicas)
+        ledger.on_closed = partial(self._judge, meaning, probe, recording, ledger, replicas)
         return None
 
-    async def give(self, kept: KeptAnswer, client: Connection, flow: RequestFlow) -> None:
+    async def give(self, hit: Hit, client: Connection, flow: RequestFlow) -> None:
         """Answers a client with it."""
-        ledger, now = flow.ledger, time.monotonic()
+        ledger, kept, now = flow.ledger, hit.answer, time.monotonic()
         age_s = now - kept.kept_s
-        facts = {"prompt_tokens": kept.prompt_tokens, "output_tokens": kept.output_tokens}
-        ledger.decide(RequestVerdict.CACHED, "same", now, age_s=round(age_s, 3), **facts)
+        facts: dict[str, object] = {"prompt_tokens": kept.prompt_tokens, "output_tokens": kept.output_tokens}
+        if hit.similarity is not None:
+            facts["similarity"] = round(hit.similarity, 4)
+        reason = "same" if hit.similarity is None else "alike"
+        ledger.decide(RequestVerdict.CACHED, reason, now, age_s=round(age_s, 3), **facts)
         streams = any(value.startswith(b"text/event-stream") for _, value in kept.head)
         client.carry(b"age", str(int(age_s)))
         flow.wait_for(Awaited.CLIENT, now)
@@ -129,7 +154,7 @@ class ResponseCache:
 
     def reserve(self, held: int, more: int) -> bool:
         """Room for `more` bytes of an answer that has `held`; a negative number gives back."""
-        if more > 0 and held + more + _ENTRY_BYTES > self.settings.max_bytes // _SHARE:
+        if more > 0 and held + more + self._entry_bytes > self.settings.max_bytes // _SHARE:
             return False
         self._recorded += more
         with suppress(KeyError):  # the last may grow too old at this moment
@@ -153,8 +178,12 @@ class ResponseCache:
         yield from self._lookups.samples()
         yield from self._saved.samples()
         yield table.CACHE_BYTES, (), self.size
+        if self._semantic is not None:
+            yield from self._semantic.samples()
 
-    def _judge(self, meaning: Meaning, recording: Recording, ledger: Ledger, replicas: Replicas) -> None:
+    def _judge(
+        self, meaning: Meaning, probe: Probe | None, recording: Recording, ledger: Ledger, replicas: Replicas
+    ) -> None:
         body, done = bytes(recording.body or b""), ledger.finished
         version = replicas.version_of(ledger.replica_id or "")
         recording.give_up()
@@ -162,6 +191,9 @@ class ResponseCache:
             head = [one for one in recording.head if one[0] in _HEAD]
             kept = KeptAnswer(head, body, done.prompt_tokens, done.output_tokens, time.monotonic())
             self._kept[version, meaning.digest] = kept
+            if self._semantic is not None and probe is not None:
+                self._semantic.add(probe, (version, meaning.digest))
+                self._semantic.prune(len(self._kept))
 
 
 def is_untouched(ledger: Ledger) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 import aiohttp
 from starlette.types import Receive, Scope, Send
 
-from cluster.spec import ClusterSpec, Model, Region, Tenant, Tracing, TrafficClass
+from cluster.spec import CacheSpec, ClusterSpec, Model, Region, Tenant, Tracing, TrafficClass
 from deployments.engine_model.itl_bounds import group_costs, with_starts
 from deployments.gateway.cache import ResponseCache
 from deployments.gateway.connection import Connection, Digests, Reader
@@ -24,6 +24,7 @@ from deployments.gateway.exchange import BrokenExchanges, run_direct
 from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
 from deployments.gateway.peers.hop import HandOvers
 from deployments.gateway.placed import count_cached, run_leased
+from deployments.gateway.semantic import embed
 from deployments.http.limits import ClientLimits
 from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, ModelTask
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
@@ -95,7 +96,7 @@ class Service:
             self._served |= dict.fromkeys(dispatcher.model.served_names, dispatcher)
         self.settings = spec.gateway
         if (self.cache and self.cache.settings) != spec.gateway.cache:
-            self.cache = None if spec.gateway.cache is None else ResponseCache(spec.gateway.cache)
+            self.cache = None if spec.gateway.cache is None else self._new_cache(spec.gateway.cache)
         self.keys = KeyRing(spec.tenants)
         self.cors = CorsRules(spec.gateway.cors)
         self._salts = Salts(spec, self._salt_secret)
@@ -256,6 +257,10 @@ class Service:
         if policy.itl:
             policy = with_starts(policy, group_costs(spec, self.views_of(model), self._home))
         return policy, binding_of(spec)
+
+    def _new_cache(self, settings: CacheSpec) -> ResponseCache:
+        encoder = None if settings.semantic is None else self.dispatchers.get(settings.semantic.model)
+        return ResponseCache(settings, None if encoder is None else partial(embed, self.session, encoder))
 
     def _may_serve(self, tenant: Tenant | None, traffic_class: TrafficClass) -> bool:
         """Whether the residency of both allows this cell."""

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from deployments.openai.census import CENSUS, Field
 from deployments.openai.endpoints import BY_KIND, ENDPOINTS, BodyKind, Endpoint
-from deployments.openai.meaning import meaning_of
+from deployments.openai.marks import marks_of
+from deployments.openai.meaning import FirstTurn, first_turn_of, meaning_of
 from tests.deployments.openai.test_census import BODIES, member
 
 KEPT = [kind for kind in BODIES if kind in BY_KIND and BY_KIND[kind].leased]
@@ -76,3 +77,83 @@ def test_only_a_zero_that_is_written_repeats(temperature: str, repeats: bool) ->
     body = b'{"model":"demo","prompt":"x","temperature":%s}' % temperature.encode()
     assert meaning_of(BY_KIND[BodyKind.COMPLETION], body).repeats == repeats
     assert not meaning_of(BY_KIND[BodyKind.COMPLETION], b'{"prompt":"x"}').repeats
+
+
+SYSTEM, ASKED = {"role": "system", "content": "Be short."}, {"role": "user", "content": "Why?"}
+TALKS = {BodyKind.CHAT: "messages", BodyKind.MESSAGES: "messages", BodyKind.RESPONSE: "input"}
+
+
+def first_turn(kind: BodyKind, talk: Any, **changes: Any) -> FirstTurn | None:
+    body = {**BODIES[kind], TALKS.get(kind, "messages"): talk, **changes}
+    return first_turn_of(BY_KIND[kind], json.dumps(body).encode(), "tenant")
+
+
+@pytest.mark.parametrize("kind", TALKS)
+def test_a_first_turn_is_a_text_and_the_rest(kind: BodyKind) -> None:
+    turn = first_turn(kind, [SYSTEM, ASKED])
+    assert turn is not None
+    assert turn.text == "Why?"
+    other = first_turn(kind, [SYSTEM, {**ASKED, "content": "Who?"}], user="x")
+    assert other is not None
+    assert (other.rest == turn.rest) == (kind is not BodyKind.RESPONSE)
+    rests = {turn.rest}
+    for talk, changes in (
+        ([ASKED], {}),
+        ([{**SYSTEM, "content": "Be long."}, ASKED], {}),
+        ([{**SYSTEM, "role": "developer"}, ASKED], {}),
+        ([SYSTEM, {**ASKED, "name": "x"}], {}),
+        ([SYSTEM, ASKED], {"seed": 1}),
+        ([SYSTEM, ASKED], {"instructions": "Be kind."}),
+    ):
+        found = first_turn(kind, talk, **changes)
+        assert found is not None
+        rests.add(found.rest)
+    assert len(rests) == 7
+
+
+@pytest.mark.parametrize("kind", TALKS)
+@pytest.mark.parametrize(
+    "talk",
+    [
+        [],
+        [SYSTEM],
+        [ASKED, ASKED],
+        [ASKED, {"role": "assistant", "content": "So."}, ASKED],
+        [SYSTEM, {"role": "assistant", "content": "Why?"}],
+        [{"role": "tool", "content": "3"}, ASKED],
+        [{"role": "user", "content": [{"type": "text", "text": "Why?"}]}],
+        [{"role": "user"}],
+        [{"content": "Why?"}],
+        ["Why?"],
+        {"role": "user"},
+        None,
+    ],
+)
+def test_a_later_turn_or_more_than_text_is_none(kind: BodyKind, talk: Any) -> None:
+    assert first_turn(kind, talk) is None
+
+
+def test_a_responses_text_is_a_first_turn_and_a_completions_is_none() -> None:
+    turn = first_turn(BodyKind.RESPONSE, "Why?")
+    assert turn is not None
+    assert turn.text == "Why?"
+    assert first_turn(BodyKind.COMPLETION, [ASKED]) is None
+    assert first_turn_of(BY_KIND[BodyKind.COMPLETION], b'{"prompt":"Why?"}') is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ("How long do eggs boil?", "What time do eggs need?", True),
+        ("Boil 3 eggs", "Boil three eggs", True),
+        ("Boil 3 eggs", "Boil 4 eggs", False),
+        ("Boil 3.5 kg", "Boil 35 kg", False),
+        ("Is it safe?", "Is it not safe?", False),
+        ("It isn't safe", "It is not safe", True),
+        ("What do you know of Anna and Bert?", "Tell me of Bert and Anna.", True),
+        ("The way from Anna to Bert", "The way from Anna to Carl", False),
+        ("Kann ich Äpfel essen?", "Kann ich Birnen essen?", False),
+    ],
+)
+def test_numbers_names_and_negations_are_the_marks(one: str, other: str, equal: bool) -> None:
+    assert (marks_of(one) == marks_of(other)) == equal
