@@ -282,7 +282,7 @@ def test_it_never_holds_more_than_it_may(steps: list[tuple[str, int, int]]) -> N
         elif step == "add" and which in open_:
             open_[which].add(b"x" * size)
         elif step == "end" and which in open_:
-            cache._judge(Meaning(bytes([which, size % 256]), True), open_.pop(which), done(), replicas)
+            cache._judge(Meaning(bytes([which, size % 256]), True), None, open_.pop(which), done(), replicas)
         held = sum(len(one.body or b"") for one in open_.values())
         assert held <= cache.size <= 1 << 20
     for one in open_.values():
@@ -308,8 +308,8 @@ async def test_what_is_old_is_gone(make_rig: MakeRig) -> None:
 
 async def test_a_name_that_is_no_text_is_left_to_the_engine(rig: Rig) -> None:
     body = json.dumps(ASK).encode()[:-1] + b',"\xff":1}'
-    rig.engines[0].behave = whole(b'{"object":"error","message":"no","code":400}', status=400)
-    assert (await rig.error(body))[0] == 400
+    status, error = await rig.error(body)
+    assert (status, error["code"], len(rig.engines[0].seen)) == (500, "engine_error", 1)
 
 
 @pytest.mark.parametrize("path", [one.path for one in ENDPOINTS if one.leased and one.task != "embed"])
