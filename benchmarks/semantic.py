@@ -11,7 +11,7 @@ one that answers most of those that mean the same with at most so many wrong ans
 import argparse
 import csv
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,11 +131,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def report(pairs: Sequence[Pair], similarity: NDArray[np.float64]) -> str:
     """The tables of the results."""
-    first = np.array([pair.chooses for pair in pairs])
     sets = list(dict.fromkeys(pair.of for pair in pairs))
 
-    def judged(keep: Callable[[int], bool], gate: bool) -> Judged:
-        at = [number for number in range(len(pairs)) if keep(number)]
+    def judged(of: str, first: bool, gate: bool) -> Judged:
+        at = [number for number, one in enumerate(pairs) if of in ("all", one.of) and one.chooses == first]
         return Judged([pairs[number] for number in at], similarity[at], gate)
 
     parts = []
@@ -144,17 +143,15 @@ def report(pairs: Sequence[Pair], similarity: NDArray[np.float64]) -> str:
         rows = []
         for gate in (False, True):
             for of in ("all", *sets):
-                of_set = [of in ("all", pair.of) for pair in pairs]
-                threshold = judged(lambda n, of_set=of_set: bool(of_set[n] and first[n]), gate).threshold_for(allowed)
-                found = judged(lambda n, of_set=of_set: bool(of_set[n] and not first[n]), gate).at(threshold)
+                threshold = judged(of, True, gate).threshold_for(allowed)
+                found = judged(of, False, gate).at(threshold)
                 rows.append([of, "with" if gate else "without", f"{threshold:.4f}", *found.cells()])
         parts.append(f"Threshold for at most {allowed:.0%} wrong on the first half:\n\n{table(head, rows)}")
     rows = []
     for threshold in _CURVE:
         row = [f"{threshold:g}"]
         for gate in (False, True):
-            found = judged(lambda n: not first[n], gate).at(threshold)
-            near = judged(lambda n: not first[n] and pairs[n].of == sets[0], gate)
+            found, near = judged("all", False, gate).at(threshold), judged(sets[0], False, gate)
             missed = near.at(threshold).wrong / max(1, int((~near.same).sum()))
             row += [*found.cells()[1:], f"{missed:.1%}"]
         rows.append(row)

@@ -57,8 +57,8 @@ async def embed(session: aiohttp.ClientSession, dispatcher: Dispatcher, text: st
     path, now = BY_KIND[BodyKind.EMBEDDING].path, time.monotonic()
     body = msgspec.json.encode({"model": dispatcher.model.name, "input": text})
     tokens = min(dispatcher.longest_context, dispatcher.ratio.tokens(len(text), 0))
-    times = {"arrived_s": now, "deadline_s": now + _EMBED_S, "expires_s": now + _EMBED_S}
-    request = Request(uuid.uuid4().hex, tokens, 0, **times, traffic_class=traffic_class, hops=1)
+    due_s = now + _EMBED_S
+    request = Request(uuid.uuid4().hex, tokens, 0, now, due_s, due_s, traffic_class=traffic_class, hops=1)
     try:
         async with asyncio.timeout(_EMBED_S):
             if not (await dispatcher.submit(request)).accepted:
