@@ -27,7 +27,7 @@ _BATCH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TextPair:
     """Two texts of the data set `of`, and whether people found that they mean the same."""
 
     of: str
@@ -46,29 +46,29 @@ class Pair:
         return marks_of(self.one) == marks_of(self.other)
 
 
-def medical_questions(path: Path) -> Iterator[Pair]:
+def medical_questions(path: Path) -> Iterator[TextPair]:
     """Each question with one of the same meaning, and with one that is like it but has another answer, by doctors: the
     near misses."""
     with path.open(newline="", encoding="utf-8") as file:
         for _, one, other, label in csv.reader(file):
-            yield Pair("questions (MQP)", one, other, label == "1")
+            yield TextPair("questions (MQP)", one, other, label == "1")
 
 
-def news(path: Path) -> Iterator[Pair]:
+def news(path: Path) -> Iterator[TextPair]:
     for line in path.read_text(encoding="utf-8-sig").splitlines()[1:]:
         label, _, _, one, other = line.split("\t")
-        yield Pair("news (MRPC)", one, other, label == "1")
+        yield TextPair("news (MRPC)", one, other, label == "1")
 
 
-def forum_questions(path: Path) -> Iterator[Pair]:
+def forum_questions(path: Path) -> Iterator[TextPair]:
     """Scored from 0 to 5: 4 is the same but for details that do not matter."""
     for line in path.read_text(encoding="utf-8").splitlines():
         score, one, other = line.split("\t")[:3]
         if score:
-            yield Pair("forum questions (STS 2016)", one, other, float(score) >= 4)
+            yield TextPair("forum questions (STS 2016)", one, other, float(score) >= 4)
 
 
-def similarities(encoder: Path, pairs: Sequence[Pair]) -> NDArray[np.float64]:
+def similarities(encoder: Path, pairs: Sequence[TextPair]) -> NDArray[np.float64]:
     """The cosine of the vectors of each pair: means of the last layer, as vLLM pools them for this encoder."""
     import torch
     from transformers import AutoModel, AutoTokenizer
@@ -87,7 +87,7 @@ def similarities(encoder: Path, pairs: Sequence[Pair]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class AnswersGiven:
     """What would be answered of some pairs at a threshold: `wrong` of `given`, and `right` of the `same` ones."""
 
     wrong: int
@@ -110,13 +110,13 @@ class Answers:
 class Judged:
     """Pairs with their similarities; what the gate does not let through has none."""
 
-    def __init__(self, pairs: Sequence[Pair], similarity: NDArray[np.float64], gate: bool) -> None:
+    def __init__(self, pairs: Sequence[TextPair], similarity: NDArray[np.float64], gate: bool) -> None:
         self.same = np.array([pair.same for pair in pairs], bool)
         self.similarity = np.where([pair.passes or not gate for pair in pairs], similarity, -1.0)
 
-    def at(self, threshold: float) -> Answers:
+    def at(self, threshold: float) -> AnswersGiven:
         given = self.similarity >= threshold
-        return Answers(int((given & ~self.same).sum()), int(given.sum()), int(self.same.sum()))
+        return AnswersGiven(int((given & ~self.same).sum()), int(given.sum()), int(self.same.sum()))
 
     def threshold_for(self, wrong_share: float) -> float:
         """The one that answers most with at most that share of wrong ones; above 1 where none does."""
@@ -129,7 +129,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
-def report(pairs: Sequence[Pair], similarity: NDArray[np.float64]) -> str:
+def report(pairs: Sequence[TextPair], similarity: NDArray[np.float64]) -> str:
     """The tables of the results."""
     sets = list(dict.fromkeys(pair.of for pair in pairs))
 

@@ -184,7 +184,7 @@ class ResponseCache:
     def _judge(
         self, meaning: Meaning, probe: Probe | None, recording: Recording, ledger: Ledger, replicas: Replicas
     ) -> None:
-        body, done = bytes(recording.body or b""), ledger.finished
+        body, done = bytes(recording.body or b""), ledger.usage
         version = replicas.version_of(ledger.replica_id or "")
         recording.give_up()
         if body and version and done is not None and done.sequences and is_untouched(ledger) and not cut_off(body):

@@ -20,7 +20,7 @@ from deployments.gateway.operators.cost_reporter import usages_of
 from deployments.openai.endpoints import ENDPOINTS
 from deployments.openai.meaning import Meaning
 from deployments.ownership.replicas import Replicas
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from tests.deployments.gateway.fake_engine import (
     DONE,
@@ -292,7 +292,7 @@ def test_it_never_holds_more_than_it_may(steps: list[tuple[str, int, int]]) -> N
 
 def done() -> Ledger:
     ledger = Ledger("q", "q-1", "/", 0.0, 0.0, replica_id="r", status=200, outcome=RequestOutcome.OK)
-    ledger.finished = Finished("q-1", 200, 1, 8, 0, 3, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    ledger.finished = Finished("q-1", 200, Usage(8, 0, 3, 0), 0.0, 0.0)
     return ledger
 
 
