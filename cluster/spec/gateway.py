@@ -76,6 +76,12 @@ class CorsSpec(Section):
     max_age_s: Seconds = 600.0
 
 
+MEASURED = {"threshold": 0.959, "wrong": 0.053, "recall": 0.04}
+"""Of all-MiniLM-L6-v2: the threshold with at most 1 % wrong answers on one half of the pairs, and what it did on the
+other half, with the gate of marks (benchmarks/results/2026-11-semantic.md)."""
+_USEFUL_RECALL = 0.2
+
+
 class SemanticSpec(Section):
     """Kept answers to first turns that are alike: by the vectors of `model`, which embeds. `threshold`: the lowest
     cosine that counts. Without `serve` it is in shadow: what it would have answered is counted, and nothing given."""
@@ -91,6 +97,18 @@ class SemanticSpec(Section):
                 "serve = true without `threshold`: needed: one that was chosen for this encoder and traffic"
             )
         return self
+
+    @property
+    def doubt(self) -> str | None:
+        """What speaks against serving with it, as it was measured."""
+        if not self.serve or MEASURED["recall"] >= _USEFUL_RECALL:
+            return None
+        threshold, wrong, recall = MEASURED.values()
+        return (
+            f"gateway.cache.semantic.serve: with the threshold for at most 1 % wrong answers ({threshold:g}), "
+            f"{wrong:.1%} were wrong on other pairs, and {recall:.0%} of what means the same was answered "
+            "(docs/caching.md)"
+        )
 
 
 class CacheSpec(Section):

@@ -157,6 +157,13 @@ async def test_without_an_encoder_an_engine_answers(make_rig: MakeRig) -> None:
     assert await what(rig, ALIKE) == "miss"
 
 
+def test_who_serves_with_it_hears_what_was_measured() -> None:
+    assert SemanticSpec(model="encoder", threshold=0.9).doubt is None
+    doubt = SemanticSpec(model="encoder", threshold=0.9, serve=True).doubt
+    assert doubt is not None
+    assert "5.3% were wrong on other pairs, and 4% of what means the same" in doubt
+
+
 KEYS = st.tuples(st.sampled_from(["one", "two"]), st.sampled_from([b"p", b"q", b"r"]))
 TURNS = st.tuples(
     st.sampled_from(["a", "b"]),
