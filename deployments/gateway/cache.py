@@ -39,6 +39,9 @@ _HEAD = (b"content-type", SIMULATED_MARK[0])
 """Headers of an engine's answer that are kept with it."""
 _CUT_OFF = (b'_reason":"abort"', b'_reason":"error"')
 """Of a choice that its engine gave up. (In a text the quotation marks are escaped.)"""
+_UNTOUCHED = frozenset(map(RequestVerdict, ("admitted", "queued", "promoted", "placed", "refused", "resubmitted")))
+"""What may be decided on a request that gets what it asked for; whatever else there is, or will be, may touch its
+answer."""
 _ENTRY_BYTES = 1_024
 """What an answer takes beside its bytes."""
 _INDEXED_BYTES = 4_096
@@ -199,7 +202,7 @@ class ResponseCache:
 def is_untouched(ledger: Ledger) -> bool:
     """Whether a request of this cell got what it had asked for, of a replica of this cell."""
     whole = ledger.outcome is RequestOutcome.OK and ledger.status == 200 and ledger.peer is None
-    return whole and all(one.verdict is not RequestVerdict.DROPPED_TURNS for one in ledger.decisions)
+    return whole and all(one.verdict in _UNTOUCHED for one in ledger.decisions)
 
 
 def cut_off(body: bytes) -> bool:
