@@ -3,8 +3,9 @@
 from cluster.spec import LanePolicy
 from deployments.lane_stats import LaneStats
 from deployments.scheduling.answers import Admission, Placement, Step, TurnedAway
+from deployments.scheduling.ladder import LadderMode, LadderOrder, LadderStats
 from deployments.scheduling.policy import Order, SchedulingPolicy, TenantPolicy, TenantUse
-from deployments.scheduling.reasons import AdmissionKind, Blame, Ending, PickReason, RejectCause, WaitReason
+from deployments.scheduling.reasons import AdmissionKind, Blame, Ending, PickReason, RejectCause, Rung, WaitReason
 from deployments.scheduling.replica import Binding, Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion, Usage
 from deployments.scheduling.scheduler import Scheduler
@@ -17,6 +18,9 @@ __all__ = [
     "Blame",
     "Capacity",
     "Ending",
+    "LadderMode",
+    "LadderOrder",
+    "LadderStats",
     "LanePolicy",
     "LaneStats",
     "Lease",
@@ -26,6 +30,7 @@ __all__ = [
     "RejectCause",
     "ReplicaStats",
     "Request",
+    "Rung",
     "Scheduler",
     "SchedulingPolicy",
     "Snapshot",
