@@ -47,6 +47,8 @@ from cluster.spec import ClusterSpec, parse_spec
 from planning.workload.trace import Trace
 
 _CLIENTS = 256
+_CAPACITY_S = 120.0
+"""A closed loop needs as long as several requests before it goes evenly."""
 _RIVALS: dict[str, SideName] = {
     "serve-llm": "serve-llm",
     "serve-llm-direct": "serve-llm-direct",
@@ -101,7 +103,7 @@ class LaneBenchmark:
     ) -> dict[str, Any]:
         traffic = lane_traffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
         await self._apply("fifo")
-        capacity = await self._capacity(client, vocabulary, traffic.block(4_000, seeds[0]), min(60.0, duration_s))
+        capacity = await self._capacity(client, vocabulary, traffic.block(4_000, seeds[0]), _CAPACITY_S)
         scale, _, long_scale = traffic.scales
         console.print(f"{mix_name}: {capacity:.1f} requests/s (lengths x {scale:.3f}, long ones x {long_scale:.3f})")
         runs: list[dict[str, Any]] = []
