@@ -14,7 +14,7 @@ from cli.gateway import ModelKey, Url, Why, ask, base_url, cell_report, order, s
 from cli.status import ladder_line
 from cluster.spec import load_spec
 from deployments.cell.scaling_state import ScalingState
-from deployments.scheduling.ladder import LadderMode
+from deployments.ladder_stats import LadderMode
 
 Replicas = Annotated[int, typer.Argument(min=0, help="The number of replicas.")]
 Span = Annotated[str, typer.Option("--for", help="How long: 90s, 30m, 2h, 1d; at most 7d.")]

@@ -16,7 +16,7 @@ from cli.regions import AllRegions, fetch_regions, status_view, ttft_cells
 from cli.starts import sentence_of, start_line, starting_line
 from deployments.cell.control import ControlKind
 from deployments.gateway.operators.report import CellReport, GroupReport, ModelReport, ReplicaReport, SuspectReport
-from deployments.scheduling.ladder import LadderMode
+from deployments.ladder_stats import LadderMode
 
 _REFRESH_S = 1.0
 _SHOWN_DEPARTURES = 6

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from deployments.scheduling.ladder import LadderOrder
+from deployments.ladder_stats import LadderOrder
 from deployments.store import CellStore, reader
 from deployments.wire import Natural, WireError, decoder, encode
 

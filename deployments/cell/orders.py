@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cluster.spec import ClusterSpec, PolicySpec
 from deployments.cell.act import Act, ActKind
 from deployments.cell.control import Control, ControlKind, Cordon, in_force
-from deployments.scheduling.ladder import LadderMode, LadderOrder
+from deployments.ladder_stats import LadderMode, LadderOrder
 
 
 @dataclass(frozen=True, slots=True)

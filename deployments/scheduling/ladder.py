@@ -22,8 +22,8 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from deployments.ladder_stats import LadderMode, LadderOrder, LadderStats
 from deployments.scheduling.reasons import Rung
 
 TURN_S = 1.0
@@ -50,34 +50,7 @@ class LadderStep:
         return f"{self.rung}:{self.traffic_class}"
 
 
-class LadderMode(StrEnum):
-    """`AUTO`: the ladder decides. `AT`: an operator says how far it goes, `AT_MOST`: how far it may go."""
-
-    AUTO = "auto"
-    AT = "at"
-    AT_MOST = "at_most"
-
-
-@dataclass(frozen=True, slots=True)
-class LadderOrder:
-    """`step`: the name of the last step that is, or may be, in force; empty: none. One that the model's ladder does not
-    have is passed over."""
-
-    mode: LadderMode = LadderMode.AUTO
-    step: str = ""
-
-
 _AUTO = LadderOrder()
-
-
-@dataclass(frozen=True, slots=True)
-class LadderStats:
-    """`at` of these `steps` are in force. `touched`: requests since the start, by step."""
-
-    steps: tuple[str, ...]
-    at: int
-    order: LadderOrder
-    touched: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,14 @@ from dataclasses import replace
 from itertools import chain
 
 from cluster.spec import DEFAULT_GROUP
+from deployments.ladder_stats import LadderOrder
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
 from deployments.scheduling.answers import Admission, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
 from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.guests import GuestRoom
-from deployments.scheduling.ladder import Ladder, LadderOrder, LadderStep
+from deployments.scheduling.ladder import Ladder, LadderStep
 from deployments.scheduling.lanes import Lanes, earlier
 from deployments.scheduling.learned_state import LearnedState, ServiceRate
 from deployments.scheduling.outlook import Starting

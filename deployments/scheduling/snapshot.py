@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from cluster.group_key import DEFAULT_GROUP
+from deployments.ladder_stats import LadderStats
 from deployments.lane_stats import LaneStats
-from deployments.scheduling.ladder import LadderStats
 from deployments.scheduling.request import Request, Suspicion
 
 

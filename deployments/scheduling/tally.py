@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from deployments.ladder_stats import LadderStats
 from deployments.lane_stats import LaneStats
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupTally
-from deployments.scheduling.ladder import ClassCounts, LadderStats
+from deployments.scheduling.ladder import ClassCounts
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
 from deployments.scheduling.learned_state import LearnedState

@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 from deployments.cell.control import Control, Cordon
 from deployments.cell.departure import Departure
 from deployments.cell.scaling_state import ScalingState
+from deployments.ladder_stats import LadderStats
 from deployments.lane_stats import LaneStats
 from deployments.protocol import DrainReason
-from deployments.scheduling.ladder import LadderStats
 from deployments.starts.start import FailingModel, ReplicaStart
 from deployments.traffic.published_drift import PublishedDrift
 
