@@ -196,6 +196,6 @@ SCHEDULING = Decider(
     counted=lambda decided: len(decided["placed"]) if isinstance(decided, dict) else 0,
     counts="placements",
     code=code_hash,
-    rooms=lambda: ("deployments.scheduling", "cluster.spec.traffic"),
+    rooms=lambda: ("deployments.scheduling", "deployments.ladder_stats", "cluster.spec.traffic"),
     makers=((__name__, _restore.__name__),),
 )
