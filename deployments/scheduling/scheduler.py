@@ -15,6 +15,7 @@ from itertools import chain
 
 from cluster.spec import DEFAULT_GROUP
 from deployments.ladder_stats import LadderOrder
+from deployments.protocol import Usage
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
 from deployments.scheduling.answers import Admission, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
@@ -30,7 +31,7 @@ from deployments.scheduling.placing import Holds, Placing
 from deployments.scheduling.policy import SchedulingPolicy, TenantLimits, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Ending, RejectCause, Rung, WaitReason
 from deployments.scheduling.replica import Capacity, ReplicaStatus
-from deployments.scheduling.request import Job, Lease, Request, Suspicion, Usage
+from deployments.scheduling.request import Job, Lease, Request, Suspicion
 from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.suspects import Quarantine, Suspects
 from deployments.scheduling.tally import Tally, take_snapshot
@@ -388,7 +389,6 @@ class Scheduler:
 
     @property
     def replica_ids(self) -> Collection[str]:
-        """The replicas that are known."""
         return self.fleet.by_id.keys()
 
     @property
