@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.spec import CacheSpec
-from deployments.gateway.cache import ResponseCache
+from deployments.gateway.cache import ResponseCache, is_untouched
 from deployments.gateway.connection import Recording
 from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators.cost_reporter import usages_of
@@ -22,6 +22,7 @@ from deployments.openai.meaning import Meaning
 from deployments.ownership.replicas import Replicas
 from deployments.protocol import Finished, Usage
 from deployments.telemetry.ledger import Ledger, RequestOutcome
+from deployments.telemetry.verdicts import RequestVerdict
 from tests.deployments.gateway.fake_engine import (
     DONE,
     Behaviour,
@@ -294,6 +295,15 @@ def done() -> Ledger:
     ledger = Ledger("q", "q-1", "/", 0.0, 0.0, replica_id="r", status=200, outcome=RequestOutcome.OK)
     ledger.finished = Finished("q-1", 200, Usage(8, 0, 3, 0), 0.0, 0.0)
     return ledger
+
+
+@pytest.mark.parametrize("verdict", RequestVerdict)
+def test_what_may_have_touched_an_answer_is_not_kept(verdict: RequestVerdict) -> None:
+    ledger = done()
+    assert is_untouched(ledger)
+    ledger.decide(verdict, "reason", 0.0)
+    harmless = {"admitted", "queued", "promoted", "placed", "refused", "resubmitted"}
+    assert is_untouched(ledger) == (verdict in harmless)
 
 
 async def test_what_is_old_is_gone(make_rig: MakeRig) -> None:

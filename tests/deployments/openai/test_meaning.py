@@ -1,13 +1,14 @@
 """Which requests mean the same, by the census: nothing that may shape an answer is passed over."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.openai.census import CENSUS, Field
+from deployments.openai.census import CENSUS
 from deployments.openai.endpoints import BY_KIND, ENDPOINTS, BodyKind, Endpoint
 from deployments.openai.marks import marks_of
 from deployments.openai.meaning import FirstTurn, first_turn_of, meaning_of
@@ -36,7 +37,7 @@ def test_what_shapes_no_answer_is_named_here() -> None:
 @given(data=st.data())
 def test_a_field_that_may_shape_the_answer_sets_requests_apart(kind: BodyKind, data: st.DataObject) -> None:
     fields = [field for field in CENSUS if kind in field.kinds]
-    unknown = Field("unknown", fields[0].effect, frozenset(), "")
+    unknown = replace(fields[0], name="unknown", shapes=True)
     field = data.draw(st.sampled_from([*fields, unknown]))
     one, other = data.draw(JSON), data.draw(JSON)
     if json.dumps(one) == json.dumps(other):
