@@ -113,13 +113,11 @@ async def burst(
     requests_per_s: float,
     replicas: int,
     tell: list[str],
-    stay: float = 1.0,
     **request: Any,
 ) -> None:
     """A burst that needs more than so many replicas, if one serves `requests_per_s` at most: what it leaves after a
     start takes these more than a minute, or than such a start. The first books that show all of it are enough to
-    decide so; this share of the clients stays then, and the others leave. One client goes on until one replica is left.
-    Every request of whoever stays is answered, and the books balance."""
+    decide so. Then one client goes on until one replica is left. Every request is answered, and the books balance."""
     calm = ("no_room", "steady", "cooling", "min_replicas")
     await eventually_async(
         lambda: any(one.decision.ready and one.decision.reason in calm for one in records(cell)[-1:]), every_s=0.2
@@ -139,10 +137,7 @@ async def burst(
         f"{at_once} requests were in the books, and decided on, after {first.inputs.signals.unix_s - began:.2f} s"
     )
     assert first.decision.requested > replicas, "decided by the first books that show all of it"
-    kept = math.ceil(stay * at_once)
-    for left in asked[kept:]:
-        left.cancel()
-    answers = await asyncio.gather(*asked[:kept])
+    answers = await asyncio.gather(*asked)
     async with load(cell, session, 1, **request) as few:
         await eventually_async(lambda: scaling(cell)["requested"] == 1 and ready(cell) == 1, _STARTS_S, every_s=0.2)
     assert {(answer.status, answer.end, answer.code) for answer in (*answers, *few)} == {(200, "done", None)}

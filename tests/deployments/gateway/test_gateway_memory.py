@@ -32,7 +32,7 @@ async def test_memory_is_flat(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
         await until(lambda: not len(rig.service.flows) and not len(rig.service.closing))
         await until(lambda: not len(rig.gateway._closed))
         await rig.gateway._costs._turn(watch=False)
-        rig.gateway._traffic.flush()
+        await rig.gateway._traffic.deliver(rig.gateway._directory)
         rig.closed.clear()
         rig.clients.clear()
         rig.engines[0].seen.clear()

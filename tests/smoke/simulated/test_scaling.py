@@ -42,13 +42,12 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-@pytest.mark.parametrize(("replicas", "stay"), [(1, 0.2), pytest.param(2, 1.0, marks=pytest.mark.long)])
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_a_burst_is_decided_on_as_soon_as_it_is_seen_and_nothing_is_lost_up_and_down(
-    scaled: LiveCluster, session: aiohttp.ClientSession, replicas: int, stay: float
+    scaled: LiveCluster, session: aiohttp.ClientSession, replicas: int
 ) -> None:
-    """A burst that is decided on takes a minute and a half to answer; most of its clients leave once it is."""
     reported: list[str] = []
-    await burst(scaled, session, REQUESTS_PER_S, replicas, reported, stay, **LONG)
+    await burst(scaled, session, REQUESTS_PER_S, replicas, reported, **LONG)
     print(*reported)
 
 

@@ -24,20 +24,17 @@ from tests.deployments.gateway.rig import ASK, Rig, openai_error, until
 pytestmark = pytest.mark.whole
 STREAM = {**ASK, "stream": True}
 DEEP = b"[" * 100_000
-COUNTED: dict[str, Any] = {
-    "request_id": "",
-    "status": 200,
-    "sequences": 1,
+USAGE: dict[str, Any] = {
     "prompt_tokens": 900,
     "cached_tokens": 0,
     "output_tokens": 2,
     "preemptions": 0,
+    "sequences": 1,
     "queued_s": 0.0,
     "prefill_s": 0.01,
     "decode_s": 0.01,
-    "first_byte_s": 0.01,
-    "wall_s": 0.02,
 }
+COUNTED: dict[str, Any] = {"request_id": "", "status": 200, "usage": USAGE, "first_byte_s": 0.01, "wall_s": 0.02}
 
 
 def broken(home: Rig, stage: str) -> float:
@@ -148,12 +145,12 @@ async def test_a_refusal_sends_the_request_home_and_elsewhere_once_it_is_old(fak
 
 
 WRONG_COUNTS: dict[str, Any] = {
-    "negative": COUNTED | {"prompt_tokens": -1},
-    "negative output": COUNTED | {"output_tokens": -1, "cached_tokens": -5},
-    "a text": COUNTED | {"prompt_tokens": "3"},
-    "half a sequence": COUNTED | {"sequences": 0.5},
-    "a huge number": COUNTED | {"prompt_tokens": 1 << 50},
-    "before it began": COUNTED | {"prefill_s": -5.0},
+    "negative": COUNTED | {"usage": USAGE | {"prompt_tokens": -1}},
+    "negative output": COUNTED | {"usage": USAGE | {"output_tokens": -1, "cached_tokens": -5}},
+    "a text": COUNTED | {"usage": USAGE | {"prompt_tokens": "3"}},
+    "half a sequence": COUNTED | {"usage": USAGE | {"sequences": 0.5}},
+    "a huge number": COUNTED | {"usage": USAGE | {"prompt_tokens": 1 << 50}},
+    "before it began": COUNTED | {"usage": USAGE | {"prefill_s": -5.0}},
     "a field less": {key: value for key, value in COUNTED.items() if key != "wall_s"},
     "a list": [1],
 }

@@ -40,7 +40,7 @@ async def test_nothing_is_kept_of_what_was_handed_over(cells: Cells, monkeypatch
             await until(lambda rig=rig: not len(rig.service.flows) and not len(rig.service.closing))  # type: ignore[misc]
             await until(lambda rig=rig: not len(rig.gateway._closed))  # type: ignore[misc]
             await rig.gateway._costs._turn(watch=False)
-            rig.gateway._traffic.flush()
+            await rig.gateway._traffic.deliver(rig.gateway._directory)
             rig.closed.clear()
             rig.clients.clear()
         engine.seen.clear()
