@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.harness import in_turns, median_interval
 from cli.bench.answer import Sample
 from cli.bench.client import BenchClient
-from cli.bench.load import Extent, RequestPace, drawn_load, run
+from cli.bench.load import drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary
 from cli.bench.results import RunRecord, Spread, spread
 from planning.workload.lengths import Fixed
@@ -222,8 +222,8 @@ async def closed_run(
     record: RunRecord,
 ) -> None:
     """A closed loop of `concurrency` clients. `tokens`: of each prompt and each answer."""
-    pace, extent = RequestPace(concurrency=concurrency), Extent(requests=requests)
-    await run(client, prompts, drawn_load(Fixed(tokens[0]), Fixed(tokens[1]), pace, extent, seed), record)
+    load = drawn_load(Fixed(tokens[0]), Fixed(tokens[1]), seed, concurrency=concurrency, requests=requests)
+    await run(client, prompts, load, record)
 
 
 def _seed(*parts: object) -> int:

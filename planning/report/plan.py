@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from planning.plans.answer import WorksheetPlan
 from planning.plans.check import SloVerdict
@@ -15,7 +14,6 @@ from planning.plans.tables import basis_lines, cards, tables
 from planning.report.figures import (
     BLUE,
     GREEN,
-    GRID,
     HEIGHT_PX,
     INK,
     ORANGE,
@@ -27,11 +25,12 @@ from planning.report.figures import (
     empty_figure,
     lane_tone,
     line_of,
-    plain_layout,
+    name_axis,
+    rows_figure,
 )
 from planning.report.layout import in_script, laid_out
 
-_ROW_PX, _TOP_PX, _BOTTOM_PX, _GAP_PX = 190, 64, 48, 40
+_ROW_PX = 190
 NOT_MODELLED = (
     "Changes of the rate within an hour, beyond a Poisson process: the headroom is for them.",
     "The time that replicas take to start: plan the number of the next hour if starts take long, or write the spec "
@@ -85,7 +84,7 @@ def _group_tones(plan: WorksheetPlan) -> dict[str, Tone]:
 def replicas_panel(plan: WorksheetPlan) -> Panel:
     """Replicas by hour, a row a region: bars by group, and the load as a line."""
     regions, tones = list(dict.fromkeys(group.region for group in plan.groups)), _group_tones(plan)
-    figure, height_px = _rows([f"{region}: replicas" for region in regions])
+    figure, height_px = rows_figure([f"{region}: replicas" for region in regions], [_ROW_PX] * len(regions))
     hours = np.array(plan.hours)
     for row, region in enumerate(regions, start=1):
         own = [group for group in plan.groups if group.region == region]
@@ -115,7 +114,7 @@ def replicas_panel(plan: WorksheetPlan) -> Panel:
 
 def cost_panel(plan: WorksheetPlan) -> Panel:
     """US dollars by hour, by price kind; and requests."""
-    figure, height_px = _rows(["US dollars an hour", "Requests a second"])
+    figure, height_px = rows_figure(["US dollars an hour", "Requests a second"], [_ROW_PX] * 2)
     hours = np.array(plan.hours)
     kinds = list(dict.fromkeys(kind for group in plan.groups for kind in group.replicas))
     for number, kind in enumerate(kinds):
@@ -231,29 +230,7 @@ def elsewhere_panel(one: Elsewhere, number: int) -> Panel:
     return Panel(f"elsewhere-{number}", f"Buying {one.offer.model}'s tokens elsewhere", caption, figure, HEIGHT_PX)
 
 
-def _rows(titles: list[str]) -> tuple[go.Figure, int]:
-    inner = _ROW_PX * len(titles) + _GAP_PX * (len(titles) - 1)
-    figure = make_subplots(
-        rows=len(titles),
-        cols=1,
-        shared_xaxes=True,
-        subplot_titles=[f"<b>{title}</b>" for title in titles],
-        vertical_spacing=_GAP_PX / inner if len(titles) > 1 else 0,
-    )
-    height_px = inner + _TOP_PX + _BOTTOM_PX
-    figure.update_layout(
-        height=height_px,
-        margin={"l": 56, "r": 14, "t": _TOP_PX, "b": _BOTTOM_PX},
-        hovermode="x unified",
-        **plain_layout(inner),
-    )
-    figure.update_annotations(x=0, xanchor="left", font={"size": 12, "color": INK.line})
-    figure.update_xaxes(gridcolor=GRID.line, zeroline=False, ticks="outside", tickcolor=GRID.line)
-    figure.update_yaxes(gridcolor=GRID.line, zeroline=False, rangemode="tozero", fixedrange=True, nticks=5)
-    return figure, height_px
-
-
 def _hour_axis(figure: go.Figure, plan: WorksheetPlan, rows: int) -> None:
     zone = plan.case.sheet.time_zone
     what = "hour of the day" if plan.case.hours == 24 else "hour of the week, from Monday"
-    figure.update_xaxes(title={"text": f"{what}, {zone}", "standoff": 4}, row=rows, col=1)
+    name_axis(figure, f"{what}, {zone}", rows)

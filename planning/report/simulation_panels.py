@@ -22,7 +22,7 @@ from planning.report.figures import (
     lane_tone,
     line_of,
     mark_level,
-    rows_figure,
+    time_figure,
 )
 from planning.report.words import bound
 from planning.simulator.bins import Column
@@ -36,7 +36,7 @@ def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) ->
         "Requests in time, % of those that arrived",
         *(f"TTFT, lane {lane.name}, seconds (log scale)" for _, lane in shown),
     ]
-    figure, height_px = rows_figure(titles, [110, *[140] * len(shown)], clock, line.length_s)
+    figure, height_px = time_figure(titles, [110, *[140] * len(shown)], clock, line.length_s)
     x = clock(line.bins.middles_s)
     arrived, missed = (np.sum([getattr(lane, name) for lane in line.lanes], axis=0) for name in ("arrived", "missed"))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -86,7 +86,7 @@ def queue_panel(line: Timeline, clock: TimeAxis) -> Panel:
         f"Waiting in the lanes, requests (stacked){nobody}",
         f"Out of turn: rejected, expired, promoted; requests per {_width(line)}",
     ]
-    figure, height_px = rows_figure(titles, [190, 100], clock, line.length_s)
+    figure, height_px = time_figure(titles, [190, 100], clock, line.length_s)
     x = clock(line.bins.middles_s)
     for number, lane in enumerate(line.lanes):
         if not lane.arrived.any():
@@ -135,7 +135,7 @@ def _width(line: Timeline) -> str:
 def service_panel(line: Timeline, clock: TimeAxis) -> Panel:
     """(d) Did more arrive than was served, and was it requests, prompts or answers?"""
     titles = ["Requests/s", "Prompt tokens/s", "Output tokens/s"]
-    figure, height_px = rows_figure(titles, [140, 130, 130], clock, line.length_s)
+    figure, height_px = time_figure(titles, [140, 130, 130], clock, line.length_s)
     x, width, cell = clock(line.bins.middles_s), line.bins.width_s, line.cell
     arrived = np.sum([lane.arrived for lane in line.lanes], axis=0)
     for row, came, done in (
@@ -163,7 +163,7 @@ _STATE_TONES: dict[str, Tone] = {"ready": GREEN, "warming": ORANGE, "draining": 
 def capacity_panel(line: Timeline, facts: RunFacts, clock: TimeAxis) -> Panel:
     """(e) What limited the replicas: sequences or KV?"""
     titles = ["Replicas", "Sequences running in all engines, and waiting inside them", "KV cache in use, %"]
-    figure, height_px = rows_figure(titles, [90, 130, 130], clock, line.length_s)
+    figure, height_px = time_figure(titles, [90, 130, 130], clock, line.length_s)
     x, cell = clock(line.bins.middles_s), line.cell
     max_replicas = float(np.sum(list(cell.replicas.values()), axis=0).max())
     for state, tone in _STATE_TONES.items():
@@ -218,7 +218,7 @@ def money_panel(line: Timeline, price: Price, clock: TimeAxis) -> Panel:
         *([] if usd is None else ["US dollars so far"]),
         f"{unit}, over {_WINDOW * line.bins.width_s:g} s",
     ]
-    figure, height_px = rows_figure(rows, [100] * len(rows), clock, line.length_s, legend=False)
+    figure, height_px = time_figure(rows, [100] * len(rows), clock, line.length_s, legend=False)
     x = clock(line.bins.middles_s)
     figure.add_trace(line_of(price.hours, x, hours, BLUE, f".4s {price.hours}", Look(named=False)), row=1, col=1)
     if usd is not None:

@@ -15,7 +15,7 @@ from planning.report.figures import (
     lane_tone,
     line_of,
     mark_level,
-    rows_figure,
+    time_figure,
 )
 from planning.simulator.timeline import Timeline
 
@@ -32,7 +32,7 @@ def tokens_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) -> 
         *(["Answers within their class's itl_ms on average, %"] if aims else []),
         f"Prompt tokens found in a prefix cache, %{found}",
     ]
-    figure, height_px = rows_figure(titles, [140, *([100] if aims else []), 100], clock, line.length_s)
+    figure, height_px = time_figure(titles, [140, *([100] if aims else []), 100], clock, line.length_s)
     x = clock(line.bins.middles_s)
     p50, p99 = (1e3 * column for column in (line.cell.itl_p50_s, line.cell.itl_p99_s))
     figure.add_trace(line_of("p50", x, p50, BLUE, ".3s ms", Look(dash="dot", points=True)), row=1, col=1)
