@@ -2,21 +2,13 @@
 
 For each mix its capacity is measured first: what a closed loop gets through. Then, for each seed and each load (a share
 of that capacity), every side runs the same arrivals, run until drained; the sides take turns in who goes first, and
-change by applying another spec to the running cluster. Rivals are up only while they run, beside the idle cluster:
-
-- `serve-llm`, `serve-llm-direct`: `ray.serve.llm`.
-- `before`: the checkout in `--checkout`, from before decision 46, with the lanes of then.
-- `priority`: vLLM's own server, `--scheduling-policy priority`; a request's priority is the length of its prompt.
-- `threshold`: vLLM's own server, `--long-prefill-token-threshold` 4 % of the context, which is what vLLM chooses itself
-  where several prompts may prefill at once.
+change by applying another spec to the running cluster.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Annotated, Any
 
 import aiohttp
@@ -24,7 +16,7 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
-from benchmarks.lanes.mix import BEFORE, MIXES, SIDES, lane_traffic
+from benchmarks.lanes.mix import MIXES, SIDES, lane_traffic
 from benchmarks.lanes.results import (
     LaneVerdict,
     SideResult,
@@ -38,7 +30,7 @@ from benchmarks.lanes.results import (
     verdict_table,
 )
 from benchmarks.lanes.wait_coverage import coverage, read_wait_estimates
-from benchmarks.serving.sides import SideName, make_side, one_replica_spec, write_spec
+from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
 from cli.bench.client import BenchClient
 from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
@@ -47,29 +39,13 @@ from cluster.spec import ClusterSpec, parse_spec
 from planning.workload.trace import Trace
 
 _CLIENTS = 256
-_RIVALS: dict[str, SideName] = {
-    "serve-llm": "serve-llm",
-    "serve-llm-direct": "serve-llm-direct",
-    "before": "checkout",
-    "priority": "bare",
-    "threshold": "bare",
-}
-
-
-class _ByLength(Prompts):
-    """Bodies that tell vLLM's `priority` scheduler to serve short prompts first."""
-
-    def body(self, prompt_tokens: int, output_tokens: int) -> bytes:
-        """As in `Prompts`, and `priority`."""
-        return b'{"priority":%d,' % prompt_tokens + super().body(prompt_tokens, output_tokens)[1:]
 
 
 class LaneBenchmark:
     """The running cluster and its traffic."""
 
-    def __init__(self, spec: ClusterSpec, folder: Path, traces: Path, checkout: Path | None) -> None:
+    def __init__(self, spec: ClusterSpec, folder: Path, traces: Path) -> None:
         self._spec = spec
-        self._checkout = checkout
         self._folder = folder
         self._traces = traces
         self._url = f"http://127.0.0.1:{spec.gateway.port}"
@@ -124,36 +100,11 @@ class LaneBenchmark:
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
 
     async def _run(self, client: BenchClient, vocabulary: Vocabulary, mix: Trace, name: str) -> SideResult:
-        if name in _RIVALS:
-            return await self._run_rival(vocabulary, mix, name)
         await self._apply(name)
         since = time.time()
         outcome = await open_loop(client, self._prompts(vocabulary), _load(mix))
         await asyncio.sleep(1.5)  # the last ledgers close
         return self._result(mix, outcome, name, since)
-
-    async def _run_rival(self, vocabulary: Vocabulary, mix: Trace, name: str) -> SideResult:
-        folder = Path(mkdtemp(prefix=f"{name}-", dir=self._folder))
-        text = yaml.safe_load((self._folder / "spec.yaml").read_text(encoding="utf-8"))
-        spec = self._spec
-        (folder / "spec.yaml").write_text(yaml.safe_dump(text | (BEFORE if name == "before" else {})), encoding="utf-8")
-        side = make_side(_RIVALS[name], spec, folder, self._checkout, self._flags(name))
-        await side.server.start()
-        try:
-            async with BenchClient(side.url, "completions", timeout_s=3_600) as client:
-                prompts = self._prompts(vocabulary, _ByLength if name == "priority" else Prompts)
-                return self._result(mix, await open_loop(client, prompts, _load(mix)), name, time.time())
-        finally:
-            await side.server.stop()
-
-    def _flags(self, name: str) -> Sequence[str]:
-        match name:
-            case "priority":
-                return ("--scheduling-policy", "priority")
-            case "threshold":
-                context = self._spec.models[0].settings.max_model_len
-                return ("--long-prefill-token-threshold", str(int(0.04 * context)))
-        return ()
 
     def _result(self, mix: Trace, outcome: LoadResult, name: str, since: float) -> SideResult:
         rate = outcome.output_tokens / outcome.elapsed_s
@@ -189,9 +140,8 @@ class LaneBenchmark:
                 if response.status != 200:
                     raise RuntimeError(f"the spec of {name!r} was not applied: {await response.text()}")
 
-    def _prompts(self, vocabulary: Vocabulary, kind: type[Prompts] = Prompts) -> Prompts:
-        options = RequestOptions(self._spec.models[0].name, "completions", stream=True, ignore_eos=True)
-        return kind(vocabulary, options, 0)
+    def _prompts(self, vocabulary: Vocabulary) -> Prompts:
+        return Prompts(vocabulary, RequestOptions(self._spec.models[0].name, "completions", ignore_eos=True), 0)
 
 
 def _load(mix: Trace) -> BenchLoad:
@@ -249,17 +199,14 @@ def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
 def main(
     traces: Traces,
     loads: Annotated[str, typer.Option(help="Shares of the measured capacity.")] = "0.7,0.9,1.2",
-    sides: Annotated[str, typer.Option(help=f"Some of: {', '.join((*SIDES, *_RIVALS))}.")] = "lanes,fifo",
+    sides: Annotated[str, typer.Option(help=f"Some of: {', '.join(SIDES)}.")] = "lanes,fifo",
     duration_s: Annotated[float, typer.Option(help="Seconds of arrivals for each load and side.")] = 300.0,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
     seeds: Annotated[str, typer.Option(help="Seeds of the arrivals. All loads run for each seed.")] = "0",
-    checkout: Annotated[
-        Path | None, typer.Option(help="The folder of the side `before`: an older checkout with a .venv.")
-    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""
-    chosen, chosen_mixes = listed("--sides", sides, (*SIDES, *_RIVALS)), listed("--mixes", mixes, MIXES)
+    chosen, chosen_mixes = listed("--sides", sides, SIDES), listed("--mixes", mixes, MIXES)
     text = one_replica_spec(free_port())
 
     async def work(folder: Path) -> dict[str, Any]:
@@ -271,7 +218,7 @@ def main(
         spec["classes"] = [{"name": "interactive", "ttft_ms": 5_000}]
         cluster = write_spec(folder, yaml.safe_dump(spec, sort_keys=False))
         figures = [float(load) for load in loads.split(",")]
-        return await LaneBenchmark(cluster, folder, traces, checkout).run(
+        return await LaneBenchmark(cluster, folder, traces).run(
             chosen_mixes, [int(seed) for seed in seeds.split(",")], figures, chosen, duration_s
         )
 
