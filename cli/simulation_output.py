@@ -28,6 +28,12 @@ _RANGED = (
     ("in time", "answered_in_time"),
 )
 
+_RESTS = {
+    "measured": "measured on this engine",
+    "profile": "from a profile of the model's layers",
+    "roofline": "[yellow]NOT measured: a roofline[/]",
+}
+
 
 def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
     """As text. What the figures leave out comes before them."""
@@ -116,13 +122,13 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
         near = "near the [yellow]capacity[/], where a tail of the TTFT says nothing" * answer.capacity.is_near
         console.print(f"{near or 'capacity'}: {answer.capacity}")
     _show_tokens(out, answer)
-    rests = {
-        "measured": "measured on this engine",
-        "profile": "from a profile of the model's layers",
-        "roofline": "[yellow]NOT measured: a roofline[/]",
-    }
+    console.print(costs_line(cost))
+
+
+def costs_line(cost: CostFile) -> str:
+    """On what the figures rest."""
     error = "" if cost.error is None else f", its step times off by {cost.error:.1%} on average"
-    console.print(f"costs: {rests[cost.basis]} ({cost.hardware}){error}")
+    return f"costs: {_RESTS[cost.basis]} ({cost.hardware}){error}"
 
 
 def _show_tokens(out: SimulationOutcome, answer: Answer) -> None:

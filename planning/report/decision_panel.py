@@ -44,7 +44,7 @@ def events_panel(line: Timeline, decided: Sequence[DecisionCount], clock: TimeAx
     caption = (
         f"Above: stronger where more was decided within {line.bins.width_s:g} s. Below: stronger where the head of "
         "that lane waited for that for "
-        "more of the time. What each word means stands in docs/simulator.md."
+        "more of the time. What each word means stands in docs/operations.md."
     )
     return Panel("decisions", "Decisions and their reasons", caption, figure, height_px)
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from planning.report.facts import Price, RunFacts, Target
+from cluster.spec import TrafficClass
+from planning.report.facts import Price, RunFacts
 from planning.report.figures import (
     BLUE,
     DASHES,
@@ -29,7 +30,7 @@ from planning.simulator.bins import Column
 from planning.simulator.timeline import Timeline
 
 
-def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) -> Panel:
+def latency_panel(line: Timeline, classes: Sequence[TrafficClass], clock: TimeAxis) -> Panel:
     """(b) When, and in which lane, was the SLO missed?"""
     shown = [(number, lane) for number, lane in enumerate(line.lanes) if lane.arrived.any()]
     titles = [
@@ -42,7 +43,7 @@ def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) ->
     with np.errstate(divide="ignore", invalid="ignore"):
         in_time = 100 * (1 - missed / arrived)
     figure.add_trace(line_of("in time", x, in_time, INK, ".1f %", Look(named=False)), row=1, col=1)
-    for share in sorted({target.attainment for target in targets}):
+    for share in sorted({one.attainment for one in classes}):
         mark_level(figure, 1, 100 * share, f"SLO {100 * share:g} %")
     low = 10 * np.floor(max(0.0, float(np.nanmin(in_time, initial=100.0)) - 5) / 10)
     figure.update_yaxes(range=[low, 100 + 0.04 * (100 - low)], rangemode="normal", row=1, col=1)
@@ -56,10 +57,10 @@ def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) ->
         figure.add_trace(
             line_of(f"{lane.name} p95", x, lane.ttft_p95_s, tone, ".3s s", Look(points=True)), row=row, col=1
         )
-        for target in targets:
-            name = f" {target.name}" if len(targets) > 1 else ""
-            mark_level(figure, row, target.ttft_s, f"SLO{name} {bound(target.ttft_s)}", log=True)
-        figure.update_yaxes(type="log", range=_decades(line, targets), dtick=1, row=row, col=1)
+        for one in classes:
+            name, ttft_s = f" {one.name}" if len(classes) > 1 else "", one.ttft_ms / 1e3
+            mark_level(figure, row, ttft_s, f"SLO{name} {bound(ttft_s)}", log=True)
+        figure.update_yaxes(type="log", range=_decades(line, classes), dtick=1, row=row, col=1)
     caption = (
         "A request counts where it arrived. Solid: p95, dotted: p50, dashed red: the SLO; where the p95 is above it, "
         "more than 1 in 20 missed it. "
@@ -69,12 +70,12 @@ def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) ->
     return Panel("ttft", "Time to first token", caption, figure, height_px)
 
 
-def _decades(line: Timeline, targets: Sequence[Target]) -> list[float]:
+def _decades(line: Timeline, classes: Sequence[TrafficClass]) -> list[float]:
     """The powers of ten that all lanes and the SLOs lie between: one scale for all rows."""
     known = np.concatenate(
         [column[~np.isnan(column)] for lane in line.lanes for column in (lane.ttft_p50_s, lane.ttft_p95_s)]
     )
-    values = np.concatenate([known[known > 0], [target.ttft_s for target in targets]])
+    values = np.concatenate([known[known > 0], [one.ttft_ms / 1e3 for one in classes]])
     low, high = (float(np.log10(value)) for value in (values.min(), values.max())) if len(values) else (-2.0, 1.0)
     return [np.floor(low * 2) / 2, np.ceil(high * 2 + 0.3) / 2]
 
@@ -172,7 +173,7 @@ def capacity_panel(line: Timeline, facts: RunFacts, clock: TimeAxis) -> Panel:
     figure.update_yaxes(dtick=max(1, round(max_replicas / 3)), range=[0, 1.15 * max_replicas], row=1, col=1)
     figure.add_trace(line_of("running", x, cell.running, BLUE, ",.0f sequences"), row=2, col=1)
     figure.add_trace(line_of("waiting inside", x, cell.inside, SLATE, ",.0f sequences", Look(dash="dot")), row=2, col=1)
-    maximum = facts.sequences * float(cell.replicas["ready"].max())
+    maximum = facts.cost.limits().sequences * float(cell.replicas["ready"].max())
     if float(cell.running.max()) > 0.4 * maximum:
         mark_level(figure, 2, maximum, f"max_num_seqs x replicas: {maximum:,.0f}", SLATE)
     figure.add_trace(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
+from deployments.engine_model.cost_file import CostFile
 from planning.report import tuning_text as words
-from planning.report.facts import NOT_MODELLED, Basis, basis_line, change_rows
+from planning.report.facts import NOT_MODELLED, basis_line, change_rows
 from planning.report.figures import (
     BLUE,
     GREEN,
@@ -189,7 +190,8 @@ class TuningFacts:
     spec: str
     trace: str
     requests: int
-    basis: Basis
+    costs: str
+    cost: CostFile
     diff: str
     changes: tuple[TraceChange, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()
@@ -209,7 +211,7 @@ def render(advice: Advice, load: LoadCurve, facts: TuningFacts) -> str:
         rows=words.rows(advice),
         notes=[*words.notes(advice), *words.gain_lines(advice), *filter(None, [words.check_line(advice)])],
         change_rows=change_rows(facts.changes),
-        basis_line=basis_line(facts.basis),
+        basis_line=basis_line(facts.cost),
         panels=[
             (panel, in_script(panel.as_json()), axis)
             for panel, axis in ((front_panel(advice), "own"), (day_panel(advice, load), "time"))
