@@ -7,7 +7,6 @@ import numpy as np
 import plotly.graph_objects as go
 
 from planning.plans.answer import WorksheetPlan
-from planning.plans.check import SloVerdict
 from planning.plans.compare import Elsewhere
 from planning.plans.result import PlanResult
 from planning.plans.tables import basis_lines, cards, tables
@@ -18,7 +17,6 @@ from planning.report.figures import (
     INK,
     ORANGE,
     RED,
-    SLATE,
     Look,
     Panel,
     Tone,
@@ -66,13 +64,7 @@ def render(result: PlanResult, file: str) -> str:
 
 
 def _panels(result: PlanResult) -> list[Panel]:
-    found = []
-    if result.plan.groups:
-        found += [replicas_panel(result.plan), cost_panel(result.plan)]
-    if result.checks:
-        found.append(slo_panel(result))
-    if result.side_by_side:
-        found.append(side_panel(result))
+    found = [replicas_panel(result.plan), cost_panel(result.plan)] if result.plan.groups else []
     return found + [elsewhere_panel(one, number) for number, one in enumerate(result.elsewhere) if len(one.curve) > 1]
 
 
@@ -140,77 +132,6 @@ def cost_panel(plan: WorksheetPlan) -> Panel:
     figure.update_layout(barmode="stack", bargap=0.15)
     _hour_axis(figure, plan, 2)
     return Panel("cost", "Cost and demand by hour", "The sum of all regions.", figure, height_px)
-
-
-def slo_panel(result: PlanResult) -> Panel:
-    """The share in time of each stream in each region, beside its SLO."""
-    rows = [(check, one) for check in result.checks for one in check.streams]
-    names = [f"{one.stream} in {check.region}, hour {check.hour}" for check, one in rows]
-    height_px = 90 + 44 * len(rows)
-    figure = empty_figure("requests whose first token is in time, per cent", "")
-    tones = {SloVerdict.MET: GREEN, SloVerdict.UNSURE: ORANGE, SloVerdict.MISSED: RED}
-    low = min(min(one.in_time_range[0], one.slo) for _, one in rows)
-    figure.add_trace(
-        go.Scatter(
-            name="simulated",
-            x=[100 * one.in_time for _, one in rows],
-            y=names,
-            mode="markers",
-            marker={"size": 11, "color": [tones[one.verdict].line for _, one in rows]},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [100 * (one.in_time_range[1] - one.in_time) for _, one in rows],
-                "arrayminus": [100 * (one.in_time - one.in_time_range[0]) for _, one in rows],
-                "color": SLATE.line,
-            },
-            hovertemplate="%{x:.2f} %<extra></extra>",
-        )
-    )
-    figure.add_trace(
-        go.Scatter(
-            name="SLO",
-            x=[100 * one.slo for _, one in rows],
-            y=names,
-            mode="markers",
-            marker={"size": 20, "symbol": "line-ns-open", "color": INK.line, "line": {"width": 2, "color": INK.line}},
-            hovertemplate="SLO %{x:.1f} %<extra></extra>",
-        )
-    )
-    figure.update_layout(height=height_px, showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
-    figure.update_xaxes(range=[100 * low - 2, 100.8])
-    figure.update_yaxes(automargin=True, autorange="reversed")
-    caption = (
-        "All groups of a region together, in the busiest hour of each. The line through a point is the range with the "
-        "costs of steps at both ends; the upright line is the SLO."
-    )
-    return Panel("slos", "SLOs, simulated", caption, figure, height_px)
-
-
-def side_panel(result: PlanResult) -> Panel:
-    """US dollars a million tokens of each GPU type, at the same load and at its best."""
-    figure = empty_figure("", "US dollars a million tokens")
-    names = [f"{one.offer.model}, {one.offer}" for one in result.side_by_side]
-    for title, tone, values in (
-        ("at the same load", SLATE, [one.same.usd_per_mtok for one in result.side_by_side]),
-        ("at its best", BLUE, [one.best.usd_per_mtok for one in result.side_by_side]),
-    ):
-        bar = go.Bar(
-            name=title,
-            x=names,
-            y=values,
-            marker={"color": tone.line},
-            text=[f"{value:.3f}" for value in values],
-            hovertemplate="$%{y:.3f}",
-        )
-        figure.add_trace(bar)
-    figure.update_layout(barmode="group", showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
-    figure.update_yaxes(rangemode="tozero")
-    caption = (
-        "One replica of each, with the same mix of requests. The same load is what all of them hold; at its best, each "
-        "serves as much as it holds within the SLOs."
-    )
-    return Panel("side", "GPU types side by side", caption, figure, HEIGHT_PX)
 
 
 def elsewhere_panel(one: Elsewhere, number: int) -> Panel:

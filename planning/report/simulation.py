@@ -13,7 +13,7 @@ from planning.report.facts import NOT_MODELLED, RunFacts, basis_line, change_row
 from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
 from planning.report.simulated_run import ReportedRun, Slice, held_up_by, waited_for
-from planning.report.simulation_panels import capacity_panel, latency_panel, money_panel, queue_panel, service_panel
+from planning.report.simulation_panels import capacity_panel, latency_panel, queue_panel, service_panel
 from planning.report.token_panel import tokens_panel
 from planning.report.words import Card, at, attained, bound, duration, percent
 from planning.simulator.outcome import ClassShare, Figures
@@ -121,7 +121,7 @@ def cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
     """The headline."""
     whole, out = run.whole, run.outcome
     answered = int((~np.isnan(out.finished_s)).sum())
-    hours = float(run.line.cell.replica_hours[-1]) * facts.price.per_replica
+    hours = out.replica_s / 3600 * facts.price.per_replica
     usd = None if facts.price.usd_per_hour is None else hours * facts.price.usd_per_hour
     millions = float(run.line.cell.output_tokens.sum()) / 1e6
     return (
@@ -226,7 +226,6 @@ def panels(run: ReportedRun, facts: RunFacts) -> tuple[Panel, ...]:
         service_panel(line, clock),
         tokens_panel(line, facts.classes, clock),
         capacity_panel(line, facts, clock),
-        money_panel(line, facts.price, clock),
         events_panel(line, run.decided, clock),
     )
 

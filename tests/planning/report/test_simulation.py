@@ -71,7 +71,7 @@ def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> N
         r'<script type="application/json" class="figure" data-plot="(.*?)">(.*?)</script>', page, flags=re.DOTALL
     )
     assert [name for name, _ in figures] == [
-        f"{key}-plot" for key in ("ttft", "queue", "service", "tokens", "capacity", "cost", "decisions")
+        f"{key}-plot" for key in ("ttft", "queue", "service", "tokens", "capacity", "decisions")
     ]
     for name, text in figures:
         figure = json.loads(text)
@@ -84,7 +84,7 @@ def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> N
 def test_the_facts_are_on_the_page(page: str, busy: ReportedRun) -> None:
     assert "NOT MEASURED" in page
     assert f"{busy.whole.rejected:,}" in page
-    assert f"${3.6 * busy.line.cell.replica_hours[-1]:,.2f}" in page
+    assert f"${3.6 * busy.outcome.replica_s / 3600:,.2f}" in page
     assert "No comparison with a measured run was given" in page
     figure = Figure(
         name="ttft/all/p50", live_s=1.0, simulated_s=1.062, error=0.062, raw_error=0.07, spread=0.01, bound=0.1
