@@ -156,31 +156,13 @@ def _show(load: float, results: dict[str, SideResult]) -> None:
     for name, result in results.items():
         for index, lane in enumerate(result.lanes):
             gain = f"{fifo.lanes[index].ttft_p99_s / lane.ttft_p99_s:.2f}" if fifo else "-"
-            bound = (
-                f"{1e3 * conserved_long_mean_s(fifo.lanes, result.lanes):.0f}"
-                if fifo and index == len(result.lanes) - 1
-                else ""
-            )
+            bound = ""
+            if fifo and index == len(result.lanes) - 1:
+                bound = f"{1e3 * conserved_long_mean_s(fifo.lanes, result.lanes):.0f}"
             times = (f"{1e3 * value:.0f}" for value in (lane.ttft_p50_s, lane.ttft_p99_s))
-            table.add_row(
-                name,
-                lane.lane,
-                str(lane.requests),
-                str(lane.missed),
-                *times,
-                gain,
-                f"{1e3 * lane.ttft_mean_s:.0f}",
-                bound,
-            )
+            mean = f"{1e3 * lane.ttft_mean_s:.0f}"
+            table.add_row(name, lane.lane, str(lane.requests), str(lane.missed), *times, gain, mean, bound)
     console.print(table)
-    for name, result in results.items():
-        ratio = f", {result.output_tokens_per_s / fifo.output_tokens_per_s:.3f} of fifo's throughput" if fifo else ""
-        console.print(f"{name}{ratio}; in the engine's own queue p99 {1e3 * result.engine_queue.queued_p99_s:.0f} ms")
-        for reported in result.wait_estimates:
-            console.print(
-                f"  wait estimates in {reported.lane}: {reported.reported}, within p50 {reported.within_p50:.3f}, p95 "
-                f"{reported.within_p95:.3f}"
-            )
 
 
 def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
