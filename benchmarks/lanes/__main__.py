@@ -2,13 +2,19 @@
 
 For each mix its capacity is measured first: what a closed loop gets through. Then, for each seed and each load (a share
 of that capacity), every side runs the same arrivals, run until drained; the sides take turns in who goes first, and
-change by applying another spec to the running cluster.
+change by applying another spec to the running cluster. Rivals are vLLM's own server, up only while it runs, beside the
+idle cluster:
+
+- `priority`: `--scheduling-policy priority`; a request's priority is the length of its prompt.
+- `threshold`: `--long-prefill-token-threshold` 4 % of the context, which is what vLLM chooses itself where several
+  prompts may prefill at once.
 """
 
 import asyncio
 import time
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Annotated, Any
 
 import aiohttp
@@ -39,6 +45,17 @@ from cluster.spec import ClusterSpec, parse_spec
 from planning.workload.trace import Trace
 
 _CLIENTS = 256
+_CAPACITY_S = 120.0
+"""A closed loop needs as long as several requests before it goes evenly."""
+_RIVALS = ("priority", "threshold")
+
+
+class _ByLength(Prompts):
+    """Bodies that tell vLLM's `priority` scheduler to serve short prompts first."""
+
+    def body(self, prompt_tokens: int, output_tokens: int) -> bytes:
+        """As in `Prompts`, and `priority`."""
+        return b'{"priority":%d,' % prompt_tokens + super().body(prompt_tokens, output_tokens)[1:]
 
 
 class LaneBenchmark:
@@ -77,7 +94,7 @@ class LaneBenchmark:
     ) -> dict[str, Any]:
         traffic = lane_traffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
         await self._apply("fifo")
-        capacity = await self._capacity(client, vocabulary, traffic.block(4_000, seeds[0]), min(60.0, duration_s))
+        capacity = await self._capacity(client, vocabulary, traffic.block(4_000, seeds[0]), _CAPACITY_S)
         scale, _, long_scale = traffic.scales
         console.print(f"{mix_name}: {capacity:.1f} requests/s (lengths x {scale:.3f}, long ones x {long_scale:.3f})")
         runs: list[dict[str, Any]] = []
@@ -100,11 +117,28 @@ class LaneBenchmark:
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
 
     async def _run(self, client: BenchClient, vocabulary: Vocabulary, mix: Trace, name: str) -> SideResult:
+        if name in _RIVALS:
+            return await self._run_rival(vocabulary, mix, name)
         await self._apply(name)
         since = time.time()
         outcome = await open_loop(client, self._prompts(vocabulary), _load(mix))
         await asyncio.sleep(1.5)  # the last ledgers close
         return self._result(mix, outcome, name, since)
+
+    async def _run_rival(self, vocabulary: Vocabulary, mix: Trace, name: str) -> SideResult:
+        folder = Path(mkdtemp(prefix=f"{name}-", dir=self._folder))
+        threshold = int(0.04 * self._spec.models[0].settings.max_model_len)
+        flags = ("--scheduling-policy", name)
+        if name == "threshold":
+            flags = ("--long-prefill-token-threshold", str(threshold))
+        side = make_side("bare", self._spec, folder, flags=flags)
+        await side.server.start()
+        try:
+            async with BenchClient(side.url, "completions", timeout_s=3_600) as client:
+                prompts = self._prompts(vocabulary, _ByLength if name == "priority" else Prompts)
+                return self._result(mix, await open_loop(client, prompts, _load(mix)), name, time.time())
+        finally:
+            await side.server.stop()
 
     def _result(self, mix: Trace, outcome: LoadResult, name: str, since: float) -> SideResult:
         rate = outcome.output_tokens / outcome.elapsed_s
@@ -140,8 +174,8 @@ class LaneBenchmark:
                 if response.status != 200:
                     raise RuntimeError(f"the spec of {name!r} was not applied: {await response.text()}")
 
-    def _prompts(self, vocabulary: Vocabulary) -> Prompts:
-        return Prompts(vocabulary, RequestOptions(self._spec.models[0].name, "completions", ignore_eos=True), 0)
+    def _prompts(self, vocabulary: Vocabulary, kind: type[Prompts] = Prompts) -> Prompts:
+        return kind(vocabulary, RequestOptions(self._spec.models[0].name, "completions", ignore_eos=True), 0)
 
 
 def _load(mix: Trace) -> BenchLoad:
@@ -181,14 +215,14 @@ def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
 def main(
     traces: Traces,
     loads: Annotated[str, typer.Option(help="Shares of the measured capacity.")] = "0.7,0.9,1.2",
-    sides: Annotated[str, typer.Option(help=f"Some of: {', '.join(SIDES)}.")] = "lanes,fifo",
+    sides: Annotated[str, typer.Option(help=f"Some of: {', '.join((*SIDES, *_RIVALS))}.")] = "lanes,fifo",
     duration_s: Annotated[float, typer.Option(help="Seconds of arrivals for each load and side.")] = 300.0,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
     seeds: Annotated[str, typer.Option(help="Seeds of the arrivals. All loads run for each seed.")] = "0",
     json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""
-    chosen, chosen_mixes = listed("--sides", sides, SIDES), listed("--mixes", mixes, MIXES)
+    chosen, chosen_mixes = listed("--sides", sides, (*SIDES, *_RIVALS)), listed("--mixes", mixes, MIXES)
     text = one_replica_spec(free_port())
 
     async def work(folder: Path) -> dict[str, Any]:

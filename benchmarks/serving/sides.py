@@ -16,7 +16,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,15 +82,17 @@ class Side:
     folder: Path
 
 
-def make_side(name: SideName, spec: ClusterSpec, folder: Path, checkout: Path | None = None) -> Side:
+def make_side(
+    name: SideName, spec: ClusterSpec, folder: Path, checkout: Path | None = None, flags: Sequence[str] = ()
+) -> Side:
     """The side of that name, not yet started. `folder` holds `spec.yaml`, and gets the logs; `checkout` is the other
-    checkout's folder."""
+    checkout's folder, `flags` are more of vLLM's own (`bare`)."""
     if name == "checkout":
         spec, folder = _moved(spec, folder / "checkout")
     port = spec.gateway.port if name in ("raylane", "checkout") else free_port()
     url = f"http://127.0.0.1:{port}"
     is_ready = functools.partial(_answers, url, _READY[name], spec.models[0].name)
-    command, environment = _command(name, spec, folder, port, checkout), _environment(name, spec, folder)
+    command, environment = [*_command(name, spec, folder, port, checkout), *flags], _environment(name, spec, folder)
     return Side(name, url, ServerProcess(command, environment, is_ready, folder / f"{name}.log"), folder)
 
 

@@ -48,7 +48,8 @@ def elsewhere(plan: WorksheetPlan, report: Callable[[str], None]) -> tuple[Elsew
     """For each offer of the worksheet, by placements of that model alone at other volumes."""
     found = []
     for offer in plan.case.sheet.elsewhere:
-        if offer.model in plan.models and plan.feasible:
+        arrives = any(volume_mtok(band for band in plan.case.bands if band.stream.model == offer.model))
+        if offer.model in plan.models and plan.feasible and arrives:
             report(f"buying {offer.model}'s tokens elsewhere")
             found.append(_elsewhere(plan, offer))
     return tuple(found)
@@ -149,7 +150,8 @@ def _compared(
     plan: WorksheetPlan, offers: list[GroupOffer], search: RateSearch, report: Callable[[str], None]
 ) -> list[SideBySide]:
     case = plan.case
-    bands = [band for band in case.bands if all(one in case.serving(band) for one in offers)]
+    serving = [band for band in case.bands if all(one in case.serving(band) for one in offers)]
+    bands = [band for band in serving if any(map(sum, band.demand().values()))]
     priced = [(offer, *_price(case, offer)) for offer in offers]
     known = [(offer, region, usd) for offer, region, usd in priced if usd is not None]
     if not bands or len(known) < 2:

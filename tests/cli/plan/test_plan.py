@@ -77,6 +77,15 @@ def test_a_worksheet_becomes_a_bill_a_page_and_a_spec(tmp_path: Path) -> None:
     assert checked.exit_code == 0, checked.output
 
 
+def test_where_nothing_arrives_nothing_is_compared_or_bought(tmp_path: Path) -> None:
+    stream = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 0.0}]}
+    offer = {"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}
+    sheet = small.write(tmp_path, {"demand": [stream], "elsewhere": [offer]})
+    result = run(sheet, "--out", tmp_path / "plan.html", "--workers", "1")
+    assert result.exit_code == 0, result.output
+    assert "nothing arrives" in (tmp_path / "plan.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.whole
 def test_a_plan_is_printed_as_tables(tmp_path: Path) -> None:
     stream = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 1.0}]}
