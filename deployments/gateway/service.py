@@ -248,10 +248,6 @@ class Service:
         """The spec in force, and the name of this cell."""
         return self._spec, self._home.name
 
-    def context_of(self, model: str) -> int:
-        """The longest context of a model's groups here, in tokens."""
-        return self.dispatchers[model].longest_context
-
     def is_served(self, model: str) -> bool:
         """Whether a replica of the model takes requests."""
         return self.dispatchers[model].is_ready
@@ -272,7 +268,7 @@ class Service:
     def _request(
         self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass, body_bytes: int
     ) -> Request:
-        context = self.context_of(model.name)
+        context = self.dispatchers[model.name].longest_context
         inquiry.check_limits(context, self.settings.limits.max_sequences)
         ratio = self.dispatchers[model.name].ratio
         prompt = min(context, ratio.tokens(inquiry.prompt_chars, inquiry.prompt_ids))

@@ -100,7 +100,7 @@ class Scheduler:
         if rejection is not None:
             return rejection
         self.limits.begin(job)
-        if request.guest and not self.suspects.of(request.key, now):
+        if request.guest_of and not self.suspects.of(request.key, now):
             return Admission(self.guests.take(job, now), job.home_name)
         if self.quarantine.takes(job, now):
             return Admission(AdmissionKind.QUEUE, job.home_name)
