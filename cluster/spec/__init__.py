@@ -10,13 +10,13 @@ from cluster.spec.gateway import CorsSpec, GatewaySpec, GatewayTls, RequestLimit
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import ZONE_LABEL, Ingress, KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
-from cluster.spec.models import EngineSettings, Group, GroupSettings, Health, Model, ReplicasSpec
+from cluster.spec.models import EngineSettings, FallbackRoute, Group, GroupSettings, Health, Model, ReplicasSpec
 from cluster.spec.peering import HandOverSettings, Peering, PeerTls
 from cluster.spec.regions import Deploy, Pool, Region
 from cluster.spec.schedule import BoundsSchedule, ScheduleEntry
 from cluster.spec.starts import Starts, StartSeconds
 from cluster.spec.tracing import Tracing
-from cluster.spec.traffic import LanePolicy, Scheduling, Tenant, TrafficClass
+from cluster.spec.traffic import LanePolicy, RungSpec, Scheduling, Tenant, TrafficClass
 
 __all__ = [
     "DEFAULT_GROUP",
@@ -31,6 +31,7 @@ __all__ = [
     "CorsSpec",
     "Deploy",
     "EngineSettings",
+    "FallbackRoute",
     "GatewaySpec",
     "GatewayTls",
     "Group",
@@ -54,6 +55,7 @@ __all__ = [
     "ReplicasSpec",
     "RequestLimits",
     "Rollback",
+    "RungSpec",
     "ScheduleEntry",
     "Scheduling",
     "SecretSource",

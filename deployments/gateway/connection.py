@@ -22,10 +22,12 @@ from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, KeyRing, c
 from deployments.gateway.flow import Aborted, Awaited, EndCause, RequestFlow
 from deployments.http.limits import ClientLimits
 from deployments.http.protocol import body_due_s
+from deployments.openai.clamp import Clamp
 from deployments.openai.endpoints import BodyKind, Endpoint
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
+from deployments.openai.fields import with_member
 from deployments.openai.inquiry import UNSALTED, Inquiry, read_inquiry
-from deployments.openai.prefix import SaltOf, with_salt
+from deployments.openai.prefix import SaltOf
 from deployments.peering import HopFacts
 from deployments.scheduling import Request
 from deployments.telemetry.ledger import Ledger
@@ -47,6 +49,7 @@ def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         (b"server-timing", ledger.server_timing().encode()),
         (b"x-raylane-gateway", ledger.gateway.encode()),
     ]
+    headers += degraded_headers(ledger)
     if ledger.lane is not None:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     if ledger.replica_id is not None:
@@ -65,10 +68,16 @@ def waiting_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"x-request-id", ledger.request_id.encode()),
         (b"x-raylane-gateway", ledger.gateway.encode()),
+        *degraded_headers(ledger),
     ]
     if ledger.lane is not None:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     return headers
+
+
+def degraded_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
+    """What its client gets less of than it asked for, and why."""
+    return [(b"x-raylane-degraded", one.said.encode()) for one in ledger.degraded]
 
 
 def cut(send: Send) -> None:
@@ -122,6 +131,8 @@ class Connection:
         self._limits = limits
         self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
+        self.clamp: Clamp | None = None
+        """How its answer is made shorter, where a ladder may do that."""
         self.body = self.given_body = b""
         """For the replica, and for a peer cell as the client sent it, until the answer has begun."""
 
@@ -158,6 +169,12 @@ class Connection:
                 raise self._too_large(size)
             if not message.get("more_body", False):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def set_member(self, name: str, value: object) -> None:
+        """The body asks for that from now on, at a replica and at a peer cell."""
+        self.body = with_member(self.body, name, value)
+        if self.given_body:
+            self.given_body = with_member(self.given_body, name, value)
 
     def carry(self, name: bytes, value: str) -> None:
         """Its answer, whatever it is, has this header."""
@@ -345,5 +362,5 @@ def _read(
     began = time.thread_time()
     inquiry, digest = read_inquiry(kind, body, limits.max_values, salt_of, limits), digest_of(body)
     if salt_of is not None and inquiry.kind not in UNSALTED and inquiry.cache_salt is not None:
-        body = with_salt(body, inquiry.cache_salt)
+        body = with_member(body, "cache_salt", inquiry.cache_salt)
     return BodyReading(inquiry, body, digest, time.thread_time() - began)

@@ -295,6 +295,7 @@ class Gateway:
     def _follow_orders(self) -> None:
         for name, dispatcher in self.service.dispatchers.items():
             dispatcher.cordon(self._announced.orders.cordoned(name))
+            dispatcher.order_ladder(self._announced.orders.ladder_of(name))
             for view in self.service.views_of(name):
                 dispatcher.expect_replica(self._announced.ready_at_s(view.group_key), view.group)
 

@@ -9,29 +9,33 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 import aiohttp
 from starlette.types import Receive, Scope, Send
 
-from cluster.spec import ClusterSpec, Model, Region, Tracing, TrafficClass
+from cluster.spec import ClusterSpec, Model, Region, Tenant, Tracing, TrafficClass
 from deployments.engine_model.itl_bounds import group_costs, with_starts
 from deployments.gateway.connection import Connection, Digests, Reader
 from deployments.gateway.context import shorten
 from deployments.gateway.entrance import EXTRA_HEADERS, CorsRules, KeyRing
 from deployments.gateway.exchange import BrokenExchanges, run_direct
+from deployments.gateway.fallback import FALLBACK_HEADER, NEVER, Fallback, run_with_fallback
 from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
 from deployments.gateway.peers.hop import HandOvers
 from deployments.gateway.placed import run_leased
 from deployments.http.limits import ClientLimits
+from deployments.openai.across import means_the_same
+from deployments.openai.clamp import clamp_of
 from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, ModelTask
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
-from deployments.openai.fields import shown
+from deployments.openai.fields import shown, with_member
 from deployments.openai.inquiry import Inquiry
 from deployments.openai.prefix import CHUNK_CHARS, CHUNK_IDS, Salts
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import Finished, FirstTokens
-from deployments.scheduling import Binding, Request, SchedulingPolicy
+from deployments.scheduling import Binding, Request, Rung, SchedulingPolicy
 from deployments.scheduling.policy import binding_of, policy_of
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.ledger import Ledger, RequestOutcome
@@ -211,6 +215,9 @@ class Service:
         dispatcher = self.dispatcher_of(inquiry.model)
         _check_task(dispatcher.model, endpoint)
         flow.ledger.model, flow.ledger.stream = dispatcher.model.name, inquiry.stream
+        if inquiry.model in dispatcher.model.aliases:
+            body = with_member(body, "model", dispatcher.model.name)
+            client.set_member("model", dispatcher.model.name)
         client.watch()
         if endpoint.leased:
             traffic_class = client.traffic_class(self._spec, tenant, inquiry.service_tier)
@@ -227,6 +234,16 @@ class Service:
             asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.given_body))
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
+            fallback = self._fallback(dispatcher.model, inquiry, traffic_class, tenant, flow.ledger, client)
+            if self._spec.ladder and client.hop is None:
+                spared = () if tenant is None else tenant.spare
+                models = (dispatcher.model,) if fallback is None else (dispatcher.model, fallback.dispatcher.model)
+                client.clamp = clamp_of(inquiry, client.body, models)
+                can = {Rung.CLAMP: client.clamp is not None, Rung.FALLBACK: fallback is not None, Rung.SHED: True}
+                rungs = tuple(rung for rung, may in can.items() if may and rung not in spared)
+                request = replace(request, rungs=rungs)
+            if fallback is not None:
+                return run_with_fallback(self, fallback, dispatcher, request, flow, client, endpoint)
             return run_leased(self, dispatcher, request, flow, client, endpoint)
         context = dispatcher.longest_context
         inquiry.check_limits(context, self.settings.limits.max_sequences, dispatcher.ratio.max_chars(context))
@@ -264,6 +281,33 @@ class Service:
             message = f"model = {shown(name)}: not served here; allowed: {', '.join(self.served_names)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
         return dispatcher
+
+    def _fallback(
+        self,
+        asked: Model,
+        inquiry: Inquiry,
+        traffic_class: TrafficClass,
+        tenant: Tenant | None,
+        ledger: Ledger,
+        client: Connection,
+    ) -> Fallback | None:
+        """The model that may answer in the place of `asked`: to it the request means the same, and is not too long."""
+        to = asked.fallback_of(traffic_class.name) if asked.fallback else None
+        if (
+            to is None
+            or (tenant is not None and "fallback" in tenant.spare)
+            or client.hop is not None
+            or client.headers.get(FALLBACK_HEADER) == NEVER
+        ):
+            return None
+        if inquiry.prompt_ids or inquiry.model not in ("", asked.name, *asked.aliases):
+            return None
+        dispatcher, context = self.dispatchers[to], self.context_of(to)
+        longest = dispatcher.ratio.max_tokens(inquiry.prompt_chars, 0) + (inquiry.max_tokens or 1)
+        if longest > context or not means_the_same(inquiry.kind, client.body, asked, dispatcher.model):
+            return None
+        given = inquiry, dispatcher.model, ledger, traffic_class, len(client.given_body)
+        return Fallback(dispatcher, partial(self._request, *given))
 
     def _request(
         self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass, body_bytes: int

@@ -26,6 +26,7 @@ from deployments.scheduling import (
     AdmissionKind,
     Binding,
     Ending,
+    LadderOrder,
     Lease,
     RejectCause,
     Request,
@@ -263,6 +264,12 @@ class LaneOwner:
     def cordon(self, replica_ids: frozenset[str]) -> None:
         """Operators keep new work off these replicas, and off no others."""
         if cordon(self.scheduler, replica_ids, now_s()):
+            self._step()
+
+    def order_ladder(self, order: LadderOrder) -> None:
+        """How far an operator has the ladder go."""
+        if order != self.scheduler.ladder.ordered:
+            self.scheduler.order_ladder(order, now_s())
             self._step()
 
     def expect_replica(self, ready_at_s: float | None, group: str = DEFAULT_GROUP) -> None:

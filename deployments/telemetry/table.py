@@ -123,6 +123,13 @@ RESUBMITTED = _counter(
     "Requests placed again because their replica (`replica_lost`) or its engine (`engine_died`) died before the client "
     "had received a byte.",
 )
+DEGRADED = _counter(
+    _GATEWAY,
+    "degraded",
+    (*_MODEL, "class", "rung", "reason"),
+    "Requests that got less than they asked for of the model: `clamp` (a shorter answer), `fallback` (another model "
+    "answered), `shed` (none).",
+)
 TOKENS = _counter(
     _GATEWAY, "tokens", (*_MODEL, "kind"), "Tokens that the engine counted: `in`, `out`, `cached` (a part of `in`)."
 )
@@ -250,6 +257,7 @@ QUERIES_OF_DEATH = _counter(
 # Operators and autoscalers. Of a model with several groups, `model` is `MODEL@GROUP`.
 CONTROL = _gauge(_OWNER, "control", (*_MODEL, "kind"), "Replicas that an operator holds (at least) or pins (exactly).")
 CONTROL_UNTIL = _gauge(_OWNER, "control_until_seconds", (*_MODEL, "kind"), "When that ends (Unix time).")
+LADDER_STEPS = _gauge(_OWNER, "ladder_steps", _MODEL, "Steps of the ladder that are in force.")
 CORDONED = _gauge(_OWNER, "cordoned_replicas", _MODEL, "Replicas that an operator keeps new work off.")
 OPERATOR_ACTS = _counter(
     _OWNER, "operator_acts", (*_MODEL, "kind"), "Commands that operators gave, as the audit has them."
