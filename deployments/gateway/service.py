@@ -302,7 +302,8 @@ class Service:
             return None
         if inquiry.prompt_ids or inquiry.model not in ("", asked.name, *asked.aliases):
             return None
-        dispatcher, context = self.dispatchers[to], self.context_of(to)
+        dispatcher = self.dispatchers[to]
+        context = dispatcher.longest_context
         longest = dispatcher.ratio.max_tokens(inquiry.prompt_chars, 0) + (inquiry.max_tokens or 1)
         if longest > context or not means_the_same(inquiry.kind, client.body, asked, dispatcher.model):
             return None
