@@ -11,7 +11,8 @@ class RequestVerdict(StrEnum):
     waits again. The rest is of hand-overs between cells. `OFFERED`: to a peer, which has rejected it (`HOP_REJECTED`),
     has it (`HANDED_OVER`) or was lost (`HOP_BROKE`). `GUEST`: a peer has handed it over to this cell.
     `ESTIMATED`: what the peer's engine counted has not come, and what was booked stands. `FELL_BACK`: another model is
-    asked in the place of its own. `CLAMPED`: its answer is to be shorter than it asked for.
+    asked in the place of its own. `CLAMPED`: its answer is to be shorter than it asked for. `CACHED`: a kept answer was
+    given again.
     """
 
     ADMITTED = "admitted"
@@ -31,3 +32,4 @@ class RequestVerdict(StrEnum):
     FELL_BACK = "fell_back"
     CLAMPED = "clamped"
     DROPPED_TURNS = "dropped_turns"
+    CACHED = "cached"
