@@ -20,7 +20,6 @@ import psutil
 
 from cli.console import fail
 from cluster.files import write_private, write_whole
-from deployments.cell.gateways_file import read_gateways
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,11 @@ class RunDir:
         state = self.state()
         if state is None:
             return []
-        return read_gateways(self.path) if state.address else [state.url.rstrip("/")]
+        if not state.address:
+            return [state.url.rstrip("/")]
+        from deployments.store import FILE_NAME, GATEWAYS, kept_in  # few commands need SQLite
+
+        return list(kept_in(self.path / FILE_NAME, GATEWAYS, dict[str, str]).values())
 
     def clear_state(self) -> None:
         """The cluster is down."""

@@ -85,7 +85,6 @@ class Decider(Generic[StateT]):
 
 
 def hash_of(root: Path, files: Iterable[Path]) -> str:
-    """A hash of these files and their names."""
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())

@@ -7,7 +7,7 @@ that a replica's process is gone. Durations are seconds, measured on the replica
 crosses the wire.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -31,7 +31,7 @@ SIMULATED_HEADER = "x-raylane-simulated"
 """`true` on every answer of a simulated engine; the gateway hands it on to the client."""
 
 FEED_PATH = "/raylane/feed"
-FEED_VERSION = 1
+FEED_VERSION = 2
 DRAIN_PATH = "/raylane/drain"
 """POST, with `{"reason": ...}` (`DrainReason`) or nothing, which is an operator's: the replica takes no new work from
 now on."""
@@ -152,24 +152,29 @@ class FirstTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """The end of one HTTP exchange, with the engine's own statistics over all its sequences (prompts x n).
+class Usage:
+    """What a request took by the engine's own statistics, over all its sequences (prompts x n): 0 where the engine gave
+    none (an aborted or refused request). Durations, in seconds of the engine's clock, are those of the sequence that
+    ended last."""
 
-    `queued_s`, `prefill_s`, `decode_s` are those of the sequence that ended last; `first_byte_s` and `wall_s` run from
-    the replica receiving the request to its first body byte and to its end. `sequences` is 0 where the engine gave no
-    statistics (an aborted or refused request), and then `booking` is what the request was booked with.
-    """
-
-    request_id: str
-    status: int
-    sequences: int
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
     preemptions: int
-    queued_s: float
-    prefill_s: float
-    decode_s: float
+    sequences: int = 1
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    queued_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of one HTTP exchange. `first_byte_s` and `wall_s` run from the replica receiving the request to its first
+    body byte and to its end. Without statistics `booking` is what the request was booked with."""
+
+    request_id: str
+    status: int
+    usage: Usage
     first_byte_s: float | None
     wall_s: float
     booking: str = ""
@@ -177,8 +182,8 @@ class Finished:
     @property
     def is_possible(self) -> bool:
         """Whether all its numbers can be: a peer cell's word is checked like a client's."""
-        values = (getattr(self, name) for name in self.__dataclass_fields__)
-        return all(0 <= value < 1 << 40 for value in values if isinstance(value, int | float))
+        values = (self.status, self.first_byte_s or 0.0, self.wall_s, *astuple(self.usage))
+        return all(0 <= value < 1 << 40 for value in values)
 
 
 @dataclass(frozen=True, slots=True)

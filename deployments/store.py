@@ -1,5 +1,5 @@
 """The cell's one SQLite file: everything that must survive its directory, which alone writes it. Who ended, what
-operators ordered, what bills are made of, and the epochs and the spec in force are rows here.
+operators ordered, what bills are made of, what clients sent, and the epochs and the spec in force are rows here.
 
 Each change is one transaction, and on the disk when `write` returns. A full disk costs what could not be written, and
 nothing else: the directory goes on, and the next write tries again.
@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -25,7 +25,10 @@ log = logging.getLogger("raylane.store")
 
 FILE_NAME = "cell.sqlite"
 """In the run directory."""
-VERSION = 1
+GATEWAYS = "gateways"
+"""The kept mapping by which commands on the directory's node find the gateways: by id, where each listens for its
+cell."""
+VERSION = 2
 _LOCKED_S = 20.0
 """A directory that is killed holds its lock a moment longer."""
 _BUSY_S = 5.0
@@ -52,6 +55,14 @@ create table bill (
 ) strict, without rowid;
 create table basis (name text primary key, basis text not null) strict, without rowid;
 create table costs (name text primary key, body text not null) strict, without rowid;
+create table traffic (
+    period integer, begin integer, model text, class text, region text, tenant text, body blob not null,
+    primary key (period, begin, model, class, region, tenant)
+) strict, without rowid;
+create table watched (
+    period integer, begin integer, seconds real not null, primary key (period, begin)
+) strict, without rowid;
+create table deliveries (gateway text primary key, number integer not null) strict;
 """
 FoundT = TypeVar("FoundT")
 Change = Callable[[sqlite3.Connection], FoundT]
@@ -240,6 +251,14 @@ def reader(path: Path) -> Iterator[sqlite3.Connection]:
         raise OSError(f"{path}: {error}") from error
     except sqlite3.DatabaseError as error:
         raise CellStoreError(f"{path}: {error}; allowed: the {FILE_NAME} of a cell") from error
+
+
+def kept_in(path: Path, name: str, kind: type[ContentT]) -> ContentT:
+    """What a store keeps under that name, whether its cell runs or not; an empty one where that cannot be read."""
+    with suppress(OSError, CellStoreError, WireError), reader(path) as file:
+        for (body,) in file.execute("select body from kept where name = ?", (name,)):
+            return decoder(kind)(body)
+    return kind()
 
 
 def refuse_remote(folder: Path) -> None:

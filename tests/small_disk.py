@@ -1,4 +1,4 @@
-"""A disk of one MiB of its own, which a test can fill, empty and make read-only: a tmpfs, which takes root (in a
+"""A small disk of its own, which a test can fill, empty and make read-only: a tmpfs, which takes root (in a
 container's own mounts, too)."""
 
 import errno
@@ -45,11 +45,11 @@ def _write_for_ever(file: IO[bytes], piece: bytes) -> None:
 
 
 @contextmanager
-def small_disk(path: Path) -> Iterator[SmallDisk]:
-    """Mounts one; skips the test where nobody may."""
+def small_disk(path: Path, size: int = SIZE) -> Iterator[SmallDisk]:
+    """Mounts one of that size; skips the test where nobody may."""
     path.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", path], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", path], capture_output=True, text=True, check=False
     )
     if mounted.returncode:
         pytest.skip(f"a tmpfs cannot be mounted here (user {os.getuid()}): {mounted.stderr.strip()}")

@@ -4,15 +4,14 @@ Nothing waits long: a call that is always open listens to the directory, and the
 that cannot be had now are reported as missing; earlier ones stay valid as long as their age allows (`Bounds.stale_s`).
 """
 
-import http.client
-import json
 import logging
 import time
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import ray
+import requests
 
 from autoscaling.serve.room import Node
 from cluster.node_labels import POOL
@@ -23,63 +22,9 @@ from deployments.cell.listing import Listing
 from deployments.cell.scaling_facts import SCALING_PATH, ScalingFacts, read_scaling_facts
 from deployments.cell.scaling_state import ScalingState
 
-_TIMEOUT_S = 1.0
-
-
-class Page:
-    """Answers requests with the cluster's secret over one kept-alive connection: cheap enough for a hundred models in
-    one process. `base` is a gateway's address for the cell."""
-
-    def __init__(self, base: str, secret: str) -> None:
-        self.base = base
-        self._headers = {"authorization": f"Bearer {secret}"}
-        self._connection: http.client.HTTPConnection | None = None
-
-    def get(self, path: str) -> bytes:
-        """The body of a 200. Raises OSError if there is no answer in a second, or another status."""
-        return self.ask("GET", path)
-
-    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """As `get`, with another method. If a kept-alive connection was closed meanwhile, it is opened again, once."""
-        kept = self._connection is not None
-        try:
-            return self._ask(method, path, body)
-        except (http.client.RemoteDisconnected, ConnectionError):
-            if not kept:
-                raise
-            return self._ask(method, path, body)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _ask(self, method: str, path: str, body: bytes | None) -> bytes:
-        parts = urlsplit(self.base)
-        connection = self._connection or http.client.HTTPConnection(
-            parts.hostname or "", parts.port, timeout=_TIMEOUT_S
-        )
-        try:
-            headers = self._headers if body is None else {**self._headers, "content-type": "application/json"}
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            content = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            self._connection = None
-            raise error if isinstance(error, OSError) else OSError(f"{self.base}{path}: {error!r}") from error
-        if response.will_close:
-            connection.close()
-            self._connection = None
-        else:
-            self._connection = connection
-        if response.status != 200:
-            raise OSError(f"{self.base}{path}: HTTP {response.status}: {content[:200]!r}")
-        return content
-
-
 log = logging.getLogger("raylane.scaling")
 
+_TIMEOUT_S = 1.0
 _WATCH_S = 30.0
 _ANSWER_S = 5.0
 _NODES_EVERY_S = 10.0
@@ -98,9 +43,9 @@ class CellClient:
         self._trouble = ""
         self._model = model_of(model)
         self._directory: Any = None
-        self._secret = ""
         self._watch: Any = None
-        self._page: Page | None = None
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy stands between the cell's processes
         self._read_s = 0.0
         self._nodes_s = 0.0
 
@@ -134,23 +79,23 @@ class CellClient:
 
     def spec(self) -> bytes:
         """The whole spec in force, from the owner. Raises OSError."""
-        return self._owner().get(_SPEC_PATH)
+        return self._ask(_SPEC_PATH)
 
     def roll_back(self, why: str) -> None:
         """Rolls the model's last promotion back in the spec, for the whole cell. Raises OSError."""
         order = {"model": self._model, "kind": "rollback", "by": "autoscaler", "why": why, "force": True}
-        self._owner().ask("POST", _SHADOW_PATH, json.dumps(order).encode())
+        self._ask(_SHADOW_PATH, order)
 
     def close(self) -> None:
-        if self._page is not None:
-            self._page.close()
+        self._session.close()
 
     def _listen(self) -> None:
         if not ray.is_initialized():  # Ray would start a cluster of its own
             raise RuntimeError("this process is not in a Ray cluster")
         if self._directory is None:
             self._directory = find_directory()
-            self._secret = ray.get(self._directory.secret.remote(), timeout=_ANSWER_S)
+            secret = ray.get(self._directory.secret.remote(), timeout=_ANSWER_S)
+            self._session.headers["authorization"] = f"Bearer {secret}"
         patience_s = _ANSWER_S if self.listing is None else 0.0
         while True:
             if self._watch is None:
@@ -170,18 +115,21 @@ class CellClient:
 
     def _read(self) -> None:
         began_s = time.monotonic()
-        self.scaling_facts = read_scaling_facts(self._owner().get(f"{SCALING_PATH}/{quote(self._model)}"))
+        self.scaling_facts = read_scaling_facts(self._ask(f"{SCALING_PATH}/{quote(self._model)}"))
         self._read_s = began_s
 
-    def _owner(self) -> Page:
+    def _ask(self, path: str, order: object = None) -> bytes:
+        """The owner's answer to a GET, or to a POST of that order, over a connection that is kept. Raises OSError where
+        there is none in a second, or it is no 200."""
         owners = () if self.listing is None else self.listing.owners
         url = next((ownership.url for ownership in owners if ownership.model == self._model), None)
         if url is None:
             raise OSError(f"no gateway owns model {self._model!r}")
-        if self._page is None or self._page.base != url:
-            self.close()
-            self._page = Page(url, self._secret)
-        return self._page
+        method = "GET" if order is None else "POST"
+        answer = self._session.request(method, url + path, json=order, timeout=_TIMEOUT_S, allow_redirects=False)
+        if answer.status_code != 200:
+            raise OSError(f"{url}{path}: HTTP {answer.status_code}: {answer.content[:200]!r}")
+        return answer.content
 
 
 def _alive(nodes: Iterable[dict[str, Any]]) -> Iterable[Node]:

@@ -26,6 +26,7 @@ from deployments.protocol import (
     Load,
     ReplicaFacts,
     ReplicaState,
+    Usage,
     encode,
 )
 
@@ -144,8 +145,8 @@ class Exchange(asyncio.Protocol):
         """The answer is complete."""
         self.transport.write(_chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
         wall_s = self._asked / EVENTS_PER_S
-        counts = (1, 8, 0, self._asked, 0, 0.0, 0.0, wall_s, 0.0, wall_s)
-        self._source.tell(encode(Finished(self._request_id, 200, *counts)))
+        usage = Usage(8, 0, self._asked, 0, decode_s=wall_s)
+        self._source.tell(encode(Finished(self._request_id, 200, usage, 0.0, wall_s)))
 
     def _beat(self) -> None:
         self.transport.write(_chunk(_LOAD))

@@ -13,15 +13,15 @@ from rich.markup import escape
 from cli.console import Table, console, fail, plain_table, print_json, shown_span
 from cli.gateway import ask, base_url
 from cluster.spec import ClusterSpec
-from deployments.traffic.counts import Period, Stream, Stretches
+from deployments.traffic.counts import Period, Stream, Stretches, StretchRecord
 from deployments.traffic.published_drift import OffFigure, PublishedDrift, write_drift
 from planning.drift.comparison import ComparedFigure, Comparison, DriftQuantity, compare
 from planning.drift.expected import Expected
 from planning.drift.recording import (
     RecordingError,
     is_recording,
+    of_all_tenants,
     read_recording,
-    stretches_of_page,
     stretches_of_trace,
 )
 from planning.drift.sheet import PlanChange, PriceDrift, case_as_recorded, expected_from, plan_change, price_drifts
@@ -139,17 +139,14 @@ def _names(stream: Stream) -> dict[str, Any]:
 
 def _recorded(source: str, url: str | None, expected: Expected, time_zone: str) -> Stretches:
     if source == LIVE:
-        page = ask(base_url(url), f"/raylane/traffic?period=minute&hours={HOURS}", dict)
-        if page["missing"]:
-            console.print(f"[yellow]{page['missing']} gateways did not answer: their nodes' traffic may be missing[/]")
-        return stretches_of_page(page)
+        return of_all_tenants(ask(base_url(url), f"/raylane/traffic?period=minute&hours={HOURS}", StretchRecord))
     path = Path(source)
     try:
         if is_recording(path):
             return read_recording(path, Period.MINUTE)
         return _of_trace(source, read_requests(path), expected, time_zone)
     except (RecordingError, TraceError) as problem:
-        fail(f"--against: {problem}; allowed: {LIVE}, a gateway's traffic.sqlite, or a trace", code=2)
+        fail(f"--against: {problem}; allowed: {LIVE}, a cell's cell.sqlite, or a trace", code=2)
 
 
 def _of_trace(source: str, trace: Trace, expected: Expected, time_zone: str) -> Stretches:

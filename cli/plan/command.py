@@ -84,7 +84,7 @@ Against = Annotated[
     str | None,
     typer.Option(
         metavar="live|FILE",
-        help="Compare the worksheet with the last day of the live cluster, a gateway's traffic.sqlite, or a trace.",
+        help="Compare the worksheet with the last day of the live cluster, a cell's cell.sqlite, or a trace.",
     ),
 ]
 

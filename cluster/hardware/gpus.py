@@ -76,7 +76,6 @@ QUANTIZATIONS = {
 
 
 def gpu_names(own: Iterable[Gpu] = ()) -> str:
-    """All that there are, for messages."""
     known = GPUS.keys() | {gpu.name.lower() for gpu in own}
     return f"{', '.join(sorted(known)).upper()}, or one of your own under `hardware.gpus`"
 

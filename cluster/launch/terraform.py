@@ -45,7 +45,7 @@ class RegionOutput(_Output):
     cluster: Text
     region: Text
     subnet_ids: Annotated[tuple[Text, ...], Field(min_length=1)]
-    zone_subnet_ids: dict[Text, tuple[Text, ...]] = Field(default_factory=dict)
+    zone_subnet_ids: dict[Text, tuple[Text, ...]]
     secret: Text
     head_group: Text | None = None
     key_name: Text | None = None
@@ -111,7 +111,7 @@ def deploy_section(output: RegionOutput, region: str, cell: str, before: dict[st
         **({"region": output.region} if region != output.region else {}),
         "image": head.image,
         "subnet_ids": list(output.subnet_ids),
-        **_zones(output),
+        "zone_subnet_ids": {zone: list(subnets) for zone, subnets in output.zone_subnet_ids.items()},
         "security_group_ids": list(typical.security_group_ids),
         "instance_profile": typical.instance_profile,
         "head_type": head.instance_type,
@@ -130,13 +130,6 @@ def deploy_section(output: RegionOutput, region: str, cell: str, before: dict[st
         _pool_section(name, pool, head, typical, sizes.get(name, {})) for name, pool in output.others.items()
     ]
     return section
-
-
-def _zones(output: RegionOutput) -> dict[str, Any]:
-    """For pools with `zones`; outputs of an older module have none."""
-    if not output.zone_subnet_ids:
-        return {}
-    return {"zone_subnet_ids": {zone: list(subnets) for zone, subnets in output.zone_subnet_ids.items()}}
 
 
 def _pool_section(

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from cluster.spec.base import Seconds, Section, beside_the_spec
+from cluster.spec.base import RelativePath, Seconds, Section
 
 Share = Annotated[float, Field(ge=0.05, le=1)]
 PolicyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
@@ -76,11 +76,6 @@ class Autoscaling(PolicySpec):
     unresponsive_s: Seconds = 60.0
     unschedulable_s: Seconds = 900.0
     retry_s: Seconds = 300.0
-    costs: Annotated[str, Field(min_length=1)] | None = None
+    costs: RelativePath | None = None
     shadow: PolicySpec | None = None
     rollback: Rollback = Rollback()
-
-    @field_validator("costs")
-    @classmethod
-    def _is_beside_the_spec(cls, costs: str | None, info: ValidationInfo) -> str | None:
-        return None if costs is None else beside_the_spec(costs, info)

@@ -1,10 +1,20 @@
 """The base of every spec section: unknown keys are refused, values are frozen, names have one form, and paths start
 from the spec's folder."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
@@ -40,11 +50,26 @@ class Section(BaseModel):
         return value if takes_it else _refuse_truth_value(value)
 
 
+def check_unique(where: str, names: Iterable[str]) -> None:
+    """Raises ValueError for a name that appears twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{where}: {name!r} appears twice; names must be unique")
+        seen.add(name)
+
+
 FOLDER = "folder"
 """The key of pydantic's validation context under which `load_spec` says where the spec's file lies."""
 
 
 def beside_the_spec(path: str, info: ValidationInfo) -> str:
-    """The path, absolute where the spec's folder is known. For a field's validator."""
+    """The path, absolute where the spec's folder is known."""
     folder = (info.context or {}).get(FOLDER)
     return path if folder is None else str(Path(folder, Path(path).expanduser()))
+
+
+RelativePath = Annotated[str, Field(min_length=1), AfterValidator(beside_the_spec)]
+"""A path that starts from the folder of the file that names it."""
+OptionalPath = Annotated[RelativePath | None, BeforeValidator(lambda path: None if path == "" else path)]
+"""...or none, also where it is empty."""

@@ -1,7 +1,7 @@
 """The whole cluster spec, and what its sections must agree on."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 from cluster.hardware import Hardware
 from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, PolicySpec
-from cluster.spec.base import Name, Section
+from cluster.spec.base import Name, Section, check_unique
 from cluster.spec.gateway import GatewaySpec
 from cluster.spec.models import Model
 from cluster.spec.peering import Peering
@@ -59,14 +59,14 @@ class ClusterSpec(Section):
 
     @model_validator(mode="after")
     def _names_agree(self) -> "ClusterSpec":
-        _unique("regions", (region.name for region in self.regions))
-        _unique("models (with adapters)", (name for model in self.models for name in model.served_names))
-        _unique("classes", (cls.name for cls in self.classes))
-        _unique("tenants", (tenant.name for tenant in self.tenants))
-        _unique("tenants.keys", (key for tenant in self.tenants for key in tenant.keys))
-        _unique("lanes", (lane.name for lane in self.lanes))
+        check_unique("regions", (region.name for region in self.regions))
+        check_unique("models (with adapters)", (name for model in self.models for name in model.served_names))
+        check_unique("classes", (cls.name for cls in self.classes))
+        check_unique("tenants", (tenant.name for tenant in self.tenants))
+        check_unique("tenants.keys", (key for tenant in self.tenants for key in tenant.keys))
+        check_unique("lanes", (lane.name for lane in self.lanes))
         for region in self.regions:
-            _unique(f"regions.{region.name}.pools", (pool.name for pool in region.pools))
+            check_unique(f"regions.{region.name}.pools", (pool.name for pool in region.pools))
             self._check_deploy(region)
             self.gateway_pools(region)
         for model in self.models:
@@ -77,7 +77,7 @@ class ClusterSpec(Section):
                 self._check_scaling(view)
             self._check_lanes(model)
         keys = (view.group_key for model in self.models for view in model.views)
-        _unique("models and their groups, as names of Serve applications", (_NO_APP.sub("-", key) for key in keys))
+        check_unique("models and their groups, as names of Serve applications", (_NO_APP.sub("-", key) for key in keys))
         self._check_tenants()
         self._check_residency()
         if self.peering is not None:
@@ -159,7 +159,7 @@ class ClusterSpec(Section):
         for lane, named in model.lanes.items():
             if lane not in lanes:
                 raise ValueError(f"{where}: {lane!r} is unknown; allowed: {', '.join(lanes)}")
-            _unique(f"{where}.{lane}", named)
+            check_unique(f"{where}.{lane}", named)
             for name in named:
                 if name not in groups:
                     raise ValueError(f"{where}.{lane} = {name!r}: unknown; allowed: {', '.join(groups)}")
@@ -336,14 +336,6 @@ def _ranks_on(pool: Pool, model: Model) -> int:
     if pool.accelerator != "cpu":
         return pool.gpus_per_node
     return max(1, int(model.cpus)) if model.engine == "vllm" else model.settings.ranks
-
-
-def _unique(where: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"{where}: {name!r} appears twice; names must be unique")
-        seen.add(name)
 
 
 _POLICY = tuple(PolicySpec.model_fields)

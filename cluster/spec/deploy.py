@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from cluster.spec.base import Name, Section, beside_the_spec
 
@@ -22,9 +22,12 @@ _SECRET_VARIABLE = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY
 _OUR_VARIABLES = ("RAY_AUTH_", "RAY_gcs_storage", "RAY_REDIS_")
 
 
-def at_home_or_beside_the_spec(path: str | None, info: ValidationInfo) -> str | None:
-    """`~` stays as it is: what is rendered is then the same whoever renders it."""
+def _at_home_or_beside_the_spec(path: str, info: ValidationInfo) -> str:
     return beside_the_spec(path, info) if path and not path.startswith("~") else path
+
+
+DeployPath = Annotated[str, AfterValidator(_at_home_or_beside_the_spec)]
+"""As `RelativePath`, but `~` stays as it is: what is rendered is then the same whoever renders it."""
 
 
 class HeadStore(Section):
@@ -58,13 +61,8 @@ class SecretSource(Section):
     """
 
     kind: Literal["file", "aws", "kubernetes"]
-    folder: str | None = None
+    folder: DeployPath | None = None
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/_+=.@-]{0,250}$")] | None = None
-
-    @field_validator("folder")
-    @classmethod
-    def _is_beside_the_spec(cls, folder: str | None, info: ValidationInfo) -> str | None:
-        return at_home_or_beside_the_spec(folder, info)
 
     @model_validator(mode="after")
     def _has_its_own_keys(self) -> "SecretSource":

@@ -3,9 +3,9 @@ settings."""
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from cluster.spec.base import Section, beside_the_spec
+from cluster.spec.base import RelativePath, Section
 
 NAME_MARK = "-simulated"
 """How the name of a simulated model ends, and no other's: whoever asks for one has to write the word."""
@@ -20,16 +20,11 @@ class Simulated(Section):
     in addition to the start of its process.
     """
 
-    costs: Annotated[str, Field(min_length=1)]
+    costs: RelativePath
     speed: Annotated[float, Field(gt=0, le=1_000)] = 1.0
     answer_tokens: Annotated[int, Field(ge=1, le=1_048_576)] = 200
     answer_sigma: Annotated[float, Field(ge=0, le=4)] = 0.8
     start_up_s: Annotated[float, Field(ge=0, le=86_400)] = 0.0
-
-    @field_validator("costs")
-    @classmethod
-    def _is_beside_the_spec(cls, costs: str, info: ValidationInfo) -> str:
-        return beside_the_spec(costs, info)
 
 
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$")]

@@ -3,9 +3,9 @@
 import ipaddress
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from cluster.spec.base import Name, Seconds, Section, beside_the_spec
+from cluster.spec.base import Name, OptionalPath, RelativePath, Seconds, Section
 
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[a-z0-9._~\[\]:-]+)$", max_length=256)]
 """`*`, or a scheme and a host in lower case, and a port where it is not the scheme's own; no path and no slash at the
@@ -79,13 +79,8 @@ class GatewayTls(Section):
     """TLS in the gateway: PEM files of the certificate (with its chain) and of its private key, on each node with a
     gateway, readable by the user that runs Ray. A gateway reads them when it starts."""
 
-    cert: Annotated[str, Field(min_length=1)]
-    key: Annotated[str, Field(min_length=1)]
-
-    @field_validator("cert", "key")
-    @classmethod
-    def _is_beside_the_spec(cls, path: str, info: ValidationInfo) -> str:
-        return beside_the_spec(path, info)
+    cert: RelativePath
+    key: RelativePath
 
 
 class GatewaySpec(Section):
@@ -117,10 +112,10 @@ class GatewaySpec(Section):
     timeouts: Timeouts = Timeouts()
     limits: RequestLimits = RequestLimits()
     access_log: bool = True
-    trace_file: str | None = None
-    decision_log: str | None = None
-    simulator_error: str | None = None
-    drift: str | None = None
+    trace_file: OptionalPath = None
+    decision_log: OptionalPath = None
+    simulator_error: OptionalPath = None
+    drift: OptionalPath = None
     replicas: Annotated[int, Field(ge=1, le=64)] = 1
     pool: Name | None = None
     drain_s: Seconds = 10.0
@@ -136,11 +131,6 @@ class GatewaySpec(Section):
         its place first."""
         lane_s = self.timeouts.queue_wait_s if self.replicas > 1 else 0.0
         return lane_s + self.drain_s + self.lame_duck_s + 10
-
-    @field_validator("trace_file", "decision_log", "simulator_error", "drift")
-    @classmethod
-    def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return beside_the_spec(path, info) if path else None
 
     @field_validator("root_path")
     @classmethod

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from cluster.spec.base import Name, Section
-from cluster.spec.deploy import DeployBase, ElasticPool, Folder, SecretSource, at_home_or_beside_the_spec
+from cluster.spec.deploy import DeployBase, DeployPath, ElasticPool, Folder, SecretSource
 
 
 class _Hosts(DeployBase):
@@ -24,12 +24,7 @@ class _Hosts(DeployBase):
     setup: tuple[str, ...] = ()
     head_service: Literal["systemd", "none"] = "systemd"
     ssh_user: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")] = "ubuntu"
-    ssh_key: str | None = None
-
-    @field_validator("ssh_key")
-    @classmethod
-    def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return at_home_or_beside_the_spec(path, info)
+    ssh_key: DeployPath | None = None
 
 
 class LocalWorker(Section):

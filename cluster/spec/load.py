@@ -18,9 +18,6 @@ from cluster.spec.cluster import ClusterSpec
 
 SectionT = TypeVar("SectionT", bound=BaseModel)
 
-RENAMED_KEYS = {"silent_s": "unresponsive_s"}
-"""Keys of the spec that had another name."""
-
 
 class SpecError(InputError):
     """A spec that cannot be used. `problems` holds one line each: `key = value: what is wrong or allowed`."""
@@ -90,8 +87,6 @@ def _line(problem: Any, kind: type[BaseModel]) -> str:
     key = ".".join(str(part) for part in _walked(path, kind)[0]) or "the file"
     value = problem["input"]
     message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden" and path[-1] in RENAMED_KEYS:
-        return f"{key} = {_short(value)}: unknown key; its name is now {RENAMED_KEYS[str(path[-1])]}"
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):  # of a section, of a dataclass
         return f"{key} = {_short(value)}: unknown key; allowed: {allowed(path[:-1], kind)}"
     if problem["type"] == "missing":

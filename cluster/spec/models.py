@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, create_model, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, create_model, model_validator
 
 from cluster.group_key import DEFAULT_GROUP
 from cluster.spec.autoscaling import Autoscaling
-from cluster.spec.base import Name, Seconds, Section, beside_the_spec
+from cluster.spec.base import Name, OptionalPath, Seconds, Section, check_unique
 from cluster.spec.engine import (
     NAME_MARK,
     Context,
@@ -195,25 +195,18 @@ class Model(Section):
     residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     pool: Name | None = None
     adapters: tuple[LoraAdapter, ...] = ()
-    step_log: str | None = None
+    step_log: OptionalPath = None
     start: StartSeconds | None = None
     owner: Name | None = None
     groups: tuple[Group, ...] = ()
     lanes: dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]] = Field(default_factory=dict)
     group: Name = DEFAULT_GROUP
 
-    @field_validator("step_log")
-    @classmethod
-    def _is_beside_the_spec(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return beside_the_spec(path, info) if path else None
-
     @model_validator(mode="after")
     def _is_what_it_says(self) -> "Model":
         _check_engine(self)
-        names = [group.name for group in self.groups]
+        check_unique("groups.name", (group.name for group in self.groups))
         for group in self.groups:
-            if names.count(group.name) > 1:
-                raise ValueError(f"groups.name: {group.name!r} appears twice; names must be unique")
             try:
                 _check_engine(self.view(group))
             except ValueError as error:
@@ -225,7 +218,6 @@ class Model(Section):
         return self
 
     def view(self, group: Group) -> "Model":
-        """The model as that group runs it."""
         given = {name: value for name in _OF_A_GROUP if (value := getattr(group, name)) is not None}
         settings = self.settings.model_copy(update={name: value for name, value in group.settings if value is not None})
         one = {"settings": settings, "group": group.name, "groups": (), "lanes": {}}

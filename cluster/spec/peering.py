@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from cluster.spec.base import Seconds, Section, beside_the_spec
+from cluster.spec.base import RelativePath, Seconds, Section
 from cluster.spec.deploy import SecretSource
 
 Endpoint = Annotated[str, StringConstraints(pattern=r"^https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?$")]
@@ -24,14 +24,9 @@ class PeerTls(Section):
     cell's own, whose region's name is one of the certificate's DNS names; `ca` is the certificate of the authority that
     signs those of all cells, and of nobody else."""
 
-    cert: Annotated[str, Field(min_length=1)]
-    key: Annotated[str, Field(min_length=1)]
-    ca: Annotated[str, Field(min_length=1)]
-
-    @field_validator("cert", "key", "ca")
-    @classmethod
-    def _is_beside_the_spec(cls, path: str, info: ValidationInfo) -> str:
-        return beside_the_spec(path, info)
+    cert: RelativePath
+    key: RelativePath
+    ca: RelativePath
 
 
 class HandOverSettings(Section):

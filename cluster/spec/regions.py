@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from cluster.hardware import gpu_names
-from cluster.spec.base import Name, Section
+from cluster.spec.base import Name, Section, check_unique
 from cluster.spec.hosts import AwsDeploy, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy
 from cluster.spec.peering import Endpoint
@@ -55,7 +55,6 @@ class Pool(Section):
 
     @property
     def gpus(self) -> int:
-        """GPUs of the whole pool."""
         return self.nodes * self.gpus_per_node
 
 
@@ -94,8 +93,7 @@ class Region(Section):
         for name in given:
             if name not in sizes:
                 raise ValueError(f"deploy: pool {name!r} is unknown; allowed: {', '.join(sizes)}")
-            if given.count(name) > 1:
-                raise ValueError(f"deploy.pools: {name!r} appears twice; names must be unique")
+        check_unique("deploy.pools", given)
         for one in self.deploy.pools:
             lowest, highest = one.bounds(sizes[one.pool])
             if not lowest <= sizes[one.pool] <= highest:

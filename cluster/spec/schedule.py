@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import Field, field_validator, model_validator
 
-from cluster.spec.base import Name, Section
+from cluster.spec.base import Name, Section, check_unique
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -85,9 +85,7 @@ class BoundsSchedule(Section):
 
     @model_validator(mode="after")
     def _are_apart(self) -> "BoundsSchedule":
-        names = [entry.name for entry in self.entries]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"entries: {twice!r} appears twice; names must be unique")
+        check_unique("entries", (entry.name for entry in self.entries))
         for one, other in combinations(self.entries, 2):
             if (at_min := _meet(one, other)) is not None:
                 day, minute = divmod(at_min, _DAY_MIN)

@@ -1,60 +1,38 @@
 """The directory's part in bills: it alone writes the facts of which they are made (`deployments/accounting`). It knows
 the replicas' lives; gateways deliver the rest again and again until it has answered.
 
-`CostCalls` is a part of the directory's actor (`directory.py`): its methods are called through Ray.
+`CostCalls` is a part of the directory's actor (`directory.py`): some of its methods are called through Ray.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from cluster.group_key import DEFAULT_GROUP, model_of
 from deployments.accounting.bill import Bill, Dimension
 from deployments.accounting.facts import Fact, Tariff, ns
 from deployments.accounting.lives import ReplicaLives
 from deployments.accounting.store import BillStore, bill_in, totals_in
-from deployments.cell.start_calls import StartCalls
 from deployments.protocol import ReplicaFacts
-from deployments.starts.start import ReplicaStart, StartOutcome, StartReport
+from deployments.starts.start import StartReport
+from deployments.starts.tracker import StartTracker
 from deployments.store import CellStore
 
 TURN_S = 5.0
 """How often it is written who is alive, while gateways deliver."""
 
 
-class CostCalls(StartCalls):
-    """`folder` is the run directory, for the stories of failed starts."""
+class CostCalls:
+    """`starts`: the directory's own."""
 
-    def __init__(
-        self,
-        store: CellStore,
-        folder: Path | None,
-        began_unix_s: float | None,
-        ended: Callable[[ReplicaStart], None],
-        publish: Callable[[], Awaitable[None]],
-    ) -> None:
-        def start_ended(start: ReplicaStart) -> None:
-            ended(start)
-            if start.outcome is StartOutcome.FAILED:
-                self._write(self._lives.gone(start.replica_id, ns(start.ended_unix_s)))
-
-        super().__init__(folder, began_unix_s, start_ended, publish)
+    def __init__(self, store: CellStore, starts: StartTracker) -> None:
+        self._starts = starts
         self._bills = BillStore(store)
         self._lives = ReplicaLives(self._bills.known())
         self._turned_s = time.monotonic()
         self._settling: asyncio.Task[None] | None = None
         self._unwritten: list[Fact] = []
-
-    async def starting(self, report: StartReport) -> None:
-        await super().starting(report)
-        self._began(report)
-
-    async def started(self, report: StartReport) -> None:
-        self._began(report)
-        self._write(self._lives.serving(report.replica_id, *_model_and_group(report), time.time_ns()))
-        await super().started(report)
 
     async def cost_facts(self, facts: list[bytes], tariffs: Collection[Tariff]) -> bool:
         """A gateway delivers facts, and what replicas cost by its spec. Whether they are written; else they are to come
@@ -94,6 +72,10 @@ class CostCalls(StartCalls):
         may be older."""
         since_s = max(self._starts.asked_unix_s(report.replica_id), time.time() - report.elapsed_s)
         self._write(self._lives.starting(report.replica_id, *_model_and_group(report), ns(since_s)))
+
+    def _got_ready(self, report: StartReport) -> None:
+        self._began(report)
+        self._write(self._lives.serving(report.replica_id, *_model_and_group(report), time.time_ns()))
 
     def _vacate(self, replica_id: str, at_unix_s: float) -> None:
         """It has ended, if it is a replica."""

@@ -12,6 +12,7 @@ writes, and reads at its start.
 import asyncio
 import contextlib
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,18 +23,25 @@ import ray
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
 from cluster.files import kept_text, write_private
+from cluster.versions import ENGINE, differences, versions_here
 from deployments.cell.act import Act, Audit
 from deployments.cell.cost_calls import CostCalls
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.departure_tracker import DepartureTracker, Presence
-from deployments.cell.gateways_file import write_gateways
+from deployments.cell.lifecycle_log import write_story
 from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders, Orders
 from deployments.cell.owners import Owners, Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingStates
 from deployments.protocol import ReplicaFacts
-from deployments.store import FILE_NAME, CellStore, KeptValue
+from deployments.starts.start import CellStarts, ReplicaStart, StartReport
+from deployments.starts.tracker import StartTracker
+from deployments.store import FILE_NAME, GATEWAYS, CellStore, KeptValue
+from deployments.traffic.counts import Period, StretchRecord
+from deployments.traffic.store import add_traffic, traffic_in
 from deployments.wire import Natural
+
+log = logging.getLogger("raylane.directory")
 
 NAME = "raylane-directory"
 NAMESPACE = "raylane"
@@ -73,9 +81,9 @@ class Directory(CostCalls):
     ) -> None:
         self._run_dir = None if run_dir is None else Path(run_dir).expanduser()
         self._secret = secret or kept_text(self._run_dir, SECRET_FILE)
-        self._gateways_written: dict[str, str] = {}
         self.store = CellStore(None if self._run_dir is None else self._run_dir / FILE_NAME)
         self._epochs = KeptValue(self.store, "epochs", dict[str, Natural])
+        self._gateways = KeptValue(self.store, GATEWAYS, dict[str, str])
         self._owners = Owners(time.monotonic(), gateways, self._epochs.read())
         self._replicas: dict[str, ReplicaFacts] = {}
         self._seen: dict[str, float] = {}
@@ -91,8 +99,7 @@ class Directory(CostCalls):
         self._scaling = ScalingStates()
         self._departure_tracker = DepartureTracker(self.store, began_unix_s, self._publish_soon, self._process_died)
         is_new = began_unix_s > 0 and self._departure_tracker.is_first
-        ended = self._departure_tracker.started
-        CostCalls.__init__(self, self.store, self._run_dir, began_unix_s if is_new else None, ended, self._publish)
+        super().__init__(self.store, StartTracker(began_unix_s if is_new else None))
         self._starts.recall(self._departure_tracker.starts_before)
         self._missing: dict[str, float] = {}
         self._soon: set[asyncio.Task[None]] = set()
@@ -236,6 +243,62 @@ class Directory(CostCalls):
         if self._scaling.take(state):
             await self._publish()
 
+    async def traffic(self, gateway_id: str, delivery: int, counted: StretchRecord) -> None:
+        """A gateway delivers what it counted, again and again until it hears that it is written. Raises OSError."""
+        self.store.write(lambda file: add_traffic(file, gateway_id, delivery, counted.stretches()))
+
+    async def traffic_since(self, period: Period, unix_s: float) -> StretchRecord:
+        """The traffic of the stretches that begin since then, by tenant. Raises OSError."""
+
+        def read() -> StretchRecord:
+            with self.store.reading() as file:
+                return traffic_in(file, period, unix_s, tenants=True).record()
+
+        return await asyncio.to_thread(read)
+
+    async def version_differences(self, found: Mapping[str, str]) -> list[str]:
+        """What a node has in another version than the head has now, or lacks. Where the head or the node has no engine,
+        engines are not compared."""
+        needed = await asyncio.to_thread(versions_here, fresh=True)
+        return differences(
+            {name: version for name, version in needed.items() if name != ENGINE or name in found}, found
+        )
+
+    async def asked(self, replicas: Mapping[str, int]) -> None:
+        """So many replicas of these models are requested from Serve."""
+        for model, number in replicas.items():
+            self._starts.asked(model, number, time.time())
+
+    async def start_wait_s(self, model: str) -> float:
+        """How long a replica waits before it begins its start, after others of the model failed (seconds)."""
+        return self._starts.wait_s(model, time.time())
+
+    async def starting(self, report: StartReport) -> None:
+        """A replica starts, and says how far it is."""
+        if self._starts.report(report, time.time()):
+            await self._publish()
+        self._began(report)
+
+    async def started(self, report: StartReport) -> None:
+        """A replica is ready: it registers next."""
+        self._got_ready(report)
+        self._departure_tracker.started(self._starts.ready(report, time.time()))
+        await self._publish()
+
+    async def start_failed(self, report: StartReport, cause: str, story: str) -> None:
+        """A replica could not start; `story` has all that is known of it."""
+        file = write_story(self._run_dir, report.model, story)
+        await self._failed(self._starts.failed(report, cause, file, time.time()))
+
+    async def starts(self) -> CellStarts:
+        return self._starts.starts()
+
+    async def _failed(self, start: ReplicaStart) -> None:
+        log.warning("replica %s did not start: %s: %s", start.replica_id, start.phase, start.cause)
+        self._departure_tracker.started(start)
+        self._vacate(start.replica_id, start.ended_unix_s)
+        await self._publish()
+
     async def watch(self, known_version: int, timeout_s: float) -> Listing:
         """The listing as soon as its version differs from `known_version`, or as it is after `timeout_s`."""
         await self._forget_unresponsive()
@@ -254,7 +317,8 @@ class Directory(CostCalls):
     async def _forget_unresponsive(self) -> None:
         if self._departure_tracker.sweep():
             self._lives.forget_unheard()
-        await self.give_up_starts()
+        for start in self._starts.sweep(time.time()):  # those that tell nothing any more have failed
+            await self._failed(start)
         for replica_id in [key for key, seen in self._missing.items() if seen < time.monotonic() - GIVE_UP_AFTER_S]:
             del self._missing[replica_id]
             self._departure_tracker.given_up(MemberKind.REPLICA, replica_id)
@@ -282,9 +346,7 @@ class Directory(CostCalls):
         for gateway_id in set(self._owners.lost) - set(lost):
             self._departure_tracker.given_up(MemberKind.GATEWAY, gateway_id)
         self._epochs.write(self._owners.epochs)  # before anyone hears of a new one
-        if self._run_dir is not None and self._owners.gateways != self._gateways_written:
-            self._gateways_written = self._owners.gateways
-            write_gateways(self._run_dir, self._gateways_written)
+        self._gateways.write(self._owners.gateways)
         if self._ownership != before:
             await self._publish()
 

@@ -9,29 +9,16 @@ there.
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from deployments.protocol import Finished, FirstTokens
+from deployments.protocol import Finished, FirstTokens, Usage
 
 SETTLE_S = 0.1
 """How long an ended exchange waits for statistics that are still owed (seconds); an aborted request's never come."""
 
 CLIENT_LEFT = 499
 """The status of an exchange that ended before any response began (nginx's number for it)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceStats:
-    """The engine's statistics of one finished sequence (tokens, seconds)."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    preemptions: int
-    queued_s: float
-    prefill_s: float
-    decode_s: float
 
 
 class VllmSequence(Protocol):
@@ -60,7 +47,7 @@ class EngineExchange:
     coming: int = 0
     prefilling: list[VllmSequence] = field(default_factory=list)
     answered: bool = False
-    sequences: list[SequenceStats] = field(default_factory=list)
+    sequences: list[Usage] = field(default_factory=list)
 
 
 current: ContextVar[EngineExchange | None] = ContextVar("raylane_exchange", default=None)
@@ -145,12 +132,12 @@ class Exchanges:
         if whole := tuple(exchange.request_id for exchange in answered if not exchange.streams):
             self._tell(FirstTokens(whole))
 
-    def record(self, attempt_id: str, stats: SequenceStats) -> None:
-        """Adds a finished sequence's statistics; an id that no exchange accepted is ignored."""
+    def record(self, attempt_id: str, usage: Usage) -> None:
+        """Adds what a finished sequence took; an id that no exchange accepted is ignored."""
         exchange = self._by_attempt_id.get(attempt_id)
         if exchange is None:
             return
-        exchange.sequences.append(stats)
+        exchange.sequences.append(usage)
         exchange.owed -= 1
         if exchange.owed == 0 and exchange in self._settling:
             self._report(exchange)
@@ -186,19 +173,20 @@ class Exchanges:
 
 def _finished(exchange: EngineExchange) -> Finished:
     assert exchange.ended is not None
-    last = exchange.sequences[-1] if exchange.sequences else SequenceStats(0, 0, 0, 0, 0.0, 0.0, 0.0)
+    sequences = exchange.sequences
+    usage = replace(
+        sequences[-1] if sequences else Usage(0, 0, 0, 0),
+        prompt_tokens=sum(one.prompt_tokens for one in sequences),
+        cached_tokens=sum(one.cached_tokens for one in sequences),
+        output_tokens=sum(one.output_tokens for one in sequences),
+        preemptions=sum(one.preemptions for one in sequences),
+        sequences=len(sequences),
+    )
     return Finished(
-        request_id=exchange.request_id,
-        status=exchange.status,
-        sequences=len(exchange.sequences),
-        prompt_tokens=sum(stats.prompt_tokens for stats in exchange.sequences),
-        cached_tokens=sum(stats.cached_tokens for stats in exchange.sequences),
-        output_tokens=sum(stats.output_tokens for stats in exchange.sequences),
-        preemptions=sum(stats.preemptions for stats in exchange.sequences),
-        queued_s=last.queued_s,
-        prefill_s=last.prefill_s,
-        decode_s=last.decode_s,
+        exchange.request_id,
+        exchange.status,
+        usage,
         first_byte_s=None if exchange.first_byte is None else exchange.first_byte - exchange.started,
         wall_s=exchange.ended - exchange.started,
-        booking="" if exchange.sequences else exchange.booking,
+        booking="" if sequences else exchange.booking,
     )

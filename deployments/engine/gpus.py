@@ -54,7 +54,6 @@ class Gpus:
         }
 
     def samples(self) -> Iterator[Sample]:
-        """For the metrics."""
         for name, (share, used) in self._use.items():
             yield table.GPU_BUSY, (name,), share
             yield table.GPU_MEMORY, (name,), used

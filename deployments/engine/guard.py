@@ -11,7 +11,9 @@ import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from deployments.engine.exchanges import SETTLE_S, EngineExchange, Exchanges, current
 from deployments.engine.feed import Feed
@@ -54,6 +56,17 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that ask the engine for no work: they are served while draining, and are not recorded."""
 
 
+class _Claim(msgspec.Struct):
+    epoch: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Drain(msgspec.Struct):
+    reason: DrainReason
+
+
+_CLAIM, _DRAIN = msgspec.json.Decoder(_Claim), msgspec.json.Decoder(_Drain)
+
+
 class Guard:
     """Wraps `app`. `state` is asked at each request for work; `drain` is called for a request to DRAIN_PATH."""
 
@@ -73,6 +86,11 @@ class Guard:
         self._state = state
         self._drain = drain
         self._fence = Fence()
+        self._own = {
+            FEED_PATH: ("GET", self._serve_feed),
+            DRAIN_PATH: ("POST", self._serve_drain),
+            CLAIM_PATH: ("POST", self._serve_claim),
+        }
 
     @property
     def epoch(self) -> int:
@@ -82,15 +100,13 @@ class Guard:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         if not self._is_authorized(headers):
             await _refuse(send, 401, "invalid_secret", "this port asks for the cluster's secret as a bearer token")
-        elif scope["path"] == FEED_PATH:
-            await self._serve_feed(scope, receive, send)
-        elif scope["path"] == DRAIN_PATH:
-            await self._serve_drain(scope, receive, send)
-        elif scope["path"] == CLAIM_PATH:
-            await self._serve_claim(scope, receive, send)
-        else:
+        elif (own := self._own.get(scope["path"])) is None:
             scope["headers"] = [(name, value) for name, value in headers if name != b"authorization"]
             await self._serve_engine(scope, receive, send)
+        elif scope["method"] != own[0]:
+            await _refuse(send, 405, "method_not_allowed", f"{scope['path']} takes {own[0]}")
+        else:
+            await own[1](receive, send)
 
     def _is_authorized(self, headers: list[tuple[bytes, bytes]]) -> bool:
         given = [value for name, value in headers if name == b"authorization"]
@@ -161,14 +177,13 @@ class Guard:
 
         return note
 
-    async def _serve_claim(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            await _refuse(send, 405, "method_not_allowed", f"{CLAIM_PATH} takes POST")
-            return
-        epoch = _claimed_epoch(await _body(receive))
-        if epoch is None:
+    async def _serve_claim(self, receive: Receive, send: Send) -> None:
+        try:
+            epoch = _CLAIM.decode(await _body(receive)).epoch
+        except msgspec.DecodeError:
             await _refuse(send, 400, "invalid_value", 'allowed: {"epoch": a whole number, at least 1}')
-        elif not self._fence.admits(epoch):
+            return
+        if not self._fence.admits(epoch):
             await _overtaken(send, epoch, self._fence.highest)
         else:
             running = [
@@ -181,12 +196,11 @@ class Guard:
             ]
             await _respond(send, 200, {"epoch": epoch, "running": running})
 
-    async def _serve_drain(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["method"] != "POST":
-            await _refuse(send, 405, "method_not_allowed", f"{DRAIN_PATH} takes POST")
-            return
-        reason = _drain_reason(await _body(receive))
-        if reason is None:
+    async def _serve_drain(self, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        try:
+            reason = _DRAIN.decode(body).reason if body else DrainReason.OPERATOR
+        except msgspec.DecodeError:
             await _refuse(
                 send, 400, "invalid_value", f'allowed: nothing, or {{"reason": one of {", ".join(DrainReason)}}}'
             )
@@ -194,10 +208,7 @@ class Guard:
         self._drain(reason)
         await _respond(send, 202, {"state": "draining", "reason": reason, "exchanges": len(self._exchanges)})
 
-    async def _serve_feed(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["method"] != "GET":
-            await _refuse(send, 405, "method_not_allowed", f"{FEED_PATH} takes GET")
-            return
+    async def _serve_feed(self, receive: Receive, send: Send) -> None:
         subscription = self._feed.subscribe()
         await send(
             {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/octet-stream")]}
@@ -252,23 +263,6 @@ async def _body(receive: Receive) -> bytes:
         pieces += message.get("body", b"")
         more = message.get("more_body", False)
     return pieces if len(pieces) <= _MAX_BYTES else b""
-
-
-def _claimed_epoch(body: bytes) -> int | None:
-    try:
-        epoch = json.loads(body)["epoch"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return epoch if type(epoch) is int and epoch >= 1 else None
-
-
-def _drain_reason(body: bytes) -> DrainReason | None:
-    if not body:
-        return DrainReason.OPERATOR
-    try:
-        return DrainReason(json.loads(body)["reason"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 async def _overtaken(send: Send, epoch: int, highest: int) -> None:

@@ -58,7 +58,6 @@ class StartClock:
         self._spans: list[Span] = []
 
     def enter(self, phase: Phase) -> None:
-        """From now on the replica is in that phase."""
         with self._lock:
             self._marks.append(PhaseMark(phase, max(self._marks[-1].at_s, self._clock())))
 

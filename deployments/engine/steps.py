@@ -49,7 +49,6 @@ class StepTimes:
             self.expected_s += self._cost.step_s(chunks, decodes, step.kv_usage * self.kv_tokens, prompts)
 
     def samples(self) -> Iterator[Sample]:
-        """For the metrics."""
         yield from self._took_s.samples()
         if self.expected_s is not None:
             yield table.ENGINE_EXPECTED_STEP, (), self.expected_s

@@ -44,9 +44,9 @@ def show_start(model: str, seconds: PhaseSeconds) -> None:
 
 def count(finished: Finished) -> None:
     FINISHED.labels(str(finished.status)).inc()
-    TOKENS.labels("prompt").inc(finished.prompt_tokens)
-    TOKENS.labels("cached").inc(finished.cached_tokens)
-    TOKENS.labels("output").inc(finished.output_tokens)
+    TOKENS.labels("prompt").inc(finished.usage.prompt_tokens)
+    TOKENS.labels("cached").inc(finished.usage.cached_tokens)
+    TOKENS.labels("output").inc(finished.usage.output_tokens)
 
 
 async def measure_loop_lag() -> None:

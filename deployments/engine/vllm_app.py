@@ -36,12 +36,13 @@ from deployments.engine.args import ArgumentsError, namespace, why_not_served
 from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.compiling import Compilers
 from deployments.engine.environment import resolve_adapter
-from deployments.engine.exchanges import Exchanges, SequenceStats, current
+from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.killers import EngineBuild, RequestTraits, killer_of
 from deployments.engine.start_clock import StartClock
 from deployments.engine.step_log import EngineFacts, StepLine, StepLog
 from deployments.engine.warm_up import first_token, warm_up
 from deployments.engine.watchdog import own_words, root_cause
+from deployments.protocol import Usage
 from deployments.starts.phases import Phase
 
 
@@ -82,9 +83,9 @@ def _step(details: Any, load: EngineLoad) -> StepLine:
     return StepLine(round(load.last_step, 6), *done, load.running, load.waiting, round(load.kv_usage, 6))
 
 
-def _sequence(finished: Any) -> SequenceStats:
+def _sequence(finished: Any) -> Usage:
     # A sequence that ended before its first token has zeros for time stamps, and so negative durations.
-    return SequenceStats(
+    return Usage(
         prompt_tokens=finished.num_prompt_tokens,
         cached_tokens=finished.num_cached_tokens,
         output_tokens=finished.num_generation_tokens,

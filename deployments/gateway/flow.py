@@ -64,14 +64,10 @@ class RequestFlow:
         self._total_s = ledger.arrived_s + timeouts.total_s
         self.awaited = Awaited.UPLOAD
         self.deadline_s = ledger.arrived_s + timeouts.client_stall_s
-        self._cause: EndCause | None = None
+        self.cause: EndCause | None = None
         self._task: asyncio.Task[object] | None = None
         self.beat: Beat | None = None
         """Called with the time at each sweep while the flow waits for a place or for its first byte."""
-
-    @property
-    def cause(self) -> EndCause | None:
-        return self._cause
 
     def wait_for(self, awaited: Awaited, now: float, at_most_until_s: float = math.inf) -> None:
         """From `now` on the flow waits for `awaited`; no longer than `at_most_until_s`."""
@@ -89,8 +85,8 @@ class RequestFlow:
 
     def abort(self, cause: EndCause) -> None:
         """Ends the flow early. The first cause counts."""
-        if self._cause is None and self._task is not None:
-            self._cause = cause
+        if self.cause is None and self._task is not None:
+            self.cause = cause
             self._task.cancel()
 
     @contextmanager
@@ -102,10 +98,10 @@ class RequestFlow:
         try:
             yield
         except asyncio.CancelledError:
-            if self._cause is None:
+            if self.cause is None:
                 raise
             task.uncancel()
-            raise Aborted(self._cause, self._error(self._cause)) from None
+            raise Aborted(self.cause, self._error(self.cause)) from None
         finally:
             self._task = None
 

@@ -55,7 +55,7 @@ from deployments.telemetry.journal import Later, Recent, journal_of
 from deployments.telemetry.line_log import Logs
 from deployments.telemetry.metrics import LoopLag, RecentTtfts, RequestMetrics
 from deployments.telemetry.slo import ServiceLevels
-from deployments.traffic.recorder import TRAFFIC_FILE, TrafficRecorder
+from deployments.traffic.recorder import TrafficRecorder
 
 if TYPE_CHECKING:
     from deployments.telemetry.spans import RequestSpans
@@ -91,7 +91,7 @@ class Gateway:
         ttfts = RecentTtfts(model.name for model in models)
         self._logs = Logs()
         self._journal = journal_of(settings, run_dir, self._logs)
-        self._traffic = TrafficRecorder(run_dir / TRAFFIC_FILE, home.name, self._logs.named("traffic"))
+        self._traffic = TrafficRecorder(self.gateway_id, home.name, self._logs.named("traffic"))
         self._recent = Recent()
         self._costs = CostReporter(self.gateway_id, home, self._logs.named("cost"))
         self._spans = self._exported_spans(spec, home)
@@ -143,7 +143,6 @@ class Gateway:
         return RequestSpans(spec.tracing.endpoint, self.gateway_id, home.name, self._logs.named("spans"))
 
     def _registry(self) -> CollectorRegistry:
-        """All that this gateway exports."""
         registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         for collector in (PLATFORM_COLLECTOR, GC_COLLECTOR):
@@ -180,7 +179,7 @@ class Gateway:
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
         shadow = ShadowPage(self.service, self._announced, self._exchange).route()
         costs = CostPages(self.service, lambda: self._directory)
-        traffic = TrafficPage(self._traffic.store, self.service, self.others).route()
+        traffic = TrafficPage(self.service, lambda: self._directory).route()
         own = OwnPages(self.service, self._status).routes()
         regions = self.cell_peers.show(CellView(self._status, operators.find, costs))
         own += OperatorPage(self.service, self._operators, self.others).routes()
@@ -199,12 +198,12 @@ class Gateway:
             self._owner_trackers[name] = OwnerTracker(*parts, self._decision_logs, health, self.service.peered)
         await self._server.start()
         self._joining = asyncio.create_task(self._membership.run())
-        count = self._traffic.run()
         self._tasks = [
             asyncio.create_task(work)
-            for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run(), count)
+            for work in (self.feeds.follow(directory), self._sweep(), self._lag.run(), self._closed.run())
         ]
-        self._tasks += [asyncio.create_task(one.run(directory)) for one in (self._costs, self._cost_totals)]
+        told = (self._costs, self._cost_totals, self._traffic)
+        self._tasks += [asyncio.create_task(one.run(directory)) for one in told]
         self._tasks += [asyncio.create_task(work) for work in self.cell_peers.work()]
 
     async def stop(self) -> None:
@@ -246,7 +245,8 @@ class Gateway:
         if self._spans is not None:
             await self._spans.close()
         self._journal.close()
-        await asyncio.to_thread(self._traffic.flush)
+        if self._directory is not None:
+            await self._traffic.deliver(self._directory)
         await self._session.close()
 
     @property

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
@@ -94,6 +95,13 @@ async def body_of(request: Request, max_bytes: int) -> bytes:
                 ErrorCode.BODY_TOO_LARGE, f"the body has over {max_bytes} bytes", headers={"connection": "close"}
             )
     return bytes(body)
+
+
+def invalid(error: ValidationError) -> ApiError:
+    """The first key that a question or a form has wrong."""
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    return ApiError(ErrorCode.INVALID_VALUE, f"{key} = {shown(problem['input'])}: {problem['msg']}", param=key)
 
 
 def _error_response(error: ApiError) -> Response:

@@ -313,10 +313,10 @@ class Service:
         await client.fail(error, endpoint, self.settings.timeouts.client_stall_s)
 
     def _close(self, ledger: Ledger) -> None:
-        done = ledger.finished
+        done = ledger.usage
         if ledger.peer is not None:
-            if done is not None:
-                self.dispatchers[ledger.model].peer_finished(done)
+            if ledger.finished is not None:
+                self.dispatchers[ledger.model].peer_finished(ledger.finished)
             elif ledger.outcome is RequestOutcome.OK:
                 ledger.decide(RequestVerdict.ESTIMATED, "max_age_s", time.monotonic(), peer=ledger.peer)
         elif done is not None and done.sequences > 0 and ledger.model in self.dispatchers:

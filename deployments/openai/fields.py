@@ -79,7 +79,6 @@ def missing(field: str) -> ApiError:
 
 
 def not_allowed(field: str, value: Raw, allowed: str) -> ApiError:
-    """A field has a value that it may not have."""
     start = bytes(memoryview(value)[: 4 * _SHOWN_CHARS]).decode(errors="replace")
     return ApiError(ErrorCode.INVALID_VALUE, f"{field} = {_cut(start)}: allowed: {allowed}", param=field)
 

@@ -53,7 +53,9 @@ class Dispatcher:
         self.losses = Losses()
         self.suspicions = KnownSuspicions()
         self._gateway_id = gateway_id
-        self._owner: Owner | None = None
+        self.owner: Owner | None = None
+        """Who decides now; `own`: if it is this gateway."""
+        self.own: LaneOwner | None = None
         self._starts = ExpectedStarts()
 
     @property
@@ -62,26 +64,17 @@ class Dispatcher:
         return self.context_tokens or self.model.settings.max_model_len
 
     @property
-    def owner(self) -> Owner | None:
-        """Who decides now."""
-        return self._owner
-
-    @property
     def is_ready(self) -> bool:
         """Whether a request would find an owner and a replica."""
-        own, is_open = self.own, bool(self.replicas.open)
-        return self._owner is not None and is_open and (own is None or bool(own.scheduler.replica_ids))
-
-    @property
-    def own(self) -> LaneOwner | None:
-        """The owner, if it is this gateway."""
-        return self._owner if isinstance(self._owner, LaneOwner) else None
+        known = self.own is None or bool(self.own.scheduler.replica_ids)
+        return self.owner is not None and bool(self.replicas.open) and known
 
     def follow(self, owner: Owner | None) -> None:
         """From now on `owner` decides (None: nobody does for now). The one before gets no more reports."""
         assert not isinstance(owner, LaneOwner) or owner.records is self.records, "one table of records in a process"
-        before, self._owner = self._owner, owner
-        if isinstance(before, LaneOwner) and before is not owner:
+        before, self.owner = self.own, owner
+        self.own = owner if isinstance(owner, LaneOwner) else None
+        if before is not None and before is not owner:
             before.close()
         for record in self.records.here:
             if record.state in BOOKED or record.state is RequestState.AWAY:
@@ -89,11 +82,11 @@ class Dispatcher:
             elif record.state is RequestState.WAITING:
                 self.records.disown(record)
             record.again_s = 0.0
-        if isinstance(owner, LaneOwner):
-            owner.recall(self.suspicions)
-            owner.cordon(self.replicas.cordoned)
+        if self.own is not None:
+            self.own.recall(self.suspicions)
+            self.own.cordon(self.replicas.cordoned)
             for group, ready_at_s in self._starts.ready_at_s.items():
-                owner.expect_replica(ready_at_s, group)
+                self.own.expect_replica(ready_at_s, group)
         for record in self.records.here if owner is not None else ():
             if owner is not None and record.state is RequestState.DECLARED and record.lease is not None:
                 owner.hold(self, record.lease.attempt_id)
@@ -120,8 +113,8 @@ class Dispatcher:
         record.hop = hop
         answer = record.answer
         assert answer is not None
-        if self._owner is not None:
-            self._submit(record, self._owner)
+        if self.owner is not None:
+            self._submit(record, self.owner)
         try:
             admission = answer.result() if answer.done() else await answer
         except BaseException:
@@ -156,27 +149,27 @@ class Dispatcher:
 
     def first_token(self, lease: Lease, ago_s: float = 0.0) -> None:
         """The first token is there since `ago_s`, by the replica's word or by the first byte."""
-        if self._owner is not None:
-            self._owner.first_token(lease.attempt_id, ago_s)
+        if self.owner is not None:
+            self.owner.first_token(lease.attempt_id, ago_s)
 
     def first_tokens(self, message: FirstTokens) -> None:
         """A replica's word of first tokens. The owner hears it whoever holds them, and where nobody does any more."""
-        if self._owner is not None:
+        if self.owner is not None:
             for attempt_id in message.request_ids:
-                self._owner.first_token(attempt_id)
+                self.owner.first_token(attempt_id)
 
     def died(self, lease: Lease) -> None:
         """The lease's replica, or its engine, died while it ran; `refused` or `release` comes next."""
         self.replicas.set_aside(lease.replica_id)
-        if self._owner is not None:
-            self._owner.died(lease.attempt_id)
+        if self.owner is not None:
+            self.owner.died(lease.attempt_id)
 
     def release(self, lease: Lease, ending: Ending) -> None:
         """Ends a lease; one that ended before (its replica was lost) is left alone."""
         record = self.records.holder_of(lease)
         if record is not None:
-            if self._owner is not None:
-                self._owner.release(lease.attempt_id, ending)
+            if self.owner is not None:
+                self.owner.release(lease.attempt_id, ending)
             self.records.leave(record)
 
     def refused(self, lease: Lease, state: ReplicaState | None) -> None:
@@ -184,10 +177,10 @@ class Dispatcher:
         awaited again."""
         self.replicas.set_aside(lease.replica_id)
         record = self._wait_again(lease)
-        if self._owner is None:
+        if self.owner is None:
             self.records.disown(record)
         else:
-            self._owner.refused(self, lease, state)
+            self.owner.refused(self, lease, state)
 
     def came_back(self, lease: Lease, refusal: HopRefusal) -> None:
         """The peer cell does not have the request: it waits again, and `placement` must be awaited again."""
@@ -196,16 +189,16 @@ class Dispatcher:
         assert record.request is not None
         if refusal is HopRefusal.LOST:
             record.request = replace(record.request, hops=1)
-        if self._owner is None:
+        if self.owner is None:
             self.records.disown(record)
         else:
-            self._owner.refused(self, replace(lease, request=record.request), refusal)
+            self.owner.refused(self, replace(lease, request=record.request), refusal)
 
     def overtaken(self, lease: Lease, highest: int) -> None:
         """The engine has seen a later epoch than the lease's, `highest`: nothing was done, and the request waits for
         the later owner."""
         record = self._again(lease)
-        if self._owner is not None and self._owner.epoch > record.epoch:
+        if self.owner is not None and self.owner.epoch > record.epoch:
             self.hand_on(time.monotonic())
             return
         record.again_s = time.monotonic() + RESUBMIT_S
@@ -232,9 +225,9 @@ class Dispatcher:
                 continue
             if record.request.expires_s <= now:
                 record.fail(QueueTimeout())
-            elif self._owner is not None and record.again_s <= now:
+            elif self.owner is not None and record.again_s <= now:
                 self.handed_on += record.admission is not None
-                self._submit(record, self._owner)
+                self._submit(record, self.owner)
 
     def admitted(self, request_id: str, admission: Admission) -> None:
         record = self.records.client_of(request_id)
@@ -249,20 +242,20 @@ class Dispatcher:
 
     def placed(self, placement: Placement, url: str) -> None:
         record = self.records.client_of(placement.request.request_id)
-        assert self._owner is not None
+        assert self.owner is not None
         if record is None or record.placement is None or record.placement.done():  # it was given up a moment ago
-            self._owner.release(placement.lease.attempt_id, Ending.CANCELLED)
+            self.owner.release(placement.lease.attempt_id, Ending.CANCELLED)
             return
-        record.url, record.epoch = url, self._owner.epoch
+        record.url, record.epoch = url, self.owner.epoch
         record.placement.set_result(placement)
 
     def handed_over(self, peer_lease: PeerLease) -> None:
         record = self.records.client_of(peer_lease.hop.request_id)
-        assert self._owner is not None
+        assert self.owner is not None
         if record is None or record.placement is None or record.placement.done():  # it was given up a moment ago
-            self._owner.release(peer_lease.lease.attempt_id, Ending.CANCELLED)
+            self.owner.release(peer_lease.lease.attempt_id, Ending.CANCELLED)
             return
-        record.epoch = self._owner.epoch
+        record.epoch = self.owner.epoch
         record.placement.set_result(peer_lease)
 
     def recalled(self, attempt_id: str) -> None:
@@ -313,14 +306,14 @@ class Dispatcher:
         self.losses.dropped(message, time.monotonic())
         record = self.records.of_attempt_id(message.request_id)
         if record is not None:
-            record.complete = message.sequences > 0
+            record.complete = message.usage.sequences > 0
         if self.own is not None:
             self.own.finished(message)
 
     def peer_finished(self, message: Finished) -> None:
         """A peer cell's account of a request of a client here, whose lease has ended."""
-        if self._owner is not None:
-            self._owner.peer_finished(message)
+        if self.owner is not None:
+            self.owner.peer_finished(message)
 
     def snapshot(self) -> Snapshot | None:
         """The scheduler's snapshot now, if this gateway owns the model."""
@@ -354,8 +347,8 @@ class Dispatcher:
         """As `_wait_again`; also a later owner knows of the lease, and hears that it is over. Nobody has the request
         then."""
         record = self._wait_again(lease)
-        if self._owner is not None:
-            self._owner.release(lease.attempt_id, Ending.FAILED)
+        if self.owner is not None:
+            self.owner.release(lease.attempt_id, Ending.FAILED)
         self.records.disown(record)
         return record
 
@@ -363,8 +356,8 @@ class Dispatcher:
         """Nobody waits for the request any more."""
         if record.placement is None:
             return
-        if self._owner is not None and record.lease is not None:
-            self._owner.release(record.lease.attempt_id, Ending.CANCELLED)
-        elif self._owner is not None and record.state in QUEUED:
-            self._owner.cancel(record.request_id)
+        if self.owner is not None and record.lease is not None:
+            self.owner.release(record.lease.attempt_id, Ending.CANCELLED)
+        elif self.owner is not None and record.state in QUEUED:
+            self.owner.cancel(record.request_id)
         self.records.leave(record)

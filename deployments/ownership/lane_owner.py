@@ -18,7 +18,7 @@ from deployments.ownership.peering import LanePeering
 from deployments.ownership.record import OVER, QUEUED, Records, RequestRecord, RequestState, split
 from deployments.ownership.replicas import Replicas, capacity_of, cordon, tell_state
 from deployments.ownership.roles import Channels, Submitter
-from deployments.ownership.takeover import KnownSuspicions, Running, peer_usage_of, usage_of
+from deployments.ownership.takeover import KnownSuspicions, Running, peer_usage_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import Finished, ReplicaFacts, ReplicaState
 from deployments.scheduling import (
@@ -192,19 +192,19 @@ class LaneOwner:
         if record is None or record.lease is None:
             return
         if record.state in (RequestState.RUNNING, RequestState.ORPHANED, RequestState.ENDED):
-            self.scheduler.learn(record.lease, usage_of(message), now_s())
+            self.scheduler.learn(record.lease, message.usage, now_s())
             if record.state is RequestState.RUNNING:
-                self.records.move(record, RequestState.ANSWERED if message.sequences else RequestState.ABORTED)
+                self.records.move(record, RequestState.ANSWERED if message.usage.sequences else RequestState.ABORTED)
             elif record.state is RequestState.ENDED:
                 self.records.move(record, RequestState.CLOSED)
             else:
-                self.release(message.request_id, Ending.FINISHED if message.sequences else Ending.FAILED)
+                self.release(message.request_id, Ending.FINISHED if message.usage.sequences else Ending.FAILED)
 
     def peer_finished(self, message: Finished) -> None:
         """See `roles.Owner`."""
         record = self.records.of_attempt_id(message.request_id)
         if record is not None and record.state is RequestState.ENDED and record.lease is not None:
-            self.scheduler.learn(record.lease, peer_usage_of(message, record.lease), now_s())
+            self.scheduler.learn(record.lease, peer_usage_of(message.usage, record.lease), now_s())
             self.records.move(record, RequestState.CLOSED)
 
     def join(self, submitter: Submitter, gateway_id: str, channel: int) -> bool:

@@ -124,7 +124,6 @@ class LanePeering:
         self._stated: tuple[float, ModelDigest] | None = None
 
     def configure(self, spec: ClusterSpec) -> None:
-        """The spec changed."""
         self.core.configure(spec)
         self._price = price_of(spec, self.core.cell, self.model)
 

@@ -224,7 +224,6 @@ class Records:
         return Lost(len(here), 0, tokens, keys)
 
     def get(self, request_id: str) -> RequestRecord | None:
-        """The request's record."""
         record = self._live.get(request_id) or self._over.get(request_id)
         return RequestRecord(request_id, record, _S.CLOSED) if isinstance(record, int) else record
 
@@ -258,11 +257,9 @@ class Records:
         return record
 
     def of_submitter(self, submitter: Submitter) -> list[RequestRecord]:
-        """Those that this submitter holds."""
         return [record for record in self if record.submitter is submitter]
 
     def leased_on(self, replica_id: str) -> list[RequestRecord]:
-        """Those whose lease stands on that replica."""
         return [record for record in self if (lease := record.booked) is not None and lease.replica_id == replica_id]
 
     def is_news(self, request_id: str, attempt: int) -> bool:

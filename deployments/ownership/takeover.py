@@ -14,8 +14,8 @@ from typing import Annotated
 
 import msgspec
 
-from deployments.protocol import Finished
-from deployments.scheduling import Lease, Request, Suspicion, Usage
+from deployments.protocol import Finished, Usage
+from deployments.scheduling import Lease, Request, Suspicion
 from deployments.scheduling.suspects import MAX
 from deployments.wire import Natural, decoder, encode
 
@@ -114,27 +114,14 @@ class Running:
     started: bool
 
 
-def usage_of(done: Finished) -> Usage:
-    """What an engine's account says that a request took."""
-    return Usage(
-        done.prompt_tokens,
-        done.cached_tokens,
-        done.output_tokens,
-        done.preemptions,
-        done.sequences,
-        done.prefill_s,
-        done.decode_s,
-    )
-
-
-def peer_usage_of(done: Finished, lease: Lease) -> Usage:
-    """As `usage_of`, by a peer cell's word: no more than the request can have taken. What was cached there says nothing
-    of the replicas here."""
+def peer_usage_of(told: Usage, lease: Lease) -> Usage:
+    """What a request took by a peer cell's word: no more than it can have taken. What was cached there says nothing of
+    the replicas here."""
     request = lease.request
     prompts = max(request.prompt_tokens, request.max_prompt_tokens) * request.sequences
     output = (lease.output_tokens if request.max_tokens is None else request.max_tokens) * request.sequences
-    told = min(done.prompt_tokens, prompts), 0, min(done.output_tokens, output), 0
-    return Usage(*told, request.sequences if done.sequences else 0)
+    sequences = request.sequences if told.sequences else 0
+    return Usage(min(told.prompt_tokens, prompts), 0, min(told.output_tokens, output), 0, sequences)
 
 
 _REMEMBER_S = 30.0
@@ -158,7 +145,7 @@ class Losses:
 
     def dropped(self, message: Finished, now: float) -> None:
         """A replica ended a request without statistics."""
-        if message.sequences or not message.booking:
+        if message.usage.sequences or not message.booking:
             return
         try:
             booking = read_booking(message.booking)

@@ -78,11 +78,9 @@ class CellPeering:
 
     # Digests.
     def ask(self, now: float) -> Mapping[str, Question]:
-        """A question to each peer, by its cell."""
         return {cell: self.peers.ask(cell, now) for cell in self.peers.by_cell}
 
     def answer(self, question: Question, models: tuple[ModelDigest, ...]) -> Digest:
-        """This cell's digest, as the answer to a peer's question."""
         self._sequence += 1
         return Digest(
             self.cell,

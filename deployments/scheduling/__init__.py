@@ -2,11 +2,12 @@
 
 from cluster.spec import LanePolicy
 from deployments.lane_stats import LaneStats
+from deployments.protocol import Usage
 from deployments.scheduling.answers import Admission, Placement, Step, TurnedAway
 from deployments.scheduling.policy import Order, SchedulingPolicy, TenantPolicy, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Blame, Ending, PickReason, RejectCause, WaitReason
 from deployments.scheduling.replica import Binding, Capacity
-from deployments.scheduling.request import Lease, Request, Suspicion, Usage
+from deployments.scheduling.request import Lease, Request, Suspicion
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.snapshot import ReplicaStats, Snapshot, WaitingRequest
 

@@ -39,12 +39,10 @@ class Placement:
 
     @property
     def request(self) -> Request:
-        """The request that was placed."""
         return self.lease.request
 
     @property
     def replica_id(self) -> str:
-        """The replica that got the request."""
         return self.lease.replica_id
 
 

@@ -35,7 +35,6 @@ class FairClock:
         flow.start = max(self.virtual, flow.finish)
 
     def charge(self, flow: FairFlow, cost: float) -> None:
-        """The flow was served."""
         self.virtual = max(self.virtual, flow.start)
         flow.finish = flow.start + cost / flow.weight
         flow.start = flow.finish

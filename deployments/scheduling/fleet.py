@@ -103,7 +103,6 @@ class Fleet:
             self.touch(replica)
 
     def remove(self, replica: Replica) -> None:
-        """The replica is gone."""
         del self.by_id[replica.replica_id]
         self._versions += 1
         replica.version = self._versions
@@ -173,7 +172,6 @@ class Fleet:
         return any(replica.status is ReplicaStatus.READY for replica in self.by_id.values())
 
     def replicas_of(self, groups: Groups) -> Iterator[Replica]:
-        """The replicas of those groups."""
         for kind in self.kinds:
             if groups is None or kind.group in groups:
                 yield from kind.replicas.values()

@@ -23,7 +23,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from deployments.scheduling.request import Lease, Usage
+from deployments.protocol import Usage
+from deployments.scheduling.request import Lease
 
 TURN_S = 10.0
 KEPT_S = 60.0

@@ -121,7 +121,6 @@ class TenantQueue:
             heapq.heapify(self._jobs)
 
     def head(self) -> Job | None:
-        """The next job."""
         jobs, lane = self._jobs, self._lane
         while jobs and jobs[0][2].lane is not lane:
             heapq.heappop(jobs)

@@ -17,8 +17,9 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from deployments.protocol import Usage
 from deployments.scheduling.policy import SchedulingPolicy
-from deployments.scheduling.request import Job, Lease, Request, Usage
+from deployments.scheduling.request import Job, Lease, Request
 
 _DECAY = 0.999
 
@@ -199,7 +200,6 @@ class LearnedState:
     those `settled`."""
 
     def book(self, job: Job, policy: SchedulingPolicy) -> None:
-        """Sets what the job is booked with."""
         request = job.request
         chunks, _ = self.prefixes.longest(request.prefix)
         job.credit_tokens = int(chunks * request.chunk_tokens * self.prefixes.trust)

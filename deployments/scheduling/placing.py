@@ -144,7 +144,6 @@ class Placing:
         return request_id in self._leased_ids
 
     def lease_of(self, request_id: str) -> Lease | None:
-        """The lease that stands for that request."""
         lease_id = self._leased_ids.get(request_id)
         return None if lease_id is None else self.leases[lease_id][0]
 
@@ -154,7 +153,6 @@ class Placing:
         return self._next_lease
 
     def bind(self, lease: Lease, job: Job, replica: Replica, now: float) -> None:
-        """Records a lease."""
         replica.bind(lease)
         self._fleet.touch(replica)
         self.leases[lease.lease_id] = (lease, job)

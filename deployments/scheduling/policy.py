@@ -39,7 +39,6 @@ class TenantPolicy:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it has any limit."""
         return (self.requests_per_minute, self.tokens_per_minute, self.max_concurrency) != (None, None, None)
 
 

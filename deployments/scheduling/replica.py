@@ -10,9 +10,10 @@ from enum import StrEnum
 from typing import Any
 
 from cluster.spec import DEFAULT_GROUP, Scheduling
+from deployments.protocol import Usage
 from deployments.scheduling.itl_cap import ItlCap
 from deployments.scheduling.reasons import WaitReason
-from deployments.scheduling.request import Job, Lease, Usage
+from deployments.scheduling.request import Job, Lease
 
 FIRST_PREFILL_TOKENS_PER_S = 10_000.0
 _WEIGHT = 0.05
@@ -95,7 +96,6 @@ class Kind:
 
     @property
     def key(self) -> tuple[str, int]:
-        """By which it is found."""
         return self.group, self.context_tokens
 
 
@@ -214,7 +214,6 @@ class Replica:
         return 1e3 * (self.prefill_tokens + uncached_tokens) / self.prefill_tokens_per_s
 
     def bind(self, lease: Lease) -> None:
-        """Records a lease."""
         self.leases[lease.lease_id] = lease
         self.sequences += lease.request.sequences
         self.kv_tokens += lease.kv_tokens
@@ -236,7 +235,6 @@ class Replica:
         return lease.lease_id in self._prefilling
 
     def unbind(self, lease: Lease) -> None:
-        """Removes a lease."""
         self.first_token(lease)
         del self.leases[lease.lease_id]
         self.sequences -= lease.request.sequences

@@ -209,7 +209,6 @@ class Lease:
 
     @property
     def sequences(self) -> int:
-        """Sequences that it runs."""
         return self.request.sequences
 
     @property
@@ -231,20 +230,6 @@ def lease_away(request: Request, now: float, output_tokens: int = 0, home: int =
         output_tokens=output_tokens,
         home=home,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What the engine's own finished-request statistics say that a request took, over all its sequences; durations in
-    seconds of the engine's clock."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    preemptions: int
-    sequences: int = 1
-    prefill_s: float = 0.0
-    decode_s: float = 0.0
 
 
 FORGET_S = 600.0

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import chain
 
 from cluster.spec import DEFAULT_GROUP
+from deployments.protocol import Usage
 from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
 from deployments.scheduling.answers import Admission, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
@@ -28,7 +29,7 @@ from deployments.scheduling.placing import Holds, Placing
 from deployments.scheduling.policy import SchedulingPolicy, TenantLimits, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
 from deployments.scheduling.replica import Capacity, ReplicaStatus
-from deployments.scheduling.request import Job, Lease, Request, Suspicion, Usage
+from deployments.scheduling.request import Job, Lease, Request, Suspicion
 from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.suspects import Quarantine, Suspects
 from deployments.scheduling.tally import Tally, take_snapshot
@@ -358,7 +359,6 @@ class Scheduler:
 
     @property
     def replica_ids(self) -> Collection[str]:
-        """The replicas that are known."""
         return self.fleet.by_id.keys()
 
     @property

@@ -248,7 +248,6 @@ class Quarantine:
         return SuspectRun(lease.replica_id, job.request.key, answered, job is self._trial and not answered)
 
     def tried_on(self, replica_id: str) -> str | None:
-        """Who is tried on that replica."""
         lease = None if self._trial is None else self._placing.lease_of(self._trial.request.request_id)
         if lease is None or lease.replica_id != replica_id or not self._fleet.by_id[replica_id].is_prefilling(lease):
             return None

@@ -83,7 +83,6 @@ class Tally:
             self._judge(job, False)
 
     def first_token(self, job: Job, now: float) -> None:
-        """Its first token came."""
         self._judge(job, now <= job.request.deadline_s)
 
     def gave_up(self, job: Job, now: float) -> None:
@@ -107,7 +106,6 @@ class Tally:
         flow.missed += not met
 
     def ended(self, job: Job, ending: Ending) -> None:
-        """Its lease ended."""
         self.endings[ending.value] += 1
         if ending is Ending.FINISHED:
             self.finished += 1

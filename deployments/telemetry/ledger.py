@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.telemetry.trace_context import TraceContext
 from deployments.telemetry.verdicts import RequestVerdict
 
@@ -137,6 +137,11 @@ class Ledger:
     """Called when it is complete."""
 
     @property
+    def usage(self) -> Usage | None:
+        """What it took, by its engine's account; None where that did not come."""
+        return None if self.finished is None else self.finished.usage
+
+    @property
     def region(self) -> str:
         """The cell that serves it; empty where this one has no peers."""
         return self.peer or self.cell
@@ -180,7 +185,7 @@ class Ledger:
             return self.first_byte_s - self.arrived_s
         if self.first_token_s is not None:
             return min(self.first_token_s, self.first_byte_s) - self.arrived_s
-        done = self.finished
+        done = self.usage
         if done is None or done.sequences < 1:
             return None
         return self.first_byte_s - self.arrived_s - min(done.decode_s, self.first_byte_s - self.placed_s)
@@ -188,7 +193,7 @@ class Ledger:
     @property
     def tpot_s(self) -> float | None:
         """Time per output token after the first, by the engine's own count of tokens."""
-        done = self.finished
+        done = self.usage
         if done is None or self.first_byte_s is None or self.last_byte_s is None or done.sequences < 1:
             return None
         after_first = done.output_tokens / done.sequences - 1
@@ -243,7 +248,7 @@ class Ledger:
 
     def record(self) -> dict[str, object]:
         """The line of the trace file: sizes, times and the outcome; no text of the prompt or the answer."""
-        done = self.finished
+        done = self.usage
         return {
             "schema": 1,
             "request_id": self.request_id,
@@ -290,7 +295,7 @@ class Ledger:
 
     def access_record(self) -> dict[str, object]:
         """The line of the access log: a part of `record`."""
-        done = self.finished
+        done = self.usage
         return {
             "request_id": self.request_id,
             "arrived_s": self.arrived_unix_s,
@@ -315,11 +320,11 @@ class Ledger:
         Of several sequences the engine's durations are those of the last one, which may have run beyond the first byte:
         none is taken for longer than what is left of the wait.
         """
-        done = self.finished
-        if done is None or done.first_byte_s is None or done.sequences < 1:
+        finished, done = self.finished, self.usage
+        if finished is None or done is None or finished.first_byte_s is None or done.sequences < 1:
             yield Stage.ENGINE if self.peer is None else Stage.HOP, wait_s
             return
-        left = min(wait_s, done.first_byte_s)
+        left = min(wait_s, finished.first_byte_s)
         yield Stage.CONNECT if self.peer is None else Stage.HOP, wait_s - left
         for stage, seconds in (
             (Stage.DECODE, 0.0 if self.stream else done.decode_s),

@@ -100,7 +100,6 @@ class RequestMetrics:
         )
 
     def samples(self) -> Iterable[Sample]:
-        """Of all of them."""
         found = (one for one in vars(self).values() if isinstance(one, MetricCounts | Distribution))
         return chain.from_iterable(one.samples() for one in found)
 
@@ -133,7 +132,7 @@ class RequestMetrics:
         self._count_tokens(model, tenant, ledger)
 
     def _count_tokens(self, model: str, tenant: str, ledger: Ledger) -> None:
-        done = ledger.finished
+        done = ledger.usage
         if done is None:
             if ledger.placed_s is not None:
                 self._no_usage.values[model,] += 1
@@ -150,7 +149,7 @@ class RequestMetrics:
 
     def _count_engine_tokens(self, model: str, ledger: Ledger) -> None:
         """Where the engine is that counted them."""
-        if (done := ledger.finished) is not None:
+        if (done := ledger.usage) is not None:
             self._tokens.values[model, "in"] += done.prompt_tokens
             self._tokens.values[model, "out"] += done.output_tokens
             self._tokens.values[model, "cached"] += done.cached_tokens
@@ -167,7 +166,7 @@ class RequestMetrics:
 def _prompt_tokens(ledger: Ledger) -> int:
     """The length of one prompt, by the engine's count where it gave one (over all sequences), else as it was
     expected."""
-    done = ledger.finished
+    done = ledger.usage
     return round(done.prompt_tokens / done.sequences) if done and done.sequences else ledger.expected_prompt_tokens
 
 

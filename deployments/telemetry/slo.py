@@ -34,7 +34,7 @@ def ttft_met(ledger: Ledger, slo_s: float) -> bool | None:
 
 def itl_met(ledger: Ledger, slo_s: float) -> bool | None:
     """None for an answer of one token, or one without the engine's own count."""
-    done = ledger.finished
+    done = ledger.usage
     if done is None or done.sequences < 1 or ledger.status >= 400 or ledger.first_byte_s is None:
         return None
     after_first = done.output_tokens / done.sequences - 1
@@ -78,9 +78,9 @@ class ServiceLevels:
                 self._judge(model, of.name, "itl", itl_met(ledger, of.itl_ms / 1e3))
         if ledger.client_rtt_s is not None:
             self._rtts.observe((model,), ledger.client_rtt_s)
-        if ledger.finished is not None and ledger.lane is not None:
-            self._tokens.values[model, ledger.lane, "in"] += ledger.finished.prompt_tokens
-            self._tokens.values[model, ledger.lane, "cached"] += ledger.finished.cached_tokens
+        if (done := ledger.usage) is not None and ledger.lane is not None:
+            self._tokens.values[model, ledger.lane, "in"] += done.prompt_tokens
+            self._tokens.values[model, ledger.lane, "cached"] += done.cached_tokens
 
     def judged(self, model: str) -> Iterator[tuple[str, str, float, float, int, int]]:
         """Of each class each SLO (`ttft`, `itl`): its limit in ms, its attainment, how many met and missed it."""
@@ -91,7 +91,6 @@ class ServiceLevels:
                     yield one.name, slo, limit_ms, one.attainment, met, missed
 
     def samples(self) -> Iterator[Sample]:
-        """For the metrics."""
         spec = self.service.spec
         for model in self._models:
             for name, slo, _, attainment, met, missed in self.judged(model):

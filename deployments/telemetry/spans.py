@@ -119,7 +119,7 @@ def laid_out(ledger: Ledger) -> Iterator[tuple[Stage, float, float]]:
 def attributes_of(ledger: Ledger) -> dict[str, str | int | float | bool]:
     """What the request's span says; what is not known is left out. `raylane.attempt_id` is vLLM's
     `gen_ai.request.id`."""
-    done = ledger.finished
+    done = ledger.usage
     found: dict[str, str | int | float | bool | None] = {
         "gen_ai.operation.name": _OPERATIONS.get(ledger.path),
         "gen_ai.provider.name": "raylane",

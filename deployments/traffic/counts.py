@@ -61,7 +61,6 @@ class LengthCounts:
         return self.tokens / len(self) if self.buckets else 0.0
 
     def add(self, tokens: int) -> None:
-        """One more length."""
         self.tokens += tokens
         bucket = bucket_of(tokens)
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1

@@ -1,71 +1,76 @@
-"""Counts the requests of one gateway: a ledger that closes is put into a queue, and a thread counts and writes what is
-there every few seconds. A request pays for one `append`."""
+"""Counts the requests of one gateway: a ledger that closes is put into a queue. Every few seconds a thread counts what
+is there, and the directory gets it. A request pays for one `append`."""
 
 import asyncio
-import contextlib
-import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth
 from deployments.telemetry.verdicts import RequestVerdict
-from deployments.traffic.counts import Period, Stream, Stretches
-from deployments.traffic.store import StoreError, TrafficStore
+from deployments.traffic.counts import Period, Stream, Stretches, StretchRecord
 
-TRAFFIC_FILE = "traffic.sqlite"
-"""In the run directory of the cluster."""
-FLUSH_S = 10.0
+DELIVER_S = 10.0
 """What a killed gateway loses at most."""
+_ANSWER_S = 5.0
 MAX_PENDING = 20_000
-"""Counts (of one stretch and stream) that may wait for a disk that cannot be written: about 20 MB."""
+"""Counts (of one stretch and stream) that may wait for a directory that takes none: about 20 MB."""
 
 
 class TrafficRecorder:
     """Counts from the moment at which it is made. `add` takes the complete ledger of a request that ended."""
 
-    def __init__(self, path: Path, region: str, health: LogHealth, unix_s: Callable[[], float] = time.time) -> None:
-        self.store = TrafficStore(path)
+    def __init__(
+        self, gateway_id: str, region: str, health: LogHealth, unix_s: Callable[[], float] = time.time
+    ) -> None:
+        self._gateway_id = gateway_id
         self._region = region
         self._health = health
         self._unix_s = unix_s
         self._closed: deque[Ledger] = deque()
         self.add: Callable[[Ledger], None] = self._closed.append
         self._pending = Stretches()
+        self._under_way: StretchRecord | None = None
+        """The last delivery, until it is answered, and its number."""
+        self._number = 0
         self._watched_s = unix_s()
-        self._flushing = threading.Lock()
+        self._counting = threading.Lock()
 
-    async def run(self) -> None:
-        """Writes every few seconds, in a thread: no disk delays the loop."""
+    async def run(self, directory: Any) -> None:
+        """Delivers for ever."""
         while True:
-            await asyncio.sleep(FLUSH_S)
-            await asyncio.to_thread(self.flush)
+            await asyncio.sleep(DELIVER_S)
+            await self.deliver(directory)
 
-    def flush(self) -> None:
-        """Counts the queue, and writes it. Nothing raises: what cannot be written is tried again with the next one."""
-        with self._flushing:
+    async def deliver(self, directory: Any) -> None:
+        """Counts the queue, and delivers it. Nothing raises: what is not answered is delivered again, and then the
+        rest."""
+        await asyncio.to_thread(self._count)
+        if self._under_way is None:
+            self._number += 1
+            self._under_way, self._pending = self._pending.record(), Stretches()
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                await directory.traffic.remote(self._gateway_id, self._number, self._under_way)
+        except Exception as error:  # any failure of Ray, or of the disk under the store
+            self._keep(error)
+        else:
+            self._under_way = None
+            self._health.well()
+
+    def _count(self) -> None:
+        with self._counting:
             now = self._unix_s()
-            with contextlib.suppress(IndexError):
-                while True:
-                    count(self._pending, self._closed.popleft(), self._region)
+            while self._closed:
+                count(self._pending, self._closed.popleft(), self._region)
             if self._watched_s < now:  # not after a clock was set back
                 self._pending.watch(self._watched_s, now)
             self._watched_s = now
-            try:
-                self.store.add(self._pending)
-            except (OSError, sqlite3.Error, ValueError) as error:
-                self._keep(error)
-            else:
-                self._pending = Stretches()
-                self._health.well()
 
     def _keep(self, error: Exception) -> None:
-        if isinstance(error, StoreError) or type(error) is sqlite3.DatabaseError:  # damaged; its subclasses are not
-            with contextlib.suppress(OSError):
-                self.store.set_aside()
         lost = 0
         if len(self._pending.counts) > MAX_PENDING:
             lost = sum(one.requests for (period, _, _), one in self._pending.counts.items() if period is Period.HOUR)
@@ -81,7 +86,7 @@ def count(stretches: Stretches, ledger: Ledger, region: str) -> None:
     """
     if ledger.submitted_s is None or not ledger.traffic_class or ledger.home:
         return
-    done, ended_unix_s = ledger.finished, ledger.arrived_unix_s + ledger.wall_s
+    done, ended_unix_s = ledger.usage, ledger.arrived_unix_s + ledger.wall_s
     for period in Period:
         tenant = ledger.tenant if period is Period.HOUR else ""
         counts = stretches.of(period, ended_unix_s, Stream(ledger.model, ledger.traffic_class, region, tenant))

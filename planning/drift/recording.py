@@ -1,18 +1,17 @@
-"""Recorded traffic: read from the file that gateways write or a copy of their page, or counted from a trace; and as the
-demand that a worksheet states."""
+"""Recorded traffic: read from a cell's store or a copy of its page, or counted from a trace; and as the demand that a
+worksheet states."""
 
 import json
 import zoneinfo
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import InputError
+from deployments.store import CellStoreError
 from deployments.traffic.counts import (
     LengthCounts,
     Period,
@@ -22,7 +21,7 @@ from deployments.traffic.counts import (
     TrafficCounts,
     bucket_of,
 )
-from deployments.traffic.store import StoreError, TrafficStore
+from deployments.traffic.store import read_traffic
 from deployments.wire import from_plain
 from planning.drift.expected import DAY_HOURS, WEEK_HOURS
 from planning.workload.trace import Labels, Trace
@@ -37,41 +36,37 @@ class RecordingError(InputError):
 
 
 def read_recording(path: Path, period: Period) -> Stretches:
-    """The counts in a gateway's file, or in JSON saved from `/raylane/traffic`. Raises RecordingError."""
+    """The counts in a cell's store, or in JSON saved from `/raylane/traffic`. Raises RecordingError."""
     try:
         with path.open("rb") as file:
             is_database = file.read(len(_SQLITE)) == _SQLITE
         if is_database:
-            return TrafficStore(path).read(period)
-        return stretches_of_page(json.loads(path.read_text(encoding="utf-8")))
-    except StoreError as error:
+            return read_traffic(path, period)
+        return of_all_tenants(from_plain(json.loads(path.read_text(encoding="utf-8")), StretchRecord))
+    except CellStoreError as error:
         raise RecordingError(str(error)) from error
     except OSError as error:
-        raise RecordingError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, AttributeError) as error:
+        raise RecordingError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
         raise RecordingError(f"{path}: holds no counts of traffic: {error}") from error
 
 
 def is_recording(path: Path) -> bool:
-    """Whether the file begins as a gateway's file does, or as a copy of its page."""
+    """Whether the file begins as a cell's store does, or as a copy of its page."""
     try:
         with path.open("rb") as file:
             begin = file.read(64)
     except OSError:
         return False
-    return begin.startswith(_SQLITE) or begin.lstrip().startswith(b'{"stores"')
+    return begin.startswith(_SQLITE) or begin.lstrip().startswith(b'{"counts"')
 
 
-def stretches_of_page(page: Mapping[str, Any]) -> Stretches:
-    """All stores of a gateway's page, added up. Raises ValueError."""
-    whole = Stretches()
-    for record in page["stores"].values():
-        found = from_plain(record, StretchRecord).stretches()
-        for (period, begin, stream), counts in found.counts.items():
-            of_all = Stream(stream.model, stream.traffic_class, stream.region)
-            whole.of(period, begin, of_all).merge(counts)
-        found.counts.clear()
-        whole.merge(found)
+def of_all_tenants(record: StretchRecord) -> Stretches:
+    """What a cell's page says, the tenants counted together."""
+    found = record.stretches()
+    whole = Stretches(seconds=found.seconds)
+    for (period, begin, stream), counts in found.counts.items():
+        whole.of(period, begin, replace(stream, tenant="")).merge(counts)
     return whole
 
 

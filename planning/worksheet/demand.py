@@ -6,10 +6,10 @@ Units are in the keys: requests a second, tokens, milliseconds, per cent, shares
 import math
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from cluster.spec.base import Name, Section, beside_the_spec
+from cluster.spec.base import Name, RelativePath, Section, check_unique
 
 DAY_HOURS, WEEK_HOURS = 24, 168
 
@@ -109,15 +109,10 @@ class TraceSource(Section):
     days; a trace shorter than a day gives all hours its mean rate. `region`: where requests come from that name none.
     `scale` multiplies the rates."""
 
-    file: Annotated[str, Field(min_length=1)]
+    file: RelativePath
     region: Name | None = None
     start_hour: Annotated[int, Field(ge=0, lt=WEEK_HOURS)] = 0
     scale: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] = 1.0
-
-    @field_validator("file")
-    @classmethod
-    def _is_beside_the_worksheet(cls, path: str, info: ValidationInfo) -> str:
-        return beside_the_spec(path, info)
 
 
 class Growth(Section):
@@ -170,10 +165,7 @@ class DemandStream(Section):
         if self.trace is None and len(given) < 3:
             missing = next(key for key in ("rates", "input_tokens", "output_tokens") if key not in given)
             raise ValueError(f"{missing}: missing; allowed: rates with input_tokens and output_tokens, or a trace")
-        regions = [rate.region for rate in self.rates or ()]
-        twice = next((name for name in regions if regions.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"rates.region = {twice!r}: appears twice; allowed: once for each region")
+        check_unique("rates.region", (rate.region for rate in self.rates or ()))
         return self
 
     @property

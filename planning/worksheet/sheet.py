@@ -1,13 +1,12 @@
 """The whole worksheet, and its sections about what may be bought: price kinds, quotas, candidates, tokens elsewhere."""
 
 import zoneinfo
-from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from cluster.spec import GroupSettings
-from cluster.spec.base import Name, Section, beside_the_spec
+from cluster.spec.base import Name, RelativePath, Section, check_unique
 from cluster.spec.regions import GpuName
 from planning.capacity.problem import Quota
 from planning.worksheet.demand import DemandStream, Fraction
@@ -84,12 +83,7 @@ class GroupCandidate(Section):
     settings: GroupSettings = GroupSettings()
     lanes: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     regions: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
-    costs: str | None = None
-
-    @field_validator("costs")
-    @classmethod
-    def _is_beside_the_worksheet(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return None if path is None else beside_the_spec(path, info)
+    costs: RelativePath | None = None
 
 
 class TokenOffer(Section):
@@ -112,12 +106,7 @@ class ModelConfig(Section):
     """The `folder` that holds a model's `config.json`, where its source is not on this machine."""
 
     model: ModelText
-    folder: Annotated[str, Field(min_length=1)]
-
-    @field_validator("folder")
-    @classmethod
-    def _is_beside_the_worksheet(cls, path: str, info: ValidationInfo) -> str:
-        return beside_the_spec(path, info)
+    folder: RelativePath
 
 
 class Worksheet(Section):
@@ -129,7 +118,7 @@ class Worksheet(Section):
 
     version: Literal[1] = 1
     name: Name
-    spec: Annotated[str, Field(min_length=1)]
+    spec: RelativePath
     time_zone: str = "UTC"
     demand: Annotated[tuple[DemandStream, ...], Field(min_length=1, max_length=200)]
     survive: Survival = Survival()
@@ -142,11 +131,6 @@ class Worksheet(Section):
     transfer: TransferSizes = TransferSizes()
     model_configs: tuple[ModelConfig, ...] = ()
 
-    @field_validator("spec")
-    @classmethod
-    def _is_beside_the_worksheet(cls, path: str, info: ValidationInfo) -> str:
-        return beside_the_spec(path, info)
-
     @field_validator("time_zone")
     @classmethod
     def _is_a_time_zone(cls, name: str) -> str:
@@ -158,17 +142,10 @@ class Worksheet(Section):
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Worksheet":
-        _once("demand.name", (one.name for one in self.demand))
-        _once("candidates (model and name)", (f"{one.model}: {one.name}" for one in self.candidates))
-        _once("gpu_prices (gpu and region)", (f"{one.gpu} in {one.region}" for one in self.gpu_prices))
-        _once("quotas", (f"{one.gpu} in {one.region}, {one.price_kind or 'all kinds'}" for one in self.quotas))
-        _once("elsewhere.model", (one.model for one in self.elsewhere))
-        _once("model_configs.model", (one.model for one in self.model_configs))
+        check_unique("demand.name", (one.name for one in self.demand))
+        check_unique("candidates (model and name)", (f"{one.model}: {one.name}" for one in self.candidates))
+        check_unique("gpu_prices (gpu and region)", (f"{one.gpu} in {one.region}" for one in self.gpu_prices))
+        check_unique("quotas", (f"{one.gpu} in {one.region}, {one.price_kind or 'all kinds'}" for one in self.quotas))
+        check_unique("elsewhere.model", (one.model for one in self.elsewhere))
+        check_unique("model_configs.model", (one.model for one in self.model_configs))
         return self
-
-
-def _once(where: str, names: Iterable[str]) -> None:
-    listed = list(names)
-    twice = next((name for name in listed if listed.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{where} = {twice!r}: appears twice; allowed: once")

@@ -81,7 +81,7 @@ LIKELY_WORDS = {
     "by": ["tenant", "model,hour"],
     "loads": ["0.5", "0.5,0.8"],
     "tokens": ["uniform:4:9", "20"],
-    "against": ["live", "traffic.sqlite"],
+    "against": ["live", "cell.sqlite"],
 }
 """The words that a parameter probably wants, by a part of its name."""
 WORDS = [
@@ -97,7 +97,7 @@ NUMBERS = [
     *("9" * 30, "9" * 5_000),
 ]
 RUN_DIR = [
-    *("secret", "ray_token", "gateways.json", "cell.sqlite", "shared_memory", "lock"),
+    *("secret", "ray_token", "cell.sqlite", "shared_memory", "lock"),
     "logs/scaling-demo.000001.log",
     *("cost/2026-11-23T08.json", "cost/a.costs.json", "cost/notes"),
 ]

@@ -19,6 +19,7 @@ from cli.main import COMMANDS, app
 from cli.run_dir import RunDir, State
 from cluster.files import shipped
 from deployments.wire import to_plain
+from tests.cell_store import keep_gateways
 from tests.cli.test_narrow import report
 from tests.http_server import Handler, listening
 
@@ -202,7 +203,7 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(
     run_dir = RunDir("x")
     run_dir.create()
     run_dir.write_state(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
-    (run_dir.path / "gateways.json").write_text('{"g": "http://127.0.0.1:1"}')
+    keep_gateways(run_dir.path, {"g": "http://127.0.0.1:1"})
     (run_dir.path / "secret").write_bytes(content)
     result = run("hold", "m", 1, "--for", "1h")
     assert result.exit_code == 2
@@ -214,7 +215,7 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(
     assert result.stderr == "error: RAYLANE_SECRET: is no secret of a cell; allowed: printable ASCII characters\n"
 
 
-@pytest.mark.parametrize("file", ["state.json", "gateways.json"])
+@pytest.mark.parametrize("file", ["state.json", "cell.sqlite"])
 def test_files_of_a_run_directory_that_are_nested_deeply_are_as_none(file: str) -> None:
     run_dir = RunDir("x")
     run_dir.create()

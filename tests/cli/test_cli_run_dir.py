@@ -17,7 +17,7 @@ from cli.gateway import base_url, known_secret
 from cli.main import app
 from cli.private_ray import end_processes, processes_of
 from cli.run_dir import RunDir, State, known_clusters
-from deployments.cell.gateways_file import write_gateways
+from tests.cell_store import keep_gateways
 from tests.http_server import Handler, listening
 
 OBEDIENT = "import time; time.sleep(600)"
@@ -204,7 +204,7 @@ def test_a_cell_that_no_process_holds_is_up_until_it_is_taken_down(home: Path) -
     run_dir = written(state)
     assert known_clusters() == [state]
     assert run_dir.urls() == []
-    write_gateways(home / "x", {"a": "http://10.0.0.2:1", "b": "http://10.0.0.3:1"})
+    keep_gateways(home / "x", {"a": "http://10.0.0.2:1", "b": "http://10.0.0.3:1"})
     assert run_dir.urls() == ["http://10.0.0.2:1", "http://10.0.0.3:1"]
     run_dir.clear_state()
     assert run_dir.urls() == []
@@ -214,7 +214,7 @@ def test_commands_ask_a_gateway_of_the_cell_that_answers(home: Path) -> None:
     run_dir = written(State("x", 0, 0.0, "", "", ready=True, address="10.0.0.1:6379"))
     secret = run_dir.new_secret("secret")
     with listening(_Healthy) as url:
-        write_gateways(home / "x", {"dead": "http://127.0.0.1:1", "alive": url, "last": "http://127.0.0.1:2"})
+        keep_gateways(home / "x", {"dead": "http://127.0.0.1:1", "alive": url, "last": "http://127.0.0.1:2"})
         assert base_url(None) == url
     assert known_secret(url) == secret
     assert known_secret("http://10.0.0.9:1") is None

@@ -160,8 +160,3 @@ def test_values_are_frozen() -> None:
     spec = parse_spec(HEAD + MODELS)
     with pytest.raises(ValueError, match="frozen"):
         spec.name = "y"  # type: ignore[misc]
-
-
-def test_an_old_key_names_the_new_one() -> None:
-    with pytest.raises(SpecError, match=r"autoscaling\.silent_s = 5: unknown key; its name is now unresponsive_s"):
-        parse_spec("version: 1\nautoscaling: {silent_s: 5}\n")

@@ -24,7 +24,6 @@ from deployments.accounting.facts import (
 from deployments.accounting.store import BillStore, bill_in
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import MemberKind, Ready
-from deployments.cell.gateways_file import read_gateways, write_gateways
 from deployments.cell.lifecycle_log import LifecycleLog
 from deployments.decision_log import DecisionLog, log_files, read_log
 from deployments.decisions import Input, replay
@@ -34,8 +33,8 @@ from deployments.store import FILE_NAME, CellStore, KeptValue
 from deployments.telemetry.journal import Journal
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth, Logs
-from deployments.traffic.counts import Period
-from deployments.traffic.recorder import TrafficRecorder
+from deployments.traffic.counts import Period, Stream, Stretches
+from deployments.traffic.store import add_traffic, traffic_in
 from tests.autoscaling.serve.scaling_harness import ScalingHarness
 from tests.deployments.accounting.replicas import BEGIN, PRICE
 from tests.deployments.scheduling.world import POLICY, make_request
@@ -198,63 +197,6 @@ class Arrivals:
         pass
 
 
-class Gateways:
-    """Written whole each time; what it could not write it writes with the next."""
-
-    raises = False
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = 0
-
-    def write(self) -> None:
-        self.port += 1
-        write_gateways(self.folder, {f"gateway-{number}": self._url(number) for number in range(500)})
-
-    def check(self, gaps: bool) -> None:
-        assert read_gateways(self.folder) == [self._url(number) for number in range(500)]
-
-    def close(self) -> None:
-        pass
-
-    def _url(self, number: int) -> str:
-        return f"http://10.0.0.{number}:{self.port}"
-
-
-class Traffic:
-    """Adds with the next write what could not be written."""
-
-    raises = False
-
-    def __init__(self, folder: Path) -> None:
-        self.health = LogHealth("traffic")
-        self.unix_s = 0.0
-        self.recorder = TrafficRecorder(folder / "traffic.sqlite", "eu", self.health, lambda: self.unix_s)
-        self.written = 0
-
-    def write(self) -> None:
-        for tenant in range(20):
-            ledger = ended_ledger()
-            ledger.submitted_s, ledger.traffic_class, ledger.tenant = 1.5, "batch", f"tenant {tenant} {self.written}"
-            self.recorder.add(ledger)
-        self.unix_s += 1.0
-        self.written += 20
-        self.recorder.flush()
-
-    def failing(self) -> bool:
-        return self.health.error is not None
-
-    def check(self, gaps: bool) -> None:
-        found = self.recorder.store.read(Period.HOUR)
-        assert sum(counts.requests for counts in found.counts.values()) == self.written - self.removed
-        assert self.health.lost_lines == 0
-
-    removed = 0
-
-    def close(self) -> None:
-        pass
-
-
 class Store:
     """The cell's: an order that cannot be written is not in force; all else is written with the next, or delivered
     again."""
@@ -271,6 +213,7 @@ class Store:
             ReplicaReady(BEGIN, "r"),
         ]
         self.waiting: list[Fact] = list(self.known)
+        self.counted = Stretches()
         self.written = self.acts = 0
 
     def write(self) -> None:
@@ -286,6 +229,10 @@ class Store:
             self.waiting.append(AttemptUsage(name, "r", "m", "a", "chat", *times, Count.ENGINE, 100, 0, 10))
         if self.bills.add(self.waiting, times[1]):
             self.waiting.clear()
+        self.counted.of(Period.HOUR, float(self.written), Stream("m", "chat", "here")).requests += 1
+        with suppress(OSError):
+            self.store.write(lambda file: add_traffic(file, "g", self.written, self.counted))
+            self.counted = Stretches()
 
     def failing(self) -> bool:
         return self.store.health.error is not None
@@ -298,6 +245,8 @@ class Store:
         assert numbers == list(range(1 + self.removed, self.written + 1))
         with store.reading() as file:
             bill = bill_in(file, until_ns=BEGIN + HOUR_NS)
+            (traffic,) = traffic_in(file, Period.HOUR).counts.values()
+        assert traffic.requests == self.written - self.removed
         assert (bill.unread, self.store.health.lost_lines) == (0, 0)
         assert sum(line.amounts.requests for line in bill.lines) == 3 * (self.written - self.removed)
         assert self.removed or BillStore(store).known() == self.known
@@ -316,8 +265,6 @@ WRITERS: dict[str, Callable[[Path], Writer]] = {
     "trace": trace,  # type: ignore[dict-item]
     "steps": steps,  # type: ignore[dict-item]
     "arrivals": Arrivals,  # type: ignore[dict-item]
-    "gateways": Gateways,  # type: ignore[dict-item]
-    "traffic": Traffic,
     "store": Store,
 }
 """Every file that a gateway, a replica, the directory or the controller goes on writing to."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from deployments.engine_model.cost_model import CostModel, line, plain_attention, slowed
 from deployments.engine_model.limits import EngineModelLimits
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.scheduling import LanePolicy, SchedulingPolicy
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.slo import itl_met, ttft_met
@@ -125,7 +125,7 @@ def ledger_of(out: SimulationOutcome, at: int) -> Ledger:
     one.first_byte_s, one.last_byte_s, one.ended_s = first_s, finished_s, finished_s
     one.engine_wait_s = finished_s - first_s
     output = int(out.output_tokens[at])
-    one.finished = Finished("", 200, 1, int(out.prompt_tokens[at]), 0, output, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    one.finished = Finished("", 200, Usage(int(out.prompt_tokens[at]), 0, output, 0, 1, 0.0, 0.0, 0.0), 0.0, 0.0)
     return one
 
 

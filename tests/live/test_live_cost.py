@@ -61,7 +61,7 @@ async def tapped(cluster: LiveCluster) -> AsyncIterator[FeedTap]:
     async def follow(url: str) -> None:
         async with session.get(url + FEED_PATH) as response:
             async for message in Messages(response):
-                if isinstance(message, Finished) and message.sequences:
+                if isinstance(message, Finished) and message.usage.sequences:
                     tap.counted[message.request_id] = message
 
     async def watch() -> None:
@@ -132,7 +132,7 @@ def counts_are_the_engines(
     for attempt_id, message in tap.counted.items():
         if (one := usages.get(attempt_id)) is not None:
             assert one.count is Count.ENGINE
-            assert (one.prompt_tokens, one.output_tokens) == (message.prompt_tokens, message.output_tokens)
+            assert (one.prompt_tokens, one.output_tokens) == (message.usage.prompt_tokens, message.usage.output_tokens)
     counted = [one for one in usages.values() if one.count is Count.ENGINE]
     for key, attribute in (("prompt_tokens", "prompt_tokens"), ("output_tokens", "output_tokens")):
         assert sum(row[key] for row in record["rows"]) == sum(getattr(one, attribute) for one in counted)

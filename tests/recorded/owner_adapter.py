@@ -13,7 +13,7 @@ from unittest import mock
 from deployments.ownership import lane_owner
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.takeover import Booking, Running
-from deployments.protocol import Finished, ReplicaFacts, ReplicaState
+from deployments.protocol import Finished, ReplicaFacts, ReplicaState, Usage
 from deployments.scheduling import Admission, Binding, Ending, Lease, Placement, Suspicion
 from tests.recorded.scheduler_adapter import Plain, plain_admission, policy_from, request_from
 
@@ -214,16 +214,18 @@ def _running(given: Plain, replica: str, now: float) -> Running:
 
 def _finished(given: Plain) -> Finished:
     return Finished(
-        request_id=given["engine_id"],
-        status=200 if given["sequences"] else 499,
-        sequences=given["sequences"],
-        prompt_tokens=given["prompt_tokens"],
-        cached_tokens=0,
-        output_tokens=given["output_tokens"],
-        preemptions=0,
-        queued_s=0.0,
-        prefill_s=given["prefill_s"],
-        decode_s=given["decode_s"],
-        first_byte_s=0.1,
-        wall_s=1.0,
+        given["engine_id"],
+        200 if given["sequences"] else 499,
+        Usage(
+            given["prompt_tokens"],
+            0,
+            given["output_tokens"],
+            0,
+            given["sequences"],
+            given["prefill_s"],
+            given["decode_s"],
+            0.0,
+        ),
+        0.1,
+        1.0,
     )

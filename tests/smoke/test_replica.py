@@ -88,9 +88,9 @@ async def test_the_feed_tells_load_and_tokens(replica: Replica) -> None:
         finished = await until(
             messages, lambda message: isinstance(message, Finished) and message.request_id == "feed-1"
         )
-        assert (finished.status, finished.sequences) == (200, 2)
-        assert finished.output_tokens == answer["usage"]["completion_tokens"] == 24
-        assert finished.prompt_tokens == 2 * answer["usage"]["prompt_tokens"]
+        assert (finished.status, finished.usage.sequences) == (200, 2)
+        assert finished.usage.output_tokens == answer["usage"]["completion_tokens"] == 24
+        assert finished.usage.prompt_tokens == 2 * answer["usage"]["prompt_tokens"]
         assert 0 < finished.first_byte_s <= finished.wall_s
         # `/v1/responses` takes its engine id from the body, not from our header.
         body: dict[str, Any] = {"model": "demo", "input": "hi", "max_output_tokens": 5}
@@ -101,7 +101,7 @@ async def test_the_feed_tells_load_and_tokens(replica: Replica) -> None:
             messages, lambda message: isinstance(message, Finished) and message.request_id == "feed-2"
         )
         assert 1 <= answered <= 5
-        assert (finished.sequences, finished.output_tokens) == (1, answered)
+        assert (finished.usage.sequences, finished.usage.output_tokens) == (1, answered)
         await until(messages, lambda message: isinstance(message, Load) and message.running == message.exchanges == 0)
 
 
@@ -169,4 +169,4 @@ async def test_a_client_that_leaves_frees_the_engine(replica: Replica) -> None:
         finished = await until(
             messages, lambda message: isinstance(message, Finished) and message.request_id == "leave-4"
         )
-        assert finished.sequences == 0
+        assert finished.usage.sequences == 0

@@ -140,7 +140,7 @@ async def test_a_replica_that_serve_stops_finishes_what_runs(cluster: LiveCluste
             finished = await until(
                 feeds[index], lambda message: isinstance(message, Finished) and message.request_id == "kept"
             )
-            assert finished.output_tokens == TOKENS
+            assert finished.usage.output_tokens == TOKENS
             _, alive = await asyncio.to_thread(psutil.wait_procs, leaving.family, PATIENCE_S)
             assert not alive
         finally:

@@ -14,13 +14,13 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from cluster.spec import Model
-from deployments.engine.exchanges import Exchanges, SequenceStats, current
+from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.guard import Message, Receive, Send
 from deployments.engine.simulated.answer import DONE, FINGERPRINT, AnswerEvents, error, spoken, token_ids, whole
 from deployments.engine.simulated.ask import Ask, AskError, answer_tokens, read_ask, read_tokenizing
 from deployments.engine.simulated.driver import Driver, SequenceJob
 from deployments.openai.endpoints import BodyKind
-from deployments.protocol import SIMULATED_HEADER
+from deployments.protocol import SIMULATED_HEADER, Usage
 
 _GENERATING = {"/v1/chat/completions": (BodyKind.CHAT, "chatcmpl-"), "/v1/completions": (BodyKind.COMPLETION, "cmpl-")}
 _MARK = (SIMULATED_HEADER.encode(), b"true")
@@ -96,9 +96,9 @@ class AnswerOutbox:
         self._sent[job] = tokens
         self._wake.set()
 
-    def _stats(self, job: SequenceJob) -> SequenceStats:
+    def _stats(self, job: SequenceJob) -> Usage:
         sequence, speed = job.sequence, self._speed
-        return SequenceStats(
+        return Usage(
             prompt_tokens=sequence.prompt,
             cached_tokens=sequence.cached,
             output_tokens=sequence.output,

@@ -10,10 +10,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.accounting.bill import Bill, Dimension
-from deployments.gateway.own_page import OwnPage
+from deployments.gateway.own_page import OwnPage, invalid
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
-from deployments.openai.fields import shown
 from deployments.wire import to_plain
 
 COST_PATH = "/raylane/cost"
@@ -50,10 +49,7 @@ class CostPages:
         try:
             asked = BillQuestion.model_validate(dict(request.query_params))
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            key = str(problem["loc"][0])
-            message = f"{key} = {shown(problem['input'])}: {problem['msg']}"
-            raise ApiError(ErrorCode.INVALID_VALUE, message, param=key) from None
+            raise invalid(error) from None
         return JSONResponse(await self.bill(asked))
 
     async def bill(self, asked: BillQuestion) -> Any:

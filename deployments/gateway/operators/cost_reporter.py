@@ -9,6 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cluster.spec import Region
@@ -18,7 +19,7 @@ from deployments.cell.departure import DepartureCause
 from deployments.gateway.feeds import OnEnded, ReplicaFeed
 from deployments.gateway.service import Service
 from deployments.ownership.takeover import read_booking
-from deployments.protocol import Finished, ReplicaFacts
+from deployments.protocol import Finished, ReplicaFacts, Usage
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.line_log import LogHealth
 from deployments.telemetry.verdicts import RequestVerdict
@@ -116,7 +117,7 @@ class CostReporter:
             yield from usages_of(self._closed.popleft())
         while self._finished:
             ended = self._finished.popleft()
-            if ended[1].sequences:
+            if ended[1].usage.sequences:
                 kept = self._orphans if time.monotonic() < self._orphaned_until_s else self._unclaimed
                 kept.append(ended)
             elif (usage := self._dropped(*ended)) is not None:
@@ -125,8 +126,7 @@ class CostReporter:
             self._unclaimed.popleft()
         while self._orphans:
             facts, message, now_ns = self._orphans.popleft()
-            tokens = (message.prompt_tokens, message.cached_tokens, message.output_tokens, message.sequences)
-            yield _cut(facts, message, now_ns, "", tokens)
+            yield _cut(facts, message, now_ns, "", message.usage)
 
     def _dropped(self, facts: ReplicaFacts, message: Finished, now_ns: int) -> AttemptUsage | None:
         """A request of another gateway that an engine ended without statistics."""
@@ -137,7 +137,9 @@ class CostReporter:
         if booking.gateway_id == self._gateway_id:
             return None
         sequences = max(1, booking.sequences)
-        return _cut(facts, message, now_ns, booking.tenant, (booking.prompt_tokens * sequences, 0, 0, sequences))
+        return _cut(
+            facts, message, now_ns, booking.tenant, Usage(booking.prompt_tokens * sequences, 0, 0, 0, sequences)
+        )
 
     def _watch(self, replica_ids: Iterable[str]) -> None:
         """Tells who was heard, and where requests run, up to now."""
@@ -209,10 +211,9 @@ async def _in_slices(usages: Iterator[AttemptUsage]) -> AsyncIterator[AttemptUsa
             await asyncio.sleep(_PAUSE_S)
 
 
-def _cut(
-    facts: ReplicaFacts, message: Finished, now_ns: int, tenant: str, tokens: tuple[int, int, int, int]
-) -> AttemptUsage:
+def _cut(facts: ReplicaFacts, message: Finished, now_ns: int, tenant: str, took: Usage) -> AttemptUsage:
     times = now_ns - ns(message.wall_s), now_ns
+    tokens = took.prompt_tokens, took.cached_tokens, took.output_tokens, took.sequences
     return AttemptUsage(message.request_id, facts.replica_id, facts.model, tenant, "", *times, Count.CUT, *tokens)
 
 
@@ -222,20 +223,17 @@ def usages_of(ledger: Ledger) -> Iterator[AttemptUsage]:
     to_s = ledger.ended_s if ledger.last_byte_s is None else ledger.last_byte_s
     if ledger.replica_id is None or ledger.placed_s is None or to_s is None:
         return
-    done, count = ledger.finished, _count_of(ledger)
+    done, count = ledger.usage, _count_of(ledger)
     if count is None:
         return
-    if count is Count.ENGINE and done is not None:
-        tokens = (done.prompt_tokens, done.cached_tokens, done.output_tokens, done.sequences)
-    else:
-        tokens = _estimate(ledger)
+    took = done if count is Count.ENGINE and done is not None else _estimate(ledger)
     times = _unix_ns(ledger, ledger.placed_s), _unix_ns(ledger, to_s)
-    yield _usage(ledger, ledger.attempt_id, ledger.replica_id, times, count, tokens)
+    yield _usage(ledger, ledger.attempt_id, ledger.replica_id, times, count, took)
 
 
 def _count_of(ledger: Ledger) -> Count | None:
     """Whose tokens count; None: the engine refused the request, and did nothing for it."""
-    if ledger.finished is not None and ledger.finished.sequences > 0:
+    if ledger.usage is not None and ledger.usage.sequences > 0:
         return Count.ENGINE
     if ledger.outcome is RequestOutcome.REFUSED:
         return None
@@ -247,7 +245,7 @@ def _count_of(ledger: Ledger) -> Count | None:
 def _broken(ledger: Ledger) -> Iterator[AttemptUsage]:
     """Each attempt whose replica died at it, by the decisions on the request."""
     begun: tuple[float, str, int] | None = None
-    prompt, _, _, sequences = _estimate(ledger)
+    took = replace(_estimate(ledger), output_tokens=0)
     for decision in ledger.decisions:
         if decision.verdict is RequestVerdict.PLACED:
             begun = decision.at_s, str(decision.facts["replica"]), int(str(decision.facts["attempt"]))
@@ -255,33 +253,25 @@ def _broken(ledger: Ledger) -> Iterator[AttemptUsage]:
             from_s, replica_id, attempt = begun
             times = _unix_ns(ledger, ledger.arrived_s + from_s), _unix_ns(ledger, ledger.arrived_s + decision.at_s)
             attempt_id = f"{ledger.attempt_id.rpartition('-')[0]}-{attempt}"
-            yield _usage(ledger, attempt_id, replica_id, times, Count.CUT, (prompt, 0, 0, sequences))
+            yield _usage(ledger, attempt_id, replica_id, times, Count.CUT, took)
             begun = None
 
 
-def _estimate(ledger: Ledger) -> tuple[int, int, int, int]:
+def _estimate(ledger: Ledger) -> Usage:
     """What the gateway knows of tokens without the engine: the prompt as it was expected, and a token for each piece of
     a streamed answer (of one that is not streamed, none)."""
     placed = (one.facts.get("sequences") for one in ledger.decisions if "sequences" in one.facts)
     sequences = max(1, int(str(next(placed, 1))))
     output = ledger.pieces if ledger.stream and ledger.status == 200 else 0
-    return ledger.expected_prompt_tokens * sequences, 0, output, sequences
+    return Usage(ledger.expected_prompt_tokens * sequences, 0, output, 0, sequences)
 
 
 def _usage(
-    ledger: Ledger,
-    attempt_id: str,
-    replica_id: str,
-    times: tuple[int, int],
-    count: Count,
-    tokens: tuple[int, int, int, int],
+    ledger: Ledger, attempt_id: str, replica_id: str, times: tuple[int, int], count: Count, took: Usage
 ) -> AttemptUsage:
     whose = (ledger.model, ledger.tenant, ledger.traffic_class)
-    prompt, cached, output, sequences = tokens
-    whole = max(1, sequences)
-    return AttemptUsage(
-        attempt_id, replica_id, *whose, times[0], max(times), count, prompt, cached, output, whole, home=ledger.home
-    )
+    tokens = took.prompt_tokens, took.cached_tokens, took.output_tokens, max(1, took.sequences)
+    return AttemptUsage(attempt_id, replica_id, *whose, times[0], max(times), count, *tokens, home=ledger.home)
 
 
 def _unix_ns(ledger: Ledger, at_s: float) -> int:

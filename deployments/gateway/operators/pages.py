@@ -16,7 +16,7 @@ from deployments.gateway.operators.live_spec import LIVE, changes_between
 from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.operators.report import STATUS_PATH
 from deployments.gateway.operators.status import Status
-from deployments.gateway.own_page import Handler, OwnPage, body_of
+from deployments.gateway.own_page import Handler, OwnPage, body_of, invalid
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
@@ -101,11 +101,7 @@ class OperatorPages:
         try:
             desired = ClusterSpec.model_validate_json(body)
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            key = ".".join(str(part) for part in problem["loc"])
-            raise ApiError(
-                ErrorCode.INVALID_VALUE, f"{key} = {shown(problem['input'])}: {problem['msg']}", param=key
-            ) from None
+            raise invalid(error) from None
         changes = changes_between(self._service.spec, desired)
         frozen = [change for change in changes if not change.is_live]
         if frozen:

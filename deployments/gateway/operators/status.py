@@ -112,7 +112,6 @@ class Status:
         return groups
 
     async def report(self) -> CellReport:
-        """Of the whole cell."""
         return merged([self.here(), *await self._others.ask(f"{STATUS_PATH}?here=1", GatewayAnswer)])
 
     async def under_way(self, models: Collection[str]) -> int:

@@ -186,7 +186,7 @@ class UsagePages:
 
     def tell(self, facts: HopFacts, ledger: Ledger) -> None:
         """A guest's ledger is complete: its home hears what the engine counted."""
-        if ledger.finished is not None and ledger.finished.sequences:
+        if ledger.finished is not None and ledger.finished.usage.sequences:
             finished = to_plain(ledger.finished) | {"request_id": facts.attempt_id, "booking": ""}
             self._hand_overs.run(self._tell(facts.home, {"gateway": facts.gateway, "finished": finished}))
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from deployments.gateway.operators.cost_page import BillQuestion, CostPages
 from deployments.gateway.operators.report import RegionAnswer, RegionsReport
 from deployments.gateway.operators.status import Status
-from deployments.gateway.own_page import OwnPage
+from deployments.gateway.own_page import OwnPage, invalid
 from deployments.gateway.peers.client import PeerClient, PeerFailed
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
@@ -61,10 +61,7 @@ def read_question(content: Any) -> ViewQuestion:
     try:
         return ViewQuestion.model_validate(content)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in problem["loc"])
-        message = f"{key} = {shown(problem['input'])}: {problem['msg']}"
-        raise ApiError(ErrorCode.INVALID_VALUE, message, param=key) from None
+        raise invalid(error) from None
 
 
 class CellView:

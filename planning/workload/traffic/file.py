@@ -1,7 +1,6 @@
 """The sections of a traffic file (pydantic, closed): what each key means, its unit and its range; and reading one.
 Drawing is in `draw.py`."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from cluster.spec import SpecError, parse_section
-from cluster.spec.base import Name, Section
+from cluster.spec.base import Name, Section, check_unique
 from planning.workload.arrivals import Factor, GapKind, Second, Spike
 from planning.workload.lengths import parse_lengths
 from planning.workload.trace import TraceError
@@ -94,7 +93,7 @@ class Tenants(Section):
     def _one_of_both(self) -> "Tenants":
         if (self.count is None) == (not self.names):
             raise ValueError("names and count: allowed: exactly one of them")
-        unique("names", (share.name for share in self.names))
+        check_unique("names", (share.name for share in self.names))
         return self
 
 
@@ -196,18 +195,9 @@ class TrafficFile(Section):
     def _agrees(self) -> "TrafficFile":
         if not self.streams and self.servegen is None:
             raise ValueError("streams: there is none, and no servegen; allowed: at least one stream")
-        unique("streams", (stream.name for stream in self.streams))
-        unique("regions", (region.name for region in self.regions))
+        check_unique("streams", (stream.name for stream in self.streams))
+        check_unique("regions", (region.name for region in self.regions))
         return self
-
-
-def unique(where: str, names: Iterable[str]) -> None:
-    """Raises ValueError for a name that appears twice."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise ValueError(f"{where}: {name!r} appears twice; names must be unique")
-        seen.add(name)
 
 
 SUFFIXES = (".yaml", ".yml")

@@ -11,14 +11,13 @@ from cluster.versions import ENGINE, differences, versions_here
 from deployments.cell import directory as module
 from deployments.cell.act import Act, ActKind
 from deployments.cell.directory import Directory
-from deployments.cell.gateways_file import read_gateways
 from deployments.cell.listing import Listing
 from deployments.cell.node_check import NodesDiffer, check_own_node
 from deployments.cell.scaling_state import ScalingState
 from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
-from deployments.store import FILE_NAME, KeptValue
+from deployments.store import FILE_NAME, GATEWAYS, KeptValue, kept_in
 from tests.deployments.cell.successors import next_directory
 from tests.deployments.gateway.rig import Handle
 from tests.small_disk import small_disk
@@ -160,16 +159,18 @@ class Newer:
         return differences({**versions_here(), "raylane": "0.2.0"}, found)
 
 
-async def test_where_the_gateways_are_is_in_a_file(tmp_path: Path) -> None:
+async def test_where_the_gateways_are_is_in_the_store(tmp_path: Path) -> None:
+    def told() -> dict[str, str]:
+        return kept_in(tmp_path / FILE_NAME, GATEWAYS, dict[str, str])
+
+    assert told() == {}
     one = next_directory(tmp_path)
-    assert read_gateways(tmp_path) == []
+    assert told() == {}
     await one.join("a", "http://10.0.0.2:1", ["m"], {}, {})
     await one.join("b", "http://10.0.0.3:1", ["m"], {}, {})
-    assert read_gateways(tmp_path) == ["http://10.0.0.2:1", "http://10.0.0.3:1"]
+    assert told() == {"a": "http://10.0.0.2:1", "b": "http://10.0.0.3:1"}
     await one.leave("a")
-    assert read_gateways(tmp_path) == ["http://10.0.0.3:1"]
-    (tmp_path / "gateways.json").write_text("[]")
-    assert read_gateways(tmp_path) == []
+    assert told() == {"b": "http://10.0.0.3:1"}
 
 
 async def test_registering_again_is_no_change() -> None:

@@ -4,10 +4,10 @@ import asyncio
 import json
 from typing import Any
 
-from deployments.engine.exchanges import Exchanges, SequenceStats, current
+from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.feed import Feed
 from deployments.engine.guard import Guard
-from deployments.protocol import DrainReason, Finished, Hello, Load, ReplicaFacts, ReplicaState
+from deployments.protocol import DrainReason, Finished, Hello, Load, ReplicaFacts, ReplicaState, Usage
 
 SECRET = "s3cret"
 FACTS = ReplicaFacts("r", "m", "http://127.0.0.1:1", 1, "n", "generate", 4096, 8, 2048, 65_536)
@@ -40,7 +40,7 @@ class Behind:
         go = asyncio.create_task(self.go.wait())
         await asyncio.wait([gone, go], return_when=asyncio.FIRST_COMPLETED)
         if go.done():
-            self.books.record("engine-id", SequenceStats(4, 0, 2, 0, 0.0, 0.0, 0.0))
+            self.books.record("engine-id", Usage(4, 0, 2, 0))
             await send({"type": "http.response.body", "body": b"!"})
         gone.cancel()
         go.cancel()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.engine.exchanges import CLIENT_LEFT, EngineExchange, Exchanges, SequenceStats, current
-from deployments.protocol import Finished
+from deployments.engine.exchanges import CLIENT_LEFT, EngineExchange, Exchanges, current
+from deployments.protocol import Finished, Usage
 
 
 class Desk:
@@ -34,8 +34,8 @@ class Sequence:
     is_prefilling: bool = True
 
 
-def stats(output_tokens: int, decode_s: float = 0.0) -> SequenceStats:
-    return SequenceStats(
+def stats(output_tokens: int, decode_s: float = 0.0) -> Usage:
+    return Usage(
         prompt_tokens=5,
         cached_tokens=2,
         output_tokens=output_tokens,
@@ -56,9 +56,7 @@ def test_an_exchange_is_the_sum_of_its_sequences_and_the_times_of_the_last() -> 
     assert dispatcher.reports == []
     assert dispatcher.books.end(exchange, now=12.0)
     assert dispatcher.reports == [
-        Finished("r", 200, sequences=3, prompt_tokens=15, cached_tokens=6, output_tokens=12, preemptions=3,
-                 queued_s=0.1, prefill_s=0.2, decode_s=3.0,
-                 first_byte_s=0.5, wall_s=2.0)
+        Finished("r", 200, Usage(15, 6, 12, 3, 3, 0.2, 3.0, 0.1), 0.5, 2.0)
     ]  # fmt: skip
 
 
@@ -68,7 +66,7 @@ def test_statistics_that_come_after_the_last_byte_are_waited_for() -> None:
     assert not dispatcher.books.end(exchange, now=11.0)
     assert not dispatcher.books.idle
     dispatcher.books.record("a", stats(3))
-    assert [report.output_tokens for report in dispatcher.reports] == [3]
+    assert [report.usage.output_tokens for report in dispatcher.reports] == [3]
     dispatcher.books.settle(exchange)
     assert len(dispatcher.reports) == 1
     assert dispatcher.books.idle
@@ -80,7 +78,7 @@ def test_an_aborted_exchange_is_reported_with_what_is_known() -> None:
     dispatcher.books.record("a", stats(3))
     dispatcher.books.end(exchange, now=11.0)
     dispatcher.books.settle(exchange)
-    assert [(report.status, report.sequences, report.output_tokens) for report in dispatcher.reports] == [
+    assert [(report.status, report.usage.sequences, report.usage.output_tokens) for report in dispatcher.reports] == [
         (CLIENT_LEFT, 1, 3)
     ]
     dispatcher.books.record("a", stats(9))
@@ -92,9 +90,9 @@ def test_an_exchange_that_asked_the_engine_for_nothing_is_reported_at_its_end() 
     exchange = dispatcher.begin("r")
     exchange.status = 400
     assert dispatcher.books.end(exchange, now=10.25)
-    assert [(report.status, report.sequences, report.first_byte_s, report.wall_s) for report in dispatcher.reports] == [
-        (400, 0, None, 0.25)
-    ]
+    assert [
+        (report.status, report.usage.sequences, report.first_byte_s, report.wall_s) for report in dispatcher.reports
+    ] == [(400, 0, None, 0.25)]
 
 
 def test_a_request_that_the_engine_refused_is_not_waited_for() -> None:
@@ -103,7 +101,7 @@ def test_a_request_that_the_engine_refused_is_not_waited_for() -> None:
     dispatcher.books.retract("a", 2)
     assert dispatcher.books.end(exchange, now=11.0)
     dispatcher.books.retract("unknown", 1)
-    assert [report.sequences for report in dispatcher.reports] == [0]
+    assert [report.usage.sequences for report in dispatcher.reports] == [0]
 
 
 def test_what_no_exchange_asked_for_is_ignored() -> None:
@@ -130,7 +128,7 @@ def test_every_exchange_is_reported_once_and_no_token_is_lost(data: st.DataObjec
             dispatcher.books.end(exchanges[int(which)], now=11.0)
     assert dispatcher.books.idle
     assert sorted(report.request_id for report in dispatcher.reports) == sorted(f"r{i}" for i in range(len(sizes)))
-    assert {report.request_id: report.output_tokens for report in dispatcher.reports} == {
+    assert {report.request_id: report.usage.output_tokens for report in dispatcher.reports} == {
         f"r{i}": sum(size) for i, size in enumerate(sizes)
     }
 

@@ -18,12 +18,13 @@ from deployments.protocol import (
     Message,
     ReplicaFacts,
     ReplicaState,
+    Usage,
     feed_reader,
 )
 
 FACTS = ReplicaFacts("r", "m", "http://127.0.0.1:1", 1, "n", "generate", 4096, 8, 2048, 65_536)
 FIRST = FirstTokens(("id", "other"))
-FINISHED = Finished("id", 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+FINISHED = Finished("id", 200, Usage(5, 0, 3, 0, 1, 0.1, 0.2, 0.0), 0.1, 0.3)
 
 
 class Engine:

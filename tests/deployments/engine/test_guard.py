@@ -22,6 +22,7 @@ from deployments.protocol import (
     Hello,
     Load,
     ReplicaState,
+    Usage,
 )
 from tests.deployments.engine.guarded_engine import SECRET, Behind
 from tests.feeds import Messages
@@ -53,7 +54,7 @@ async def test_work_is_booked_with_its_tokens(behind: Behind, session: aiohttp.C
     async with session.post("/v1/completions", headers={"X-Request-Id": "mine"}) as response:
         await response.read()
     report = await behind.reports.get()
-    assert (report.request_id, report.status, report.sequences, report.output_tokens) == ("mine", 200, 1, 2)
+    assert (report.request_id, report.status, report.usage.sequences, report.usage.output_tokens) == ("mine", 200, 1, 2)
     assert report.first_byte_s is not None
     assert 0 <= report.first_byte_s <= report.wall_s
 
@@ -73,7 +74,7 @@ async def test_a_client_that_leaves_is_reported_without_statistics(
         await response.content.readany()
         response.close()
     report = await asyncio.wait_for(behind.reports.get(), 5)
-    assert (report.request_id, report.status, report.sequences) == ("left", 200, 0)
+    assert (report.request_id, report.status, report.usage.sequences) == ("left", 200, 0)
     assert behind.books.idle
 
 
@@ -117,7 +118,7 @@ async def test_the_feed_flows_until_it_is_closed(behind: Behind, session: aiohtt
         messages = Messages(response)
         assert isinstance(await anext(messages), Hello)
         assert isinstance(await anext(messages), Load)
-        finished = Finished("id", 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+        finished = Finished("id", 200, Usage(5, 0, 3, 0, 1, 0.1, 0.2, 0.0), 0.1, 0.3)
         behind.feed.tell(finished)
         assert await anext(messages) == finished
         behind.feed.tell(finished)
@@ -130,7 +131,7 @@ async def test_the_feed_flows_until_it_is_closed(behind: Behind, session: aiohtt
 async def test_a_feed_that_nobody_reads_is_hung_up(behind: Behind, session: aiohttp.ClientSession) -> None:
     async with session.get(FEED_PATH, read_bufsize=1_024) as response:
         await anext(Messages(response))
-        finished = Finished("x" * 4_096, 200, 1, 5, 0, 3, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+        finished = Finished("x" * 4_096, 200, Usage(5, 0, 3, 0, 1, 0.1, 0.2, 0.0), 0.1, 0.3)
         async with asyncio.timeout(20):
             while behind.feed.subscribers:
                 behind.feed.tell(finished)

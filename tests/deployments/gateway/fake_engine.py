@@ -30,6 +30,7 @@ from deployments.protocol import (
     Load,
     ReplicaFacts,
     ReplicaState,
+    Usage,
     encode,
 )
 
@@ -203,14 +204,7 @@ class FakeEngine:
         message = Finished(
             request_id,
             status,
-            sequences,
-            8 * sequences,
-            2 * sequences,
-            3 * sequences,
-            0,
-            0.001,
-            0.002,
-            0.003,
+            Usage(8 * sequences, 2 * sequences, 3 * sequences, 0, sequences, 0.002, 0.003, 0.001),
             0.004,
             0.01,
             reported,

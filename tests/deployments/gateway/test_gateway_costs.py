@@ -15,7 +15,7 @@ from deployments.accounting.facts import FACTS, AttemptUsage, Count
 from deployments.accounting.store import bill_in
 from deployments.gateway.operators import cost_reporter
 from deployments.ownership.takeover import Booking
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
 from deployments.wire import from_plain
@@ -60,7 +60,7 @@ def shares(bill: Bill) -> dict[TimeShare, float]:
 async def test_a_request_is_billed_by_the_engines_count(make_rig: MakeRig) -> None:
     rig = await billed_rig(make_rig)
     await rig.ask()
-    done = (await rig.last()).finished
+    done = (await rig.last()).usage
     assert done is not None
     await deliver(rig)
     bill = bill_of(rig)
@@ -162,10 +162,10 @@ async def test_beyond_its_limit_the_oldest_facts_are_lost_and_said_to_be(
 async def test_requests_of_another_gateway_that_a_replica_dropped_are_told_of(make_rig: MakeRig) -> None:
     rig = await billed_rig(make_rig)
     booking = Booking("other", "id", 1, "red", 90, 5, 2, 90, 190, 5, 0)
-    end = Finished("id-1", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, booking.encode())
+    end = Finished("id-1", 499, Usage(0, 0, 0, 0, 0, 0.0, 0.0, 0.0), None, 0.5, booking.encode())
     ours = replace(booking, gateway_id=rig.gateway.gateway_id).encode()
-    own = Finished("id-2", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, ours)
-    for message in (end, own, Finished("id-3", 499, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.5, "no booking")):
+    own = Finished("id-2", 499, Usage(0, 0, 0, 0, 0, 0.0, 0.0, 0.0), None, 0.5, ours)
+    for message in (end, own, Finished("id-3", 499, Usage(0, 0, 0, 0, 0, 0.0, 0.0, 0.0), None, 0.5, "no booking")):
         rig.gateway._costs.finished((rig.engines[0].facts, message, time.time_ns()))
     await deliver(rig)
     amounts = [line.amounts for line in bill_of(rig).lines if line.key.share is TimeShare.UNATTRIBUTED]
@@ -177,7 +177,7 @@ async def test_what_a_dead_gateway_did_not_report_is_listed_apart(make_rig: Make
     rig = await billed_rig(make_rig)
     await rig.ask()
     await rig.last()
-    other = Finished("id-1", 200, 1, 70, 30, 20, 0, 0.0, 0.1, 0.4, 0.1, 0.5)
+    other = Finished("id-1", 200, Usage(70, 30, 20, 0, 1, 0.1, 0.4, 0.0), 0.1, 0.5)
     rig.gateway._costs.finished((rig.engines[0].facts, other, time.time_ns()))
     await deliver(rig)
     assert sum(line.amounts.cut for line in bill_of(rig).lines) == 0
@@ -195,7 +195,7 @@ async def test_what_a_dead_gateway_did_not_report_is_listed_apart(make_rig: Make
     rig.gateway._costs.died(["other"])
     await deliver(rig)
     assert sum(line.amounts.cut for line in bill_of(rig).lines) == 1
-    after = Finished("id-2", 200, 1, 70, 30, 20, 0, 0.0, 0.1, 0.4, 0.1, 0.5)
+    after = Finished("id-2", 200, Usage(70, 30, 20, 0, 1, 0.1, 0.4, 0.0), 0.1, 0.5)
     rig.gateway._costs.finished((rig.engines[0].facts, after, time.time_ns()))
     await deliver(rig)
     assert sum(line.amounts.cut for line in bill_of(rig).lines) == 2, "the engine ended it a moment later"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from deployments.gateway import feeds
-from deployments.protocol import Finished, Hello, Load, ReplicaState, encode
+from deployments.protocol import Finished, Hello, Load, ReplicaState, Usage, encode
 from deployments.wire import encode as encode_any
 from deployments.wire import framed
 from tests.deployments.gateway.fake_engine import FakeEngine, good, pieces
@@ -108,7 +108,7 @@ async def test_a_message_that_is_none_only_costs_the_connection(rig: Rig, subtes
         framed(b"nonsense"),
         framed(encode_any(("Load", {}))),
         framed(encode_any(("Unknown", {}))),
-        encode(Hello(facts, ReplicaState.READY, version=2)),
+        encode(Hello(facts, ReplicaState.READY, version=9)),
     )
     for message in nonsense:
         with subtests.test(message=message[:20]):
@@ -140,7 +140,7 @@ async def test_a_replica_that_comes_back_under_its_name(rig: Rig) -> None:
 
 
 async def test_statistics_of_unknown_requests_are_ignored(rig: Rig) -> None:
-    await rig.engines[0].say(encode(Finished("nobody", 200, 1, 1, 0, 1, 0, 0.0, 0.0, 0.0, 0.0, 0.0)))
+    await rig.engines[0].say(encode(Finished("nobody", 200, Usage(1, 0, 1, 0, 1, 0.0, 0.0, 0.0), 0.0, 0.0)))
     assert (await rig.ask())[0] == 200
 
 

@@ -242,7 +242,7 @@ async def test_the_engines_statistics_reach_the_ledger(rig: Rig) -> None:
     await rig.last(2)
     for ledger in rig.closed:
         assert ledger.finished is not None
-        assert ledger.finished.output_tokens == 3
+        assert ledger.finished.usage.output_tokens == 3
         assert set(ledger.stages()) >= {
             "gateway",
             "lane",

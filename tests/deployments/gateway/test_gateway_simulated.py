@@ -173,7 +173,7 @@ async def test_what_a_tenant_finds_cached(
             await until(lambda number=number: sum(ledger.finished is not None for ledger in rig.closed) == number)
         mine = PROMPT_TOKENS // 64 * 64
         assert cached == [0, mine, others, mine]
-        assert [ledger.finished.cached_tokens for ledger in rig.closed if ledger.finished] == cached
+        assert [ledger.finished.usage.cached_tokens for ledger in rig.closed if ledger.finished] == cached
         placed = [
             next(one for one in ledger.decisions if one.verdict is RequestVerdict.PLACED) for ledger in rig.closed
         ]

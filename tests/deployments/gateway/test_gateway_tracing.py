@@ -55,7 +55,7 @@ async def test_the_spans_add_up_to_the_ledger(make_rig: MakeRig, collector: Coll
     assert (span.name, span.parent_span_id) == ("text_completion demo", b"")
     about = attributes(span)
     assert about["gen_ai.request.model"] == "demo"
-    assert about["gen_ai.usage.output_tokens"] == str(ledger.finished.output_tokens)  # type: ignore[union-attr]
+    assert about["gen_ai.usage.output_tokens"] == str(ledger.finished.usage.output_tokens)  # type: ignore[union-attr]
     assert about["raylane.attempt_id"] == ledger.attempt_id
     assert [event.name for event in span.events] == [one.verdict.value for one in ledger.decisions]
     resource = collector.exports[0].resource_spans[0]

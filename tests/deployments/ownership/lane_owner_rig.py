@@ -5,7 +5,7 @@ import time
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.record import RequestState
 from deployments.ownership.takeover import Booking, Running
-from deployments.protocol import Finished, ReplicaFacts
+from deployments.protocol import Finished, ReplicaFacts, Usage
 from deployments.scheduling import Admission, Lease, Placement, Request
 
 
@@ -19,7 +19,7 @@ def request(name: str = "q", attempts: int = 0, wait_s: float = 60.0) -> Request
 
 
 def account(attempt_id: str, sequences: int = 1, output: int = 6) -> Finished:
-    return Finished(attempt_id, 200, sequences, 10, 0, output, 0, 0.0, 0.1, 0.5, 0.1, 0.2)
+    return Finished(attempt_id, 200, Usage(10, 0, output, 0, sequences, 0.1, 0.5, 0.0), 0.1, 0.2)
 
 
 def running(name: str = "q", attempt: int = 1, replica: str = "r1", started: bool = False) -> Running:

@@ -19,7 +19,7 @@ from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected
 from deployments.ownership.roles import PeerLease
 from deployments.ownership.takeover import Running
 from deployments.peering import HopFacts, HopRefusal
-from deployments.protocol import Finished, ReplicaFacts
+from deployments.protocol import Finished, ReplicaFacts, Usage
 from deployments.scheduling import Ending, LanePolicy, Lease, Placement, Request, SchedulingPolicy
 from tests.deployments.peering.setups import MODEL
 
@@ -106,7 +106,7 @@ class Relay:
             self.link.close()
             dispatcher.release(lease, ending)
             if ending is Ending.FINISHED:
-                counted = Finished(lease.attempt_id, 200, 1, 100, 0, 64, 0, 0.0, 0.1, 2.0, 0.1, 2.0)
+                counted = Finished(lease.attempt_id, 200, Usage(100, 0, 64, 0, 1, 0.1, 2.0, 0.0), 0.1, 2.0)
                 self.cell.world.after(self.cell.world.delay(), lambda: dispatcher.peer_finished(counted))
 
     async def _listen(self) -> HopRefusal | None:
@@ -282,7 +282,7 @@ class Cell:
             if ending is Ending.FINISHED:
                 prompt = lease.request.prompt_tokens
                 self.dispatcher.finished(
-                    Finished(attempt_id, 200, 1, prompt, 0, 64, 0, 0.0, prompt / PREFILL_PER_S, 2.0, 0.1, 2.0)
+                    Finished(attempt_id, 200, Usage(prompt, 0, 64, 0, 1, prompt / PREFILL_PER_S, 2.0, 0.0), 0.1, 2.0)
                 )
 
     async def _lost_within(self, lost: asyncio.Event, seconds: float) -> bool:

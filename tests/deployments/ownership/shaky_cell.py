@@ -18,7 +18,7 @@ from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, OwnerTracker
 from deployments.ownership.record import QueueTimeout, Rejected
 from deployments.ownership.takeover import Running, read_booking
-from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState
+from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, ReplicaFacts, ReplicaState, Usage
 from deployments.scheduling import Binding, Ending, Lease, Request, SchedulingPolicy
 from tests.deployments.ownership.shaky_network import TICK_S, Network, Session
 
@@ -58,14 +58,7 @@ class Engine:
             reported = Finished(
                 attempt_id,
                 200 if whole else 499,
-                int(whole),
-                10,
-                0,
-                5,
-                0,
-                0.0,
-                0.1,
-                0.1,
+                Usage(10, 0, 5, 0, int(whole), 0.1, 0.1, 0.0),
                 0.1,
                 0.2,
                 "" if whole else booking,

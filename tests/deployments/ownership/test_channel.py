@@ -19,6 +19,7 @@ from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.messages import (
     LANES_PATH,
+    VERSION,
     Admitted,
     Beat,
     Cancel,
@@ -71,7 +72,7 @@ st.register_type_strategy(int, st.integers(-(1 << 63), 1 << 63))
 st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(HopFacts, st.just(guest_facts()))
 MESSAGES: st.SearchStrategy[Message] = st.one_of(*(st.from_type(kind) for kind in KINDS))
-OPENING = encode(Opening(1))
+OPENING = encode(Opening(VERSION))
 
 
 @given(st.lists(MESSAGES, max_size=4), st.integers(1, 200))
@@ -85,7 +86,7 @@ def test_messages_cross_in_whatever_pieces_they_come(messages: list[Message], si
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (encode(Opening(2)), r"begins with Opening\(version=2\); allowed: Opening\(version=1\)"),
+        (encode(Opening(9)), rf"begins with Opening\(version=9\); allowed: Opening\(version={VERSION}\)"),
         (encode(Beat()), r"begins with Beat\(\)"),
         (OPENING + encode(Release("a", "no")), r"Release: .* at `\$\.ending`"),  # type: ignore[arg-type]
         (OPENING + encode(Cancel(5)), r"Cancel: .* at `\$\.request_id`"),  # type: ignore[arg-type]
@@ -313,7 +314,7 @@ async def test_who_does_not_own_the_model_says_so(serve: Callable[..., object]) 
 
 @pytest.mark.parametrize(
     ("first", "error"),
-    [(OPENING + encode(Beat()), TimeoutError), (encode(Opening(2)), WireError)],
+    [(OPENING + encode(Beat()), TimeoutError), (encode(Opening(9)), WireError)],
     ids=["silent", "other"],
 )
 async def test_an_owner_that_falls_silent_or_speaks_another_version_is_noticed(

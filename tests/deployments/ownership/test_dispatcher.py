@@ -9,7 +9,7 @@ import pytest
 
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.record import QueueTimeout, Rejected
-from deployments.protocol import Finished, ReplicaState
+from deployments.protocol import Finished, ReplicaState, Usage
 from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy
 from tests.deployments.ownership.dispatcher_rig import books, cancelled, facts, request, wait, waiting
 
@@ -146,7 +146,7 @@ async def test_a_storm(dispatcher: Dispatcher, seed: int) -> None:
 
 
 def finished(placement: Placement, sequences: int = 1) -> Finished:
-    return Finished(placement.lease.attempt_id, 200, sequences, 10, 0, 5, 0, 0.0, 0.1, 0.1, 0.1, 0.2)
+    return Finished(placement.lease.attempt_id, 200, Usage(10, 0, 5, 0, sequences, 0.1, 0.1, 0.0), 0.1, 0.2)
 
 
 async def test_an_answer_that_was_sent_as_a_whole_outlives_its_replica(dispatcher: Dispatcher) -> None:

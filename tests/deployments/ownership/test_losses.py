@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from deployments.ownership.takeover import Booking, Losses, booking_of, read_booking
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.scheduling import Lease, Request
 
 BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1)
@@ -15,7 +15,7 @@ BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1)
 def dropped(gateway: str, sequences: int = 0, booking: str | None = None) -> Finished:
     """A replica dropped a request of that gateway, of 2 x (70 + 30) tokens."""
     text = Booking(gateway, "q", 1, "", 70, None, 2, 140, 200, 30, 0).encode() if booking is None else booking
-    return Finished("q-1", 499, sequences, 0, 0, 0, 0, 0.0, 0.0, 0.0, None, 0.0, text)
+    return Finished("q-1", 499, Usage(0, 0, 0, 0, sequences, 0.0, 0.0, 0.0), None, 0.0, text)
 
 
 def test_a_death_that_is_known_counts_at_once() -> None:

@@ -64,8 +64,9 @@ async def test_what_the_peers_engine_counted_settles_the_limit_and_is_learned(cl
     """Once, after the answer, and never more than the request can have taken."""
     home = PeeredOwner(clock, make_spec(tenants=[{"name": "acme", "keys": [KEY + "1"]}]))
     home.owner.configure(SchedulingPolicy(tenants={"acme": TenantPolicy(tokens_per_minute=60_000.0)}), Binding())
-    told = dataclasses.replace(account("", output=7), prompt_tokens=90)
-    lie = dataclasses.replace(told, prompt_tokens=10**9, output_tokens=10**9)
+    told = account("", output=7)
+    told = dataclasses.replace(told, usage=dataclasses.replace(told.usage, prompt_tokens=90))
+    lie = dataclasses.replace(told, usage=dataclasses.replace(told.usage, prompt_tokens=10**9, output_tokens=10**9))
     before = 0
     for name, message, ending, took in (
         ("heard", told, Ending.FINISHED, 97),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.telemetry.ledger import Ledger
 
 TIMES = st.floats(0, 1_000, allow_nan=False)
@@ -23,7 +23,8 @@ def finished(attempt_id: str = "engine", sequences: int = 1, **fields: float) ->
         "wall_s": 0.0,
         **fields,
     }
-    return Finished(attempt_id, 200, sequences, 8, 2, 5, 0, **times)
+    first_byte_s, wall_s = times.pop("first_byte_s"), times.pop("wall_s")
+    return Finished(attempt_id, 200, Usage(8, 2, 5, 0, sequences, **times), first_byte_s, wall_s)
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cluster.spec import ClusterSpec
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.telemetry.exposition import Exposition
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.slo import ServiceLevels, itl_met, ttft_met
@@ -35,7 +35,7 @@ def ledger(first_s: float | None, outcome: RequestOutcome = RequestOutcome.OK, s
 def answered(tokens: int, waited_s: float, first_s: float = 100.4) -> Ledger:
     one = ledger(first_s)
     one.last_byte_s, one.engine_wait_s = 101.0, waited_s
-    one.finished = Finished("b", 200, 1, 300, 120, tokens, 0, 0.0, 0.1, 9.0, 0.2, 0.8)
+    one.finished = Finished("b", 200, Usage(300, 120, tokens, 0, 1, 0.1, 9.0, 0.0), 0.2, 0.8)
     return one
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.telemetry import line_log
 from deployments.telemetry.exposition import Exposition, Source
 from deployments.telemetry.journal import Journal
@@ -51,7 +51,7 @@ def test_prompt_buckets_hold_what_they_say(tokens: int) -> None:
 
 def test_the_bucket_is_of_one_prompt() -> None:
     one = ledger(stream=True, status=200, outcome=RequestOutcome.OK)
-    one.finished = Finished("engine", 200, 4, 4 * 60, 0, 40, 0, 0.0, 0.1, 0.5, 0.2, 0.8)
+    one.finished = Finished("engine", 200, Usage(4 * 60, 0, 40, 0, 4, 0.1, 0.5, 0.0), 0.2, 0.8)
     registry = of(one)
     labels = {"model": "demo", "prompt_bucket": "le_64"}
     assert registry.get_sample_value("raylane_ttft_seconds_count", labels) == 1

@@ -5,8 +5,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from deployments.cell.directory import Directory
 from deployments.gateway.operators.traffic_page import TRAFFIC_PATH
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth
 from deployments.telemetry.verdicts import RequestVerdict
@@ -14,8 +15,9 @@ from deployments.traffic import recorder as recorder_module
 from deployments.traffic.counts import Period, Stream, Stretches, StretchRecord, TrafficCounts
 from deployments.traffic.recorder import TrafficRecorder, count
 from deployments.wire import from_plain
+from tests.deployments.cell.successors import next_directory
 from tests.deployments.gateway.conftest import make_rig  # noqa: F401
-from tests.deployments.gateway.rig import CREDENTIALS, Rig
+from tests.deployments.gateway.rig import CREDENTIALS, Handle, Rig
 
 
 def ledger(ended_unix_s: float = 100.0, **fields: object) -> Ledger:
@@ -27,8 +29,7 @@ def ledger(ended_unix_s: float = 100.0, **fields: object) -> Ledger:
 
 
 def finished(prompt_tokens: int, cached_tokens: int, output_tokens: int, sequences: int = 1) -> Finished:
-    tokens = (sequences, prompt_tokens, cached_tokens, output_tokens)
-    return Finished("a", 200, *tokens, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+    return Finished("a", 200, Usage(prompt_tokens, cached_tokens, output_tokens, 0, sequences, 0.1, 0.2), 0.1, 0.3)
 
 
 def counted(*ledgers: Ledger) -> Stretches:
@@ -67,46 +68,61 @@ class Clock:
         return self.now
 
 
-def recorder_at(path: Path, clock: Clock) -> TrafficRecorder:
-    return TrafficRecorder(path, "eu", LogHealth("traffic"), clock)
+def recorder_at(clock: Clock, health: LogHealth | None = None, gateway_id: str = "gateway") -> TrafficRecorder:
+    return TrafficRecorder(gateway_id, "eu", health or LogHealth("traffic"), clock)
 
 
-def test_restarts_go_on_and_a_clock_that_is_set_back_harms_nothing(tmp_path: Path) -> None:
+async def counted_by(directory: Directory, period: Period) -> Stretches:
+    return (await directory.traffic_since(period, 0.0)).stretches()
+
+
+async def test_restarts_go_on_and_a_clock_that_is_set_back_harms_nothing(tmp_path: Path) -> None:
     clock = Clock()
     for later_s in (10.0, 20.0):
-        recorder = recorder_at(tmp_path / "t.sqlite", clock)
+        directory = next_directory(tmp_path)
+        recorder = recorder_at(clock, gateway_id=f"gateway-{later_s}")
         clock.now += later_s
         recorder.add(ledger(clock.now))
-        recorder.flush()
+        await recorder.deliver(Handle(directory))
     clock.now -= 500.0
-    recorder.flush()
+    await recorder.deliver(Handle(directory))
     clock.now += 5.0
-    recorder.flush()
-    found = recorder.store.read(Period.HOUR)
+    await recorder.deliver(Handle(directory))
+    found = await counted_by(directory, Period.HOUR)
     assert sum(counts.requests for counts in found.counts.values()) == 2
     assert found.seconds == {(Period.HOUR, 0): 35.0}
 
 
-def test_a_file_that_is_damaged_is_set_aside(tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
-    path.write_text("something else altogether" * 200)
-    recorder = recorder_at(path, Clock())
-    recorder.add(ledger())
-    for _ in range(2):
-        recorder.flush()
-    assert len(recorder.store.read(Period.HOUR).counts) == 1
-    assert (tmp_path / "t.sqlite.broken").exists()
+class Forgetful(Directory):
+    """It writes, and its answer is lost."""
+
+    async def traffic(self, gateway_id: str, delivery: int, counted: StretchRecord) -> None:
+        await super().traffic(gateway_id, delivery, counted)
+        raise TimeoutError
 
 
-def test_what_waits_for_the_disk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_delivered_again_counts_once() -> None:
+    directory, forgetful = Directory(), Forgetful()
+    forgetful.store = directory.store
+    recorder = recorder_at(Clock())
+    for answers in (forgetful, forgetful, directory, directory):
+        recorder.add(ledger())
+        await recorder.deliver(Handle(answers))
+    found = await counted_by(directory, Period.HOUR)
+    assert sum(counts.requests for counts in found.counts.values()) == 4
+
+
+async def test_what_waits_for_the_directory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_module, "MAX_PENDING", 10)
-    (tmp_path / "file").write_text("")
     health = LogHealth("traffic")
-    recorder = TrafficRecorder(tmp_path / "file" / "t.sqlite", "eu", health, Clock())
-    for number in range(30):
+    recorder = recorder_at(Clock(), health)
+    for number in range(60):
         recorder.add(ledger(tenant=f"tenant-{number}"))
-    recorder.flush()
-    assert health.error is not None
+        if number == 29:
+            await recorder.deliver(object())
+            assert health.error is not None
+            assert health.lost_lines == 0, "they are under way"
+    await recorder.deliver(object())
     assert health.lost_lines == 30
 
 
@@ -120,34 +136,19 @@ async def page(rig: Rig, query: str, headers: dict[str, str] = CREDENTIALS) -> t
 
 async def test_the_page_shows_what_the_gateway_counted(
     make_rig: Callable[..., Awaitable[Rig]],  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = await make_rig()
-    assert await page(rig, "") == (200, {"stores": {}, "missing": 0})
+    assert await page(rig, "") == (200, {"counts": [], "watched": []})
     for _ in range(3):
         await rig.ask()
     await rig.settled()
-    rig.gateway._traffic.flush()
+    await rig.gateway._traffic.deliver(Handle(rig.directory))
     status, answer = await page(rig, "?period=minute&hours=1")
-    stores = answer["stores"]
-    assert isinstance(stores, dict)
-    ((_, record),) = stores.items()
-    found = from_plain(record, StretchRecord).stretches()
+    found = from_plain(answer, StretchRecord).stretches()
     assert status == 200
     assert sum(counts.requests for counts in found.counts.values()) == 3
     ((_, _, stream),) = list(found.counts)[:1]
     assert (stream.model, stream.tenant) == ("demo", "")
-
-    async def ask(path: str, kind: type) -> list[object]:
-        return [{"stores": stores | {"other": record}}]
-
-    monkeypatch.setattr(rig.gateway.others, "ask", ask)
-    monkeypatch.setattr(rig.gateway.others, "urls", {"a": "", "b": ""})
-    _, answer = await page(rig, "?period=minute")
-    assert isinstance(answer["stores"], dict)
-    assert (set(answer["stores"]), answer["missing"]) == ({*stores, "other"}, 1)
-    _, answer = await page(rig, "?period=minute&here=1")
-    assert (answer["stores"], answer["missing"]) == (stores, 0)
 
 
 @pytest.mark.parametrize(

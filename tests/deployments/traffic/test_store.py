@@ -1,14 +1,12 @@
-import sqlite3
-import subprocess
-import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from deployments.store import FILE_NAME, CellStore, CellStoreError
 from deployments.traffic import store as store_module
 from deployments.traffic.counts import Period, Stream, Stretches, TrafficCounts
-from deployments.traffic.store import StoreError, TrafficStore
+from deployments.traffic.store import add_traffic, read_traffic, traffic_in
 
 CHAT = Stream("demo", "interactive", "eu")
 HOUR = 3_600
@@ -25,113 +23,82 @@ def stretches(at_s: float, requests: int, stream: Stream = CHAT) -> Stretches:
     return found
 
 
-def of(store: TrafficStore, period: Period = Period.HOUR, **options: bool) -> dict[tuple[int, Stream], TrafficCounts]:
-    return {(begin, stream): counts for (_, begin, stream), counts in store.read(period, **options).counts.items()}
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CellStore]:
+    store = CellStore(tmp_path / FILE_NAME)
+    yield store
+    store.close()
 
 
-def test_writes_add_up(tmp_path: Path) -> None:
-    store = TrafficStore(tmp_path / "t.sqlite")
-    store.add(stretches(7_210.0, 3))
-    store.add(stretches(7_290.0, 2))
-    TrafficStore(store.path).add(stretches(7_290.0, 1, Stream("demo", "batch", "eu", "someone")))
+def add(store: CellStore, new: Stretches, gateway: str, delivery: int) -> None:
+    store.write(lambda file: add_traffic(file, gateway, delivery, new))
+
+
+def of(store: CellStore, period: Period = Period.HOUR, **options: bool) -> dict[tuple[int, Stream], TrafficCounts]:
+    with store.reading() as file:
+        return {(begin, one): counts for (_, begin, one), counts in traffic_in(file, period, **options).counts.items()}
+
+
+def test_deliveries_add_up_each_once(store: CellStore) -> None:
+    first = stretches(7_210.0, 3)
+    for number, new in ((1, first), (1, first), (2, stretches(7_290.0, 2)), (1, first)):
+        add(store, new, "a", number)
+    add(store, stretches(7_290.0, 1, Stream("demo", "batch", "eu", "someone")), "b", 1)
     ((key, whole),) = ((key, counts) for key, counts in of(store).items() if key[1] == CHAT)
     assert key[0] == 7_200
     assert (whole.requests, whole.prompt_tokens, whole.cached_tokens, whole.output_tokens) == (5, 500, 100, 50)
     assert whole.prompt.tokens == 500
-    assert store.read(Period.HOUR).watched_s(Period.HOUR, 7_200) == 30
+    assert store.path is not None
+    assert read_traffic(store.path, Period.HOUR).watched_s(Period.HOUR, 7_200) == 30
     assert [counts.requests for counts in of(store, Period.MINUTE).values()] == [3, 1, 2]
 
 
-def test_tenants_are_counted_together_unless_asked_for(tmp_path: Path) -> None:
-    store = TrafficStore(tmp_path / "t.sqlite")
+def test_tenants_are_counted_together_unless_asked_for(store: CellStore) -> None:
     for tenant in ("a", "b"):
-        store.add(stretches(10.0, 2, Stream("demo", "interactive", "eu", tenant)))
+        add(store, stretches(10.0, 2, Stream("demo", "interactive", "eu", tenant)), tenant, 1)
     assert of(store)[0, CHAT].requests == 4
     assert {stream.tenant for _, stream in of(store, tenants=True)} == {"a", "b"}
 
 
-def test_old_stretches_go_and_a_wrong_clock_costs_nothing_later(tmp_path: Path) -> None:
-    store = TrafficStore(tmp_path / "t.sqlite")
+def test_old_stretches_go_and_a_wrong_clock_costs_nothing_later(store: CellStore) -> None:
     day_s = 86_400
-    for at_s in (0.0, 1.0 * day_s, 4.5 * day_s):
-        store.add(stretches(at_s, 1))
+    for number, at_s in enumerate((0.0, 1.0 * day_s, 4.5 * day_s), 1):
+        add(store, stretches(at_s, 1), "a", number)
     assert {begin for begin, _ in of(store, Period.MINUTE)} == {4.5 * day_s}
     assert len(of(store)) == 3
-    store.add(stretches(9_000.0 * day_s, 1))
-    store.add(stretches(5.0 * day_s, 1))
+    add(store, stretches(9_000.0 * day_s, 1), "a", 4)
+    add(store, stretches(5.0 * day_s, 1), "a", 5)
     assert 5.0 * day_s in {begin for begin, _ in of(store, Period.MINUTE)}
     assert 5.0 * day_s in {begin for begin, _ in of(store)}
 
 
-def test_the_file_stays_bounded(tmp_path: Path) -> None:
-    store = TrafficStore(tmp_path / "t.sqlite", max_bytes=60_000)
+def test_the_rows_stay_bounded(store: CellStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "MAX_COUNTS", 100)
+    monkeypatch.setattr(store_module, "_REMEMBERED", 3)
     for hour in range(50):
         new = Stretches()
         for tenant in range(5):
-            counts = new.of(Period.HOUR, hour * HOUR, Stream("demo", "interactive", "eu", f"tenant-{tenant}"))
-            for tokens in range(1, 60):
-                counts.finish(tokens**3, 0, tokens)
+            new.of(Period.HOUR, hour * HOUR, Stream("demo", "interactive", "eu", f"tenant-{tenant}")).requests += 1
         new.watch(hour * HOUR, (hour + 1) * HOUR)
-        store.add(new)
+        add(store, new, f"gateway-{hour}", 1)
     begins = {begin for begin, _ in of(store)}
-    assert store.path.stat().st_size < 200_000
     assert max(begins) == 49 * HOUR
-    assert 5 < len(begins) < 45
+    assert 5 < len(begins) <= 21
+    assert store.rows("select gateway from deliveries order by gateway") == [(f"gateway-{n}",) for n in (47, 48, 49)]
 
 
-@pytest.mark.whole
-def test_gateways_write_at_once_and_a_killed_one_tears_nothing(tmp_path: Path) -> None:
-    code = (
-        "import sys, time; from pathlib import Path; from deployments.traffic.store import TrafficStore;"
-        "from tests.deployments.traffic.test_store import stretches;"
-        "store = TrafficStore(Path(sys.argv[1]));\n"
-        # A pause, as gateways have: the lock of SQLite is not fair, so a writer without it starves the other.
-        "while True: store.add(stretches(10.0, 1)); print(flush=True); time.sleep(0.02)"
-    )
-    store = TrafficStore(tmp_path / "t.sqlite")
-    writers = [
-        subprocess.Popen([sys.executable, "-c", code, str(store.path)], stdout=subprocess.PIPE) for _ in range(2)
-    ]
-    begun, done = [], []
-    try:
-        for writer in writers:
-            assert writer.stdout is not None
-            begun.append(writer.stdout.readline())
-        time.sleep(0.3)
-    finally:
-        for writer in writers:
-            writer.kill()
-            done.append(1 + len(writer.communicate()[0]))
-    assert all(begun)
-    found = of(store)[0, CHAT].requests
-    assert sum(done) <= found <= sum(done) + len(writers)
-    store.add(stretches(10.0, 1))
-    assert of(store)[0, CHAT].requests == found + 1
+def test_counts_that_cannot_be_read_are_left_out(store: CellStore) -> None:
+    add(store, stretches(10.0, 2), "a", 1)
+    store.write(lambda file: file.execute("update traffic set body = x'00'"))
+    assert of(store)[0, CHAT].requests == 0
+    add(store, stretches(10.0, 3), "a", 2)
+    assert of(store)[0, CHAT].requests == 3
 
 
-def test_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = TrafficStore(tmp_path / "missing.sqlite")
-    with pytest.raises(StoreError, match=r"missing\.sqlite: unable to open"):
-        missing.read(Period.HOUR)
-    with pytest.raises(StoreError, match="unable to open"):
-        missing.identity()
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"missing\.sqlite: unable to open"):
+        read_traffic(tmp_path / "missing.sqlite", Period.HOUR)
     text = tmp_path / "text"
     text.write_text("no database, but long enough to be looked at" * 100)
-    with pytest.raises(StoreError, match="text: file is not a database"):
-        TrafficStore(text).read(Period.HOUR)
-    with pytest.raises(sqlite3.DatabaseError):
-        TrafficStore(text).add(stretches(0.0, 1))
-    newer = TrafficStore(tmp_path / "newer.sqlite")
-    monkeypatch.setattr(store_module, "VERSION", 3)
-    newer.add(stretches(0.0, 1))
-    monkeypatch.undo()
-    with pytest.raises(StoreError, match="version = '3'; allowed: '2'"):
-        newer.read(Period.HOUR)
-
-
-def test_a_file_keeps_its_id(tmp_path: Path) -> None:
-    stores = [TrafficStore(tmp_path / name) for name in ("a", "b", "a")]
-    for store in stores:
-        store.add(stretches(0.0, 1))
-    ids = [store.identity() for store in stores]
-    assert ids[0] == ids[2] != ids[1]
+    with pytest.raises(CellStoreError, match="text: file is not a database"):
+        read_traffic(text, Period.HOUR)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from deployments.traffic.counts import Period, Stream, Stretches
-from deployments.traffic.store import TrafficStore
 from deployments.wire import to_plain
 from planning.drift.recording import (
     RecordingError,
@@ -15,6 +14,7 @@ from planning.drift.recording import (
     stretches_of_trace,
 )
 from planning.workload.trace import Labels, Trace
+from tests.cell_store import keep_traffic
 from tests.planning.drift.drawn import CHAT, MONDAY_S, Traffic
 
 
@@ -48,17 +48,14 @@ def test_a_trace_counts_as_a_gateway_would_have_counted_it() -> None:
 
 def test_a_recording_is_read_from_the_file_and_from_the_page(tmp_path: Path) -> None:
     whole = Traffic().draw(130, 1)
-    store = TrafficStore(tmp_path / "traffic.sqlite")
-    store.add(whole)
+    store = keep_traffic(tmp_path / "cell.sqlite", whole)
     page = tmp_path / "page.json"
-    page.write_text(
-        json.dumps({"stores": {"a": to_plain(whole.record()), "b": to_plain(whole.record())}, "missing": 0})
-    )
+    page.write_text(json.dumps(to_plain(whole.record())))
     for period in Period:
-        one, two = totals(read_recording(store.path, period), period), totals(read_recording(page, period), period)
-        assert one == totals(whole, period)
-        assert two == tuple(2 * figure for figure in one)
-    assert is_recording(store.path)
+        for path in (store, page):
+            assert is_recording(path)
+            assert totals(read_recording(path, period), period) == totals(whole, period)
+    assert is_recording(store)
     assert is_recording(page)
     assert not is_recording(tmp_path / "missing")
 

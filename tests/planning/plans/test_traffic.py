@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Stream as Recorded
-from deployments.traffic.store import TrafficStore
 from planning.drift.recording import stretches_of_trace
 from planning.plans.samples import CHUNK_TOKENS, repeated
 from planning.plans.traffic import bands_of, streams_of, workload_of_bands
 from planning.workload.trace import Labels, Prefixes, Trace, TraceError
 from planning.workload.traces import write_trace
 from planning.worksheet import DemandStream, Worksheet
+from tests.cell_store import keep_traffic
 from tests.planning.plans import small
 
 
@@ -132,15 +132,15 @@ def test_a_traces_prefixes_count_as_cached_unless_the_worksheet_says_otherwise(t
     assert cached(prefix_share=0.5)[0] == 3 * 144
 
 
-def test_a_gateways_recording_gives_rates_lengths_and_prefix_hits(tmp_path: Path) -> None:
+def test_a_cells_recording_gives_rates_lengths_and_prefix_hits(tmp_path: Path) -> None:
     monday_s = 1_767_571_200.0  # 2026-01-05, 00:00 UTC
     arrived = np.sort(np.random.default_rng(0).uniform(0, 24 * 3600, 4_000))
     prompts, outputs = (np.full(4_000, tokens, dtype=np.int64) for tokens in (500, 60))
     here = Recorded("demo", "interactive", "us-east-1")
-    store = TrafficStore(tmp_path / "traffic.sqlite")
-    store.add(stretches_of_trace(Trace(arrived, prompts, outputs), here, monday_s))
+    counted = stretches_of_trace(Trace(arrived, prompts, outputs), here, monday_s)
+    store = keep_traffic(tmp_path / "cell.sqlite", counted)
     stream = recorded(tmp_path, 1).model_dump(by_alias=True)
-    stream["trace"] = {"file": str(store.path), "scale": 2.0}
+    stream["trace"] = {"file": str(store), "scale": 2.0}
     (found,) = streams_of(sheet_of().model_copy(update={"demand": (DemandStream.model_validate(stream),)}), SPEC)
     assert set(found.rates) == {"us-east-1"}
     assert sum(found.rates["us-east-1"]) * 3600 == pytest.approx(8_000, rel=0.02)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.telemetry.ledger import Ledger
 from planning.workload.changes import ChangeKind
 from planning.workload.formats import FORMATS, Format
@@ -155,7 +155,7 @@ def test_mooncake_shares_whole_blocks_only(tmp_path: Path) -> None:
 
 
 def test_the_gateways_own_ledger_is_such_a_trace(tmp_path: Path) -> None:
-    finished = Finished("e", 200, 1, 120, 64, 30, 0, 0.0, 0.1, 0.2, 0.1, 0.3)
+    finished = Finished("e", 200, Usage(120, 64, 30, 0, 1, 0.1, 0.2, 0.0), 0.1, 0.3)
     answered = Ledger("r", "e", "/v1/completions", arrived_s=5.0, arrived_unix_s=1_000.0, finished=finished)
     answered.tenant, answered.traffic_class, answered.model, answered.max_tokens = "acme", "batch", "m", 99
     refused = Ledger("s", "f", "/v1/completions", arrived_s=4.0, arrived_unix_s=999.0)

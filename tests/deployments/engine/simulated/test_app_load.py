@@ -43,15 +43,20 @@ async def test_the_feed_carries_load_and_statistics(session: aiohttp.ClientSessi
         assert (await next_message(feed, Load, lambda load: load.running == 1)).kv_usage > 0
         finished = await next_message(feed, Finished)
         await asking
-    assert (finished.sequences, finished.prompt_tokens, finished.output_tokens, finished.cached_tokens) == (
+    assert (
+        finished.usage.sequences,
+        finished.usage.prompt_tokens,
+        finished.usage.output_tokens,
+        finished.usage.cached_tokens,
+    ) == (
         1,
         PROMPT_TOKENS,
         60,
         0,
     )
-    assert finished.prefill_s == pytest.approx(STEP_S + 1e-3, rel=0.01)
-    assert finished.decode_s == pytest.approx(59 * (STEP_S + 1e-5), rel=0.01)
-    assert finished.queued_s == 0
+    assert finished.usage.prefill_s == pytest.approx(STEP_S + 1e-3, rel=0.01)
+    assert finished.usage.decode_s == pytest.approx(59 * (STEP_S + 1e-5), rel=0.01)
+    assert finished.usage.queued_s == 0
 
 
 async def test_what_does_not_fit_waits_inside_the_engine_and_is_told_so(session: aiohttp.ClientSession) -> None:
@@ -60,7 +65,7 @@ async def test_what_does_not_fit_waits_inside_the_engine_and_is_told_so(session:
         asking = [asyncio.create_task(chat(session, max_tokens=40)) for _ in range(9)]
         full = await next_message(feed, Load, lambda load: load.waiting == 1)
         assert full.running == 8
-        queued = sorted([(await next_message(feed, Finished)).queued_s for _ in asking])
+        queued = sorted([(await next_message(feed, Finished)).usage.queued_s for _ in asking])
         await asyncio.gather(*asking)
     assert queued[-1] > 30 * STEP_S
 
@@ -75,7 +80,7 @@ async def test_a_client_that_leaves_frees_the_engine(session: aiohttp.ClientSess
         await asyncio.gather(asking, return_exceptions=True)
         await next_message(feed, Load, lambda load: load.running == 0 and load.kv_usage == 0)
         finished = await next_message(feed, Finished)
-    assert (finished.sequences, finished.output_tokens) == (0, 0)
+    assert (finished.usage.sequences, finished.usage.output_tokens) == (0, 0)
 
 
 async def test_it_drains(session: aiohttp.ClientSession, replica: ReplicaServer) -> None:

@@ -20,7 +20,7 @@ from deployments.gateway.peers.auth import CallRefusal
 from deployments.lane_stats import LaneStats
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.peering.reasons import StayReason
-from deployments.protocol import Finished
+from deployments.protocol import Finished, Usage
 from deployments.scheduling.snapshot import DemandStats, GroupStats, ReplicaStats, Snapshot
 from deployments.starts.phases import Phase
 from deployments.starts.start import CellStarts, ReplicaStart, StartTally
@@ -63,7 +63,7 @@ def ended(rig: Rig, *, counted: bool) -> None:
     one.submitted(100.1)
     one.left_lane(100.2, placed=True)
     one.first_byte_s, one.last_byte_s, one.ended_s = 100.5, 101.0, 101.0
-    one.finished = Finished("engine", 200, 1, 10, 5, 10, 0, 0.0, 0.1, 0.5, 0.1, 0.4) if counted else None
+    one.finished = Finished("engine", 200, Usage(10, 5, 10, 0, 1, 0.1, 0.5, 0.0), 0.1, 0.4) if counted else None
     rig.gateway._metrics.observe(one)
     rig.gateway._levels.observe(one)
 

@@ -57,7 +57,7 @@ async def test_both_ledgers_say_where_and_why(cells: Cells) -> None:
     assert list(at_home.stages())[:3] == [Stage.GATEWAY, Stage.LANE, Stage.HOP]
     assert Stage.HOP not in there.stages()
     assert at_home.finished is not None
-    assert at_home.finished.output_tokens == 3, "the peer's engine has counted them"
+    assert at_home.finished.usage.output_tokens == 3, "the peer's engine has counted them"
     assert at_home.stages()[Stage.HOP] >= 0
     record = at_home.record()
     assert (record["region"], record["home"], record["replica"]) == ("us", None, None)

@@ -200,7 +200,7 @@ async def test_a_count_that_can_be_is_the_ledgers(fake: tuple[Rig, FakePeer]) ->
     assert await tell(home, peer, COUNTED | {"weather": "of a later version"}) == 200
     ledger = await closed(home, 0)
     assert ledger.finished is not None
-    assert (ledger.finished.prompt_tokens, ledger.finished.output_tokens) == (900, 2)
+    assert (ledger.finished.usage.prompt_tokens, ledger.finished.usage.output_tokens) == (900, 2)
     assert home.dispatcher.ratio.chars_per_token == before
     assert await tell(home, peer, COUNTED) == 200, "said twice, it is nothing"
 
