@@ -50,6 +50,7 @@ GROUPS = {
         "controls": "cli.operate:controls",
         "cordon": "cli.operate:cordon",
         "drain": "cli.operate:drain",
+        "ladder": "cli.operate:ladder",
         "shadow": "cli.shadow:shadow",
         "models": "cli.models:models",
     },

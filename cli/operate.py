@@ -1,5 +1,5 @@
 """What an operator does to a running cluster: `raylane apply`, `hold`, `pin`, `release`, `controls`, `cordon`, `drain`,
-and `key`."""
+`ladder`, and `key`."""
 
 import secrets
 import time
@@ -11,8 +11,10 @@ from rich.markup import escape
 
 from cli.console import AsJson, console, errors, fail, plain_table, print_json, seconds_of, show, shown_span
 from cli.gateway import ModelKey, Url, Why, ask, base_url, cell_report, order, send_spec
+from cli.status import ladder_line
 from cluster.spec import load_spec
 from deployments.cell.scaling_state import ScalingState
+from deployments.ladder_stats import LadderMode
 
 Replicas = Annotated[int, typer.Argument(min=0, help="The number of replicas.")]
 Span = Annotated[str, typer.Option("--for", help="How long: 90s, 30m, 2h, 1d; at most 7d.")]
@@ -119,6 +121,29 @@ def drain(
         )
 
 
+def ladder(
+    model: Annotated[str | None, typer.Argument(help="The model; without it, the ladders of all are shown.")] = None,
+    at: Annotated[str | None, typer.Option("--at", help="Go exactly so far: a step's name, or none.")] = None,
+    at_most: Annotated[str | None, typer.Option("--at-most", help="Go no further: a step's name, or none.")] = None,
+    auto: Annotated[bool, typer.Option("--auto", help="Leave the ladder to itself again.")] = False,
+    why: Why = "",
+    url: Url = None,
+) -> None:
+    """Show which steps of a model's ladder are in force, or say how far it goes."""
+    given = {LadderMode.AT: at, LadderMode.AT_MOST: at_most, LadderMode.AUTO: "" if auto else None}
+    orders = [(mode, step) for mode, step in given.items() if step is not None]
+    if len(orders) > 1 or (orders and model is None):
+        fail("--at, --at-most, --auto: allowed: one of them, with a model", code=2)
+    for mode, step in orders:
+        body = {"model": model, "mode": mode.value, "step": "" if step == "none" else step, "why": why}
+        order(url, "/raylane/ladder", body)
+    shown = [one for one in cell_report(base_url(url)).models if model in (None, one.name)]
+    for one in shown:
+        console.print(f"[bold]{escape(one.name)}[/]: {ladder_line(one) or 'no ladder'}")
+    if not shown:
+        fail(f"model {model!r} is not served here")
+
+
 def key() -> None:
     """Make an API key for a tenant, and the digest for `tenants.keys` in the spec."""
     from deployments.gateway.entrance import digest_of  # with it comes the web framework, which no other command needs
@@ -176,5 +201,13 @@ def _show(orders: dict[str, Any]) -> None:
             since = shown_span(time.time() - one["at_unix_s"])
             table.add_row(*(escape(one[key]) for key in ("replica_id", "by", "why")), since)
         show(table)
-    if not orders["controls"] and not orders["cordons"]:
-        console.print("Nothing is held, pinned or cordoned.")
+    if orders["ladders"]:
+        table = plain_table("model", "by", "why", "order", "since", left=4, title="ladders")
+        for one in orders["ladders"]:
+            since = shown_span(time.time() - one["at_unix_s"])
+            word = {"at": "at", "at_most": "at most at"}[one["ladder"]["mode"]]
+            step = one["ladder"]["step"] or "none"
+            table.add_row(one["model"], escape(one["by"]), escape(one["why"]), f"{word} {step}", since)
+        show(table)
+    if not any(orders.values()):
+        console.print("Nothing is held, pinned or cordoned, and all ladders are left to themselves.")

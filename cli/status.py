@@ -16,6 +16,7 @@ from cli.regions import AllRegions, fetch_regions, status_view, ttft_cells
 from cli.starts import sentence_of, start_line, starting_line
 from deployments.cell.control import ControlKind
 from deployments.gateway.operators.report import CellReport, GroupReport, ModelReport, ReplicaReport, SuspectReport
+from deployments.ladder_stats import LadderMode
 
 _REFRESH_S = 1.0
 _SHOWN_DEPARTURES = 6
@@ -159,7 +160,12 @@ def _model(model: ModelReport, names: Mapping[str, str]) -> list[RenderableType]
         lines += [group_line(group) + left, _scaling_line(group), _controls_line(group)]
     if not model.groups:
         lines += [_scaling_line(model), _controls_line(model)]
-    lines += [_zones_line(model), *_start_lines(model, names), *query_of_death_lines(model.suspects)]
+    lines += [
+        ladder_line(model),
+        _zones_line(model),
+        *_start_lines(model, names),
+        *query_of_death_lines(model.suspects),
+    ]
     return [*(line for line in lines if line), _counts_table(model), _endings_table(model), *_replicas(model, names)]
 
 
@@ -170,6 +176,19 @@ def group_line(group: GroupReport) -> str:
         f"[bold]group {escape(group.name)}[/]: {group.ready}/{group.desired_replicas} replicas, "
         f"{group.leases} leases, {group.finished} finished{speed}"
     )
+
+
+def ladder_line(model: ModelReport) -> str:
+    """Which steps of its ladder are in force, and whom they have touched."""
+    if (ladder := model.ladder) is None:
+        return ""
+    steps = "no step" if not ladder.at else ", ".join(ladder.steps[: ladder.at])
+    ordered, word = ladder.order, {LadderMode.AT: "at", LadderMode.AT_MOST: "at most at"}
+    if ordered.mode is not LadderMode.AUTO:
+        steps += f"; ordered: {word[ordered.mode]} {ordered.step or 'none'}"
+    touched = "".join(f", {count} {name}" for name, count in sorted(ladder.touched.items()))
+    colour = "yellow" if ladder.at else "not bold"
+    return f"[{colour}]ladder: {ladder.at} of {len(ladder.steps)} steps ({escape(steps)}){escape(touched)}[/]"
 
 
 def _zones_line(model: ModelReport) -> str:

@@ -21,7 +21,7 @@ _GATEWAY_BUILDER = "deployments.deployed:gateway_app"
 _ENGINE_BUILDER = "deployments.deployed:engine_app"
 _OF_A_REPLICA = {"name", "accelerator", "gpus_per_node", "cpus_per_node", "spot", "spot_notice_url"}
 """Keys of a pool on which a replica depends."""
-OF_THE_CELL = {"replicas", "autoscaling", "regions", "residency"}
+OF_THE_CELL = {"aliases", "fallback", "replicas", "autoscaling", "regions", "residency"}
 """Keys of a model on which no replica depends."""
 
 

@@ -257,6 +257,8 @@ class Simulation:
             scaling=first.scaling,
             starts=first.starts,
             groups=groups if len(groups) > 1 else (),
+            impatient=frozenset(one.name for one in self.spec.classes if self.model.fallback_of(one.name)),
+            spare={one.name: one.spare for one in self.spec.tenants if one.spare},
         )
 
     def _group(self, view: SimulatedView) -> SimulatedGroup:

@@ -6,17 +6,17 @@ from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback
 from cluster.spec.cluster import ClusterSpec, exchanged
 from cluster.spec.deploy import HeadStore, PoolPart, SecretSource
 from cluster.spec.engine import LoraAdapter, Simulated, Speculative
-from cluster.spec.gateway import CorsSpec, GatewaySpec, GatewayTls, RequestLimits, Timeouts
+from cluster.spec.gateway import CacheSpec, CorsSpec, GatewaySpec, GatewayTls, RequestLimits, SemanticSpec, Timeouts
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import ZONE_LABEL, Ingress, KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
-from cluster.spec.models import EngineSettings, Group, GroupSettings, Health, Model, ReplicasSpec
+from cluster.spec.models import EngineSettings, FallbackRoute, Group, GroupSettings, Health, Model, ReplicasSpec
 from cluster.spec.peering import HandOverSettings, Peering, PeerTls
 from cluster.spec.regions import Deploy, Pool, Region
 from cluster.spec.schedule import BoundsSchedule, ScheduleEntry
 from cluster.spec.starts import Starts, StartSeconds
 from cluster.spec.tracing import Tracing
-from cluster.spec.traffic import LanePolicy, Scheduling, Tenant, TrafficClass
+from cluster.spec.traffic import LanePolicy, RungSpec, Scheduling, Tenant, TrafficClass
 
 __all__ = [
     "DEFAULT_GROUP",
@@ -27,10 +27,12 @@ __all__ = [
     "AwsPool",
     "Backlog",
     "BoundsSchedule",
+    "CacheSpec",
     "ClusterSpec",
     "CorsSpec",
     "Deploy",
     "EngineSettings",
+    "FallbackRoute",
     "GatewaySpec",
     "GatewayTls",
     "Group",
@@ -54,9 +56,11 @@ __all__ = [
     "ReplicasSpec",
     "RequestLimits",
     "Rollback",
+    "RungSpec",
     "ScheduleEntry",
     "Scheduling",
     "SecretSource",
+    "SemanticSpec",
     "Simulated",
     "SpecError",
     "Speculative",

@@ -16,7 +16,7 @@ from cluster.spec.peering import Peering
 from cluster.spec.regions import Pool, Region
 from cluster.spec.starts import Starts
 from cluster.spec.tracing import Tracing
-from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LanePolicy, Scheduling, Tenant, TrafficClass
+from cluster.spec.traffic import DEFAULT_CLASSES, DEFAULT_LANES, LanePolicy, RungSpec, Scheduling, Tenant, TrafficClass
 
 _CELL_NAME = re.compile(r"[a-z0-9-]{1,40}")
 """KubeRay adds up to 22 characters of its own to the 63 that Kubernetes allows."""
@@ -36,7 +36,8 @@ class ClusterSpec(Section):
     they trust each other and send the same prompts. `service_tiers`: the class of requests that name a `service_tier`
     in their body and no class in a header, for tenants that may claim it. `hardware`: GPUs, prices and links between
     regions that override the shipped tables (`cluster/hardware`). `tracing`: where spans go (None: none are made).
-    `peering`: how its cells help each other (None: they do not).
+    `peering`: how its cells help each other (None: they do not). `ladder`: what a model under pressure does, rung by
+    rung (empty: nothing).
     """
 
     version: Literal[1] = 1
@@ -47,6 +48,7 @@ class ClusterSpec(Section):
     lanes: Annotated[tuple[LanePolicy, ...], Field(min_length=1)] = DEFAULT_LANES
     scheduling: Scheduling = Scheduling()
     tenants: tuple[Tenant, ...] = ()
+    ladder: tuple[RungSpec, ...] = ()
     prefix_sharing: Literal["tenant", "cluster"] = "tenant"
     service_tiers: dict[ServiceTier, Name] = Field(default_factory=dict)
     autoscaling: Autoscaling = Autoscaling()
@@ -60,7 +62,7 @@ class ClusterSpec(Section):
     @model_validator(mode="after")
     def _names_agree(self) -> "ClusterSpec":
         check_unique("regions", (region.name for region in self.regions))
-        check_unique("models (with adapters)", (name for model in self.models for name in model.served_names))
+        check_unique("models (with aliases and adapters)", (name for one in self.models for name in one.served_names))
         check_unique("classes", (cls.name for cls in self.classes))
         check_unique("tenants", (tenant.name for tenant in self.tenants))
         check_unique("tenants.keys", (key for tenant in self.tenants for key in tenant.keys))
@@ -76,10 +78,13 @@ class ClusterSpec(Section):
                     self.pool_of(view, region)
                 self._check_scaling(view)
             self._check_lanes(model)
+            self._check_fallback(model)
         keys = (view.group_key for model in self.models for view in model.views)
         check_unique("models and their groups, as names of Serve applications", (_NO_APP.sub("-", key) for key in keys))
         self._check_tenants()
+        self._check_ladder()
         self._check_residency()
+        self._check_cache()
         if self.peering is not None:
             self.peering.check_endpoints({region.name: region.endpoint for region in self.regions})
         if any(lane.name == "promoted" for lane in self.lanes):
@@ -119,6 +124,47 @@ class ClusterSpec(Section):
                     raise ValueError(
                         f"models.{model.name}.{where}regions = {name!r}: unknown; allowed: {', '.join(known)}"
                     )
+
+    def _check_cache(self) -> None:
+        semantic = None if self.gateway.cache is None else self.gateway.cache.semantic
+        encoders = [model.name for model in self.models if model.task == "embed"]
+        if semantic is not None and semantic.model not in encoders:
+            raise ValueError(
+                f"gateway.cache.semantic.model = {semantic.model!r}: allowed: a model whose task is 'embed' "
+                f"({', '.join(encoders) or 'there is none'})"
+            )
+
+    def _check_fallback(self, model: Model) -> None:
+        """Whoever answers in a model's place generates as it does, runs wherever it runs, and is real if it is."""
+        where = f"models.{model.name}.fallback"
+        for route in model.fallback:
+            alike = [
+                one.name
+                for one in self.models
+                if one is not model
+                and (one.task, one.engine, model.task) == (model.task, model.engine, "generate")
+                and set(self.regions_of(model)) <= set(self.regions_of(one))
+            ]
+            if route.to not in alike:
+                raise ValueError(
+                    f"{where}.to = {route.to!r}: allowed: another model with `task: generate` on the same kind of "
+                    f"engine, in all regions of this one: {', '.join(alike) or 'there is none'}"
+                )
+            classes = [one.name for one in self.classes]
+            for name in route.classes or ():
+                if name not in classes:
+                    raise ValueError(f"{where}.classes = {name!r}: unknown; allowed: {', '.join(classes)}")
+
+    def _check_ladder(self) -> None:
+        """Each class once a rung; and one class is shed by none, or there is nothing to gain."""
+        classes = [one.name for one in self.classes]
+        steps = [(rung.rung, name) for rung in self.ladder for name in rung.classes]
+        for _, name in steps:
+            if name not in classes:
+                raise ValueError(f"ladder.classes = {name!r}: unknown; allowed: {', '.join(classes)}")
+        check_unique("ladder", (f"{rung}:{name}" for rung, name in steps))
+        if steps and all(("shed", name) in steps for name in classes):
+            raise ValueError("ladder: sheds all classes; needed: one that is not shed, for whose sake others are")
 
     def _check_residency(self) -> None:
         known = [region.name for region in self.regions]

@@ -163,6 +163,14 @@ _CPUS = {"vllm": 1.0, "simulated": 0.01}
 (`docs/simulator.md`)."""
 
 
+class FallbackRoute(Section):
+    """The model `to` answers requests of these `classes` (None: all) that this one cannot answer in time
+    (`docs/pressure.md`)."""
+
+    to: ModelName
+    classes: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+
+
 class Model(Section):
     """One served model: its `source` is `demo` (the shipped demo model), a local folder, a hub name, or
     `s3://bucket/prefix`.
@@ -179,10 +187,15 @@ class Model(Section):
     `groups`: kinds of replicas that serve the model together; without any it has one, named `group`. `lanes`: the
     groups that serve a lane, by the lane's name, in the order in which they are tried; all groups for a lane that is
     not named. A `view` is the model as one group runs it: with the group's settings, and without `groups`.
+
+    `aliases`: other names by which clients may ask for it. `fallback`: the models that answer in its place where a
+    request would wait for longer than its patience; the first route for the request's class counts.
     """
 
     name: ModelName
     source: str
+    aliases: tuple[ModelName, ...] = ()
+    fallback: tuple[FallbackRoute, ...] = ()
     load: Literal["cache", "stream"] = "cache"
     task: Literal["generate", "embed"] = "generate"
     engine: Literal["vllm", "simulated"] = "vllm"
@@ -243,10 +256,15 @@ class Model(Section):
         """The cores that Ray reserves for a replica."""
         return _CPUS[self.engine] if self.settings.cpus is None else self.settings.cpus
 
+    def fallback_of(self, traffic_class: str) -> str | None:
+        """The model that answers requests of that class in its place, if any."""
+        routes = (route.to for route in self.fallback if route.classes is None or traffic_class in route.classes)
+        return next(routes, None)
+
     @property
     def served_names(self) -> tuple[str, ...]:
-        """The names that a client may ask for: the model's own, then its adapters'."""
-        return (self.name, *(adapter.name for adapter in self.adapters))
+        """The names that a client may ask for: the model's own, its aliases, then its adapters'."""
+        return (self.name, *self.aliases, *(adapter.name for adapter in self.adapters))
 
     @property
     def cached_sources(self) -> tuple[str, ...]:
@@ -268,6 +286,11 @@ class Model(Section):
 
 def _check_engine(model: Model) -> None:
     """Raises ValueError where keys contradict the engine."""
+    for alias in model.aliases:
+        if alias.endswith(NAME_MARK) != (model.engine == "simulated"):
+            raise ValueError(
+                f"aliases = {alias!r}: allowed: names that end in {NAME_MARK} for simulated engines, and for no others"
+            )
     marked = model.name.endswith(NAME_MARK)
     if model.engine == "vllm":
         if model.simulated is not None:

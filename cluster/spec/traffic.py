@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from cluster.spec.base import Name, Seconds, Section, no_truth_values
 
@@ -12,6 +12,24 @@ KeyDigest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 hash would protect nothing."""
 
 PerMinute = Annotated[float, Field(gt=0, le=1e12)]
+
+
+RungName = Literal["clamp", "fallback", "shed"]
+
+
+class RungSpec(Section):
+    """One rung of the ladder (`docs/pressure.md`), for these `classes` one after another. `clamp` lowers `max_tokens`
+    to the number given; `fallback` sends requests to the model's fallback; `shed` rejects them."""
+
+    rung: RungName
+    classes: Annotated[tuple[Name, ...], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _has_its_number(self) -> "RungSpec":
+        if (self.max_tokens is None) == (self.rung == "clamp"):
+            raise ValueError(f"max_tokens = {self.max_tokens}: allowed: a number for `clamp`, and none for other rungs")
+        return self
 
 
 class Tenant(Section):
@@ -24,7 +42,8 @@ class Tenant(Section):
     `max_concurrency` counts requests that wait or run.
 
     `residency`: the only regions that may serve it (None: all). `peers`: the regions whose capacity it may use if its
-    requests arrive elsewhere (None: all; empty: none). `owner`: who answers for it, a label of metrics.
+    requests arrive elsewhere (None: all; empty: none). `owner`: who answers for it, a label of metrics. `spare`: the
+    rungs that never touch it.
     """
 
     name: Name
@@ -36,6 +55,7 @@ class Tenant(Section):
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     peers: tuple[Name, ...] | None = None
+    spare: tuple[RungName, ...] = ()
     owner: Name | None = None
 
 

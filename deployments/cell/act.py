@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from deployments.ladder_stats import LadderOrder
 from deployments.store import CellStore, reader
 from deployments.wire import Natural, WireError, decoder, encode
 
 
 class ActKind(StrEnum):
-    """What was done: to the number of a model's replicas, to one replica, or to the policy that scales a model."""
+    """What was done: to the number of a model's replicas, to one replica, to the policy that scales a model, or to its
+    ladder."""
 
     HOLD = "hold"
     PIN = "pin"
@@ -22,6 +24,7 @@ class ActKind(StrEnum):
     DRAIN = "drain"
     PROMOTE = "promote"
     ROLLBACK = "rollback"
+    LADDER = "ladder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,7 @@ class Act:
 
     `replica_id` for acts on one replica; `replicas` and `until_unix_s` for a hold or a pin; `reason` for a drain
     (`protocol.DrainReason`); `policy` and `over` for a promotion and its undoing: what is active from then on, and what
-    its shadow is (`orders.py`).
+    its shadow is (`orders.py`); `ladder`: for an act on one.
     """
 
     at_unix_s: float
@@ -44,6 +47,7 @@ class Act:
     reason: str = ""
     policy: str = ""
     over: str = ""
+    ladder: LadderOrder | None = None
 
 
 log = logging.getLogger("raylane.controls")

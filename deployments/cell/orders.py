@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cluster.spec import ClusterSpec, PolicySpec
 from deployments.cell.act import Act, ActKind
 from deployments.cell.control import Control, ControlKind, Cordon, in_force
+from deployments.ladder_stats import LadderMode, LadderOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,17 @@ def _words(policy: PolicySpec) -> str:
 class Orders:
     """`cordons` and `controls` (with their model) in force; `acts` counts all there were, by model and kind.
     `promoted`: what the last promotion of a model made of its policies, where it was not undone; in force only while
-    the spec still says so (an apply may have changed it)."""
+    the spec still says so (an apply may have changed it). `ladders`: the last order for each ladder that is not left to
+    itself."""
 
     cordons: tuple[Cordon, ...] = ()
     controls: tuple[tuple[str, Control], ...] = ()
     acts: tuple[tuple[str, ActKind, int], ...] = ()
     promoted: tuple[tuple[str, Promotion], ...] = ()
+    ladders: tuple[Act, ...] = ()
+
+    def ladder_of(self, model: str) -> LadderOrder:
+        return next((one.ladder for one in self.ladders if one.model == model and one.ladder), LadderOrder())
 
     def of(self, model: str, unix_s: float) -> tuple[Control, ...]:
         """The controls of a model that have not ended: at most one of each kind."""
@@ -69,6 +75,7 @@ class OperatorOrders:
         self._controls: dict[tuple[str, ControlKind], Control] = {}
         self._acts: Counter[tuple[str, ActKind]] = Counter()
         self._promoted: dict[str, Promotion] = {}
+        self._ladders: dict[str, Act] = {}
         for act in acts:
             self.take(act)
 
@@ -93,6 +100,10 @@ class OperatorOrders:
                     self._promoted[act.model] = made
             case ActKind.ROLLBACK:
                 self._promoted.pop(act.model, None)
+            case ActKind.LADDER:
+                self._ladders.pop(act.model, None)
+                if act.ladder is not None and act.ladder.mode is not LadderMode.AUTO:
+                    self._ladders[act.model] = act
 
     def forget(self, replica_id: str) -> bool:
         """A replica is gone for good. Whether that changed anything."""
@@ -103,4 +114,5 @@ class OperatorOrders:
         self._controls = {key: control for key, control in self._controls.items() if unix_s < control.until_unix_s}
         controls = tuple((model, control) for (model, _), control in self._controls.items())
         acts = tuple((model, kind, count) for (model, kind), count in self._acts.items())
-        return Orders(tuple(self.cordons.values()), controls, acts, tuple(self._promoted.items()))
+        promoted, ladders = tuple(self._promoted.items()), tuple(self._ladders.values())
+        return Orders(tuple(self.cordons.values()), controls, acts, promoted, ladders)

@@ -18,14 +18,16 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from cluster.spec import ClusterSpec, RequestLimits, Tenant, TrafficClass
-from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, KeyRing, class_of
+from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, Headers, KeyRing, class_of
 from deployments.gateway.flow import Aborted, Awaited, EndCause, RequestFlow
 from deployments.http.limits import ClientLimits
 from deployments.http.protocol import body_due_s
+from deployments.openai.clamp import Clamp
 from deployments.openai.endpoints import BodyKind, Endpoint
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
+from deployments.openai.fields import with_member
 from deployments.openai.inquiry import UNSALTED, Inquiry, read_inquiry
-from deployments.openai.prefix import SaltOf, with_salt
+from deployments.openai.prefix import SaltOf
 from deployments.peering import HopFacts
 from deployments.scheduling import Request
 from deployments.telemetry.ledger import Ledger
@@ -47,6 +49,7 @@ def answer_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         (b"server-timing", ledger.server_timing().encode()),
         (b"x-raylane-gateway", ledger.gateway.encode()),
     ]
+    headers += degraded_headers(ledger)
     if ledger.lane is not None:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     if ledger.replica_id is not None:
@@ -65,10 +68,16 @@ def waiting_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
         (b"content-type", b"text/event-stream; charset=utf-8"),
         (b"x-request-id", ledger.request_id.encode()),
         (b"x-raylane-gateway", ledger.gateway.encode()),
+        *degraded_headers(ledger),
     ]
     if ledger.lane is not None:
         headers.append((b"x-raylane-lane", ledger.lane.encode()))
     return headers
+
+
+def degraded_headers(ledger: Ledger) -> list[tuple[bytes, bytes]]:
+    """What its client gets less of than it asked for, and why."""
+    return [(b"x-raylane-degraded", one.said.encode()) for one in ledger.degraded]
 
 
 def cut(send: Send) -> None:
@@ -86,6 +95,28 @@ def cut(send: Send) -> None:
     if connection is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
     exchange.transport.abort()
+
+
+class Recording:
+    """An answer as its client gets it. `body` is None once there is no room for it; `reserve` is asked for room for an
+    answer of so many bytes to have so many more (fewer than 0: gives back)."""
+
+    def __init__(self, reserve: Callable[[int, int], bool]) -> None:
+        self.head: Headers = []
+        self.body: bytearray | None = bytearray()
+        self._reserve = reserve
+
+    def add(self, piece: bytes) -> None:
+        if self.body is None:
+            return
+        if self._reserve(len(self.body), len(piece)):
+            self.body += piece
+        else:
+            self.give_up()
+
+    def give_up(self) -> None:
+        self._reserve(0, -len(self.body or b""))
+        self.body = None
 
 
 class Connection:
@@ -122,6 +153,10 @@ class Connection:
         self._limits = limits
         self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
+        self.recording: Recording | None = None
+        """Hears of the answer, where it may be kept (`cache.py`)."""
+        self.clamp: Clamp | None = None
+        """How its answer is made shorter, where a ladder may do that."""
         self.body = self.given_body = b""
         """For the replica, and for a peer cell as the client sent it, until the answer has begun."""
 
@@ -158,6 +193,12 @@ class Connection:
                 raise self._too_large(size)
             if not message.get("more_body", False):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def set_member(self, name: str, value: object) -> None:
+        """The body asks for that from now on, at a replica and at a peer cell."""
+        self.body = with_member(self.body, name, value)
+        if self.given_body:
+            self.given_body = with_member(self.given_body, name, value)
 
     def carry(self, name: bytes, value: str) -> None:
         """Its answer, whatever it is, has this header."""
@@ -196,6 +237,8 @@ class Connection:
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._started = True
         self._flow.ledger.status = status
+        if self.recording is not None:
+            self.recording.head = headers
         headers = [*headers, *self._extra_headers]
         if self._is_last():
             headers.append((b"connection", b"close"))
@@ -205,6 +248,8 @@ class Connection:
         """Sends a piece of the body, when awaited; waits while the client does not read."""
         self._streaming = True
         self._flow.ledger.bytes_out += len(piece)
+        if self.recording is not None and self.answered:
+            self.recording.add(piece)
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     def pass_on(self, piece: bytes) -> bool:
@@ -213,6 +258,8 @@ class Connection:
         to: Any = getattr(self._send, "__self__", None)
         if to is None or to.flow.write_paused or to.disconnected or not to.chunked_encoding:
             return False
+        if self.recording is not None:
+            self.recording.add(piece)
         self._flow.ledger.bytes_out += len(piece)
         to.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
@@ -224,6 +271,8 @@ class Connection:
             self._flow.wait_for(Awaited.CLIENT, time.monotonic())
             piece = last[start : start + _PIECE_BYTES]
             self._flow.ledger.bytes_out += len(piece)
+            if self.recording is not None:
+                self.recording.add(piece)
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self._flow.wait_for(Awaited.CLIENT, time.monotonic())
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -306,7 +355,7 @@ class Digests:
 
 DigestOf = Callable[[bytes], str]
 
-_AT_ONCE_BYTES = 1 << 18
+AT_ONCE_BYTES = 1 << 18
 """A body of no more bytes takes at most some milliseconds, and handing it to a thread a tenth of one."""
 
 
@@ -332,7 +381,7 @@ class Reader:
         self, kind: BodyKind, body: bytes, limits: RequestLimits, salt_of: SaltOf | None, digest_of: DigestOf
     ) -> BodyReading:
         """The inquiry in a body, and the body to send on. Raises ApiError."""
-        if len(body) <= _AT_ONCE_BYTES:
+        if len(body) <= AT_ONCE_BYTES:
             return _read(kind, body, limits, salt_of, digest_of)
         return await asyncio.get_running_loop().run_in_executor(
             self._thread, _read, kind, body, limits, salt_of, digest_of
@@ -345,5 +394,5 @@ def _read(
     began = time.thread_time()
     inquiry, digest = read_inquiry(kind, body, limits.max_values, salt_of, limits), digest_of(body)
     if salt_of is not None and inquiry.kind not in UNSALTED and inquiry.cache_salt is not None:
-        body = with_salt(body, inquiry.cache_salt)
+        body = with_member(body, "cache_salt", inquiry.cache_salt)
     return BodyReading(inquiry, body, digest, time.thread_time() - began)

@@ -151,7 +151,8 @@ class Gateway:
         parts = (self.service.dispatchers, self._owner_trackers, self._announced, self.others.everyone)
         read = sources(self._settings, *parts, lambda: self._cost_totals.bill)
         age: Source = lambda: [(table.DIRECTORY_AGE, (), self.feeds.directory_age_s())]  # noqa: E731
-        registry.register(Exposition(*own, age, *read))
+        kept: Source = lambda: () if self.service.cache is None else self.service.cache.samples()  # noqa: E731
+        registry.register(Exposition(*own, age, kept, *read))
         return registry
 
     def _servers(self, registry: CollectorRegistry, cell_host: str) -> tuple[HttpServer, HttpServer]:
@@ -295,6 +296,7 @@ class Gateway:
     def _follow_orders(self) -> None:
         for name, dispatcher in self.service.dispatchers.items():
             dispatcher.cordon(self._announced.orders.cordoned(name))
+            dispatcher.order_ladder(self._announced.orders.ladder_of(name))
             for view in self.service.views_of(name):
                 dispatcher.expect_replica(self._announced.ready_at_s(view.group_key), view.group)
 

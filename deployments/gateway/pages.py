@@ -129,7 +129,8 @@ class OwnPages:
                 "max_model_len": self._service.context_of(model.name),
                 **_maker(model),
             }
-            cards.append({"id": model.name, **common, "root": model.source, "parent": None})
+            names = (model.name, *model.aliases)
+            cards.extend({"id": name, **common, "root": model.source, "parent": None} for name in names)
             cards.extend(
                 {"id": adapter.name, **common, "root": adapter.source, "parent": model.name}
                 for adapter in model.adapters

@@ -9,13 +9,13 @@ sends them (`flow.py`), so that a short wait costs no timer.
 import asyncio
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 import aiohttp
 
-from cluster.spec import GatewaySpec
+from cluster.spec import GatewaySpec, Model
 from deployments.gateway.connection import Connection
 from deployments.gateway.context import with_excess
 from deployments.gateway.exchange import SIMULATED_MARK, BrokenExchanges, ReplicaDied, ReplicaRefused
@@ -28,9 +28,9 @@ from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected
 from deployments.ownership.roles import PeerLease
-from deployments.scheduling import Admission, AdmissionKind, Placement, RejectCause, Request
+from deployments.scheduling import Admission, AdmissionKind, Blame, Placement, RejectCause, Request, Rung
 from deployments.telemetry.journal import Closing
-from deployments.telemetry.ledger import Ledger
+from deployments.telemetry.ledger import Degradation, Ledger
 from deployments.telemetry.verdicts import RequestVerdict
 
 
@@ -82,6 +82,8 @@ def seconds(value_s: float, digits: int = 0) -> str:
     return f"{value_s:.{digits}f} s" if math.isfinite(value_s) else "unknown"
 
 
+LADDER = RejectCause.LADDER.value
+"""The reason of what a step of the ladder does."""
 MAX_DEATHS = 3
 """A request is placed again after so many deaths: a bound for a replica that breaks each connection and lives.
 
@@ -119,6 +121,8 @@ async def run_leased(
     if not admission.accepted:
         raise with_excess(turned_away(dispatcher.model.name, request.tenant, admission), dispatcher, ledger)
     client.admitted()
+    if admission.clamp_tokens is not None:
+        _clamp(client, ledger, dispatcher.model, admission.clamp_tokens)
     deaths = 0
     while True:
         placement = await _placement(dispatcher, request, flow)
@@ -148,12 +152,36 @@ async def run_leased(
             ledger.refused(now)
 
 
+async def count_cached(dispatcher: Dispatcher, flow: RequestFlow, patience_s: float) -> None:
+    """Counts a request whose answer is there against its tenant's limits. Raises ApiError, or what cancelled the
+    flow."""
+    ledger, now = flow.ledger, time.monotonic()
+    flow.wait_for(Awaited.LANE, now)
+    request = Request(ledger.attempt_id, 0, 0, now, now, now + patience_s, tenant=ledger.tenant, cached=True)
+    with _waiting(dispatcher, request, flow):
+        admission = await dispatcher.submit(request)
+    if not admission.accepted:
+        note_admission(ledger, request, admission)
+        raise turned_away(dispatcher.model.name, request.tenant, admission)
+
+
 async def _placement(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Placement | PeerLease:
     flow.wait_for(Awaited.LANE, time.monotonic())
     with _waiting(dispatcher, request, flow):
         placement = await dispatcher.placement(request)
     flow.ledger.left_lane(time.monotonic(), placed=True)
     return placement
+
+
+def _clamp(client: Connection, ledger: Ledger, model: Model, max_tokens: int) -> None:
+    """A step of the ladder bounds the answer: the body says so from now on, and the client hears of it, unless the head
+    of the answer is gone."""
+    if client.clamp is None or client.commented or any(one.rung is Rung.CLAMP for one in ledger.degraded):
+        return
+    for name, tokens in client.clamp(model, max_tokens).items():
+        client.set_member(name, tokens)
+    ledger.decide(RequestVerdict.CLAMPED, LADDER, time.monotonic(), max_tokens=max_tokens)
+    ledger.degraded += (Degradation(Rung.CLAMP, ledger.model, LADDER, f"max_tokens={max_tokens}"),)
 
 
 @contextmanager
@@ -195,6 +223,8 @@ def note_admission(ledger: Ledger, request: Request, admission: Admission) -> No
     if admission.eta_s is not None:
         p50_s, p95_s = (round(eta_s, 3) if math.isfinite(eta_s) else None for eta_s in admission.eta_s)
         facts |= {"eta_p50_s": p50_s, "eta_p95_s": p95_s}  # JSON has no infinity
+    if admission.cause is RejectCause.SHED:
+        ledger.degraded += (Degradation(Rung.SHED, ledger.model, LADDER),)
     if admission.waits_for is not None:
         facts["waits_for"] = admission.waits_for.value
     ledger.decide(
@@ -222,13 +252,24 @@ def note_placement(ledger: Ledger, placement: Placement, group: str | None) -> N
     )
 
 
+class NoRoom(ApiError):
+    """The model has no room for the request in time; nothing of an answer was sent."""
+
+    def __init__(self, error: ErrorCode, message: str, headers: Mapping[str, str], cause: RejectCause) -> None:
+        super().__init__(error, message, headers=headers)
+        self.cause = cause
+
+
 def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
     """The error of a request that its lane did not take: each cause has its code, and so its status."""
     retry_after = max(1, math.ceil(admission.retry_after_s or 1))
     again = f"retry in {retry_after} s"
 
     def error(code: ErrorCode, message: str) -> ApiError:
-        return ApiError(code, message, headers={"retry-after": str(retry_after), "x-raylane-lane": admission.lane})
+        headers = {"retry-after": str(retry_after), "x-raylane-lane": admission.lane}
+        if admission.cause is not None and admission.cause.blame is Blame.ROOM:
+            return NoRoom(code, message, headers, admission.cause)
+        return ApiError(code, message, headers=headers)
 
     def at_limit(code: ErrorCode, limited: str) -> ApiError:
         return error(code, f"tenant {tenant!r} is at its limit of {limited} for model {model!r}; {again}")
@@ -251,6 +292,11 @@ def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
             when = f" in {admission.eta_s[0]:.0f} s" if known and admission.eta_s is not None else ""
             late = f"model {model!r} has no replica now, and the next will be ready{when}, too late for this request"
             return error(ErrorCode.NO_REPLICA, f"{late}; {again}")
+        case RejectCause.PATIENCE | RejectCause.LADDER:
+            late = f"model {model!r} has no room for this request in time, and no other model answers it"
+            return error(ErrorCode.OVERLOADED, f"{late}; {again}")
+        case RejectCause.SHED:
+            return error(ErrorCode.OVERLOADED, f"model {model!r} sheds requests of this class under pressure; {again}")
         case RejectCause.RESIDENCY:
             no_room = f"no region that may serve this request has room for it now, on model {model!r}"
             return error(ErrorCode.OVERLOADED, f"{no_room}; {again}")

@@ -9,29 +9,35 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 import aiohttp
 from starlette.types import Receive, Scope, Send
 
-from cluster.spec import ClusterSpec, Model, Region, Tracing, TrafficClass
+from cluster.spec import CacheSpec, ClusterSpec, Model, Region, Tenant, Tracing, TrafficClass
 from deployments.engine_model.itl_bounds import group_costs, with_starts
+from deployments.gateway.cache import ResponseCache
 from deployments.gateway.connection import Connection, Digests, Reader
 from deployments.gateway.context import shorten
 from deployments.gateway.entrance import EXTRA_HEADERS, CorsRules, KeyRing
 from deployments.gateway.exchange import BrokenExchanges, run_direct
+from deployments.gateway.fallback import FALLBACK_HEADER, NEVER, Fallback, run_with_fallback
 from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
 from deployments.gateway.peers.hop import HandOvers
-from deployments.gateway.placed import run_leased
+from deployments.gateway.placed import count_cached, run_leased
+from deployments.gateway.semantic import embed
 from deployments.http.limits import ClientLimits
+from deployments.openai.across import means_the_same
+from deployments.openai.clamp import clamp_of
 from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, ModelTask
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
-from deployments.openai.fields import shown
+from deployments.openai.fields import shown, with_member
 from deployments.openai.inquiry import Inquiry
 from deployments.openai.prefix import CHUNK_CHARS, CHUNK_IDS, Salts
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import Finished, FirstTokens
-from deployments.scheduling import Binding, Request, SchedulingPolicy
+from deployments.scheduling import Binding, Request, Rung, SchedulingPolicy
 from deployments.scheduling.policy import binding_of, policy_of
 from deployments.telemetry.journal import Closing
 from deployments.telemetry.ledger import Ledger, RequestOutcome
@@ -72,6 +78,7 @@ class Service:
         self.draining = False
         """Takes no more requests."""
         self.dispatchers = {model.name: Dispatcher(model, gateway_id) for model in models}
+        self.cache: ResponseCache | None = None
         self._salt_secret = salt_secret or secret
         self._home = home
         self.configure(spec)
@@ -92,9 +99,12 @@ class Service:
             )
             self._served |= dict.fromkeys(dispatcher.model.served_names, dispatcher)
         self.settings = spec.gateway
+        if (self.cache and self.cache.settings) != spec.gateway.cache:
+            self.cache = None if spec.gateway.cache is None else self._new_cache(spec.gateway.cache)
         self.keys = KeyRing(spec.tenants)
         self.cors = CorsRules(spec.gateway.cors)
         self._salts = Salts(spec, self._salt_secret)
+        self._limited = {name for name, one in policy_of(spec).tenants.items() if one.is_limited}
         self._patience_s = {one.name: spec.patience_s(one) for one in spec.classes}
         limits, times = spec.gateway.limits, spec.gateway.timeouts
         self._client_limits = ClientLimits(times.client_stall_s, limits.min_body_bytes_per_s, limits.max_connections)
@@ -125,6 +135,8 @@ class Service:
         for dispatcher in self.dispatchers.values():
             dispatcher.hand_on(now)
         self.closing.sweep(now)
+        if self.cache is not None:
+            self.cache.sweep()
 
     def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Runs a client's request to its end, when awaited."""
@@ -211,10 +223,19 @@ class Service:
         dispatcher = self.dispatcher_of(inquiry.model)
         _check_task(dispatcher.model, endpoint)
         flow.ledger.model, flow.ledger.stream = dispatcher.model.name, inquiry.stream
+        if inquiry.model in dispatcher.model.aliases:
+            body = with_member(body, "model", dispatcher.model.name)
+            client.set_member("model", dispatcher.model.name)
         client.watch()
         if endpoint.leased:
             traffic_class = client.traffic_class(self._spec, tenant, inquiry.service_tier)
             flow.ledger.traffic_class = traffic_class.name
+            if self.cache is not None and client.hop is None and self._may_serve(tenant, traffic_class):
+                kept = await self.cache.look_up(endpoint, dispatcher.replicas, flow.ledger, client, body)
+                if kept is not None:
+                    if flow.ledger.tenant in self._limited:
+                        await count_cached(dispatcher, flow, self._patience_s[traffic_class.name])
+                    return self.cache.give(kept, client, flow)
             drops = traffic_class.context == "drop_turns" if inquiry.truncation is None else inquiry.truncation
             if drops and client.hop is None:  # of a guest, home has judged it
                 shorter = await shorten(self.session, dispatcher, flow, client, inquiry, body)
@@ -227,6 +248,16 @@ class Service:
             asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.given_body))
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
+            fallback = self._fallback(dispatcher.model, inquiry, traffic_class, tenant, flow.ledger, client)
+            if self._spec.ladder and client.hop is None:
+                spared = () if tenant is None else tenant.spare
+                models = (dispatcher.model,) if fallback is None else (dispatcher.model, fallback.dispatcher.model)
+                client.clamp = clamp_of(inquiry, client.body, models)
+                can = {Rung.CLAMP: client.clamp is not None, Rung.FALLBACK: fallback is not None, Rung.SHED: True}
+                rungs = tuple(rung for rung, may in can.items() if may and rung not in spared)
+                request = replace(request, rungs=rungs)
+            if fallback is not None:
+                return run_with_fallback(self, fallback, dispatcher, request, flow, client, endpoint)
             return run_leased(self, dispatcher, request, flow, client, endpoint)
         context = dispatcher.longest_context
         inquiry.check_limits(context, self.settings.limits.max_sequences, dispatcher.ratio.max_chars(context))
@@ -243,6 +274,15 @@ class Service:
         if policy.itl:
             policy = with_starts(policy, group_costs(spec, self.views_of(model), self._home))
         return policy, binding_of(spec)
+
+    def _new_cache(self, settings: CacheSpec) -> ResponseCache:
+        encoder = None if settings.semantic is None else self.dispatchers.get(settings.semantic.model)
+        return ResponseCache(settings, None if encoder is None else partial(embed, self.session, encoder))
+
+    def _may_serve(self, tenant: Tenant | None, traffic_class: TrafficClass) -> bool:
+        """Whether the residency of both allows this cell."""
+        allowed = (traffic_class.residency, None if tenant is None else tenant.residency)
+        return all(regions is None or self._home.name in regions for regions in allowed)
 
     def peered(self) -> tuple[ClusterSpec, str]:
         """The spec in force, and the name of this cell."""
@@ -268,6 +308,33 @@ class Service:
             message = f"model = {shown(name)}: not served here; allowed: {', '.join(self.served_names)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
         return dispatcher
+
+    def _fallback(
+        self,
+        asked: Model,
+        inquiry: Inquiry,
+        traffic_class: TrafficClass,
+        tenant: Tenant | None,
+        ledger: Ledger,
+        client: Connection,
+    ) -> Fallback | None:
+        """The model that may answer in the place of `asked`: to it the request means the same, and is not too long."""
+        to = asked.fallback_of(traffic_class.name) if asked.fallback else None
+        if (
+            to is None
+            or (tenant is not None and "fallback" in tenant.spare)
+            or client.hop is not None
+            or client.headers.get(FALLBACK_HEADER) == NEVER
+        ):
+            return None
+        if inquiry.prompt_ids or inquiry.model not in ("", asked.name, *asked.aliases):
+            return None
+        dispatcher, context = self.dispatchers[to], self.context_of(to)
+        longest = dispatcher.ratio.max_tokens(inquiry.prompt_chars, 0) + (inquiry.max_tokens or 1)
+        if longest > context or not means_the_same(inquiry.kind, client.body, asked, dispatcher.model):
+            return None
+        given = inquiry, dispatcher.model, ledger, traffic_class, len(client.given_body)
+        return Fallback(dispatcher, partial(self._request, *given))
 
     def _request(
         self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass, body_bytes: int

@@ -16,6 +16,9 @@ ABSENT = Raw(b"")
 _INTEGER = re.compile(rb"-?[0-9]{1,18}")
 _NULL = b"null"
 _FLAGS = {b"": False, b"null": False, b"false": False, b"true": True}
+_NOTHING = frozenset({b"null", b"false", b"[]", b"{}"})
+_SHORT = 64
+"""Bytes of a value that is copied to be looked at."""
 _SHOWN_CHARS = 60
 _LONGEST_SALT = 128
 _LONGEST_CHAR = 12
@@ -27,6 +30,11 @@ _LONGEST_NAME = 1 << 16
 
 def is_null(value: Raw) -> bool:
     return not value or (len(value) == len(_NULL) and bytes(value) == _NULL)
+
+
+def is_nothing(value: Raw) -> bool:
+    """Whether a field says no more than if it were not there: absent, null, false or empty."""
+    return not value or (len(value) <= _SHORT and bytes(value).translate(None, b" \t\r\n") in _NOTHING)
 
 
 def begins_with(value: Raw, char: bytes) -> bool:
@@ -72,6 +80,16 @@ def salt_given(field: str, value: Raw) -> str | None:
         if 1 <= len(salt) <= _LONGEST_SALT and _SALT.fullmatch(salt):
             return salt
     raise not_allowed(field, value, f"a text of 1 to {_LONGEST_SALT} characters, without @ / \\ and NUL")
+
+
+def with_member(body: bytes, name: str, value: object) -> bytes:
+    """A JSON object that is not empty, with that for its last member.
+
+    Of several members with one name, however they are written, JSON parsers keep the last. The rest of the body stays
+    as it is, to the byte.
+    """
+    end = body.rindex(b"}")  # nothing but white space can follow
+    return b"".join((memoryview(body)[:end], b',"', name.encode(), b'":', msgspec.json.encode(value), b"}"))
 
 
 def missing(field: str) -> ApiError:

@@ -22,6 +22,7 @@ from deployments.openai.fields import (
     begins_with,
     count_of,
     flag_of,
+    is_nothing,
     is_null,
     missing,
     name_of,
@@ -99,8 +100,6 @@ _BOUNDED = {
 _LIMITS = RequestLimits()
 _TRUNCATIONS = {b'"auto"': True, b'"disabled"': False}
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])
-_NOTHING = frozenset({b"null", b"false", b"[]", b"{}"})
-"""Values of a field that is refused which say no more than if it were not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +245,7 @@ def _completion(fields: _Fields, also: list[Raw], values: int, hashing: Hashing)
     limit = (
         _DEFAULT_COMPLETION_TOKENS if limit is None else max(limit, 1)
     )  # vLLM generates a token even where it shows none
-    if is_null(fields.prompt) and _is_nothing(fields.prompt_embeds):
+    if is_null(fields.prompt) and is_nothing(fields.prompt_embeds):
         message = "Either prompt or prompt_embeds must be provided and non-empty."  # as vLLM says it
         raise ApiError(ErrorCode.INVALID_VALUE, message, param="prompt")
     prompt = read_prompt("prompt", fields.prompt, values, hashing)
@@ -331,7 +330,7 @@ def _inquiry(
 def _prompt_logprobs(kind: BodyKind, fields: _Fields) -> int:
     """The token's own, and as many alternatives as are asked for."""
     field, value = "prompt_logprobs", fields.prompt_logprobs
-    if is_null(value) and not _is_nothing(fields.echo):
+    if is_null(value) and not is_nothing(fields.echo):
         completion = kind is BodyKind.COMPLETION
         field, value = ("logprobs", fields.logprobs) if completion else ("top_logprobs", fields.top_logprobs)
     count = count_of(field, value, minimum=-1)
@@ -344,13 +343,9 @@ def _refuse(kind: BodyKind, fields: _Fields) -> None:
         value = getattr(fields, name)
         if value and dot:
             value = _OBJECT.decode(value).get(member, ABSENT) if begins_with(value, b"{") else ABSENT
-        if value and not _is_nothing(value):
+        if value and not is_nothing(value):
             error = not_allowed(name + dot + member, value, f"leave it out: {why}")
             raise ApiError(ErrorCode.UNSUPPORTED, error.message, param=name + dot + member)
-
-
-def _is_nothing(value: Raw) -> bool:
-    return not value or (len(value) <= _SHORT and bytes(value).translate(None, b" \t\r\n") in _NOTHING)
 
 
 def _n(fields: _Fields) -> int:

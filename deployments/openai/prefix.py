@@ -164,16 +164,6 @@ class Salts:
         return None if tenant is None or not self._apart else partial(_digest, self._key, tenant.name)
 
 
-def with_salt(body: bytes, salt: str) -> bytes:
-    """A JSON object that is not empty, with that `cache_salt` for its last member.
-
-    Of several members with one name, however they are written, JSON parsers keep the last. The rest of the body stays
-    as it is, to the byte.
-    """
-    end = body.rindex(b"}")  # nothing but white space can follow
-    return b"".join((memoryview(body)[:end], b',"cache_salt":"', salt.encode(), b'"}'))
-
-
 def _digest(key: bytes, tenant: str, given: str | None) -> str:
     """The client's own salt sets its requests apart from others of its tenant, and never leads out of the tenant. 64
     hexadecimal digits.

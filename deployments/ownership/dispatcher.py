@@ -29,7 +29,7 @@ from deployments.ownership.roles import Owner, PeerLease
 from deployments.ownership.takeover import KnownSuspicions, Losses, booking_of
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import BOOKING_HEADER, EPOCH_HEADER, Finished, FirstTokens, ReplicaFacts, ReplicaState
-from deployments.scheduling import Admission, Ending, Lease, Placement, Request, Snapshot, Suspicion
+from deployments.scheduling import Admission, Ending, LadderOrder, Lease, Placement, Request, Snapshot, Suspicion
 
 RESUBMIT_S = 0.5
 """A request whose lease was refused as overtaken goes to a new owner at once, and to the same one after so long."""
@@ -57,6 +57,7 @@ class Dispatcher:
         """Who decides now; `own`: if it is this gateway."""
         self.own: LaneOwner | None = None
         self._starts = ExpectedStarts()
+        self._ladder = LadderOrder()
 
     @property
     def longest_context(self) -> int:
@@ -85,6 +86,7 @@ class Dispatcher:
         if self.own is not None:
             self.own.recall(self.suspicions)
             self.own.cordon(self.replicas.cordoned)
+            self.own.order_ladder(self._ladder)
             for group, ready_at_s in self._starts.ready_at_s.items():
                 self.own.expect_replica(ready_at_s, group)
         for record in self.records.here if owner is not None else ():
@@ -99,14 +101,21 @@ class Dispatcher:
             if self.own is not None:
                 self.own.cordon(replica_ids)
 
+    def order_ladder(self, order: LadderOrder) -> None:
+        """How far an operator has the ladder go."""
+        if order != self._ladder:
+            self._ladder = order
+            if self.own is not None:
+                self.own.order_ladder(order)
+
     def expect_replica(self, ready_at_s: float | None, group: str = DEFAULT_GROUP) -> None:
         """An autoscaler says when the group's next replica should be ready (None: it knows of none)."""
         if self._starts.take(ready_at_s, group) and self.own is not None:
             self.own.expect_replica(ready_at_s, group)
 
     async def submit(self, request: Request, hop: HopFacts | None = None) -> Admission:
-        """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
-        Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken."""
+        """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next,
+        unless it is `cached`. Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken."""
         if hop is not None and self.records.get(request.request_id) is not None:  # each attempt is handed over once
             raise GuestNotTaken(HopRefusal.TWICE)
         record = self.records.enter(request, self)
@@ -120,7 +129,7 @@ class Dispatcher:
         except BaseException:
             self._leave(record)
             raise
-        if not admission.accepted:
+        if not admission.accepted or request.cached:
             self.records.leave(record)
         return admission
 

@@ -26,6 +26,7 @@ from deployments.scheduling import (
     AdmissionKind,
     Binding,
     Ending,
+    LadderOrder,
     Lease,
     RejectCause,
     Request,
@@ -265,6 +266,12 @@ class LaneOwner:
         if cordon(self.scheduler, replica_ids, now_s()):
             self._step()
 
+    def order_ladder(self, order: LadderOrder) -> None:
+        """How far an operator has the ladder go."""
+        if order != self.scheduler.ladder.ordered:
+            self.scheduler.order_ladder(order, now_s())
+            self._step()
+
     def expect_replica(self, ready_at_s: float | None, group: str = DEFAULT_GROUP) -> None:
         """The group's next replica should be ready then (on this process's clock); None: nobody knows of one."""
         self.scheduler.expect_replica(ready_at_s, now_s(), group)
@@ -289,6 +296,9 @@ class LaneOwner:
         now, peering = now_s(), self.peering
         if issued > request.attempts:
             request = replace(request, attempts=issued)
+        if request.cached:
+            submitter.admitted(request.request_id, self.scheduler.submit(request, now))
+            return
         if peering is None and request.guest_of:
             submitter.guest_refused(request.request_id, HopRefusal.SPEC)
             return

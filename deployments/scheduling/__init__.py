@@ -1,11 +1,12 @@
 """The pure scheduling core: lanes, leases, placement. No clock, no I/O, no Ray, vLLM or HTTP."""
 
 from cluster.spec import LanePolicy
+from deployments.ladder_stats import LadderMode, LadderOrder, LadderStats
 from deployments.lane_stats import LaneStats
 from deployments.protocol import Usage
 from deployments.scheduling.answers import Admission, Placement, Step, TurnedAway
 from deployments.scheduling.policy import Order, SchedulingPolicy, TenantPolicy, TenantUse
-from deployments.scheduling.reasons import AdmissionKind, Blame, Ending, PickReason, RejectCause, WaitReason
+from deployments.scheduling.reasons import AdmissionKind, Blame, Ending, PickReason, RejectCause, Rung, WaitReason
 from deployments.scheduling.replica import Binding, Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion
 from deployments.scheduling.scheduler import Scheduler
@@ -18,6 +19,9 @@ __all__ = [
     "Blame",
     "Capacity",
     "Ending",
+    "LadderMode",
+    "LadderOrder",
+    "LadderStats",
     "LanePolicy",
     "LaneStats",
     "Lease",
@@ -27,6 +31,7 @@ __all__ = [
     "RejectCause",
     "ReplicaStats",
     "Request",
+    "Rung",
     "Scheduler",
     "SchedulingPolicy",
     "Snapshot",

@@ -15,11 +15,12 @@ from typing import Protocol
 from deployments.scheduling.answers import Admission, TurnedAway
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupRates
+from deployments.scheduling.ladder import Ladder
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.outlook import Starting
 from deployments.scheduling.placing import Placing
 from deployments.scheduling.policy import TenantLimits
-from deployments.scheduling.reasons import AdmissionKind, RejectCause
+from deployments.scheduling.reasons import AdmissionKind, RejectCause, Rung
 from deployments.scheduling.request import Job
 from deployments.scheduling.suspects import Suspects
 from deployments.scheduling.tally import Tally
@@ -38,6 +39,8 @@ class Facts:
     rates: GroupRates
     starting: Starting
     suspects: Suspects
+    forecasts: Forecasts
+    ladder: Ladder
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,28 @@ def query_of_death(job: Job, admitted: bool, facts: Facts, now: float) -> Reject
 def starts_too_late(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
     """There is no replica, and the next will be ready after the request has given up."""
     return Rejection(RejectCause.STARTING) if _too_late(job, facts.starting.wait_s(job.groups, now), now) else None
+
+
+def off_by_ladder(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+    """A step of the ladder that is in force sends it to another model, or sheds its class."""
+    if admitted or not facts.ladder.at:
+        return None
+    for rung, cause in ((Rung.FALLBACK, RejectCause.LADDER), (Rung.SHED, RejectCause.SHED)):
+        step = facts.ladder.acting(rung, job.request.traffic_class) if rung in job.request.rungs else None
+        if step is not None:
+            facts.ladder.touch(step)
+            return Rejection(cause)
+    return None
+
+
+def beyond_patience(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
+    """It would hardly be placed within its patience (95th percentile), or nobody knows of a replica that starts, and
+    another model answers it."""
+    if not job.request.impatient or facts.placing.has_room_for(job):
+        return None
+    start_s = facts.starting.wait_s(job.groups, now, math.inf)
+    waits_s = max(start_s, facts.forecasts.expected(job, now)[1])
+    return Rejection(RejectCause.PATIENCE) if now + waits_s > job.request.expires_s else None
 
 
 def fits_no_context(job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
@@ -141,8 +166,10 @@ REJECTION_RULES: tuple[RejectionRule, ...] = (
     fits_no_context,
     starts_too_late,
     tenant_limits,
+    off_by_ladder,
     model_full,
     lane_full,
+    beyond_patience,
 )
 """In the order in which they are asked: the first one that rejects decides."""
 
@@ -180,10 +207,10 @@ class RetryQueue:
 class AdmissionControl:
     """Of one model. `rejections` by the name of the lane and the cause."""
 
-    def __init__(self, facts: Facts, forecasts: Forecasts, tally: Tally) -> None:
+    def __init__(self, facts: Facts, tally: Tally) -> None:
         self.rejections: Counter[tuple[str, str]] = Counter()
         self._facts = facts
-        self._forecasts = forecasts
+        self._forecasts = facts.forecasts
         self._tally = tally
         self._retries: dict[str, RetryQueue] = {}
 
@@ -208,10 +235,14 @@ class AdmissionControl:
         Each is added to `decided` as it leaves its lane.
         """
         starting, lanes = self._facts.starting, self._facts.lanes
-        waits_s = {lane.groups: starting.wait_s(lane.groups, now) for lane in lanes.all if lane.count}
+        waits_s = {lane.groups: starting.wait_s(lane.groups, now, math.inf) for lane in lanes.all if lane.count}
         if any(waits_s.values()):
             for job in [one for one in lanes.jobs.values() if _too_late(one, waits_s[one.groups], now)]:
-                answer = self._answer(job, Rejection(RejectCause.STARTING), now)
+                is_known = waits_s[job.groups] < math.inf
+                if not is_known and not job.request.impatient:
+                    continue
+                cause = RejectCause.STARTING if is_known else RejectCause.PATIENCE
+                answer = self._answer(job, Rejection(cause), now)
                 lanes.leave(job)
                 self._turn_away(job, answer, decided)
                 self._forecasts.gave_up(job, now)

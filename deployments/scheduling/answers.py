@@ -9,7 +9,8 @@ from deployments.scheduling.request import Lease, Request, Suspicion
 @dataclass(frozen=True, slots=True)
 class Admission:
     """`eta_s`: the wait estimate of a queued request (p50, p95); `waits_for`: what it waits for. `retry_after_s` and
-    `backlog_s` (seconds of work): rejections only."""
+    `backlog_s` (seconds of work): rejections only. `clamp_tokens`: to which a step of the ladder has lowered its
+    `max_tokens`."""
 
     kind: AdmissionKind
     lane: str
@@ -18,6 +19,7 @@ class Admission:
     backlog_s: float | None = None
     retry_after_s: float | None = None
     waits_for: WaitReason | None = None
+    clamp_tokens: int | None = None
 
     @property
     def accepted(self) -> bool:

@@ -171,6 +171,11 @@ class Fleet:
         """Whether any replica takes work, now or once it has room."""
         return any(replica.status is ReplicaStatus.READY for replica in self.by_id.values())
 
+    @property
+    def ready(self) -> int:
+        """How many replicas take work, now or once they have room."""
+        return sum(replica.status is ReplicaStatus.READY for replica in self.by_id.values())
+
     def replicas_of(self, groups: Groups) -> Iterator[Replica]:
         for kind in self.kinds:
             if groups is None or kind.group in groups:

@@ -224,14 +224,16 @@ class Starting:
         """Whether a replica of those groups takes work, now or once it has room: else the lanes are a waiting room."""
         return self._fleet.any_ready if groups is None else self._fleet.any_ready_of(groups)
 
-    def wait_s(self, groups: Groups, now: float) -> float:
-        """How long every request of those groups must wait for a replica to be there; 0 where one is, and where nobody
-        knows."""
-        if not self.ready_at_s:
+    def wait_s(self, groups: Groups, now: float, unknown_s: float = 0.0) -> float:
+        """How long every request of those groups must wait for a replica to be there; 0 where one is, `unknown_s` where
+        nobody knows."""
+        if not self.ready_at_s and not unknown_s:
             return 0.0
         due = [at_s for name, at_s in self.ready_at_s.items() if groups is None or name in groups]
-        ready_at_s = min(due, default=0.0)
-        return ready_at_s - now if ready_at_s > now and self._fleet.is_deserted_by(groups) else 0.0
+        wait_s = min(due, default=now) - now
+        if wait_s <= 0.0:
+            wait_s = unknown_s
+        return wait_s if wait_s and self._fleet.is_deserted_by(groups) else 0.0
 
 
 class Outlooks:

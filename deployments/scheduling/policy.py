@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from cluster.spec import ClusterSpec, LanePolicy, Model, Region, RequestLimits, Scheduling
 from deployments.scheduling.itl_cap import ItlTarget
-from deployments.scheduling.reasons import RejectCause
+from deployments.scheduling.ladder import LadderStep
+from deployments.scheduling.reasons import RejectCause, Rung
 from deployments.scheduling.replica import Binding
 from deployments.scheduling.request import Job
 
@@ -51,6 +52,7 @@ class SchedulingPolicy:
     the best replica. `pick` names how replicas are chosen (`pick.py`). A tenant without a policy has weight 1 and
     no limits. Of a model with several groups: `groups` serve a lane (by its name), in the order in which they are
     tried, and `contexts` is the longest sequence that each takes, in tokens. `itl`: what classes aim at, by name.
+    `ladder`: its steps in their order, with the share of each class that is `allowed` to miss its SLO.
     """
 
     lanes: tuple[LanePolicy, ...] = (LanePolicy("all"),)
@@ -64,6 +66,8 @@ class SchedulingPolicy:
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     contexts: Mapping[str, int] = field(default_factory=dict)
     itl: Mapping[str, ItlTarget] = field(default_factory=dict)
+    ladder: tuple[LadderStep, ...] = ()
+    allowed: Mapping[str, float] = field(default_factory=dict)
 
     def lane_of(self, tokens: int) -> int:
         """The index of the lane for a request of that many tokens."""
@@ -105,7 +109,21 @@ def policy_of(spec: ClusterSpec, model: Model | None = None, region: Region | No
         pick=settings.pick,
         groups=groups,
         contexts={view.group: view.settings.max_model_len for view in views} if groups else {},
+        ladder=() if model is None else ladder_of(spec, model),
+        allowed={one.name: 1.0 - one.attainment for one in spec.classes} if spec.ladder else {},
         itl={one.name: ItlTarget(one.itl_ms / 1e3, one.attainment) for one in spec.classes if one.itl_ms is not None},
+    )
+
+
+def ladder_of(spec: ClusterSpec, model: Model) -> tuple[LadderStep, ...]:
+    """The steps of the model's ladder: each rung for each of its classes. What cannot touch the model is left out."""
+    steps = (LadderStep(Rung(rung.rung), name, rung.max_tokens or 0) for rung in spec.ladder for name in rung.classes)
+    return tuple(
+        step
+        for step in steps
+        if step.rung is Rung.SHED
+        or (step.rung is Rung.CLAMP and model.task == "generate")
+        or (step.rung is Rung.FALLBACK and model.fallback_of(step.traffic_class) is not None)
     )
 
 

@@ -23,6 +23,17 @@ class Blame(StrEnum):
     """Where the request may be served."""
 
 
+class Rung(StrEnum):
+    """How a request gets less than it asked for (docs/pressure.md)."""
+
+    CLAMP = "clamp"
+    """Its answer is shorter."""
+    FALLBACK = "fallback"
+    """Another model answers it."""
+    SHED = "shed"
+    """It is rejected."""
+
+
 class RejectCause(StrEnum):
     """Why a request was turned away: before it waited, or (`STARTING`, `QUERY_OF_DEATH`) once its wait was known to be
     in vain. `turned_away` in `gateway/placed.py` says what its client gets."""
@@ -39,6 +50,12 @@ class RejectCause(StrEnum):
     """No group that serves the model has a context that it fits."""
     QUERY_OF_DEATH = "query_of_death"
     """Two replicas died while it ran, or one with the same body (`suspects.py`)."""
+    PATIENCE = "patience"
+    """It would wait for longer than it may, and its gateway has another model for it."""
+    LADDER = "ladder"
+    """A step of the ladder sends it to another model."""
+    SHED = "shed"
+    """A step of the ladder sheds its class."""
     RESIDENCY = "residency"
     """Its cell may not serve it, and no cell that may takes it now (`deployments/peering`)."""
 
@@ -46,6 +63,8 @@ class RejectCause(StrEnum):
     def blame(self) -> Blame:
         match self:
             case RejectCause.LANE_FULL | RejectCause.MODEL_FULL | RejectCause.STARTING:
+                return Blame.ROOM
+            case RejectCause.PATIENCE | RejectCause.LADDER | RejectCause.SHED:
                 return Blame.ROOM
             case RejectCause.RESIDENCY:
                 return Blame.RULE

@@ -90,6 +90,7 @@ class RecordingScheduler(Scheduler):
     replica_up = _input(Scheduler.replica_up, lambda replica_id, capacity, now: (now, (replica_id, capacity)))
     replica_unresponsive = _input(Scheduler.replica_unresponsive, lambda replica_id, now: (now, (replica_id,)))
     replica_draining = _input(Scheduler.replica_draining, lambda replica_id, now: (now, (replica_id,)))
+    order_ladder = _input(Scheduler.order_ladder, lambda order, now: (now, (order,)))
     replica_cordoned = _input(Scheduler.replica_cordoned, lambda replica_id, now: (now, (replica_id,)))
     replica_uncordoned = _input(Scheduler.replica_uncordoned, lambda replica_id, now: (now, (replica_id,)))
     replica_lost = _input(Scheduler.replica_lost, lambda replica_id, now: (now, (replica_id,)))
@@ -195,6 +196,6 @@ SCHEDULING = Decider(
     counted=lambda decided: len(decided["placed"]) if isinstance(decided, dict) else 0,
     counts="placements",
     code=code_hash,
-    rooms=lambda: ("deployments.scheduling", "cluster.spec.traffic"),
+    rooms=lambda: ("deployments.scheduling", "deployments.ladder_stats", "cluster.spec.traffic"),
     makers=((__name__, _restore.__name__),),
 )

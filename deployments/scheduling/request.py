@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from deployments.scheduling.eta import LaneEta, WaitEstimate
+from deployments.scheduling.reasons import Rung
 
 Groups = tuple[str, ...] | None
 """The groups that may serve a request, in the order in which they are tried; None: any (the model has only one)."""
@@ -24,7 +25,11 @@ class Request:
     (`suspects.py`). `max_prompt_tokens`: the prompt hardly has more, where `prompt_tokens` is an estimate (0: it is
     exact). `guest_of`: the cell that handed it over to this one (empty: it arrived here), where it counts as demand and
     against its tenant's limits. `hops`: how many cells it has left; after one it is handed over no more. `body_bytes`:
-    of the body that a hand-over would carry (0: there are no peers).
+    of the body that a hand-over would carry (0: there are no peers). `impatient`: it is rejected where it would wait
+    for longer than it may, since there is another model for it. `counted`: it is demand of that other model, or has
+    been counted before, and is only load here. `rungs` of the ladder may touch it; `clamped`: one has lowered its
+    `max_tokens`. `cached`: its answer is there, so that it is only counted against its tenant's limits; it has no
+    tokens.
     """
 
     request_id: str
@@ -44,6 +49,11 @@ class Request:
     guest_of: str = ""
     hops: int = 0
     body_bytes: int = 0
+    impatient: bool = False
+    counted: bool = False
+    rungs: tuple[Rung, ...] = ()
+    clamped: bool = False
+    cached: bool = False
 
     @property
     def guest(self) -> bool:

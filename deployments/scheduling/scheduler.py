@@ -14,20 +14,22 @@ from dataclasses import replace
 from itertools import chain
 
 from cluster.spec import DEFAULT_GROUP
+from deployments.ladder_stats import LadderOrder
 from deployments.protocol import Usage
-from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
+from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts, tenant_limits
 from deployments.scheduling.answers import Admission, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
 from deployments.scheduling.group_rates import GroupRates
 from deployments.scheduling.guests import GuestRoom
+from deployments.scheduling.ladder import Ladder, LadderStep
 from deployments.scheduling.lanes import Lanes, earlier
 from deployments.scheduling.learned_state import LearnedState, ServiceRate
 from deployments.scheduling.outlook import Starting
 from deployments.scheduling.pick import pick_named
 from deployments.scheduling.placing import Holds, Placing
 from deployments.scheduling.policy import SchedulingPolicy, TenantLimits, TenantUse
-from deployments.scheduling.reasons import AdmissionKind, Ending, WaitReason
+from deployments.scheduling.reasons import AdmissionKind, Ending, RejectCause, Rung, WaitReason
 from deployments.scheduling.replica import Capacity, ReplicaStatus
 from deployments.scheduling.request import Job, Lease, Request, Suspicion
 from deployments.scheduling.snapshot import Snapshot
@@ -35,6 +37,7 @@ from deployments.scheduling.suspects import Quarantine, Suspects
 from deployments.scheduling.tally import Tally, take_snapshot
 from deployments.scheduling.waiting import WaitingView, Withdrawals
 
+_FULL = (RejectCause.LANE_FULL, RejectCause.MODEL_FULL, RejectCause.STARTING, RejectCause.PATIENCE)
 _NOTHING = Step((), ())
 
 
@@ -65,8 +68,10 @@ class Scheduler:
         self._turned_away: list[TurnedAway] = []
         parts = (self.lanes, self.fleet, self.holds, self.learned_state, self.group_rates, self.forecasts)
         self.placing = Placing(*parts, pick)
-        facts = Facts(self.lanes, self.limits, self.placing, self.group_rates, self.starting, self.suspects)
-        self.admission = AdmissionControl(facts, self.forecasts, self.tally)
+        self.ladder = Ladder()
+        self.ladder.configure(policy.ladder, policy.allowed)
+        known = (self.lanes, self.limits, self.placing, self.group_rates, self.starting, self.suspects)
+        self.admission = AdmissionControl(Facts(*known, self.forecasts, self.ladder), self.tally)
         self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts)
         self.guests = GuestRoom(self.lanes, self.fleet)
         self.withdrawals = Withdrawals(self.lanes, self.forecasts, self.limits, self.tally)
@@ -84,21 +89,36 @@ class Scheduler:
             self.fleet.order_by(self.placing.pick)
         self.lanes.configure(policy)
         self._itl_caps.configure(policy.itl)
+        self.ladder.configure(policy.ladder, policy.allowed)
         self.forecasts.reload()
         self.admission.reload()
         self.limits.configure(policy.tenants, now)
 
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
         """Takes a request into its lane, or rejects it. `admitted`: an earlier owner had taken it in, so no limit or
-        cap rejects it now."""
+        cap rejects it now. One that is `cached` enters no lane."""
+        if request.cached:
+            return self._count(request, now)
         self.tally.submitted += 1
         job = Job(request, self.lanes.next_sequence())
         self.learned_state.book(job, self.lanes.policy)
         self.lanes.find_home(job)
-        self.tally.arrived(job)
+        if not request.counted:
+            self.tally.arrived(job)
+        clamp = None if admitted else self._clamp(job)
         rejection = self.admission.reject(job, admitted, REJECTION_RULES, now)
         if rejection is not None:
+            if self.ladder.steps and rejection.cause in _FULL:
+                self.ladder.came(request.traffic_class, True)
             return rejection
+        admission = self._take_in(job, now)
+        if clamp is None:
+            return admission
+        self.ladder.touch(clamp)
+        return replace(admission, clamp_tokens=clamp.max_tokens)
+
+    def _take_in(self, job: Job, now: float) -> Admission:
+        request = job.request
         self.limits.begin(job)
         if request.guest and not self.suspects.of(request.key, now):
             return Admission(self.guests.take(job, now), job.home_name)
@@ -106,10 +126,18 @@ class Scheduler:
             return Admission(AdmissionKind.QUEUE, job.home_name)
         if self.placing.has_room_for(job):
             self.lanes.enter(job)
+            if self.ladder.steps:
+                self.ladder.came(request.traffic_class, False)
             return Admission(AdmissionKind.ADMIT, job.home_name)
         eta = self.forecasts.wait_estimate(job, now)
+        if self.ladder.steps:
+            self.ladder.came(request.traffic_class, now + eta[0] > request.deadline_s)
         self.lanes.enter(job)
         return Admission(AdmissionKind.QUEUE, job.home_name, eta_s=eta, waits_for=self.placing.last_wait)
+
+    def order_ladder(self, order: LadderOrder, now: float) -> None:
+        """An operator says how far the ladder goes, or may go, or leaves it to itself."""
+        self.ladder.order(order, now)
 
     def adopt(self, reported: Lease, started: bool, now: float) -> Lease | None:
         """Adopts a lease of an earlier owner, as its replica reports it. `started`: its prompt is prefilled. None for
@@ -229,10 +257,11 @@ class Scheduler:
             replica.learn(usage)
             if replica.itl is not None:
                 replica.itl.ended(lease, usage, now)
-        if usage.sequences:
+        if usage.sequences and not lease.request.clamped:  # a clamp teaches nothing of answers
             self.learned_state.settle(lease, usage, self.lanes.policy)
             self.tally.counted += 1
             self.tally.output_tokens += usage.output_tokens
+        if usage.sequences:
             if replica is not None and self.lanes.policy.contexts:
                 self.group_rates.reported(replica.capacity.group, usage.output_tokens)
             if not lease.request.guest_of:
@@ -309,6 +338,8 @@ class Scheduler:
                 self.admission.reject_banned(job, forgotten_in_s, self._turned_away, now)
         self.lanes.promote(now)
         self.forecasts.promoted(now)
+        if self.ladder.steps and now >= self.ladder.due_s:
+            self.ladder.turn(self.tally.by_class(), self.fleet.ready, now)
         self._outliers.judge(now)
         self._itl_caps.judge(now)
         if self.holds.by_lane:
@@ -333,13 +364,14 @@ class Scheduler:
     def next_wakeup(self) -> float | None:
         """When `step` is due though nothing else happens; None: never."""
         if not self.lanes.any_wait:
-            return None
-        return earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup())
+            return self.ladder.next_wakeup()
+        return earlier(earlier(self.lanes.next_wakeup(), self.quarantine.next_wakeup()), self.ladder.next_wakeup())
 
     def snapshot(self, now: float, etas: bool = True) -> Snapshot:
         """The state at this moment; without `etas` in a quarter of the time."""
         parts = (self.lanes, self.fleet, self.placing, self.forecasts, self.learned_state, self.tally, self.suspects)
-        return take_snapshot(*parts, self.admission.rejections, now, etas)
+        ladder = self.ladder.stats if self.ladder.steps else None
+        return take_snapshot(*parts, self.admission.rejections, now, etas, ladder)
 
     def head_waits(self) -> tuple[tuple[str, WaitReason], ...]:
         """What the head of each lane in which something waits waits for, by the lane's name."""
@@ -375,6 +407,28 @@ class Scheduler:
     def is_idle(self) -> bool:
         """Whether nothing waits in a lane and no lease stands."""
         return not self.lanes.jobs and not self.lanes.guests and not self.leases
+
+    def _count(self, request: Request, now: float) -> Admission:
+        """A request without work takes one of its tenant's requests a minute, or is rejected."""
+        job = Job(request, self.lanes.next_sequence())
+        self.lanes.find_home(job)
+        rejection = self.admission.reject(job, False, (tenant_limits,), now)
+        if rejection is not None:
+            return rejection
+        self.limits.begin(job)
+        self.limits.end(job)
+        return Admission(AdmissionKind.ADMIT, job.home_name)
+
+    def _clamp(self, job: Job) -> LadderStep | None:
+        """A step in force lowers the `max_tokens` of a new job, which is booked anew. None: none does."""
+        request = job.request
+        step = self.ladder.acting(Rung.CLAMP, request.traffic_class) if Rung.CLAMP in request.rungs else None
+        if step is None or (request.max_tokens is not None and request.max_tokens <= step.max_tokens):
+            return None
+        job.request = replace(request, max_tokens=step.max_tokens, clamped=True)
+        self.learned_state.book(job, self.lanes.policy)
+        self.lanes.find_home(job)
+        return step
 
     def _end_waits(self, now: float) -> None:
         if self.starting.doubt:

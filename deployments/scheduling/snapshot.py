@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cluster.group_key import DEFAULT_GROUP
+from deployments.ladder_stats import LadderStats
 from deployments.lane_stats import LaneStats
 from deployments.scheduling.request import Request, Suspicion
 
@@ -112,6 +113,7 @@ class Snapshot:
     one. Guests are in no flow and no demand: they count where they arrived."""
     away: int = 0
     guests: int = 0
+    ladder: LadderStats | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from deployments.ladder_stats import LadderStats
 from deployments.lane_stats import LaneStats
 from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.group_rates import GroupTally
+from deployments.scheduling.ladder import ClassCounts
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.lanes import PROMOTED, Lanes
 from deployments.scheduling.learned_state import LearnedState
@@ -98,12 +100,21 @@ class Tally:
     def _judge(self, job: Job, met: bool) -> None:
         """Once: a replica may tell of a first token and die before a byte reaches the gateway; another one begins then
         anew."""
-        if job.judged:
+        judged, job.judged = job.judged, True
+        if judged or job.request.counted:
             return
-        job.judged = True
         flow = self._flow(job)
         flow.met += met
         flow.missed += not met
+
+    def by_class(self) -> Mapping[str, ClassCounts]:
+        """What the ladder looks at."""
+        found: dict[str, ClassCounts] = {}
+        for (_, name), flow in self.flows.items():
+            before = found.get(name, ClassCounts())
+            sums = before.met + flow.met, before.missed + flow.missed, before.work + flow.work
+            found[name] = ClassCounts(*sums, flow.slo_s)
+        return found
 
     def ended(self, job: Job, ending: Ending) -> None:
         self.endings[ending.value] += 1
@@ -132,6 +143,7 @@ def take_snapshot(
     rejections: Mapping[tuple[str, str], int],
     now: float,
     etas: bool,
+    ladder: LadderStats | None,
 ) -> Snapshot:
     """Everything that others may know of the scheduler, at `now`. `etas`: with wait estimates, which are most of the
     work."""
@@ -174,6 +186,7 @@ def take_snapshot(
         withdrawn=tally.withdrawn,
         away=len(lanes.away),
         guests=tally.guests.arrived,
+        ladder=ladder,
         demands=tuple(_demands(lanes, tally, placing)),
         groups=tuple(
             GroupStats(name, one.per_s, *dataclasses.astuple(placing.group_rates.tallies.get(name, GroupTally())))

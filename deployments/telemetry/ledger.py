@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from deployments.protocol import Finished, Usage
+from deployments.scheduling.reasons import Rung
 from deployments.telemetry.trace_context import TraceContext
 from deployments.telemetry.verdicts import RequestVerdict
 
@@ -42,6 +43,22 @@ class RequestDecision:
 
     def record(self) -> dict[str, object]:
         return {"at_s": round(self.at_s, 6), "verdict": self.verdict.value, "reason": self.reason, **self.facts}
+
+
+@dataclass(frozen=True, slots=True)
+class Degradation:
+    """A way in which a request got less than it asked for of `model`: the `rung` of docs/pressure.md, and the `reason`,
+    a value of a closed enum. `detail`: what its client is told beside."""
+
+    rung: Rung
+    model: str
+    reason: str
+    detail: str = ""
+
+    @property
+    def said(self) -> str:
+        """What its client is told."""
+        return "; ".join(filter(None, (self.rung.value, self.detail, f"reason={self.reason}")))
 
 
 class Stage(StrEnum):
@@ -100,6 +117,7 @@ class Ledger:
     attempts: int = 0
     resubmitted: str | None = None
     """Why it was placed again though a replica had worked on it."""
+    degraded: tuple[Degradation, ...] = ()
     digest: str = ""
     """Of its body, keyed (`gateway/connection.py`): the same for a client's retry."""
     prompt_chars: int = 0
@@ -158,6 +176,11 @@ class Ledger:
             self.lane_s += now - self.waits_since_s
         self.lane_left_s, self.waits_since_s = now, None
         self.placed_s = now if placed else None
+
+    def waits_again(self, now: float) -> None:
+        """It was rejected, and is submitted again."""
+        self.left_lane(now, placed=False)
+        self.refused(now)
 
     def refused(self, now: float) -> None:
         """The replica took no work, or the peer was lost: the request waits again."""

@@ -93,6 +93,7 @@ class RequestMetrics:
         self._unaccounted, self._read = Distribution(table.UNACCOUNTED), Distribution(table.READ)
         self._prompt_error = Distribution(table.PROMPT_ERROR)
         self._requests, self._resubmitted = MetricCounts(table.REQUESTS), MetricCounts(table.RESUBMITTED)
+        self._degraded = MetricCounts(table.DEGRADED)
         self._tokens, self._no_usage = MetricCounts(table.TOKENS), MetricCounts(table.NO_USAGE)
         self._tenant_requests, self._tenant_tokens = (
             MetricCounts(table.TENANT_REQUESTS),
@@ -114,6 +115,8 @@ class RequestMetrics:
             self._tenant_requests.values[tenant, model, ledger.outcome] += 1
         if ledger.submitted_s is None:
             return
+        for one in ledger.degraded:
+            self._degraded.values[one.model, ledger.traffic_class, one.rung, one.reason] += 1
         if ledger.resubmitted:
             self._resubmitted.values[model, ledger.resubmitted] += 1
         of_model, by_length = (model,), (model, prompt_bucket(_prompt_tokens(ledger)))

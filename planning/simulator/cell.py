@@ -23,6 +23,7 @@ from deployments.scheduling import (
     Placement,
     RejectCause,
     Request,
+    Rung,
     Scheduler,
     SchedulingPolicy,
     Usage,
@@ -49,6 +50,9 @@ class CellSettings:
 
     `groups`: of a model with several, instead of `replicas`, `limits`, `max_model_len`, `start_up_s`, `scaling` and
     `starts`; `policy` then names the groups of each lane, and their contexts.
+
+    `impatient`: the classes for which another model answers, outside of this simulation. `spare`: by tenant, the rungs
+    that never touch it.
     """
 
     replicas: int
@@ -65,6 +69,8 @@ class CellSettings:
     starts_reported: bool = False
     starts: StartPlan | None = None
     groups: tuple[SimulatedGroup, ...] = ()
+    impatient: frozenset[str] = frozenset()
+    spare: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def all_groups(self, cost: CostModel) -> tuple[SimulatedGroup, ...]:
         """The groups; `cost`: of the engines where there is only the one that these settings describe."""
@@ -203,6 +209,8 @@ class CellSimulator:
             prefix=work.prefix[index],
             chunk_tokens=work.chunk_tokens,
             digest=work.digest_of(index),
+            impatient=traffic_class in self._settings.impatient,
+            rungs=self._rungs_of(work.tenant[index]),
         )
         admission = self.scheduler.submit(request, now)
         out = self.outcome
@@ -216,6 +224,12 @@ class CellSimulator:
             self.step(now)
         return admission
 
+    def _rungs_of(self, tenant: str) -> tuple[Rung, ...]:
+        if not self._settings.policy.ladder:
+            return ()
+        spared = self._settings.spare.get(tenant, ())
+        return tuple(rung for rung in Rung if rung not in spared)
+
     def step(self, now: float) -> None:
         """The scheduler decides."""
         step = self.scheduler.step(now)
@@ -223,7 +237,9 @@ class CellSimulator:
             self.outcome.expired_s[int(gone.request_id)] = now
             self._over(now)
         for refused in step.turned_away:
-            self.outcome.cause[int(refused.request.request_id)] = CAUSES.index(RejectCause.STARTING)
+            self.outcome.cause[int(refused.request.request_id)] = CAUSES.index(
+                refused.admission.cause or RejectCause.STARTING
+            )
             self._over(now)
         for placement in step.placements:
             self._place(placement, now)
@@ -238,6 +254,9 @@ class CellSimulator:
         out.lane[index], out.promoted[index] = lease.home, placement.promoted
         running = _Running(index, replica, lease)
         output, maximum = self._outputs[index], self._maxima[index]
+        if placement.request.clamped and placement.request.max_tokens is not None:
+            maximum = placement.request.max_tokens
+            output = min(output, maximum)
         if self._several:  # the engine ends an answer at the end of its context
             output = max(1, min(output, replica.kind.capacity.context_tokens - self._prompts[index]))
         following = -1 if self._next_turns is None else int(self._next_turns[index])

@@ -18,6 +18,11 @@ def problem(text: str) -> str:
 
 KEY = "sha256:" + "0" * 64
 REFUSED = [
+    ("ladder: [{rung: shed, classes: [x]}]", "ladder.classes = 'x': unknown; allowed: interactive, completion, batch"),
+    ("ladder: [{rung: clamp, classes: [batch]}]", "max_tokens = None: allowed: a number for `clamp`"),
+    ("ladder: [{rung: shed, classes: [batch], max_tokens: 9}]", "max_tokens = 9: allowed: a number for `clamp`"),
+    ("ladder: [{rung: shed, classes: [batch, batch]}]", "ladder: 'shed:batch' appears twice"),
+    ("ladder: [{rung: shed, classes: [batch, interactive, completion]}]", "ladder: sheds all classes; needed: one"),
     ("gateway: {port: 0}", "gateway.port = 0: allowed: a whole number, 1 to 65535"),
     ("gateway: {root_path: /v1}", "'/v1': allowed: a path that does not begin with /v1 or /raylane"),
     ("gateway: {pool: x}", "gateway.pool: 'x' is unknown in r; allowed: p"),
@@ -27,6 +32,12 @@ REFUSED = [
     ("gateway: {port: http}", "gateway.port = 'http': allowed: a whole number, 1 to 65535"),
     ("gateway: {port: null}", "gateway.port = None: allowed: a whole number, 1 to 65535"),
     ("gateway: {port: 8000.5}", "gateway.port = 8000.5: allowed: a whole number, 1 to 65535"),
+    ("gateway: {cache: {max_bytes: 10}}", "gateway.cache.max_bytes = 10: allowed: a whole number, 1048576 to"),
+    ("gateway: {cache: {semantic: {model: m, serve: true}}}", "serve = true without `threshold`: needed: one"),
+    (
+        "gateway: {cache: {semantic: {model: m}}}",
+        "gateway.cache.semantic.model = 'm': allowed: a model whose task is 'embed' (there is none)",
+    ),
     (
         "gateway: {timeouts: {total_s: .nan}}",
         "gateway.timeouts.total_s = nan: allowed: a number, above 0, at most 86400",
@@ -184,6 +195,22 @@ REFUSED_MODELS = [
         "models.0.settings.stream_interval = 0: allowed: a whole number, 1 to 4096",
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("more", "reported"),
+    [
+        ("aliases: [n]", "models (with aliases and adapters): 'n' appears twice; names must be unique"),
+        ("aliases: [x-simulated]", "aliases = 'x-simulated': allowed: names that end in -simulated for simulated"),
+        ("fallback: [{to: m}]", "models.m.fallback.to = 'm': allowed: another model with `task: generate` on the same"),
+        ("fallback: [{to: e}]", "in all regions of this one: n"),
+        ("fallback: [{to: n, classes: [x]}]", "models.m.fallback.classes = 'x': unknown; allowed: interactive"),
+    ],
+)
+def test_refused_names_and_routes(more: str, reported: str) -> None:
+    others = "{name: %s, source: s, settings: {max_model_len: 99}%s}"
+    models = [others % ("m", f", {more}"), others % ("n", ""), others % ("e", ", task: embed")]
+    assert reported in problem(f"{HEAD}models: [{', '.join(models)}]")
 
 
 @pytest.mark.parametrize(("model", "reported"), REFUSED_MODELS)

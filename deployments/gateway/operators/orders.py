@@ -29,6 +29,8 @@ from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
 from deployments.protocol import DRAIN_PATH, DrainReason, ReplicaFacts
+from deployments.scheduling import LadderMode, LadderOrder
+from deployments.scheduling.policy import ladder_of
 from deployments.wire import to_plain
 
 Form = TypeVar("Form", bound="OrderForm")
@@ -95,6 +97,15 @@ class ShadowForm(OrderForm):
     force: bool = False
 
 
+class LadderForm(OrderForm):
+    """How far the ladder of a model goes (`at`), or may go (`at_most`), to the named `step` (empty: none); `auto`
+    leaves it to itself."""
+
+    model: Named
+    mode: LadderMode
+    step: Annotated[str, Field(max_length=200)] = ""
+
+
 def read_form(kind: type[Form], body: bytes) -> Form:
     """The form in a body. Raises ApiError."""
     try:
@@ -158,6 +169,7 @@ class OrderPages:
             self._route("/raylane/release", self.release),
             self._route("/raylane/cordon", self.cordon),
             self._route("/raylane/drain", self.drain),
+            self._route("/raylane/ladder", self.ladder),
         ]
 
     async def controls(self, request: Request) -> Response:
@@ -201,6 +213,17 @@ class OrderPages:
         return await self._in_force(
             Act(time.time(), kind, models[replica_id], form.by, form.why, replica_id), replica=replica_id
         )
+
+    async def ladder(self, request: Request) -> Response:
+        """Says how far a model's ladder goes, or leaves it to itself."""
+        form = read_form(LadderForm, await body_of(request, _MAX_BYTES))
+        model = self._service.dispatcher_of(form.model).model
+        names = [one.name for one in ladder_of(self._service.spec, model)]
+        if form.step and form.step not in names:
+            message = f"step = {shown(form.step)}: allowed: {', '.join(names) or 'none, the model has no ladder'}"
+            raise ApiError(ErrorCode.INVALID_VALUE, message, param="step")
+        order = LadderOrder(form.mode, form.step)
+        return await self._in_force(Act(time.time(), ActKind.LADDER, model.name, form.by, form.why, ladder=order))
 
     async def drain(self, request: Request) -> Response:
         """Has replicas drain: they finish what they have, take nothing new, and are replaced."""
@@ -270,4 +293,4 @@ class OrderPages:
 
 def _plain(orders: Orders) -> dict[str, Any]:
     controls = [{"model": model, **to_plain(control)} for model, control in orders.controls]
-    return {"controls": controls, "cordons": to_plain(orders.cordons)}
+    return {"controls": controls, "cordons": to_plain(orders.cordons), "ladders": to_plain(orders.ladders)}

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from deployments.cell.control import Control, Cordon
 from deployments.cell.departure import Departure
 from deployments.cell.scaling_state import ScalingState
+from deployments.ladder_stats import LadderStats
 from deployments.lane_stats import LaneStats
 from deployments.protocol import DrainReason
 from deployments.starts.start import FailingModel, ReplicaStart
@@ -172,6 +173,7 @@ class ModelReport:
     rejections: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     waiting_aside: int = 0
     suspects: tuple[SuspectReport, ...] = ()
+    ladder: LadderStats | None = None
     tokens_per_s: float | None = None
     output_error: float | None = None
     other_lane: float | None = None

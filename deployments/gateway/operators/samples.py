@@ -64,6 +64,8 @@ def of_model(model: str, dispatcher: Dispatcher) -> Samples:
         yield from _of_leases(model, snapshot)
         yield from _of_groups(model, snapshot)
         yield from _of_suspects(model, snapshot)
+        if snapshot.ladder is not None:
+            yield table.LADDER_STEPS, (model,), snapshot.ladder.at
     peering = dispatcher.own.peering if dispatcher.own is not None else None
     if peering is None:
         return

@@ -180,6 +180,7 @@ class Status:
             rejections=rejections,
             waiting_aside=snapshot.aside,
             suspects=tuple(_suspect(one) for one in snapshot.suspects),
+            ladder=snapshot.ladder,
             tokens_per_s=snapshot.tokens_per_s,
             output_error=snapshot.output_error,
             other_lane=snapshot.other_lane,

@@ -243,6 +243,7 @@ def make_spec(
     classes: list[dict[str, Any]] | None = None,
     prefix_sharing: str = "tenant",
     tracing: dict[str, Any] | None = None,
+    ladder: list[dict[str, Any]] | None = None,
     **gateway: Any,
 ) -> ClusterSpec:
     """A spec of one cell."""
@@ -255,6 +256,7 @@ def make_spec(
             "tenants": tenants or [],
             "prefix_sharing": prefix_sharing,
             "tracing": tracing,
+            "ladder": ladder or [],
             **({"classes": classes} if classes else {}),
             "gateway": {"port": port, "timeouts": timeouts, "limits": limits, "drain_s": 1.0, **gateway},
         }

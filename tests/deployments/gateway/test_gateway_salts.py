@@ -15,8 +15,9 @@ from pydantic_core import from_json
 from cluster.spec import ClusterSpec
 from deployments.gateway.entrance import digest_of
 from deployments.openai.endpoints import ENDPOINTS, BodyKind
+from deployments.openai.fields import with_member
 from deployments.openai.inquiry import Inquiry, read_inquiry
-from deployments.openai.prefix import Salts, with_salt
+from deployments.openai.prefix import Salts
 from tests.deployments.gateway.rig import ASK, CHAT, Rig, make_spec
 
 MakeRig = Callable[..., Awaitable[Rig]]
@@ -51,7 +52,7 @@ async def sent(rig: Rig, key: str, body: bytes, path: str = "/v1/completions") -
 @example([(b'"cache_salt"', b'"mine"'), (rb'"cache\u005fsalt"', b'"too"')], b" ")
 def test_ours_is_the_salt_that_every_parser_finds(members: list[tuple[bytes, bytes]], end: bytes) -> None:
     body = b"{" + b",".join([b'"model" : "m"', *(name + b": " + value for name, value in members)]) + b" }" + end
-    salted = with_salt(body, "ours")
+    salted = with_member(body, "cache_salt", "ours")
     assert salted.startswith(body.rstrip()[:-1])
     for parse in (json.loads, from_json, msgspec.json.decode):
         assert parse(salted) == {**parse(body), "cache_salt": "ours"}

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from deployments.scheduling import (
+    Admission,
     AdmissionKind,
     Ending,
     LanePolicy,
@@ -113,14 +114,11 @@ def test_a_tenants_limit_is_told_with_its_own_wait() -> None:
     scheduler = make_scheduler(0, dataclasses.replace(POLICY, tenants={"a": TenantPolicy(requests_per_minute=1.0)}))
     assert ask(scheduler, "q", tenant="a", now=0.0) is None
     reported = scheduler.submit(make_request("z", 900, 20, 15.0, tenant="a"), 15.0)
-    assert dataclasses.astuple(reported) == (
+    assert reported == Admission(
         AdmissionKind.REJECT,
         "long",
         RejectCause.TENANT_REQUESTS,
-        None,
-        None,
-        45.0,  # its jitter would have made it 44
-        None,
+        retry_after_s=45.0,  # its jitter would have made it 44
     )
 
 
@@ -137,7 +135,7 @@ def test_what_another_owner_had_taken_in_is_taken_in() -> None:
 def test_one_that_finds_room_is_admitted_at_once_and_promised_nothing() -> None:
     scheduler = make_scheduler(1, POLICY)
     admission = scheduler.submit(make_request("q"), 0.0)
-    assert dataclasses.astuple(admission) == (AdmissionKind.ADMIT, "short", None, None, None, None, None)
+    assert admission == Admission(AdmissionKind.ADMIT, "short")
     queued = scheduler.submit(make_request("z"), 0.0)
     assert (queued.kind, queued.eta_s) == (
         AdmissionKind.QUEUE,

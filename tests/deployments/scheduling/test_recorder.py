@@ -12,6 +12,7 @@ from deployments.decisions import Entry, Header, Input, LogError, plain, replay
 from deployments.scheduling import (
     Capacity,
     Ending,
+    LadderOrder,
     LanePolicy,
     Lease,
     Order,
@@ -76,6 +77,7 @@ INPUTS: dict[str, Call] = {
     "replica_uncordoned": lambda s: s.replica_uncordoned("r1", 2.5),
     "replica_lost": lambda s: s.replica_lost("r1", 2.5),
     "expect_replica": lambda s: s.expect_replica(9.5, 2.5, "b"),
+    "order_ladder": lambda s: s.order_ladder(LadderOrder(), 2.5),
     "step": lambda s: s.step(2.5),
 }
 

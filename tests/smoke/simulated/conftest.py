@@ -20,6 +20,8 @@ from deployments.engine_model.limits import EngineModelLimits
 from tests.live.cluster import ROOT, LiveCluster, eventually, held
 
 BIG, SMALL, GROUPED = "llama-3.1-8b-simulated", "small-simulated", "grouped-simulated"
+ALIAS, HASTY = "alias-simulated", "hasty"
+"""Another name of `GROUPED`, and the class for which `BIG` answers in its place."""
 REPLICAS, SEATS = 2, 32
 """Of `BIG`, and how many requests each takes."""
 MAX = 4
@@ -99,7 +101,10 @@ def spec_in(folder: Path, metadata_url: str) -> dict[str, Any]:
     pools[0] |= {"spot": True, "spot_notice_url": metadata_url}
     pools.append({"name": "cpu"})  # the small ones get no notices
     spec["models"] += [small_in(folder), grouped_in(folder)]
-    spec["classes"] = [{"name": "interactive", "ttft_ms": 2_000}]
+    spec["classes"] = [
+        {"name": "interactive", "ttft_ms": 2_000},
+        {"name": HASTY, "ttft_ms": 2_000, "patience_s": 1.0},
+    ]
     spec["gateway"]["replicas"] = 2
     del spec["lanes"]  # the usual ones: the shipped spec's give up on waits that this test needs
     return spec
@@ -134,6 +139,8 @@ def grouped_in(folder: Path) -> dict[str, Any]:
     return {
         **small_in(folder),
         "name": GROUPED,
+        "aliases": [ALIAS],
+        "fallback": [{"to": BIG, "classes": [HASTY]}],
         "settings": {"max_model_len": 32_768, "max_num_seqs": SEQUENCES, "max_num_batched_tokens": 512},
         "health": {"period_s": 1, "timeout_s": 60, "stall_s": 60},
         "replicas": {"count": 1},

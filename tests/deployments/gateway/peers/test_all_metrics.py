@@ -21,10 +21,11 @@ from deployments.lane_stats import LaneStats
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.peering.reasons import StayReason
 from deployments.protocol import Finished, Usage
+from deployments.scheduling import LadderOrder, LadderStats, Rung
 from deployments.scheduling.snapshot import DemandStats, GroupStats, ReplicaStats, Snapshot
 from deployments.starts.phases import Phase
 from deployments.starts.start import CellStarts, ReplicaStart, StartTally
-from deployments.telemetry.ledger import Ledger, RequestOutcome
+from deployments.telemetry.ledger import Degradation, Ledger, RequestOutcome
 from deployments.telemetry.published_error import write_published
 from deployments.telemetry.table import METRICS, Exporter
 from deployments.traffic.published_drift import PublishedDrift, write_drift
@@ -60,6 +61,7 @@ def ended(rig: Rig, *, counted: bool) -> None:
     one = Ledger("client", "engine", "/v1/completions", 100.0, 1.7e9, model="demo", tenant="acme", lane="short")
     one.traffic_class, one.stream, one.status, one.outcome = "interactive", True, 200, RequestOutcome.OK
     one.resubmitted, one.expected_prompt_tokens, one.client_rtt_s = "replica_lost", 10, 0.01
+    one.degraded = (Degradation(Rung.CLAMP, "demo", "ladder"),)
     one.submitted(100.1)
     one.left_lane(100.2, placed=True)
     one.first_byte_s, one.last_byte_s, one.ended_s = 100.5, 101.0, 101.0
@@ -77,6 +79,7 @@ def busy(idle: Snapshot) -> Snapshot:
         groups=(GroupStats("cheap", 1.0, 1, 1.0, 1, 1),),
         demands=(DemandStats("short", ("cheap", "dear"), 1, 10.0, 1, 10.0, 10),),
         rejections={("short", "lane_full"): 1},
+        ladder=LadderStats(("clamp:batch",), 1, LadderOrder(), {}),
         tokens_per_s=1.0,
         output_error=0.1,
         other_lane=0.1,
