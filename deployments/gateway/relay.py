@@ -38,48 +38,16 @@ from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
 
 
-class AnswerRelay(ABC):
-    """The part that a replica's answers and those of a peer cell have in common: streams, and the end of the lease.
-    Made anew for each lease. `again`: if whoever answers is lost, the request may be placed again."""
+class AnswerStream(ABC):
+    """Relays the events of a stream, and keeps the ledger of their times."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        lease: Lease,
-        flow: RequestFlow,
-        client: Connection,
-        endpoint: Endpoint,
-        again: bool = True,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._lease = lease
+    _is_tapped = True
+    """Whether events pass as they come, unless they hold an error."""
+
+    def __init__(self, flow: RequestFlow, client: Connection) -> None:
         self._flow = flow
         self._client = client
-        self._endpoint = endpoint
-        self._again = again
-        self._lost = False
-        self._task: asyncio.Task[object] | None = None
         self._ledger: Ledger = flow.ledger
-
-    @property
-    def _may_go_again(self) -> bool:
-        """Whether the request may be placed again: nothing of an answer has reached its client, and it may wait
-        still."""
-        return self._again and not self._client.answered and self._lease.request.expires_s > time.monotonic()
-
-    def _on_loss(self) -> None:
-        """Whoever runs the request is lost."""
-        if self._may_go_again and self._task is not None:
-            self._lost = True
-            self._task.cancel()
-        else:
-            self._flow.abort(EndCause.REPLICA_LOST)
-
-    def _is_for_loss(self) -> bool:
-        """Whether that loss alone cancelled the task."""
-        if self._lost and self._task is not None:
-            self._task.uncancel()
-        return self._lost and self._flow.cause is None
 
     async def _stream(self, response: aiohttp.ClientResponse) -> None:
         flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
@@ -99,7 +67,7 @@ class AnswerRelay(ABC):
             flow.deadline_s = now + between_s
             return True
 
-        if not content.at_eof():  # aiohttp's one reader of all empty bodies is of another class
+        if self._is_tapped and not content.at_eof():  # aiohttp's one reader of all empty bodies is of another class
             taps[content] = pass_on
             content.__class__ = TappedReader
         try:
@@ -112,10 +80,7 @@ class AnswerRelay(ABC):
                     received = self._first_byte()
                     await client.start(response.status, self._head_of(response))
                 flow.wait_for(Awaited.CLIENT, received)
-                whole = events.feed(piece)
-                if ERROR_EVENT in whole or NAMED_ERROR_EVENT in whole:
-                    whole = self._errors_in(whole)
-                await client.write(whole)
+                await client.write(self._checked(events.feed(piece)))
                 if not sent:
                     client.release_body()
                 sent = clock()
@@ -141,14 +106,69 @@ class AnswerRelay(ABC):
         return [(b"content-type", content_type(response)), *marks(response), *answer_headers(self._ledger)]
 
     @abstractmethod
+    def _checked(self, events: bytes) -> bytes:
+        """What of whole events the client gets."""
+
+    def _first_byte(self) -> float:
+        self._ledger.first_byte_s = now = time.monotonic()
+        return now
+
+    @abstractmethod
+    def _end(self, ending: Ending) -> None:
+        """The answer is complete, or ended with an error."""
+
+
+class AnswerRelay(AnswerStream):
+    """The part that a replica's answers and those of a peer cell have in common: streams, and the end of the lease.
+    Made anew for each lease. `again`: if whoever answers is lost, the request may be placed again."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        lease: Lease,
+        flow: RequestFlow,
+        client: Connection,
+        endpoint: Endpoint,
+        again: bool = True,
+    ) -> None:
+        super().__init__(flow, client)
+        self._dispatcher = dispatcher
+        self._lease = lease
+        self._endpoint = endpoint
+        self._again = again
+        self._lost = False
+        self._task: asyncio.Task[object] | None = None
+
+    @property
+    def _may_go_again(self) -> bool:
+        """Whether the request may be placed again: nothing of an answer has reached its client, and it may wait
+        still."""
+        return self._again and not self._client.answered and self._lease.request.expires_s > time.monotonic()
+
+    def _on_loss(self) -> None:
+        """Whoever runs the request is lost."""
+        if self._may_go_again and self._task is not None:
+            self._lost = True
+            self._task.cancel()
+        else:
+            self._flow.abort(EndCause.REPLICA_LOST)
+
+    def _is_for_loss(self) -> bool:
+        """Whether that loss alone cancelled the task."""
+        if self._lost and self._task is not None:
+            self._task.uncancel()
+        return self._lost and self._flow.cause is None
+
+    def _checked(self, events: bytes) -> bytes:
+        return self._errors_in(events) if ERROR_EVENT in events or NAMED_ERROR_EVENT in events else events
+
+    @abstractmethod
     def _errors_in(self, events: bytes) -> bytes:
         """Events of a stream among which there are errors: the ledger records them. What the client gets."""
 
     def _first_byte(self) -> float:
-        now = time.monotonic()
-        self._ledger.first_byte_s = now
         self._dispatcher.first_token(self._lease)
-        return now
+        return super()._first_byte()
 
     def _leave(self) -> None:
         """Ends the lease of an exchange that broke off; no effect where it ended before."""

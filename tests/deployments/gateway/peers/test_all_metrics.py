@@ -56,6 +56,15 @@ ANNOUNCED = Listing(
 )
 
 
+EXTERNAL = {
+    "url": "https://api.example.com/v1",
+    "models": {"demo": "theirs"},
+    "tenants": {"acme": 1.0},
+    "usd_per_mtok_in": 1.0,
+    "usd_per_mtok_out": 1.0,
+}
+
+
 def ended(rig: Rig, *, counted: bool) -> None:
     """A streamed request, whose tokens the engine counted or did not."""
     one = Ledger("client", "engine", "/v1/completions", 100.0, 1.7e9, model="demo", tenant="acme", lane="short")
@@ -108,7 +117,8 @@ async def test_a_gateway_exports_the_table_of_metrics(
     error, drift = tmp_path / "error.json", tmp_path / "drift.json"
     write_published(error, ERROR)
     write_drift(drift, PublishedDrift(worksheet="sheet", compared_unix_s=1_000, figures=(OFF,)))
-    cells = make_cells(models=[MODEL], tenants=[{"name": "acme", "keys": ["sha256:" + "0" * 64]}])
+    tenants = [{"name": "acme", "keys": ["sha256:" + "0" * 64]}]
+    cells = make_cells(models=[MODEL], tenants=tenants, external=EXTERNAL)
     rig = await cells.start("eu", engines=0, gateway={"simulator_error": str(error), "drift": str(drift)})
     await cells.start("us", engines=0)
     await cells.met()
@@ -116,6 +126,8 @@ async def test_a_gateway_exports_the_table_of_metrics(
     for counted in (True, False):
         ended(rig, counted=counted)
     count_hops(rig)
+    assert rig.service.external is not None
+    rig.service.external._counts.values["demo", "answered"] += 1
     rig.gateway._announced.take(ANNOUNCED)
     rig.gateway._cost_totals.bill = Bill((BillLine(KEY, Amounts(10, prompt_tokens=1, output_tokens=1)),))
     snapshot = busy(rig.owner.snapshot())
