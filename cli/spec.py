@@ -45,6 +45,8 @@ def check(file: Annotated[Path, typer.Argument(help="The spec, YAML.")]) -> None
         errors.print(f"[yellow]cannot be simulated[/]: {escape(problem)}")
     for problem in itl_problems(cluster):
         errors.print(f"[yellow]cannot always be kept[/]: {escape(problem)}")
+    if (cache := cluster.gateway.cache) is not None and cache.semantic is not None and cache.semantic.doubt is not None:
+        errors.print(f"[yellow]answers wrongly[/]: {escape(cache.semantic.doubt)}")
     for problem in scaling_problems(cluster):
         errors.print(f"[yellow]cannot be scaled as written[/]: {escape(problem)}")
     for region in cluster.regions:

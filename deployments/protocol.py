@@ -96,7 +96,8 @@ class EngineFault(StrEnum):
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
     """What does not change while a replica lives: who it is, of which group of its model, where it listens, and what
-    its engine can hold (in tokens and sequences). `zone`: that of its node's label, where it has one."""
+    its engine can hold (in tokens and sequences). `zone`: that of its node's label, where it has one. `version`:
+    another where its weights or its settings are others, so that an answer may be; empty where that is not known."""
 
     replica_id: str
     model: str
@@ -110,6 +111,7 @@ class ReplicaFacts:
     kv_tokens: int
     group: str = DEFAULT_GROUP
     zone: str = ""
+    version: str = ""
 
     @property
     def group_key(self) -> str:

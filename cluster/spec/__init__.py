@@ -7,7 +7,7 @@ from cluster.spec.cluster import ClusterSpec, exchanged
 from cluster.spec.deploy import HeadStore, PoolPart, SecretSource
 from cluster.spec.engine import LoraAdapter, Simulated, Speculative
 from cluster.spec.external import PICO, External
-from cluster.spec.gateway import CorsSpec, GatewaySpec, GatewayTls, RequestLimits, Timeouts
+from cluster.spec.gateway import CacheSpec, CorsSpec, GatewaySpec, GatewayTls, RequestLimits, SemanticSpec, Timeouts
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import ZONE_LABEL, Ingress, KubernetesDeploy, KubernetesPool, Toleration
 from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
@@ -29,6 +29,7 @@ __all__ = [
     "AwsPool",
     "Backlog",
     "BoundsSchedule",
+    "CacheSpec",
     "ClusterSpec",
     "CorsSpec",
     "Deploy",
@@ -62,6 +63,7 @@ __all__ = [
     "ScheduleEntry",
     "Scheduling",
     "SecretSource",
+    "SemanticSpec",
     "Simulated",
     "SpecError",
     "Speculative",

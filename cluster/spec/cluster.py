@@ -87,6 +87,7 @@ class ClusterSpec(Section):
         self._check_ladder()
         self._check_external()
         self._check_residency()
+        self._check_cache()
         if self.peering is not None:
             self.peering.check_endpoints({region.name: region.endpoint for region in self.regions})
         if any(lane.name == "promoted" for lane in self.lanes):
@@ -126,6 +127,15 @@ class ClusterSpec(Section):
                     raise ValueError(
                         f"models.{model.name}.{where}regions = {name!r}: unknown; allowed: {', '.join(known)}"
                     )
+
+    def _check_cache(self) -> None:
+        semantic = None if self.gateway.cache is None else self.gateway.cache.semantic
+        encoders = [model.name for model in self.models if model.task == "embed"]
+        if semantic is not None and semantic.model not in encoders:
+            raise ValueError(
+                f"gateway.cache.semantic.model = {semantic.model!r}: allowed: a model whose task is 'embed' "
+                f"({', '.join(encoders) or 'there is none'})"
+            )
 
     def _check_fallback(self, model: Model) -> None:
         """Whoever answers in a model's place generates as it does, runs wherever it runs, and is real if it is."""

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from cluster.spec.base import Name, OptionalPath, RelativePath, Seconds, Section
+from cluster.spec.engine import ModelName
 
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[a-z0-9._~\[\]:-]+)$", max_length=256)]
 """`*`, or a scheme and a host in lower case, and a port where it is not the scheme's own; no path and no slash at the
@@ -75,6 +76,50 @@ class CorsSpec(Section):
     max_age_s: Seconds = 600.0
 
 
+MEASURED = {"threshold": 0.959, "wrong": 0.053, "recall": 0.04}
+"""Of all-MiniLM-L6-v2: the threshold with at most 1 % wrong answers on one half of the pairs, and what it did on the
+other half, with the gate of marks (benchmarks/results/2026-11-semantic.md)."""
+_USEFUL_RECALL = 0.2
+
+
+class SemanticSpec(Section):
+    """Kept answers to first turns that are alike: by the vectors of `model`, which embeds. `threshold`: the lowest
+    cosine that counts. Without `serve` it is in shadow: what it would have answered is counted, and nothing given."""
+
+    model: ModelName
+    threshold: Annotated[float, Field(gt=0, le=1)] | None = None
+    serve: bool = False
+
+    @model_validator(mode="after")
+    def _serves_by_a_threshold(self) -> "SemanticSpec":
+        if self.serve and self.threshold is None:
+            raise ValueError(
+                "serve = true without `threshold`: needed: one that was chosen for this encoder and traffic"
+            )
+        return self
+
+    @property
+    def doubt(self) -> str | None:
+        """What speaks against serving with it, as it was measured."""
+        if not self.serve or MEASURED["recall"] >= _USEFUL_RECALL:
+            return None
+        threshold, wrong, recall = MEASURED.values()
+        return (
+            f"gateway.cache.semantic.serve: with the threshold for at most 1 % wrong answers ({threshold:g}), "
+            f"{wrong:.1%} were wrong on other pairs, and {recall:.0%} of what means the same was answered "
+            "(docs/caching.md)"
+        )
+
+
+class CacheSpec(Section):
+    """Answers that each gateway keeps in its memory, and gives again to a request that means the same
+    (`docs/caching.md`): at most `max_bytes` of them, none for longer than `max_age_s`."""
+
+    max_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 40)] = 256 << 20
+    max_age_s: Seconds = 3_600.0
+    semantic: SemanticSpec | None = None
+
+
 class GatewayTls(Section):
     """TLS in the gateway: PEM files of the certificate (with its chain) and of its private key, on each node with a
     gateway, readable by the user that runs Ray. A gateway reads them when it starts."""
@@ -97,7 +142,7 @@ class GatewaySpec(Section):
 
     Without `tls`, TLS ends at a load balancer in front; with it, clients speak TLS to the gateways themselves.
 
-    Without `cors`, no web page of another origin may read an answer.
+    Without `cors`, no web page of another origin may read an answer. Without `cache`, no answer is kept.
 
     Clients' paths are also served below `root_path` (`/llm/v1/models` beside `/v1/models`), for a proxy that forwards
     paths unchanged.
@@ -122,6 +167,7 @@ class GatewaySpec(Section):
     lame_duck_s: Seconds = 1.0
     heartbeat_s: Annotated[float, Field(ge=0, le=3_600)] = 15.0
     cors: CorsSpec | None = None
+    cache: CacheSpec | None = None
     tls: GatewayTls | None = None
     root_path: Annotated[str, Field(pattern=r"^((/[A-Za-z0-9._~-]+)+)?$", max_length=256)] = ""
 

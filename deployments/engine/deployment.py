@@ -143,7 +143,8 @@ class EngineReplica:
         local = await asyncio.to_thread(fetch_files, model, artifacts, clock=clock)
         model, self._leases = local.model, local.leases
         self._temp_dir = own_temp_dir() if model.engine == "vllm" else None
-        replica = ReplicaServer(model, identity, await directory.secret.remote(), _backend_of(model), clock)
+        version = await asyncio.to_thread(lambda: local.version)
+        replica = ReplicaServer(model, identity, await directory.secret.remote(), _backend_of(model), clock, version)
         await replica.start()
         return replica
 

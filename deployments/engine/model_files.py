@@ -4,10 +4,12 @@ import importlib.util
 import logging
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from cluster.artifacts import ArtifactError, Held, local_files
 from cluster.fetch_progress import FetchMeter, FetchStep
 from cluster.spec import Artifacts, Model
+from cluster.versions import ENGINE, content_version, versions_here
 from deployments.engine.start_clock import StartClock
 from deployments.starts.phases import Phase
 
@@ -22,6 +24,21 @@ class LocalModel:
 
     model: Model
     leases: tuple[Held, ...] = ()
+
+    @property
+    def version(self) -> str:
+        """Another where the weights, the settings or the engine are others; empty where the weights' is not known,
+        since the engine reads them from elsewhere."""
+        cached = {str(held.files) for held in self.leases}  # the name of such a folder has its version
+        files = [source if source in cached else _folder_version(source) for source in self.model.sources]
+        settings = self.model.model_dump_json(include={"name", "source", "engine", "simulated", "settings", "adapters"})
+        return content_version(settings, versions_here().get(ENGINE, ""), *files) if all(files) else ""
+
+
+def _folder_version(source: str) -> str:
+    """What changes with any file of a folder; empty for what is none."""
+    facts = [(str(one), (stat := one.stat()).st_size, stat.st_mtime_ns) for one in sorted(Path(source).rglob("*"))]
+    return str(facts) if facts else ""
 
 
 def fetch_files(

@@ -66,6 +66,7 @@ class ReplicaServer:
         secret: str,
         start_backend: StartBackend,
         clock: StartClock | None = None,
+        version: str = "",
     ) -> None:
         self.clock = clock or StartClock()
         self.verdict = EngineVerdict.HEALTHY
@@ -75,6 +76,7 @@ class ReplicaServer:
         """Why it drains, if it does: the first reason that there was."""
         self.left_ready = asyncio.Event()
         self._model = model
+        self._version = version
         self._identity = identity
         self._secret = secret
         self._start_backend = start_backend
@@ -96,7 +98,7 @@ class ReplicaServer:
             self._backend.asgi, self._secret, self._exchanges, self._feed, lambda: self.state, self.drain
         )
         self._server = HttpServer(guard, self._identity.host, 0, keep_alive_s=_KEEP_ALIVE_S)
-        self.facts = _facts(self._model, self._identity, self._server.port, self._backend)
+        self.facts = _facts(self._model, self._version, self._identity, self._server.port, self._backend)
         await self._server.start()
         self._tasks = [
             asyncio.create_task(task) for task in (self._watch(), self._feed.run(), telemetry.measure_loop_lag())
@@ -241,7 +243,7 @@ class ReplicaServer:
         )
 
 
-def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> ReplicaFacts:
+def _facts(model: Model, version: str, identity: Identity, port: int, backend: Backend) -> ReplicaFacts:
     return ReplicaFacts(
         replica_id=identity.replica_id,
         model=model.name,
@@ -251,5 +253,6 @@ def _facts(model: Model, identity: Identity, port: int, backend: Backend) -> Rep
         task=model.task,
         group=model.group,
         zone=identity.zone,
+        version=version,
         **dataclasses.asdict(backend.capacity),
     )

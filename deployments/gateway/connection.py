@@ -18,7 +18,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from cluster.spec import ClusterSpec, RequestLimits, Tenant, TrafficClass
-from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, KeyRing, class_of
+from deployments.gateway.entrance import CLASS_HEADER, EXTRA_HEADERS, Headers, KeyRing, class_of
 from deployments.gateway.flow import Aborted, Awaited, EndCause, RequestFlow
 from deployments.http.limits import ClientLimits
 from deployments.http.protocol import body_due_s
@@ -97,6 +97,28 @@ def cut(send: Send) -> None:
     exchange.transport.abort()
 
 
+class Recording:
+    """An answer as its client gets it. `body` is None once there is no room for it; `reserve` is asked for room for an
+    answer of so many bytes to have so many more (fewer than 0: gives back)."""
+
+    def __init__(self, reserve: Callable[[int, int], bool]) -> None:
+        self.head: Headers = []
+        self.body: bytearray | None = bytearray()
+        self._reserve = reserve
+
+    def add(self, piece: bytes) -> None:
+        if self.body is None:
+            return
+        if self._reserve(len(self.body), len(piece)):
+            self.body += piece
+        else:
+            self.give_up()
+
+    def give_up(self) -> None:
+        self._reserve(0, -len(self.body or b""))
+        self.body = None
+
+
 class Connection:
     """One HTTP exchange with a client. `is_last` says, when the answer begins, whether the connection is to end with
     it."""
@@ -131,6 +153,8 @@ class Connection:
         self._limits = limits
         self._is_last = is_last
         self._watcher: asyncio.Task[None] | None = None
+        self.recording: Recording | None = None
+        """Hears of the answer, where it may be kept (`cache.py`)."""
         self.clamp: Clamp | None = None
         """How its answer is made shorter, where a ladder may do that."""
         self.body = self.given_body = b""
@@ -213,6 +237,8 @@ class Connection:
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._started = True
         self._flow.ledger.status = status
+        if self.recording is not None:
+            self.recording.head = headers
         headers = [*headers, *self._extra_headers]
         if self._is_last():
             headers.append((b"connection", b"close"))
@@ -222,6 +248,8 @@ class Connection:
         """Sends a piece of the body, when awaited; waits while the client does not read."""
         self._streaming = True
         self._flow.ledger.bytes_out += len(piece)
+        if self.recording is not None and self.answered:
+            self.recording.add(piece)
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     def pass_on(self, piece: bytes) -> bool:
@@ -230,6 +258,8 @@ class Connection:
         to: Any = getattr(self._send, "__self__", None)
         if to is None or to.flow.write_paused or to.disconnected or not to.chunked_encoding:
             return False
+        if self.recording is not None:
+            self.recording.add(piece)
         self._flow.ledger.bytes_out += len(piece)
         to.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
@@ -241,6 +271,8 @@ class Connection:
             self._flow.wait_for(Awaited.CLIENT, time.monotonic())
             piece = last[start : start + _PIECE_BYTES]
             self._flow.ledger.bytes_out += len(piece)
+            if self.recording is not None:
+                self.recording.add(piece)
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         self._flow.wait_for(Awaited.CLIENT, time.monotonic())
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -323,7 +355,7 @@ class Digests:
 
 DigestOf = Callable[[bytes], str]
 
-_AT_ONCE_BYTES = 1 << 18
+AT_ONCE_BYTES = 1 << 18
 """A body of no more bytes takes at most some milliseconds, and handing it to a thread a tenth of one."""
 
 
@@ -349,7 +381,7 @@ class Reader:
         self, kind: BodyKind, body: bytes, limits: RequestLimits, salt_of: SaltOf | None, digest_of: DigestOf
     ) -> BodyReading:
         """The inquiry in a body, and the body to send on. Raises ApiError."""
-        if len(body) <= _AT_ONCE_BYTES:
+        if len(body) <= AT_ONCE_BYTES:
             return _read(kind, body, limits, salt_of, digest_of)
         return await asyncio.get_running_loop().run_in_executor(
             self._thread, _read, kind, body, limits, salt_of, digest_of

@@ -156,7 +156,8 @@ class Gateway:
         parts = (self.service.dispatchers, self._owner_trackers, self._announced, self.others.everyone)
         read = sources(self._settings, *parts, lambda: self._cost_totals.bill)
         age: Source = lambda: [(table.DIRECTORY_AGE, (), self.feeds.directory_age_s())]  # noqa: E731
-        registry.register(Exposition(*own, age, *read))
+        kept: Source = lambda: () if self.service.cache is None else self.service.cache.samples()  # noqa: E731
+        registry.register(Exposition(*own, age, kept, *read))
         return registry
 
     def _servers(self, registry: CollectorRegistry, cell_host: str) -> tuple[HttpServer, HttpServer]:

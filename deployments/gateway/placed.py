@@ -152,6 +152,19 @@ async def run_leased(
             ledger.refused(now)
 
 
+async def count_cached(dispatcher: Dispatcher, flow: RequestFlow, patience_s: float) -> None:
+    """Counts a request whose answer is there against its tenant's limits. Raises ApiError, or what cancelled the
+    flow."""
+    ledger, now = flow.ledger, time.monotonic()
+    flow.wait_for(Awaited.LANE, now)
+    request = Request(ledger.attempt_id, 0, 0, now, now, now + patience_s, tenant=ledger.tenant, cached=True)
+    with _waiting(dispatcher, request, flow):
+        admission = await dispatcher.submit(request)
+    if not admission.accepted:
+        note_admission(ledger, request, admission)
+        raise turned_away(dispatcher.model.name, request.tenant, admission)
+
+
 async def _placement(dispatcher: Dispatcher, request: Request, flow: RequestFlow) -> Placement | PeerLease:
     flow.wait_for(Awaited.LANE, time.monotonic())
     with _waiting(dispatcher, request, flow):

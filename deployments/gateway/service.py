@@ -15,8 +15,9 @@ from functools import partial
 import aiohttp
 from starlette.types import Receive, Scope, Send
 
-from cluster.spec import ClusterSpec, Model, Region, Tracing, TrafficClass
+from cluster.spec import CacheSpec, ClusterSpec, Model, Region, Tenant, Tracing, TrafficClass
 from deployments.engine_model.itl_bounds import group_costs, with_starts
+from deployments.gateway.cache import ResponseCache
 from deployments.gateway.connection import Connection, Digests, Reader
 from deployments.gateway.context import shorten
 from deployments.gateway.entrance import EXTRA_HEADERS, CorsRules, KeyRing
@@ -25,7 +26,8 @@ from deployments.gateway.external import ExternalTier, route_of
 from deployments.gateway.fallback import FALLBACK_HEADER, NEVER, Alternative, Fallback, run_with_fallback
 from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
 from deployments.gateway.peers.hop import HandOvers
-from deployments.gateway.placed import run_leased
+from deployments.gateway.placed import count_cached, run_leased
+from deployments.gateway.semantic import embed
 from deployments.http.limits import ClientLimits
 from deployments.openai.across import means_the_same
 from deployments.openai.clamp import clamp_of
@@ -79,6 +81,7 @@ class Service:
         self.draining = False
         """Takes no more requests."""
         self.dispatchers = {model.name: Dispatcher(model, gateway_id) for model in models}
+        self.cache: ResponseCache | None = None
         self._salt_secret = salt_secret or secret
         self._home = home
         self.configure(spec)
@@ -99,9 +102,12 @@ class Service:
             )
             self._served |= dict.fromkeys(dispatcher.model.served_names, dispatcher)
         self.settings = spec.gateway
+        if (self.cache and self.cache.settings) != spec.gateway.cache:
+            self.cache = None if spec.gateway.cache is None else self._new_cache(spec.gateway.cache)
         self.keys = KeyRing(spec.tenants)
         self.cors = CorsRules(spec.gateway.cors)
         self._salts = Salts(spec, self._salt_secret)
+        self._limited = {name for name, one in policy_of(spec).tenants.items() if one.is_limited}
         self._patience_s = {one.name: spec.patience_s(one) for one in spec.classes}
         limits, times = spec.gateway.limits, spec.gateway.timeouts
         self._client_limits = ClientLimits(times.client_stall_s, limits.min_body_bytes_per_s, limits.max_connections)
@@ -132,6 +138,8 @@ class Service:
         for dispatcher in self.dispatchers.values():
             dispatcher.hand_on(now)
         self.closing.sweep(now)
+        if self.cache is not None:
+            self.cache.sweep()
 
     def handle(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Runs a client's request to its end, when awaited."""
@@ -225,6 +233,12 @@ class Service:
         if endpoint.leased:
             traffic_class = client.traffic_class(self._spec, tenant, inquiry.service_tier)
             flow.ledger.traffic_class = traffic_class.name
+            if self.cache is not None and client.hop is None and self._may_serve(tenant, traffic_class):
+                kept = await self.cache.look_up(endpoint, dispatcher.replicas, flow.ledger, client, body)
+                if kept is not None:
+                    if flow.ledger.tenant in self._limited:
+                        await count_cached(dispatcher, flow, self._patience_s[traffic_class.name])
+                    return self.cache.give(kept, client, flow)
             drops = traffic_class.context == "drop_turns" if inquiry.truncation is None else inquiry.truncation
             if drops and client.hop is None:  # of a guest, home has judged it
                 shorter = await shorten(self.session, dispatcher, flow, client, inquiry, body)
@@ -270,6 +284,15 @@ class Service:
         if policy.itl:
             policy = with_starts(policy, group_costs(spec, self.views_of(model), self._home))
         return policy, binding_of(spec)
+
+    def _new_cache(self, settings: CacheSpec) -> ResponseCache:
+        encoder = None if settings.semantic is None else self.dispatchers.get(settings.semantic.model)
+        return ResponseCache(settings, None if encoder is None else partial(embed, self.session, encoder))
+
+    def _may_serve(self, tenant: Tenant | None, traffic_class: TrafficClass) -> bool:
+        """Whether the residency of both allows this cell."""
+        allowed = (traffic_class.residency, None if tenant is None else tenant.residency)
+        return all(regions is None or self._home.name in regions for regions in allowed)
 
     def peered(self) -> tuple[ClusterSpec, str]:
         """The spec in force, and the name of this cell."""

@@ -40,18 +40,22 @@ class Across(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Field:
     """`name`: of a member of the body, or with a dot, of a member of that member. `kinds`: of bodies (all: those that
-    have it). `why`: for who reads this table, or gets the refusal."""
+    have it). `why`: for who reads this table, or gets the refusal. `shapes`: the answer may differ by it
+    (`meaning.py`)."""
 
     name: str
     effect: Effect
     kinds: frozenset[BodyKind]
     why: str
     across: Across
+    shapes: bool = True
 
 
-def _fields(effect: Effect, kinds: str, names: str, why: str, across: Across = Across.SAME) -> tuple[Field, ...]:
+def _fields(
+    effect: Effect, kinds: str, names: str, why: str, across: Across = Across.SAME, shapes: bool = True
+) -> tuple[Field, ...]:
     of_kinds = frozenset(map(BodyKind, kinds.split()))
-    return tuple(Field(name, effect, of_kinds, why, across) for name in names.split())
+    return tuple(Field(name, effect, of_kinds, why, across, shapes) for name in names.split())
 
 
 COUNTED, HARMLESS, BOUNDED, REFUSED = Effect
@@ -59,6 +63,7 @@ SAME, BOUND, TOOLS, REASONING = Across
 ALL = " ".join(BodyKind)
 GENERATING = "chat chats completion response messages"
 CONVERSATIONS = "chat chats messages count tokenizer"
+OTHERS = " ".join(kind for kind in BodyKind if kind is not BodyKind.RESPONSE)
 
 # vLLM makes a chat of each conversation of a batch, with all other members of the body: CHATS has what CHAT has.
 CENSUS: tuple[Field, ...] = (
@@ -88,9 +93,13 @@ CENSUS: tuple[Field, ...] = (
     *_fields(REFUSED, "response", "request_id", "the engine would count by it; use the header X-Request-Id"),
     *_fields(REFUSED, "response", "store background previous_response_id", "responses are stateless here"),
 
-    *_fields(HARMLESS, ALL, "model stream user metadata service_tier prompt_cache_key", "names, and how to answer"),
-    *_fields(HARMLESS, ALL, "cache_salt priority session_id", "the gateway's or the replica's own count"),
-    *_fields(HARMLESS, "chat chats completion embedding", "request_id", "the gateway's header comes first"),
+    *_fields(HARMLESS, ALL, "model stream metadata service_tier", "names, and how to answer"),
+    *_fields(HARMLESS, "response", "user prompt_cache_key", "the answer may repeat them"),
+    *_fields(HARMLESS, OTHERS, "user prompt_cache_key", "who asks, and a hint", shapes=False),
+    *_fields(HARMLESS, ALL, "cache_salt", "sets the prompts of one user apart from those of others"),
+    *_fields(HARMLESS, ALL, "priority session_id", "the gateway's or the replica's own count", shapes=False),
+    *_fields(HARMLESS, "chat chats completion embedding", "request_id", "the gateway's header comes first",
+             shapes=False),
     *_fields(HARMLESS, "chats", "n best_of early_stopping guided_decoding_backend", "1, or of no effect"),
     *_fields(HARMLESS, "response", "prompt", "a template of the provider's: vLLM refuses it"),
     *_fields(HARMLESS, "embedding", "chat_template chat_template_kwargs", "only messages have a template"),

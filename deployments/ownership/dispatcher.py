@@ -114,8 +114,8 @@ class Dispatcher:
             self.own.expect_replica(ready_at_s, group)
 
     async def submit(self, request: Request, hop: HopFacts | None = None) -> Admission:
-        """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next.
-        Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken."""
+        """Takes a request to the owner, and returns its answer. If it is accepted, `placement` must be awaited next,
+        unless it is `cached`. Raises QueueTimeout; for a guest, which came by `hop`, GuestNotTaken."""
         if hop is not None and self.records.get(request.request_id) is not None:  # each attempt is handed over once
             raise GuestNotTaken(HopRefusal.TWICE)
         record = self.records.enter(request, self)
@@ -129,7 +129,7 @@ class Dispatcher:
         except BaseException:
             self._leave(record)
             raise
-        if not admission.accepted:
+        if not admission.accepted or request.cached:
             self.records.leave(record)
         return admission
 

@@ -296,6 +296,9 @@ class LaneOwner:
         now, peering = now_s(), self.peering
         if issued > request.attempts:
             request = replace(request, attempts=issued)
+        if request.cached:
+            submitter.admitted(request.request_id, self.scheduler.submit(request, now))
+            return
         if peering is None and request.guest_of:
             submitter.guest_refused(request.request_id, HopRefusal.SPEC)
             return

@@ -44,6 +44,16 @@ class Replicas:
         facts = self._facts.get(replica_id)
         return None if facts is None or facts.group == DEFAULT_GROUP else facts.group
 
+    def version_of(self, replica_id: str) -> str:
+        """Its version; empty where that is not known, or it is unknown here."""
+        facts = self._facts.get(replica_id)
+        return "" if facts is None else facts.version
+
+    @property
+    def versions(self) -> set[str]:
+        """Those that are known of the ready ones: of two while a model is replaced."""
+        return {facts.version for facts in self.ready} - {""}
+
     def ready_in_turn(self) -> list[ReplicaFacts]:
         """The open ones for work that needs no lease (tokenising), each time another one first."""
         found = self.open

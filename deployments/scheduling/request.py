@@ -28,7 +28,8 @@ class Request:
     of the body that a hand-over would carry (0: there are no peers). `impatient`: it is rejected where it would wait
     for longer than it may, since there is another model for it. `counted`: it is demand of that other model, or has
     been counted before, and is only load here. `rungs` of the ladder may touch it; `clamped`: one has lowered its
-    `max_tokens`.
+    `max_tokens`. `cached`: its answer is there, so that it is only counted against its tenant's limits; it has no
+    tokens.
     """
 
     request_id: str
@@ -52,6 +53,7 @@ class Request:
     counted: bool = False
     rungs: tuple[Rung, ...] = ()
     clamped: bool = False
+    cached: bool = False
 
     @property
     def guest(self) -> bool:

@@ -16,7 +16,7 @@ from itertools import chain
 from cluster.spec import DEFAULT_GROUP
 from deployments.ladder_stats import LadderOrder
 from deployments.protocol import Usage
-from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts
+from deployments.scheduling.admission import REJECTION_RULES, AdmissionControl, Facts, tenant_limits
 from deployments.scheduling.answers import Admission, Step, TurnedAway
 from deployments.scheduling.fleet import Fleet, ItlCaps, Outliers
 from deployments.scheduling.forecasts import Forecasts, Outage
@@ -96,7 +96,9 @@ class Scheduler:
 
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
         """Takes a request into its lane, or rejects it. `admitted`: an earlier owner had taken it in, so no limit or
-        cap rejects it now."""
+        cap rejects it now. One that is `cached` enters no lane."""
+        if request.cached:
+            return self._count(request, now)
         self.tally.submitted += 1
         job = Job(request, self.lanes.next_sequence())
         self.learned_state.book(job, self.lanes.policy)
@@ -405,6 +407,17 @@ class Scheduler:
     def is_idle(self) -> bool:
         """Whether nothing waits in a lane and no lease stands."""
         return not self.lanes.jobs and not self.lanes.guests and not self.leases
+
+    def _count(self, request: Request, now: float) -> Admission:
+        """A request without work takes one of its tenant's requests a minute, or is rejected."""
+        job = Job(request, self.lanes.next_sequence())
+        self.lanes.find_home(job)
+        rejection = self.admission.reject(job, False, (tenant_limits,), now)
+        if rejection is not None:
+            return rejection
+        self.limits.begin(job)
+        self.limits.end(job)
+        return Admission(AdmissionKind.ADMIT, job.home_name)
 
     def _clamp(self, job: Job) -> LadderStep | None:
         """A step in force lowers the `max_tokens` of a new job, which is booked anew. None: none does."""

@@ -20,6 +20,7 @@ STEP_BOUNDS_S = (0.002, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.07
 LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 READ_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
 UNACCOUNTED_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.1)
+COSINE_BOUNDS = (0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.999)
 ERROR_BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 
 
@@ -172,6 +173,31 @@ TENANT_REQUESTS = _counter(
 TENANT_TOKENS = _counter(
     _GATEWAY, "tenant_tokens", (*_TENANT, "kind"), "Tokens by tenant: `in`, `out`, `cached` (a part of `in`)."
 )
+CACHE_LOOKUPS = _counter(
+    _GATEWAY,
+    "cache_lookups",
+    (*_MODEL, "result"),
+    "Requests for which a kept answer was looked for, with `gateway.cache`: `hit`, `alike` (that to an alike first "
+    "turn), `miss`. Those answered are in no histogram of latency.",
+)
+CACHE_SIMILARITY = _histogram(
+    _GATEWAY,
+    "cache_similarity_ratio",
+    (*_MODEL, "marks"),
+    "The cosine of a first turn and the nearest kept one, with all else the same; whether their numbers, names and "
+    "negations are `equal` or `differ`.",
+    COSINE_BOUNDS,
+)
+CACHE_SHADOW_HITS = _counter(
+    _GATEWAY, "cache_shadow_hits", _MODEL, "First turns that would have been answered, were `semantic.serve` on."
+)
+CACHE_SAVED = _counter(
+    _GATEWAY,
+    "cache_saved_tokens",
+    (*_MODEL, "kind"),
+    "Tokens that no engine had to work for, since an answer was kept: `in`, `out`, as the engine had counted them.",
+)
+CACHE_BYTES = _gauge(_GATEWAY, "cache_bytes", (), "Answers that are kept, or being written down.")
 
 # The gateway itself.
 LOOP_LAG = _histogram(

@@ -12,7 +12,7 @@ class RequestVerdict(StrEnum):
     has it (`HANDED_OVER`) or was lost (`HOP_BROKE`). `GUEST`: a peer has handed it over to this cell.
     `ESTIMATED`: what the peer's engine counted has not come, and what was booked stands. `FELL_BACK`: another model
     is asked in the place of its own. `CLAMPED`: its answer is to be shorter than it asked for. `EXTERNAL`: the
-    external tier was to answer it.
+    external tier was to answer it. `CACHED`: a kept answer was given again.
     """
 
     ADMITTED = "admitted"
@@ -33,3 +33,4 @@ class RequestVerdict(StrEnum):
     CLAMPED = "clamped"
     EXTERNAL = "external"
     DROPPED_TURNS = "dropped_turns"
+    CACHED = "cached"

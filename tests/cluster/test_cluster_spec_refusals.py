@@ -32,6 +32,12 @@ REFUSED = [
     ("gateway: {port: http}", "gateway.port = 'http': allowed: a whole number, 1 to 65535"),
     ("gateway: {port: null}", "gateway.port = None: allowed: a whole number, 1 to 65535"),
     ("gateway: {port: 8000.5}", "gateway.port = 8000.5: allowed: a whole number, 1 to 65535"),
+    ("gateway: {cache: {max_bytes: 10}}", "gateway.cache.max_bytes = 10: allowed: a whole number, 1048576 to"),
+    ("gateway: {cache: {semantic: {model: m, serve: true}}}", "serve = true without `threshold`: needed: one"),
+    (
+        "gateway: {cache: {semantic: {model: m}}}",
+        "gateway.cache.semantic.model = 'm': allowed: a model whose task is 'embed' (there is none)",
+    ),
     (
         "gateway: {timeouts: {total_s: .nan}}",
         "gateway.timeouts.total_s = nan: allowed: a number, above 0, at most 86400",

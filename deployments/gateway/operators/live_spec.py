@@ -19,6 +19,7 @@ LIVE = (
     "gateway.timeouts",
     "gateway.heartbeat_s",
     "gateway.cors",
+    "gateway.cache",
     "autoscaling",
     "models.*.aliases",
     "models.*.fallback",

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.artifacts import ArtifactError, Held, ModelCache
 from cluster.artifacts.manifest import Manifest
-from cluster.spec import Artifacts, EngineSettings, LoraAdapter, Model, Speculative
+from cluster.spec import Artifacts, EngineSettings, LoraAdapter, Model, ReplicasSpec, Speculative
 from deployments.engine import model_files
 from deployments.engine.args import arguments
 from deployments.engine.environment import all_local
@@ -49,9 +49,38 @@ def test_a_stream_is_left_to_vllms_loader(tmp_path: Path, monkeypatch: pytest.Mo
         fetch_files(model, Artifacts(cache=str(tmp_path)))
     monkeypatch.setattr(model_files.importlib.util, "find_spec", lambda name: object())
     local = fetch_files(model, Artifacts(cache=str(tmp_path)))
-    assert (local.model, local.leases) == (model, ())
+    assert (local.model, local.leases, local.version) == (model, (), "")
     values = arguments(local.model)
     assert (values["model"], values["load_format"]) == ("s3://bucket/model", "runai_streamer")
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_the_version_is_another_where_weights_or_settings_are(tmp_path: Path, copied: bool) -> None:
+    artifacts = Artifacts(cache=str(tmp_path / "cache"), copy_folders=copied)
+    settings = EngineSettings(max_model_len=64)
+    model = Model(
+        name="m",
+        source=folder(tmp_path / "model", "config.json"),
+        settings=settings,
+        adapters=(LoraAdapter(name="a", source=folder(tmp_path / "adapter", "adapter_config.json")),),
+    )
+
+    def version(model: Model) -> str:
+        local = fetch_files(model, artifacts)
+        for lease in local.leases:
+            lease.release()
+        return local.version
+
+    first = version(model)
+    assert first
+    more = model.model_copy(update={"replicas": ReplicasSpec(count=2), "owner": "x"})
+    assert version(more) == first, "not of the answers"
+    cooler = model.model_copy(update={"settings": settings.model_copy(update={"quantization": "fp8"})})
+    seen = {first, version(cooler)}
+    for changed in ("model", "adapter"):
+        (tmp_path / changed / "weights").write_bytes(b"y" * 1_000)
+        seen.add(version(model))
+    assert len(seen) == 4
 
 
 def test_only_what_a_loader_can_read_may_be_streamed() -> None:

@@ -52,7 +52,9 @@ class FakeEngine:
     """One replica. Its feed speaks while `speaks` is set; each end of a request is told as Finished while `tells`
     is."""
 
-    def __init__(self, model: str = "demo", task: Any = "generate", max_num_seqs: int = 4) -> None:
+    def __init__(
+        self, model: str = "demo", task: Any = "generate", max_num_seqs: int = 4, version: str = "one"
+    ) -> None:
         self.behave: Behaviour = good
         self.seen: list[Seen] = []
         self.open = 0
@@ -69,7 +71,9 @@ class FakeEngine:
         self.running: dict[str, str] = {}
         self.twice: list[str] = []
         self.facts = ReplicaFacts(
-            f"engine-{model}#{next(_numbers)}", model, "", 1, "node", task, 1_024, max_num_seqs, 2_048, 65_536
+            f"engine-{model}#{next(_numbers)}",
+            *(model, "", 1, "node", task, 1_024, max_num_seqs, 2_048, 65_536),
+            version=version,
         )
         self._feeds: set[web.StreamResponse] = set()
         self._runner: web.AppRunner | None = None

@@ -44,7 +44,8 @@ from deployments.ownership.messages import (
 from deployments.ownership.record import GuestNotTaken, Rejected, RequestState
 from deployments.peering import HopFacts
 from deployments.protocol import Finished, ReplicaState
-from deployments.scheduling import Admission, AdmissionKind, Ending, Placement, RejectCause
+from deployments.scheduling import Admission, AdmissionKind, Binding, Ending, Placement, RejectCause, SchedulingPolicy
+from deployments.scheduling.policy import TenantPolicy
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
 from tests.deployments.ownership.lane_owner_rig import account, facts, request
@@ -232,6 +233,20 @@ async def test_a_request_that_is_rejected_after_all(ends: Ends) -> None:
     with pytest.raises(Rejected) as rejected:
         await ends.dispatcher.placement(request())
     assert rejected.value.admission.cause is RejectCause.STARTING
+
+
+async def test_a_request_whose_answer_is_kept_is_only_counted(ends: Ends) -> None:
+    ends.owner.configure(SchedulingPolicy(tenants={"a": TenantPolicy(requests_per_minute=1)}), Binding())
+    causes = []
+    for name in ("x", "y"):
+        one = replace(request(), request_id=name, prompt_tokens=0, max_tokens=0, tenant="a", cached=True)
+        submitting = asyncio.create_task(ends.dispatcher.submit(one))
+        await asyncio.sleep(0)
+        ends.crosses()
+        causes.append((await submitting).cause)
+    assert causes == [None, RejectCause.TENANT_REQUESTS]
+    snapshot = ends.owner.snapshot()
+    assert (snapshot.submitted, len(ends.dispatcher), ends.owner.records.live) == (0, 0, 0)
 
 
 async def test_what_a_peer_has_is_recalled_and_a_guest_refused_over_the_channel(ends: Ends) -> None:
