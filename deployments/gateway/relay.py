@@ -95,7 +95,7 @@ class AnswerStream(ABC):
                 ledger.engine_wait_s += ledger.last_byte_s - sent
         if not sent:
             raise aiohttp.ClientPayloadError("the stream ended before its first byte")
-        self._dispatcher.release(self._lease, Ending.FINISHED if ledger.error is None else Ending.FAILED)
+        self._end(Ending.FINISHED if ledger.error is None else Ending.FAILED)
         flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
         try:
             await client.finish(events.rest())
@@ -169,6 +169,9 @@ class AnswerRelay(AnswerStream):
     def _first_byte(self) -> float:
         self._dispatcher.first_token(self._lease)
         return super()._first_byte()
+
+    def _end(self, ending: Ending) -> None:
+        self._dispatcher.release(self._lease, ending)
 
     def _leave(self) -> None:
         """Ends the lease of an exchange that broke off; no effect where it ended before."""
