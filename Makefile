@@ -56,7 +56,7 @@ next-vllm:       ## the contract tests against the newest vLLM (or VLLM=x.y.z), 
 
 bench: dev       ## the benchmarks: serving against bare vLLM and ray.serve.llm; what tune promises on traffic not seen (TRACES=folder)
 	$(RUN) benchmarks.serving
-	$(RUN) benchmarks.tune $(TRACES) --pairs 20
+	$(RUN) benchmarks.tune $(TRACES)
 
 lock:            ## renew the locks from pyproject.toml (needs uv)
 	requirements/compile.sh

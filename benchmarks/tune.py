@@ -1,19 +1,9 @@
-"""`python -m benchmarks.tune`: tunes a bad spec on one day, and judges what comes out on another, against the best
-known there.
+"""`python -m benchmarks.tune TRACES`: does the promise of `raylane tune` hold on traffic that it has not seen?
 
-    regret = replica-hours of the proposal on the other day / the fewest known with which as many requests are in time
-    there - 1
-
-The best known comes from a much longer search on that other day itself: it looks for the cheapest settings that keep at
-least the share that the proposal kept: equal attainment, so that hours alone compare. Time is that of the processor:
-one core, however busy the machine is. The case is the spec beside this file, with a 70B model in bf16 on four A100 by
-data sheets; the traffic is ServeGen's deepseek-r1 day, thinned, and the same with the rates of other days and models in
-its stead.
-
-`--pairs 20` asks another question: does the promise hold? Twenty short searches, each on two hours, and one run of
-each proposal on two hours that it has not seen: the same hours of another day of the same model (of deepseek-r1, of
-which there is one day, the hours thereafter). The number of settings is given, not the time, so the result does not
-depend on the machine. The days that `benchmarks.policies` judges by stay unseen.
+Twenty short searches from a bad spec (`tune.yaml`: a 70B model in bf16 on four A100 by data sheets), each on two hours
+of ServeGen's traffic; and one run of each proposal on two hours that it has not seen: the same hours of another day of
+the same model (of deepseek-r1, of which there is one day, the hours thereafter). The number of settings is given, not
+the time, so the result does not depend on the machine. The days that `benchmarks.policies` judges by stay unseen.
 """
 
 import csv
@@ -23,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -107,41 +97,18 @@ def day_rates(traces: Path, model: str, day: int) -> NDArray[np.float64]:
 _CLASS = "interactive"
 
 
-def searched(tuned: TuningCase, budget: Budget, own: Candidate | None, seed: int) -> list[TuningTrial]:
-    """A search; its seconds are processor time."""
+def searched(tuned: TuningCase, seed: int) -> list[TuningTrial]:
+    """A search of `SEARCHED` settings from the bad spec's on."""
     spec = load_spec(SPEC)
-    first, defaults = own_and_defaults(spec, spec.models[0])
-    began_s = time.process_time()
-    runner = TrialRunner(tuned, time.process_time)
-    search = Search(
-        runner,
-        space_of(tuned, first, defaults),
-        tuned.setup.attainment,
-        budget,
-        time.process_time,
-        seed=seed,
-    )
-    trials = search.run(own or first, defaults)
-    looked = sum(trial.draft is not None for trial in trials)
-    outcome = sum(trial.finished for trial in trials)
-    took = (time.process_time() - began_s) / 60
-    console.print(f"{looked} settings tried, {outcome} run in full, in {took:.1f} minutes of one core", style="dim")
-    return trials
+    own, defaults = own_and_defaults(spec, spec.models[0])
+    runner, clock = TrialRunner(tuned, time.process_time), time.process_time
+    budget, space = Budget(math.inf, SEARCHED), space_of(tuned, own, defaults)
+    return Search(runner, space, tuned.setup.attainment, budget, clock, seed=seed).run(own, defaults)
 
 
 def judged(runner: TrialRunner, candidate: Candidate) -> TrialResult:
     """A run of the whole day."""
     return runner.exact(candidate, float("inf"), to_the_end=True)
-
-
-def fewest(trials: list[TuningTrial], attainment: float) -> TuningTrial:
-    """The cheapest of the runs that kept that share."""
-    able = [
-        trial
-        for trial in trials
-        if trial.finished and trial.exact is not None and trial.exact.attainment >= attainment - 1e-9
-    ]
-    return min(able, key=lambda trial: trial.exact.replica_hours if trial.exact is not None else 0.0)
 
 
 HOURS = 2
@@ -215,7 +182,7 @@ def promise(traces: Path, number: int) -> Promise:
     first, second = pair(number)
     tuned, unseen = case(first.trace(traces, 2 * number)), case(second.trace(traces, 2 * number + 1))
     tuned = replace(tuned, setup=replace(tuned.setup, attainment={_CLASS: PROMISED}))
-    trials = searched(tuned, Budget(math.inf, SEARCHED), None, number)
+    trials = searched(tuned, number)
     own = trials[0].candidate
     assert own is not None
     slos, runner = tuned.setup.attainment, TrialRunner(tuned, time.process_time)
@@ -237,8 +204,13 @@ def promise(traces: Path, number: int) -> Promise:
     )
 
 
-def promises(traces: Path, pairs: int, json_file: Path | None) -> None:
-    """All pairs, a line each. Exit status 1 where too few keep their promise."""
+def main(
+    traces: Annotated[Path, typer.Argument(help="The folder with ServeGen's tables.")],
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of slices: one to tune on, one to judge on.")] = 20,
+    json_file: JsonFile = None,
+) -> None:
+    """Tune on some hours, judge on others. Exit status 1 where too few promises are kept."""
+    calm_garbage_collector()
     found = []
     for number in range(pairs):
         one = promise(traces, number)
@@ -248,97 +220,14 @@ def promises(traces: Path, pairs: int, json_file: Path | None) -> None:
             f"(bad spec {one.attained_before:8.2%}) in {one.hours:6.1f} instead of {one.hours_before:6.1f} h; "
             f"{one.taken_back} changes taken back{'' if one.kept else '  MISSED' if one.made else '  nothing promised'}"
         )
-    kept, hours, before = (
-        sum(one.kept for one in found),
-        sum(one.hours for one in found),
-        sum(one.hours_before for one in found),
-    )
-    made = sum(one.made for one in found)
+    made, kept = sum(one.made for one in found), sum(one.kept for one in found)
+    hours, before = sum(one.hours for one in found), sum(one.hours_before for one in found)
     console.print(
         f"of {pairs} pairs {made} had a promise, which {kept} kept; {hours:.0f} instead of {before:.0f} replica-hours"
     )
     write_json({**run_facts(), "kept": kept, "pairs": [asdict(one) for one in found]}, json_file)
     if kept < NEEDED * made:
         raise typer.Exit(1)
-
-
-def main(
-    traces: Annotated[Path, typer.Argument(help="The folder with ServeGen's tables.")],
-    minutes: Annotated[float, typer.Option(help="Of the measured search.")] = 10.0,
-    best_minutes: Annotated[float, typer.Option(help="Of the search for the best known settings.")] = 60.0,
-    requests: Annotated[int, typer.Option(min=1_000, help="Requests in a day.")] = 80_000,
-    other: Annotated[
-        str, typer.Option(help="The other day: MODEL:DAY, or `redrawn` for the same rates.")
-    ] = "m-small:8",
-    seed: Annotated[int, typer.Option(help="Of the measured search.")] = 0,
-    pairs: Annotated[
-        int | None, typer.Option(min=1, help="Instead: so many pairs of short slices, and how many keep the promise.")
-    ] = None,
-    json_file: JsonFile = None,
-) -> None:
-    """Tune on a day, judge on another."""
-    calm_garbage_collector()
-    if pairs is not None:
-        promises(traces, pairs, json_file)
-        return
-    train = case(recorded_day(traces, requests, 1))
-    model, _, day = other.partition(":")
-    test = case(
-        recorded_day(traces, requests, 2) if other == "redrawn" else other_day(traces, model, int(day), requests, 2)
-    )
-    console.print(f"tuning on {len(train.work):,} requests, judging on {len(test.work):,} of {other}")
-    trials = searched(train, Budget(60 * minutes), None, seed)
-    chosen = choose(trials, train.setup.attainment)
-    proposal, own = chosen.trial.candidate, trials[0].candidate
-    assert proposal is not None
-    assert own is not None
-    runner = TrialRunner(test, time.process_time)
-    after, before = judged(runner, proposal), judged(runner, own)
-    rows: dict[str, tuple[Candidate | None, TrialResult | None]] = {
-        "tuned day, spec": (own, trials[0].exact),
-        "tuned day, proposal": (proposal, chosen.trial.exact),
-        "other day, spec": (own, before),
-        "other day, proposal": (proposal, after),
-    }
-    for name, (_, outcome) in rows.items():  # at once: the long search may be ended
-        _print(name, outcome)
-    equal = replace(test, setup=replace(test.setup, attainment={_CLASS: min(0.9999, after.attained(_CLASS))}))
-    known = [
-        *searched(equal, Budget(60 * best_minutes), proposal, seed + 1),
-        TuningTrial("proposal", proposal, exact=after),
-    ]
-    best = fewest(known, after.attainment)
-    assert best.exact is not None
-    regret = after.replica_hours / best.exact.replica_hours - 1
-    rows["other day, best known"] = (best.candidate, best.exact)
-    _print("other day, best known", best.exact)
-    console.print(f"ground of the choice: {chosen.ground}; regret on the other day, at equal attainment: {regret:.1%}")
-    reported: dict[str, Any] = {name: _reported(*row) for name, row in rows.items()}
-    write_json(
-        {
-            **run_facts(),
-            "minutes": minutes,
-            "best_minutes": best_minutes,
-            "other": other,
-            "regret": regret,
-            "runs": reported,
-        },
-        json_file,
-    )
-
-
-def _print(name: str, outcome: TrialResult | None) -> None:
-    if outcome is not None:
-        console.print(f"{name:24} {outcome.replica_hours:8.1f} replica-hours, {outcome.attainment:.3%} in time")
-
-
-def _reported(candidate: Candidate | None, outcome: TrialResult | None) -> dict[str, Any]:
-    settings = None if candidate is None else {**candidate.settings, "replicas.min": candidate.minimum}
-    return {
-        "settings": settings,
-        "replica_hours": outcome and outcome.replica_hours,
-        "attainment": outcome and outcome.attainment,
-    }
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from cli.options import (
     chosen_model,
     replica_count,
     show_changes,
-    write_page,
 )
 from cli.private_cell import PinError, PrivateCell
 from cli.probing import ProbePlan, Probing
@@ -92,13 +91,12 @@ def calibrate(
         float | None,
         typer.Option(min=2, max=600, help="Instead of --minutes: how long to hold each level. Default on a CPU: 16."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page: fit, residuals, what was not covered.")] = None,
 ) -> None:
     """Measure an engine's step costs on this machine: start the model on free ports, load it, stop it."""
     if minutes is not None and seconds is not None:
         fail("--minutes and --seconds: allowed: one of them", code=2)
     spec, chosen = chosen_model(spec_file, model)
-    check_outputs(out=out, report=report)
+    check_outputs(out=out)
     task = CalibrateTask(spec, chosen, replica_count(chosen, own_cell.replicas), own_cell.pin)
     settings = chosen.settings
     try:
@@ -119,12 +117,6 @@ def calibrate(
     except OSError as error:
         fail(f"--out {out}: cannot be written: {error.strerror}")
     _show(out, measured, found)
-    if report is not None:
-        from planning.report.calibration import render  # plotly takes a second to import
-
-        page = render(found, measured.answered + measured.failed, measured.failed)
-        if problems := write_page(report, page):
-            fail(problems[0])
 
 
 def _traffic(trace: Path, max_model_len: int, length_scale: float) -> Lengths:

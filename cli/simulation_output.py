@@ -1,7 +1,7 @@
 """What `raylane simulate` prints: what is not modelled and what was changed, the figures with their range, and the same
 with one replica fewer and one more; as text, or as JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,16 +28,20 @@ _RANGED = (
     ("in time", "answered_in_time"),
 )
 
+_RESTS = {
+    "measured": "measured on this engine",
+    "profile": "from a profile of the model's layers",
+    "roofline": "[yellow]NOT measured: a roofline[/]",
+}
+
 
 def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
     """As text. What the figures leave out comes before them."""
     show_unmodelled(unmodelled(case.model, cost, case.spec))
     show_changes(case.work.changes)
     _show_lines(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", cost, out, answer)
-    if len(case.views) > 1:
+    if case.scales or len(case.views) > 1:
         console.print(_groups_table(case.group_figures(out)))
-    elif case.scales:
-        _show_scaling(case.scaled_figures(out))
     rows = neighbour_rows(answer)
     if rows:
         console.print(_table("with one replica fewer or more", NEIGHBOUR_COLUMNS, rows))
@@ -45,12 +49,9 @@ def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer
 
 def print_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
     """As JSON."""
-    scaled: dict[str, Any] = {}
-    if len(case.views) > 1:
-        scaled["groups"] = to_json(case.group_figures(out))
-    elif case.scales:
-        scaled["autoscaling"] = case.scaled_figures(out)
-    print_json(_as_json(case, cost, out, answer) | scaled)
+    several = case.scales or len(case.views) > 1
+    groups = {"groups": to_json(case.group_figures(out))} if several else {}
+    print_json(_as_json(case, cost, out, answer) | groups)
 
 
 def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> dict[str, Any]:
@@ -82,19 +83,10 @@ def _groups_table(groups: Sequence[GroupFigures]) -> Table:
         in_time = "-" if np.isnan(one.in_time) else f"{one.in_time:.2%}"
         figures = (f"{one.replica_hours:.2f}", f"{one.usd:.2f}" if one.usd else "-", f"{one.mean_replicas:.2f}")
         rows.append((one.group, *figures, str(one.max_replicas), f"{one.requests:,}", in_time, changes or "-"))
-    hours, usd = sum(one.replica_hours for one in groups), sum(one.usd for one in groups)
-    rows.append(("all", f"{hours:.2f}", f"{usd:.2f}" if usd else "-", "", "", "", "", ""))
+    if len(groups) > 1:
+        hours, usd = sum(one.replica_hours for one in groups), sum(one.usd for one in groups)
+        rows.append(("all", f"{hours:.2f}", f"{usd:.2f}" if usd else "-", "", "", "", "", ""))
     return _table("replicas by group", columns, rows)
-
-
-def _show_scaling(reported: Mapping[str, Any]) -> None:
-    """One line of the figures."""
-    reasons = ", ".join(f"{reason} {count}" for reason, count in reported["reasons"].items())
-    console.print(
-        f"replicas: {reported['mean_replicas']:.2f} on average, {reported['max_replicas']} at most, "
-        f"{reported['replica_hours']:.2f} replica-hours; "
-        f"{reported['changes']} changes{f' ({reasons})' if reasons else ''}, {reported['flaps']} flaps"
-    )
 
 
 def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
@@ -116,13 +108,13 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
         near = "near the [yellow]capacity[/], where a tail of the TTFT says nothing" * answer.capacity.is_near
         console.print(f"{near or 'capacity'}: {answer.capacity}")
     _show_tokens(out, answer)
-    rests = {
-        "measured": "measured on this engine",
-        "profile": "from a profile of the model's layers",
-        "roofline": "[yellow]NOT measured: a roofline[/]",
-    }
+    console.print(costs_line(cost))
+
+
+def costs_line(cost: CostFile) -> str:
+    """On what the figures rest."""
     error = "" if cost.error is None else f", its step times off by {cost.error:.1%} on average"
-    console.print(f"costs: {rests[cost.basis]} ({cost.hardware}){error}")
+    return f"costs: {_RESTS[cost.basis]} ({cost.hardware}){error}"
 
 
 def _show_tokens(out: SimulationOutcome, answer: Answer) -> None:

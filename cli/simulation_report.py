@@ -9,7 +9,7 @@ from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.telemetry.published_error import read_published
 from planning.answer import Answer
-from planning.report.facts import Basis, Price, RunFacts, Target
+from planning.report.facts import Price, RunFacts
 from planning.report.file import check_place
 from planning.report.simulated_run import describe, scalings
 from planning.simulation import Simulation
@@ -48,10 +48,9 @@ def facts_of(
         trace=trace.name,
         replicas=case.replicas,
         load_scale=load_scale,
-        basis=Basis(costs.name, cost.basis, cost.hardware, cost.error, cost.note),
-        targets=tuple(Target(one.name, one.ttft_ms / 1e3, one.attainment, one.itl_ms) for one in spec.classes),
-        sequences=cost.limits().sequences,
-        kv_tokens=cost.limits().kv_tokens,
+        costs=costs.name,
+        cost=cost,
+        classes=spec.classes,
         price=price_of(spec, model, usd_per_hour) if len(case.views) == 1 else _mean_price(case, out),
         published=None if published_error is None else read_published(published_error),
         scaling=case.in_words() if case.scales or len(case.views) > 1 else None,
@@ -84,7 +83,7 @@ def save_report(
     """Writes the report of a run."""
     from planning.report.simulation import render  # plotly takes a second to import, which only reports need
 
-    itl_s = {target.name: target.itl_ms / 1e3 for target in facts.targets if target.itl_ms is not None}
+    itl_s = {one.name: one.itl_ms / 1e3 for one in facts.classes if one.itl_ms is not None}
     run = describe(out, work, lanes, samples, counts_of(out.lifetimes), scalings(out), itl_s)
     if problems := write_page(path, render(run, facts)):
         fail(problems[0])

@@ -28,13 +28,13 @@ from cli.options import (
     show_unmodelled,
     write_page,
 )
+from cli.simulation_output import costs_line
 from cli.simulation_report import price_of
 from cli.tune_inputs import Inputs, gathered, trusted
 from cluster.files import write_whole
 from cluster.spec import SpecError
 from deployments.engine_model.cost_model import slowed
 from deployments.garbage import calm_garbage_collector
-from planning.report.facts import Basis
 from planning.report.tuning_text import cards, check_line, columns, gain_lines, headline, mark, notes, rows
 from planning.tune.advice import Advice, Check, advise, trial_range
 from planning.tune.gains import gains
@@ -232,19 +232,13 @@ def _save_report(
         spec=inputs.spec.name,
         trace=trace.name,
         requests=len(case.work),
-        basis=Basis(inputs.costs.name, cost.basis, cost.hardware, cost.error, cost.note),
+        costs=inputs.costs.name,
+        cost=cost,
         diff=diff or "",
         changes=case.work.changes,
         unmodelled=unmodelled(inputs.model, cost, inputs.spec),
     )
     return write_page(path, render(advice, runner.load, facts))
-
-
-_BASES = {
-    "measured": "measured",
-    "profile": "from a profile of the model's layers",
-    "roofline": "[yellow]NOT measured: a roofline[/]",
-}
 
 
 def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
@@ -274,10 +268,7 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
         console.print(f"[yellow]held fixed:[/] {escape(part)}")
     for note in notes(advice):
         console.print(f"[yellow]note:[/] {escape(note)}")
-    console.print(
-        f"the simulator's error here: {escape(advice.trust.error)}; costs: {_BASES[inputs.cost.basis]} "
-        f"({inputs.cost.hardware})"
-    )
+    console.print(f"the simulator's error here: {escape(advice.trust.error)}; {costs_line(inputs.cost)}")
     for doubt in advice.trust.doubts:
         console.print(f"[bold yellow]read before use:[/] {escape(doubt)}")
     if diff:

@@ -12,7 +12,7 @@ from cli.departed import clock, end_of, ids_in, short_names
 from cli.gateway import Url, ask, base_url
 from cli.regions import AllRegions, fetch_regions, unreachable_lines
 from deployments.cell.departure import Departure
-from deployments.wire import from_plain
+from deployments.wire import WireError, from_plain
 
 _BAR_WIDTH = 40
 _COLOURS = {"lane": "yellow", "engine_queue": "yellow", "prefill": "cyan", "decode": "green", "client_stall": "magenta"}
@@ -53,10 +53,14 @@ def _in_all_regions(base: str, request_id: str, as_json: bool) -> None:
 
 
 def _view(record: dict[str, Any]) -> RenderableType:
-    ended = from_plain(record.get("departures", []), list[Departure])
-    names = short_names(ids_in(ended))
-    ends = [Text(f"\n{clock(one.at_unix_s)}  {end_of(one, names)}", "red") for one in ended]
-    return Group(_head(record), Text(), _stages(record), Text(), _decisions(record), *ends)
+    """Ends the command where a gateway of another version wrote the record."""
+    try:
+        ended = from_plain(record.get("departures", []), list[Departure])
+        names = short_names(ids_in(ended))
+        ends = [Text(f"\n{clock(one.at_unix_s)}  {end_of(one, names)}", "red") for one in ended]
+        return Group(_head(record), Text(), _stages(record), Text(), _decisions(record), *ends)
+    except (WireError, KeyError) as error:
+        fail(f"a gateway of another version wrote this record: {error}", hint="--json shows it as it is")
 
 
 def _head(record: dict[str, Any]) -> Text:

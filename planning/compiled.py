@@ -25,7 +25,7 @@ MANIFEST = "sources.json"
 _FOLDERS = ("deployments/scheduling", "deployments/engine_model")
 _LEFT_OUT = ("recorder.py", "cost_file.py", "__init__.py")
 """The recorder is a subclass made for logs; a cost file is read once."""
-_SIMULATOR = tuple(f"planning/simulator/{name}.py" for name in ("cell", "fleet", "home_cell", "peered_cell"))
+_SIMULATOR = tuple(f"planning/simulator/{name}.py" for name in ("cell", "fleet", "peered_cell"))
 """The cell, and all that inherits from it: an interpreted class cannot inherit from a compiled one."""
 
 

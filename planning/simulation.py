@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from autoscaling.forecast.forecaster import make_forecaster
 from autoscaling.from_spec import FIXED, ScalingSetup
+from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.signals.signals import PastStart
 from cluster.spec import ClusterSpec, Model, Region
 from deployments.accounting.tariffs import usd_per_replica_hour
@@ -18,7 +19,6 @@ from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel, slowed
 from deployments.engine_model.fits import cost_of
 from deployments.scheduling.policy import binding_of, policy_of
-from planning.scoring import Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.groups import SimulatedGroup
 from planning.simulator.outcome import ClassShare, Figures, SimulationOutcome, class_shares, figures_of
@@ -27,7 +27,7 @@ from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.starts import StartPlan
 from planning.simulator.timeline import counts_of
 from planning.simulator.workload import Workload
-from planning.tune.case import load_on, setup_with_starts
+from planning.tune.case import setup_with_starts
 
 
 def scaling_of(setup: ScalingSetup, until_s: float, start_unix_s: float = 0.0) -> SimulatedScaling:
@@ -84,10 +84,12 @@ class SimulatedView:
 
 @dataclass(frozen=True, slots=True)
 class GroupFigures:
-    """A group of a run: its replica-hours and their cost, the replicas on average and at most, the changes of their
-    number by reason, the requests that ran there, and the share of those in time (NaN: none ran)."""
+    """A group of a run: the policy that scales it, its replica-hours and their cost, the replicas on average and at
+    most, the changes of their number by reason, the requests that ran there, and the share of those in time (NaN: none
+    ran)."""
 
     group: str
+    policy: str
     replica_hours: float
     usd: float
     mean_replicas: float
@@ -187,51 +189,36 @@ class Simulation:
             out.prefix_hits,
         )
 
-    def scored(self, out: SimulationOutcome) -> Score:
-        """The score of a run, to the last arrival."""
-        until_s = float(self.work.arrived_s[-1])
-        target = min(self.setup.attainment.values(), default=0.99)
-        load = load_on(self.work, self.setup.replica_profile, self.cost, until_s)
-        return score(out, self.work.ttft_slo_s, self.lanes, until_s, target, load)
-
-    def scaled_figures(self, out: SimulationOutcome) -> dict[str, Any]:
-        """The policy, the replicas that it took, and its decisions that changed something, by reason."""
-        scored = self.scored(out)
-        return {
-            "policy": self.setup.policy.name,
-            "replica_hours": scored.replica_hours,
-            "mean_replicas": scored.mean_replicas,
-            "max_replicas": max((one.requested for one in out.scalings), default=0),
-            "changes": scored.changes,
-            "flaps": scored.flaps,
-            "reasons": dict(Counter(one.reason for one in out.scalings if one.changes).most_common()),
-        }
-
     def group_figures(self, out: SimulationOutcome) -> tuple[GroupFigures, ...]:
-        """A run by group, to the last arrival; empty for a model with one group."""
-        if len(self.views) == 1:
-            return ()
-        until_s = float(self.work.arrived_s[-1])
+        """A run by group, to the last arrival."""
         in_time = np.nan_to_num(out.ttft_s, nan=np.inf) <= self.work.ttft_slo_s
+        if len(self.views) == 1:
+            every = np.ones(len(out.lifetimes), dtype=np.bool_)
+            return (self._group_figures(self.views[0], out, in_time, every, out.scalings),)
         groups = np.array([life.group for life in out.lifetimes])
-        return tuple(self._group_figures(view, out, until_s, in_time, groups) for view in self.views)
+        return tuple(
+            self._group_figures(one, out, in_time, groups == one.model.group, out.scalings_of.get(one.model.group, ()))
+            for one in self.views
+        )
 
     def _group_figures(
         self,
         view: SimulatedView,
         out: SimulationOutcome,
-        until_s: float,
         in_time: NDArray[np.bool_],
-        groups: NDArray[np.str_],
+        own: NDArray[np.bool_],
+        decisions: Sequence[ScalingDecision],
     ) -> GroupFigures:
-        group = view.model.group
-        lives = [one for one in out.lifetimes if one.group == group]
+        """`own`: which of the replicas are the group's."""
+        until_s = float(self.work.arrived_s[-1])
+        lives = [one for one, chosen in zip(out.lifetimes, own.tolist(), strict=True) if chosen]
         hours = sum(max(0.0, min(one.ended_s, until_s) - min(one.started_s, until_s)) for one in lives) / 3600
-        ran = np.isin(out.replica, np.flatnonzero(groups == group))
-        changed = Counter(one.reason for one in out.scalings_of.get(group, ()) if one.changes)
+        ran = np.isin(out.replica, np.flatnonzero(own))
+        changed = Counter(one.reason for one in decisions if one.changes)
         counts = counts_of([one for one in lives if one.started_s <= until_s])
         return GroupFigures(
-            group,
+            view.model.group,
+            view.setup.policy.name if self.scales else FIXED,
             hours,
             hours * view.usd_per_hour,
             3600 * hours / until_s if until_s else 0.0,

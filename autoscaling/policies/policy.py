@@ -36,7 +36,7 @@ class PolicyReason(Explained):
     BACKLOG = "backlog", "waiting requests would miss their target"
     DEMAND = "demand", "the arriving work needs this number"
     FORECAST = "forecast", "the work that is expected to arrive while a replica starts needs this number"
-    OCCUPANCY = "occupancy", "sequences or KV blocks are nearly full"
+    OCCUPANCY = "occupancy", "sequences or KV blocks are nearly full, and what a replica carries is not known yet"
     WAKE = "wake", "a request arrived, and there was no replica"
     CONSOLIDATE = "consolidate", "fewer replicas have carried the busiest moment, for long enough"
     IDLE = "idle", "nothing has arrived for long enough, so none is needed"

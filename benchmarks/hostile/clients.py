@@ -1,5 +1,5 @@
-"""The two clients: one that sends hostile bodies (or ordinary prompts), in a process of its own, and one that reads
-streams and notes the gaps between their pieces."""
+"""The two clients: one that sends hostile bodies (or ordinary prompts), in a process of its own, and one that reads a
+stream and notes the gaps between its pieces."""
 
 import asyncio
 import io
@@ -19,9 +19,10 @@ import uvloop
 
 from benchmarks.hostile.bodies import body_of, size_of
 from benchmarks.hostile.shapes import shapes
-from benchmarks.hostile.stack import CONTEXT, KEY, MODEL
 
-_AUTHORIZED = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+MODEL = "demo"
+STREAM_TOKENS = 8_000
+_JSON = {"content-type": "application/json"}
 
 
 @dataclass(slots=True)
@@ -68,7 +69,6 @@ class Bodies:
     seed: int
     numbers: range
     maximum: int
-    model: str = MODEL
     guided: int | None = None
     without: frozenset[str] = frozenset()
     patience_s: float = 60.0
@@ -77,9 +77,9 @@ class Bodies:
     def __iter__(self) -> Iterator[tuple[str, str, bytes]]:
         for number in self.numbers:
             draw = random.Random(f"{self.seed}/{number}")
-            yield f"body-{number}", *body_of(draw, size_of(draw, self.maximum), self.model)
+            yield f"body-{number}", *body_of(draw, size_of(draw, self.maximum), MODEL)
         if self.guided is not None:
-            for name, (path, body) in shapes(self.model, self.guided).items():
+            for name, (path, body) in shapes(MODEL, self.guided).items():
                 if name not in self.without:
                     yield name, path, body
 
@@ -95,14 +95,13 @@ class Ordinary:
 
     seed: str
     lengths: tuple[tuple[int, int], ...]
-    model: str
     patience_s: float = 60.0
 
     def __iter__(self) -> Iterator[tuple[str, str, bytes]]:
         draw = random.Random(self.seed)
         for number, (prompts, tokens) in enumerate(self.lengths):
             ids = [draw.choices(_TOKEN_IDS, k=max(1, tokens // prompts)) for _ in range(prompts)]
-            body = {"model": self.model, "prompt": ids, "max_tokens": 2}
+            body = {"model": MODEL, "prompt": ids, "max_tokens": 2}
             yield f"body-{number}", "/v1/completions", json.dumps(body).encode()
 
 
@@ -125,9 +124,7 @@ def _attack(pipe: Connection, url: str, bodies: Bodies | Ordinary) -> None:
 
 async def _send_all(url: str, bodies: Bodies | Ordinary) -> Sent:
     sent, began = Sent(), time.monotonic()
-    async with aiohttp.ClientSession(
-        headers=_AUTHORIZED, timeout=aiohttp.ClientTimeout(total=bodies.patience_s)
-    ) as session:
+    async with aiohttp.ClientSession(headers=_JSON, timeout=aiohttp.ClientTimeout(total=bodies.patience_s)) as session:
         for name, path, body in bodies:
             sent.sizes[name] = (path, len(body))
             headers, begun_s = {"x-request-id": re.sub(r"\W+", "-", name)}, time.perf_counter()
@@ -172,27 +169,22 @@ class Gap(NamedTuple):
     began_s: float
 
 
-async def watch(
-    url: str, streams: int, until: "asyncio.Future[Any]", model: str = MODEL, tokens: int = CONTEXT // 8
-) -> list[Gap]:
-    """Reads so many streams until that is done, each again when it ends. The gaps between their pieces, without those
-    before the first piece of each."""
+async def watch(url: str, until: "asyncio.Future[Any]") -> list[Gap]:
+    """Reads a stream until that is done, again when it ends. The gaps between its pieces, without those before the
+    first one."""
     gaps: list[Gap] = []
-    async with aiohttp.ClientSession(headers=_AUTHORIZED, timeout=aiohttp.ClientTimeout(total=None)) as session:
-        tasks = [asyncio.create_task(_read(session, url, number, gaps, model, tokens)) for number in range(streams)]
+    async with aiohttp.ClientSession(headers=_JSON, timeout=aiohttp.ClientTimeout(total=None)) as session:
+        reading = asyncio.create_task(_read(session, url, gaps))
         await asyncio.wait([until])
-        for task in tasks:
-            task.cancel()
-        for result in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(result, Exception):
-                raise result
+        reading.cancel()
+        (result,) = await asyncio.gather(reading, return_exceptions=True)
+        if isinstance(result, Exception):
+            raise result
     return gaps
 
 
-async def _read(
-    session: aiohttp.ClientSession, url: str, number: int, gaps: list[Gap], model: str, tokens: int
-) -> None:
-    ask = {"model": model, "prompt": f"stream {number}", "max_tokens": tokens, "ignore_eos": True, "stream": True}
+async def _read(session: aiohttp.ClientSession, url: str, gaps: list[Gap]) -> None:
+    ask = {"model": MODEL, "prompt": "stream 0", "max_tokens": STREAM_TOKENS, "ignore_eos": True, "stream": True}
     while True:
         async with session.post(url + "/v1/completions", json=ask) as response:
             response.raise_for_status()

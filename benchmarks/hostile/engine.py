@@ -15,8 +15,6 @@ from benchmarks.hostile.clients import Bodies, Gap, Ordinary, Sent, attack, watc
 from benchmarks.serving.sides import Side, SideName, make_side, one_replica_spec, write_spec
 from cli.private_cell import free_port
 
-_MODEL = "demo"
-_STREAM_TOKENS = 8_000
 _WARM_UP = 100
 _SETTLE_S = 3.0
 _PATIENCE_S = 3.0
@@ -28,9 +26,9 @@ async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pair
 
     def hostile(pair: int, without: frozenset[str] = frozenset()) -> Bodies:
         share = range(pair * bodies // pairs, (pair + 1) * bodies // pairs)
-        return Bodies(seed, share, maximum, _MODEL, pair, without, _PATIENCE_S)
+        return Bodies(seed, share, maximum, pair, without, _PATIENCE_S)
 
-    warm_up = Bodies(seed - 1, range(_WARM_UP), maximum, _MODEL, patience_s=_PATIENCE_S)
+    warm_up = Bodies(seed - 1, range(_WARM_UP), maximum, patience_s=_PATIENCE_S)
     with_ms, ordinary_ms, longest = [], [], {}
     bare_ms: list[float | str] = []
     sent, bare = Sent(), Sent()
@@ -42,7 +40,7 @@ async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pair
             sent.add(now)
             with_ms.append(_ms(gap))
             longest[f"pair {pair + 1}"] = now.in_flight(gap)
-            ordinary = Ordinary(f"{seed}/{pair}", tuple(now.lengths), _MODEL, _PATIENCE_S)
+            ordinary = Ordinary(f"{seed}/{pair}", tuple(now.lengths), _PATIENCE_S)
             _, gap = await _beside(side.url, ordinary, now.took_s)
             ordinary_ms.append(_ms(gap))
             console.print(f"pair {pair + 1}: {with_ms[-1]} and {ordinary_ms[-1]} ms; so far {dict(sent.statuses)}")
@@ -100,7 +98,7 @@ async def _beside(url: str, bodies: Bodies | Ordinary, at_least_s: float = 0.0) 
     """Sends the bodies beside one stream. Its longest gap."""
     task = asyncio.ensure_future(attack(url, bodies))
     both = asyncio.gather(task, asyncio.sleep(at_least_s))
-    longest = max(await watch(url, 1, both, _MODEL, _STREAM_TOKENS))
+    longest = max(await watch(url, both))
     return task.result(), longest
 
 

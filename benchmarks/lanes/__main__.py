@@ -2,18 +2,16 @@
 
 For each mix its capacity is measured first: what a closed loop gets through. Then, for each seed and each load (a share
 of that capacity), every side runs the same arrivals, run until drained; the sides take turns in who goes first, and
-change by applying another spec to the running cluster. Rivals are up only while they run, beside the idle cluster:
+change by applying another spec to the running cluster. Rivals are vLLM's own server, up only while it runs, beside the
+idle cluster:
 
-- `serve-llm`, `serve-llm-direct`: `ray.serve.llm`.
-- `before`: the checkout in `--checkout`, from before decision 46, with the lanes of then.
-- `priority`: vLLM's own server, `--scheduling-policy priority`; a request's priority is the length of its prompt.
-- `threshold`: vLLM's own server, `--long-prefill-token-threshold` 4 % of the context, which is what vLLM chooses itself
-  where several prompts may prefill at once.
+- `priority`: `--scheduling-policy priority`; a request's priority is the length of its prompt.
+- `threshold`: `--long-prefill-token-threshold` 4 % of the context, which is what vLLM chooses itself where several
+  prompts may prefill at once.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import mkdtemp
@@ -24,7 +22,7 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
-from benchmarks.lanes.mix import BEFORE, MIXES, SIDES, lane_traffic
+from benchmarks.lanes.mix import MIXES, SIDES, lane_traffic
 from benchmarks.lanes.results import (
     LaneVerdict,
     SideResult,
@@ -38,7 +36,7 @@ from benchmarks.lanes.results import (
     verdict_table,
 )
 from benchmarks.lanes.wait_coverage import coverage, read_wait_estimates
-from benchmarks.serving.sides import SideName, make_side, one_replica_spec, write_spec
+from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
 from cli.bench.client import BenchClient
 from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
@@ -49,13 +47,7 @@ from planning.workload.trace import Trace
 _CLIENTS = 256
 _CAPACITY_S = 120.0
 """A closed loop needs as long as several requests before it goes evenly."""
-_RIVALS: dict[str, SideName] = {
-    "serve-llm": "serve-llm",
-    "serve-llm-direct": "serve-llm-direct",
-    "before": "checkout",
-    "priority": "bare",
-    "threshold": "bare",
-}
+_RIVALS = ("priority", "threshold")
 
 
 class _ByLength(Prompts):
@@ -69,9 +61,8 @@ class _ByLength(Prompts):
 class LaneBenchmark:
     """The running cluster and its traffic."""
 
-    def __init__(self, spec: ClusterSpec, folder: Path, traces: Path, checkout: Path | None) -> None:
+    def __init__(self, spec: ClusterSpec, folder: Path, traces: Path) -> None:
         self._spec = spec
-        self._checkout = checkout
         self._folder = folder
         self._traces = traces
         self._url = f"http://127.0.0.1:{spec.gateway.port}"
@@ -136,10 +127,11 @@ class LaneBenchmark:
 
     async def _run_rival(self, vocabulary: Vocabulary, mix: Trace, name: str) -> SideResult:
         folder = Path(mkdtemp(prefix=f"{name}-", dir=self._folder))
-        text = yaml.safe_load((self._folder / "spec.yaml").read_text(encoding="utf-8"))
-        spec = self._spec
-        (folder / "spec.yaml").write_text(yaml.safe_dump(text | (BEFORE if name == "before" else {})), encoding="utf-8")
-        side = make_side(_RIVALS[name], spec, folder, self._checkout, self._flags(name))
+        threshold = int(0.04 * self._spec.models[0].settings.max_model_len)
+        flags = ("--scheduling-policy", name)
+        if name == "threshold":
+            flags = ("--long-prefill-token-threshold", str(threshold))
+        side = make_side("bare", self._spec, folder, flags=flags)
         await side.server.start()
         try:
             async with BenchClient(side.url, "completions", timeout_s=3_600) as client:
@@ -147,15 +139,6 @@ class LaneBenchmark:
                 return self._result(mix, await open_loop(client, prompts, _load(mix)), name, time.time())
         finally:
             await side.server.stop()
-
-    def _flags(self, name: str) -> Sequence[str]:
-        match name:
-            case "priority":
-                return ("--scheduling-policy", "priority")
-            case "threshold":
-                context = self._spec.models[0].settings.max_model_len
-                return ("--long-prefill-token-threshold", str(int(0.04 * context)))
-        return ()
 
     def _result(self, mix: Trace, outcome: LoadResult, name: str, since: float) -> SideResult:
         rate = outcome.output_tokens / outcome.elapsed_s
@@ -192,8 +175,7 @@ class LaneBenchmark:
                     raise RuntimeError(f"the spec of {name!r} was not applied: {await response.text()}")
 
     def _prompts(self, vocabulary: Vocabulary, kind: type[Prompts] = Prompts) -> Prompts:
-        options = RequestOptions(self._spec.models[0].name, "completions", stream=True, ignore_eos=True)
-        return kind(vocabulary, options, 0)
+        return kind(vocabulary, RequestOptions(self._spec.models[0].name, "completions", ignore_eos=True), 0)
 
 
 def _load(mix: Trace) -> BenchLoad:
@@ -208,31 +190,13 @@ def _show(load: float, results: dict[str, SideResult]) -> None:
     for name, result in results.items():
         for index, lane in enumerate(result.lanes):
             gain = f"{fifo.lanes[index].ttft_p99_s / lane.ttft_p99_s:.2f}" if fifo else "-"
-            bound = (
-                f"{1e3 * conserved_long_mean_s(fifo.lanes, result.lanes):.0f}"
-                if fifo and index == len(result.lanes) - 1
-                else ""
-            )
+            bound = ""
+            if fifo and index == len(result.lanes) - 1:
+                bound = f"{1e3 * conserved_long_mean_s(fifo.lanes, result.lanes):.0f}"
             times = (f"{1e3 * value:.0f}" for value in (lane.ttft_p50_s, lane.ttft_p99_s))
-            table.add_row(
-                name,
-                lane.lane,
-                str(lane.requests),
-                str(lane.missed),
-                *times,
-                gain,
-                f"{1e3 * lane.ttft_mean_s:.0f}",
-                bound,
-            )
+            mean = f"{1e3 * lane.ttft_mean_s:.0f}"
+            table.add_row(name, lane.lane, str(lane.requests), str(lane.missed), *times, gain, mean, bound)
     console.print(table)
-    for name, result in results.items():
-        ratio = f", {result.output_tokens_per_s / fifo.output_tokens_per_s:.3f} of fifo's throughput" if fifo else ""
-        console.print(f"{name}{ratio}; in the engine's own queue p99 {1e3 * result.engine_queue.queued_p99_s:.0f} ms")
-        for reported in result.wait_estimates:
-            console.print(
-                f"  wait estimates in {reported.lane}: {reported.reported}, within p50 {reported.within_p50:.3f}, p95 "
-                f"{reported.within_p95:.3f}"
-            )
 
 
 def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
@@ -255,9 +219,6 @@ def main(
     duration_s: Annotated[float, typer.Option(help="Seconds of arrivals for each load and side.")] = 300.0,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
     seeds: Annotated[str, typer.Option(help="Seeds of the arrivals. All loads run for each seed.")] = "0",
-    checkout: Annotated[
-        Path | None, typer.Option(help="The folder of the side `before`: an older checkout with a .venv.")
-    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Compare lanes with first-in-first-out on real traces, on the same engines."""
@@ -273,7 +234,7 @@ def main(
         spec["classes"] = [{"name": "interactive", "ttft_ms": 5_000}]
         cluster = write_spec(folder, yaml.safe_dump(spec, sort_keys=False))
         figures = [float(load) for load in loads.split(",")]
-        return await LaneBenchmark(cluster, folder, traces, checkout).run(
+        return await LaneBenchmark(cluster, folder, traces).run(
             chosen_mixes, [int(seed) for seed in seeds.split(",")], figures, chosen, duration_s
         )
 

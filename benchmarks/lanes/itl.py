@@ -10,25 +10,21 @@ minutes after the first two. The sides:
 - `none`: it begins with `max_num_seqs`.
 """
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, listed, plain_table, write_json
-from benchmarks.lanes.mix import MIXES, SIDES, LaneTraffic, lane_traffic
-from benchmarks.lanes.simulated import TTFT_SLO_S, Rehearsal
-from benchmarks.serving.sides import one_replica_spec
-from cluster.spec import DEFAULT_GROUP, ClusterSpec, parse_spec
+from benchmarks.lanes.mix import MIXES, LaneTraffic, lane_traffic
+from benchmarks.lanes.simulated import TTFT_SLO_S, Rehearsal, cell_run, side_spec
+from cluster.spec import DEFAULT_GROUP, ClusterSpec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import slowed
 from deployments.engine_model.itl_bounds import with_starts
-from deployments.scheduling.policy import binding_of, policy_of
-from planning.simulator.cell import CellSettings, CellSimulator
+from deployments.scheduling.policy import policy_of
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import plain_workload
 from planning.workload.trace import Trace
@@ -53,8 +49,8 @@ class ItlRun:
 class ItlContest:
     """One engine and one mix of traffic."""
 
-    def __init__(self, costs: CostFile, traffic: LaneTraffic, attainment: float, seed: int, context: int) -> None:
-        self._costs, self._attainment, self._context = costs, attainment, context
+    def __init__(self, costs: CostFile, traffic: LaneTraffic, attainment: float, seed: int) -> None:
+        self._costs, self._attainment = costs, attainment
         self.maximum = costs.limits().sequences
         until_s = _BEGIN_S + 60.0 * _MINUTES
         rate = 1.2 * Rehearsal(costs, traffic).capacity(seed)
@@ -69,16 +65,8 @@ class ItlContest:
         policy = policy_of(spec)
         if start is not None:
             policy = replace(policy, itl={_CLASS: replace(policy.itl[_CLASS], starts={DEFAULT_GROUP: start})})
-        settings = CellSettings(
-            replicas=1,
-            limits=replace(self._costs.limits(), sequences=max_num_seqs),
-            policy=policy,
-            binding=binding_of(spec),
-            max_model_len=self._context,
-            queue_wait_s=1_800.0,
-        )
         work = plain_workload(mix.arrived_s, mix.prompt_tokens, mix.output_tokens, TTFT_SLO_S)
-        out = CellSimulator(settings, self._costs.cost_model(), work).run()
+        out = cell_run(self._costs, spec, work, policy=policy, sequences=max_num_seqs)
         return _judged(mix, out, itl_s, self._attainment)
 
     def best_fixed(self) -> tuple[int, ItlRun]:
@@ -99,10 +87,9 @@ class ItlContest:
         return {**with_starts(policy_of(self._spec(self.itl_s)), costs).itl[_CLASS].starts, "none": self.maximum}
 
     def _spec(self, itl_s: float | None) -> ClusterSpec:
-        text = yaml.safe_load(one_replica_spec(8_000)) | json.loads(json.dumps(SIDES["lanes"]))
         slo: dict[str, Any] = {} if itl_s is None else {"itl_ms": 1e3 * itl_s}
-        text["classes"] = [{"name": _CLASS, "ttft_ms": 5_000, "attainment": self._attainment, **slo}]
-        return parse_spec(yaml.safe_dump(text))
+        one = {"name": _CLASS, "ttft_ms": 5_000, "attainment": self._attainment, **slo}
+        return side_spec("lanes", classes=[one])
 
 
 def _judged(mix: Trace, out: SimulationOutcome, itl_s: float | None, attainment: float) -> ItlRun:
@@ -131,11 +118,11 @@ def main(
 ) -> None:
     """Keep a time between tokens in virtual time."""
     file, found = read_cost_file(costs), []
-    context = parse_spec(one_replica_spec(8_000)).models[0].settings.max_model_len
+    context = side_spec("lanes").models[0].settings.max_model_len
     for mix in listed("--mixes", mixes, MIXES):
         traffic = lane_traffic(traces, context, mix)
         for seed in map(int, seeds.split(",")):
-            contest = ItlContest(file, traffic, attainment, seed, context)
+            contest = ItlContest(file, traffic, attainment, seed)
             best, fixed = contest.best_fixed()
             title = (
                 f"{mix}, seed {seed}: itl_ms {1e3 * contest.itl_s:.1f} (floor {1e3 * contest.floor_s:.1f}, uncapped "

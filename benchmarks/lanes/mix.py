@@ -32,12 +32,10 @@ LANES: tuple[dict[str, Any], ...] = tuple(
 )
 """The spec's, with room for an overload of minutes."""
 _ONE: tuple[dict[str, Any], ...] = ({"name": "all", "max_wait_s": 3_600, "cap_s": 1_800},)
-_EVEN = tuple({**lane, "weight": 1, "max_wait_s": 3_600} for lane in LANES)
 
 SIDES: dict[str, dict[str, Any]] = {
     "lanes": {"lanes": LANES, "scheduling": {}},
     "fifo": {"lanes": _ONE, "scheduling": {"order": "arrival"}},
-    "round robin": {"lanes": _EVEN, "scheduling": {"order": "arrival"}},
     "shortest": {"lanes": _ONE, "scheduling": {}},
     "loose": {"lanes": _ONE, "scheduling": {"order": "arrival", "bind_ahead": 0.25, "prefill_steps": 2}},
     "unbound": {
@@ -45,15 +43,6 @@ SIDES: dict[str, dict[str, Any]] = {
         "scheduling": {"order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000},
     },
 }
-BEFORE: dict[str, Any] = {
-    "lanes": [
-        {"name": "short", "up_to_tokens": 384, "weight": 16, "max_wait_s": 30, "cap_s": 600},
-        {"name": "medium", "up_to_tokens": 1_536, "weight": 4, "max_wait_s": 60, "cap_s": 600},
-        {"name": "long", "weight": 1, "max_wait_s": 120, "cap_s": 600},
-    ],
-    "scheduling": {"order": "deadline", "promoted_share": 0.15},
-}
-"""The lanes of a checkout before decision 46."""
 
 
 def lane_index(prompt_tokens: int, output_tokens: int) -> int:

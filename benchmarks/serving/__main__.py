@@ -12,7 +12,7 @@ from rich.text import Text
 
 from benchmarks.harness import JsonFile, Source, console, plain_table, run_program, write_json
 from benchmarks.serving.compare import ComparisonOptions, compare
-from benchmarks.serving.contest import ComparisonShape, Streamed, parse_points
+from benchmarks.serving.contest import ComparisonShape, parse_points
 from benchmarks.serving.sides import SIDES, SideName, one_replica_spec, write_spec
 from cli.private_cell import free_port
 from cluster.spec import parse_spec
@@ -27,13 +27,10 @@ def main(
     round_s: Annotated[float, Option(help="The approximate duration of a turn (seconds).")] = 10.0,
     prompt_tokens: Annotated[int, Option(min=1)] = 64,
     output_tokens: Annotated[int, Option(min=1)] = 64,
-    stream: Annotated[
-        Streamed, Option(help="Whether answers are streamed in the rounds; mixed: to every other client.")
-    ] = Streamed.YES,
+    stream: Annotated[bool, Option(help="Whether answers are streamed in the rounds.")] = True,
     singles: Annotated[int, Option(min=0, help="Single requests to each side, one at a time, always streamed.")] = 200,
     single_every_s: Annotated[float, Option(help="Seconds between two single requests; the sides take turns.")] = 0.15,
     source: Source = None,
-    alone: Annotated[bool, Option("--alone", help="Measure each rival once more while no other server runs.")] = False,
     checkout: Annotated[
         Path | None, Option(help="The folder of the side `checkout`: another checkout of raylane, with a .venv.")
     ] = None,
@@ -52,11 +49,7 @@ def main(
         concurrencies = parse_points(points, parse_spec(text).models[0].settings.max_num_seqs)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--points'") from error
-    if stream is Streamed.MIXED and any(concurrency % 2 for concurrency in concurrencies):
-        raise typer.BadParameter(
-            f"{points!r} with --stream mixed; allowed: even numbers of clients", param_hint="'--points'"
-        )
-    choice = ComparisonOptions(chosen, concurrencies, shape, alone, checkout)
+    choice = ComparisonOptions(chosen, concurrencies, shape, checkout)
     result = run_program(lambda folder: compare(write_spec(folder, text), folder, choice, console.print))
     console.print(render(result))
     write_json(result, json_file)
@@ -130,7 +123,7 @@ def _throughput(result: dict[str, Any]) -> Table:
 
 
 def _shape(shape: dict[str, Any]) -> str:
-    how = {"yes": "streamed", "no": "not streamed", "mixed": "every other one streamed"}[shape["stream"]]
+    how = "streamed" if shape["stream"] else "not streamed"
     return (
         f"{shape['prompt_tokens']} tokens of prompt, {shape['output_tokens']} of output, {how}; {shape['rounds']} "
         "rounds"

@@ -2,7 +2,7 @@
 time.
 
 An idle Ray cluster takes several percent of a core from whoever is measured at that moment; what each side uses when
-idle is therefore part of the result, and `alone` measures each rival once more with nobody else up.
+idle is therefore part of the result.
 """
 
 import asyncio
@@ -21,7 +21,6 @@ from benchmarks.serving.contest import (
     contender,
     contest_point,
     contest_singles,
-    solo_point,
 )
 from benchmarks.serving.sides import ROUTERS, Side, SideName, make_side
 from cli.bench.prompts import measure_vocabulary
@@ -36,13 +35,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ComparisonOptions:
-    """What to compare: the first of `sides` with each of the others, at the concurrencies `points`; `alone`: the others
-    once more alone; `checkout`: the folder of the side of that name."""
+    """What to compare: the first of `sides` with each of the others, at the concurrencies `points`; `checkout`: the
+    folder of the side of that name."""
 
     sides: Sequence[SideName]
     points: Sequence[int]
     shape: ComparisonShape
-    alone: bool
     checkout: Path | None = None
 
 
@@ -58,15 +56,11 @@ async def compare(spec: ClusterSpec, folder: Path, choice: ComparisonOptions, sa
         "shape": {**dataclasses.asdict(choice.shape), "points": list(choice.points)},
         "sides": {},
         "comparisons": [],
-        "alone": {},
     }
     async with _running(make_side(first, spec, folder), result, say) as ours:
         for name in rivals:
             async with _running(make_side(name, spec, folder, choice.checkout), result, say) as rival:
                 result["comparisons"].append(await _compare_pair(ours, rival, spec, choice, say))
-    for name in rivals if choice.alone else ():
-        async with _running(make_side(name, spec, folder, choice.checkout), result, say) as side:
-            result["alone"][name] = await _measure_alone(side, spec, choice)
     result["left_behind_at_the_end"] = end_descendants()
     return result
 
@@ -84,12 +78,6 @@ async def _compare_pair(
             say(f"{ours.name} / {rival.name} at {concurrency}: {point['ratio']['median']:.3f}")
         found["singles"] = await contest_singles(*contenders, plan) if choice.shape.singles else None
     return found
-
-
-async def _measure_alone(side: Side, spec: ClusterSpec, choice: ComparisonOptions) -> list[dict[str, Any]]:
-    async with contender(side.name, side.url) as alone:
-        plan = await _plan(alone, spec, choice)
-        return [await solo_point(alone, concurrency, plan) for concurrency in choice.points]
 
 
 async def _plan(

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from benchmarks.harness import in_turns, median_interval
 from cli.bench.answer import Sample
 from cli.bench.client import BenchClient
-from cli.bench.load import Extent, RequestPace, drawn_load, run
+from cli.bench.load import drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, Vocabulary
 from cli.bench.results import RunRecord, Spread, spread
 from planning.workload.lengths import Fixed
@@ -51,14 +50,6 @@ _SINGLES_BEFORE = 5
 """Spaced requests of each side that are sent first and not counted."""
 
 
-class Streamed(StrEnum):
-    """Whether a round's answers are streamed; `MIXED`: to every other client."""
-
-    YES = "yes"
-    NO = "no"
-    MIXED = "mixed"
-
-
 @dataclass(frozen=True, slots=True)
 class ComparisonShape:
     """What a comparison is made of. `round_s` is about how long a turn is, `single_every_s` the time from one spaced
@@ -70,7 +61,7 @@ class ComparisonShape:
     round_s: float = 10.0
     singles: int = 200
     single_every_s: float = 0.15
-    stream: Streamed = Streamed.YES
+    stream: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +85,6 @@ class ComparisonSide:
     name: str
     client: BenchClient
     whole: BenchClient
-
-    def clients(self, stream: Streamed) -> tuple[BenchClient, ...]:
-        """Those that run a round."""
-        return {Streamed.YES: (self.client,), Streamed.NO: (self.whole,), Streamed.MIXED: (self.client, self.whole)}[
-            stream
-        ]
 
 
 @asynccontextmanager
@@ -130,20 +115,6 @@ async def contest_point(
         "requests_per_round": requests,
         "ratio": median_interval([each["ratio"] for each in rounds]).as_json(),
         "rounds": rounds,
-    }
-
-
-async def solo_point(side: ComparisonSide, concurrency: int, plan: ComparisonPlan) -> dict[str, Any]:
-    """The same rounds with nobody else up: what the idle processes of the other side cost this one."""
-    requests = requests_for(concurrency, await _warm_up(side, concurrency, plan), plan.shape.round_s)
-    turns = [
-        await _turn(side, concurrency, requests, plan, _seed("alone", concurrency, number))
-        for number in range(plan.shape.rounds)
-    ]
-    return {
-        "concurrency": concurrency,
-        "tokens_per_s": median_interval([turn["tokens_per_s"] for turn in turns]).as_json(),
-        "turns": turns,
     }
 
 
@@ -203,27 +174,13 @@ async def _turn(
 
 
 async def _run(side: ComparisonSide, concurrency: int, requests: int, plan: ComparisonPlan, seed: int) -> RunRecord:
-    record, clients = RunRecord(), side.clients(plan.shape.stream)
-    tokens, share = (plan.shape.prompt_tokens, plan.shape.output_tokens), len(clients)
-    async with asyncio.TaskGroup() as group:
-        for own, client in enumerate(clients, seed):
-            prompts = plan.prompts(own, client.stream)
-            group.create_task(closed_run(client, prompts, tokens, concurrency // share, requests // share, own, record))
+    client, shape = side.client if plan.shape.stream else side.whole, plan.shape
+    load = drawn_load(
+        Fixed(shape.prompt_tokens), Fixed(shape.output_tokens), seed, concurrency=concurrency, requests=requests
+    )
+    record = RunRecord()
+    await run(client, plan.prompts(seed, client.stream), load, record)
     return record
-
-
-async def closed_run(
-    client: BenchClient,
-    prompts: Prompts,
-    tokens: tuple[int, int],
-    concurrency: int,
-    requests: int,
-    seed: int,
-    record: RunRecord,
-) -> None:
-    """A closed loop of `concurrency` clients. `tokens`: of each prompt and each answer."""
-    pace, extent = RequestPace(concurrency=concurrency), Extent(requests=requests)
-    await run(client, prompts, drawn_load(Fixed(tokens[0]), Fixed(tokens[1]), pace, extent, seed), record)
 
 
 def _seed(*parts: object) -> int:

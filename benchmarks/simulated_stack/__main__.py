@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import JsonFile, console, run_facts, run_program, write_json
 from benchmarks.serving.sides import read_status, stack_up
-from benchmarks.simulated_stack.client import Answers, drawn, run, traced
+from benchmarks.simulated_stack.client import Answers, run, traced
 from benchmarks.simulated_stack.gauges import GaugeReading, Gauges, quantile
 from benchmarks.simulated_stack.report import Measured, by_lane, render
 from cli.private_cell import free_port
@@ -33,16 +33,12 @@ _WARM_S = 5.0
 
 
 def main(
+    trace: Annotated[Path, typer.Option(help="Azure 2023 CSV, Mooncake JSONL or a ledger.")],
     minutes: Annotated[float, typer.Option(min=0.05, help="Minutes of traffic.")] = 30.0,
     load_scale: Annotated[float, typer.Option(min=1e-3, help="A multiple of the trace's rate.")] = 10.0,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="Azure 2023 CSV, Mooncake JSONL or a ledger; by default the load is drawn."),
-    ] = None,
     spec_file: Annotated[Path | None, typer.Option("--spec", help="Default: infra/specs/simulated-h100.yaml.")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
     stream_interval: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the drawn load.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Measure the stack over simulated engines."""
@@ -52,12 +48,8 @@ def main(
         spec = _changed(load_spec(path), replicas, stream_interval)
         context = spec.models[0].settings.max_model_len
         duration_s = 60 * minutes
-        schedule = (
-            traced(read_trace(trace), duration_s, load_scale, context)
-            if trace
-            else drawn(duration_s, load_scale, context, seed)
-        )
-        settings = {"minutes": minutes, "load_scale": load_scale, "trace": trace.name if trace else None, "seed": seed}
+        schedule = traced(read_trace(trace), duration_s, load_scale, context)
+        settings = {"minutes": minutes, "load_scale": load_scale, "trace": trace.name}
         return {"schema": 1, **run_facts(), "settings": settings, **await _measure(spec, schedule, folder)}
 
     result = run_program(work)

@@ -1,6 +1,6 @@
 """The load, and a client that sends it as lightly as it can: it shares its cores with everything that it measures.
 
-Arrivals and lengths come from a recorded trace, repeated for as long as it takes, or are drawn. Each request is a
+Arrivals and lengths come from a recorded trace, repeated for as long as it takes. Each request is a
 streamed chat whose `min_tokens` tells the simulated engine where to end; the gateway gets no bound and has to guess,
 as with real clients. (`raylane bench`'s client parses every event, and tells nothing of headers and pieces.)
 """
@@ -18,13 +18,6 @@ from numpy.typing import NDArray
 from planning.workload.scaling import scale_lengths, scale_to_fit
 from planning.workload.trace import Trace
 
-_RATE = 5.4
-"""Requests a second of the drawn load at scale 1: about that of Azure's conversation trace of 2023, whose lengths the
-figures below resemble."""
-_PROMPT = (6.6, 1.1, 14_000)
-_OUTPUT = (5.0, 0.8, 1_000)
-"""Log-normal: mean and deviation of the logarithm, and the most tokens."""
-
 
 def traced(trace: Trace, duration_s: float, load_scale: float, max_model_len: int) -> Trace:
     """`load_scale` times the trace's rate for so long, from its beginning again where it ends; lengths fitted to the
@@ -39,17 +32,6 @@ def traced(trace: Trace, duration_s: float, load_scale: float, max_model_len: in
     )
     kept = arrived < duration_s
     return Trace(arrived[kept], prompt[kept], output[kept])
-
-
-def drawn(duration_s: float, load_scale: float, max_model_len: int, seed: int) -> Trace:
-    """Poisson arrivals and log-normal lengths."""
-    rng = np.random.default_rng(seed)
-    count = max(1, int(rng.poisson(_RATE * load_scale * duration_s)))
-    prompt, output = (
-        np.clip(rng.lognormal(mean, deviation, count), 1, min(maximum, max_model_len // 2)).astype(np.int64)
-        for mean, deviation, maximum in (_PROMPT, _OUTPUT)
-    )
-    return Trace(np.sort(rng.uniform(0, duration_s, count)), prompt, output)
 
 
 _CHARS_PER_TOKEN = 3

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -22,28 +22,10 @@ from cli.bench.results import RunRecord
 from planning.workload.arrivals import FloatArray, arrivals_within, poisson_arrivals
 from planning.workload.changes import ChangeKind, TraceChange, unused_columns
 from planning.workload.lengths import IntArray, Lengths
-from planning.workload.scaling import scale_lengths, scale_to_fit
 from planning.workload.trace import LABELS, Trace
 
 CYCLE = 8_192
 """Where the number of requests is not known before, this many lengths are drawn and used again and again."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestPace:
-    """Either an open loop of `rate` requests a second (or, both None, at the trace's own times), or a closed loop of
-    `concurrency` clients."""
-
-    rate: float | None = None
-    concurrency: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is sent: `requests`, or all that fit into `duration_s` seconds."""
-
-    requests: int | None = None
-    duration_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,82 +47,58 @@ class BenchLoad:
         return int(self.prompt_tokens[position]), int(self.output_tokens[position])
 
 
-def drawn_load(prompt: Lengths, output: Lengths, pace: RequestPace, extent: Extent, seed: int) -> BenchLoad:
-    """A load whose lengths are drawn from distributions."""
+def drawn_load(
+    prompt: Lengths,
+    output: Lengths,
+    seed: int,
+    *,
+    rate: float | None = None,
+    concurrency: int | None = None,
+    requests: int | None = None,
+    duration_s: float | None = None,
+) -> BenchLoad:
+    """A load whose lengths are drawn from distributions: an open loop of `rate` requests a second, or a closed one of
+    `concurrency` clients; so many `requests`, or all that fit into `duration_s`."""
     rng = np.random.default_rng([seed, 0])
-    arrivals = _arrivals(pace, extent, rng)
-    count = len(arrivals) if arrivals is not None else extent.requests or CYCLE
-    return BenchLoad(
-        prompt.sample(count, rng),
-        output.sample(count, rng),
-        arrivals,
-        pace.concurrency,
-        extent.requests,
-        extent.duration_s,
-    )
+    arrivals: FloatArray | None = None
+    if rate is not None and duration_s is not None:
+        arrivals = arrivals_within(rate, duration_s, rng)[:requests]
+    elif rate is not None:
+        arrivals = poisson_arrivals(rate, requests or 0, rng)
+    count = len(arrivals) if arrivals is not None else requests or CYCLE
+    return BenchLoad(prompt.sample(count, rng), output.sample(count, rng), arrivals, concurrency, requests, duration_s)
 
 
-def traced_load(trace: Trace, time_scale: float, pace: RequestPace, extent: Extent, seed: int) -> BenchLoad:
-    """A load with the lengths of a trace: at its own times (stretched by `time_scale`) unless `pace` sets a rate or a
-    concurrency."""
+def traced_load(
+    trace: Trace,
+    seed: int,
+    *,
+    rate: float | None = None,
+    concurrency: int | None = None,
+    requests: int | None = None,
+    duration_s: float | None = None,
+) -> BenchLoad:
+    """A load with the lengths of a trace: at its own times unless there is a rate or a concurrency."""
     count = len(trace.arrived_s)
-    requests = min(extent.requests, count) if extent.requests else count
-    if pace.concurrency is not None:
+    requests = min(requests, count) if requests else count
+    if concurrency is not None:
         arrivals = None
-    elif pace.rate is not None:
-        arrivals = poisson_arrivals(pace.rate, requests, np.random.default_rng([seed, 0]))
+    elif rate is not None:
+        arrivals = poisson_arrivals(rate, requests, np.random.default_rng([seed, 0]))
     else:
-        arrivals = trace.arrived_s[:requests] * time_scale
-    if arrivals is not None and extent.duration_s is not None:
-        arrivals = arrivals[arrivals < extent.duration_s]
-    changes = _unsent(trace, time_scale, pace, requests if arrivals is None else len(arrivals))
-    columns = (trace.prompt_tokens, trace.output_tokens, arrivals, pace.concurrency, requests, extent.duration_s)
-    return BenchLoad(*columns, changes)
-
-
-def _unsent(trace: Trace, time_scale: float, pace: RequestPace, requests: int) -> tuple[TraceChange, ...]:
-    """The trace's changes, and what of it a bench does not send or sends otherwise."""
-    count = len(trace.arrived_s)
-    own_times = pace.concurrency is None and pace.rate is None
+        arrivals = trace.arrived_s[:requests]
+    if arrivals is not None and duration_s is not None:
+        arrivals = arrivals[arrivals < duration_s]
+    sent = requests if arrivals is None else len(arrivals)
+    own_times = rate is None and concurrency is None
+    how = "at a rate" if rate is not None else "by a number of clients"
     unused = [name for name in (*LABELS, "session", "prefixes") if getattr(trace, name) is not None]
-    words = (
-        "its requests are sent at a rate" if pace.rate is not None else "its requests are sent by a number of clients"
-    )
-    return trace.changed(
-        TraceChange(ChangeKind.BEYOND_LIMIT, count - requests, count, f"not sent: the run is of {requests:,} requests"),
-        TraceChange(ChangeKind.TIMES_REPLACED, 0 if own_times else requests, count, f"{words}, not at its own times"),
-        TraceChange(
-            ChangeKind.TIME_SCALED,
-            requests if own_times and time_scale != 1.0 else 0,
-            count,
-            f"arrival times multiplied by {time_scale:g}",
-        ),
-        TraceChange(ChangeKind.ONLY_LENGTHS_USED, requests if unused else 0, count, unused_columns(unused)),
+    changes = trace.changed(
+        TraceChange(ChangeKind.BEYOND_LIMIT, count - sent, count, f"not sent: the run is of {sent:,} requests"),
+        TraceChange(ChangeKind.TIMES_REPLACED, 0 if own_times else sent, count, f"sent {how}, not at its own times"),
+        TraceChange(ChangeKind.ONLY_LENGTHS_USED, sent if unused else 0, count, unused_columns(unused)),
     ).changes
-
-
-def fitted(load: BenchLoad, length_scale: float, max_model_len: int | None) -> BenchLoad:
-    """The load with its lengths scaled by `length_scale`, or by what makes the longest request fit `max_model_len`."""
-    scale = (
-        length_scale if max_model_len is None else scale_to_fit(load.prompt_tokens, load.output_tokens, max_model_len)
-    )
-    count, why = len(load.prompt_tokens), "--length-scale" if max_model_len is None else "--max-model-len"
-    shrunk = TraceChange(ChangeKind.SHRUNK, count, count, f"all lengths multiplied by {scale:.4g} ({why})")
-    return replace(
-        load,
-        changes=load.changes if scale == 1.0 else (*load.changes, shrunk),
-        prompt_tokens=scale_lengths(load.prompt_tokens, scale),
-        output_tokens=scale_lengths(load.output_tokens, scale),
-    )
-
-
-def _arrivals(pace: RequestPace, extent: Extent, rng: np.random.Generator) -> FloatArray | None:
-    if pace.rate is None:
-        return None
-    if extent.duration_s is not None:
-        times = arrivals_within(pace.rate, extent.duration_s, rng)
-        return times if extent.requests is None else times[: extent.requests]
-    return poisson_arrivals(pace.rate, extent.requests or 0, rng)
+    return BenchLoad(trace.prompt_tokens, trace.output_tokens, arrivals, concurrency, requests, duration_s, changes)
 
 
 async def run(

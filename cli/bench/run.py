@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.bench.client import BenchClient, Endpoint
-from cli.bench.load import BenchLoad, Extent, RequestPace, drawn_load, fitted, run, traced_load
+from cli.bench.load import BenchLoad, drawn_load, run, traced_load
 from cli.bench.prompts import Prompts, RequestOptions, Words, measure_vocabulary
 from cli.bench.results import RunRecord, figures_of
 from cli.options import TRACE_HELP
@@ -37,7 +37,6 @@ class SettingError(ValueError):
 
 Option = typer.Option
 Whole = partial(typer.Option, metavar="N")
-Number = partial(typer.Option, metavar="X", min=1e-6, max=1e6)
 Positive = partial(typer.Option, metavar="X", min=1e-3, max=1e6)
 Seconds = partial(typer.Option, metavar="SECONDS", min=1e-3, max=1e6)
 _LENGTHS = "N, uniform:LOW:HIGH or lognormal:MEAN:SIGMA"
@@ -69,13 +68,6 @@ class Settings:
     input_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Prompt lengths: {_LENGTHS}.")] = "128"
     output_tokens: Annotated[str, Option(metavar="LENGTHS", help=f"Answer lengths (max_tokens): {_LENGTHS}.")] = "128"
     trace: Annotated[Path | None, Option(help=TRACE_HELP)] = None
-    limit: Annotated[int | None, Whole(min=1, help="Use only the first N requests of the trace.")] = None
-    time_scale: Annotated[float, Number(help="Multiply the trace's arrival times: 0.5 sends twice as fast.")] = 1.0
-    length_scale: Annotated[float | None, Number(help="Multiply all lengths.")] = None
-    max_model_len: Annotated[
-        int | None,
-        Whole(min=16, max=100_000_000, help="Scale all lengths down so that the longest request fits this context."),
-    ] = None
     timeout: Annotated[float, Seconds(help="Timeout of one request.")] = 600.0
     seed: Annotated[int, Whole(min=0, max=(1 << 63) - 1, help="Seed of lengths, times and prompts.")] = 0
 
@@ -94,21 +86,22 @@ class Settings:
     def load(self) -> BenchLoad:
         """What to send. Raises SettingError."""
         self._check_pairs()
-        pace = RequestPace(self.rate, self.concurrency)
+        rate, concurrency, requests, duration_s = self.rate, self.concurrency, self.requests, self.duration
         if self.trace is not None:
-            extent = Extent(self.requests, self.duration)
             try:
-                load = traced_load(read_requests(self.trace, self.limit), self.time_scale, pace, extent, self.seed)
+                trace = read_requests(self.trace)
             except TraceError as error:
                 raise SettingError("--trace", str(error)) from error
-        else:
-            requests = DEFAULT_REQUESTS if self.requests is None and self.duration is None else self.requests
-            prompt, output = (
-                _lengths(name, text)
-                for name, text in (("--input-tokens", self.input_tokens), ("--output-tokens", self.output_tokens))
+            return traced_load(
+                trace, self.seed, rate=rate, concurrency=concurrency, requests=requests, duration_s=duration_s
             )
-            load = drawn_load(prompt, output, pace, Extent(requests, self.duration), self.seed)
-        return fitted(load, self.length_scale or 1.0, self.max_model_len)
+        if requests is None and duration_s is None:
+            requests = DEFAULT_REQUESTS
+        prompt = _lengths("--input-tokens", self.input_tokens)
+        output = _lengths("--output-tokens", self.output_tokens)
+        return drawn_load(
+            prompt, output, self.seed, rate=rate, concurrency=concurrency, requests=requests, duration_s=duration_s
+        )
 
     def _check_pairs(self) -> None:
         if not re.match(r"https?://[^/]+", self.url):
@@ -121,14 +114,6 @@ class Settings:
             raise SettingError(
                 "--rate", "missing, and so is --concurrency; allowed: one of them, or --trace with its own times"
             )
-        if self.length_scale is not None and self.max_model_len is not None:
-            raise SettingError(
-                "--length-scale",
-                f"{self.length_scale:g} together with --max-model-len {self.max_model_len}; allowed: one of them",
-            )
-        if self.trace is None and (self.limit is not None or self.time_scale != 1.0):
-            option, value = ("--limit", self.limit) if self.limit is not None else ("--time-scale", self.time_scale)
-            raise SettingError(option, f"{value:g} without a trace; allowed: together with --trace FILE")
         if self.rate is not None and self.duration is not None and self.rate * self.duration > MAX_REQUESTS:
             raise SettingError(
                 "--duration",

@@ -2,8 +2,7 @@
 the plan."""
 
 import zoneinfo
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from cli.gateway import ask, base_url
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Period, Stream, Stretches, StretchRecord
 from deployments.traffic.published_drift import OffFigure, PublishedDrift, write_drift
-from planning.drift.comparison import ComparedFigure, Comparison, DriftQuantity, compare
-from planning.drift.expected import Expected
+from deployments.wire import to_json
+from planning.drift.comparison import ComparedFigure, Comparison, DriftQuantity, ExpectedStream, compare
 from planning.drift.recording import (
     RecordingError,
     is_recording,
@@ -53,7 +52,7 @@ def against(source: str, url: str | None, case: Case, planner: Planner, publish:
     off = published(found, prices, case.sheet.name)
     change = _change(case, found, prices, planner) if found.off or prices else None
     if as_json:
-        print_json(_as_record(found, prices, change, off))
+        print_json(to_json({"off": off.figures, "compared": found, "prices": prices, "plan": change}))
     else:
         _show(found, prices, change, case.sheet.time_zone)
     if publish is not None:
@@ -89,55 +88,11 @@ def published(found: Comparison, prices: tuple[PriceDrift, ...], worksheet: str)
     return PublishedDrift(worksheet=worksheet, compared_unix_s=found.to_unix_s, figures=tuple(figures))
 
 
-def _as_record(
-    found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange | None, off: PublishedDrift
-) -> dict[str, Any]:
-    """Plain values, for a machine."""
-
-    def of(stream: Stream) -> dict[str, str]:
-        return {"model": stream.model, "class": stream.traffic_class, "region": stream.region}
-
-    return {
-        "off": bool(off.figures),
-        "from_unix_s": found.from_unix_s,
-        "to_unix_s": found.to_unix_s,
-        "watched_s": found.watched_s,
-        "figures": [
-            {
-                **of(one.stream),
-                "quantity": one.quantity,
-                "expected": one.whole.expected,
-                "observed": one.whole.observed,
-                "off": None if one.off is None else one.off.direction,
-                "hours": [
-                    {
-                        "begin_unix_s": hour.begin_unix_s,
-                        "expected": hour.expected,
-                        "observed": hour.observed,
-                        "interval": [_finite(hour.low), _finite(hour.high)],
-                        "off": hour.direction,
-                    }
-                    for hour in one.hours
-                ],
-            }
-            for one in found.figures
-        ],
-        "unplanned": [{**of(stream), "requests_per_s": rate} for stream, rate in found.unplanned],
-        "unseen": [of(stream) for stream in found.unseen],
-        "prices": [asdict(one) for one in prices],
-        "plan": None if change is None else asdict(change),
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
-
-
 def _names(stream: Stream) -> dict[str, Any]:
     return {"model": stream.model, "traffic_class": stream.traffic_class, "region": stream.region}
 
 
-def _recorded(source: str, url: str | None, expected: Expected, time_zone: str) -> Stretches:
+def _recorded(source: str, url: str | None, expected: Sequence[ExpectedStream], time_zone: str) -> Stretches:
     if source == LIVE:
         return of_all_tenants(ask(base_url(url), f"/raylane/traffic?period=minute&hours={HOURS}", StretchRecord))
     path = Path(source)
@@ -149,12 +104,12 @@ def _recorded(source: str, url: str | None, expected: Expected, time_zone: str) 
         fail(f"--against: {problem}; allowed: {LIVE}, a cell's cell.sqlite, or a trace", code=2)
 
 
-def _of_trace(source: str, trace: Trace, expected: Expected, time_zone: str) -> Stretches:
+def _of_trace(source: str, trace: Trace, expected: Sequence[ExpectedStream], time_zone: str) -> Stretches:
     """Second 0 is Monday's midnight in the worksheet's time zone. What a trace does not name must be the same in all
     streams of the worksheet."""
     names = []
     for name, column in (("model", trace.model), ("traffic_class", trace.traffic_class), ("region", trace.region)):
-        known = {str(getattr(one.stream, name)) for one in expected.streams}
+        known = {str(getattr(one.stream, name)) for one in expected}
         if len(known) > 1 and column is None:
             fail(f"--against {source}: names no {name}; the worksheet has {', '.join(sorted(known))}", code=2)
         names.append(sorted(known)[0])

@@ -65,8 +65,7 @@ class HostCosts(_Section):
     """Seconds that are not, or not only, the GPU's. `step_s`: a step of one decode with an empty KV cache, and
     `host_step_s` the host's likely range of it: what is left beside `kernels_s`, its kernels by the data sheet (None:
     the GPU or the model's architecture is not known). `prefill_step_s`: how much longer a step is that prefills one
-    token instead, and `host_block_s` the host's likely range of it in each of the model's `blocks`. `front_s`,
-    `back_s`: around the steps of a request that is alone."""
+    token instead, and `host_block_s` the host's likely range of it in each of the model's `blocks`."""
 
     step_s: NotNegative
     prefill_step_s: float
@@ -74,8 +73,6 @@ class HostCosts(_Section):
     host_step_s: tuple[NotNegative, NotNegative] | None = None
     host_block_s: tuple[NotNegative, NotNegative] | None = None
     blocks: Positive | None = None
-    front_s: NotNegative
-    back_s: NotNegative
 
 
 class CalibrationRecord(_Section):

@@ -11,6 +11,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
+from functools import cache
 
 from cluster.spec import Timeouts
 from deployments.openai.errors import ApiError, ErrorCode, lost
@@ -145,6 +146,7 @@ class RequestFlow:
                 return None  # a client that stopped reading gets no error
 
 
+@cache
 def _limits_s(times: Timeouts) -> dict[Awaited, float]:
     """How long a flow may wait for each."""
     return {

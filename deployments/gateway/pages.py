@@ -126,7 +126,7 @@ class OwnPages:
             common = {
                 "object": "model",
                 "created": self._started_unix_s,
-                "max_model_len": self._service.context_of(model.name),
+                "max_model_len": self._service.dispatchers[model.name].longest_context,
                 **_maker(model),
             }
             names = (model.name, *model.aliases)

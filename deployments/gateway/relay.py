@@ -130,7 +130,7 @@ class AnswerRelay(ABC):
                 ledger.engine_wait_s += ledger.last_byte_s - sent
         if not sent:
             raise aiohttp.ClientPayloadError("the stream ended before its first byte")
-        self._end(Ending.FINISHED if ledger.error is None else Ending.FAILED)
+        self._dispatcher.release(self._lease, Ending.FINISHED if ledger.error is None else Ending.FAILED)
         flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
         try:
             await client.finish(events.rest())
@@ -154,10 +154,9 @@ class AnswerRelay(ABC):
         """Ends the lease of an exchange that broke off; no effect where it ended before."""
         if self._ledger.last_byte_s is None:
             self._ledger.last_byte_s = time.monotonic()
-        self._end(Ending.CANCELLED if self._flow.cause is EndCause.CLIENT_GONE else Ending.FAILED)
-
-    def _end(self, ending: Ending) -> None:
-        self._dispatcher.release(self._lease, ending)
+        self._dispatcher.release(
+            self._lease, Ending.CANCELLED if self._flow.cause is EndCause.CLIENT_GONE else Ending.FAILED
+        )
 
 
 class Relay(AnswerRelay):
@@ -250,7 +249,7 @@ class Relay(AnswerRelay):
             raise ReplicaRefused(None, too_long=True)
         ledger, kind = self._ledger, content_type(response)
         ledger.last_byte_s = self._first_byte()
-        self._end(Ending.FINISHED if response.status < 500 else Ending.FAILED)
+        self._dispatcher.release(self._lease, Ending.FINISHED if response.status < 500 else Ending.FAILED)
         if response.status >= 400:
             error = engine_error(response.status, payload, self._endpoint.body, self._client.body)
             error = with_excess(error, self._dispatcher, ledger)

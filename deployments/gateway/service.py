@@ -288,10 +288,6 @@ class Service:
         """The spec in force, and the name of this cell."""
         return self._spec, self._home.name
 
-    def context_of(self, model: str) -> int:
-        """The longest context of a model's groups here, in tokens."""
-        return self.dispatchers[model].longest_context
-
     def is_served(self, model: str) -> bool:
         """Whether a replica of the model takes requests."""
         return self.dispatchers[model].is_ready
@@ -329,7 +325,8 @@ class Service:
             return None
         if inquiry.prompt_ids or inquiry.model not in ("", asked.name, *asked.aliases):
             return None
-        dispatcher, context = self.dispatchers[to], self.context_of(to)
+        dispatcher = self.dispatchers[to]
+        context = dispatcher.longest_context
         longest = dispatcher.ratio.max_tokens(inquiry.prompt_chars, 0) + (inquiry.max_tokens or 1)
         if longest > context or not means_the_same(inquiry.kind, client.body, asked, dispatcher.model):
             return None
@@ -339,7 +336,7 @@ class Service:
     def _request(
         self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass, body_bytes: int
     ) -> Request:
-        context = self.context_of(model.name)
+        context = self.dispatchers[model.name].longest_context
         inquiry.check_limits(context, self.settings.limits.max_sequences)
         ratio = self.dispatchers[model.name].ratio
         prompt = min(context, ratio.tokens(inquiry.prompt_chars, inquiry.prompt_ids))

@@ -145,11 +145,6 @@ class RequestRecord:
     hop: HopFacts | None = None
 
     @property
-    def is_here(self) -> bool:
-        """Whether its client is connected to this gateway."""
-        return self.placement is not None
-
-    @property
     def booked(self) -> Lease | None:
         """The lease, while the scheduler holds it."""
         return self.lease if self.state in BOOKED else None

@@ -220,7 +220,7 @@ class LearnedState:
         job.attempt = reported.attempt - reported.request.attempts
         job.prefill_tokens, job.kv_tokens = reported.prefill_tokens, reported.kv_tokens
         job.output_tokens = reported.output_tokens
-        job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * reported.sequences
+        job.cost = job.prefill_tokens + policy.decode_weight * job.output_tokens * reported.request.sequences
 
     def settle(self, lease: Lease, usage: Usage, policy: SchedulingPolicy) -> None:
         """Learns from the engine's account of a finished request."""
@@ -231,7 +231,7 @@ class LearnedState:
         if self.prefixes.trust > 0:
             self.prefixes.observe(round(credited / self.prefixes.trust), usage.cached_tokens)
         self.settled += 1
-        booked = policy.lane_of(lease.prefill_tokens + lease.output_tokens * lease.sequences)
+        booked = policy.lane_of(lease.prefill_tokens + lease.output_tokens * lease.request.sequences)
         self.other_lane += policy.lane_of(usage.prompt_tokens - usage.cached_tokens + usage.output_tokens) != booked
 
 

@@ -230,7 +230,7 @@ class Placing:
             return WaitReason.OVER_SHARE
         if isinstance(fitting, WaitReason):
             return fitting
-        if job.request.guest:  # it holds up nobody where nothing is prefilled (guests.py)
+        if job.request.guest_of:  # it holds up nobody where nothing is prefilled (guests.py)
             fitting = [replica for replica in fitting if not replica.prefill_tokens] or fitting
         group = fitting[0].capacity.group
         prefixes = self._learned.prefixes

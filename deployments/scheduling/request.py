@@ -56,11 +56,6 @@ class Request:
     cached: bool = False
 
     @property
-    def guest(self) -> bool:
-        """Whether it arrived in another cell, whose demand it is."""
-        return bool(self.guest_of)
-
-    @property
     def key(self) -> str:
         """Under which it is suspected where a replica dies: a client's retry has the same."""
         return self.digest or self.request_id
@@ -218,13 +213,9 @@ class Lease:
         return f"{self.request.request_id}-{self.attempt}"
 
     @property
-    def sequences(self) -> int:
-        return self.request.sequences
-
-    @property
     def tokens(self) -> int:
         """All tokens that it stands for, prompt and expected output over all sequences: what is lost if it is."""
-        return (self.request.prompt_tokens + self.output_tokens) * self.sequences
+        return (self.request.prompt_tokens + self.output_tokens) * self.request.sequences
 
 
 def lease_away(request: Request, now: float, output_tokens: int = 0, home: int = 0) -> Lease:

@@ -120,7 +120,7 @@ class Scheduler:
     def _take_in(self, job: Job, now: float) -> Admission:
         request = job.request
         self.limits.begin(job)
-        if request.guest and not self.suspects.of(request.key, now):
+        if request.guest_of and not self.suspects.of(request.key, now):
             return Admission(self.guests.take(job, now), job.home_name)
         if self.quarantine.takes(job, now):
             return Admission(AdmissionKind.QUEUE, job.home_name)

@@ -73,7 +73,7 @@ class Tally:
         flow.work += job.cost
         flow.prompt_tokens += request.prompt_tokens * request.sequences
         flow.slo_s = request.deadline_s - request.arrived_s
-        if job.groups is not None and not request.guest:
+        if job.groups is not None and not request.guest_of:
             demand = self.demands.setdefault((job.home_name, job.groups), FlowTally())
             demand.arrived += 1
             demand.work += job.cost
@@ -123,7 +123,7 @@ class Tally:
             self.finished_work += job.cost
 
     def _flow(self, job: Job) -> FlowTally:
-        if job.request.guest:
+        if job.request.guest_of:
             return self.guests
         key = (job.home_name, job.request.traffic_class)
         flow = self.flows.get(key)

@@ -45,7 +45,7 @@ def solve(program: Program, *, gap: float, limit_s: float, fixed: Mapping[int, f
         for column, value in zip(columns, found.values, strict=True):
             values[column] = value
         cost, bound, proved = cost + found.cost, bound + found.bound, proved and found.proved
-    return Solved(values, cost, bound, proved)
+    return Solved(values, cost, bound, proved or cost - bound <= gap * cost)
 
 
 def _part(program: Program, gap: float, limit_s: float) -> Solved:

@@ -1,7 +1,7 @@
 """A calibration's cost file: the fit, its error on steps that it was not fitted to, the host's part, and what was not
 covered. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cluster.spec import Model
@@ -17,9 +17,9 @@ from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.fits import async_scheduling
 from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.front import LoneRequest, ProbeWindow, front_and_back, lone_back_s
-from planning.costs.residuals import HeldOut, held_out, likely_bias, not_covered, split
+from planning.costs.residuals import held_out, likely_bias, not_covered, split
 from planning.costs.step_fit import Fitted, fit_steps
-from planning.costs.steps import EngineSteps, StepSample, samples
+from planning.costs.steps import EngineSteps, samples
 
 MACHINE = 0.05
 """The time of the same steps differs by up to this from one run to the next, either way (docs/simulator.md)."""
@@ -53,12 +53,10 @@ class LoneKernels:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was found. `held`: the held-out steps; `steps`: all of them."""
+    """What was found."""
 
     file: CostFile
     fitted: Fitted
-    held: HeldOut
-    steps: tuple[StepSample, ...]
 
 
 def calibration(model: Model, gpu: bool, measured: Measurements, note: str, kernels: LoneKernels | None) -> Calibration:
@@ -67,7 +65,7 @@ def calibration(model: Model, gpu: bool, measured: Measurements, note: str, kern
     steps = tuple(sample for log in measured.logs for sample in samples(log))
     fitted = fit_steps(steps)
     kept, held = split(steps)
-    judged = held_out(fit_steps(kept).model, held)
+    residuals = held_out(fit_steps(kept).model, held)
     facts = measured.logs[0].facts
     back_s = lone_back_s(measured.alone, measured.logs)
     front, back_s = front_and_back(measured.alone_s, measured.windows, measured.logs, back_s)
@@ -86,14 +84,14 @@ def calibration(model: Model, gpu: bool, measured: Measurements, note: str, kern
     )
     record = CalibrationRecord(
         steps=len(steps),
-        residuals=judged.residuals,
+        residuals=residuals,
         host=_host(costs, kernels),
         not_covered=missing,
     )
-    off = min(0.9, max(MACHINE, likely_bias(judged.residuals)))
+    off = min(0.9, max(MACHINE, likely_bias(residuals)))
     source = CostSource(part="steps", basis=CostBasis.CALIBRATED, share=1.0, low=1 - off, high=1 + off)
     file = cost_file(model.name, "this machine", "measured", limits, costs, fitted.error, note, [source])
-    return Calibration(file.model_copy(update={"calibration": record}), fitted, judged, steps)
+    return Calibration(file.model_copy(update={"calibration": record}), fitted)
 
 
 def _host(costs: CostModel, kernels: LoneKernels | None) -> HostCosts:
@@ -112,8 +110,6 @@ def _host(costs: CostModel, kernels: LoneKernels | None) -> HostCosts:
         host_step_s=host,
         host_block_s=block,
         blocks=kernels.blocks if kernels else None,
-        front_s=costs.front(0),
-        back_s=costs.back_s,
     )
 
 
@@ -131,10 +127,3 @@ def not_probed(model: Model) -> Iterator[str]:
     if settings.prefix_caching:
         yield "prefix cache hits: no two probes begin alike"
     yield "guided output, log probabilities, penalties and images: probes are plain completions of text"
-
-
-def kv_per_decode(steps: Sequence[StepSample]) -> Iterator[tuple[int, float]]:
-    """Decodes of each step that only decodes, and the KV tokens of each of them."""
-    for one in steps:
-        if one.decodes and not one.prompts:
-            yield one.decodes, one.kv_read_tokens / one.decodes

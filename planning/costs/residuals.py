@@ -5,7 +5,6 @@ fitted would be half known.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from deployments.engine.step_log import EngineFacts
 from deployments.engine_model.cost_file import PartResidual
 from deployments.engine_model.cost_model import CostModel
-from planning.costs.nonnegative import Matrix
 from planning.costs.steps import StepSample, predicted_s
 
 BLOCK, EVERY = 40, 5
@@ -23,14 +21,6 @@ BATCHES = (0, 1, 8, 32, 128)
 FEW = 5
 """Steps; a combination with fewer was not covered."""
 PROMPTS_ALONE, BESIDE = "prompts alone", "prompts beside decodes"
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """The held-out steps by part: rows of measured and predicted seconds, one each."""
-
-    residuals: tuple[PartResidual, ...]
-    seconds: dict[str, Matrix]
 
 
 def split(samples: Sequence[StepSample]) -> tuple[list[StepSample], list[StepSample]]:
@@ -62,8 +52,9 @@ def parts() -> list[str]:
     return [PROMPTS_ALONE, BESIDE, *(batch_name(low + 1) for low in BATCHES)]
 
 
-def held_out(cost: CostModel, held: Sequence[StepSample]) -> HeldOut:
-    """Compares what the costs predict with what was measured. Parts without a step are left out."""
+def held_out(cost: CostModel, held: Sequence[StepSample]) -> tuple[PartResidual, ...]:
+    """What the costs predict of the held-out steps beside what was measured, by part. Parts without a step are left
+    out."""
     found: dict[str, list[tuple[float, float]]] = {part: [] for part in parts()}
     for sample in held:
         found[part_of(sample)].append((sample.seconds, predicted_s(cost, sample)))
@@ -83,7 +74,7 @@ def held_out(cost: CostModel, held: Sequence[StepSample]) -> HeldOut:
                 p90=float(np.quantile(off, 0.9)),
             )
         )
-    return HeldOut(tuple(residuals), seconds)
+    return tuple(residuals)
 
 
 def likely_bias(residuals: Sequence[PartResidual]) -> float:

@@ -7,21 +7,50 @@ requests come in clusters, which the tolerance has to cover.
 """
 
 import math
+import zoneinfo
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from scipy.stats import chi2
 
 from deployments.traffic.counts import LengthCounts, Period, Stream, Stretches, TrafficCounts
-from planning.drift.expected import Expected, ExpectedStream, Tolerance
 
+DAY_HOURS, WEEK_HOURS = 24, 168
 HOUR_S = 3_600
+RATE_TOLERANCE, LENGTH_TOLERANCE, PREFIX_TOLERANCE = 0.25, 0.2, 0.1
+"""By how much a figure may stay off the worksheet without being drift: rates and lengths as a share, the prefix share
+in absolute terms."""
 MINOR = 0.01
 """Traffic that the worksheet does not have is named where it is more than this share of all requests."""
 _Z, _TAIL = 1.96, 0.025
 _FEW = 0.05
 """Of the mean rate, so much may come at any hour: it needs no replica of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedStream:
+    """Of one model, class and region, in each hour of the day (24) or of the week from Monday (168), in `time_zone`:
+    requests/s, and mean prompt and output tokens. The share of prompt tokens from the prefix cache (None: not stated).
+    The plan is for rates that have grown by the factor `growth`: rates in between are expected, too."""
+
+    stream: Stream
+    hourly: tuple[float, ...]
+    prompt_tokens: tuple[float, ...]
+    output_tokens: tuple[float, ...]
+    prefix_share: float | None = None
+    growth: float = 1.0
+    time_zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if len(self.hourly) not in (DAY_HOURS, WEEK_HOURS) or not all(0 <= rate < math.inf for rate in self.hourly):
+            raise ValueError(f"hourly: {len(self.hourly)} rates; allowed: 24 or 168, none of them negative")
+
+    def hour_of(self, unix_s: int) -> int:
+        """The number of the hour that begins then."""
+        local = datetime.fromtimestamp(unix_s, zoneinfo.ZoneInfo(self.time_zone))
+        return (local.weekday() * DAY_HOURS + local.hour) % len(self.hourly)
 
 
 class DriftQuantity(StrEnum):
@@ -100,7 +129,7 @@ class Comparison:
         return tuple(one for one in self.figures if one.off is not None)
 
 
-def compare(expected: Expected, recorded: Stretches) -> Comparison:
+def compare(expected: Sequence[ExpectedStream], recorded: Stretches) -> Comparison:
     """Compares the recorded minutes, in hours. Raises ValueError where there are none."""
     minutes = recorded.begins(Period.MINUTE)
     if not minutes:
@@ -114,13 +143,9 @@ def compare(expected: Expected, recorded: Stretches) -> Comparison:
         if period is Period.MINUTE:
             counts.setdefault(stream, {}).setdefault(begin - begin % HOUR_S, TrafficCounts()).merge(found)
     requests = {stream: sum(one.requests for one in hours.values()) for stream, hours in counts.items()}
-    planned = {one.stream for one in expected.streams}
+    planned = {one.stream for one in expected}
     watched_s, total = sum(watched.values()), sum(requests.values())
-    figures = (
-        figure
-        for one in expected.streams
-        for figure in _figures(one, counts.get(one.stream, {}), watched, expected.tolerance)
-    )
+    figures = (figure for one in expected for figure in _figures(one, counts.get(one.stream, {}), watched))
     return Comparison(
         minutes[0],
         minutes[-1] + 60,
@@ -136,10 +161,10 @@ def compare(expected: Expected, recorded: Stretches) -> Comparison:
 
 
 def _figures(
-    expected: ExpectedStream, counts: dict[int, TrafficCounts], watched: dict[int, float], tolerance: Tolerance
+    expected: ExpectedStream, counts: dict[int, TrafficCounts], watched: dict[int, float]
 ) -> Iterator[ComparedFigure]:
     hours = [(begin, expected.hour_of(begin), counts.get(begin, TrafficCounts())) for begin in sorted(watched)]
-    few, scale = _FEW * sum(expected.hourly) / len(expected.hourly), 1 + tolerance.rate
+    few, scale = _FEW * sum(expected.hourly) / len(expected.hourly), 1 + RATE_TOLERANCE
     rates: list[HourlyFigure] = []
     prompts: list[HourlyFigure] = []
     outputs: list[HourlyFigure] = []
@@ -149,10 +174,10 @@ def _figures(
         if watched[begin] > 0:
             bounds = rate * min(1.0, expected.growth) / scale, max(few, rate * max(1.0, expected.growth) * scale)
             rates.append(_rate(begin, of_hour.requests, watched[begin], max(few, rate), bounds))
-        prompts += _mean(begin, of_hour.prompt, expected.prompt_tokens[hour], tolerance)
-        outputs += _mean(begin, of_hour.output, expected.output_tokens[hour], tolerance)
+        prompts += _mean(begin, of_hour.prompt, expected.prompt_tokens[hour])
+        outputs += _mean(begin, of_hour.output, expected.output_tokens[hour])
         if expected.prefix_share is not None:
-            shares += _share(begin, of_hour, expected.prefix_share, tolerance)
+            shares += _share(begin, of_hour, expected.prefix_share)
     for quantity, spans in (
         (DriftQuantity.RATE, rates if any(expected.hourly) else []),
         (DriftQuantity.PROMPT_TOKENS, prompts),
@@ -171,21 +196,21 @@ def _rate(begin: int, requests: float, seconds: float, expected: float, bounds: 
     )
 
 
-def _mean(begin: int, lengths: LengthCounts, expected: float, tolerance: Tolerance) -> Iterable[HourlyFigure]:
+def _mean(begin: int, lengths: LengthCounts, expected: float) -> Iterable[HourlyFigure]:
     if len(lengths) and expected:
         variance = max(0.0, lengths.square_sum() / len(lengths) - lengths.mean**2)
         # one length alone has no variance: it proves nothing
         error = _Z * math.sqrt(variance / len(lengths)) if len(lengths) > 1 else math.inf
-        bounds = expected / (1 + tolerance.lengths), expected * (1 + tolerance.lengths)
+        bounds = expected / (1 + LENGTH_TOLERANCE), expected * (1 + LENGTH_TOLERANCE)
         yield _normal(begin, len(lengths), expected, lengths.mean, error, bounds)
 
 
-def _share(begin: int, counts: TrafficCounts, expected: float, tolerance: Tolerance) -> Iterable[HourlyFigure]:
+def _share(begin: int, counts: TrafficCounts, expected: float) -> Iterable[HourlyFigure]:
     """Tokens of one prompt are hits or not together: n prompts of lengths x count as sum(x)^2 / sum(x^2) trials."""
     if counts.prompt_tokens and (squares := counts.prompt.square_sum()):
         share, trials = counts.cached_tokens / counts.prompt_tokens, counts.prompt.tokens**2 / squares
         error = _Z * math.sqrt(max(expected * (1 - expected), share * (1 - share)) / trials)
-        bounds = expected - tolerance.prefix_share, expected + tolerance.prefix_share
+        bounds = expected - PREFIX_TOLERANCE, expected + PREFIX_TOLERANCE
         yield _normal(begin, counts.prompt_tokens, expected, share, error, bounds)
 
 

@@ -23,7 +23,7 @@ from deployments.traffic.counts import (
 )
 from deployments.traffic.store import read_traffic
 from deployments.wire import from_plain
-from planning.drift.expected import DAY_HOURS, WEEK_HOURS
+from planning.drift.comparison import DAY_HOURS, WEEK_HOURS
 from planning.workload.trace import Labels, Trace
 
 FloatArray = NDArray[np.float64]

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from cluster.spec import ClusterSpec, Pool
 from deployments.traffic.counts import Stream
 from planning.capacity.problem import PriceKind
-from planning.drift.comparison import ComparedFigure, DriftQuantity
-from planning.drift.expected import Expected, ExpectedStream, Tolerance
+from planning.drift.comparison import ComparedFigure, DriftQuantity, ExpectedStream
 from planning.plans.answer import WorksheetPlan
 from planning.plans.question import Case, case_of
 from planning.plans.samples import Lengths2D
@@ -24,7 +23,7 @@ Part = tuple[RequestStream, FloatArray]
 """A stream of the worksheet, and its requests/s in one region by hour, without growth."""
 
 
-def expected_from(sheet: Worksheet, streams: Sequence[RequestStream], tolerance: Tolerance | None = None) -> Expected:
+def expected_from(sheet: Worksheet, streams: Sequence[RequestStream]) -> tuple[ExpectedStream, ...]:
     """What the worksheet's streams are together, by model, class and region."""
     growth = {one.name: one.factor for one in sheet.demand}
     parts: defaultdict[Stream, list[Part]] = defaultdict(list)
@@ -32,8 +31,7 @@ def expected_from(sheet: Worksheet, streams: Sequence[RequestStream], tolerance:
         for region, rates in stream.rates.items():
             now = np.array(rates) / growth.get(stream.name, 1.0)
             parts[Stream(stream.model, stream.traffic_class, region)].append((stream, now))
-    found = (_expected(key, of_key, growth, sheet.time_zone) for key, of_key in parts.items())
-    return Expected(tuple(found), tolerance or Tolerance())
+    return tuple(_expected(key, of_key, growth, sheet.time_zone) for key, of_key in parts.items())
 
 
 def _expected(key: Stream, parts: list[Part], growth: Mapping[str, float], time_zone: str) -> ExpectedStream:

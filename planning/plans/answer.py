@@ -1,7 +1,7 @@
 """A plan: replicas by region, group, price kind and hour, what they cost, and what a token comes to."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planning.capacity.clash import Relaxation
@@ -108,18 +108,20 @@ class WorksheetPlan:
         return range(self.case.hours)
 
     def usd(self, hour: int) -> float:
-        """US dollars of an hour: replicas, and what crosses between regions."""
-        return sum(group.usd(hour) for group in self.groups) + self.transfer_usd(hour)
+        """US dollars of an hour."""
+        return sum(self.usd_of(group, (hour,)) for group in self.groups)
 
-    def transfer_usd(self, hour: int) -> float:
-        """US dollars of an hour for what crosses between regions, band by band."""
+    def usd_of(self, group: PlannedGroup, hours: Sequence[int]) -> float:
+        """US dollars of a group in some hours: replicas, and what crosses between regions, band by band."""
         bands = {band.name: band for band in self.case.bands}
-        return sum(
-            rates[hour] * HOUR_S * transfer_usd(self.case, [bands[band]]).get((origin, group.region), 0.0)
-            for group in self.groups
+        crossing = sum(
+            sum(rates[hour] for hour in hours)
+            * HOUR_S
+            * transfer_usd(self.case, [bands[band]]).get((origin, group.region), 0.0)
             for (band, origin), rates in group.served.items()
-            if origin != group.region and rates[hour]
+            if origin != group.region
         )
+        return sum(group.usd(hour) for hour in hours) + crossing
 
     @property
     def usd_per_hour(self) -> float:
@@ -201,7 +203,7 @@ def _token_price(plan: WorksheetPlan, model: str) -> TokenPrice:
             seconds = sum(rates) / group.rates[key].per_replica
             work += seconds
             work_in += seconds * input_share(group.offer, bands[key[0]])
-        usd = sum(group.usd(hour) for hour in plan.hours) + _transfers(plan, group, bands)
+        usd = plan.usd_of(group, plan.hours)
         whole_usd += usd
         inputs_usd += usd * (work_in / work if work else 0.5)
     input_mtok, output_mtok = volume_mtok(band for band in plan.case.bands if band.stream.model == model)
@@ -212,14 +214,6 @@ def _token_price(plan: WorksheetPlan, model: str) -> TokenPrice:
         output_mtok / days,
         inputs_usd / input_mtok if input_mtok else math.nan,
         (whole_usd - inputs_usd) / output_mtok if output_mtok else math.nan,
-    )
-
-
-def _transfers(plan: WorksheetPlan, group: PlannedGroup, bands: Mapping[str, Band]) -> float:
-    return sum(
-        sum(rates) * HOUR_S * transfer_usd(plan.case, [bands[band]]).get((origin, group.region), 0.0)
-        for (band, origin), rates in group.served.items()
-        if origin != group.region
     )
 
 

@@ -48,12 +48,13 @@ def case_from(sheet: Worksheet, spec: ClusterSpec) -> Case:
         if not any(one.model == stream.model for one in offers):
             reasons = "; ".join(f"{one.group} on {one.gpu}: {one.reason}" for one in rejected)
             raise PlanError(f"no group can serve {stream.model}: {reasons or 'the spec has none'}")
-    if not case.bands:
-        longest = max(one.context for one in offers)
-        raise PlanError(
-            f"{', '.join(case.too_long)}: all requests are longer than any group's context, {longest:,} tokens; "
-            "needed: a candidate with a larger max_model_len"
-        )
+    for stream in case.streams:
+        if case.too_long.get(stream.name, 0.0) >= 1.0:
+            longest = max(one.context for one in offers if one.model == stream.model)
+            raise PlanError(
+                f"{stream.name}: all requests are longer than any group's context, {longest:,} tokens; "
+                "needed: a candidate with a larger max_model_len"
+            )
     for band in case.bands:
         if not case.serving(band):
             raise PlanError(

@@ -37,7 +37,6 @@ def render(bill: Bill, page: CostPage) -> str:
     figures = {
         "hours": _hours_figure(bill.lines),
         "tenants": _tenants_figure(bill.lines),
-        "tokens": _tokens_figure(bill.lines),
     }
     hours = sorted({line.key.hour_ns for line in bill.lines})
     span = f"{hour_name(hours[0])} to {hour_name(hours[-1] + HOUR_NS)} (UTC)" if hours else "no time"
@@ -126,36 +125,14 @@ def _tenants_figure(lines: Sequence[BillLine]) -> go.Figure:
         who = (line.key.tenant or "(no tenant)") if is_work else f"({line.key.share.value})"
         sums[(line.key.traffic_class or "(no class)") if is_work else "nobody's"][who] += line.usd
         totals[who] += line.usd
-    return _stacked(sums, totals, "USD")
+    return _stacked(sums, totals)
 
 
-def _tokens_figure(lines: Sequence[BillLine]) -> go.Figure:
-    """Tokens by tenant: of prompts, computed and from the cache, and of outputs."""
-    sums: defaultdict[str, defaultdict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
-    totals: defaultdict[str, Fraction] = defaultdict(Fraction)
-    for line in lines:
-        amounts, who = line.amounts, line.key.tenant or "(no tenant)"
-        if line.key.share is not TimeShare.WORK:
-            continue
-        for name, tokens in (
-            ("prompt, computed", amounts.prompt_tokens - amounts.cached_tokens),
-            ("prompt, cached", amounts.cached_tokens),
-            ("output", amounts.output_tokens),
-        ):
-            sums[name][who] += tokens
-            totals[who] += tokens
-    return _stacked(sums, totals, "tokens")
-
-
-def _stacked(
-    sums: defaultdict[str, defaultdict[str, Fraction]],
-    totals: defaultdict[str, Fraction],
-    unit: str,
-) -> go.Figure:
+def _stacked(sums: defaultdict[str, defaultdict[str, Fraction]], totals: defaultdict[str, Fraction]) -> go.Figure:
     shown = sorted(totals, key=lambda who: -totals[who])[:MAX_BARS]
     rest = [who for who in totals if who not in shown]
     names = [*shown, *([f"{len(rest)} others"] if rest else [])]
-    figure = empty_figure(unit, "")
+    figure = empty_figure("USD", "")
     tones = (*LANES, ORANGE, RED)
     for place, (name, by_who) in enumerate(sums.items()):
         values = [float(by_who[who]) for who in shown]

@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 import plotly.graph_objects as go
 
-from planning.report.figures import BLUE, ORANGE, PURPLE, RED, SLATE, Panel, TimeAxis, Tone, rows_figure
+from planning.report.figures import BLUE, ORANGE, PURPLE, RED, SLATE, Panel, TimeAxis, Tone, time_figure
 from planning.report.simulated_run import DecisionCount, DecisionKind
 from planning.simulator.bins import Column
 from planning.simulator.timeline import Timeline
@@ -25,7 +25,7 @@ def events_panel(line: Timeline, decided: Sequence[DecisionCount], clock: TimeAx
     rows = (_decided(line, decided), _waited(line))
     heights = [_STRIPE_PX * max(2, len(row)) for row in rows]
     titles = ["Decisions by lane, kind and reason", "What the head of each lane waited for"]
-    figure, height_px = rows_figure(titles, heights, clock, line.length_s, legend=False)
+    figure, height_px = time_figure(titles, heights, clock, line.length_s, legend=False)
     for number, row in enumerate(rows, start=1):
         for place, stripe in enumerate(reversed(row)):
             figure.add_trace(_stripe(clock(line.bins.middles_s), place, *stripe), row=number, col=1)
@@ -44,7 +44,7 @@ def events_panel(line: Timeline, decided: Sequence[DecisionCount], clock: TimeAx
     caption = (
         f"Above: stronger where more was decided within {line.bins.width_s:g} s. Below: stronger where the head of "
         "that lane waited for that for "
-        "more of the time. What each word means stands in docs/simulator.md."
+        "more of the time. What each word means stands in docs/operations.md."
     )
     return Panel("decisions", "Decisions and their reasons", caption, figure, height_px)
 

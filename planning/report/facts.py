@@ -4,21 +4,12 @@ costs."""
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cluster.spec import TrafficClass
+from deployments.engine_model.cost_file import CostFile
 from deployments.telemetry.published_error import Published
 from planning.answer import Answer
 from planning.unmodelled import Unmodelled
 from planning.workload.changes import REJECTED, TraceChange
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The SLO of a traffic class: the share `attainment` of its requests see their first token within `ttft_s`;
-    `itl_ms` is the time between tokens that it aims at (None: none is named)."""
-
-    name: str
-    ttft_s: float
-    attainment: float
-    itl_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +28,8 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
-    """The cost file: its name, `measured`, `profile` or `roofline`, the hardware, and the mean relative error of its
-    step times."""
-
-    file: str
-    basis: str
-    hardware: str
-    error: float | None = None
-    note: str = ""
-
-    @property
-    def measured(self) -> bool:
-        """Whether it was measured on the engine that it stands for."""
-        return self.basis == "measured"
-
-
-@dataclass(frozen=True, slots=True)
 class RunFacts:
-    """See the module. `sequences` is max_num_seqs of one engine. `replicas` run all the time, or from the start where
+    """See the module. `costs` is the cost file's name. `replicas` run all the time, or from the start where
     `scaling` tells which policy then decides, and within what. `changes`: what was changed between the trace and what
     was simulated; `unmodelled`: what the spec asks for that was not simulated; `answer`: the range, and the runs with
     one replica fewer and one more."""
@@ -65,10 +39,9 @@ class RunFacts:
     trace: str
     replicas: int
     load_scale: float
-    basis: Basis
-    targets: tuple[Target, ...]
-    sequences: int
-    kv_tokens: int
+    costs: str
+    cost: CostFile
+    classes: tuple[TrafficClass, ...]
     price: Price
     published: Published | None = None
     scaling: str | None = None
@@ -104,10 +77,10 @@ _BASIS = {
 }
 
 
-def basis_line(basis: Basis) -> str:
+def basis_line(cost: CostFile) -> str:
     """On what the figures rest."""
-    error = "" if basis.error is None else f" Their step times are off by {basis.error:.1%} on average."
-    return f"{_BASIS[basis.basis]}{error}"
+    error = "" if cost.error is None else f" Their step times are off by {cost.error:.1%} on average."
+    return f"{_BASIS[cost.basis]}{error}"
 
 
 def change_rows(changes: Iterable[TraceChange]) -> list[tuple[bool, tuple[str, ...]]]:

@@ -7,7 +7,6 @@ Colours come in pairs, for a light and for a dark page. The colour-blind can tel
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -102,31 +101,9 @@ def clock_for(length_s: float) -> TimeAxis:
     return TimeAxis("hours", 3600.0) if length_s <= 4 * 86_400 else TimeAxis("days", 86_400.0)
 
 
-def plain_layout(inner_px: int) -> dict[str, Any]:
-    """The layout of all figures of rows: the page's background and font, and a legend above the rows, which are
-    `inner_px` high together."""
-    return {
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
-        "legend": {
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1 + 26 / inner_px,
-            "yanchor": "bottom",
-            "font": {"size": 12},
-            "traceorder": "normal",
-        },
-        "template": "none",
-    }
-
-
-def rows_figure(
-    titles: Sequence[str], heights_px: Sequence[int], clock: TimeAxis, length_s: float, legend: bool = True
-) -> tuple[go.Figure, int]:
-    """An empty figure of rows that share their time axis, and its height. Each row's title says what is drawn, and in
-    which unit."""
+def rows_figure(titles: Sequence[str], heights_px: Sequence[int], legend: bool = True) -> tuple[go.Figure, int]:
+    """An empty figure of rows that share their horizontal axis, with a legend above them, and its height. Each row's
+    title says what is drawn, and in which unit."""
     top_px = _LEGEND_PX + _TITLE_PX if legend else _TITLE_PX
     inner = sum(heights_px) + _GAP_PX * (len(heights_px) - 1)
     figure = make_subplots(
@@ -144,23 +121,40 @@ def rows_figure(
         hovermode="x unified",
         hoversubplots="axis",
         hoverlabel={"font": {"size": 12}},
-        **plain_layout(inner),
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1 + 26 / inner,
+            "yanchor": "bottom",
+            "font": {"size": 12},
+            "traceorder": "normal",
+        },
+        template="none",
     )
     figure.update_annotations(x=0, xanchor="left", font={"size": 12, "color": INK.line})
-    figure.update_xaxes(
-        range=[0, length_s / clock.seconds],
-        gridcolor=GRID.line,
-        zeroline=False,
-        hoverformat=".2f",
-        ticks="outside",
-        tickcolor=GRID.line,
-    )
-    figure.update_xaxes(
-        title={"text": f"{clock.name} since the start of the run", "standoff": 4}, row=len(titles), col=1
-    )
+    figure.update_xaxes(gridcolor=GRID.line, zeroline=False, hoverformat=".2f", ticks="outside", tickcolor=GRID.line)
     figure.update_yaxes(
         gridcolor=GRID.line, zeroline=False, rangemode="tozero", fixedrange=True, nticks=5, automargin=False
     )
+    return figure, height_px
+
+
+def name_axis(figure: go.Figure, title: str, rows: int) -> None:
+    """The horizontal axis of a figure of so many rows."""
+    figure.update_xaxes(title={"text": title, "standoff": 4}, row=rows, col=1)
+
+
+def time_figure(
+    titles: Sequence[str], heights_px: Sequence[int], clock: TimeAxis, length_s: float, legend: bool = True
+) -> tuple[go.Figure, int]:
+    """`rows_figure` over the time of a run."""
+    figure, height_px = rows_figure(titles, heights_px, legend)
+    figure.update_xaxes(range=[0, length_s / clock.seconds])
+    name_axis(figure, f"{clock.name} since the start of the run", len(titles))
     return figure, height_px
 
 

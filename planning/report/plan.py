@@ -5,33 +5,30 @@ import math
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from planning.plans.answer import WorksheetPlan
-from planning.plans.check import SloVerdict
 from planning.plans.compare import Elsewhere
 from planning.plans.result import PlanResult
 from planning.plans.tables import basis_lines, cards, tables
 from planning.report.figures import (
     BLUE,
     GREEN,
-    GRID,
     HEIGHT_PX,
     INK,
     ORANGE,
     RED,
-    SLATE,
     Look,
     Panel,
     Tone,
     empty_figure,
     lane_tone,
     line_of,
-    plain_layout,
+    name_axis,
+    rows_figure,
 )
 from planning.report.layout import in_script, laid_out
 
-_ROW_PX, _TOP_PX, _BOTTOM_PX, _GAP_PX = 190, 64, 48, 40
+_ROW_PX = 190
 NOT_MODELLED = (
     "Changes of the rate within an hour, beyond a Poisson process: the headroom is for them.",
     "The time that replicas take to start: plan the number of the next hour if starts take long, or write the spec "
@@ -67,13 +64,7 @@ def render(result: PlanResult, file: str) -> str:
 
 
 def _panels(result: PlanResult) -> list[Panel]:
-    found = []
-    if result.plan.groups:
-        found += [replicas_panel(result.plan), cost_panel(result.plan)]
-    if result.checks:
-        found.append(slo_panel(result))
-    if result.side_by_side:
-        found.append(side_panel(result))
+    found = [replicas_panel(result.plan), cost_panel(result.plan)] if result.plan.groups else []
     return found + [elsewhere_panel(one, number) for number, one in enumerate(result.elsewhere) if len(one.curve) > 1]
 
 
@@ -85,7 +76,7 @@ def _group_tones(plan: WorksheetPlan) -> dict[str, Tone]:
 def replicas_panel(plan: WorksheetPlan) -> Panel:
     """Replicas by hour, a row a region: bars by group, and the load as a line."""
     regions, tones = list(dict.fromkeys(group.region for group in plan.groups)), _group_tones(plan)
-    figure, height_px = _rows([f"{region}: replicas" for region in regions])
+    figure, height_px = rows_figure([f"{region}: replicas" for region in regions], [_ROW_PX] * len(regions))
     hours = np.array(plan.hours)
     for row, region in enumerate(regions, start=1):
         own = [group for group in plan.groups if group.region == region]
@@ -115,7 +106,7 @@ def replicas_panel(plan: WorksheetPlan) -> Panel:
 
 def cost_panel(plan: WorksheetPlan) -> Panel:
     """US dollars by hour, by price kind; and requests."""
-    figure, height_px = _rows(["US dollars an hour", "Requests a second"])
+    figure, height_px = rows_figure(["US dollars an hour", "Requests a second"], [_ROW_PX] * 2)
     hours = np.array(plan.hours)
     kinds = list(dict.fromkeys(kind for group in plan.groups for kind in group.replicas))
     for number, kind in enumerate(kinds):
@@ -143,77 +134,6 @@ def cost_panel(plan: WorksheetPlan) -> Panel:
     return Panel("cost", "Cost and demand by hour", "The sum of all regions.", figure, height_px)
 
 
-def slo_panel(result: PlanResult) -> Panel:
-    """The share in time of each stream in each region, beside its SLO."""
-    rows = [(check, one) for check in result.checks for one in check.streams]
-    names = [f"{one.stream} in {check.region}, hour {check.hour}" for check, one in rows]
-    height_px = 90 + 44 * len(rows)
-    figure = empty_figure("requests whose first token is in time, per cent", "")
-    tones = {SloVerdict.MET: GREEN, SloVerdict.UNSURE: ORANGE, SloVerdict.MISSED: RED}
-    low = min(min(one.in_time_range[0], one.slo) for _, one in rows)
-    figure.add_trace(
-        go.Scatter(
-            name="simulated",
-            x=[100 * one.in_time for _, one in rows],
-            y=names,
-            mode="markers",
-            marker={"size": 11, "color": [tones[one.verdict].line for _, one in rows]},
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [100 * (one.in_time_range[1] - one.in_time) for _, one in rows],
-                "arrayminus": [100 * (one.in_time - one.in_time_range[0]) for _, one in rows],
-                "color": SLATE.line,
-            },
-            hovertemplate="%{x:.2f} %<extra></extra>",
-        )
-    )
-    figure.add_trace(
-        go.Scatter(
-            name="SLO",
-            x=[100 * one.slo for _, one in rows],
-            y=names,
-            mode="markers",
-            marker={"size": 20, "symbol": "line-ns-open", "color": INK.line, "line": {"width": 2, "color": INK.line}},
-            hovertemplate="SLO %{x:.1f} %<extra></extra>",
-        )
-    )
-    figure.update_layout(height=height_px, showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
-    figure.update_xaxes(range=[100 * low - 2, 100.8])
-    figure.update_yaxes(automargin=True, autorange="reversed")
-    caption = (
-        "All groups of a region together, in the busiest hour of each. The line through a point is the range with the "
-        "costs of steps at both ends; the upright line is the SLO."
-    )
-    return Panel("slos", "SLOs, simulated", caption, figure, height_px)
-
-
-def side_panel(result: PlanResult) -> Panel:
-    """US dollars a million tokens of each GPU type, at the same load and at its best."""
-    figure = empty_figure("", "US dollars a million tokens")
-    names = [f"{one.offer.model}, {one.offer}" for one in result.side_by_side]
-    for title, tone, values in (
-        ("at the same load", SLATE, [one.same.usd_per_mtok for one in result.side_by_side]),
-        ("at its best", BLUE, [one.best.usd_per_mtok for one in result.side_by_side]),
-    ):
-        bar = go.Bar(
-            name=title,
-            x=names,
-            y=values,
-            marker={"color": tone.line},
-            text=[f"{value:.3f}" for value in values],
-            hovertemplate="$%{y:.3f}",
-        )
-        figure.add_trace(bar)
-    figure.update_layout(barmode="group", showlegend=True, legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"})
-    figure.update_yaxes(rangemode="tozero")
-    caption = (
-        "One replica of each, with the same mix of requests. The same load is what all of them hold; at its best, each "
-        "serves as much as it holds within the SLOs."
-    )
-    return Panel("side", "GPU types side by side", caption, figure, HEIGHT_PX)
-
-
 def elsewhere_panel(one: Elsewhere, number: int) -> Panel:
     """What a day costs by volume: by the plan, and bought."""
     figure = empty_figure("million tokens a day", "US dollars a day")
@@ -231,29 +151,7 @@ def elsewhere_panel(one: Elsewhere, number: int) -> Panel:
     return Panel(f"elsewhere-{number}", f"Buying {one.offer.model}'s tokens elsewhere", caption, figure, HEIGHT_PX)
 
 
-def _rows(titles: list[str]) -> tuple[go.Figure, int]:
-    inner = _ROW_PX * len(titles) + _GAP_PX * (len(titles) - 1)
-    figure = make_subplots(
-        rows=len(titles),
-        cols=1,
-        shared_xaxes=True,
-        subplot_titles=[f"<b>{title}</b>" for title in titles],
-        vertical_spacing=_GAP_PX / inner if len(titles) > 1 else 0,
-    )
-    height_px = inner + _TOP_PX + _BOTTOM_PX
-    figure.update_layout(
-        height=height_px,
-        margin={"l": 56, "r": 14, "t": _TOP_PX, "b": _BOTTOM_PX},
-        hovermode="x unified",
-        **plain_layout(inner),
-    )
-    figure.update_annotations(x=0, xanchor="left", font={"size": 12, "color": INK.line})
-    figure.update_xaxes(gridcolor=GRID.line, zeroline=False, ticks="outside", tickcolor=GRID.line)
-    figure.update_yaxes(gridcolor=GRID.line, zeroline=False, rangemode="tozero", fixedrange=True, nticks=5)
-    return figure, height_px
-
-
 def _hour_axis(figure: go.Figure, plan: WorksheetPlan, rows: int) -> None:
     zone = plan.case.sheet.time_zone
     what = "hour of the day" if plan.case.hours == 24 else "hour of the week, from Monday"
-    figure.update_xaxes(title={"text": f"{what}, {zone}", "standoff": 4}, row=rows, col=1)
+    name_axis(figure, f"{what}, {zone}", rows)

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cluster.spec import TrafficClass
 from planning.answer import NEIGHBOUR_COLUMNS, Answer, neighbour_rows, with_range
 from planning.report.decision_panel import events_panel
-from planning.report.facts import NOT_MODELLED, RunFacts, Target, basis_line, change_rows
+from planning.report.facts import NOT_MODELLED, RunFacts, basis_line, change_rows
 from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
 from planning.report.simulated_run import ReportedRun, Slice, held_up_by, waited_for
-from planning.report.simulation_panels import capacity_panel, latency_panel, money_panel, queue_panel, service_panel
+from planning.report.simulation_panels import capacity_panel, latency_panel, queue_panel, service_panel
 from planning.report.token_panel import tokens_panel
 from planning.report.words import Card, at, attained, bound, duration, percent
 from planning.simulator.outcome import ClassShare, Figures
@@ -31,22 +32,22 @@ class RunVerdict:
 
 def verdict(run: ReportedRun, facts: RunFacts) -> RunVerdict:
     """The judgement of a run."""
-    targets = {target.name: target for target in facts.targets}
-    judged = [(share, targets[share.name]) for share in run.classes if share.name in targets]
-    kept = all(share.in_time >= target.attainment for share, target in judged)
+    slos = {one.name: one for one in facts.classes}
+    judged = [(share, slos[share.name]) for share in run.classes if share.name in slos]
+    kept = all(share.in_time >= slo.attainment for share, slo in judged)
     line = (
         ("Keeps its SLO: " if kept else "Misses its SLO: ")
-        + "; ".join(_judged(share, target) for share, target in judged)
+        + "; ".join(_judged(share, slo) for share, slo in judged)
         + "."
     )
     return RunVerdict(kept, line, _calm(run) if kept else _trouble(run, facts))
 
 
-def _judged(share: ClassShare, target: Target) -> str:
-    slo_share = f"SLO: {100 * target.attainment:g} %"
+def _judged(share: ClassShare, slo: TrafficClass) -> str:
+    slo_share = f"SLO: {100 * slo.attainment:g} %"
     return (
         f"{attained(share.in_time)} of {share.requests:,} {share.name} requests had their first token within "
-        f"{bound(target.ttft_s)} ({slo_share})"
+        f"{bound(slo.ttft_ms / 1e3)} ({slo_share})"
     )
 
 
@@ -63,7 +64,7 @@ def _calm(run: ReportedRun) -> str:
 
 
 def _trouble(run: ReportedRun, facts: RunFacts) -> str:
-    minutes, minimum = run.minutes, min(target.attainment for target in facts.targets)
+    minutes, minimum = run.minutes, min(one.attainment for one in facts.classes)
     arrived = sum((lane.arrived for lane in minutes.lanes), np.zeros(minutes.bins.count))
     missed = sum((lane.missed for lane in minutes.lanes), np.zeros(minutes.bins.count))
     under = np.flatnonzero(missed > (1 - minimum) * arrived)
@@ -120,7 +121,7 @@ def cards(run: ReportedRun, facts: RunFacts) -> tuple[Card, ...]:
     """The headline."""
     whole, out = run.whole, run.outcome
     answered = int((~np.isnan(out.finished_s)).sum())
-    hours = float(run.line.cell.replica_hours[-1]) * facts.price.per_replica
+    hours = out.replica_s / 3600 * facts.price.per_replica
     usd = None if facts.price.usd_per_hour is None else hours * facts.price.usd_per_hour
     millions = float(run.line.cell.output_tokens.sum()) / 1e6
     return (
@@ -220,12 +221,11 @@ def panels(run: ReportedRun, facts: RunFacts) -> tuple[Panel, ...]:
     line, clock = run.line, clock_for(run.line.length_s)
     present = {share.name for share in run.classes}
     return (
-        latency_panel(line, [target for target in facts.targets if target.name in present], clock),
+        latency_panel(line, [one for one in facts.classes if one.name in present], clock),
         queue_panel(line, clock),
         service_panel(line, clock),
-        tokens_panel(line, facts.targets, clock),
+        tokens_panel(line, facts.classes, clock),
         capacity_panel(line, facts, clock),
-        money_panel(line, facts.price, clock),
         events_panel(line, run.decided, clock),
     )
 
@@ -238,7 +238,7 @@ def render(run: ReportedRun, facts: RunFacts) -> str:
         facts=facts,
         run=run,
         verdict=verdict(run, facts),
-        basis_line=basis_line(facts.basis),
+        basis_line=basis_line(facts.cost),
         cards=ranged_cards(run, facts),
         costs_range=None if facts.answer is None else facts.answer.costs,
         neighbour_columns=NEIGHBOUR_COLUMNS,

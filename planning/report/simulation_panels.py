@@ -1,11 +1,12 @@
-"""The panels of a simulated run's report: TTFT, queues, arrivals against service, replicas, and what it took."""
+"""The panels of a simulated run's report: TTFT, queues, arrivals against service, and replicas."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 
-from planning.report.facts import Price, RunFacts, Target
+from cluster.spec import TrafficClass
+from planning.report.facts import RunFacts
 from planning.report.figures import (
     BLUE,
     DASHES,
@@ -22,27 +23,26 @@ from planning.report.figures import (
     lane_tone,
     line_of,
     mark_level,
-    rows_figure,
+    time_figure,
 )
 from planning.report.words import bound
-from planning.simulator.bins import Column
 from planning.simulator.timeline import Timeline
 
 
-def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) -> Panel:
+def latency_panel(line: Timeline, classes: Sequence[TrafficClass], clock: TimeAxis) -> Panel:
     """(b) When, and in which lane, was the SLO missed?"""
     shown = [(number, lane) for number, lane in enumerate(line.lanes) if lane.arrived.any()]
     titles = [
         "Requests in time, % of those that arrived",
         *(f"TTFT, lane {lane.name}, seconds (log scale)" for _, lane in shown),
     ]
-    figure, height_px = rows_figure(titles, [110, *[140] * len(shown)], clock, line.length_s)
+    figure, height_px = time_figure(titles, [110, *[140] * len(shown)], clock, line.length_s)
     x = clock(line.bins.middles_s)
     arrived, missed = (np.sum([getattr(lane, name) for lane in line.lanes], axis=0) for name in ("arrived", "missed"))
     with np.errstate(divide="ignore", invalid="ignore"):
         in_time = 100 * (1 - missed / arrived)
     figure.add_trace(line_of("in time", x, in_time, INK, ".1f %", Look(named=False)), row=1, col=1)
-    for share in sorted({target.attainment for target in targets}):
+    for share in sorted({one.attainment for one in classes}):
         mark_level(figure, 1, 100 * share, f"SLO {100 * share:g} %")
     low = 10 * np.floor(max(0.0, float(np.nanmin(in_time, initial=100.0)) - 5) / 10)
     figure.update_yaxes(range=[low, 100 + 0.04 * (100 - low)], rangemode="normal", row=1, col=1)
@@ -56,10 +56,10 @@ def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) ->
         figure.add_trace(
             line_of(f"{lane.name} p95", x, lane.ttft_p95_s, tone, ".3s s", Look(points=True)), row=row, col=1
         )
-        for target in targets:
-            name = f" {target.name}" if len(targets) > 1 else ""
-            mark_level(figure, row, target.ttft_s, f"SLO{name} {bound(target.ttft_s)}", log=True)
-        figure.update_yaxes(type="log", range=_decades(line, targets), dtick=1, row=row, col=1)
+        for one in classes:
+            name, ttft_s = f" {one.name}" if len(classes) > 1 else "", one.ttft_ms / 1e3
+            mark_level(figure, row, ttft_s, f"SLO{name} {bound(ttft_s)}", log=True)
+        figure.update_yaxes(type="log", range=_decades(line, classes), dtick=1, row=row, col=1)
     caption = (
         "A request counts where it arrived. Solid: p95, dotted: p50, dashed red: the SLO; where the p95 is above it, "
         "more than 1 in 20 missed it. "
@@ -69,12 +69,12 @@ def latency_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) ->
     return Panel("ttft", "Time to first token", caption, figure, height_px)
 
 
-def _decades(line: Timeline, targets: Sequence[Target]) -> list[float]:
+def _decades(line: Timeline, classes: Sequence[TrafficClass]) -> list[float]:
     """The powers of ten that all lanes and the SLOs lie between: one scale for all rows."""
     known = np.concatenate(
         [column[~np.isnan(column)] for lane in line.lanes for column in (lane.ttft_p50_s, lane.ttft_p95_s)]
     )
-    values = np.concatenate([known[known > 0], [target.ttft_s for target in targets]])
+    values = np.concatenate([known[known > 0], [one.ttft_ms / 1e3 for one in classes]])
     low, high = (float(np.log10(value)) for value in (values.min(), values.max())) if len(values) else (-2.0, 1.0)
     return [np.floor(low * 2) / 2, np.ceil(high * 2 + 0.3) / 2]
 
@@ -86,7 +86,7 @@ def queue_panel(line: Timeline, clock: TimeAxis) -> Panel:
         f"Waiting in the lanes, requests (stacked){nobody}",
         f"Out of turn: rejected, expired, promoted; requests per {_width(line)}",
     ]
-    figure, height_px = rows_figure(titles, [190, 100], clock, line.length_s)
+    figure, height_px = time_figure(titles, [190, 100], clock, line.length_s)
     x = clock(line.bins.middles_s)
     for number, lane in enumerate(line.lanes):
         if not lane.arrived.any():
@@ -135,7 +135,7 @@ def _width(line: Timeline) -> str:
 def service_panel(line: Timeline, clock: TimeAxis) -> Panel:
     """(d) Did more arrive than was served, and was it requests, prompts or answers?"""
     titles = ["Requests/s", "Prompt tokens/s", "Output tokens/s"]
-    figure, height_px = rows_figure(titles, [140, 130, 130], clock, line.length_s)
+    figure, height_px = time_figure(titles, [140, 130, 130], clock, line.length_s)
     x, width, cell = clock(line.bins.middles_s), line.bins.width_s, line.cell
     arrived = np.sum([lane.arrived for lane in line.lanes], axis=0)
     for row, came, done in (
@@ -163,7 +163,7 @@ _STATE_TONES: dict[str, Tone] = {"ready": GREEN, "warming": ORANGE, "draining": 
 def capacity_panel(line: Timeline, facts: RunFacts, clock: TimeAxis) -> Panel:
     """(e) What limited the replicas: sequences or KV?"""
     titles = ["Replicas", "Sequences running in all engines, and waiting inside them", "KV cache in use, %"]
-    figure, height_px = rows_figure(titles, [90, 130, 130], clock, line.length_s)
+    figure, height_px = time_figure(titles, [90, 130, 130], clock, line.length_s)
     x, cell = clock(line.bins.middles_s), line.cell
     max_replicas = float(np.sum(list(cell.replicas.values()), axis=0).max())
     for state, tone in _STATE_TONES.items():
@@ -172,7 +172,7 @@ def capacity_panel(line: Timeline, facts: RunFacts, clock: TimeAxis) -> Panel:
     figure.update_yaxes(dtick=max(1, round(max_replicas / 3)), range=[0, 1.15 * max_replicas], row=1, col=1)
     figure.add_trace(line_of("running", x, cell.running, BLUE, ",.0f sequences"), row=2, col=1)
     figure.add_trace(line_of("waiting inside", x, cell.inside, SLATE, ",.0f sequences", Look(dash="dot")), row=2, col=1)
-    maximum = facts.sequences * float(cell.replicas["ready"].max())
+    maximum = facts.cost.limits().sequences * float(cell.replicas["ready"].max())
     if float(cell.running.max()) > 0.4 * maximum:
         mark_level(figure, 2, maximum, f"max_num_seqs x replicas: {maximum:,.0f}", SLATE)
     figure.add_trace(
@@ -201,54 +201,3 @@ def _stacked(name: str, x: object, y: object, tone: Tone) -> go.Scatter:
         fillcolor=tone.faint,
         hovertemplate="%{y:.1f} replicas",
     )
-
-
-_WINDOW = 15
-"""Bins over which the price of tokens is taken."""
-
-
-def money_panel(line: Timeline, price: Price, clock: TimeAxis) -> Panel:
-    """(f) What did the run take, and when was capacity paid for and not used?"""
-    usd = price.usd_per_hour
-    hours = line.cell.replica_hours * price.per_replica
-    spent = hours if usd is None else hours * usd
-    unit = f"{price.hours} per million output tokens" if usd is None else "US dollars per million output tokens"
-    rows = [
-        f"{price.hours} so far",
-        *([] if usd is None else ["US dollars so far"]),
-        f"{unit}, over {_WINDOW * line.bins.width_s:g} s",
-    ]
-    figure, height_px = rows_figure(rows, [100] * len(rows), clock, line.length_s, legend=False)
-    x = clock(line.bins.middles_s)
-    figure.add_trace(line_of(price.hours, x, hours, BLUE, f".4s {price.hours}", Look(named=False)), row=1, col=1)
-    if usd is not None:
-        figure.add_trace(line_of("cost", x, spent, GREEN, "$,.2f so far", Look(named=False)), row=2, col=1)
-    per_million = 1e6 * _per_token(spent, line.cell.output_tokens)
-    figure.add_trace(
-        line_of("per million output tokens", x, per_million, GREEN, ".4s per million", Look(named=False)),
-        row=len(rows),
-        col=1,
-    )
-    known = per_million[~np.isnan(per_million)]
-    if len(known):
-        figure.update_yaxes(range=[0, 1.1 * float(np.quantile(known, 0.97))], row=len(rows), col=1)
-    caption = (
-        f"Every replica is paid for in any state, {price.per_replica} "
-        f"{price.unit}{'s' if price.per_replica > 1 else ''} each. "
-        "Where tokens become dear, capacity stands idle; where they are cheapest, it is used to the full (the queue "
-        "shows what that cost in waiting)."
-    )
-    return Panel("cost", price.hours + (" and cost" if usd is not None else ""), caption, figure, height_px)
-
-
-def _per_token(spent: Column, tokens: Column) -> Column:
-    """What was spent over a window by the tokens of that window; NaN where there are none."""
-    so_far = np.concatenate(([0.0], spent))
-    made = np.concatenate(([0.0], np.cumsum(tokens)))
-    low = np.maximum(np.arange(len(spent)) - _WINDOW // 2, 0)
-    high = np.minimum(low + _WINDOW, len(spent))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        each: Column = np.where(
-            made[high] - made[low] >= 1, (so_far[high] - so_far[low]) / (made[high] - made[low]), np.nan
-        )
-    return each

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planning.report.facts import Target
+from cluster.spec import TrafficClass
 from planning.report.figures import (
     BLUE,
     GREEN,
@@ -15,16 +15,16 @@ from planning.report.figures import (
     lane_tone,
     line_of,
     mark_level,
-    rows_figure,
+    time_figure,
 )
 from planning.simulator.timeline import Timeline
 
 _GAPS = Look(points=True)
 
 
-def tokens_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) -> Panel:
+def tokens_panel(line: Timeline, classes: Sequence[TrafficClass], clock: TimeAxis) -> Panel:
     """(h) Did answers flow, and did prefix caches help?"""
-    aims = [target for target in targets if target.itl_ms is not None and target.name in line.itl_in_time]
+    aims = [one for one in classes if one.itl_ms is not None and one.name in line.itl_in_time]
     hits = line.cell.prefix_hits
     found = "" if np.nan_to_num(hits).any() else ": none"
     titles = [
@@ -32,16 +32,15 @@ def tokens_panel(line: Timeline, targets: Sequence[Target], clock: TimeAxis) -> 
         *(["Answers within their class's itl_ms on average, %"] if aims else []),
         f"Prompt tokens found in a prefix cache, %{found}",
     ]
-    figure, height_px = rows_figure(titles, [140, *([100] if aims else []), 100], clock, line.length_s)
+    figure, height_px = time_figure(titles, [140, *([100] if aims else []), 100], clock, line.length_s)
     x = clock(line.bins.middles_s)
     p50, p99 = (1e3 * column for column in (line.cell.itl_p50_s, line.cell.itl_p99_s))
     figure.add_trace(line_of("p50", x, p50, BLUE, ".3s ms", Look(dash="dot", points=True)), row=1, col=1)
     figure.add_trace(line_of("p99", x, p99, BLUE, ".3s ms", _GAPS), row=1, col=1)
-    for target in aims:
-        mark_level(figure, 1, float(target.itl_ms or 0.0), f"{target.name} {target.itl_ms:g} ms")
-    for number, target in enumerate(aims):
-        met = 100 * line.itl_in_time[target.name]
-        figure.add_trace(line_of(f"{target.name} met", x, met, lane_tone(number + 1), ".1f %", _GAPS), row=2, col=1)
+    for number, one in enumerate(aims):
+        mark_level(figure, 1, float(one.itl_ms or 0.0), f"{one.name} {one.itl_ms:g} ms")
+        met = 100 * line.itl_in_time[one.name]
+        figure.add_trace(line_of(f"{one.name} met", x, met, lane_tone(number + 1), ".1f %", _GAPS), row=2, col=1)
     if aims:
         figure.update_yaxes(range=[0, 104], row=2, col=1)
     figure.add_trace(line_of("prefix hits", x, 100 * hits, GREEN, ".1f %", _GAPS), row=len(titles), col=1)

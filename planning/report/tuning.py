@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
+from deployments.engine_model.cost_file import CostFile
 from planning.report import tuning_text as words
-from planning.report.facts import NOT_MODELLED, Basis, basis_line, change_rows
+from planning.report.facts import NOT_MODELLED, basis_line, change_rows
 from planning.report.figures import (
     BLUE,
     GREEN,
-    GRID,
-    INK,
     ORANGE,
     RED,
     SLATE,
@@ -24,8 +22,9 @@ from planning.report.figures import (
     clock_for,
     line_of,
     mark_level,
-    plain_layout,
+    name_axis,
     rows_figure,
+    time_figure,
 )
 from planning.report.layout import in_script, laid_out
 from planning.report.tuning_text import mark
@@ -38,7 +37,7 @@ from planning.tune.trial_runner import SLOT_S
 from planning.unmodelled import Unmodelled
 from planning.workload.changes import TraceChange
 
-_ROW_PX, _TOP_PX, _BOTTOM_PX, _GAP_PX = 330, 64, 48, 56
+_ROW_PX = 330
 _TICKS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999, 1.0)
 
 
@@ -46,27 +45,18 @@ def front_panel(advice: Advice) -> Panel:
     """(a) What does each share of met SLOs cost, and where do the spec and the proposal stand? A row a class."""
     names = sorted(advice.slos)
     rows = [name for name in names if name in advice.before.whole.classes]
-    inner = _ROW_PX * len(rows) + _GAP_PX * (len(rows) - 1)
-    titles = [f"<b>{name}: requests in time (SLO {100 * advice.slos[name]:g} %)</b>" for name in rows]
-    spacing = _GAP_PX / inner if len(rows) > 1 else 0
-    figure = make_subplots(rows=len(rows), cols=1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=spacing)
+    titles = [f"{name}: requests in time (SLO {100 * advice.slos[name]:g} %)" for name in rows]
+    figure, height_px = rows_figure(titles, [_ROW_PX] * len(rows))
     for row, name in enumerate(rows, start=1):
         _draw(figure, advice, name, row)
-    height_px = inner + _TOP_PX + _BOTTOM_PX
-    figure.update_layout(
-        height=height_px,
-        margin={"l": 64, "r": 24, "t": _TOP_PX, "b": _BOTTOM_PX},
-        hovermode="closest",
-        **plain_layout(inner),
-    )
-    figure.update_annotations({"font": {"size": 12, "color": INK.line}})
-    figure.update_xaxes(gridcolor=GRID.line, zeroline=False, ticks="outside", tickcolor=GRID.line, nticks=8)
-    figure.update_xaxes(title={"text": f"{advice.price.hours} a day", "standoff": 4}, row=len(rows), col=1)
-    figure.update_yaxes(gridcolor=GRID.line, zeroline=False, fixedrange=True)
+    figure.update_layout(hovermode="closest")
+    figure.update_xaxes(nticks=8)
+    figure.update_yaxes(rangemode="normal")
+    name_axis(figure, f"{advice.price.hours} a day", len(rows))
     caption = (
         "Every point is a simulation of all of the traffic. Up: more requests in time (the scale is that of what is "
         "missed, halved or so by each "
-        "line); left: cheaper. The line joins what no other settings beat; hollow points misses an SLO."
+        "line); left: cheaper. The line joins what no other settings beat; hollow points miss an SLO."
     )
     return Panel("front", "What each share of met SLOs costs", caption, figure, height_px)
 
@@ -152,7 +142,7 @@ def day_panel(advice: Advice, load: LoadCurve) -> Panel:
     """(b) When would which replicas have run, and what would have been missed?"""
     clock = clock_for(advice.span_s)
     titles = ["Replicas", "Requests that missed their SLO, per half-hour"]
-    figure, height_px = rows_figure(titles, [230, 130], clock, advice.span_s)
+    figure, height_px = time_figure(titles, [230, 130], clock, advice.span_s)
     at_s = _middles(len(load.replicas), load.step_s)
     every = max(1, len(at_s) // 300)
     figure.add_trace(
@@ -200,7 +190,8 @@ class TuningFacts:
     spec: str
     trace: str
     requests: int
-    basis: Basis
+    costs: str
+    cost: CostFile
     diff: str
     changes: tuple[TraceChange, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()
@@ -220,7 +211,7 @@ def render(advice: Advice, load: LoadCurve, facts: TuningFacts) -> str:
         rows=words.rows(advice),
         notes=[*words.notes(advice), *words.gain_lines(advice), *filter(None, [words.check_line(advice)])],
         change_rows=change_rows(facts.changes),
-        basis_line=basis_line(facts.basis),
+        basis_line=basis_line(facts.cost),
         panels=[
             (panel, in_script(panel.as_json()), axis)
             for panel, axis in ((front_panel(advice), "own"), (day_panel(advice, load), "time"))

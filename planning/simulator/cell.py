@@ -193,25 +193,9 @@ class CellSimulator:
             self.at(now, self._next_client)
 
     def _arrive(self, index: int, now: float) -> Admission:
-        work = self._workload
-        prompt, maximum, traffic_class = self._prompts[index], self._maxima[index], work.traffic_class[index]
-        context = self._context - prompt
+        maximum, context = self._maxima[index], self._context - self._prompts[index]
         whole = None if self._several else min(context, 1 << 29)
-        request = Request(
-            str(index),
-            prompt,
-            min(maximum, context) if maximum else whole,
-            now,
-            now + self._ttft_slos_s[index],
-            now + self._settings.patience_s.get(traffic_class, self._settings.queue_wait_s),
-            traffic_class=traffic_class,
-            tenant=work.tenant[index],
-            prefix=work.prefix[index],
-            chunk_tokens=work.chunk_tokens,
-            digest=work.digest_of(index),
-            impatient=traffic_class in self._settings.impatient,
-            rungs=self._rungs_of(work.tenant[index]),
-        )
+        request = self._request(index, min(maximum, context) if maximum else whole, now)
         admission = self.scheduler.submit(request, now)
         out = self.outcome
         out.lane[index] = self._lanes[admission.lane]
@@ -224,6 +208,24 @@ class CellSimulator:
             self.step(now)
         return admission
 
+    def _request(self, index: int, max_tokens: int | None, now: float) -> Request:
+        work, traffic_class = self._workload, self._workload.traffic_class[index]
+        return Request(
+            str(index),
+            self._prompts[index],
+            max_tokens,
+            now,
+            now + self._ttft_slos_s[index],
+            now + self._settings.patience_s.get(traffic_class, self._settings.queue_wait_s),
+            traffic_class=traffic_class,
+            tenant=work.tenant[index],
+            prefix=work.prefix[index],
+            chunk_tokens=work.chunk_tokens,
+            digest=work.digest_of(index),
+            impatient=traffic_class in self._settings.impatient,
+            rungs=self._rungs_of(work.tenant[index]),
+        )
+
     def _rungs_of(self, tenant: str) -> tuple[Rung, ...]:
         if not self._settings.policy.ladder:
             return ()
@@ -234,17 +236,23 @@ class CellSimulator:
         """The scheduler decides."""
         step = self.scheduler.step(now)
         for gone in step.expired:
-            self.outcome.expired_s[int(gone.request_id)] = now
-            self._over(now)
+            self._gave_up(int(gone.request_id), now)
         for refused in step.turned_away:
-            self.outcome.cause[int(refused.request.request_id)] = CAUSES.index(
-                refused.admission.cause or RejectCause.STARTING
-            )
-            self._over(now)
+            self._sent_away(int(refused.request.request_id), refused.admission, now)
         for placement in step.placements:
             self._place(placement, now)
         wakeup = self.scheduler.next_wakeup()
         self._wakeup_s = math.inf if wakeup is None else max(wakeup, math.nextafter(now, math.inf))
+
+    def _gave_up(self, index: int, now: float) -> None:
+        """A request's wait is over, and it was not placed."""
+        self.outcome.expired_s[index] = now
+        self._over(now)
+
+    def _sent_away(self, index: int, admission: Admission, now: float) -> None:
+        """A request waited in vain for a replica that starts, or is shed."""
+        self.outcome.cause[index] = CAUSES.index(admission.cause or RejectCause.STARTING)
+        self._over(now)
 
     def _place(self, placement: Placement, now: float) -> None:
         lease = placement.lease

@@ -27,7 +27,6 @@ from planning.simulator.cell_plan import CellPlan, round_trips
 from planning.simulator.cells_outcome import CellsOutcome, CellSpend, marked
 from planning.simulator.clients import ClientLists, SimulatedClients
 from planning.simulator.faults import Fault, FaultKind, check_timeline
-from planning.simulator.kept import ServingCell
 from planning.simulator.peered_cell import PeeredCell
 from planning.simulator.workload import Workload
 
@@ -55,7 +54,7 @@ class CellsSimulator:
         self.reasons: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         self.hops: list[tuple[float, str, str]] = []
-        self.served: dict[int, ServingCell] = {}
+        self.served: dict[int, PeeredCell] = {}
         self.reset: set[int] = set()
         self.broken: set[int] = set()
         self.refused: set[int] = set()

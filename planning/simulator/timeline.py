@@ -60,21 +60,15 @@ def _count_at(lifetimes: Sequence[Life], now: float) -> ReplicaCount:
 STATES = tuple(field.name for field in fields(ReplicaCount) if field.name != "at_s")
 
 
-def replica_seconds(counts: Sequence[ReplicaCount], state: str, at_s: Column) -> Column:
-    """Replica-seconds in that state from the start to each of the times. `counts` ascend, the first at 0."""
+def mean_counts(counts: Sequence[ReplicaCount], state: str, bins: Bins) -> Column:
+    """The mean number of replicas in that state in each bin. `counts` ascend, the first at 0."""
     if not counts or counts[0].at_s != 0 or any(a.at_s > b.at_s for a, b in pairwise(counts)):
         raise ValueError(f"counts of replicas ascend from second 0; got {[count.at_s for count in counts[:5]]}")
     begins = np.array([count.at_s for count in counts])
     number = np.array([getattr(count, state) for count in counts], dtype=np.float64)
     before = np.concatenate(([0.0], np.cumsum(number[:-1] * np.diff(begins))))
-    last = np.searchsorted(begins, at_s, side="right") - 1
-    seconds: Column = before[last] + number[last] * (at_s - begins[last])
-    return seconds
-
-
-def mean_counts(counts: Sequence[ReplicaCount], state: str, bins: Bins) -> Column:
-    """The mean number of replicas in that state in each bin."""
-    mean: Column = np.diff(replica_seconds(counts, state, bins.edges_s)) / bins.width_s
+    last = np.searchsorted(begins, bins.edges_s, side="right") - 1
+    mean: Column = np.diff(before[last] + number[last] * (bins.edges_s - begins[last])) / bins.width_s
     return mean
 
 
@@ -126,8 +120,6 @@ class CellLine:
     output_tokens: Column
     replicas: Mapping[str, Column]
     """By state (`STATES`), the mean in the bin."""
-    replica_hours: Column
-    """From the start to the end of the bin, or of the run."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +150,7 @@ def timeline(
     length_s = run_length_s(out)
     bins = bins or bins_for(length_s)
     lines = tuple(_lane(name, out, slo_s, bins, number) for number, name in enumerate(lanes))
-    cell = _cell(out, samples, replicas, bins, length_s)
+    cell = _cell(out, samples, replicas, bins)
     met = {name: _means(out.finished_s, column, bins) for name, column in (itl_in_time or {}).items()}
     return Timeline(bins, length_s, lines, cell, _waits(samples, bins), met)
 
@@ -203,10 +195,8 @@ def _lane(name: str, out: SimulationOutcome, slo_s: Column, bins: Bins, number: 
     )
 
 
-def _cell(
-    out: SimulationOutcome, samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins, length_s: float
-) -> CellLine:
-    at_s, until_s = samples.at_s, np.minimum(bins.edges_s[1:], length_s)
+def _cell(out: SimulationOutcome, samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins) -> CellLine:
+    at_s = samples.at_s
     so_far = bins.maximum(at_s, samples.preemptions)
     answered, prompt, output = (
         ~np.isnan(out.first_s),
@@ -228,7 +218,6 @@ def _cell(
         bins.spread(out.placed_s, out.first_s, prompt),
         first_tokens + bins.spread(out.first_s, out.finished_s, output - 1),
         {state: mean_counts(replicas, state, bins) for state in STATES},
-        sum((replica_seconds(replicas, state, until_s) for state in STATES), np.zeros(bins.count)) / 3600,
     )
 
 

@@ -20,7 +20,7 @@ from benchmarks.lanes.results import (
     overall,
     times_to_first_token,
 )
-from benchmarks.lanes.simulated import Rehearsal
+from benchmarks.lanes.simulated import Rehearsal, result_of, side_spec
 from benchmarks.lanes.wait_coverage import LaneCoverage, coverage, read_wait_estimates
 from cli.bench.answer import Failure, FailureKind, Sample, TokenUsage
 from cli.bench.load import LoadResult
@@ -141,8 +141,11 @@ def uniform_traffic() -> LaneTraffic:
 def test_lanes_played_in_virtual_time_keep_what_is_promised() -> None:
     traffic = uniform_traffic()
     rehearsal = Rehearsal(read_cost_file(shipped("specs/simulated-h100.costs.json")), traffic)
-    mix = traffic.draw(1.2 * rehearsal.capacity(0), 60.0, 1)
-    fifo, lanes, loose = (rehearsal.run(mix, name) for name in ("fifo", "lanes", "loose"))
+    (arrivals,) = rehearsal.cases(1.2, 60.0, 0, tenants=False).values()
+    fifo, lanes, loose = (
+        result_of(arrivals.mix, rehearsal.run(arrivals, name), [lane.name for lane in side_spec(name).lanes])
+        for name in ("fifo", "lanes", "loose")
+    )
     verdict = judge(lanes, fifo)
     assert not lanes.failures
     assert verdict.short_gain > 10

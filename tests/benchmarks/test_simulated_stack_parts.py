@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.simulated_stack.client import _body, drawn, traced
+from benchmarks.simulated_stack.client import _body, traced
 from benchmarks.simulated_stack.gauges import quantile
 from benchmarks.simulated_stack.report import Measured, by_lane
 from deployments.engine.simulated.ask import read_ask
@@ -18,13 +18,6 @@ def test_a_trace_is_repeated_for_as_long_as_it_takes() -> None:
     schedule = traced(trace, 5.0, 2.0, 1_000)
     assert schedule.arrived_s.tolist() == [0.5 * number for number in range(10)]
     assert schedule.prompt_tokens.tolist() == [10, 20, 30, 40, 10, 20, 30, 40, 10, 20]
-
-
-def test_a_drawn_load_ascends_and_fits() -> None:
-    schedule = drawn(60, 10, 4_096, seed=1)
-    assert 0.8 < len(schedule) / (60 * 54) < 1.2
-    assert np.all(np.diff(schedule.arrived_s) >= 0)
-    assert (schedule.prompt_tokens + schedule.output_tokens).max() <= 4_096
 
 
 @pytest.mark.parametrize("tokens", [7, 100, 3_333])

@@ -45,15 +45,14 @@ def test_the_costs_of_a_simulated_engine_are_found_again(tmp_path: Path) -> None
     }
     spec = {"version": 1, "name": "calibrated", "regions": [{"name": "here", "pools": [{"name": "cpu"}]}]}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec | {"models": [model]}), encoding="utf-8")
-    out, page = tmp_path / "costs.json", tmp_path / "page.html"
+    out = tmp_path / "costs.json"
     reported = raylane(
         tmp_path,
-        *("calibrate", str(tmp_path / "spec.yaml"), "--out", str(out), "--report", str(page), "--minutes", "0.75"),
+        *("calibrate", str(tmp_path / "spec.yaml"), "--out", str(out), "--minutes", "0.75"),
     )
     assert reported.returncode == 0, reported.stdout + reported.stderr
     assert "steps that were not fitted" in reported.stdout
     assert "not covered: prefix cache hits" in reported.stdout
-    assert page.stat().st_size > 100_000
     found = read_cost_file(out)
     assert found.limits().async_scheduling
     record = found.calibration

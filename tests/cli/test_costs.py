@@ -103,8 +103,6 @@ def test_a_calibration_of_another_model_gives_the_hosts_part(tmp_path: Path) -> 
         host_step_s=(0.0006, 0.0008),
         host_block_s=(0.0001, 0.00012),
         blocks=32,
-        front_s=0.003,
-        back_s=0.001,
     )
     record = CalibrationRecord(steps=100, residuals=(), host=host, not_covered=())
     front = Curve(at=(0.0, 8.0), seconds=(0.003, 0.005))

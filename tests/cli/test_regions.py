@@ -161,6 +161,12 @@ def test_why_shows_both_cells_of_a_request_that_was_handed_over(cell: tuple[str,
     assert "'r-1' is not among the last that ended in any cell" in run(cell, "why", "r-1", code=1)
 
 
+def test_why_says_that_another_version_wrote_a_record(cell: tuple[str, type[Cell]]) -> None:
+    for changes in ({"departures": [{"kind": "a kind of its own"}]}, {"decisions": [{"reason": "without a verdict"}]}):
+        cell[1].regions["request"] = [answer("eu", record("eu", **changes))]
+        assert "a gateway of another version wrote this record" in run(cell, "why", "r-1", code=1)
+
+
 @pytest.fixture
 def billed(cell: tuple[str, type[Cell]], tmp_path: Path) -> list[ImaginedCell]:
     """Two cells with bills of their own."""

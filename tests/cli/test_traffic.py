@@ -95,6 +95,6 @@ def test_the_options_are_applied_in_their_order(small: Path) -> None:
 
 
 def test_bench_takes_a_traffic_file(small: Path) -> None:
-    load = Settings(trace=small, limit=40).load()
-    assert (len(load.prompt_tokens), load.requests) == (40, 40)
+    load = Settings(trace=small, requests=40).load()
     assert load.arrivals_s is not None
+    assert (len(load.arrivals_s), load.requests) == (40, 40)

@@ -34,4 +34,4 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @every_screen
 def test_all_figures_are_drawn_and_the_console_is_clean(page: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    assert_drawn(tmp_path, page, options, figures=5)
+    assert_drawn(tmp_path, page, options, figures=3)

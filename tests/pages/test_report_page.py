@@ -23,7 +23,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @every_screen
 def test_every_figure_is_drawn_and_the_console_is_clean(page: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    assert_drawn(tmp_path, page, options, figures=7)
+    assert_drawn(tmp_path, page, options, figures=6)
 
 
 def test_a_screenshot_and_a_print_can_be_made(page: Path, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ c: work that a full replica does in a second; S: how long a start takes; R: how 
     backlog    (rate + B(S) / max(60 s, S)) / c, where the work ahead in a lane takes longer than half of its SLO
                B(S): what waits, plus what arrives in S seconds, less what the replicas do in S seconds, those that
                become ready until then included
-    occupancy  booked sequences or KV blocks, averaged over R / (utilisation * what a replica holds). While c is
-               unknown, what waits counts as booked, and adds a replica at a time
+    occupancy  while c is unknown: booked sequences or KV blocks, and what waits, averaged over R / (utilisation * what
+               a replica holds). What waits adds a replica at a time
 
     up         to the largest need, if it exceeds the applied number by MARGIN (a backlog needs none). Starting replicas
                count as applied
@@ -140,10 +140,10 @@ class BacklogPolicy:
         start_s, stays_s, c = self._start_ups.expected_s, self._residence.seconds, self.capacity.per_s
         terms = {"rate": demand.rate, "span_s": demand.span_s, "noise": demand.noise, "residence_s": stays_s}
         terms |= {"start_up_s": start_s, "waiting_work": signals.backlog}
-        occupied = self._occupied.look(signals, stays_s, c is None)
-        if occupied is not None:
-            terms[PolicyReason.OCCUPANCY.value] = occupied / utilisation
         if c is None:
+            occupied = self._occupied.look(signals, stays_s)
+            if occupied is not None:
+                terms[PolicyReason.OCCUPANCY.value] = occupied / utilisation
             if signals.waiting and signals.ready:  # one more at a time, until it is known what one carries
                 terms[PolicyReason.BACKLOG.value] = float(signals.applied + (not signals.starting))
             return terms

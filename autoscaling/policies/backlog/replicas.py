@@ -201,18 +201,18 @@ _GONE = (ReplicaStatus.DRAINING, ReplicaStatus.UNRESPONSIVE)
 
 
 class Occupied:
-    """How many replicas the booked sequences or KV blocks fill: an average over that time."""
+    """How many replicas the booked sequences (and what waits) or KV blocks fill: an average over that time."""
 
     def __init__(self) -> None:
         self._at_s = 0.0
         self._value: float | None = None
 
-    def look(self, signals: Signals, over_s: float, waiting_too: bool) -> float | None:
-        """None before any replica has reported its limits. `waiting_too`: what waits counts as booked."""
+    def look(self, signals: Signals, over_s: float) -> float | None:
+        """None before any replica has reported its limits."""
         live = [replica for replica in signals.replicas if replica.max_sequences and replica.status not in _GONE]
         if live:
-            sequences, kv = sum(r.sequences for r in live), sum(r.kv_tokens for r in live)
-            sequences += signals.waiting if waiting_too else 0
+            sequences = sum(r.sequences for r in live) + signals.waiting
+            kv = sum(r.kv_tokens for r in live)
             each_sequences, each_kv = (
                 sum(r.max_sequences for r in live) / len(live),
                 sum(r.max_kv_tokens for r in live) / len(live),

@@ -234,7 +234,7 @@ class PeerRelay(AnswerRelay):
         if (after_s := response.headers.get(FIRST_TOKEN_HEADER)) is not None:
             ledger.first_token_s = min(now, max(self._began_s, self._began_s + float(after_s)))
         self._dispatcher.first_token(self._lease, now - (ledger.first_token_s or now))
-        self._end(Ending.FINISHED)
+        self._dispatcher.release(self._lease, Ending.FINISHED)
         client.release_body()
         self._flow.wait_for(Awaited.CLIENT, now)
         try:

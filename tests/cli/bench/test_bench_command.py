@@ -66,7 +66,7 @@ async def test_a_trace_is_replayed(server: Any, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows))
     code, out, _ = await run(
-        "--url", server.url, "--trace", str(trace), "--limit", "5", "--time-scale", "0.05", "--json", "-"
+        "--url", server.url, "--trace", str(trace), "--requests", "5", "--rate", "50", "--json", "-"
     )
     assert code == 0
     report = json.loads(out)
@@ -121,10 +121,8 @@ async def test_ctrl_c_prints_what_there_is(server: Any) -> None:
         (("--rate", "1", "--url", "localhost"), ("--url", "localhost", "http://HOST:PORT")),
         (("--rate", "1", "--endpoint", "images"), ("--endpoint", "images", "completions")),
         (("--trace", "/nowhere.csv"), ("--trace", "/nowhere.csv", "cannot be read")),
-        (("--rate", "1", "--limit", "3"), ("--limit", "3", "--trace")),
         (("--rate", "1", "--json", "/nowhere/report.json"), ("--json", "/nowhere/report.json", "existing folder")),
         (("--rate", "1", "--api-key-env", "NOT_SET"), ("--api-key-env", "NOT_SET", "allowed")),
-        (("--rate", "1", "--max-model-len", "20", "--length-scale", "2"), ("--length-scale", "--max-model-len 20")),
         (("--rate", "1e6", "--duration", "1e6"), ("--duration", "1e+06", "at most")),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cli.bench.client import BenchClient
-from cli.bench.load import BenchLoad, Extent, RequestPace, drawn_load, run
+from cli.bench.load import BenchLoad, drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, TokenIds
 from cli.bench.results import RunRecord
 from planning.workload.lengths import Fixed
@@ -22,9 +22,7 @@ async def outcome(url: str, load: BenchLoad, model: str = "good", stop: asyncio.
 
 
 async def test_a_closed_loop_sends_every_request_once(server: Any) -> None:
-    record = await outcome(
-        server.url, drawn_load(Fixed(6), Fixed(3), RequestPace(concurrency=8), Extent(requests=50), 0)
-    )
+    record = await outcome(server.url, drawn_load(Fixed(6), Fixed(3), 0, concurrency=8, requests=50))
     assert (record.ok, record.failed, record.unfinished) == (50, 0, 0)
     assert (record.prompt_tokens, record.output_tokens) == (300, 150)
     assert len(server.bodies) == 50
@@ -32,17 +30,13 @@ async def test_a_closed_loop_sends_every_request_once(server: Any) -> None:
 
 @pytest.mark.whole
 async def test_a_closed_loop_holds_its_concurrency(server: Any) -> None:
-    await outcome(
-        server.url, drawn_load(Fixed(1), Fixed(3), RequestPace(concurrency=4), Extent(requests=12), 0), model="slow"
-    )
+    await outcome(server.url, drawn_load(Fixed(1), Fixed(3), 0, concurrency=4, requests=12), model="slow")
     assert server.max_open == 4
 
 
 @pytest.mark.whole
 async def test_a_duration_stops_the_sending_and_lets_requests_end(server: Any) -> None:
-    record = await outcome(
-        server.url, drawn_load(Fixed(1), Fixed(3), RequestPace(concurrency=2), Extent(duration_s=0.6), 0), model="slow"
-    )
+    record = await outcome(server.url, drawn_load(Fixed(1), Fixed(3), 0, concurrency=2, duration_s=0.6), model="slow")
     assert 2 <= record.ok <= 4
     assert record.unfinished == 0
     assert record.elapsed_s > 0.5
@@ -60,7 +54,7 @@ async def test_an_open_loop_does_not_wait_for_answers(server: Any) -> None:
 async def test_failures_do_not_end_a_run(server: Any) -> None:
     record = await outcome(
         server.url,
-        drawn_load(Fixed(1), Fixed(1), RequestPace(concurrency=3), Extent(requests=9), 0),
+        drawn_load(Fixed(1), Fixed(1), 0, concurrency=3, requests=9),
         model="silent_end",
     )
     assert (record.ok, record.failed) == (0, 9)
@@ -72,7 +66,7 @@ async def test_stopping_cuts_open_requests_off_and_counts_them(server: Any) -> N
     started = time.monotonic()
     record = await outcome(
         server.url,
-        drawn_load(Fixed(1), Fixed(1), RequestPace(concurrency=5), Extent(requests=50), 0),
+        drawn_load(Fixed(1), Fixed(1), 0, concurrency=5, requests=50),
         model="hanging",
         stop=stop,
     )

@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deployments.openai import structure
-from deployments.openai.inquiry import containers_at_most
 from deployments.openai.structure import structure_of
 
 TEXTS = st.text(st.sampled_from('ab"\\[]{},:é\n'), max_size=90)
@@ -48,7 +47,6 @@ def test_it_counts_what_is_outside_strings(value: Any, ascii_only: bool, shift: 
         assert depth <= found.depth <= depth + 32
         assert structure_of(body, 10**9, depth).depth <= depth
         assert depth == 0 or structure_of(body, 10**9, depth - 1).depth >= depth
-    assert containers_at_most(body) >= depth
 
 
 @given(st.binary(max_size=300))

@@ -72,7 +72,7 @@ class SchedulerBooks(RuleBasedStateMachine):
     def replicas_hold_what_they_can(self) -> None:
         for replica in self.scheduler.snapshot(self.now).replicas:
             held = [lease for lease in self.live.values() if lease.replica_id == replica.replica_id]
-            assert (replica.leases, replica.sequences) == (len(held), sum(lease.sequences for lease in held))
+            assert (replica.leases, replica.sequences) == (len(held), sum(lease.request.sequences for lease in held))
             assert replica.kv_tokens == sum(lease.kv_tokens for lease in held)
             assert replica.prefill_tokens == sum(
                 lease.prefill_tokens for lease in held if lease.attempt_id not in self.prefilled

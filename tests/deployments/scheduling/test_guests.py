@@ -185,9 +185,9 @@ def test_at_random_no_guest_begins_beside_a_prefill_or_before_own_requests(seed:
         prefills = {name: one.prefill_tokens for name, one in scheduler.fleet.by_id.items()}
         placements = scheduler.step(now).placements
         for one in placements:
-            if one.request.guest:
+            if one.request.guest_of:
                 assert prefills[one.lease.replica_id] == 0, "nothing was prefilled there"
-                assert all(job.request.guest for job in scheduler.lanes.jobs.values()), "nobody else waits"
+                assert all(job.request.guest_of for job in scheduler.lanes.jobs.values()), "nobody else waits"
             prefills[one.lease.replica_id] += one.lease.prefill_tokens
             running[one.request.request_id] = one.lease
         places = [set(scheduler.lanes.jobs), set(scheduler.lanes.guests), set(running), over]

@@ -138,7 +138,7 @@ class SchedulerMachine(SchedulerBooks):
     )
     def release(self, lease: Lease, ending: Ending, output: int) -> None:
         usage = (
-            Usage(lease.request.prompt_tokens, 0, output, 0, lease.sequences, 0.1, 0.2)
+            Usage(lease.request.prompt_tokens, 0, output, 0, lease.request.sequences, 0.1, 0.2)
             if ending is Ending.FINISHED
             else None
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deployments.traffic.counts import Stream, Stretches
-from planning.drift.expected import Expected, ExpectedStream
+from planning.drift.comparison import ExpectedStream
 from planning.drift.recording import stretches_of_trace
 from planning.workload.lengths import LogNormal
 from planning.workload.trace import Trace
@@ -40,11 +40,11 @@ class Traffic:
         return found
 
 
-def sheet_of(traffic: Traffic, **changes: object) -> Expected:
+def sheet_of(traffic: Traffic, **changes: object) -> tuple[ExpectedStream, ...]:
     """A worksheet that states that traffic, at all hours alike."""
     lengths = (traffic.prompt,) * 24, (traffic.output,) * 24
     stream = ExpectedStream(CHAT, (traffic.per_s,) * 24, *lengths, traffic.prefix_share)
-    return Expected((replace(stream, **changes),))  # type: ignore[arg-type]
+    return (replace(stream, **changes),)  # type: ignore[arg-type]
 
 
 def then(first: Stretches, second: Stretches) -> Stretches:

@@ -28,21 +28,21 @@ def plan_of(case: Case) -> Any:
 
 def test_a_worksheet_expects_its_streams(tmp_path: Path) -> None:
     case = small.case(tmp_path, {"demand": [CHAT | {"prefix_share": 0.25}], "time_zone": "Europe/Berlin"})
-    expected = {one.stream: one for one in expected_from(case.sheet, case.streams).streams}
+    expected = {one.stream: one for one in expected_from(case.sheet, case.streams)}
     us, eu = expected[US], expected[EU]
     assert (us.hourly, us.time_zone) == ((0.5,) * 8 + (4.0,) * 10 + (0.5,) * 6, "Europe/Berlin")
     assert eu.hourly == (1.0,) * 24
     assert us.prompt_tokens == pytest.approx((0.9 * 100 + 0.1 * 3_000,) * 24, rel=0.01)
     assert us.prefix_share == pytest.approx((0.9 * 16 + 0.1 * 736) / 390, rel=0.01), "whole blocks of 16 tokens"
     assert us.growth == 1
-    assert expected_from(case.sheet, small.case(tmp_path).streams).streams[0].prefix_share is None, "none is stated"
+    assert expected_from(case.sheet, small.case(tmp_path).streams)[0].prefix_share is None, "none is stated"
 
 
 def test_streams_of_one_class_are_expected_together(tmp_path: Path) -> None:
     night = {"region": "us-east-1", "hourly_requests_per_s": [2.0] * 8 + [0.0] * 16}
     digests = CHAT | {"name": "digests", "rates": [night], "input_tokens": {"mean": 1_500}}
     case = small.case(tmp_path, {"demand": [CHAT, digests]})
-    expected = next(one for one in expected_from(case.sheet, case.streams).streams if one.stream == US)
+    expected = next(one for one in expected_from(case.sheet, case.streams) if one.stream == US)
     assert expected.hourly == pytest.approx((2.5,) * 8 + (4.0,) * 10 + (0.5,) * 6)
     assert expected.prompt_tokens[12] == pytest.approx(390, rel=0.02)
     assert expected.prompt_tokens[2] == pytest.approx((0.5 * 390 + 2 * 1_500) / 2.5, rel=0.02)
@@ -119,6 +119,6 @@ def test_prices_of_the_cluster_beside_the_worksheets(tmp_path: Path) -> None:
 
 def test_rates_between_now_and_after_the_growth_are_expected(tmp_path: Path) -> None:
     case = small.case(tmp_path, {"demand": [CHAT | {"growth": {"percent_per_month": 10, "months": 12}}]})
-    expected = expected_from(case.sheet, case.streams).streams[0]
+    expected = expected_from(case.sheet, case.streams)[0]
     assert expected.hourly[0] == pytest.approx(0.5)
     assert expected.growth == pytest.approx(1.1**12)

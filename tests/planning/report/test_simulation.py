@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from cluster.spec import TrafficClass
+from deployments.engine_model.cost_file import cost_file
 from deployments.telemetry.published_error import AtLoad, Figure, Published
-from planning.report.facts import Basis, Price, RunFacts, Target
+from planning.report.facts import Price, RunFacts
 from planning.report.figures import swaps
 from planning.report.file import ReportFileError, check_place, write_report
 from planning.report.simulated_run import ReportedRun, describe
 from planning.report.simulation import render, verdict
 from planning.simulator.timeline import ReplicaCount
-from tests.planning.simulator.test_cell import workload
+from tests.planning.simulator.test_cell import COST, LIMITS, workload
 from tests.planning.simulator.test_timeline import NAMES, run
 
 FACTS = RunFacts(
@@ -24,10 +26,12 @@ FACTS = RunFacts(
     trace="trace</script>.jsonl",
     replicas=2,
     load_scale=1.0,
-    basis=Basis("costs.json", "roofline", "1 x L40S"),
-    targets=(Target("interactive", 5.0, 0.99), Target("batch", 30.0, 0.9)),
-    sequences=16,
-    kv_tokens=30_000,
+    costs="costs.json",
+    cost=cost_file("demo", "1 x L40S", "roofline", LIMITS, COST),
+    classes=(
+        TrafficClass(name="interactive", ttft_ms=5_000),
+        TrafficClass(name="batch", ttft_ms=30_000, attainment=0.9),
+    ),
     price=Price("GPU", 1, 3.6),
 )
 
@@ -67,7 +71,7 @@ def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> N
         r'<script type="application/json" class="figure" data-plot="(.*?)">(.*?)</script>', page, flags=re.DOTALL
     )
     assert [name for name, _ in figures] == [
-        f"{key}-plot" for key in ("ttft", "queue", "service", "tokens", "capacity", "cost", "decisions")
+        f"{key}-plot" for key in ("ttft", "queue", "service", "tokens", "capacity", "decisions")
     ]
     for name, text in figures:
         figure = json.loads(text)
@@ -80,7 +84,7 @@ def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> N
 def test_the_facts_are_on_the_page(page: str, busy: ReportedRun) -> None:
     assert "NOT MEASURED" in page
     assert f"{busy.whole.rejected:,}" in page
-    assert f"${3.6 * busy.line.cell.replica_hours[-1]:,.2f}" in page
+    assert f"${3.6 * busy.outcome.replica_s / 3600:,.2f}" in page
     assert "No comparison with a measured run was given" in page
     figure = Figure(
         name="ttft/all/p50", live_s=1.0, simulated_s=1.062, error=0.062, raw_error=0.07, spread=0.01, bound=0.1

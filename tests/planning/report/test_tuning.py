@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planning.report.facts import Basis, Price
+from planning.report.facts import Price
 from planning.report.figures import swaps
 from planning.report.tuning import TuningFacts, render
 from planning.report.tuning_text import cards, columns, headline, notes, rows
@@ -55,7 +55,8 @@ def facts(diff: str) -> TuningFacts:
         "a <b>spec</b>",
         "trace</script>.jsonl",
         1_000,
-        Basis("costs.json", "roofline", "2 x L40S"),
+        "costs.json",
+        cases.costs().model_copy(update={"basis": "roofline"}),
         diff,
     )
 

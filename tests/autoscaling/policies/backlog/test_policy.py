@@ -289,6 +289,7 @@ def test_every_number_can_be_computed_again_from_its_terms(measured: bool, seed:
         applied_of_late.append((signals.at_s, applied))
         if "replica_work_per_s" in terms:
             rate, c, start_s = terms["rate"], terms["replica_work_per_s"], terms["start_up_s"]
+            assert "occupancy" not in terms
             headroom = terms["sigmas"] * (rate * terms["noise"] / terms["residence_s"]) ** 0.5
             assert terms["demand"] == pytest.approx((rate + headroom) / (knobs.utilisation * c))
             if "backlog" in terms:
