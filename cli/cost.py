@@ -203,6 +203,7 @@ def record_of(bill: Bill, rows: Sequence[BillRow], by: Sequence[Dimension]) -> d
 
 def _all_in(rows: Sequence[BillRow]) -> dict[str, float | None]:
     """What a million tokens cost with all that is not work: in proportion to the work."""
+    rows = [row for row in rows if row.share is not TimeShare.EXTERNAL]
     work, total = total_of(row for row in rows if row.share is TimeShare.WORK), total_of(rows)
     factor = float(total.usd / work.usd) if work.usd else 0.0
     return {

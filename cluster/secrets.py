@@ -15,7 +15,16 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cluster.files import write_private
-from cluster.launch import KEYS_FILE, PEERS_FILE, SECRET_FILE, TOKEN_FILE, aws_region
+from cluster.launch import (
+    EXTERNAL_FILE,
+    KEYS_FILE,
+    PEERS_FILE,
+    SECRET_FILE,
+    TOKEN_FILE,
+    SharedSecret,
+    aws_region,
+    shared_secrets,
+)
 from cluster.spec import ClusterSpec, Region
 
 Keys = Mapping[str, Sequence[str]]
@@ -187,50 +196,56 @@ class AwsSecret:
             raise SecretsUnavailable(f"secret {self.name!r} of AWS Secrets Manager: {error}") from error
 
 
-_SHORTEST = 32
-"""Characters."""
-
-
 def read_peers_secret(spec: ClusterSpec, region: Region, folder: Path | None) -> str | None:
     """The secret that all cells share, on a node of this region's cell; None where cells know each other by
     certificates. `folder`: of the node's secrets, in a deployed cell. Raises SecretsUnavailable."""
-    source = None if spec.peering is None else spec.peering.secret
-    if source is None:
-        return None
+    return _read_named(spec, region, folder, PEERS_FILE)
+
+
+def read_external_key(spec: ClusterSpec, region: Region, folder: Path | None) -> str | None:
+    """The key of the external service; None where the spec has none. Raises SecretsUnavailable."""
+    return _read_named(spec, region, folder, EXTERNAL_FILE)
+
+
+def _read_named(spec: ClusterSpec, region: Region, folder: Path | None, file: str) -> str | None:
+    found = next((one for one in shared_secrets(spec) if one.file == file), None)
+    return None if found is None else _read_shared(found, spec, region, folder)
+
+
+def _read_shared(shared: SharedSecret, spec: ClusterSpec, region: Region, folder: Path | None) -> str:
+    source = shared.source
     if source.kind == "aws":
-        name = source.name or f"raylane/{spec.name}/peers"
+        name = source.name or f"raylane/{spec.name}/{shared.name}"
         where = f"secret {name!r} of AWS Secrets Manager"
         try:
             text = AwsSecret(name, aws_region(region)).text()
         except SecretsUnavailable as error:
-            raise SecretsUnavailable(f"peering.secret: {error}") from None
+            raise SecretsUnavailable(f"{shared.key}: {error}") from None
     else:
         folders = [one for one in (folder, source.folder and Path(source.folder).expanduser()) if one]
-        files = [one / PEERS_FILE for one in folders]
+        files = [one / shared.file for one in folders]
         where = " or ".join(map(str, files)) or "folder: missing, and no node's folder of secrets; the file"
         try:
             text = next((file.read_text(encoding="utf-8") for file in files if file.exists()), None)
         except (OSError, ValueError) as error:
-            raise SecretsUnavailable(f"peering.secret: {where}: cannot be read: {type(error).__name__}") from None
+            raise SecretsUnavailable(f"{shared.key}: {where}: cannot be read: {type(error).__name__}") from None
     if text is None:
-        raise SecretsUnavailable(f"peering.secret: {where}: missing; needed: the secret that all cells share")
-    if len(text.strip()) < _SHORTEST:
-        raise SecretsUnavailable(f"peering.secret: {where}: allowed: at least {_SHORTEST} characters")
+        raise SecretsUnavailable(f"{shared.key}: {where}: missing; needed: the one that all cells share")
+    if len(text.strip()) < shared.shortest:
+        raise SecretsUnavailable(f"{shared.key}: {where}: allowed: at least {shared.shortest} characters")
     return text.strip()
 
 
-def copy_peers_secret(spec: ClusterSpec, folder: Path) -> None:
-    """Puts the file of the secret that all cells share beside those of a cell that is to be deployed, where the spec
-    names another folder for it. Raises SecretsUnavailable."""
-    source = None if spec.peering is None else spec.peering.secret
-    if source is None or source.kind != "file" or source.folder is None:
-        return
-    text = read_peers_secret(spec, spec.regions[0], None)
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if text is not None and (
-            not (folder / PEERS_FILE).is_file() or (folder / PEERS_FILE).read_bytes().strip() != text.encode()
-        ):
-            write_private(folder / PEERS_FILE, text)
-    except OSError as error:
-        raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error
+def copy_shared_secrets(spec: ClusterSpec, folder: Path) -> None:
+    """Puts the files of what all cells share beside the secrets of a cell that is to be deployed, where the spec names
+    another folder for them. Raises SecretsUnavailable."""
+    for shared in shared_secrets(spec):
+        if shared.source.kind != "file" or shared.source.folder is None:
+            continue
+        text, file = _read_shared(shared, spec, spec.regions[0], None), folder / shared.file
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not file.is_file() or file.read_bytes().strip() != text.encode():
+                write_private(file, text)
+        except OSError as error:
+            raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error

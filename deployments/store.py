@@ -28,7 +28,7 @@ FILE_NAME = "cell.sqlite"
 GATEWAYS = "gateways"
 """The kept mapping by which commands on the directory's node find the gateways: by id, where each listens for its
 cell."""
-VERSION = 2
+VERSION = 3
 _LOCKED_S = 20.0
 """A directory that is killed holds its lock a moment longer."""
 _BUSY_S = 5.0
@@ -50,7 +50,7 @@ create table bill (
     hour_ns integer, region text, model text, grp text, share text, tenant text, class text, usd_per_hour text,
     home text, ns integer, prefill_ns integer, decode_ns integer, requests integer, prompt_tokens integer,
     cached_tokens integer, output_tokens integer, estimated integer, cut integer, estimated_prompt_tokens integer,
-    estimated_output_tokens integer, late integer,
+    estimated_output_tokens integer, late integer, external_in integer, external_out integer,
     primary key (hour_ns, region, model, grp, share, tenant, class, usd_per_hour, home)
 ) strict, without rowid;
 create table basis (name text primary key, basis text not null) strict, without rowid;

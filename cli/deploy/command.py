@@ -22,7 +22,7 @@ from cli.deploy.serve_api import DeployError
 from cli.deploy.state import DeployState, write_files
 from cli.deploy.steps import Hosts, login
 from cluster.launch import aws_region, default_secret, deploy_problems
-from cluster.secrets import AwsSecret, SecretsFolder, SecretStore, SecretsUnavailable, copy_peers_secret
+from cluster.secrets import AwsSecret, SecretsFolder, SecretStore, SecretsUnavailable, copy_shared_secrets
 from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region, load_spec, parse_spec
 
 
@@ -211,7 +211,7 @@ def _target(spec: ClusterSpec, region: Region, state: DeployState) -> Hosts | Ku
         store = SecretsFolder(
             state.secrets if deploy.secrets.folder is None else Path(deploy.secrets.folder).expanduser()
         )
-        copy_peers_secret(spec, store.folder)
+        copy_shared_secrets(spec, store.folder)
     if isinstance(deploy, AwsDeploy):
         return Hosts(spec, region, deploy, state, store, AwsRecord(cell, aws_region(region)))
     return Hosts(spec, region, deploy, state, store, HeadRecord(login(deploy, deploy.head), cell))

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cli.deploy.serve_api import DeployError
-from cluster.launch import KEYS_FILE, PEERS_FILE, SECRET_FILE, TOKEN_FILE, cell_folder
+from cluster.launch import EXTERNAL_FILE, KEYS_FILE, PEERS_FILE, SECRET_FILE, TOKEN_FILE, cell_folder
 from cluster.secrets import AwsSecret
 
 RECORD = "deployed"
@@ -135,7 +135,7 @@ class HeadRecord:
 
     def secrets(self) -> dict[str, str]:
         """The cell's secrets on the head, by file; empty: it has none."""
-        names = (SECRET_FILE, TOKEN_FILE, KEYS_FILE, PEERS_FILE)
+        names = (SECRET_FILE, TOKEN_FILE, KEYS_FILE, PEERS_FILE, EXTERNAL_FILE)
         files = " ".join(f"{self._cell}/secrets/{name}" for name in names)
         texts = self._ask(f"for file in {files}; do cat $file 2>/dev/null; printf '\\001'; done").split("\1")
         return {name: text for name, text in zip(names, texts, strict=False) if text}

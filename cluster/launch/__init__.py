@@ -4,6 +4,7 @@ from cluster.launch.environment import RAY_ENVIRONMENT
 from cluster.launch.kuberay import MANIFESTS, ROLLOUT_ANNOTATION, TOKEN_KEY, kubernetes_files, secret_name
 from cluster.launch.nodes import (
     DASHBOARD_PORT,
+    EXTERNAL_FILE,
     FETCH_SCRIPT,
     KEPT_APPLICATIONS,
     KEYS_FILE,
@@ -13,17 +14,20 @@ from cluster.launch.nodes import (
     STOP_SCRIPT,
     TOKEN_FILE,
     WHOSE_RAY,
+    SharedSecret,
     aws_region,
     cell_folder,
     default_secret,
     expected_workers,
     lost_head_procedure,
+    shared_secrets,
 )
 from cluster.launch.problems import deploy_problems
 from cluster.launch.ray_yaml import RAY_YAML, SECRETS, launcher_files
 
 __all__ = [
     "DASHBOARD_PORT",
+    "EXTERNAL_FILE",
     "FETCH_SCRIPT",
     "KEPT_APPLICATIONS",
     "KEYS_FILE",
@@ -39,6 +43,7 @@ __all__ = [
     "TOKEN_FILE",
     "TOKEN_KEY",
     "WHOSE_RAY",
+    "SharedSecret",
     "aws_region",
     "cell_folder",
     "default_secret",
@@ -48,4 +53,5 @@ __all__ = [
     "launcher_files",
     "lost_head_procedure",
     "secret_name",
+    "shared_secrets",
 ]

@@ -16,10 +16,10 @@ from cluster.launch.nodes import (
     DASHBOARD_PORT,
     GCS_PORT,
     KEYS_FILE,
-    PEERS_FILE,
     SECRET_FILE,
     TOKEN_FILE,
     cell_folder,
+    shared_secrets,
 )
 from cluster.launch.yaml_text import yaml_text
 from cluster.node_labels import labels_of
@@ -361,12 +361,15 @@ def _volumes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy, memory
     if spec.tenants:
         keys[KEYS_FILE] = KEYS_FILE
     items = [{"key": key, "path": path} for key, path in keys.items()]
-    name, peers = secret_name(spec, region, deploy), None if spec.peering is None else spec.peering.secret
+    name, sources = secret_name(spec, region, deploy), [(one, one.source) for one in shared_secrets(spec)]
     secret: dict[str, Any] = {"secret": {"secretName": name, "defaultMode": 0o440, "items": items}}
-    if peers is not None and peers.kind == "kubernetes":
-        shared_items = [{"key": PEERS_FILE, "path": PEERS_FILE}]
-        sources = [(name, items), (peers.name or f"{spec.name}-peers", shared_items)]
-        projected = [{"secret": {"name": one, "items": keys_of}} for one, keys_of in sources]
+    shared_items = [
+        (source.name or f"{spec.name}-{one.name}", [{"key": one.file, "path": one.file}])
+        for one, source in sources
+        if source.kind == "kubernetes"
+    ]
+    if shared_items:
+        projected = [{"secret": {"name": one, "items": keys_of}} for one, keys_of in [(name, items), *shared_items]]
         secret = {"projected": {"defaultMode": 0o440, "sources": projected}}
     shared = {"emptyDir": {"medium": "Memory", "sizeLimit": f"{max(1, memory_gib // _SHARED_MEMORY_SHARE)}Gi"}}
     volumes: _Volumes = {

@@ -8,10 +8,11 @@ every user that nodes may have.
 
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from cluster.launch.environment import JOINED_ENVIRONMENT, RAY_ENVIRONMENT
 from cluster.node_labels import labels_of
-from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
+from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region, SecretSource
 
 HEAD_SCRIPT = "node/start-head"
 WORKER_SCRIPT = "node/start-worker"
@@ -27,8 +28,31 @@ KEPT_APPLICATIONS = "serve/applications.json"
 """On the head, relative to the cell's folder: Serve's configuration of the last deployment, for `restore.py`."""
 SECRET_FILE, TOKEN_FILE, KEYS_FILE = "secret", "ray_token", "tenant_keys.json"
 """Each in the folder of secrets, on every node."""
-PEERS_FILE = "peers_secret"
+PEERS_FILE, EXTERNAL_FILE = "peers_secret", "external_key"
 """There, too, where the cells of a cluster share a secret that is kept in files or by Kubernetes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSecret:
+    """A secret that all cells of a cluster have, of at least so many characters. `key`: in the spec; `file`: in each
+    node's folder of secrets; `name`: with AWS as raylane/CLUSTER/NAME, with Kubernetes as CLUSTER-NAME."""
+
+    key: str
+    source: SecretSource
+    file: str
+    name: str
+    shortest: int
+
+
+def shared_secrets(spec: ClusterSpec) -> list[SharedSecret]:
+    """Those that the spec names."""
+    found = []
+    if spec.peering is not None and (source := spec.peering.secret) is not None:
+        found.append(SharedSecret("peering.secret", source, PEERS_FILE, "peers", 32))
+    if spec.external is not None:
+        found.append(SharedSecret("external.secret", spec.external.secret, EXTERNAL_FILE, "external", 8))
+    return found
+
 
 _RUNNING = """running() { grep -lz "$1" /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3; }"""
 _RAYLETS = "$(running '^[^ ]*/raylet/raylet$')"

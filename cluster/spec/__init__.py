@@ -6,6 +6,7 @@ from cluster.spec.autoscaling import Autoscaling, Backlog, PolicySpec, Rollback
 from cluster.spec.cluster import ClusterSpec, exchanged
 from cluster.spec.deploy import HeadStore, PoolPart, SecretSource
 from cluster.spec.engine import LoraAdapter, Simulated, Speculative
+from cluster.spec.external import PICO, External
 from cluster.spec.gateway import CacheSpec, CorsSpec, GatewaySpec, GatewayTls, RequestLimits, SemanticSpec, Timeouts
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import ZONE_LABEL, Ingress, KubernetesDeploy, KubernetesPool, Toleration
@@ -20,6 +21,7 @@ from cluster.spec.traffic import LanePolicy, RungSpec, Scheduling, Tenant, Traff
 
 __all__ = [
     "DEFAULT_GROUP",
+    "PICO",
     "ZONE_LABEL",
     "Artifacts",
     "Autoscaling",
@@ -32,6 +34,7 @@ __all__ = [
     "CorsSpec",
     "Deploy",
     "EngineSettings",
+    "External",
     "FallbackRoute",
     "GatewaySpec",
     "GatewayTls",

@@ -1,7 +1,7 @@
 """The whole cluster spec, and what its sections must agree on."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
@@ -10,6 +10,7 @@ from cluster.hardware import Hardware
 from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, PolicySpec
 from cluster.spec.base import Name, Section, check_unique
+from cluster.spec.external import External
 from cluster.spec.gateway import GatewaySpec
 from cluster.spec.models import Model
 from cluster.spec.peering import Peering
@@ -37,7 +38,7 @@ class ClusterSpec(Section):
     in their body and no class in a header, for tenants that may claim it. `hardware`: GPUs, prices and links between
     regions that override the shipped tables (`cluster/hardware`). `tracing`: where spans go (None: none are made).
     `peering`: how its cells help each other (None: they do not). `ladder`: what a model under pressure does, rung by
-    rung (empty: nothing).
+    rung (empty: nothing). `external`: the service outside that answers last (None: there is none).
     """
 
     version: Literal[1] = 1
@@ -49,6 +50,7 @@ class ClusterSpec(Section):
     scheduling: Scheduling = Scheduling()
     tenants: tuple[Tenant, ...] = ()
     ladder: tuple[RungSpec, ...] = ()
+    external: External | None = None
     prefix_sharing: Literal["tenant", "cluster"] = "tenant"
     service_tiers: dict[ServiceTier, Name] = Field(default_factory=dict)
     autoscaling: Autoscaling = Autoscaling()
@@ -83,6 +85,7 @@ class ClusterSpec(Section):
         check_unique("models and their groups, as names of Serve applications", (_NO_APP.sub("-", key) for key in keys))
         self._check_tenants()
         self._check_ladder()
+        self._check_external()
         self._check_residency()
         self._check_cache()
         if self.peering is not None:
@@ -165,6 +168,19 @@ class ClusterSpec(Section):
         check_unique("ladder", (f"{rung}:{name}" for rung, name in steps))
         if steps and all(("shed", name) in steps for name in classes):
             raise ValueError("ladder: sheds all classes; needed: one that is not shed, for whose sake others are")
+
+    def _check_external(self) -> None:
+        if (external := self.external) is None:
+            return
+        lists: dict[str, tuple[Iterable[str], list[str]]] = {
+            "models": (external.models, [one.name for one in self.models if one.task == "generate"]),
+            "tenants": (external.tenants, [one.name for one in self.tenants]),
+            "region": ([external.region] if external.region else [], [one.name for one in self.regions]),
+        }
+        for key, (names, known) in lists.items():
+            for name in names:
+                if name not in known:
+                    raise ValueError(f"external.{key} = {name!r}: unknown; allowed: {', '.join(known) or 'none'}")
 
     def _check_residency(self) -> None:
         known = [region.name for region in self.regions]

@@ -98,14 +98,14 @@ class Peering(Section):
                 raise ValueError(
                     f"regions.{region}.endpoint = {endpoint!r}: allowed: https://, since peering.tls is set"
                 )
-            if not (secured or self.plaintext or _is_loopback(endpoint)):
+            if not (secured or self.plaintext or is_loopback(endpoint)):
                 raise ValueError(
                     f"regions.{region}.endpoint = {endpoint!r}: prompts would cross the network in plain text; "
                     "allowed: https://, or peering.plaintext: true where the network encrypts"
                 )
 
 
-def _is_loopback(endpoint: str) -> bool:
+def is_loopback(endpoint: str) -> bool:
     host = urlsplit(endpoint).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

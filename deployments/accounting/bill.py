@@ -13,6 +13,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TypeVar
 
+from cluster.spec import PICO
 from deployments.accounting.facts import NS
 
 HOUR_NS = 3_600 * NS
@@ -22,12 +23,13 @@ DIGITS = 4
 
 class TimeShare(StrEnum):
     """What a replica's time was spent on. `UNATTRIBUTED`: on requests that were cut by the end of a replica or gateway,
-    or unknown, since no gateway was there to see."""
+    or unknown, since no gateway was there to see. `EXTERNAL`: on nothing, since the external tier did the work."""
 
     WORK = "work"
     STARTING = "starting"
     IDLE = "idle"
     UNATTRIBUTED = "unattributed"
+    EXTERNAL = "external"
 
 
 class Dimension(StrEnum):
@@ -49,7 +51,7 @@ class Amounts:
 
     `estimated` requests have no count by the engine, but the gateway's estimate of their tokens; `cut` ones neither,
     and `estimated_*` are what they had by then. `late`: of all requests those that were reported after their own hour
-    was settled.
+    was settled. `external_*`: picodollars for prompts and outputs at the external tier.
     """
 
     ns: int = 0
@@ -64,6 +66,8 @@ class Amounts:
     estimated_prompt_tokens: int = 0
     estimated_output_tokens: int = 0
     late: int = 0
+    external_in: int = 0
+    external_out: int = 0
 
     def plus(self, other: "Amounts") -> "Amounts":
         return Amounts(*(getattr(self, name) + getattr(other, name) for name in AMOUNTS))
@@ -108,7 +112,8 @@ class BillLine:
 
     @property
     def usd(self) -> Fraction:
-        return usd_of(self.amounts.ns, self.key.usd_per_hour)
+        external = Fraction(self.amounts.external_in + self.amounts.external_out, PICO)
+        return usd_of(self.amounts.ns, self.key.usd_per_hour) + external
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +179,8 @@ def rows_by(lines: Iterable[BillLine], by: Sequence[Dimension]) -> list[BillRow]
         price, amounts = line.key.usd_per_hour, line.amounts
         found.amounts = found.amounts.plus(amounts)
         found.usd += line.usd
-        found.prefill_usd += usd_of(amounts.prefill_ns, price)
-        found.decode_usd += usd_of(amounts.decode_ns, price)
+        found.prefill_usd += usd_of(amounts.prefill_ns, price) + Fraction(amounts.external_in, PICO)
+        found.decode_usd += usd_of(amounts.decode_ns, price) + Fraction(amounts.external_out, PICO)
     shown = rounded([found.usd for found in sums.values()])
     rows = [found.row(*key, amount) for (key, found), amount in zip(sums.items(), shown, strict=True)]
     order = list(TimeShare)

@@ -6,6 +6,8 @@
     idle           = while a gateway watched it and no request was there
     unattributed   = the rest, and the part of attempts that were cut
 
+Beside that stands what the external tier took, by the prices in the spec.
+
 An attempt that runs over the end of an hour works in both, in proportion to its time; its tokens are counted where it
 ended.
 """
@@ -57,6 +59,7 @@ def bill_of(facts: Gathered, hours: Sequence[int], pricing: Callable[[Tariff], P
         if of_replica:
             basis[f"{tariff.model}@{tariff.group}"] = pricings[key].basis
         pairs += of_replica
+    pairs += _external(facts, chosen)
     return Bill(summed(pairs), basis)
 
 
@@ -189,6 +192,23 @@ def _tokens(
                 yield _key(tariff, hour_ns, TimeShare.WORK, _owner(one)), replace(guess, estimated=1)
             case Count.CUT:
                 yield _key(tariff, hour_ns, TimeShare.UNATTRIBUTED, _NOBODY), replace(guess, cut=1)
+
+
+def _external(facts: Gathered, hours: frozenset[int]) -> Iterator[Keyed]:
+    """What was spent outside."""
+    for one in facts.external:
+        late_ns = facts.late.get(one.attempt_id)
+        hour_ns = hour_of(one.at_ns) if late_ns is None else late_ns
+        if hour_ns not in hours or not one.pico_usd_in + one.pico_usd_out:
+            continue
+        spent = Amounts(external_in=one.pico_usd_in, external_out=one.pico_usd_out, late=int(late_ns is not None))
+        tokens = one.prompt_tokens, one.output_tokens
+        if one.estimated:
+            spent = replace(spent, estimated=1, estimated_prompt_tokens=tokens[0], estimated_output_tokens=tokens[1])
+        else:
+            spent = replace(spent, requests=1, prompt_tokens=tokens[0], output_tokens=tokens[1])
+        whose = TimeShare.EXTERNAL, one.tenant, one.traffic_class
+        yield LineKey(hour_ns, one.region, one.model, one.replica_id, *whose, Fraction(0)), spent
 
 
 def _key(tariff: Tariff, hour_ns: int, share: TimeShare, owner: Sequence[str]) -> LineKey:

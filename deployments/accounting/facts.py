@@ -122,5 +122,27 @@ class AttemptUsage:
     home: str = ""
 
 
-Fact = Tariff | ReplicaBegun | ReplicaReady | ReplicaGone | ReplicasAlive | Watched | AttemptUsage
-FACTS: Wire[Fact] = Wire(Tariff, ReplicaBegun, ReplicaReady, ReplicaGone, ReplicasAlive, Watched, AttemptUsage)
+@dataclass(frozen=True, slots=True)
+class ExternalUsage:
+    """What an attempt took at the external tier, in picodollars for tokens in and out; it ended at `at_ns`.
+    `estimated`: the service has not said, and the most that it may have been counts. `region`: the cell that sent it.
+    """
+
+    at_ns: Natural
+    attempt_id: str
+    model: str
+    tenant: str
+    traffic_class: str
+    region: str
+    estimated: bool
+    prompt_tokens: Natural
+    output_tokens: Natural
+    pico_usd_in: Natural
+    pico_usd_out: Natural
+    replica_id: str = "external"
+
+
+Fact = ExternalUsage | Tariff | ReplicaBegun | ReplicaReady | ReplicaGone | ReplicasAlive | Watched | AttemptUsage
+FACTS: Wire[Fact] = Wire(
+    ExternalUsage, Tariff, ReplicaBegun, ReplicaReady, ReplicaGone, ReplicasAlive, Watched, AttemptUsage
+)

@@ -8,6 +8,7 @@ from deployments.accounting.facts import (
     NS,
     AttemptUsage,
     Count,
+    ExternalUsage,
     Fact,
     ReplicaBegun,
     ReplicaGone,
@@ -37,7 +38,8 @@ class ReplicaLife:
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """Replicas, tariffs (oldest first), attempts by replica, and by replica when it was watched, and when a gateway had
-    requests there. `late`: attempts that were reported after their hour was settled, by the hour of the report."""
+    requests there. `late`: attempts that were reported after their hour was settled, by the hour of the report.
+    `external`: attempts at the external tier."""
 
     lives: Mapping[str, ReplicaLife]
     tariffs: Mapping[tuple[str, str], Sequence[Tariff]]
@@ -45,6 +47,7 @@ class Gathered:
     watched: Mapping[str, Sequence[Span]]
     held: Mapping[str, Sequence[Span]]
     late: Mapping[str, int]
+    external: Sequence[ExternalUsage] = ()
 
 
 def gathered(reported: Iterable[tuple[int | None, Fact]]) -> Gathered:
@@ -55,6 +58,7 @@ def gathered(reported: Iterable[tuple[int | None, Fact]]) -> Gathered:
     watched: defaultdict[str, dict[int, int]] = defaultdict(dict)
     held: defaultdict[str, dict[int, int]] = defaultdict(dict)
     late: dict[str, int] = {}
+    external: dict[str, ExternalUsage] = {}
     for late_ns, fact in reported:
         match fact:
             case AttemptUsage(attempt_id=attempt_id):
@@ -62,6 +66,9 @@ def gathered(reported: Iterable[tuple[int | None, Fact]]) -> Gathered:
                 if known is None or _RANK[fact.count] < _RANK[known.count]:
                     attempts[attempt_id] = fact
                 if known is None and late_ns is not None:
+                    late[attempt_id] = late_ns
+            case ExternalUsage(attempt_id=attempt_id):
+                if external.setdefault(attempt_id, fact) is fact and late_ns is not None:
                     late[attempt_id] = late_ns
             case Watched(to_ns=to_ns):
                 for spans, since in ((watched, fact.since_ns), (held, fact.held_ns)):
@@ -78,7 +85,7 @@ def gathered(reported: Iterable[tuple[int | None, Fact]]) -> Gathered:
     ordered = {key: [by_time[at] for at in sorted(by_time)] for key, by_time in tariffs.items()}
     normal = [{key: union(spans.items()) for key, spans in known.items()} for known in (watched, held)]
     lives = replicas.lives({key: spans[-1][1] for key, spans in normal[0].items() if spans})
-    return Gathered(lives, ordered, by_replica, normal[0], normal[1], late)
+    return Gathered(lives, ordered, by_replica, normal[0], normal[1], late, tuple(external.values()))
 
 
 _RANK = {Count.ENGINE: 0, Count.ESTIMATE: 1, Count.CUT: 2}

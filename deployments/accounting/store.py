@@ -32,7 +32,7 @@ from deployments.accounting.bill import (
     summed,
 )
 from deployments.accounting.billing import bill_of
-from deployments.accounting.facts import FACTS, AttemptUsage, Fact, ReplicaBegun, ReplicaGone, Tariff, ns
+from deployments.accounting.facts import FACTS, AttemptUsage, ExternalUsage, Fact, ReplicaBegun, ReplicaGone, Tariff, ns
 from deployments.accounting.gathering import gathered
 from deployments.accounting.pricing import Pricing, StepPricing, TokenPricing
 from deployments.engine_model.cost_file import CostFile
@@ -162,7 +162,8 @@ class BillStore:
                 self.store.health.lost(1, error)
                 continue
             name, body = FACTS.parts(fact)
-            late = isinstance(fact, AttemptUsage) and hour_of(fact.to_ns) <= self._closed_ns
+            ended_ns = fact.to_ns if isinstance(fact, AttemptUsage) else getattr(fact, "at_ns", 0)
+            late = isinstance(fact, AttemptUsage | ExternalUsage) and hour_of(ended_ns) <= self._closed_ns
             yield hour_ns, late, name, getattr(fact, "replica_id", ""), body
 
 

@@ -11,16 +11,20 @@ from dataclasses import replace
 
 from cluster.group_key import DEFAULT_GROUP, model_of
 from deployments.accounting.bill import Bill, Dimension
-from deployments.accounting.facts import Fact, Tariff, ns
+from deployments.accounting.facts import FACTS, ExternalUsage, Fact, Tariff, ns
 from deployments.accounting.lives import ReplicaLives
 from deployments.accounting.store import BillStore, bill_in, totals_in
+from deployments.cell.spending import Reservation, Spending
 from deployments.protocol import ReplicaFacts
 from deployments.starts.start import StartReport
 from deployments.starts.tracker import StartTracker
-from deployments.store import CellStore
+from deployments.store import CellStore, KeptValue
 
 TURN_S = 5.0
 """How often it is written who is alive, while gateways deliver."""
+_DAY_S = 86_400
+_EXTERNAL = ExternalUsage.__name__.encode()
+"""With what such a fact begins."""
 
 
 class CostCalls:
@@ -29,6 +33,8 @@ class CostCalls:
     def __init__(self, store: CellStore, starts: StartTracker) -> None:
         self._starts = starts
         self._bills = BillStore(store)
+        self._kept_spending = KeptValue(store, "spending", Spending)
+        self._spending = self._kept_spending.read()
         self._lives = ReplicaLives(self._bills.known())
         self._turned_s = time.monotonic()
         self._settling: asyncio.Task[None] | None = None
@@ -41,10 +47,23 @@ class CostCalls:
         kept = [replace(one, costs=bills.keep_costs(one.costs) if one.costs else "") for one in tariffs]
         self._write(self._lives.priced(kept))
         written = bills.add(facts, time.time_ns())
+        for usage in (FACTS.decode(one) for one in facts if _EXTERNAL in one[: 2 * len(_EXTERNAL)]):
+            if written and isinstance(usage, ExternalUsage):
+                self._spending = self._spending.settle(usage.attempt_id, usage.pico_usd_in + usage.pico_usd_out)
+        written = self._kept_spending.write(self._spending) and written
         if time.monotonic() - self._turned_s >= TURN_S:
             self._turned_s = time.monotonic()
             self._turn()
         return written
+
+    async def reserve(self, attempt_id: str, wanted: Reservation, budget: int) -> bool:
+        """Reserves a part of a tenant's `budget` of today (picodollars) for an attempt at the external tier. False: it
+        has no so much left, or it cannot be kept."""
+        spending = self._spending.reserve(attempt_id, wanted, budget, int(time.time()) // _DAY_S)
+        if spending is None or not self._kept_spending.write(spending):
+            return False
+        self._spending = spending
+        return True
 
     async def cost_bill(self, since_ns: int, until_ns: int | None, by: Sequence[Dimension]) -> Bill:
         """The bill of that time, its lines summed up over all dimensions but those. Raises OSError."""

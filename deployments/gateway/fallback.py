@@ -2,13 +2,13 @@
 (docs/pressure.md).
 
 The scheduler rejects an impatient request where it would wait for too long and no peer cell takes it. The other model
-gets it as impatient, too. Where that has no room in time either, the request waits for its own model as if there were
-no other, unless that had rejected it in any case.
+gets it as impatient, too. Where that has no room in time either, and the external tier (`external.py`) does not answer,
+the request waits for its own model as if there were no other, unless that had rejected it in any case.
 """
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from deployments.gateway.connection import Connection
@@ -25,27 +25,58 @@ NEVER = b"never"
 """The header's value by which a client refuses other models."""
 
 
+Alternative = Callable[[RejectCause, RequestFlow, Connection, Endpoint], Awaitable[bool]]
+"""Has a request answered elsewhere, since its model has rejected it; False: it is not, and nothing was sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fallback:
     """The model that may answer in place of a request's own. `request` makes the request to it, and notes its sizes in
     the ledger."""
 
+    shared: Shared
     dispatcher: Dispatcher
     request: Callable[[], Request]
+
+    async def run(
+        self, asked: Request, cause: RejectCause, flow: RequestFlow, client: Connection, endpoint: Endpoint
+    ) -> bool:
+        """An `Alternative` of the request that was `asked` of its own model."""
+        ledger, now, name = flow.ledger, time.monotonic(), self.dispatcher.model.name
+        before = client.body, client.given_body, ledger.degraded
+        own = ledger.model, ledger.attempt_id, ledger.expected_prompt_tokens
+        client.set_member("model", name)
+        ledger.model, ledger.attempt_id = name, uuid.uuid4().hex
+        ledger.degraded += (Degradation(Rung.FALLBACK, own[0], cause.value, f"model={own[0]}"),)
+        ledger.decide(RequestVerdict.FELL_BACK, cause.value, now, asked=own[0], model=name)
+        ledger.waits_again(now)
+        other = replace(
+            self.request(),
+            deadline_s=asked.deadline_s,
+            expires_s=asked.expires_s,
+            impatient=True,
+            counted=True,
+            rungs=_without_fallback(asked),
+        )
+        try:
+            await run_leased(self.shared, self.dispatcher, other, flow, client, endpoint)
+        except NoRoom:
+            client.body, client.given_body, ledger.degraded = before
+            ledger.model, ledger.attempt_id, ledger.expected_prompt_tokens = own
+            return False
+        return True
 
 
 async def run_with_fallback(
     shared: Shared,
-    fallback: Fallback,
+    alternatives: Sequence[Alternative],
     dispatcher: Dispatcher,
     request: Request,
     flow: RequestFlow,
     client: Connection,
     endpoint: Endpoint,
 ) -> None:
-    """As `run_leased`, of a request to `dispatcher` that `fallback` may answer."""
-    ledger = flow.ledger
-    own = ledger.model, ledger.attempt_id, ledger.expected_prompt_tokens
+    """As `run_leased`, of a request to `dispatcher` that those may answer, in their order."""
     try:
         await run_leased(shared, dispatcher, replace(request, impatient=True), flow, client, endpoint)
         return
@@ -53,29 +84,17 @@ async def run_with_fallback(
         if error.cause is RejectCause.SHED:
             raise
         rejected = error
-    rungs = tuple(rung for rung in request.rungs if rung is not Rung.FALLBACK)
-    if not client.commented:  # the head of the answer would not tell of it
-        before, now = (client.body, client.given_body, ledger.degraded), time.monotonic()
-        client.set_member("model", fallback.dispatcher.model.name)
-        ledger.model, ledger.attempt_id = fallback.dispatcher.model.name, uuid.uuid4().hex
-        ledger.degraded += (Degradation(Rung.FALLBACK, own[0], rejected.cause.value, f"model={own[0]}"),)
-        ledger.decide(RequestVerdict.FELL_BACK, rejected.cause.value, now, asked=own[0], model=ledger.model)
-        ledger.waits_again(now)
-        other = replace(
-            fallback.request(),
-            deadline_s=request.deadline_s,
-            expires_s=request.expires_s,
-            impatient=True,
-            counted=True,
-            rungs=rungs,
-        )
-        try:
-            await run_leased(shared, fallback.dispatcher, other, flow, client, endpoint)
+    for alternative in alternatives:
+        if client.commented:  # the head of the answer would not tell of it
+            break
+        if await alternative(rejected.cause, flow, client, endpoint):
             return
-        except NoRoom:
-            client.body, client.given_body, ledger.degraded = before
-            ledger.model, ledger.attempt_id, ledger.expected_prompt_tokens = own
+    flow.ledger.waits_again(time.monotonic())
     if rejected.cause not in (RejectCause.PATIENCE, RejectCause.LADDER):
         raise rejected
-    ledger.waits_again(time.monotonic())
-    await run_leased(shared, dispatcher, replace(request, counted=True, rungs=rungs), flow, client, endpoint)
+    at_home = replace(request, counted=True, rungs=_without_fallback(request))
+    await run_leased(shared, dispatcher, at_home, flow, client, endpoint)
+
+
+def _without_fallback(request: Request) -> tuple[Rung, ...]:
+    return tuple(rung for rung in request.rungs if rung is not Rung.FALLBACK)

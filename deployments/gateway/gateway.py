@@ -28,6 +28,7 @@ from deployments.cell.orders import Orders
 from deployments.gateway.cell_pages import LanesPage, ScalingPage
 from deployments.gateway.entrance import ClientApp, Operators
 from deployments.gateway.exchange import engine_session
+from deployments.gateway.external import ExternalTier
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
 from deployments.gateway.operators.cost_page import CostPages, CostTotals
@@ -70,7 +71,7 @@ class Gateway:
     """Made within a running event loop. Raises OSError when the spec's address cannot be listened on.
 
     `cell_host` is where it listens for the cell's other processes (gateways, Prometheus), on a port of its own.
-    `peers_secret`: that all cells share, where the spec names one.
+    `peers_secret`: that all cells share, where the spec names one; `external_key`: of its external tier.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Gateway:
         run_dir: Path,
         cell_host: str = "127.0.0.1",
         peers_secret: str | None = None,
+        external_key: str | None = None,
     ) -> None:
         settings = spec.gateway
         models = tuple(model for model in spec.models if home in spec.regions_of(model))
@@ -102,6 +104,8 @@ class Gateway:
         self.service = Service(
             spec, home, models, self.gateway_id, self._session, self._closed.add, secret, peers_secret
         )
+        if spec.external is not None and external_key is not None:
+            self.service.external = ExternalTier(spec.external, external_key, home.name, self._costs.spent)
         self._levels.service = self.service
         self._departure_reporter = DepartureReporter(self.gateway_id, self.service.broken_exchanges)
         ended, finished = self._costs.ended_with(self._departure_reporter.ended), self._costs.finished
@@ -148,6 +152,7 @@ class Gateway:
         for collector in (PLATFORM_COLLECTOR, GC_COLLECTOR):
             registry.register(collector)
         own = [one.samples for one in (self._metrics, self._levels, self._lag, self._logs, self.cell_peers)]
+        own += [] if self.service.external is None else [self.service.external.samples]
         parts = (self.service.dispatchers, self._owner_trackers, self._announced, self.others.everyone)
         read = sources(self._settings, *parts, lambda: self._cost_totals.bill)
         age: Source = lambda: [(table.DIRECTORY_AGE, (), self.feeds.directory_age_s())]  # noqa: E731
@@ -189,6 +194,8 @@ class Gateway:
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""
         self._directory = self._departure_reporter.directory = directory
+        if self.service.external is not None:
+            self.service.external.directory = directory
         await self._cell_server.start()
         member = Member(self.gateway_id, self.others.own_url, tuple(self.service.dispatchers))
         self._membership = Membership(directory, member, self._epochs, self._presence)
@@ -243,6 +250,8 @@ class Gateway:
         self.service.closing.flush()
         self._closed.flush()
         await self._costs.close()
+        if self.service.external is not None:
+            await self.service.external.close()
         if self._spans is not None:
             await self._spans.close()
         self._journal.close()

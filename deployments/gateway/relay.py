@@ -38,7 +38,87 @@ from deployments.scheduling import Ending, Lease
 from deployments.telemetry.ledger import Ledger
 
 
-class AnswerRelay(ABC):
+class AnswerStream(ABC):
+    """Relays the events of a stream, and keeps the ledger of their times."""
+
+    _is_tapped = True
+    """Whether events pass as they come, unless they hold an error."""
+
+    def __init__(self, flow: RequestFlow, client: Connection) -> None:
+        self._flow = flow
+        self._client = client
+        self._ledger: Ledger = flow.ledger
+
+    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+        flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
+        events, content, between_s = EventSplitter(), response.content, flow.limits_s[Awaited.BETWEEN_BYTES]
+        received = sent = 0.0
+
+        def pass_on(piece: bytes) -> bool:
+            """Relays whole events as they come, unless the task has others in hand: as the loop below, in few calls."""
+            nonlocal received, sent
+            is_plain = piece.endswith(b"\n\n") and ERROR_EVENT not in piece and NAMED_ERROR_EVENT not in piece
+            if flow.awaited is not Awaited.BETWEEN_BYTES or events.tail or not is_plain or not client.pass_on(piece):
+                return False
+            now = clock()
+            ledger.itl.append(now - received)
+            ledger.engine_wait_s += now - sent
+            received = sent = now
+            flow.deadline_s = now + between_s
+            return True
+
+        if self._is_tapped and not content.at_eof():  # aiohttp's one reader of all empty bodies is of another class
+            taps[content] = pass_on
+            content.__class__ = TappedReader
+        try:
+            while piece := await content.readany():
+                previous, received = received, clock()
+                if previous:
+                    ledger.itl.append(received - previous)
+                    ledger.engine_wait_s += received - sent
+                else:
+                    received = self._first_byte()
+                    await client.start(response.status, self._head_of(response))
+                flow.wait_for(Awaited.CLIENT, received)
+                await client.write(self._checked(events.feed(piece)))
+                if not sent:
+                    client.release_body()
+                sent = clock()
+                ledger.client_stall_s += sent - received
+                flow.wait_for(Awaited.BETWEEN_BYTES, sent)
+        finally:
+            taps.pop(content, None)
+            ledger.last_byte_s = clock()
+            if received > sent:
+                ledger.client_stall_s += ledger.last_byte_s - received
+            elif sent:
+                ledger.engine_wait_s += ledger.last_byte_s - sent
+        if not sent:
+            raise aiohttp.ClientPayloadError("the stream ended before its first byte")
+        self._end(Ending.FINISHED if ledger.error is None else Ending.FAILED)
+        flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
+        try:
+            await client.finish(events.rest())
+        finally:
+            ledger.last_stall_s = clock() - ledger.last_byte_s
+
+    def _head_of(self, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+        return [(b"content-type", content_type(response)), *marks(response), *answer_headers(self._ledger)]
+
+    @abstractmethod
+    def _checked(self, events: bytes) -> bytes:
+        """What of whole events the client gets."""
+
+    def _first_byte(self) -> float:
+        self._ledger.first_byte_s = now = time.monotonic()
+        return now
+
+    @abstractmethod
+    def _end(self, ending: Ending) -> None:
+        """The answer is complete, or ended with an error."""
+
+
+class AnswerRelay(AnswerStream):
     """The part that a replica's answers and those of a peer cell have in common: streams, and the end of the lease.
     Made anew for each lease. `again`: if whoever answers is lost, the request may be placed again."""
 
@@ -51,15 +131,13 @@ class AnswerRelay(ABC):
         endpoint: Endpoint,
         again: bool = True,
     ) -> None:
+        super().__init__(flow, client)
         self._dispatcher = dispatcher
         self._lease = lease
-        self._flow = flow
-        self._client = client
         self._endpoint = endpoint
         self._again = again
         self._lost = False
         self._task: asyncio.Task[object] | None = None
-        self._ledger: Ledger = flow.ledger
 
     @property
     def _may_go_again(self) -> bool:
@@ -81,74 +159,19 @@ class AnswerRelay(ABC):
             self._task.uncancel()
         return self._lost and self._flow.cause is None
 
-    async def _stream(self, response: aiohttp.ClientResponse) -> None:
-        flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
-        events, content, between_s = EventSplitter(), response.content, flow.limits_s[Awaited.BETWEEN_BYTES]
-        received = sent = 0.0
-
-        def pass_on(piece: bytes) -> bool:
-            """Relays whole events as they come, unless the task has others in hand: as the loop below, in few calls."""
-            nonlocal received, sent
-            is_plain = piece.endswith(b"\n\n") and ERROR_EVENT not in piece and NAMED_ERROR_EVENT not in piece
-            if flow.awaited is not Awaited.BETWEEN_BYTES or events.tail or not is_plain or not client.pass_on(piece):
-                return False
-            now = clock()
-            ledger.itl.append(now - received)
-            ledger.engine_wait_s += now - sent
-            received = sent = now
-            flow.deadline_s = now + between_s
-            return True
-
-        if not content.at_eof():  # aiohttp's one reader of all empty bodies is of another class
-            taps[content] = pass_on
-            content.__class__ = TappedReader
-        try:
-            while piece := await content.readany():
-                previous, received = received, clock()
-                if previous:
-                    ledger.itl.append(received - previous)
-                    ledger.engine_wait_s += received - sent
-                else:
-                    received = self._first_byte()
-                    await client.start(response.status, self._head_of(response))
-                flow.wait_for(Awaited.CLIENT, received)
-                whole = events.feed(piece)
-                if ERROR_EVENT in whole or NAMED_ERROR_EVENT in whole:
-                    whole = self._errors_in(whole)
-                await client.write(whole)
-                if not sent:
-                    client.release_body()
-                sent = clock()
-                ledger.client_stall_s += sent - received
-                flow.wait_for(Awaited.BETWEEN_BYTES, sent)
-        finally:
-            taps.pop(content, None)
-            ledger.last_byte_s = clock()
-            if received > sent:
-                ledger.client_stall_s += ledger.last_byte_s - received
-            elif sent:
-                ledger.engine_wait_s += ledger.last_byte_s - sent
-        if not sent:
-            raise aiohttp.ClientPayloadError("the stream ended before its first byte")
-        self._dispatcher.release(self._lease, Ending.FINISHED if ledger.error is None else Ending.FAILED)
-        flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
-        try:
-            await client.finish(events.rest())
-        finally:
-            ledger.last_stall_s = clock() - ledger.last_byte_s
-
-    def _head_of(self, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
-        return [(b"content-type", content_type(response)), *marks(response), *answer_headers(self._ledger)]
+    def _checked(self, events: bytes) -> bytes:
+        return self._errors_in(events) if ERROR_EVENT in events or NAMED_ERROR_EVENT in events else events
 
     @abstractmethod
     def _errors_in(self, events: bytes) -> bytes:
         """Events of a stream among which there are errors: the ledger records them. What the client gets."""
 
     def _first_byte(self) -> float:
-        now = time.monotonic()
-        self._ledger.first_byte_s = now
         self._dispatcher.first_token(self._lease)
-        return now
+        return super()._first_byte()
+
+    def _end(self, ending: Ending) -> None:
+        self._dispatcher.release(self._lease, ending)
 
     def _leave(self) -> None:
         """Ends the lease of an exchange that broke off; no effect where it ended before."""

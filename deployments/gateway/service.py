@@ -22,7 +22,8 @@ from deployments.gateway.connection import Connection, Digests, Reader
 from deployments.gateway.context import shorten
 from deployments.gateway.entrance import EXTRA_HEADERS, CorsRules, KeyRing
 from deployments.gateway.exchange import BrokenExchanges, run_direct
-from deployments.gateway.fallback import FALLBACK_HEADER, NEVER, Fallback, run_with_fallback
+from deployments.gateway.external import ExternalTier, route_of
+from deployments.gateway.fallback import FALLBACK_HEADER, NEVER, Alternative, Fallback, run_with_fallback
 from deployments.gateway.flow import Aborted, EndCause, Flows, RequestFlow
 from deployments.gateway.peers.hop import HandOvers
 from deployments.gateway.placed import count_cached, run_leased
@@ -71,6 +72,8 @@ class Service:
         """This cell's name, where it has peers."""
         self.hand_overs: HandOvers | None = None
         """Where it has peers (`peers/peering.py`)."""
+        self.external: ExternalTier | None = None
+        """Where the spec has one."""
         self.flows = Flows()
         self.broken_exchanges = BrokenExchanges()
         self.leaving = False
@@ -248,16 +251,23 @@ class Service:
             asked = self._request(inquiry, dispatcher.model, flow.ledger, traffic_class, len(client.given_body))
             request = client.submitted(asked, dispatcher.model.name)
             flow.ledger.submitted(time.monotonic())
-            fallback = self._fallback(dispatcher.model, inquiry, traffic_class, tenant, flow.ledger, client)
+            may = not (client.hop or (tenant and "fallback" in tenant.spare))
+            may = may and client.headers.get(FALLBACK_HEADER) != NEVER
+            fallback = self._fallback(dispatcher.model, inquiry, traffic_class, flow.ledger, client) if may else None
             if self._spec.ladder and client.hop is None:
                 spared = () if tenant is None else tenant.spare
                 models = (dispatcher.model,) if fallback is None else (dispatcher.model, fallback.dispatcher.model)
                 client.clamp = clamp_of(inquiry, client.body, models)
                 can = {Rung.CLAMP: client.clamp is not None, Rung.FALLBACK: fallback is not None, Rung.SHED: True}
-                rungs = tuple(rung for rung, may in can.items() if may and rung not in spared)
+                rungs = tuple(rung for rung in Rung if can[rung] and rung not in spared)
                 request = replace(request, rungs=rungs)
-            if fallback is not None:
-                return run_with_fallback(self, fallback, dispatcher, request, flow, client, endpoint)
+            alternatives: list[Alternative] = [] if fallback is None else [partial(fallback.run, request)]
+            if self.external is not None and may:
+                given = inquiry, client.body, dispatcher.model, traffic_class, tenant
+                route = route_of(self.external.settings, *given)
+                alternatives += [] if route is None else [partial(self.external.run, route)]
+            if alternatives:
+                return run_with_fallback(self, alternatives, dispatcher, request, flow, client, endpoint)
             return run_leased(self, dispatcher, request, flow, client, endpoint)
         context = dispatcher.longest_context
         inquiry.check_limits(context, self.settings.limits.max_sequences, dispatcher.ratio.max_chars(context))
@@ -306,24 +316,11 @@ class Service:
         return dispatcher
 
     def _fallback(
-        self,
-        asked: Model,
-        inquiry: Inquiry,
-        traffic_class: TrafficClass,
-        tenant: Tenant | None,
-        ledger: Ledger,
-        client: Connection,
+        self, asked: Model, inquiry: Inquiry, traffic_class: TrafficClass, ledger: Ledger, client: Connection
     ) -> Fallback | None:
         """The model that may answer in the place of `asked`: to it the request means the same, and is not too long."""
         to = asked.fallback_of(traffic_class.name) if asked.fallback else None
-        if (
-            to is None
-            or (tenant is not None and "fallback" in tenant.spare)
-            or client.hop is not None
-            or client.headers.get(FALLBACK_HEADER) == NEVER
-        ):
-            return None
-        if inquiry.prompt_ids or inquiry.model not in ("", asked.name, *asked.aliases):
+        if to is None or inquiry.prompt_ids or inquiry.model not in ("", asked.name, *asked.aliases):
             return None
         dispatcher = self.dispatchers[to]
         context = dispatcher.longest_context
@@ -331,7 +328,7 @@ class Service:
         if longest > context or not means_the_same(inquiry.kind, client.body, asked, dispatcher.model):
             return None
         given = inquiry, dispatcher.model, ledger, traffic_class, len(client.given_body)
-        return Fallback(dispatcher, partial(self._request, *given))
+        return Fallback(self, dispatcher, partial(self._request, *given))
 
     def _request(
         self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass, body_bytes: int

@@ -52,10 +52,10 @@ def means_the_same(kind: BodyKind, body: bytes, asked: Model, other: Model) -> b
     fields, bound = _OBJECT.decode(body), _NOT_THE_SAME[kind]
     if any(not has.get(bound[name]) and not is_nothing(value) for name, value in fields.items() if name in bound):
         return False
-    return _is_text(fields.get(_PROMPTS.get(kind, ""), ABSENT))
+    return is_text(fields.get(_PROMPTS.get(kind, ""), ABSENT))
 
 
-def _is_text(value: Raw) -> bool:
+def is_text(value: Raw) -> bool:
     """Whether a prompt, or a part of it, has only text in it."""
     if not begins_with(value, b"["):
         return True
@@ -63,4 +63,4 @@ def _is_text(value: Raw) -> bool:
         parts = _PARTS.decode(value)
     except msgspec.ValidationError:  # bare texts, which some templates take
         return False
-    return all(part.type in _TEXT and _is_text(part.content) and _is_text(part.output) for part in parts)
+    return all(part.type in _TEXT and is_text(part.content) and is_text(part.output) for part in parts)

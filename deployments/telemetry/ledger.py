@@ -61,6 +61,10 @@ class Degradation:
         return "; ".join(filter(None, (self.rung.value, self.detail, f"reason={self.reason}")))
 
 
+EXTERNAL = "external"
+"""The pick of a request that the external tier got (`gateway/external.py`)."""
+
+
 class Stage(StrEnum):
     """The stages, in the order in which they pass."""
 

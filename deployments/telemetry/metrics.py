@@ -15,7 +15,7 @@ import numpy as np
 
 from deployments.telemetry import table
 from deployments.telemetry.exposition import Distribution, MetricCounts
-from deployments.telemetry.ledger import Ledger, RequestOutcome
+from deployments.telemetry.ledger import EXTERNAL, Ledger, RequestOutcome
 from deployments.telemetry.table import PROMPT_BOUNDS, Sample
 
 _PROMPT_LABELS = (*(f"le_{bound}" for bound in PROMPT_BOUNDS), f"gt_{PROMPT_BOUNDS[-1]}")
@@ -137,7 +137,7 @@ class RequestMetrics:
     def _count_tokens(self, model: str, tenant: str, ledger: Ledger) -> None:
         done = ledger.usage
         if done is None:
-            if ledger.placed_s is not None:
+            if ledger.placed_s is not None and ledger.pick != EXTERNAL:
                 self._no_usage.values[model,] += 1
             return
         if ledger.peer is None:

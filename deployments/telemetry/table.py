@@ -131,6 +131,13 @@ DEGRADED = _counter(
     "Requests that got less than they asked for of the model: `clamp` (a shorter answer), `fallback` (another model "
     "answered), `shed` (none).",
 )
+EXTERNAL_REQUESTS = _counter(
+    _GATEWAY,
+    "external_requests",
+    (*_MODEL, "outcome"),
+    "Requests that were meant for the external tier: `answered`; `broke` after their answer had begun; `failed` or "
+    "`refused` by it; kept from it by the tenant's `budget` or the `breaker`.",
+)
 TOKENS = _counter(
     _GATEWAY, "tokens", (*_MODEL, "kind"), "Tokens that the engine counted: `in`, `out`, `cached` (a part of `in`)."
 )

@@ -10,9 +10,9 @@ class RequestVerdict(StrEnum):
     `REFUSED`: a replica took no work. `RESUBMITTED`: it died at the work, or its engine did. After either the request
     waits again. The rest is of hand-overs between cells. `OFFERED`: to a peer, which has rejected it (`HOP_REJECTED`),
     has it (`HANDED_OVER`) or was lost (`HOP_BROKE`). `GUEST`: a peer has handed it over to this cell.
-    `ESTIMATED`: what the peer's engine counted has not come, and what was booked stands. `FELL_BACK`: another model is
-    asked in the place of its own. `CLAMPED`: its answer is to be shorter than it asked for. `CACHED`: a kept answer was
-    given again.
+    `ESTIMATED`: what the peer's engine counted has not come, and what was booked stands. `FELL_BACK`: another model
+    is asked in the place of its own. `CLAMPED`: its answer is to be shorter than it asked for. `EXTERNAL`: the
+    external tier was to answer it. `CACHED`: a kept answer was given again.
     """
 
     ADMITTED = "admitted"
@@ -31,5 +31,6 @@ class RequestVerdict(StrEnum):
     ESTIMATED = "estimated"
     FELL_BACK = "fell_back"
     CLAMPED = "clamped"
+    EXTERNAL = "external"
     DROPPED_TURNS = "dropped_turns"
     CACHED = "cached"

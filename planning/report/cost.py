@@ -17,6 +17,7 @@ _TONES = {
     TimeShare.STARTING: BLUE,
     TimeShare.IDLE: SLATE,
     TimeShare.UNATTRIBUTED: RED,
+    TimeShare.EXTERNAL: ORANGE,
 }
 MAX_BARS = 20
 """Tenants beyond the largest so many are one bar."""

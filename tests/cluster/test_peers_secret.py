@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.secrets import AwsSecret, SecretsUnavailable, copy_peers_secret, read_peers_secret
+from cluster.secrets import AwsSecret, SecretsUnavailable, copy_shared_secrets, read_peers_secret
 from cluster.spec import ClusterSpec
 from tests.cluster.test_secrets import secrets_manager  # noqa: F401  # a fixture
 
@@ -87,15 +87,15 @@ def test_deploying_puts_it_beside_the_cells_own(tmp_path: Path) -> None:
     (source / "peers_secret").write_text(SECRET)
     spec = spec_of({"kind": "file", "folder": str(source)})
     for _ in range(2):
-        copy_peers_secret(spec, target)
+        copy_shared_secrets(spec, target)
         assert (target / "peers_secret").read_text() == SECRET
         assert (target / "peers_secret").stat().st_mode & 0o777 == 0o600
-    copy_peers_secret(spec_of(None), tmp_path / "none")
-    copy_peers_secret(spec_of({"kind": "file"}), tmp_path / "none")
+    copy_shared_secrets(spec_of(None), tmp_path / "none")
+    copy_shared_secrets(spec_of({"kind": "file"}), tmp_path / "none")
     assert not (tmp_path / "none").exists()
     (source / "peers_secret").unlink()
     with pytest.raises(SecretsUnavailable, match=r"peering\.secret: "):
-        copy_peers_secret(spec, target)
+        copy_shared_secrets(spec, target)
 
 
 @pytest.mark.whole

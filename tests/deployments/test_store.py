@@ -79,9 +79,9 @@ def test_another_version_is_refused_by_its_number(tmp_path: Path) -> None:
     with sqlite3.connect(path) as file:
         file.execute("pragma user_version = 7")
     file.close()
-    with pytest.raises(CellStoreError, match="version 7; allowed: 2"):
+    with pytest.raises(CellStoreError, match="version 7; allowed: 3"):
         CellStore(path)
-    with pytest.raises(CellStoreError, match="version 7; allowed: 2"), reader(path):
+    with pytest.raises(CellStoreError, match="version 7; allowed: 3"), reader(path):
         pass
 
 

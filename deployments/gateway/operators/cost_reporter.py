@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from cluster.spec import Region
-from deployments.accounting.facts import FACTS, AttemptUsage, Count, Watched, ns
+from deployments.accounting.facts import FACTS, AttemptUsage, Count, ExternalUsage, Watched, ns
 from deployments.accounting.tariffs import tariffs_of
 from deployments.cell.departure import DepartureCause
 from deployments.gateway.feeds import OnEnded, ReplicaFeed
@@ -67,6 +67,10 @@ class CostReporter:
         self._dead: frozenset[str] = frozenset()
         self._orphaned_until_s = 0.0
         self._delivering = asyncio.Lock()
+
+    def spent(self, usage: ExternalUsage) -> None:
+        """An attempt at the external tier has ended."""
+        self._add(FACTS.encode(usage))
 
     async def run(self, directory: Any) -> None:
         """Delivers for ever."""

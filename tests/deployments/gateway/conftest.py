@@ -12,7 +12,7 @@ import uvloop
 from deployments.cell.directory import Directory
 from deployments.gateway.gateway import Gateway
 from tests.deployments.gateway.fake_engine import FakeEngine
-from tests.deployments.gateway.rig import SECRET, Handle, Rig, free_port, make_spec
+from tests.deployments.gateway.rig import EXTERNAL_KEY, SECRET, Handle, Rig, free_port, make_spec
 
 
 def pytest_asyncio_loop_factories(
@@ -33,7 +33,7 @@ async def make_rig(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Rig]
     ) -> Rig:
         port = free_port()
         cluster = make_spec(port, timeouts or {}, limits or {}, **spec)
-        gateway = Gateway(cluster, cluster.regions[0], SECRET, tmp_path)
+        gateway = Gateway(cluster, cluster.regions[0], SECRET, tmp_path, external_key=EXTERNAL_KEY)
         directory = Directory(SECRET)
         await gateway.start(Handle(directory))
         rig = Rig(gateway, directory, port, tmp_path)

@@ -21,6 +21,7 @@ from deployments.telemetry.ledger import Ledger
 from tests.deployments.gateway.fake_engine import FakeEngine
 
 SECRET = "the-secret"
+EXTERNAL_KEY = "the-external-key"
 PATIENCE_S = 20.0
 ASK = {"model": "demo", "prompt": "one two three", "max_tokens": 3}
 CREDENTIALS = {"authorization": f"Bearer {SECRET}"}
@@ -244,6 +245,7 @@ def make_spec(
     prefix_sharing: str = "tenant",
     tracing: dict[str, Any] | None = None,
     ladder: list[dict[str, Any]] | None = None,
+    external: dict[str, Any] | None = None,
     **gateway: Any,
 ) -> ClusterSpec:
     """A spec of one cell."""
@@ -257,6 +259,7 @@ def make_spec(
             "prefix_sharing": prefix_sharing,
             "tracing": tracing,
             "ladder": ladder or [],
+            "external": external,
             **({"classes": classes} if classes else {}),
             "gateway": {"port": port, "timeouts": timeouts, "limits": limits, "drain_s": 1.0, **gateway},
         }

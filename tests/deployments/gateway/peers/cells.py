@@ -12,7 +12,7 @@ from deployments.gateway.gateway import Gateway
 from deployments.gateway.operators.samples import of_model
 from deployments.ownership.peering import LanePeering
 from tests.deployments.gateway.fake_engine import FakeEngine
-from tests.deployments.gateway.rig import Handle, Rig, free_port, until
+from tests.deployments.gateway.rig import EXTERNAL_KEY, Handle, Rig, free_port, until
 
 PEERS_SECRET = "the secret of all cells, 32 letters at least"
 CLASSES = [{"name": "interactive", "ttft_ms": 500}]
@@ -73,7 +73,8 @@ class Cells:
         spec = self.spec_of(name, **changes)
         folder = self._tmp_path / f"{name}-{spec.gateway.port}"
         folder.mkdir()
-        gateway = Gateway(spec, region_of(spec, name), self._secrets[name], folder, peers_secret=secret)
+        keys = {"peers_secret": secret, "external_key": EXTERNAL_KEY}
+        gateway = Gateway(spec, region_of(spec, name), self._secrets[name], folder, **keys)
         await gateway.start(Handle(directory))
         return Rig(gateway, directory, spec.gateway.port, folder)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.spec import CacheSpec, SemanticSpec
 from deployments.accounting.bill import Amounts, Bill, BillLine, LineKey, TimeShare
 from deployments.cell.act import ActKind
 from deployments.cell.control import Control, ControlKind
@@ -16,6 +17,7 @@ from deployments.cell.departure import DepartureCause, Departures, DepartureTall
 from deployments.cell.listing import Listing
 from deployments.cell.orders import Orders
 from deployments.cell.scaling_state import ScalingState, ScalingSummary
+from deployments.gateway.cache import ResponseCache
 from deployments.gateway.peers.auth import CallRefusal
 from deployments.lane_stats import LaneStats
 from deployments.ownership.dispatcher import Dispatcher
@@ -32,6 +34,7 @@ from deployments.traffic.published_drift import PublishedDrift, write_drift
 from tests.deployments.gateway.operators.test_samples import ERROR, OFF
 from tests.deployments.gateway.peers.cells import Cells, peering_of
 from tests.deployments.gateway.rig import Rig, until
+from tests.deployments.gateway.test_gateway_cache_semantic import no_vector
 from tests.deployments.gateway.test_gateway_groups import MODEL
 
 START = ReplicaStart("r", "demo@cheap", "node", 1.0, Phase.LOAD, 2.0, {Phase.NODE: 1.0})
@@ -54,6 +57,15 @@ ANNOUNCED = Listing(
     ),
     starts=CellStarts((START,), (START,), (), (StartTally("demo@cheap", 1, {Phase.NODE: 1.0}, {Phase.LOAD: 1}),)),
 )
+
+
+EXTERNAL = {
+    "url": "https://api.example.com/v1",
+    "models": {"demo": "theirs"},
+    "tenants": {"acme": 1.0},
+    "usd_per_mtok_in": 1.0,
+    "usd_per_mtok_out": 1.0,
+}
 
 
 def ended(rig: Rig, *, counted: bool) -> None:
@@ -102,13 +114,25 @@ def count_hops(rig: Rig) -> None:
     peering_of(rig).stays[StayReason.IN_TIME] += 1
 
 
+def count_kept(rig: Rig) -> None:
+    """Kept answers, and first turns that were alike."""
+    cache = ResponseCache(CacheSpec(semantic=SemanticSpec(model="encoder")), no_vector)
+    cache._lookups.values["demo", "hit"] += 1
+    cache._saved.values["demo", "in"] += 1
+    assert cache._semantic is not None
+    cache._semantic._similarity.observe(("demo", "equal"), 0.9)
+    cache._semantic._in_shadow.values["demo",] += 1
+    rig.service.cache = cache
+
+
 async def test_a_gateway_exports_the_table_of_metrics(
     make_cells: Callable[..., Cells], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error, drift = tmp_path / "error.json", tmp_path / "drift.json"
     write_published(error, ERROR)
     write_drift(drift, PublishedDrift(worksheet="sheet", compared_unix_s=1_000, figures=(OFF,)))
-    cells = make_cells(models=[MODEL], tenants=[{"name": "acme", "keys": ["sha256:" + "0" * 64]}])
+    tenants = [{"name": "acme", "keys": ["sha256:" + "0" * 64]}]
+    cells = make_cells(models=[MODEL], tenants=tenants, external=EXTERNAL)
     rig = await cells.start("eu", engines=0, gateway={"simulator_error": str(error), "drift": str(drift)})
     await cells.start("us", engines=0)
     await cells.met()
@@ -116,6 +140,9 @@ async def test_a_gateway_exports_the_table_of_metrics(
     for counted in (True, False):
         ended(rig, counted=counted)
     count_hops(rig)
+    assert rig.service.external is not None
+    rig.service.external._counts.values["demo", "answered"] += 1
+    count_kept(rig)
     rig.gateway._announced.take(ANNOUNCED)
     rig.gateway._cost_totals.bill = Bill((BillLine(KEY, Amounts(10, prompt_tokens=1, output_tokens=1)),))
     snapshot = busy(rig.owner.snapshot())
