@@ -125,16 +125,16 @@ def _store_of(folder: Path) -> Path:
 
 
 def _tell_orders(acts: Sequence[Act], as_json: bool) -> None:
-    said = [{key: value for key, value in asdict(act).items() if value not in ("", 0)} for act in acts]
+    said = [{key: value for key, value in asdict(act).items() if value not in ("", 0, None)} for act in acts]
     if as_json:
         print_json(said)
         return
     if not said:
         console.print("Operators have ordered nothing.")
     for one in said:
-        what = ", ".join(
-            f"{key} {value}" for key, value in one.items() if key not in ("at_unix_s", "kind", "model", "by")
-        )
+        aside = ("at_unix_s", "kind", "model", "by")
+        values = {key: " ".join(one[key].values()).strip() if key == "ladder" else one[key] for key in one}
+        what = ", ".join(f"{key} {value}" for key, value in values.items() if key not in aside)
         order = f"{one['by']}: {one['kind']} {one['model']}" + (f" ({what})" if what else "")
         console.print(escape(f"{clock(one['at_unix_s'])}  {order}"), highlight=False)
 

@@ -19,6 +19,7 @@ from cli.main import app
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import Departure, DepartureCause, Ended, Lost, MemberKind, Ready
 from deployments.cell.lifecycle_log import LifecycleLog
+from deployments.ladder_stats import LadderMode, LadderOrder
 from deployments.starts.phases import Phase
 from deployments.starts.start import ReplicaStart, StartReport
 from deployments.starts.tracker import StartTracker
@@ -199,10 +200,12 @@ def test_explain_lists_what_operators_ordered(tmp_path: Path, run: Any) -> None:
     audit = Audit(next_store(tmp_path))
     audit.write(Act(time.time() - 60, ActKind.PIN, "org/m", "ann", "a test", replicas=3, until_unix_s=1e10))
     audit.write(Act(time.time(), ActKind.RELEASE, "other", "bob"))
+    audit.write(Act(time.time(), ActKind.LADDER, "other", "bob", ladder=LadderOrder(LadderMode.AT_MOST, "clamp")))
     log = ("--log", tmp_path / FILE_NAME)
-    first, second = run("explain", "--orders", *log).splitlines()
+    first, second, third = run("explain", "--orders", *log).splitlines()
     assert first.endswith("ann: pin org/m (why a test, replicas 3, until_unix_s 10000000000.0)")
     assert second.endswith("bob: release other")
+    assert third.endswith("bob: ladder other (ladder at_most clamp)")
     (only,) = json.loads(run("explain", "org/m", "--orders", "--json", *log))
     assert (only["by"], only["kind"], only["replicas"]) == ("ann", "pin", 3)
 
