@@ -140,7 +140,7 @@ async def test_the_feed_tells_of_first_tokens_of_whole_answers_once_before_the_e
                 else:
                     finished[message.request_id] = message
         assert sorted(reported) == sorted(set(bodies) - {"first-stream"})  # its first byte tells it
-        assert finished["first-many"].sequences == 6
+        assert finished["first-many"].usage.sequences == 6
 
 
 async def test_metrics_show_the_engines_counters_and_ours(replica: Replica) -> None:

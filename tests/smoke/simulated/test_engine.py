@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from tests.live.cluster import LiveCluster, eventually
+from tests.smoke.simulated.conftest import ALIAS, GROUPED, REPLICAS, SMALL
 from tests.smoke.simulated.conftest import BIG as MODEL
-from tests.smoke.simulated.conftest import GROUPED, REPLICAS, SMALL
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("vllm_meanwhile")]
 
@@ -64,6 +64,7 @@ def test_models_and_status_say_so(client: openai.OpenAI, simulated: LiveCluster)
         (MODEL, "raylane-simulated"),
         (SMALL, "raylane-simulated"),
         (GROUPED, "raylane-simulated"),
+        (ALIAS, "raylane-simulated"),
     ]
     assert simulated.model()["engine"] == "simulated"
     for command in ("status", "top"):
