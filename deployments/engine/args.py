@@ -135,7 +135,16 @@ def _speculative(speculative: Speculative) -> dict[str, Any]:
 
 
 def _task(model: Model) -> dict[str, Any]:
-    return {"runner": "pooling", "convert": "embed"} if model.task == "embed" else {}
+    if model.task != "embed":
+        return {}
+    # An encoder caches no prefix and takes no prompt in chunks: vLLM knows which models are encoders.
+    settings = model.settings
+    return {
+        "runner": "pooling",
+        "convert": "embed",
+        "enable_chunked_prefill": None if settings.chunked_prefill else False,
+        "enable_prefix_caching": None if settings.prefix_caching else False,
+    }
 
 
 def _lora(model: Model) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def test_speculative_decoding_passes_through(tmp_path: Path) -> None:
 def test_an_embedding_model_runs_as_a_pooler() -> None:
     values = arguments(model(task="embed"))
     assert (values["runner"], values["convert"]) == ("pooling", "embed")
+    assert values["enable_prefix_caching"] is values["enable_chunked_prefill"] is None, "vLLM knows encoders"
+    assert arguments(model(task="embed", prefix_caching=False))["enable_prefix_caching"] is False
 
 
 def test_adapters_are_loaded_with_their_limits() -> None:
