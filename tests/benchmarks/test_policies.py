@@ -45,6 +45,7 @@ def test_a_number_draws_one_run_of_an_affordable_size(name: str, traces: Path) -
     scenario = SCENARIOS[name]
     run = scenario.run(0, traces)
     assert same(run, scenario.run(0, traces))
+    assert not same(run, scenario.run(1, traces))
     work = run.workload
     assert 50 <= len(work) <= (80_000 if scenario.long else 13_000)
     assert work.arrived_s.max() <= run.until_s
@@ -55,10 +56,6 @@ def test_a_number_draws_one_run_of_an_affordable_size(name: str, traces: Path) -
     assert 0 < load.mean() < run.bounds.maximum
     assert all(write.at_s < run.until_s for write in run.faults.writes)
     assert replica_profile_of(run).start_up_s == run.start_up_s
-
-
-def test_another_number_draws_another_run() -> None:
-    assert not same(SCENARIOS["burst"].run(0), SCENARIOS["burst"].run(1))
 
 
 @pytest.mark.long

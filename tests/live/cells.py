@@ -1,28 +1,37 @@
-"""What tests of two cells share: a narrow link, and a spec whose cells are soon overloaded."""
+"""Two live cells of one spec, each its own `raylane up` with its own Ray; and a link between them that a test can
+cut."""
 
 import asyncio
 import json
+import math
+import os
+import subprocess
+import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.live.cluster import ROOT
+from tests.live.cluster import ROOT, STOP_S, LiveCluster, free_port, waited_for
 
 CELLS = ("eu", "us")
 
 
 class Link:
-    """A TCP proxy on loopback, in a thread of its own. All its connections share `bytes_per_s`."""
+    """A TCP proxy on loopback, in a thread of its own. While it is cut, its connections stay open and carry nothing,
+    and new ones come to nothing, as behind a router that drops packets. All of them share `bytes_per_s`."""
 
-    def __init__(self, port: int, target: int, bytes_per_s: float) -> None:
+    def __init__(self, port: int, target: int, bytes_per_s: float = math.inf) -> None:
         self._port = port
         self._target = target
         self._bytes_per_s = bytes_per_s
         self._turn = asyncio.Lock()
         self._loop = asyncio.new_event_loop()
+        self._whole = asyncio.Event()
+        self._whole.set()
         self._listening = threading.Event()
         self._open: set[asyncio.StreamWriter] = set()
         self._thread = threading.Thread(target=self._run, name="link", daemon=True)
@@ -36,6 +45,22 @@ class Link:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
 
+    def cut(self) -> None:
+        self._loop.call_soon_threadsafe(self._whole.clear)
+
+    def heal(self) -> None:
+        self._loop.call_soon_threadsafe(self._whole.set)
+
+    def lead_to(self, target: int) -> None:
+        """To another port from now on; connections that are open end."""
+
+        def lead() -> None:
+            self._target = target
+            for writer in self._open:
+                writer.transport.abort()
+
+        self._loop.call_soon_threadsafe(lead)
+
     def _run(self) -> None:
         server = self._loop.run_until_complete(asyncio.start_server(self._carry, "127.0.0.1", self._port))
         self._listening.set()
@@ -46,11 +71,13 @@ class Link:
 
     async def _end(self) -> None:
         """Each task ends with its connection."""
+        self._whole.set()
         for writer in self._open:
             writer.transport.abort()
         await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._whole.wait()
         try:
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
         except OSError:
@@ -68,10 +95,42 @@ class Link:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while piece := await reader.read(65_536):
+                await self._whole.wait()
                 async with self._turn:
                     await asyncio.sleep(len(piece) / self._bytes_per_s)
                 writer.write(piece)
                 await writer.drain()
+
+
+class LiveCells:
+    """By name. `link`: the way from any other cell to `us`. `content`: the spec of both."""
+
+    def __init__(self, by_name: dict[str, LiveCluster], link: Link, content: dict[str, Any]) -> None:
+        self.by_name = by_name
+        self.link = link
+        self.content = content
+
+    def __getitem__(self, name: str) -> LiveCluster:
+        return self.by_name[name]
+
+    @contextmanager
+    def instead_of_us(self, **changes: Any) -> Iterator[LiveCluster]:
+        """For the block another cell of that region stands at the end of the link, of another spec."""
+        us = self["us"]
+        folder = us.folder.parent / f"instead-{len(list(us.folder.parent.iterdir()))}"
+        folder.mkdir()
+        environment, port = {**us.environment, "RAYLANE_HOME": str(folder / "home")}, free_port()
+        with _begun(folder, "us", port, {**self.content, **changes}, environment) as cluster, waited_for(cluster):
+            self.link.lead_to(port)
+            try:
+                yield cluster
+            finally:
+                self.link.lead_to(int(us.url.rpartition(":")[2]))
+
+    def metric(self, cell: str, name: str) -> float:
+        """The sum over all samples of a metric."""
+        lines = self[cell].ask("/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((name + "{", name + " ")))
 
 
 def slow_parts(folder: Path) -> dict[str, Any]:
@@ -93,3 +152,45 @@ def slow_parts(folder: Path) -> dict[str, Any]:
         "classes": [{"name": "interactive", "ttft_ms": 1_000}],
         "lanes": [lane | {"cap_s": 300} for lane in spec["lanes"]],
     }
+
+
+@contextmanager
+def live_cells(folder: Path, spec: dict[str, Any]) -> Iterator[LiveCells]:
+    """`raylane up` for both cells of that spec (models, classes and so on), and nothing of them left afterwards."""
+    ports = {name: free_port() for name in CELLS}
+    way_in = {"eu": ports["eu"], "us": free_port()}
+    secrets = folder / "peers"
+    secrets.mkdir()
+    (secrets / "peers_secret").write_text("a secret of live cells, of 32 letters at least")
+    regions = [{"name": name, "endpoint": f"http://127.0.0.1:{way_in[name]}", "pools": spec["pools"]} for name in CELLS]
+    content = {name: value for name, value in spec.items() if name != "pools"}
+    content |= {"name": "peers", "regions": regions, "peering": {"secret": {"kind": "file", "folder": str(secrets)}}}
+    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
+    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200", "PYTHONPATH": path}
+    with ExitStack() as stack:
+        link = stack.enter_context(Link(way_in["us"], ports["us"]))
+        begun = {name: stack.enter_context(_begun(folder, name, ports[name], content, environment)) for name in CELLS}
+        for cluster in begun.values():
+            stack.enter_context(waited_for(cluster))
+        yield LiveCells(begun, link, content)
+
+
+@contextmanager
+def _begun(
+    folder: Path, name: str, port: int, content: dict[str, Any], environment: dict[str, str]
+) -> Iterator[LiveCluster]:
+    own = folder / name
+    own.mkdir()
+    gateway = {**content.get("gateway", {}), "trace_file": str(own / "trace.jsonl")}
+    (own / "spec.yaml").write_text(yaml.safe_dump({**content, "gateway": gateway}))
+    command = [sys.executable, "-m", "cli.main", "up", str(own / "spec.yaml"), "--region", name, "--port", str(port)]
+    with (own / "up.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    cluster = LiveCluster(own, f"peers-{name}", port, environment, process)
+    cluster.run_dir = Path(environment["RAYLANE_HOME"]) / cluster.name
+    try:
+        yield cluster
+    finally:
+        if process.poll() is None:  # a test failed hard: end what we started, by its own way out
+            process.terminate()
+            process.wait(STOP_S)

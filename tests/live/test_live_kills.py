@@ -12,10 +12,69 @@ import psutil
 import pytest
 
 from deployments.protocol import Load, ReplicaState
+from tests.live.clients import ask, clients
 from tests.live.cluster import LiveCluster, eventually, live_cluster
 from tests.live.replica import Replica, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
+
+
+async def test_a_replica_killed_before_the_first_byte_costs_no_request(cluster: LiveCluster, tell: list[str]) -> None:
+    victim = cluster.replicas()[0]
+    async with clients() as session:
+        whole = [
+            asyncio.create_task(ask(session, cluster.url, stream=False, max_tokens=400, prompt=f"{number}, 2, 3,"))
+            for number in range(16)
+        ]
+        await asyncio.to_thread(eventually, lambda: all(replica["leases"] > 2 for replica in cluster.replicas()))
+        os.kill(victim["pid"], signal.SIGKILL)
+        answers = await asyncio.gather(*whole)
+    assert [(answer.status, answer.end) for answer in answers] == [(200, "done")] * len(answers)
+    assert victim["replica_id"] not in {answer.replica for answer in answers}
+    await asyncio.to_thread(eventually, lambda: any(record["resubmitted"] for record in cluster.records()))
+    again = [record for record in cluster.records() if record["resubmitted"]]
+    assert {record["resubmitted"] for record in again} == {"replica_lost"}
+    assert {record["attempts"] for record in again} == {2}
+    tell.append(f"kill -9 of a replica with {len(again)} whole answers under way: all of them came from the other one")
+    await asyncio.to_thread(eventually, cluster.is_whole, 180)
+
+
+async def test_an_engine_core_killed_before_the_first_byte_costs_no_request(
+    cluster: LiveCluster, tell: list[str]
+) -> None:
+    victim = cluster.replicas()[0]
+    core = cluster.engine_core(victim["pid"])
+    before = len(cluster.records())
+    async with clients() as session:
+        whole = [
+            asyncio.create_task(ask(session, cluster.url, stream=False, max_tokens=400, prompt=f"{number}, 4, 5,"))
+            for number in range(16)
+        ]
+        await asyncio.to_thread(eventually, lambda: all(replica["leases"] > 2 for replica in cluster.replicas()))
+        core.kill()
+        answers = await asyncio.gather(*whole)
+    assert [(answer.status, answer.end) for answer in answers] == [(200, "done")] * len(answers)
+    again = [record["resubmitted"] for record in cluster.records()[before:] if record["resubmitted"]]
+    assert set(again) <= {"engine_died", "replica_lost"}
+    assert again
+    tell.append(
+        f"kill -9 of an engine's core with {len(again)} whole answers under way ({', '.join(sorted(set(again)))}): all "
+        "of them came"
+    )
+    await asyncio.to_thread(
+        eventually, lambda: victim["replica_id"] not in {r["replica_id"] for r in cluster.replicas()}, 180
+    )
+    await asyncio.to_thread(eventually, cluster.is_whole, 180)
+
+
+async def test_requests_that_wait_survive_the_loss_of_all_replicas(cluster: LiveCluster) -> None:
+    for replica in cluster.replicas():
+        os.kill(replica["pid"], signal.SIGKILL)
+    async with clients() as session:
+        await asyncio.sleep(1.5)
+        answers = await asyncio.gather(*(ask(session, cluster.url) for _ in range(5)))
+    assert {answer.end for answer in answers} == {"done"}
+    await asyncio.to_thread(eventually, cluster.is_whole, 180)
 
 
 async def test_a_stopped_core_as_its_replica_tells(cluster: LiveCluster) -> None:

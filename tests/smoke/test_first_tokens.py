@@ -12,7 +12,7 @@ from tests.smoke.conftest import LiveCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.contract]
 
-REQUESTS = 12
+REQUESTS = 24
 
 
 def ask(cluster: LiveCluster, number: int) -> requests.Response:

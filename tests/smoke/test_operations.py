@@ -1,6 +1,7 @@
 """What an operator relies on: books that balance, time that adds up, closed ports, the command line."""
 
 import json
+import socket
 import threading
 import time
 from typing import Any
@@ -108,3 +109,12 @@ def test_the_command_line(cluster: LiveCluster) -> None:
         "-",
     )
     assert bench.returncode == 0, bench.stderr
+
+
+def test_a_second_cluster_of_the_same_port_is_refused(cluster: LiveCluster) -> None:
+    port = cluster.url.rsplit(":", 1)[1]
+    again = cluster.cli("up", "--port", port)
+    assert again.returncode == 1
+    assert port in again.stderr
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=5):
+        pass

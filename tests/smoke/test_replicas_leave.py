@@ -6,6 +6,7 @@ And one that Serve stops, last: nobody has to wait for its successor.
 
 import asyncio
 import signal
+import time
 from contextlib import AsyncExitStack
 
 import psutil
@@ -63,6 +64,24 @@ async def check_replaced(cluster: LiveCluster, victim: Replica, known: set[str],
     reported = [one for one in cluster.status()["departures"] if one["who"] == victim.replica_id]
     assert [(one["cause"], one["replaced_by"]) for one in reported] == [(cause, new.replica_id)]
     assert reported[0]["lost"]["broken"] > 0
+
+
+@pytest.mark.long  # the next test shows the same of the process around it
+async def test_a_killed_engine_core_is_replaced(cluster: LiveCluster) -> None:
+    before, known = cluster.model()["endings"]["failed"], {replica["replica_id"] for replica in cluster.replicas()}
+    victim = Replica(cluster, cluster.replicas()[0])
+    tasks = await streams(cluster)
+    async with victim.session() as session, victim.feed(session) as messages:
+        cluster.engine_core(victim.pid).kill()
+        killed = time.monotonic()
+        await until(messages, lambda message: isinstance(message, Load) and message.state is ReplicaState.UNHEALTHY)
+    hit = await check_the_others(victim, tasks)
+    assert max(answer.ended_s for answer in hit) - killed < 5
+    assert {answer.code for answer in hit} == {"replica_lost"}
+    await check_replaced(cluster, victim, known, "engine_died")
+    assert cluster.settle()["endings"]["failed"] - before >= len(
+        hit
+    )  # a lease whose request was placed again may have ended so, too
 
 
 async def test_a_killed_replica_leaves_no_child_and_is_replaced(cluster: LiveCluster) -> None:

@@ -113,7 +113,8 @@ def test_the_log_replays_exactly_and_is_explained(scaled: LiveCluster) -> None:
     found = replayed(files)
     assert found.difference is None
     assert found.counted >= 4
-    explained = scaled.done("explain", MODEL, "--last", "20")
+    explained = scaled.done("explain", MODEL, "--last", "20", "--log", str(files[0]), "--log", str(files[1]))
     assert "why: " in explained
     assert "otherwise: with " in explained
+    assert len(json.loads(scaled.done("explain", MODEL, "--last", "3", "--json"))) == 3
     assert "every decision is the same as recorded" in scaled.done("replay", str(files[0]))
