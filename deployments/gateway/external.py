@@ -207,8 +207,7 @@ class ExternalTier:
                 raise ApiError(ErrorCode.ENGINE_ERROR, "the external service broke off its answer") from error
             spent = (0, 0) if isinstance(error, UNREACHABLE) else _UNKNOWN
             log.warning("the external service failed: %r", error)
-        if outcome is ExternalOutcome.FAILED:
-            self._breaker.ended(False, time.monotonic())
+        self._breaker.ended(outcome is ExternalOutcome.REFUSED, time.monotonic())
         ledger.degraded = degraded
         ledger.refused(time.monotonic())
         return outcome, spent

@@ -219,6 +219,15 @@ async def test_the_breaker_opens_and_closes(
     assert len(there.seen) == FAILURES + 1
 
 
+async def test_a_refusal_shows_that_the_service_is_there(make_rig: MakeRig, service: tuple[Service, str]) -> None:
+    there, url = service
+    rig = await with_service(make_rig, url)
+    for number in range(2 * FAILURES):
+        there.status = 400 if number == FAILURES - 1 else 500
+        assert await waits_at_home(rig) == (200, "")
+    assert len(there.seen) == 2 * FAILURES, "failures in a row count"
+
+
 async def test_a_service_that_does_not_answer_in_time_is_left(make_rig: MakeRig, service: tuple[Service, str]) -> None:
     there, url = service
     rig = await with_service(make_rig, url, timeout_s=0.2)
