@@ -263,8 +263,7 @@ class Service:
                 request = replace(request, rungs=rungs)
             alternatives: list[Alternative] = [] if fallback is None else [partial(fallback.run, request)]
             if self.external is not None and may:
-                given = inquiry, client.body, dispatcher.model, traffic_class, tenant
-                route = route_of(self.external.settings, *given)
+                route = route_of(self.external.settings, inquiry, client.body, dispatcher.model, traffic_class, tenant)
                 alternatives += [] if route is None else [partial(self.external.run, route)]
             if alternatives:
                 return run_with_fallback(self, alternatives, dispatcher, request, flow, client, endpoint)
@@ -327,8 +326,8 @@ class Service:
         longest = dispatcher.ratio.max_tokens(inquiry.prompt_chars, 0) + (inquiry.max_tokens or 1)
         if longest > context or not means_the_same(inquiry.kind, client.body, asked, dispatcher.model):
             return None
-        given = inquiry, dispatcher.model, ledger, traffic_class, len(client.given_body)
-        return Fallback(self, dispatcher, partial(self._request, *given))
+        request = partial(self._request, inquiry, dispatcher.model, ledger, traffic_class, len(client.given_body))
+        return Fallback(self, dispatcher, request)
 
     def _request(
         self, inquiry: Inquiry, model: Model, ledger: Ledger, traffic_class: TrafficClass, body_bytes: int

@@ -70,8 +70,17 @@ class Scheduler:
         self.placing = Placing(*parts, pick)
         self.ladder = Ladder()
         self.ladder.configure(policy.ladder, policy.allowed)
-        known = (self.lanes, self.limits, self.placing, self.group_rates, self.starting, self.suspects)
-        self.admission = AdmissionControl(Facts(*known, self.forecasts, self.ladder), self.tally)
+        facts = Facts(
+            self.lanes,
+            self.limits,
+            self.placing,
+            self.group_rates,
+            self.starting,
+            self.suspects,
+            self.forecasts,
+            self.ladder,
+        )
+        self.admission = AdmissionControl(facts, self.tally)
         self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts)
         self.guests = GuestRoom(self.lanes, self.fleet)
         self.withdrawals = Withdrawals(self.lanes, self.forecasts, self.limits, self.tally)
