@@ -26,6 +26,8 @@ from tests.feeds import Messages
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 300.0
 STOP_S = 120.0
+LISTEN = "0A"
+"""A listening socket's state in /proc/net/tcp."""
 PATIENCE_S = 120.0
 """For waits on conditions: longer than anything takes on a busy machine."""
 
@@ -239,7 +241,7 @@ def _take_down(cluster: LiveCluster) -> None:
     """Ctrl-C, and a look at what is left: processes, ports, files in /dev/shm, Ray's temporary folder."""
     state = json.loads((cluster.run_dir / "state.json").read_text())
     family = cluster.family()
-    ports = ports_of(family)
+    sockets = sockets_of(family)
     shared = shared_memory_of(family)
     cluster.process.send_signal(signal.SIGINT)
     cluster.process.wait(STOP_S)
@@ -247,19 +249,31 @@ def _take_down(cluster: LiveCluster) -> None:
     assert cluster.process.returncode == 0
     _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive, f"left behind: {alive}"
-    assert not {port for port in ports if not can_bind(port)}
+    assert not sockets & listening()
     assert not [name for name in shared if Path(name).exists()]
     assert not Path(state["ray_temp_dir"]).exists()
     assert not (cluster.run_dir / "state.json").exists()
 
 
-def ports_of(processes: set[psutil.Process]) -> set[int]:
-    """The TCP ports that processes listen on. One that has ended meanwhile listens on none."""
-    ports = set()
+def listening() -> set[int]:
+    """The inodes of the TCP sockets that listen on this machine. Ports would not do: the kernel gives one that has
+    become free to the next process that asks."""
+    tables = [Path(f"/proc/net/{name}").read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return {int(row[9]) for row in rows if row[3] == LISTEN}
+
+
+def sockets_of(processes: set[psutil.Process]) -> set[int]:
+    """The inodes of the sockets that processes listen on. One that has ended meanwhile listens on none."""
+    found = set()
     for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            ports |= {one.laddr.port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
-    return ports
+        with suppress(OSError):
+            for entry in os.scandir(f"/proc/{process.pid}/fd"):
+                with suppress(OSError):  # closed meanwhile
+                    target = os.readlink(entry.path)
+                    if target.startswith("socket:["):
+                        found.add(int(target[8:-1]))
+    return found & listening()
 
 
 def shared_memory_of(processes: set[psutil.Process]) -> set[str]:

@@ -24,11 +24,11 @@ from tests.live.clients import Answer, ask, clients
 from tests.live.cluster import (
     ROOT,
     LiveCluster,
-    can_bind,
     eventually,
     free_port,
-    ports_of,
+    listening,
     shared_memory_of,
+    sockets_of,
     wait_ready,
 )
 
@@ -107,12 +107,12 @@ async def answers_during(cluster: LiveCluster, act: object) -> tuple[list[Answer
 
 
 def check_nothing_is_left(
-    cluster: LiveCluster, family: set[psutil.Process], shared: set[str], ports: set[int], temp_dir: Path
+    cluster: LiveCluster, family: set[psutil.Process], shared: set[str], sockets: set[int], temp_dir: Path
 ) -> None:
     """But for the compiler's cache, which is meant to stay."""
     _, alive = psutil.wait_procs(family, timeout=5)
     assert not alive
-    assert not {port for port in ports if not can_bind(port)}
+    assert not sockets & listening()
     assert not [name for name in shared if Path(name).exists()]
     assert not (cluster.run_dir / "state.json").exists()
     assert sorted(path.name for path in temp_dir.iterdir() if not path.name.startswith("torchinductor_")) == []
@@ -131,7 +131,7 @@ async def test_sigterm_to_the_service(
     with service(tmp_path, temp_dir) as cluster:
         family = cluster.family()
         shared = shared_memory_of(family)
-        ports = ports_of(family)
+        sockets = sockets_of(family)
         answers, took_s = await answers_during(cluster, signalled)
     assert took_s < DOWN_S
     if unharmed:
@@ -139,5 +139,5 @@ async def test_sigterm_to_the_service(
     else:
         assert {answer.end for answer in answers} <= {"done", "error", "cut"}
     assert "is down" in cluster.log.read_text(), cluster.log.read_text()
-    check_nothing_is_left(cluster, family, shared, ports, temp_dir)
+    check_nothing_is_left(cluster, family, shared, sockets, temp_dir)
     tell.append(f"SIGTERM ({signalled.__name__}): down in {took_s:.1f} s")  # type: ignore[attr-defined]
