@@ -27,7 +27,7 @@ def step(state: dict[str, Any]) -> None:
         import yaml
 
         status["observedGeneration"] = service["metadata"]["generation"]
-        names = [one["name"] for one in yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]]
+        names = [one["name"] for one in yaml.load(service["spec"]["serveConfigV2"], yaml.CSafeLoader)["applications"]]
         state["next"] = {name: {"status": "DEPLOYING"} for name in names}
         active.setdefault("applicationStatuses", state["next"])  # those of before once more
     elif state.get("next"):
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> None:
         import yaml
 
         text = sys.stdin.read() if arguments[-1] == "-" else Path(arguments[-1]).read_text()
-        for one in yaml.safe_load_all(text):
+        for one in yaml.load_all(text, yaml.CSafeLoader):
             if one["kind"] == "ConfigMap":
                 if arguments[0] == "create" and one["metadata"]["name"] in maps:
                     sys.exit("already exists")
