@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> tuple[str, ...]:
     """A spec, and the arguments that name its traffic, costs and published error."""
     spec, trace, costs, error = (tmp_path / name for name in ("spec.yaml", "trace.jsonl", "costs.json", "error.json"))
     spec.write_text(cases.TEXT)
-    work = cases.work(600.0)
+    work = cases.work(300.0)
     write_trace(trace, Trace(work.arrived_s, work.prompt_tokens, work.output_tokens))
     write_cost_file(costs, cases.costs())
     write_published(error, published(0.1))
@@ -62,7 +62,7 @@ def test_each_change_has_a_gain_and_the_outcome_is_checked_on_another_trace(
     files: tuple[str, ...], tmp_path: Path
 ) -> None:
     other, busier, out = tmp_path / "other.jsonl", tmp_path / "busier.jsonl", tmp_path / "tuned.yaml"
-    work = cases.work(600.0, seed=1)
+    work = cases.work(300.0, seed=1)
     write_trace(other, Trace(work.arrived_s, work.prompt_tokens, work.output_tokens))
     write_trace(busier, Trace(work.arrived_s / 8, work.prompt_tokens, work.output_tokens))
     result = run(*files, "--trials", "8", "--no-range", "--check", str(other), "--out", str(out), "--json")

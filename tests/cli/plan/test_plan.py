@@ -54,12 +54,12 @@ def run(*arguments: object) -> Result:
 
 
 @pytest.mark.whole
-def test_a_worksheet_becomes_a_bill_a_page_and_a_spec(tmp_path: Path) -> None:
+def test_a_worksheet_becomes_a_bill_tables_a_page_and_a_spec(tmp_path: Path) -> None:
     stream = small.SHEET["demand"][0]
     offer = {"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}
     sheet = small.write(tmp_path, {"demand": [stream | {"rates": stream["rates"][:1]}], "elsewhere": [offer]})
     page, spec = (tmp_path / name for name in ("plan.html", "planned.yaml"))
-    places = ("--out", page, "--write-spec", spec, "--workers", "1")
+    places = ("--out", page, "--write-spec", spec, "--workers", "1", "--memo", tmp_path / "memo.jsonl")
     result = run(sheet, *places, "--json")
     assert result.exit_code == 0, result.output
     values: dict[str, Any] = json.loads(result.stdout)
@@ -75,6 +75,10 @@ def test_a_worksheet_becomes_a_bill_a_page_and_a_spec(tmp_path: Path) -> None:
     assert "schedule entries" in result.stderr
     checked = CliRunner().invoke(app, ["spec", "check", str(spec)], env={"COLUMNS": "160"})
     assert checked.exit_code == 0, checked.output
+    shown = run(sheet, *places)
+    assert shown.exit_code == 0, shown.output
+    for words in ("an hour on average; all SLOs are met", "Replicas by hour (UTC)", "$/Mtok in", "never rehearsed"):
+        assert words in shown.output
 
 
 def test_where_nothing_arrives_nothing_is_compared_or_bought(tmp_path: Path) -> None:
@@ -84,17 +88,6 @@ def test_where_nothing_arrives_nothing_is_compared_or_bought(tmp_path: Path) -> 
     result = run(sheet, "--out", tmp_path / "plan.html", "--workers", "1")
     assert result.exit_code == 0, result.output
     assert "nothing arrives" in (tmp_path / "plan.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.whole
-def test_a_plan_is_printed_as_tables(tmp_path: Path) -> None:
-    stream = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 1.0}]}
-    result = run(
-        small.write(tmp_path, {"demand": [stream], "candidates": small.SHEET["candidates"][1:]}), "--workers", "1"
-    )
-    assert result.exit_code == 0, result.output
-    for words in ("an hour on average; all SLOs are met", "Replicas by hour (UTC)", "$/Mtok in", "never rehearsed"):
-        assert words in result.output
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160, 300])
