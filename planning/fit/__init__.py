@@ -4,15 +4,3 @@ from planning.fit.architecture import Architecture, read_architecture
 from planning.fit.of_spec import ModelFit, fits
 from planning.fit.quantization import NotModelled
 from planning.fit.verdict import Fit, Refusal, RefusalCause, fit
-
-__all__ = [
-    "Architecture",
-    "Fit",
-    "ModelFit",
-    "NotModelled",
-    "Refusal",
-    "RefusalCause",
-    "fit",
-    "fits",
-    "read_architecture",
-]

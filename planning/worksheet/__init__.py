@@ -14,25 +14,3 @@ from planning.worksheet.sheet import (
     TransferSizes,
     Worksheet,
 )
-
-__all__ = [
-    "DemandStream",
-    "GpuPrice",
-    "GroupCandidate",
-    "Growth",
-    "HeadroomShare",
-    "ModelConfig",
-    "PriceKinds",
-    "RegionRate",
-    "SpotPrices",
-    "StreamSlo",
-    "Survival",
-    "TokenLengths",
-    "TokenOffer",
-    "TraceSource",
-    "TransferSizes",
-    "Worksheet",
-    "WorksheetError",
-    "load_worksheet",
-    "parse_worksheet",
-]

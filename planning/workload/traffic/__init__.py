@@ -2,5 +2,3 @@
 
 from planning.workload.traffic.draw import draw
 from planning.workload.traffic.file import TrafficError, TrafficFile, load_traffic, parse_traffic
-
-__all__ = ["TrafficError", "TrafficFile", "draw", "load_traffic", "parse_traffic"]
