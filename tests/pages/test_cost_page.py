@@ -7,7 +7,7 @@ import pytest
 from deployments.accounting.billing import bill_of
 from deployments.accounting.gathering import gathered
 from deployments.accounting.pricing import TokenPricing
-from planning.report.cost import CostPage, render
+from planning.report.cost import render
 from tests.deployments.accounting.replicas import BEGIN, imagined
 from tests.pages.browser import CHROMIUM, assert_drawn, every_screen
 
@@ -20,7 +20,7 @@ def test_every_figure_is_drawn_and_the_console_is_clean(tmp_path: Path, options:
     cell = imagined(5, 400, tenants=tenants)
     bill = bill_of(gathered((BEGIN, one) for one in cell.facts), cell.hours, lambda tariff: TokenPricing(4.0))
     page = tmp_path / "cost.html"
-    table = CostPage(["tenant", "USD"], [["<b>a</b>", "1"], ["all", "1"]], ["a note"])
-    page.write_text(render(bill, table), encoding="utf-8")
+    table = ["tenant", "USD"], [["<b>a</b>", "1"], ["all", "1"]], ["a note"]
+    page.write_text(render(bill, *table), encoding="utf-8")
     assert "<b>a</b>" not in page.read_text(encoding="utf-8")
     assert_drawn(tmp_path / "home", page, options, figures=2)
