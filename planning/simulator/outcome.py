@@ -71,28 +71,19 @@ class SimulationOutcome:
     ) -> "SimulationOutcome":
         """Nothing has happened yet."""
         count = len(arrived_s)
-
-        def unknown() -> Column:
-            return np.full(count, np.nan)
-
-        lane, cause = (np.full(count, -1, dtype=np.int8) for _ in range(2))
-        replica = np.full(count, -1, dtype=np.int32)
-        failed, promoted = (np.zeros(count, dtype=np.bool_) for _ in range(2))
-        columns = (
-            unknown(),
-            unknown(),
-            unknown(),
-            unknown(),
-            lane,
-            replica,
-            cause,
-            unknown(),
-            failed,
-            promoted,
-            unknown(),
-            unknown(),
+        unknown = ("placed_s", "first_s", "finished_s", "engine_queued_s", "expired_s", "eta_p50_s", "eta_p95_s")
+        return cls(
+            arrived_s,
+            prompt_tokens,
+            output_tokens,
+            **{name: np.full(count, np.nan) for name in unknown},
+            lane=np.full(count, -1, dtype=np.int8),
+            replica=np.full(count, -1, dtype=np.int32),
+            cause=np.full(count, -1, dtype=np.int8),
+            failed=np.zeros(count, dtype=np.bool_),
+            promoted=np.zeros(count, dtype=np.bool_),
+            cached_tokens=np.zeros(count, dtype=np.int64),
         )
-        return cls(arrived_s, prompt_tokens, output_tokens, *columns, cached_tokens=np.zeros(count, dtype=np.int64))
 
     @property
     def scalings(self) -> tuple[ScalingDecision, ...]:

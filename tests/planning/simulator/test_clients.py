@@ -5,12 +5,14 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planning.simulator.cells import CellsSimulator
 from planning.simulator.clients import (
     AVOID_S,
     ROUND_S,
@@ -89,7 +91,7 @@ class Cell:
 def clients_of(cells: Cells, *numbers: int, times: list[float] | None = None) -> SimulatedClients:
     """All of eu's clients; by default all requests are sent at second 1."""
     lists = ClientLists(np.array(numbers), PATIENCE_S, HEARTBEAT_S)
-    clients = SimulatedClients(cells, lists, ["eu"] * len(numbers), CELLS, TRIPS)
+    clients = SimulatedClients(cast(CellsSimulator, cells), lists, ["eu"] * len(numbers), CELLS, TRIPS)
     cells.clients = clients
     clients.begin(times or [1.0] * len(numbers))
     return clients
