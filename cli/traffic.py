@@ -10,12 +10,12 @@ import typer
 
 from cli.console import console, fail, plain_table
 from cli.option_groups import with_groups
-from cli.options import Seed, TrafficOptions, chosen_requests, show_changes
+from cli.options import Seed, TrafficOptions, check_outputs, chosen_requests, show_changes
 from planning.workload.lengths import IntArray
 from planning.workload.scaling import LengthLimits, within
 from planning.workload.trace import LABELS, Trace
 from planning.workload.traces import write_trace
-from planning.workload.traffic import TrafficFile
+from planning.workload.traffic.file import TrafficFile
 
 _PEAK_S = 600.0
 
@@ -47,6 +47,7 @@ def traffic(
         fail("FILE is missing", hint="raylane traffic infra/traffic/day.yaml", code=2)
     if choice.fit_lengths and context is None:
         fail("--fit-lengths: needs --context TOKENS", code=2)
+    check_outputs(out=out)
     trace = chosen_requests(file, choice, seed)
     if context is not None:
         trace = within(trace, LengthLimits(context, fit=choice.fit_lengths))
@@ -55,10 +56,7 @@ def traffic(
         fail(f"{file}: no request fits --context {context}", hint="--fit-lengths", code=2)
     _show(file, trace)
     if out is not None:
-        try:
-            write_trace(out, trace)
-        except OSError as error:
-            fail(f"--out {out}: cannot be written: {error}", code=2)
+        write_trace(out, trace)
         console.print(f"written to {out}")
 
 
