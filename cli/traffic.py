@@ -10,7 +10,7 @@ import typer
 
 from cli.console import console, fail, plain_table
 from cli.option_groups import with_groups
-from cli.options import Seed, TrafficOptions, check_outputs, chosen_requests, show_changes
+from cli.options import Seed, TrafficOptions, chosen_requests, show_changes
 from planning.workload.lengths import IntArray
 from planning.workload.scaling import LengthLimits, within
 from planning.workload.trace import LABELS, Trace
@@ -47,7 +47,6 @@ def traffic(
         fail("FILE is missing", hint="raylane traffic infra/traffic/day.yaml", code=2)
     if choice.fit_lengths and context is None:
         fail("--fit-lengths: needs --context TOKENS", code=2)
-    check_outputs(out=out)
     trace = chosen_requests(file, choice, seed)
     if context is not None:
         trace = within(trace, LengthLimits(context, fit=choice.fit_lengths))

@@ -35,7 +35,7 @@ class CellsSimulator:
     the round trip between each two cells. `clients`: they have lists of all cells; None: each knows
     its own cell alone.
 
-    Raises ValueError where a plan names no region of the spec, or a fault befalls no cell.
+    Raises ValueError where a plan names no region of the spec, or faults of one kind overlap.
     """
 
     def __init__(
@@ -289,7 +289,7 @@ class CellsSimulator:
             )
             for name in names
         }
-        prices = (self._plans[name].usd_per_hour or 0.0 for name in names)
+        usd = sum((self._plans[name].usd_per_hour or 0.0) * hours for name, hours in replica_hours(lives).items())
         hops = tuple((at_s, numbers[source], numbers[target]) for at_s, source, target in self.hops)
         return CellsOutcome(
             tuple(names),
@@ -304,5 +304,5 @@ class CellsSimulator:
             marked(self.broken, count),
             marked(self.refused, count),
             lives,
-            sum(price * hours for price, hours in zip(prices, replica_hours(lives).values(), strict=True)),
+            usd,
         )
