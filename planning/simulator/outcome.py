@@ -71,12 +71,21 @@ class SimulationOutcome:
     ) -> "SimulationOutcome":
         """Nothing has happened yet."""
         count = len(arrived_s)
-        unknown = ("placed_s", "first_s", "finished_s", "engine_queued_s", "expired_s", "eta_p50_s", "eta_p95_s")
+
+        def unknown() -> Column:
+            return np.full(count, np.nan)
+
         return cls(
             arrived_s,
             prompt_tokens,
             output_tokens,
-            **{name: np.full(count, np.nan) for name in unknown},
+            placed_s=unknown(),
+            first_s=unknown(),
+            finished_s=unknown(),
+            engine_queued_s=unknown(),
+            expired_s=unknown(),
+            eta_p50_s=unknown(),
+            eta_p95_s=unknown(),
             lane=np.full(count, -1, dtype=np.int8),
             replica=np.full(count, -1, dtype=np.int32),
             cause=np.full(count, -1, dtype=np.int8),
