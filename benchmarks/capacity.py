@@ -132,17 +132,15 @@ def _site(rng: np.random.Generator, model: str, size: float, region: str, gpu: s
     return Site(gpu, model, region, gpu, 1, rates, prices)
 
 
-def measured(problem: Problem, gap: float, limit_s: float) -> tuple[CapacityPlan, float, float]:
+def measured(problem: Problem, limit_s: float) -> tuple[CapacityPlan, float, float]:
     """The placement, its wall time and its CPU time."""
     began_s, began_cpu_s = time.monotonic(), time.process_time()
-    plan = place(problem, gap=gap, limit_s=limit_s)
+    plan = place(problem, gap=GAP, limit_s=limit_s)
     return plan, time.monotonic() - began_s, time.process_time() - began_cpu_s
 
 
 def main(
-    gap: Annotated[float, typer.Option(min=0, help="Stop at this gap.")] = GAP,
     seeds: Annotated[int, typer.Option(min=1, help="Problems of each size.")] = 3,
-    first_seed: Annotated[int, typer.Option(min=0, help="The seed of the first one.")] = 0,
     crossing: Annotated[float, typer.Option(min=0, help="US dollars a GB for traffic between regions.")] = 0.0,
     sizes: Annotated[
         str, typer.Option(help="models x regions x groups x hours : limit in seconds, separated by commas.")
@@ -154,10 +152,10 @@ def main(
     for size in sizes.split(","):
         counts, limit = size.split(":")
         models, regions, groups, hours = map(int, counts.split("x"))
-        for seed in range(first_seed, first_seed + seeds):
+        for seed in range(seeds):
             console.print(f"{size}, seed {seed} ...", style="dim")
             problem = drawn_problem(models, regions, groups, hours, seed, crossing)
-            plan, wall_s, cpu_s = measured(problem, gap, float(limit))
+            plan, wall_s, cpu_s = measured(problem, float(limit))
             replicas = max(sum(plan.count(site, hour) for site in range(len(problem.sites))) for hour in range(hours))
             results.append(
                 CapacityResult(

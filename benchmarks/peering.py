@@ -36,19 +36,20 @@ from planning.workload.traces import read_trace
 REGIONS = ("eu", "us", "ap")
 RTT_S = {frozenset(("eu", "us")): 0.04, frozenset(("eu", "ap")): 0.08, frozenset(("us", "ap")): 0.08}
 OVERLOAD, HALF = 1.5, 0.5
+_CAPACITIES = (27.0, 33.0)
+"""Readings of a cell's capacity, in requests a second."""
+_REPLICAS, _SLO_S = 2, 0.5
 NEVER = {"margin_s": 3_600.0}
 """No request waits for so long that it would be handed over."""
 
 
-def three_regions(
-    spec: ClusterSpec, hand_over: Mapping[str, float], classes: Sequence[Mapping[str, Any]]
-) -> ClusterSpec:
+def three_regions(spec: ClusterSpec, hand_over: Mapping[str, float]) -> ClusterSpec:
     """The spec's model in three regions that help each other."""
     content = spec.model_dump(mode="json")
     (region,) = content["regions"]
     content["regions"] = [{**region, "name": name, "endpoint": f"https://{name}.example.org"} for name in REGIONS]
     content["peering"] = {"secret": {"kind": "file"}, "hand_over": dict(hand_over)}
-    content["classes"] = list(classes)
+    content["classes"] = [{"name": "interactive", "ttft_ms": 1e3 * _SLO_S}]
     return ClusterSpec.model_validate(content)
 
 
@@ -58,8 +59,6 @@ class Bench:
 
     spec: ClusterSpec
     trace: Trace
-    replicas: int
-    slo_s: float
 
     def plans(self, spec: ClusterSpec) -> list[CellPlan]:
         (model,) = spec.models
@@ -69,7 +68,7 @@ class Bench:
             region = spec.region(name)
             limits = setup_of(spec, model, region, file).replica_profile.limits
             settings = CellSettings(
-                self.replicas,
+                _REPLICAS,
                 limits,
                 policy_of(spec, model, region),
                 binding_of(spec),
@@ -98,7 +97,7 @@ class Bench:
             dealt = np.random.default_rng(window).permutation(len(times))
             prompt, output = prompt[dealt], output[dealt]
         order = np.argsort(times, kind="stable")
-        work = plain_workload(times[order], prompt[order], np.maximum(1, output[order]), self.slo_s, bounded=False)
+        work = plain_workload(times[order], prompt[order], np.maximum(1, output[order]), _SLO_S, bounded=False)
         return work, homes[order]
 
     def run(
@@ -106,17 +105,9 @@ class Bench:
     ) -> tuple[CellsOutcome, Workload]:
         spec = self.spec
         if not helps:
-            spec = three_regions(_alone(spec), NEVER, [_class(self.slo_s)])
+            spec = three_regions(spec.model_copy(update={"regions": spec.regions[:1], "peering": None}), NEVER)
         work, homes = self.traffic(rates, window, duration_s, mixed)
         return CellsSimulator(spec, self.plans(spec), work, homes, RTT_S).run(), work
-
-
-def _alone(spec: ClusterSpec) -> ClusterSpec:
-    return spec.model_copy(update={"regions": spec.regions[:1], "peering": None})
-
-
-def _class(slo_s: float) -> dict[str, Any]:
-    return {"name": "interactive", "ttft_ms": 1e3 * slo_s}
 
 
 def ttft_of(out: CellsOutcome, cell: str) -> NDArray[np.float64]:
@@ -179,31 +170,21 @@ def all_overloaded(bench: Bench, capacity: float, window: int, duration_s: float
 
 def main(
     traces: Traces,
-    trace: Annotated[str, typer.Option(help="The file in that folder whose lengths and arrivals are used.")] = CHAT,
-    first: Annotated[int, typer.Option(min=0, help="The first window.")] = 0,
-    capacities: Annotated[str, typer.Option(help="Readings of a cell's capacity, in requests a second.")] = "27,33",
     windows: Annotated[int, typer.Option(min=1, help="Windows of the trace.")] = 5,
     seconds: Annotated[float, typer.Option(min=10, help="Seconds of each run.")] = 120.0,
-    replicas: Annotated[int, typer.Option(min=1, help="Replicas of each cell.")] = 2,
-    slo_ms: Annotated[float, typer.Option(min=1, help="The TTFT that counts as in time.")] = 500.0,
-    hand_over: Annotated[str, typer.Option(help="Other settings of peering.hand_over: name=value,...")] = "",
-    overloaded: Annotated[bool, typer.Option(help="Also with all three cells overloaded.")] = True,
     json_file: JsonFile = None,
 ) -> None:
     """Compare three cells with and without hand-over."""
     base = load_spec(shipped("specs/simulated-h100.yaml"))
-    settings = {name: float(value) for name, value in (pair.split("=") for pair in hand_over.split(",") if pair)}
-    spec = three_regions(base, settings, [_class(slo_ms / 1e3)])
-    bench = Bench(spec, read_trace(traces / trace), replicas, slo_ms / 1e3)
+    bench = Bench(three_regions(base, {}), read_trace(traces / CHAT))
     helped: list[dict[str, Any]] = []
     full: list[dict[str, Any]] = []
-    for capacity in map(float, capacities.split(",")):
-        for window in range(first, first + windows):
+    for capacity in _CAPACITIES:
+        for window in range(windows):
             helped.append(one_overloaded(bench, capacity, window, seconds))
-            if overloaded:
-                full.append(all_overloaded(bench, capacity, window, seconds))
+            full.append(all_overloaded(bench, capacity, window, seconds))
         _show(capacity, [one for one in helped if one["capacity"] == capacity], full)
-    write_json({"schema": 1, **run_facts(), "trace": trace, "seconds": seconds, "one": helped, "all": full}, json_file)
+    write_json({"schema": 1, **run_facts(), "trace": CHAT, "seconds": seconds, "one": helped, "all": full}, json_file)
 
 
 def _show(capacity: float, runs: Sequence[Mapping[str, Any]], full: Sequence[Mapping[str, Any]]) -> None:
@@ -223,13 +204,12 @@ def _show(capacity: float, runs: Sequence[Mapping[str, Any]], full: Sequence[Map
         highlight=False,
     )
     own = [one for one in full if one["capacity"] == capacity]
-    if own:
-        shares = [100 * one["moved"] for one in own]
-        console.print(
-            f"all three at 1.5 x {capacity:g}/s: {np.mean(shares):.2f} % handed over ({max(shares):.2f} % at most), "
-            f"in both directions {sum(one['returned'] for one in own)} of {sum(one['hops'] for one in own)}",
-            highlight=False,
-        )
+    shares = [100 * one["moved"] for one in own]
+    console.print(
+        f"all three at 1.5 x {capacity:g}/s: {np.mean(shares):.2f} % handed over ({max(shares):.2f} % at most), "
+        f"in both directions {sum(one['returned'] for one in own)} of {sum(one['hops'] for one in own)}",
+        highlight=False,
+    )
 
 
 if __name__ == "__main__":

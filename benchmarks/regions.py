@@ -1,6 +1,6 @@
 """Three cells of the real stack that help each other: `python -m benchmarks.regions`.
 
-Each cell is `raylane up` of one region of `infra/specs/three-regions.yaml` (or `--spec`): a Ray, a gateway and
+Each cell is `raylane up` of one region of `infra/specs/three-regions.yaml`: a Ray, a gateway and
 simulated engines of its own. Links with 40 and 80 ms lie between them (`tests/live/drill/links.py`). Engines are slow,
 so that a busy machine does not distort their times. Rates are shares of the capacity that the simulator finds for a
 cell.
@@ -21,13 +21,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.harness import JsonFile, console, in_turns, plain_table, run_facts, run_program, write_json
+from benchmarks.harness import JsonFile, at_speed, console, in_turns, plain_table, run_facts, run_program, write_json
 from cluster.files import shipped
 from cluster.spec import load_spec
 from planning.workload.lengths import LogNormal
 from tests.live.drill.case import DrillCase, read_case, round_trips
 from tests.live.drill.drill import DrillTraffic, RequestShape, drawn_traffic
-from tests.live.drill.live import LiveClients, live_drill
+from tests.live.drill.live import live_drill
 from tests.live.drill.local_cells import LocalCells, local_cells
 from tests.live.drill.record import ENDS, DrillRecord
 
@@ -77,10 +77,10 @@ async def run_traffic(bench: CellsBench, cells: LocalCells, traffic: DrillTraffi
     for link in cells.links.between.values():
         link.cut() if apart else link.heal()
     await cells.settled()
-    lived = await live_drill(bench.case, None, traffic, cells, LiveClients(prompts=next(_PROMPTS)))
+    record, late_s = await live_drill(bench.case, None, traffic, cells, next(_PROMPTS))
     await cells.settled()
     cells.links.heal()
-    return figures(lived.record) | {"client_late_ms": round(1e3 * lived.late_s, 1)}
+    return figures(record) | {"client_late_ms": round(1e3 * late_s, 1)}
 
 
 async def help_part(bench: CellsBench, cells: LocalCells, seed: int) -> dict[str, Any]:
@@ -101,10 +101,7 @@ async def overload_part(bench: CellsBench, cells: LocalCells, seed: int) -> dict
 
 
 Part = Callable[[CellsBench, LocalCells, int], Awaitable[dict[str, Any]]]
-PARTS: dict[str, Part] = {
-    "help": help_part,
-    "overload": overload_part,
-}
+PARTS: dict[str, Part] = {"help": help_part, "overload": overload_part}
 
 
 def summary_rows(part: str, runs: Sequence[dict[str, Any]]) -> list[list[str]]:
@@ -122,9 +119,7 @@ def summary_rows(part: str, runs: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 def main(
     part: Annotated[str, typer.Option(help=f"One of {', '.join(PARTS)}.")] = "help",
-    spec: Annotated[Path | None, typer.Option(help="Default: infra/specs/three-regions.yaml.")] = None,
     runs: Annotated[int, typer.Option(min=1, help="Pairs or runs.")] = 1,
-    first_seed: Annotated[int, typer.Option(min=0, help="Of the first run; each further one has the next.")] = 0,
     seconds: Annotated[float, typer.Option(min=20, help="How long requests arrive in each run.")] = 60.0,
     speed: Annotated[
         float | None, typer.Option(min=0.01, max=10, help="Of the engines, instead of the spec's.")
@@ -134,16 +129,19 @@ def main(
     """Measure hand-over between three cells on this machine."""
     if part not in PARTS:
         raise typer.BadParameter(f"{part!r}; allowed: {', '.join(PARTS)}", param_hint="--part")
-    names = [region.name for region in read_spec_regions(spec)]
-    trips = round_trips(names, RTT_MS["near"] / 1e3, RTT_MS["far"] / 1e3)
-    case = at_speed(read_case(spec or shipped("specs/three-regions.yaml"), trips), speed)
-    shape = RequestShape(*_SHAPE, case.slo.ttft_s)
+    file = shipped("specs/three-regions.yaml")
+    trips = round_trips([region.name for region in load_spec(file).regions], RTT_MS["near"] / 1e3, RTT_MS["far"] / 1e3)
+    case = read_case(file, trips)
+    if speed is not None:
+        slowed = at_speed(case.spec, speed)
+        case = replace(case, spec=slowed, model=slowed.model(case.model.name))
+    shape = RequestShape(*_SHAPE, case.spec.classes[0].ttft_ms / 1e3)
     bench = CellsBench(case, shape, case.capacity(shape), seconds)
     console.print(f"capacity of a cell: {bench.capacity:.2f} requests/s", highlight=False)
 
     async def work(folder: Path) -> dict[str, Any]:
         async with local_cells(case.spec, case.model.name, case.rtt_s, folder) as cells:
-            found = [await PARTS[part](bench, cells, first_seed + number) for number in range(runs)]
+            found = [await PARTS[part](bench, cells, number) for number in range(runs)]
         return {"schema": 1, **run_facts(), "part": part, "runs": found}
 
     result = run_program(work)
@@ -152,26 +150,6 @@ def main(
         table.add_row(*row)
     console.print(table)
     write_json(result, json_file)
-
-
-def at_speed(case: DrillCase, speed: float | None) -> DrillCase:
-    """The case with engines of that speed; None: of the spec's."""
-    simulated = case.model.simulated
-    if speed is None:
-        return case
-    if simulated is None:
-        raise typer.BadParameter(f"{case.model.name} is no simulated model", param_hint="--spec")
-    model = case.model.model_copy(update={"simulated": simulated.model_copy(update={"speed": speed})})
-    models = tuple(model if one.name == model.name else one for one in case.spec.models)
-    return replace(case, spec=case.spec.model_copy(update={"models": models}), model=model)
-
-
-def read_spec_regions(spec: Path | None) -> Sequence[Any]:
-    """The three regions."""
-    regions = load_spec(spec or shipped("specs/three-regions.yaml")).regions
-    if len(regions) != 3:
-        raise typer.BadParameter(f"{len(regions)} regions; allowed: three", param_hint="--spec")
-    return regions
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import typer
 import yaml
 from numpy.typing import NDArray
 
-from benchmarks.harness import JsonFile, console, plain_table, run_facts, run_program, write_json
+from benchmarks.harness import JsonFile, at_speed, console, plain_table, run_facts, run_program, write_json
 from cli.bench.client import BenchClient
 from cli.bench.prompts import measure_vocabulary
 from cli.private_cell import PrivateCell
@@ -50,6 +50,8 @@ _FIRST_SEED = 1_000
 _WORST = 10.0
 """A TTFT counts as at most so many times the SLO: what was not answered has none."""
 _DRAWS = 4_000
+_SHARE = 0.9
+"""Of the requests: so many are to be within the SLO."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,18 +232,15 @@ def main(
     minutes: Annotated[float, typer.Option(help="How long to calibrate.")] = 3.0,
     speed: Annotated[float | None, typer.Option(min=0.001, help="Of simulated engines, instead of the spec's.")] = None,
     ttft_ms: Annotated[float | None, typer.Option(min=1, help="Instead of the first class's.")] = None,
-    share: Annotated[float, typer.Option(min=0.5, max=0.99)] = 0.9,
     runs: Annotated[int, typer.Option(min=1)] = 5,
     seconds: Annotated[float, typer.Option(min=5)] = 60.0,
     json_file: JsonFile = None,
 ) -> None:
     """Compare the highest rate that is stated with the one that is measured."""
     spec = load_spec(spec_file)
+    spec = spec if speed is None else at_speed(spec, speed)
     model = spec.models[0]
-    if speed is not None and model.simulated is not None:
-        model = model.model_copy(update={"simulated": model.simulated.model_copy(update={"speed": speed})})
-        spec = spec.model_copy(update={"models": (model,)})
-    slo = RateSlo((ttft_ms or spec.classes[0].ttft_ms) / 1e3, share)
+    slo = RateSlo((ttft_ms or spec.classes[0].ttft_ms) / 1e3, _SHARE)
     plan = TruthPlan(spec, model, replicas, pin, runs, seconds, slo)
     recorded = rehearsed(read_trace(trace), model.settings.max_model_len, length_scale, slo.ttft_s)
     sample = recorded.tail(len(recorded) - len(recorded) // 2)

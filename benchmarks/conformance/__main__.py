@@ -46,6 +46,8 @@ MODULES = (
 """The modules of tests that ask a server, and that a small model can be asked: no pictures, no sound, no GPU. Those
 that share a server follow each other."""
 SIDES = ("bare", "raylane")
+_AGAIN = 2
+"""Repetitions, on both sides, of tests that pass on one side only: some depend on chance."""
 
 
 def main(
@@ -55,26 +57,14 @@ def main(
         Path | None,
         typer.Option(help="A folder that keeps the downloads for the next run; by default they are deleted."),
     ] = None,
-    again: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Repetitions, on both sides, of tests that pass on one side only: some depend on chance.",
-        ),
-    ] = 2,
-    more: Annotated[
-        str, typer.Option(help="Further modules of vLLM's tests: paths below `tests/`, separated by commas.")
-    ] = "",
     json_file: JsonFile = None,
 ) -> None:
     """Compare vLLM and raylane by vLLM's own tests."""
-    chosen = [module for module in MODULES if any(part in module for part in modules.split(","))] + [
-        one for one in more.split(",") if one
-    ]
+    chosen = [module for module in MODULES if any(part in module for part in modules.split(","))]
 
     async def work(folder: Path) -> dict[str, Any]:
         try:
-            return await asyncio.to_thread(compare, folder, keep or folder, chosen, sides.split(","), again)
+            return await asyncio.to_thread(compare, folder, keep or folder, chosen, sides.split(","))
         except SourceError as error:
             console.print(f"error: {error}", style="red", markup=False)
             raise typer.Exit(1) from error
@@ -84,7 +74,7 @@ def main(
     show(result)
 
 
-def compare(folder: Path, downloads: Path, modules: list[str], sides: list[str], again: int) -> dict[str, Any]:
+def compare(folder: Path, downloads: Path, modules: list[str], sides: list[str]) -> dict[str, Any]:
     """What became of each test, by side. Raises SourceError."""
     downloads.mkdir(parents=True, exist_ok=True)
     source, packages = fetch(downloads.resolve()), install_what_tests_need(downloads.resolve())
@@ -98,7 +88,7 @@ def compare(folder: Path, downloads: Path, modules: list[str], sides: list[str],
         side: run(side, folder / side, source, packages, [str(source / "tests" / module) for module in modules])
         for side in sides
     }
-    for turn in range(1, again + 1):
+    for turn in range(1, _AGAIN + 1):
         nodes = differing(*outcomes.values()) if len(sides) > 1 else []
         for side in sides if nodes else ():
             asked = [f"{source}/{node}" for node in nodes]

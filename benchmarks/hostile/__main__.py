@@ -7,24 +7,21 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.harness import JsonFile, console, run_facts, run_program, write_json
-from benchmarks.hostile.engine import beside_engine
+from benchmarks.hostile.engine import BODIES, beside_engine
 
 
 def main(
-    bodies: Annotated[int, typer.Option(min=10, help="Bodies in all.")] = 3_000,
     max_mib: Annotated[
         float, typer.Option(min=0.001, max=8, help="The largest body. 8 is the gateway's limit.")
     ] = 0.125,
-    pairs: Annotated[int, typer.Option(min=1, help="Rounds beside some of the bodies, and beside prompts.")] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of the bodies.")] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """Measure what hostile bodies cost a stream."""
     maximum = round(max_mib * 2**20)
 
     async def work(folder: Path) -> dict[str, Any]:
-        found = await beside_engine(folder, seed, bodies, maximum, pairs)
-        return {"schema": 1, **run_facts(), "bodies": bodies, "max_bytes": maximum, "seed": seed, "engine": found}
+        found = await beside_engine(folder, maximum)
+        return {"schema": 1, **run_facts(), "bodies": BODIES, "max_bytes": maximum, "engine": found}
 
     result = run_program(work)
     for name, value in result["engine"].items():

@@ -15,32 +15,33 @@ from benchmarks.hostile.clients import Bodies, Gap, Ordinary, Sent, attack, watc
 from benchmarks.serving.sides import Side, SideName, make_side, one_replica_spec, write_spec
 from cli.private_cell import free_port
 
+BODIES, _PAIRS, _SEED = 3_000, 5, 0
 _WARM_UP = 100
 _SETTLE_S = 3.0
 _PATIENCE_S = 3.0
 
 
-async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pairs: int) -> dict[str, Any]:
+async def beside_engine(folder: Path, maximum: int) -> dict[str, Any]:
     """Pairs of a stream beside bodies and all shapes, and beside ordinary prompts of the lengths that were answered;
     then vLLM itself beside the same bodies, and the shapes that the gateway did not refuse."""
 
     def hostile(pair: int, without: frozenset[str] = frozenset()) -> Bodies:
-        share = range(pair * bodies // pairs, (pair + 1) * bodies // pairs)
-        return Bodies(seed, share, maximum, pair, without, _PATIENCE_S)
+        share = range(pair * BODIES // _PAIRS, (pair + 1) * BODIES // _PAIRS)
+        return Bodies(_SEED, share, maximum, pair, without, _PATIENCE_S)
 
-    warm_up = Bodies(seed - 1, range(_WARM_UP), maximum, patience_s=_PATIENCE_S)
+    warm_up = Bodies(_SEED - 1, range(_WARM_UP), maximum, patience_s=_PATIENCE_S)
     with_ms, ordinary_ms, longest = [], [], {}
     bare_ms: list[float | str] = []
     sent, bare = Sent(), Sent()
     async with _started("raylane", folder) as side:
         await attack(side.url, warm_up)
         before = _engine_mib(side)
-        for pair in range(pairs):
+        for pair in range(_PAIRS):
             now, gap = await _beside(side.url, hostile(pair))
             sent.add(now)
             with_ms.append(_ms(gap))
             longest[f"pair {pair + 1}"] = now.in_flight(gap)
-            ordinary = Ordinary(f"{seed}/{pair}", tuple(now.lengths), _PATIENCE_S)
+            ordinary = Ordinary(f"{_SEED}/{pair}", tuple(now.lengths), _PATIENCE_S)
             _, gap = await _beside(side.url, ordinary, now.took_s)
             ordinary_ms.append(_ms(gap))
             console.print(f"pair {pair + 1}: {with_ms[-1]} and {ordinary_ms[-1]} ms; so far {dict(sent.statuses)}")
@@ -50,7 +51,7 @@ async def beside_engine(folder: Path, seed: int, bodies: int, maximum: int, pair
     async with _started("bare", folder) as side:
         await attack(side.url, warm_up)
         bare_before = _engine_mib(side)
-        for pair in range(pairs):
+        for pair in range(_PAIRS):
             try:
                 now, gap = await _beside(side.url, hostile(pair, refused))
             except aiohttp.ClientError as error:  # a server that ends with its bodies is a result, too

@@ -27,7 +27,6 @@ from benchmarks.lanes.results import (
     LaneVerdict,
     SideResult,
     by_lane,
-    conserved_long_mean_s,
     engine_queue,
     judge,
     overall,
@@ -159,7 +158,6 @@ class LaneBenchmark:
             outcome.elapsed_s,
             outcome.late_s,
             outcome.failures,
-            float(mix.arrived_s[-1]),
         )
 
     async def _apply(self, name: str) -> None:
@@ -184,18 +182,14 @@ def _load(mix: Trace) -> BenchLoad:
 
 
 def _show(load: float, results: dict[str, SideResult]) -> None:
-    columns = ("side", "lane", "requests", "missed", "p50", "p99", "p99 fifo / this", "mean", "bound")
+    columns = ("side", "lane", "requests", "missed", "p50", "p99", "p99 fifo / this", "mean")
     table = plain_table(f"{load:g} x capacity: time to first token in ms", *columns, left=2)
     fifo = results.get("fifo")
     for name, result in results.items():
         for index, lane in enumerate(result.lanes):
             gain = f"{fifo.lanes[index].ttft_p99_s / lane.ttft_p99_s:.2f}" if fifo else "-"
-            bound = ""
-            if fifo and index == len(result.lanes) - 1:
-                bound = f"{1e3 * conserved_long_mean_s(fifo.lanes, result.lanes):.0f}"
-            times = (f"{1e3 * value:.0f}" for value in (lane.ttft_p50_s, lane.ttft_p99_s))
-            mean = f"{1e3 * lane.ttft_mean_s:.0f}"
-            table.add_row(name, lane.lane, str(lane.requests), str(lane.missed), *times, gain, mean, bound)
+            p50, p99, mean = (f"{1e3 * value:.0f}" for value in (lane.ttft_p50_s, lane.ttft_p99_s, lane.ttft_mean_s))
+            table.add_row(name, lane.lane, str(lane.requests), str(lane.missed), p50, p99, gain, mean)
     console.print(table)
 
 

@@ -150,14 +150,13 @@ def measure(replicas: int, waiting: int, rounds: int, requests: int) -> CoreResu
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 9,
     requests: Annotated[int, typer.Option(min=100, help="Requests in a round.")] = 3_000,
-    quick: Annotated[bool, typer.Option("--quick", help="A test run: the small size only, 2 rounds.")] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Time the scheduling core at scale, lanes against first-in-first-out."""
     results = []
-    for replicas, waiting in _SIZES[:1] if quick else _SIZES:
+    for replicas, waiting in _SIZES:
         console.print(f"{replicas} replicas, {waiting} waiting ...")
-        results.append(measure(replicas, waiting, 2 if quick else rounds, requests))
+        results.append(measure(replicas, waiting, rounds, requests))
     columns = ("replicas", "waiting", "lanes µs", "fifo µs", "lanes / fifo")
     table = plain_table("CPU time of all decisions for one request (median of the rounds)", *columns, left=0)
     for result in results:

@@ -30,7 +30,7 @@ from planning.simulator.workload import plain_workload
 from planning.workload.trace import Trace
 
 _BEGIN_S, _MINUTES, _CLASS = 120.0, 10, "interactive"
-_KEPT = 9
+_KEPT, _ATTAINMENT = 9, 0.95
 _FLOOR = 2
 _FACTORS = {"right": 1.0, "too fast": 1 / 1.4, "too slow": 1.4}
 
@@ -49,8 +49,8 @@ class ItlRun:
 class ItlContest:
     """One engine and one mix of traffic."""
 
-    def __init__(self, costs: CostFile, traffic: LaneTraffic, attainment: float, seed: int) -> None:
-        self._costs, self._attainment = costs, attainment
+    def __init__(self, costs: CostFile, traffic: LaneTraffic, seed: int) -> None:
+        self._costs = costs
         self.maximum = costs.limits().sequences
         until_s = _BEGIN_S + 60.0 * _MINUTES
         rate = 1.2 * Rehearsal(costs, traffic).capacity(seed)
@@ -67,7 +67,7 @@ class ItlContest:
             policy = replace(policy, itl={_CLASS: replace(policy.itl[_CLASS], starts={DEFAULT_GROUP: start})})
         work = plain_workload(mix.arrived_s, mix.prompt_tokens, mix.output_tokens, TTFT_SLO_S)
         out = cell_run(self._costs, spec, work, policy=policy, sequences=max_num_seqs)
-        return _judged(mix, out, itl_s, self._attainment)
+        return _judged(mix, out, itl_s)
 
     def best_fixed(self) -> tuple[int, ItlRun]:
         """The best `max_num_seqs`, one in every 6 %, from the largest on until two in turn give less."""
@@ -88,11 +88,11 @@ class ItlContest:
 
     def _spec(self, itl_s: float | None) -> ClusterSpec:
         slo: dict[str, Any] = {} if itl_s is None else {"itl_ms": 1e3 * itl_s}
-        one = {"name": _CLASS, "ttft_ms": 5_000, "attainment": self._attainment, **slo}
+        one = {"name": _CLASS, "ttft_ms": 5_000, "attainment": _ATTAINMENT, **slo}
         return side_spec("lanes", classes=[one])
 
 
-def _judged(mix: Trace, out: SimulationOutcome, itl_s: float | None, attainment: float) -> ItlRun:
+def _judged(mix: Trace, out: SimulationOutcome, itl_s: float | None) -> ItlRun:
     end_s, first_s, finished_s = mix.arrived_s[-1], out.first_s, out.finished_s
     within_s = np.minimum(finished_s, end_s) - np.maximum(first_s, _BEGIN_S)
     share = np.nan_to_num(np.clip(within_s / np.maximum(finished_s - first_s, 1e-9), 0.0, 1.0))
@@ -104,7 +104,7 @@ def _judged(mix: Trace, out: SimulationOutcome, itl_s: float | None, attainment:
     if itl_s is None:
         return ItlRun(rate, p95_s)
     minute = np.floor((finished_s - _BEGIN_S) / 60.0)
-    kept = [float((tpot_s[answered & (minute == n)] <= itl_s).mean()) >= attainment for n in range(_MINUTES)]
+    kept = [float((tpot_s[answered & (minute == n)] <= itl_s).mean()) >= _ATTAINMENT for n in range(_MINUTES)]
     return ItlRun(rate, p95_s, float((tpot_s[answered] <= itl_s).mean()), sum(kept))
 
 
@@ -113,7 +113,6 @@ def main(
     traces: Traces,
     mixes: Annotated[str, typer.Option(help=f"Some of: {', '.join(MIXES)}.")] = "azure-mooncake",
     seeds: Annotated[str, typer.Option(help="Seeds.")] = "0,1,2",
-    attainment: Annotated[float, typer.Option(help="Of the class.")] = 0.95,
     json_file: JsonFile = None,
 ) -> None:
     """Keep a time between tokens in virtual time."""
@@ -122,7 +121,7 @@ def main(
     for mix in listed("--mixes", mixes, MIXES):
         traffic = lane_traffic(traces, context, mix)
         for seed in map(int, seeds.split(",")):
-            contest = ItlContest(file, traffic, attainment, seed)
+            contest = ItlContest(file, traffic, seed)
             best, fixed = contest.best_fixed()
             title = (
                 f"{mix}, seed {seed}: itl_ms {1e3 * contest.itl_s:.1f} (floor {1e3 * contest.floor_s:.1f}, uncapped "
@@ -139,7 +138,7 @@ def main(
                 rest = (f"{run.in_time:.3f}", f"{run.tokens_per_s:.0f}", f"{ratio:.3f}")
                 table.add_row(side, str(start), str(run.kept), *rest)
             console.print(table)
-    write_json({"attainment": attainment, "found": found}, json_file)
+    write_json({"attainment": _ATTAINMENT, "found": found}, json_file)
 
 
 if __name__ == "__main__":

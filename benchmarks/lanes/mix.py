@@ -38,10 +38,7 @@ SIDES: dict[str, dict[str, Any]] = {
     "fifo": {"lanes": _ONE, "scheduling": {"order": "arrival"}},
     "shortest": {"lanes": _ONE, "scheduling": {}},
     "loose": {"lanes": _ONE, "scheduling": {"order": "arrival", "bind_ahead": 0.25, "prefill_steps": 2}},
-    "unbound": {
-        "lanes": _ONE,
-        "scheduling": {"order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000},
-    },
+    "unbound": {"lanes": _ONE, "scheduling": {"order": "arrival", "bind_ahead": 1_000, "prefill_steps": 100_000}},
 }
 
 

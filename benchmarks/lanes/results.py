@@ -1,20 +1,6 @@
 """What a side did to each lane, and how it compares with first-in-first-out on the same arrivals. Pure.
 
-Rejections count as misses in the tails. Kleinrock's conservation law: whatever a work-conserving server's order, the
-sum over requests of work x wait is the same, as long as the order does not look at the work itself within a lane. So if
-short requests wait less than under first-in-first-out, long ones must wait more, by as much:
-
-    bound(long) = (sum of work x wait under fifo, all lanes - sum of work x wait under lanes, the other lanes) / work of
-    the long lane
-
-in means of the waits for the first token, weighted by work.
-
-Above capacity the two sides' engines have to be equally fast for their waits to be compared: what waits is what came
-less what was done, so at 1.2 times the capacity an engine that is 1 % slower makes all waits 6 % longer. `long_cost`
-holds that. `long_cost_alike` takes it off: both sides run the same arrivals until drained, and first-in-first-out's
-waits are stretched as the time after the last arrival was, (T - D) / (T_fifo - D). What is left is what the order
-costs; what the side really lost in throughput stands in `throughput`.
-"""
+Rejections count as misses in the tails."""
 
 import json
 import math
@@ -82,8 +68,6 @@ class LaneResult:
     ttft_p50_s: float
     ttft_p99_s: float
     ttft_mean_s: float
-    work: float
-    """In prefill tokens."""
 
 
 def times_to_first_token(outcome: LoadResult) -> FloatArray:
@@ -104,25 +88,16 @@ def overall(ttft_s: FloatArray) -> tuple[float, float]:
 def by_lane(mix: Trace, ttft_s: FloatArray) -> list[LaneResult]:
     """The results of a run, a lane each. `ttft_s`: by request, infinite for one without a first token."""
     lanes = np.array([lane_index(int(p), int(o)) for p, o in zip(mix.prompt_tokens, mix.output_tokens, strict=True)])
-    work = mix.prompt_tokens + DECODE_WEIGHT * mix.output_tokens
-    return [_lane(str(lane["name"]), ttft_s[lanes == index], work[lanes == index]) for index, lane in enumerate(LANES)]
+    return [_lane(str(lane["name"]), ttft_s[lanes == index]) for index, lane in enumerate(LANES)]
 
 
-def _lane(name: str, ttft: FloatArray, work: FloatArray) -> LaneResult:
+def _lane(name: str, ttft: FloatArray) -> LaneResult:
     answered = np.isfinite(ttft)
     if not len(ttft):
-        return LaneResult(name, 0, 0, math.nan, math.nan, math.nan, 0.0)
+        return LaneResult(name, 0, 0, math.nan, math.nan, math.nan)
     p50, p99 = np.quantile(ttft, (0.5, 0.99), method="higher")
-    weighted = float(np.average(ttft[answered], weights=work[answered])) if answered.any() else math.nan
-    return LaneResult(name, len(ttft), int((~answered).sum()), float(p50), float(p99), weighted, float(work.sum()))
-
-
-def conserved_long_mean_s(fifo: list[LaneResult], lanes: list[LaneResult], slower: float = 1.0) -> float:
-    """What the long lane's mean must be at least, given what the others gained. `slower`: how many times as long
-    everybody waits, on average, because this side's engine was slower than that of first-in-first-out."""
-    total = sum(lane.ttft_mean_s * lane.work for lane in fifo) * slower
-    others = sum(lane.ttft_mean_s * lane.work for lane in lanes[:-1])
-    return (total - others) / lanes[-1].work
+    mean = float(ttft[answered].mean()) if answered.any() else math.nan
+    return LaneResult(name, len(ttft), int((~answered).sum()), float(p50), float(p99), mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,33 +112,25 @@ class SideResult:
     elapsed_s: float
     late_s: float
     failures: dict[str, int]
-    arrivals_s: float
-    """When the last request arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneVerdict:
     """One pair of runs. `short_gain`: how many times the short lane's p99 is better; `throughput`: the share of
-    first-in-first-out's output tokens a second; `long_cost`: the long lane's mean wait over the conservation bound,
-    `long_cost_alike`: at equal speed; `queue_steps`: the p99 of the engine's own queue in median steps; `coverage`: the
-    share of waits inside the estimated p95, by lane."""
+    first-in-first-out's output tokens a second; `queue_steps`: the p99 of the engine's own queue in median steps;
+    `coverage`: the share of waits inside the estimated p95, by lane."""
 
     short_gain: float
     throughput: float
-    long_cost: float
-    long_cost_alike: float
     queue_steps: float
     coverage: dict[str, float]
 
 
 def judge(side: SideResult, fifo: SideResult) -> LaneVerdict:
     """A side against first-in-first-out."""
-    slower = (side.elapsed_s - side.arrivals_s) / (fifo.elapsed_s - fifo.arrivals_s)
     return LaneVerdict(
         fifo.lanes[0].ttft_p99_s / side.lanes[0].ttft_p99_s,
         side.output_tokens_per_s / fifo.output_tokens_per_s,
-        side.lanes[-1].ttft_mean_s / conserved_long_mean_s(fifo.lanes, side.lanes),
-        side.lanes[-1].ttft_mean_s / conserved_long_mean_s(fifo.lanes, side.lanes, slower),
         side.engine_queue.steps,
         {lane.lane: lane.within_p95 for lane in side.wait_estimates},
     )
@@ -173,14 +140,7 @@ def verdict_table(title: str, named: Sequence[tuple[str, LaneVerdict]]) -> Table
     """A line for each verdict, and the median of all."""
     table = Table(title=title, title_justify="left")
     names = sorted({lane for _, verdict in named for lane in verdict.coverage})
-    heads = (
-        "",
-        "short p99 fifo / this",
-        "throughput",
-        "long mean / bound",
-        "at equal speed",
-        "engine queue p99, steps",
-    )
+    heads = ("", "short p99 fifo / this", "throughput", "engine queue p99, steps")
     for column in (*heads, *(f"{lane} within p95" for lane in names)):
         table.add_column(column, justify="right" if column else "left", no_wrap=not column)
     rows = [(name, _figures(verdict, names)) for name, verdict in named]
@@ -189,10 +149,7 @@ def verdict_table(title: str, named: Sequence[tuple[str, LaneVerdict]]) -> Table
     for name, figures in rows:
         table.add_row(
             name,
-            *(
-                f"{figure:.{digits}f}"
-                for figure, digits in zip(figures, (1, 3, 3, 3, 1, *[3] * len(names)), strict=True)
-            ),
+            *(f"{figure:.{digits}f}" for figure, digits in zip(figures, (1, 3, 1, *[3] * len(names)), strict=True)),
         )
     return table
 
@@ -212,11 +169,4 @@ def overall_table(title: str, runs: Sequence[dict[str, SideResult]]) -> Table:
 
 def _figures(verdict: LaneVerdict, lanes: Sequence[str]) -> list[float]:
     coverage = [verdict.coverage.get(lane, float("nan")) for lane in lanes]
-    return [
-        verdict.short_gain,
-        verdict.throughput,
-        verdict.long_cost,
-        verdict.long_cost_alike,
-        verdict.queue_steps,
-        *coverage,
-    ]
+    return [verdict.short_gain, verdict.throughput, verdict.queue_steps, *coverage]

@@ -167,7 +167,6 @@ def result_of(mix: Trace, out: SimulationOutcome, lanes: Sequence[str]) -> SideR
         out.ended_s,
         0.0,
         failures,
-        float(mix.arrived_s[-1]),
     )
 
 

@@ -115,9 +115,7 @@ def _burst(draw: Draw) -> ScenarioTraffic:
     first, second = draw.rng.uniform(420, 600), draw.rng.uniform(1_100, 1_300)
     high, higher = draw.rng.uniform(3.2, 3.8), draw.rng.uniform(4.2, 4.8)
     one = ((first, 1.6), (first, higher), (first + 240, higher), (first + 240, 1.6))
-    return ScenarioTraffic(
-        ((0, 1.6), *one, (second, 1.6), (second, high), (second + 180, high), (second + 180, 1.6)),
-    )
+    return ScenarioTraffic(((0, 1.6), *one, (second, 1.6), (second, high), (second + 180, high), (second + 180, 1.6)))
 
 
 def _oscillation(draw: Draw) -> ScenarioTraffic:

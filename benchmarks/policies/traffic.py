@@ -124,14 +124,7 @@ def _workload(
 ) -> Workload:
     count = len(arrived_s)
     return Workload(
-        arrived_s,
-        prompt,
-        output,
-        np.zeros(count, dtype=np.int64),
-        slo_s,
-        ("",) * count,
-        classes,
-        ((),) * count,
+        arrived_s, prompt, output, np.zeros(count, dtype=np.int64), slo_s, ("",) * count, classes, ((),) * count
     )
 
 
@@ -163,9 +156,7 @@ def fitted(trace: Trace, lengths: float, max_prompt: int, max_output: int) -> Tr
     prompt = (trace.prompt_tokens * lengths).astype(np.int64)
     cut = int(((prompt > max_prompt) | (trace.output_tokens > max_output)).sum())
     trace = replace(
-        trace,
-        prompt_tokens=np.clip(prompt, 1, max_prompt),
-        output_tokens=np.clip(trace.output_tokens, 1, max_output),
+        trace, prompt_tokens=np.clip(prompt, 1, max_prompt), output_tokens=np.clip(trace.output_tokens, 1, max_output)
     ).changed(
         TraceChange(
             ChangeKind.SHRUNK, len(trace) if lengths < 1 else 0, len(trace), f"prompts multiplied by {lengths:g}"

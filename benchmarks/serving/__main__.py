@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.harness import JsonFile, Source, console, plain_table, run_program, write_json
+from benchmarks.harness import JsonFile, console, plain_table, run_program, write_json
 from benchmarks.serving.compare import ComparisonOptions, compare
 from benchmarks.serving.contest import ComparisonShape, parse_points
 from benchmarks.serving.sides import SIDES, SideName, one_replica_spec, write_spec
@@ -26,11 +26,8 @@ def main(
     sides: Annotated[str, Option(help="The sides; the first is compared with each of the others.")] = ",".join(SIDES),
     round_s: Annotated[float, Option(help="The approximate duration of a turn (seconds).")] = 10.0,
     prompt_tokens: Annotated[int, Option(min=1)] = 64,
-    output_tokens: Annotated[int, Option(min=1)] = 64,
     stream: Annotated[bool, Option(help="Whether answers are streamed in the rounds.")] = True,
     singles: Annotated[int, Option(min=0, help="Single requests to each side, one at a time, always streamed.")] = 200,
-    single_every_s: Annotated[float, Option(help="Seconds between two single requests; the sides take turns.")] = 0.15,
-    source: Source = None,
     checkout: Annotated[
         Path | None, Option(help="The folder of the side `checkout`: another checkout of raylane, with a .venv.")
     ] = None,
@@ -40,11 +37,11 @@ def main(
     ] = False,
 ) -> None:
     """Compare our endpoint with bare vLLM and with ray.serve.llm: one machine, one run, in turns."""
-    shape = ComparisonShape(prompt_tokens, output_tokens, rounds, round_s, singles, single_every_s, stream)
+    shape = ComparisonShape(prompt_tokens, rounds=rounds, round_s=round_s, singles=singles, stream=stream)
     if quick:
         shape = dataclasses.replace(shape, rounds=2, round_s=3.0, singles=20)
     chosen = _sides(sides, checkout)
-    text = one_replica_spec(free_port(), source)
+    text = one_replica_spec(free_port())
     try:
         concurrencies = parse_points(points, parse_spec(text).models[0].settings.max_num_seqs)
     except ValueError as error:

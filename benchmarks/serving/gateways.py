@@ -45,6 +45,8 @@ from cli.private_cell import free_port
 
 SCHEMA_VERSION = 2
 SIDES = ("raylane", "raylane x 2", *ROUTERS)
+_EVENTS, _TURN_S = 512, 4.0
+"""Events of an answer, and how long a turn is measured (seconds)."""
 _SETTLE_S = 1.0
 _PATIENCE_S = 30.0
 
@@ -68,11 +70,11 @@ class StreamCounts:
 
 
 class StreamClient(asyncio.Protocol):
-    """A connection with one stream after another, of `events` events each but for the `first`. It only counts."""
+    """A connection with one stream after another, of `_EVENTS` events each but for the `first`. It only counts."""
 
-    def __init__(self, load: StreamCounts, first: int, events: int) -> None:
+    def __init__(self, load: StreamCounts, first: int) -> None:
         self._load = load
-        self._asked, self._events = first, events
+        self._asked = first
         self._head: bytes | None = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -89,7 +91,7 @@ class StreamClient(asyncio.Protocol):
                 self._load.begun, self._head = self._load.begun + 1, None
         if data.endswith(b"0\r\n\r\n"):
             self._load.ended += 1
-            self._asked = self._events
+            self._asked = _EVENTS
             self._ask()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -142,13 +144,13 @@ class GatewaySide:
     async def stop(self) -> None:
         await self._server.stop()
 
-    async def turn(self, streams: int, events: int, turn_s: float) -> None:
+    async def turn(self, streams: int) -> None:
         """So many streams for so long, on new connections. The first answers are of all lengths, so that ends are
         spread."""
         loop, load = asyncio.get_running_loop(), StreamCounts()
         transports = []
         for number in range(1, streams + 1):
-            client = partial(StreamClient, load, max(1, events * number // streams), events)
+            client = partial(StreamClient, load, max(1, _EVENTS * number // streams))
             transports.append((await loop.create_connection(client, "127.0.0.1", self._port))[0])
         deadline = time.monotonic() + _PATIENCE_S
         while load.begun < streams and not load.broken:
@@ -157,7 +159,7 @@ class GatewaySide:
             await asyncio.sleep(0.05)
         await asyncio.sleep(_SETTLE_S)
         began_s, cpu_s, before = time.monotonic(), self._cpu_s(), load.events
-        await asyncio.sleep(turn_s)
+        await asyncio.sleep(_TURN_S)
         took_s, cpu_s, got = time.monotonic() - began_s, self._cpu_s() - cpu_s, load.events - before
         turn = GatewayTurn(round(got / took_s, 1), round(cpu_s / took_s, 5), load.broken)
         self.turns.setdefault(streams, []).append(turn)
@@ -187,8 +189,6 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds at each point; each side has one turn in a round.")] = 5,
     points: Annotated[str, typer.Option(help="Numbers of streams; 0: idle.")] = "0,32,64,512",
     sides: Annotated[str, typer.Option(help="The sides.")] = ",".join(SIDES),
-    events: Annotated[int, typer.Option(min=1, help="Events of an answer.")] = 512,
-    turn_s: Annotated[float, typer.Option(min=0.1, help="How long a turn is measured (seconds).")] = 4.0,
     gpu_events_per_s: Annotated[
         float, typer.Option(min=1, help="Events that one GPU sends, for cores per GPU.")
     ] = 2_000,
@@ -200,14 +200,12 @@ def main(
     except ValueError:
         raise typer.BadParameter(f"{points!r}; allowed: whole numbers with commas", param_hint="'--points'") from None
     chosen = listed("--sides", sides, SIDES)
-    result = run_program(partial(_measure, names=chosen, points=streams, rounds=rounds, events=events, turn_s=turn_s))
+    result = run_program(partial(_measure, names=chosen, points=streams, rounds=rounds))
     console.print(render(result, gpu_events_per_s))
     write_json(result, json_file)
 
 
-async def _measure(
-    folder: Path, names: list[str], points: list[int], rounds: int, events: int, turn_s: float
-) -> dict[str, Any]:
+async def _measure(folder: Path, names: list[str], points: list[int], rounds: int) -> dict[str, Any]:
     source_port = free_port()
     command = [sys.executable, "-m", "benchmarks.serving.source", str(source_port)]
     environment, ready = caller_environment(folder), partial(_answers, source_port)
@@ -222,7 +220,7 @@ async def _measure(
         for streams in points:
             for number in range(rounds):
                 for side in in_turns(contenders, number):
-                    await side.turn(streams, events, turn_s)
+                    await side.turn(streams)
             console.print(f"{streams} streams: {rounds} rounds", style="dim")
     finally:
         for server in reversed(servers):
@@ -231,8 +229,8 @@ async def _measure(
         "schema_version": SCHEMA_VERSION,
         **run_facts(),
         "events_per_s_of_a_stream": EVENTS_PER_S,
-        "events_of_an_answer": events,
-        "turn_s": turn_s,
+        "events_of_an_answer": _EVENTS,
+        "turn_s": _TURN_S,
         "sides": {
             side.name: {str(streams): [asdict(turn) for turn in turns] for streams, turns in side.turns.items()}
             for side in contenders

@@ -36,16 +36,12 @@ def main(
     trace: Annotated[Path, typer.Option(help="Azure 2023 CSV, Mooncake JSONL or a ledger.")],
     minutes: Annotated[float, typer.Option(min=0.05, help="Minutes of traffic.")] = 30.0,
     load_scale: Annotated[float, typer.Option(min=1e-3, help="A multiple of the trace's rate.")] = 10.0,
-    spec_file: Annotated[Path | None, typer.Option("--spec", help="Default: infra/specs/simulated-h100.yaml.")] = None,
-    replicas: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
-    stream_interval: Annotated[int | None, typer.Option(min=1, help="Instead of the spec's.")] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure the stack over simulated engines."""
-    path = spec_file or shipped("specs/simulated-h100.yaml")
 
     async def work(folder: Path) -> dict[str, Any]:
-        spec = _changed(load_spec(path), replicas, stream_interval)
+        spec = _on_own_port(load_spec(shipped("specs/simulated-h100.yaml")))
         context = spec.models[0].settings.max_model_len
         duration_s = 60 * minutes
         schedule = traced(read_trace(trace), duration_s, load_scale, context)
@@ -57,20 +53,9 @@ def main(
     write_json(result, json_file)
 
 
-def _changed(spec: ClusterSpec, replicas: int | None, stream_interval: int | None) -> ClusterSpec:
-    """The spec on a port of its own, with what the command line says instead."""
+def _on_own_port(spec: ClusterSpec) -> ClusterSpec:
     content = spec.model_dump(mode="json")
     content["gateway"] |= {"port": free_port(), "access_log": False}
-    model = content["models"][0]
-    if model["simulated"] is None or model["simulated"]["speed"] != 1:
-        raise typer.BadParameter(
-            "the first model must be simulated, at speed 1; others cannot be compared with the simulator",
-            param_hint="--spec",
-        )
-    if replicas is not None:
-        model["replicas"]["count"] = replicas
-    if stream_interval is not None:
-        model["settings"]["stream_interval"] = stream_interval
     return ClusterSpec.model_validate(content)
 
 

@@ -53,10 +53,7 @@ def made_of(scaler: Autoscaler) -> Made:
     steps_s = [replica_profile.cost.step_s([], sequences, tokens, 0) for sequences in (1, 8) for tokens in (100, 1_000)]
     classes = (type(scaler), type(policy))
     return Made(
-        classes,
-        vars(policy)["settings"],
-        scaler.bounds,
-        (dataclasses.replace(replica_profile, cost=None), steps_s),
+        classes, vars(policy)["settings"], scaler.bounds, (dataclasses.replace(replica_profile, cost=None), steps_s)
     )
 
 

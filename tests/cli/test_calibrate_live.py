@@ -46,10 +46,7 @@ def test_the_costs_of_a_simulated_engine_are_found_again(tmp_path: Path) -> None
     spec = {"version": 1, "name": "calibrated", "regions": [{"name": "here", "pools": [{"name": "cpu"}]}]}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec | {"models": [model]}), encoding="utf-8")
     out = tmp_path / "costs.json"
-    reported = raylane(
-        tmp_path,
-        *("calibrate", str(tmp_path / "spec.yaml"), "--out", str(out), "--minutes", "0.75"),
-    )
+    reported = raylane(tmp_path, *("calibrate", str(tmp_path / "spec.yaml"), "--out", str(out), "--minutes", "0.75"))
     assert reported.returncode == 0, reported.stdout + reported.stderr
     assert "steps that were not fitted" in reported.stdout
     assert "not covered: prefix cache hits" in reported.stdout

@@ -13,13 +13,7 @@ from cli.main import app
 from cluster.files import shipped
 from cluster.spec import load_spec
 from deployments.engine.args import not_served
-from deployments.engine_model.cost_file import (
-    CalibrationRecord,
-    CostBasis,
-    HostCosts,
-    read_cost_file,
-    write_cost_file,
-)
+from deployments.engine_model.cost_file import CalibrationRecord, CostBasis, HostCosts, read_cost_file, write_cost_file
 from deployments.engine_model.cost_model import Curve
 from planning.costs.recorded_run import RecordedRunError, read_run, run_engine
 from planning.simulator.workload import plain_workload

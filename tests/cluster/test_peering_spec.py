@@ -68,10 +68,7 @@ def test_files_are_beside_the_spec(tmp_path: Path) -> None:
 REFUSED = [
     ({"peering": {}}, "secret and tls: both missing; needed: a secret that the cells share, or mutual TLS"),
     ({"peering": {"secret": "hunter2-hunter2"}}, "peering.secret = 'hunter2-hunter2': allowed: a mapping of kind"),
-    (
-        {"peering": {"secret": {"kind": "file"}, "max_age_s": 1.0}},
-        "max_age_s = 1: allowed: above digest_period_s = 1",
-    ),
+    ({"peering": {"secret": {"kind": "file"}, "max_age_s": 1.0}}, "max_age_s = 1: allowed: above digest_period_s = 1"),
     (
         {"peering": {"secret": {"kind": "file"}, "hand_over": {"max_load": 0}}},
         "peering.hand_over.max_load = 0: allowed: a number, above 0, at most 1",
@@ -92,11 +89,7 @@ REFUSED = [
     ),
     (
         {
-            "peering": {
-                "secret": {"kind": "file"},
-                "plaintext": True,
-                "tls": {"cert": "/c", "key": "/k", "ca": "/ca"},
-            },
+            "peering": {"secret": {"kind": "file"}, "plaintext": True, "tls": {"cert": "/c", "key": "/k", "ca": "/ca"}},
             "regions": [region("eu", endpoint="http://a"), region("us", endpoint="http://b")],
         },
         "regions.eu.endpoint = 'http://a': allowed: https://, since peering.tls is set",

@@ -12,15 +12,7 @@ from autoscaling.forecast.history import read_history
 from autoscaling.log import SCALING, log_name
 from autoscaling.serve.live_forecaster import LiveForecaster
 from deployments.accounting.bill import HOUR_NS
-from deployments.accounting.facts import (
-    NS,
-    AttemptUsage,
-    Count,
-    Fact,
-    ReplicaBegun,
-    ReplicaReady,
-    Tariff,
-)
+from deployments.accounting.facts import NS, AttemptUsage, Count, Fact, ReplicaBegun, ReplicaReady, Tariff
 from deployments.accounting.store import BillStore, bill_in
 from deployments.cell.act import Act, ActKind, Audit
 from deployments.cell.departure import MemberKind, Ready

@@ -162,10 +162,7 @@ def host_spec(folder: Path, store: dict[str, Any]) -> dict[str, Any]:
     content["name"] = "drill"
     content["regions"] = [{"name": "here", "pools": [pool], "deploy": deploy}]
     content["models"][0]["simulated"]["costs"] = str(ROOT / "infra/specs/simulated-h100.costs.json")
-    content["models"][0] |= {
-        "replicas": {"count": REPLICAS},
-        "health": {"period_s": 2, "timeout_s": 5, "stall_s": 30},
-    }
+    content["models"][0] |= {"replicas": {"count": REPLICAS}, "health": {"period_s": 2, "timeout_s": 5, "stall_s": 30}}
     content["gateway"] = {
         "host": "0.0.0.0",
         "allow_public": True,

@@ -5,7 +5,8 @@ This module alone knows the names of the ownership layer (`scheduler_adapter.py`
 runs: time is what an input says, and the owner's timer rings when an input says so.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -24,7 +25,6 @@ class _Time:
     def __init__(self) -> None:
         self.now = 0.0
         self.ring: Callable[[], None] | None = None
-        self.due_s: float | None = None
 
     def monotonic_ns(self) -> int:
         return round(self.now * 1e9)
@@ -33,11 +33,11 @@ class _Time:
         return self
 
     def call_later(self, in_s: float, ring: Callable[[], None]) -> "_Time":
-        self.ring, self.due_s = ring, self.now + in_s
+        self.ring = ring
         return self
 
     def cancel(self) -> None:
-        self.ring = self.due_s = None
+        self.ring = None
 
 
 class _Gateway:
@@ -90,11 +90,6 @@ class RecordedOwner:
         self._leases: dict[str, Lease] = {}
         self._gateways: dict[str, _Gateway] = {}
         self._owner: LaneOwner
-
-    @property
-    def due_s(self) -> float | None:
-        """When the owner's timer is to ring."""
-        return self._time.due_s
 
     def apply(self, name: str, given: Plain, now: float) -> list[Any]:
         """Feeds one input; returns what the gateways are told, in its order."""
@@ -177,6 +172,18 @@ class RecordedOwner:
         states = sorted([state.value, count] for state, count in counts.items() if count)
         endings = sorted([ending, count] for ending, count in snapshot.endings.items())
         return [states, snapshot.submitted, snapshot.placed, snapshot.adopted, endings, self._owner.reconciled]
+
+
+def told(entries: Iterable[Plain]) -> Iterator[Plain]:
+    """The same inputs with what this version tells the gateways. Inputs that name a lease it has not given are left
+    out."""
+    owner = RecordedOwner()
+    for entry in entries:
+        with suppress(KeyError):
+            if "books" in entry:
+                yield entry | {"books": owner.books()}
+            else:
+                yield entry | {"told": owner.apply(entry["input"], entry["with"], entry["at"])}
 
 
 def _facts(name: str, seats: int) -> ReplicaFacts:

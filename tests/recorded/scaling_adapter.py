@@ -5,6 +5,7 @@ This module alone knows the names of the classes and fields that decide on the n
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from autoscaling.policies.policy import ReplicaProfile
@@ -40,11 +41,6 @@ class RecordedAutoscaler:
         )
         self._paced = PacedScaler(self._autoscaler)
 
-    @property
-    def period_s(self) -> float:
-        """How often the policy wants to be asked."""
-        return self._autoscaler.policy.period_s
-
     def rebound(self, bounds: Plain) -> None:
         """The bounds of the spec have changed."""
         self._autoscaler.bounds = _bounds(bounds)
@@ -59,6 +55,24 @@ class RecordedAutoscaler:
         """...of one at which nobody can read the scheduler's books."""
         reported = tuple(Control(ControlKind(one["kind"]), one["replicas"], one["until_unix_s"]) for one in controls)
         return _decision(self._autoscaler.decide(unseen(at_s, unix_s, applied), reported))
+
+
+def decided(entries: Iterable[Plain]) -> Iterator[Plain]:
+    """The same facts with the decisions of this version."""
+    autoscaler: RecordedAutoscaler | None = None
+    for entry in entries:
+        if "run" in entry:
+            autoscaler = RecordedAutoscaler(entry["policy"], entry["bounds"], entry["replica"])
+            yield entry
+            continue
+        assert autoscaler is not None
+        if "bounds" in entry:
+            autoscaler.rebound(entry["bounds"])
+            yield entry
+        elif "unseen" in entry:
+            yield entry | {"decision": autoscaler.decide_unseen(**entry["unseen"])}
+        else:
+            yield entry | {"decision": autoscaler.decide(entry["facts"], entry["controls"])}
 
 
 def _replica_profile(replica: Plain) -> ReplicaProfile:

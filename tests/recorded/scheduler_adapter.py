@@ -5,6 +5,8 @@ here; the recording stays.
 """
 
 import math
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from deployments.scheduling import (
@@ -135,6 +137,19 @@ class RecordedScheduler:
             "waited_s": placed.waited_s,
             "eta_s": _pair(placed.eta_s),
         }
+
+
+def decided(entries: Iterable[Plain]) -> Iterator[Plain]:
+    """The same inputs with the decisions of this version. Inputs that name a lease it has not given are left out."""
+    scheduler: RecordedScheduler | None = None
+    for entry in entries:
+        if "begins" in entry:
+            scheduler = RecordedScheduler(entry["policy"])
+            yield entry
+            continue
+        assert scheduler is not None
+        with suppress(KeyError):
+            yield entry | {"decision": scheduler.apply(entry["input"], entry["with"], entry["at"])}
 
 
 def policy_from(given: Plain) -> SchedulingPolicy:

@@ -1,5 +1,4 @@
-"""Every word of a model's owner to its gateways is the recorded one (`write.py` says by what it was recorded, and when
-it may be recorded anew)."""
+"""Every word of a model's owner to its gateways is the recorded one (`write.py` says when it may be recorded anew)."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,24 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.recorded.files import OWNERS, recorded
-from tests.recorded.owner_adapter import RecordedOwner
+from tests.recorded.files import OWNERS, compared, recorded
+from tests.recorded.owner_adapter import told
 
 IN_SHORT = 1_000
 
 
 def replay(entries: Iterable[dict[str, Any]]) -> Counter[str]:
-    """Feeds the inputs and compares what gateways are told, exactly. Returns how often there was what."""
+    """Returns how often there was what."""
     seen: Counter[str] = Counter()
-    owner = RecordedOwner()
-    for number, entry in enumerate(entries, 1):
-        if "books" in entry:
-            assert owner.books() == entry["books"], f"line {number}: books at {entry['at']}"
-            continue
-        reported = owner.apply(entry["input"], entry["with"], entry["at"])
-        assert reported == entry["told"], f"line {number}: {entry['input']} at {entry['at']}"
-        seen[entry["input"]] += 1
-        seen.update(word for _, word, *_ in reported)
+    for entry in compared(entries, told):
+        if "input" in entry:
+            seen.update([entry["input"], *(word for _, word, *_ in entry["told"])])
     return seen
 
 

@@ -1,36 +1,28 @@
-"""Every decision of the scheduler is the recorded one (`write.py` says by what it was recorded, and when it may be
-recorded anew)."""
+"""Every decision of the scheduler is the recorded one (`write.py` says when it may be recorded anew)."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 import pytest
 
-from tests.recorded.files import SCHEDULER, recorded
-from tests.recorded.scheduler_adapter import RecordedScheduler
+from tests.recorded.files import SCHEDULER, compared, recorded
+from tests.recorded.scheduler_adapter import decided
 
 IN_SHORT = 2_000
 FEW = 3
 """Of a kind that is seen less often than this, the recording shows too little."""
 
 
-def replay(entries: Iterator[dict[str, Any]]) -> Counter[str]:
-    """Feeds the inputs and compares each decision exactly. Returns how often there was what."""
+def replay(entries: Iterable[dict[str, Any]]) -> Counter[str]:
+    """Returns how often there was what."""
     seen: Counter[str] = Counter()
-    scheduler: RecordedScheduler | None = None
-    for number, entry in enumerate(entries, 1):
+    for entry in compared(entries, decided):
         if "begins" in entry:
             seen["schedulers"] += 1
-            scheduler = RecordedScheduler(entry["policy"])
-            continue
-        assert scheduler is not None
-        decision = scheduler.apply(entry["input"], entry["with"], entry["at"])
-        assert decision == entry["decision"], f"line {number}: {entry['input']} at {entry['at']}"
-        seen["inputs"] += 1
-        seen[entry["input"]] += 1
-        seen.update(facts(entry["input"], entry["with"], decision))
+        else:
+            seen.update(["inputs", entry["input"], *facts(entry["input"], entry["with"], entry["decision"])])
     return seen
 
 

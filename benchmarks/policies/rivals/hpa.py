@@ -126,8 +126,4 @@ class Hpa:
         return min(max(current, wish), ceiling)
 
 
-ENTRY = PolicyEntry(
-    "hpa",
-    HpaSettings,
-    lambda settings, replica_profile: Hpa(settings),
-)
+ENTRY = PolicyEntry("hpa", HpaSettings, lambda settings, replica_profile: Hpa(settings))

@@ -107,8 +107,4 @@ class Knative:
         return 0 if self._settings.scale_to_zero and now - self._zero_s >= self._settings.scale_to_zero_grace_s else 1
 
 
-ENTRY = PolicyEntry(
-    "knative",
-    KnativeSettings,
-    lambda settings, replica_profile: Knative(settings),
-)
+ENTRY = PolicyEntry("knative", KnativeSettings, lambda settings, replica_profile: Knative(settings))

@@ -156,8 +156,4 @@ def mean_over_time(samples: tuple[tuple[float, float], ...], now: float) -> floa
     return sum(value * (end - at) for (at, value), end in zip(samples, ends, strict=True)) / (ends[-1] - samples[0][0])
 
 
-ENTRY = PolicyEntry(
-    "ray_default",
-    RayDefaultSettings,
-    lambda settings, replica_profile: RayDefault(settings),
-)
+ENTRY = PolicyEntry("ray_default", RayDefaultSettings, lambda settings, replica_profile: RayDefault(settings))

@@ -117,17 +117,7 @@ class Fluid:
         flows = (FlowStats("all", "interactive", arrived, work * arrived, self.isl * arrived, ended, 0, 1.0),)
         counts = (ended, work * ended, ended, self.osl * ended)
         return signals_like(
-            self.now,
-            1.8e9 + self.now,
-            0.0,
-            1,
-            self.replicas,
-            len(self._ready_s),
-            None,
-            replicas,
-            lanes,
-            flows,
-            *counts,
+            self.now, 1.8e9 + self.now, 0.0, 1, self.replicas, len(self._ready_s), None, replicas, lanes, flows, *counts
         )
 
     def _replica(self, index: int, requests: int, tpot_s: float) -> ReplicaStats:

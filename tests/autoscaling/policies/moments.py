@@ -49,18 +49,5 @@ def moment(
     lanes = (lane_like("all", waiting, 1_000.0 * waiting, float(waiting > 0)),)
     flows = (FlowStats("all", "interactive", arrived, 1_000.0 * arrived, prompt_tokens, arrived, 0, 1.0),)
     return signals_like(
-        at_s,
-        1e9 + at_s,
-        0.0,
-        epoch,
-        reported,
-        starting,
-        None,
-        replicas,
-        lanes,
-        flows,
-        ended,
-        0.0,
-        ended,
-        output_tokens,
+        at_s, 1e9 + at_s, 0.0, epoch, reported, starting, None, replicas, lanes, flows, ended, 0.0, ended, output_tokens
     )

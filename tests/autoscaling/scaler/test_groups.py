@@ -117,9 +117,7 @@ def test_a_new_owner_and_a_restart_begin_a_new_epoch() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), shares), min_size=1, max_size=20))
-def test_the_counts_of_all_groups_never_fall_and_add_up_to_what_is_offered(
-    moves: list[tuple[int, int, float]],
-) -> None:
+def test_the_counts_of_all_groups_never_fall_and_add_up_to_what_is_offered(moves: list[tuple[int, int, float]]) -> None:
     small, large = GroupDemand("small"), GroupDemand("large")
     short = long = 0
     expected, last = [0.0, 0.0], [0, 0]
@@ -142,13 +140,7 @@ def decided(signals: Signals, wanted: int, **bounds: int) -> ScalingDecision:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "shown", "share"),
-    [
-        (8, {}, 0.0),
-        (20, {}, 0.5),
-        (8, {"schedulable": 2}, 0.75),
-        (0, {}, 0.0),
-    ],
+    ("wanted", "shown", "share"), [(8, {}, 0.0), (20, {}, 0.5), (8, {"schedulable": 2}, 0.75), (0, {}, 0.0)]
 )
 def test_what_limits_keep_back_is_left_to_the_next_group(wanted: int, shown: dict[str, int], share: float) -> None:
     signals = moment(ready=2, **shown)

@@ -110,10 +110,7 @@ def test_what_no_number_mends_is_an_alarm_beside_any_other(concern: Concern) -> 
     assert alarms_of(decision) == ("out_of_reach",)
     assert alarms_of(
         ScalingDecision(0.0, 2, 2, 2, 3, PolicyReason.DEMAND, Limit.UNSCHEDULABLE, {}, concern=concern)
-    ) == (
-        "unschedulable",
-        "out_of_reach",
-    )
+    ) == ("unschedulable", "out_of_reach")
     assert alarms_of(ScalingDecision(0.0, 2, 2, 2, 2, PolicyReason.STEADY, None, {})) == ()
 
 

@@ -23,15 +23,7 @@ def test_the_page_says_what_the_scheduler_says() -> None:
     assert signals.allowed("interactive") == pytest.approx(0.05)
     assert signals.allowed("other") == pytest.approx(0.01)
     direct = signals_of(
-        snapshot,
-        50.0,
-        1e9,
-        4,
-        {"interactive": 0.95},
-        epoch=7,
-        age_s=0.75,
-        schedulable=9,
-        forecast=forecast,
+        snapshot, 50.0, 1e9, 4, {"interactive": 0.95}, epoch=7, age_s=0.75, schedulable=9, forecast=forecast
     )
     assert signals == direct
 

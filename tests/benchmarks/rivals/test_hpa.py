@@ -65,13 +65,7 @@ def test_it_doubles_every_sync_and_shrinks_after_five_minutes() -> None:
     assert [
         policy.decide(moment(15.0 * step, ready=ready, waiting=400)).replicas
         for step, ready in enumerate((1, 5, 10, 20, 40))
-    ] == [
-        5,
-        10,
-        20,
-        40,
-        80,
-    ]
+    ] == [5, 10, 20, 40, 80]
     quiet = [policy.decide(moment(60.0 + 15.0 * step, ready=80)) for step in range(1, 25)]
     assert [desired.replicas for desired in quiet[:19]] == [80] * 19
     assert quiet[0].policy_reason is PolicyReason.COOLING

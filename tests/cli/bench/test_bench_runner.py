@@ -52,11 +52,7 @@ async def test_an_open_loop_does_not_wait_for_answers(server: Any) -> None:
 
 
 async def test_failures_do_not_end_a_run(server: Any) -> None:
-    record = await outcome(
-        server.url,
-        drawn_load(Fixed(1), Fixed(1), 0, concurrency=3, requests=9),
-        model="silent_end",
-    )
+    record = await outcome(server.url, drawn_load(Fixed(1), Fixed(1), 0, concurrency=3, requests=9), model="silent_end")
     assert (record.ok, record.failed) == (0, 9)
 
 
@@ -65,10 +61,7 @@ async def test_stopping_cuts_open_requests_off_and_counts_them(server: Any) -> N
     asyncio.get_running_loop().call_later(0.3, stop.set)
     started = time.monotonic()
     record = await outcome(
-        server.url,
-        drawn_load(Fixed(1), Fixed(1), 0, concurrency=5, requests=50),
-        model="hanging",
-        stop=stop,
+        server.url, drawn_load(Fixed(1), Fixed(1), 0, concurrency=5, requests=50), model="hanging", stop=stop
     )
     assert time.monotonic() - started < 3
     assert (record.ended, record.unfinished) == (0, 5)

@@ -227,11 +227,7 @@ def test_a_disk_that_others_fill_meanwhile(s3: S3Server, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("source", "environment", "message"),
     [
-        (
-            "s3://models/smallest",
-            {"AWS_SECRET_ACCESS_KEY": "wrong"},
-            "the secret key is wrong, or the access key",
-        ),
+        ("s3://models/smallest", {"AWS_SECRET_ACCESS_KEY": "wrong"}, "the secret key is wrong, or the access key"),
         ("s3://models/smallest", {"AWS_ACCESS_KEY_ID": "nobody"}, "the access key unknown"),
         ("s3://models/nothing", {}, "nothing is below this prefix; allowed: one that holds a model"),
         ("s3://nobucket/smallest", {}, "there is no such bucket or object (NoSuchBucket)"),

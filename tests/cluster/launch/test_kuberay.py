@@ -212,10 +212,7 @@ def test_serves_configuration_is_whole() -> None:
 
 def test_what_a_pod_keeps_can_be_written_and_is_one_volume() -> None:
     """A folder that the kubelet makes on a node belongs to root."""
-    for cache, source in (
-        ({"size_gib": 9}, "ephemeral"),
-        ({"host_path": "/data"}, "hostPath"),
-    ):
+    for cache, source in (({"size_gib": 9}, "ephemeral"), ({"host_path": "/data"}, "hostPath")):
         pod = templates_of(spec_of(changed(KUBERNETES, model_cache=cache), **PUBLIC))[1]["spec"]
         (volume,) = (one for one in pod["volumes"] if one["name"] == "models")
         assert source in volume

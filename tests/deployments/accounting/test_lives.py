@@ -3,14 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from deployments.accounting.facts import (
-    NS,
-    ReplicaBegun,
-    ReplicaGone,
-    ReplicaReady,
-    ReplicasAlive,
-    Tariff,
-)
+from deployments.accounting.facts import NS, ReplicaBegun, ReplicaGone, ReplicaReady, ReplicasAlive, Tariff
 from deployments.accounting.lives import ReplicaLives
 
 TARIFF = Tariff(1, "m", "default", "here", "h100", 1, Fraction(3), "", 2_048, 4.0)

@@ -85,9 +85,7 @@ AWS = {
     "instance_profile": "nodes",
     "pools": [{"pool": "gpus", "instance_type": "p5.48xlarge"}],
 }
-PRICES = {
-    "prices": [{"instance": "p5.48xlarge", "region": "us-east-1", "on_demand_usd": 80.0, "spot_usd": 20.0}],
-}
+PRICES = {"prices": [{"instance": "p5.48xlarge", "region": "us-east-1", "on_demand_usd": 80.0, "spot_usd": 20.0}]}
 
 
 @pytest.mark.parametrize(("spot", "instance_usd"), [(False, 80), (True, 20)])

@@ -14,15 +14,7 @@ from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.exchanges import Exchanges
 from deployments.engine.replica import Identity, ReplicaServer
 from deployments.engine.start_clock import StartClock
-from deployments.protocol import (
-    ENGINE_DIED_CODE,
-    EPOCH_HEADER,
-    FEED_PATH,
-    EngineFault,
-    Failed,
-    Load,
-    ReplicaState,
-)
+from deployments.protocol import ENGINE_DIED_CODE, EPOCH_HEADER, FEED_PATH, EngineFault, Failed, Load, ReplicaState
 from tests.feeds import Messages
 
 SECRET = "s3cret"

@@ -149,9 +149,7 @@ def through_vllm(tmp_path_factory: pytest.TempPathFactory) -> ThroughVllm:
 
 
 @settings(
-    max_examples=int(os.environ.get("RAYLANE_WORKLOADS", "60")),
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=int(os.environ.get("RAYLANE_WORKLOADS", "60")), deadline=None, suppress_health_check=list(HealthCheck)
 )
 @given(limits=limits_of_engines(), requests=workloads())
 def test_step_by_step_the_same_as_vllm(

@@ -188,10 +188,7 @@ async def test_what_a_dead_gateway_did_not_report_is_listed_apart(make_rig: Make
     assert (
         sum(one.estimated_prompt_tokens for one in amounts),
         sum(one.estimated_output_tokens for one in amounts),
-    ) == (
-        70,
-        20,
-    )
+    ) == (70, 20)
     rig.gateway._costs.died(["other"])
     await deliver(rig)
     assert sum(line.amounts.cut for line in bill_of(rig).lines) == 1

@@ -19,16 +19,7 @@ from deployments.protocol import ENGINE_DIED_HEADER, ReplicaState
 from deployments.telemetry.ledger import RequestOutcome
 from deployments.telemetry.verdicts import RequestVerdict
 from deployments.wire import from_plain
-from tests.deployments.gateway.fake_engine import (
-    DONE,
-    Behaviour,
-    FakeEngine,
-    event,
-    good,
-    pieces,
-    waiting,
-    whole,
-)
+from tests.deployments.gateway.fake_engine import DONE, Behaviour, FakeEngine, event, good, pieces, waiting, whole
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
 
 MakeRig = Callable[..., Awaitable[Rig]]

@@ -15,10 +15,7 @@ MakeRig = Callable[..., Awaitable[Rig]]
 SETTINGS = {"max_model_len": 1_024}
 BIG = {"name": "big", "aliases": ["demo", "best"], "source": "/nowhere", "settings": SETTINGS}
 SMALL = {"name": "small", "source": "/nowhere", "settings": {"max_model_len": 512}}
-CLASSES = [
-    {"name": "hasty", "ttft_ms": 500, "patience_s": 10},
-    {"name": "batch", "ttft_ms": 500, "patience_s": 20},
-]
+CLASSES = [{"name": "hasty", "ttft_ms": 500, "patience_s": 10}, {"name": "batch", "ttft_ms": 500, "patience_s": 20}]
 MODELS = [{**BIG, "fallback": [{"to": "small", "classes": ["hasty"]}]}, SMALL]
 
 
@@ -45,10 +42,7 @@ async def test_an_alias_leads_to_its_model(make_rig: MakeRig, name: str) -> None
     assert big.seen[0].body.startswith(json.dumps({**ASK, "model": name}).encode()[:-1])
     assert (await rig.last()).model == "big"
     status, error = await rig.error({**ASK, "model": "other"})
-    assert (status, error["message"]) == (
-        404,
-        "model = 'other': not served here; allowed: big, demo, best, small",
-    )
+    assert (status, error["message"]) == (404, "model = 'other': not served here; allowed: big, demo, best, small")
 
 
 async def test_another_model_answers_where_there_is_no_replica(make_rig: MakeRig) -> None:

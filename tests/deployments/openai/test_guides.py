@@ -196,11 +196,7 @@ def test_usual_schemas_tools_and_lists_pass() -> None:
             "most by pattern",
         ),
         ("response_format", schema(a={"type": "string", "pattern": "(a{1,99}){1,99}"}), "most by pattern"),
-        (
-            "response_format",
-            schema(a={"patternProperties": {"(x{1,99}){1,99}": {}}}),
-            "most by patternProperties",
-        ),
+        ("response_format", schema(a={"patternProperties": {"(x{1,99}){1,99}": {}}}), "most by patternProperties"),
         (
             "response_format",
             schema(a={"properties": {str(n): {} for n in range(200)}, "minProperties": 50}),

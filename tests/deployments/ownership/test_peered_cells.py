@@ -58,9 +58,7 @@ BURSTS = st.tuples(
     st.sampled_from((50, 250, 1_500)),
 )
 EVENTS = st.tuples(
-    TIMES,
-    st.sampled_from(CELLS),
-    st.sampled_from(("owner", "owner after a while", "replica comes", "replica goes")),
+    TIMES, st.sampled_from(CELLS), st.sampled_from(("owner", "owner after a while", "replica comes", "replica goes"))
 )
 
 

@@ -63,11 +63,7 @@ def test_nothing_raises_and_every_number_stays_one(said: list[dict[str, Any]]) -
     home, here = CellPeering(spec, "eu", 1), limits()
     for turn, content in enumerate(said):
         now, asked = float(turn), home.ask(float(turn))["us"]
-        whole = content | {
-            "cell": "us",
-            "answers": list(asked),
-            "marks": sorted(home.rules.marks),
-        }
+        whole = content | {"cell": "us", "answers": list(asked), "marks": sorted(home.rules.marks)}
         home.heard(read_digest(json.loads(json.dumps(whole))), now)
         here.used_elsewhere(home.used_elsewhere(MODEL, now), now)
         for number, wait_s in enumerate(WAITS):

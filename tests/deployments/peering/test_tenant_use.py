@@ -104,9 +104,7 @@ def test_all_cells_together_admit_no_more_than_the_bound(steps: Steps, period_s:
 
 @settings(max_examples=25)
 @given(STEPS)
-def test_where_all_hear_of_each_admission_at_once_three_cells_are_as_one(
-    steps: Steps,
-) -> None:
+def test_where_all_hear_of_each_admission_at_once_three_cells_are_as_one(steps: Steps) -> None:
     """One bucket, without the cells' factor."""
     cells, alone = three(tokens_per_minute=LIMIT), Cell(TenantPolicy(tokens_per_minute=LIMIT))
     now = 0.0

@@ -23,17 +23,12 @@ from tests.deployments.scheduling.world import make_request
 CHEAP = Capacity(2, 0, 2_000, 400, 2.0, "cheap", 1_000)
 DEAR = Capacity(4, 0, 16_000, 2_000, 2.0, "dear", 8_000)
 CONTEXTS = {"cheap": 1_000, "dear": 8_000}
-LANES = (
-    LanePolicy("short", 500, 4.0, 20.0),
-    LanePolicy("long", None, 1.0, 40.0),
-)
+LANES = (LanePolicy("short", 500, 4.0, 20.0), LanePolicy("long", None, 1.0, 40.0))
 POLICY = SchedulingPolicy(
     LANES, decode_weight=1.0, groups={"short": ("cheap", "dear"), "long": ("dear",)}, contexts=CONTEXTS
 )
 ALL = dataclasses.replace(
-    POLICY,
-    lanes=(LANES[0], LanePolicy("long")),
-    groups=dict.fromkeys(("short", "long"), ("cheap", "dear")),
+    POLICY, lanes=(LANES[0], LanePolicy("long")), groups=dict.fromkeys(("short", "long"), ("cheap", "dear"))
 )
 
 
@@ -234,10 +229,7 @@ def test_a_snapshot_shows_where_the_requests_of_each_lane_run_and_the_promoted_t
     submit(scheduler, "long", prompt=600)
     placements = {one.request.request_id: one for one in step(scheduler, 0.0)}
     rows = scheduler.snapshot(0.0).demands
-    assert {one.lane: one.running for one in rows} == {
-        "short": (("cheap", 2), ("dear", 2)),
-        "long": (("dear", 1),),
-    }
+    assert {one.lane: one.running for one in rows} == {"short": (("cheap", 2), ("dear", 2)), "long": (("dear", 1),)}
     for name in ("q0", "long"):
         scheduler.release(placements[name].lease, Ending.FINISHED, None, 1.0)
     assert {one.lane: one.running for one in scheduler.snapshot(1.0).demands} == {

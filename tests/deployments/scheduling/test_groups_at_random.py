@@ -7,16 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from deployments.scheduling import (
-    Ending,
-    LanePolicy,
-    Lease,
-    RejectCause,
-    Request,
-    Scheduler,
-    SchedulingPolicy,
-    Usage,
-)
+from deployments.scheduling import Ending, LanePolicy, Lease, RejectCause, Request, Scheduler, SchedulingPolicy, Usage
 from deployments.scheduling.lane import Lane
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.test_groups import ALL, CHEAP, CONTEXTS, DEAR, POLICY

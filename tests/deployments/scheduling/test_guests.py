@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.scheduling import (
-    AdmissionKind,
-    Ending,
-    LanePolicy,
-    Lease,
-    Request,
-    Scheduler,
-    SchedulingPolicy,
-)
+from deployments.scheduling import AdmissionKind, Ending, LanePolicy, Lease, Request, Scheduler, SchedulingPolicy
 from deployments.scheduling.replica import Capacity
 from tests.deployments.scheduling.world import make_request, make_scheduler
 

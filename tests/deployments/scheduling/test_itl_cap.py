@@ -60,10 +60,7 @@ def test_one_more_late_answer_never_raises_the_cap(late: int, answers: int, peak
 
 
 @given(
-    start=st.integers(1, 256),
-    best=st.integers(FLOOR, 256),
-    answers=st.integers(20, 200),
-    slope=st.floats(0.01, 0.3),
+    start=st.integers(1, 256), best=st.integers(FLOOR, 256), answers=st.integers(20, 200), slope=st.floats(0.01, 0.3)
 )
 def test_under_a_steady_load_the_cap_rests_on_a_pair_of_neighbours(
     start: int, best: int, answers: int, slope: float

@@ -7,16 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.scheduling import (
-    AdmissionKind,
-    Ending,
-    LadderMode,
-    LadderOrder,
-    RejectCause,
-    Rung,
-    Scheduler,
-    Usage,
-)
+from deployments.scheduling import AdmissionKind, Ending, LadderMode, LadderOrder, RejectCause, Rung, Scheduler, Usage
 from deployments.scheduling.ladder import AGAIN_S, CLIMB_S, DOWN_S, ClassCounts, Ladder, LadderStep
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 

@@ -2,14 +2,7 @@
 
 import dataclasses
 
-from deployments.scheduling import (
-    Capacity,
-    Ending,
-    PickReason,
-    Scheduler,
-    Usage,
-    WaitReason,
-)
+from deployments.scheduling import Capacity, Ending, PickReason, Scheduler, Usage, WaitReason
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.scheduling.world import CAPACITY, POLICY, make_request, make_scheduler
 

@@ -77,15 +77,11 @@ class RegionClients:
         endpoints: Sequence[RegionEndpoint],
         began_s: float,
         timeout_s: float,
-        api_key: str | None = None,
     ) -> None:
         self._session, self._home = session, endpoints[0].cell
         self._urls = {one.cell: one.url for one in endpoints}
         self._lists: defaultdict[int, EndpointList] = defaultdict(lambda: EndpointList(tuple(self._urls)))
         self._began_s, self._timeout_s = began_s, timeout_s
-        self._headers = {"content-type": "application/json"}
-        if api_key is not None:
-            self._headers["authorization"] = f"Bearer {api_key}"
 
     async def ask(self, body: bytes, output_tokens: int, request_id: str, client: int = 0) -> list[SentRequest]:
         """One request of the client of that number, until it has its answer, or nothing more to try: one entry, and one
@@ -130,7 +126,6 @@ class RegionClients:
             asked,
             attempt.served if whole else None,
             None if attempt.first_s is None else attempt.first_s - begin_s,
-            attempt.ended_s - self._began_s if whole else None,
             attempt.end,
             again,
             attempt.twice,
@@ -143,7 +138,7 @@ class RegionClients:
         answer, seen = StreamedAnswer(), _Seen()
         served: str | None = None
         timeout = aiohttp.ClientTimeout(total=max(0.1, deadline_s - time.monotonic()), sock_connect=CONNECT_S)
-        headers = self._headers | {"x-request-id": request_id}
+        headers = {"content-type": "application/json", "x-request-id": request_id}
         try:
             async with self._session.post(
                 self._urls[cell] + _PATH, data=body, headers=headers, timeout=timeout

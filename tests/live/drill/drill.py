@@ -2,15 +2,14 @@
 
 The clients are an open loop: requests arrive as a Poisson process at each cell, however many are still open."""
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planning.simulator.clients import CLIENTS
-from planning.simulator.faults import Fault, FaultKind
+from planning.simulator.faults import FaultKind
 from planning.simulator.workload import Workload, plain_workload
 from planning.workload.lengths import Lengths
 
@@ -19,89 +18,18 @@ MIN_REQUESTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class StartTimes:
-    """How long a cell takes to start (seconds): until its gateway answers, and from then on until its replicas do."""
-
-    boot_s: float
-    replicas_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Drill:
-    """Requests arrive for `length_s` (seconds). `faults`: what befalls the cluster meanwhile, all at one moment: one of
-    a cell, or those of its links to others. Raises ValueError for what cannot be."""
+    """What befalls a cell, or its links to `others`, from `at_s` to `heals_s` (infinite: not before the end), while
+    requests arrive for `length_s` (seconds). `share`: of its replicas; `more_rtt_s`: added to round trips."""
 
-    faults: tuple[Fault, ...]
-    length_s: float = 120.0
-
-    def __post_init__(self) -> None:
-        spans = {(one.kind, one.at_s, one.for_s) for one in self.faults}
-        if len(spans) != 1:
-            raise ValueError(f"{len(spans)} kinds or times of faults; needed: faults of one kind, at one time")
-        if not 0 < self.at_s < self.length_s:
-            raise ValueError(f"at_s = {self.at_s:g}: allowed: above 0, below length_s = {self.length_s:g}")
-
-    @property
-    def kind(self) -> FaultKind:
-        """Of all faults."""
-        return self.faults[0].kind
-
-    @property
-    def at_s(self) -> float:
-        """When the faults begin."""
-        return self.faults[0].at_s
-
-    @property
-    def heals_s(self) -> float:
-        """When they are over; infinite where that is after the last request."""
-        until_s = self.faults[0].until_s
-        return until_s if until_s < self.length_s else math.inf
-
-    @property
-    def cell(self) -> str:
-        """The cell that they befall, with its links."""
-        return self.faults[0].cell or (self.faults[0].link or ("",))[0]
-
-    @property
-    def others(self) -> tuple[str, ...]:
-        """The cells at the other ends of links that they befall."""
-        return tuple(one.link[1] for one in self.faults if one.link is not None)
-
-    @property
-    def phases(self) -> Mapping[str, tuple[float, float]]:
-        """From when until when (seconds) it is before, during and after the faults."""
-        heals_s = self.heals_s
-        found = {"before": (0.0, self.at_s), "during": (self.at_s, min(heals_s, self.length_s))}
-        return found if heals_s == math.inf else found | {"after": (heals_s, self.length_s)}
-
-    def in_words(self) -> str:
-        """One line of text."""
-        fault = self.faults[0]
-        where = self.cell if not self.others else f"{self.cell} and {', '.join(self.others)}"
-        how = {
-            FaultKind.ZONE_LOSS: f" ({100 * fault.share:g} % of its replicas)",
-            FaultKind.SLOW_LINK: f" (round trips {1e3 * fault.more_rtt_s:g} ms longer)",
-        }.get(self.kind, "")
-        until = "to the end" if self.heals_s == math.inf else f"to second {self.heals_s:g}"
-        return f"{self.kind} of {where}{how}, from second {self.at_s:g} {until} of {self.length_s:g}"
-
-
-def drill_on(
-    kind: FaultKind,
-    cell: str,
-    others: Sequence[str],
-    at_s: float,
-    for_s: float,
-    length_s: float,
-    *,
-    share: float = 0.5,
-    more_rtt_s: float = 0.2,
-) -> Drill:
-    """The fault of a cell, or those of its links to `others`. Raises ValueError for what cannot be."""
-    fault = Fault(kind, at_s, for_s, cell, (cell, ""), share, more_rtt_s)
-    if kind in (FaultKind.PARTITION, FaultKind.SLOW_LINK):
-        return Drill(tuple(replace(fault, cell="", link=(cell, other)) for other in others), length_s)
-    return Drill((replace(fault, link=None),), length_s)
+    kind: FaultKind
+    cell: str
+    others: tuple[str, ...]
+    at_s: float
+    heals_s: float
+    length_s: float
+    share: float = 0.5
+    more_rtt_s: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +41,6 @@ class DrillTraffic:
     work: Workload
     homes: NDArray[np.int64]
     clients: NDArray[np.int64]
-
-    def sent(self, arrived_s: NDArray[np.float64]) -> "DrillTraffic":
-        """The same requests at the times at which a client really sent them."""
-        return replace(self, work=self.work.at(np.maximum.accumulate(arrived_s)))
 
 
 @dataclass(frozen=True, slots=True)

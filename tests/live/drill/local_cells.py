@@ -28,13 +28,12 @@ from cli.run_dir import RunDir
 from cluster.files import write_private
 from cluster.spec import ClusterSpec
 from planning.simulator.faults import FaultKind
-from tests.live.drill.drill import Drill, StartTimes
+from tests.live.drill.drill import Drill
 from tests.live.drill.links import CellLinks
 
 _PEERS_FILE = "peers_secret"
 """As `cluster/secrets.py` has it."""
 _ASK_S = 5.0
-_WATCH_S = 1.0
 _SETTLE_S = 0.2
 
 
@@ -46,10 +45,6 @@ class LocalCell:
         self.trace_file = folder / "trace.jsonl"
         self.killed_s: float | None = None
         """When it was killed (monotonic clock)."""
-        self.started: StartTimes | None = None
-        """How long its last start took; None: it has not come to an end."""
-        self._answers_s = math.inf
-        """When its gateway answered first, whatever it said (monotonic clock)."""
         self._name, self._home = name, folder / "home"
         self._replicas = 1
 
@@ -64,9 +59,7 @@ class LocalCell:
 
     async def start(self) -> float:
         """Starts it; returns the seconds until it was ready. Raises ServerError."""
-        begin_s, self._answers_s, self.started = time.monotonic(), math.inf, None
         took_s = await self._server.start()
-        self.started = StartTimes(self._answers_s - begin_s, took_s - (self._answers_s - begin_s))
         self.killed_s = None
         return took_s
 
@@ -127,7 +120,6 @@ class LocalCell:
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
                 session.get(self.url + "/ready?model=*") as response,
             ):
-                self._answers_s = min(self._answers_s, time.monotonic())
                 if response.status != 200:
                     return False
             return len(await self.replicas()) >= self._replicas
@@ -157,19 +149,19 @@ class LocalCells:
 
     async def begin(self, drill: Drill) -> None:
         """The faults begin."""
-        cell, fault = self.cells[drill.cell], drill.faults[0]
+        cell = self.cells[drill.cell]
         match drill.kind:
             case FaultKind.REGION_LOSS:
                 await cell.kill()
                 await cell.stop()  # what is left of it
             case FaultKind.ZONE_LOSS:
-                await cell.lose(fault.share)
+                await cell.lose(drill.share)
             case FaultKind.PARTITION:
                 for link in self.links.of(drill.cell, drill.others):
                     link.cut()
             case FaultKind.SLOW_LINK:
                 for link in self.links.of(drill.cell, drill.others):
-                    link.rtt_s += fault.more_rtt_s
+                    link.rtt_s += drill.more_rtt_s
 
     async def end(self, drill: Drill) -> None:
         """The faults are over. Serve starts the successors of lost replicas by itself, and at once."""
@@ -182,31 +174,12 @@ class LocalCells:
             case FaultKind.ZONE_LOSS:
                 pass
 
-    def last_hop_s(self, drill: Drill) -> float | None:
+    def last_hop_s(self, drill: Drill) -> float:
         """When the last request was offered to a cell that was killed, from then on (seconds; 0: none was)."""
         killed_s = self.cells[drill.cell].killed_s
-        if killed_s is None:
-            return None
+        assert killed_s is not None
         ways = [link for (_, target), link in self.links.between.items() if target == drill.cell]
         return max((at_s - killed_s for link in ways for at_s in link.hops_s if at_s > killed_s), default=0.0)
-
-    def started(self, drill: Drill) -> StartTimes | None:
-        """At its last start: after the fault, where it has come back, or is still starting when the drill ends."""
-        started = self.cells[drill.cell].started
-        return started or StartTimes(max(0.0, drill.length_s - drill.heals_s), 0.0)
-
-    async def watch_replicas(self, replica_s: dict[str, float]) -> None:
-        """Adds up the seconds of replicas that are there, by cell, until it is cancelled."""
-        last_s = time.monotonic()
-        while True:
-            await asyncio.sleep(_WATCH_S)
-            now = time.monotonic()
-            for name, cell in self.cells.items():
-                if cell.killed_s is not None:
-                    continue
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError, LookupError):
-                    replica_s[name] = replica_s.get(name, 0.0) + (now - last_s) * len(await cell.replicas())
-            last_s = now
 
 
 @asynccontextmanager

@@ -1,11 +1,15 @@
-"""What the clients of a drill saw, request by request. Live and simulated drills write the same columns."""
+"""What the clients of a drill saw, request by request."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from planning.several_regions import WINDOW_S
+from planning.simulator.faults import FaultKind
+from tests.live.drill.drill import Drill
 
 Column = NDArray[np.float64]
 
@@ -41,7 +45,6 @@ class SentRequest:
     asked: str | None
     served: str | None
     ttft_s: float | None
-    finished_s: float | None
     end: SendEnd
     again: bool = False
     twice: bool = False
@@ -51,24 +54,17 @@ class SentRequest:
 class DrillRecord:
     """Columns over all requests, in the order in which they were sent; NaN where it did not happen. `home`, `asked` and
     `served` are indices of `cells` (-1: none); `end` is that of `ENDS`.
-
-    `replica_s`: seconds that replicas were there, by cell (empty: not known). `usd`: what they cost (None: no price is
-    known). `last_hop_s`: when the last request was offered to a cell that was lost, from the loss (None: not known).
     """
 
     cells: tuple[str, ...]
     sent_s: Column
     ttft_s: Column
-    finished_s: Column
     home: NDArray[np.int64]
     asked: NDArray[np.int64]
     served: NDArray[np.int64]
     end: NDArray[np.int64]
     again: NDArray[np.bool_]
     twice: NDArray[np.bool_]
-    replica_s: Mapping[str, float] = field(default_factory=dict)
-    usd: float | None = None
-    last_hop_s: float | None = None
 
     def __len__(self) -> int:
         return len(self.sent_s)
@@ -84,18 +80,25 @@ class DrillRecord:
         found: NDArray[np.bool_] = self.end == ENDS.index(end)
         return found
 
-    def met(self, slo_s: float) -> NDArray[np.bool_]:
-        """Those whose first token came within the SLO."""
-        return np.nan_to_num(self.ttft_s, nan=np.inf) <= slo_s
+    @property
+    def lost(self) -> dict[str, int]:
+        """Requests that got no whole answer, by how they ended."""
+        return {end.value: int(count) for end in ENDS[1:] if (count := self.of(end).sum())}
+
+    def next_answer_s(self, drill: Drill) -> float:
+        """Within how many seconds 99 % had the first token of their next answer: of the clients whose answer broke; and
+        of those of a lost cell that asked within a window of the loss, or waited for an answer then."""
+        chosen = self.again
+        if drill.kind is FaultKind.REGION_LOSS:
+            gone = self.home == self.cells.index(drill.cell)
+            first_s = self.sent_s + np.nan_to_num(self.ttft_s, nan=np.inf)
+            near = (self.sent_s < drill.at_s + WINDOW_S) & (first_s >= drill.at_s)
+            chosen = chosen | (gone & (self.asked != self.home) & near)
+        waited_s = (self.ttft_s - np.maximum(0.0, drill.at_s - self.sent_s))[chosen]
+        return float(np.quantile(waited_s[~np.isnan(waited_s)], 0.99))
 
 
-def record_of(
-    cells: tuple[str, ...],
-    requests: Iterable[SentRequest],
-    replica_s: Mapping[str, float] | None = None,
-    usd: float | None = None,
-    last_hop_s: float | None = None,
-) -> DrillRecord:
+def record_of(cells: tuple[str, ...], requests: Iterable[SentRequest]) -> DrillRecord:
     """The columns of these requests."""
     ordered = sorted(requests, key=lambda one: one.sent_s)
     number = {name: index for index, name in enumerate(cells)} | {None: -1}
@@ -110,14 +113,10 @@ def record_of(
         cells,
         seconds(one.sent_s for one in ordered),
         seconds(one.ttft_s for one in ordered),
-        seconds(one.finished_s for one in ordered),
         indices(number[one.home] for one in ordered),
         indices(number[one.asked] for one in ordered),
         indices(number[one.served] for one in ordered),
         indices(ENDS.index(one.end) for one in ordered),
         np.array([one.again for one in ordered], dtype=np.bool_),
         np.array([one.twice for one in ordered], dtype=np.bool_),
-        replica_s or {},
-        usd,
-        last_hop_s,
     )

@@ -24,14 +24,7 @@ from planning.costs.front import (
 from planning.costs.nonnegative import least_deviance, least_relative_error
 from planning.costs.probes import concurrencies, spread_lengths, traffic_lengths
 from planning.costs.step_fit import fit_steps
-from planning.costs.steps import (
-    EngineSteps,
-    StepLogError,
-    StepSample,
-    read_step_log,
-    samples,
-    slowness,
-)
+from planning.costs.steps import EngineSteps, StepLogError, StepSample, read_step_log, samples, slowness
 
 FACTS = EngineFacts(64, 2_048, 65_536, 128)
 

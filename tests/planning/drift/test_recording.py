@@ -6,13 +6,7 @@ import pytest
 
 from deployments.traffic.counts import Period, Stream, Stretches
 from deployments.wire import to_plain
-from planning.drift.recording import (
-    RecordingError,
-    is_recording,
-    read_recording,
-    recorded_streams,
-    stretches_of_trace,
-)
+from planning.drift.recording import RecordingError, is_recording, read_recording, recorded_streams, stretches_of_trace
 from planning.workload.trace import Labels, Trace
 from tests.cell_store import keep_traffic
 from tests.planning.drift.drawn import CHAT, MONDAY_S, Traffic

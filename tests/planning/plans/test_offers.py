@@ -90,10 +90,7 @@ def test_a_model_that_nothing_serves_is_an_error_with_all_reasons(tmp_path: Path
 
 def test_the_specs_own_groups_are_offered_without_candidates(tmp_path: Path) -> None:
     text = small.SPEC["models"][0] | {
-        "groups": [
-            {"name": "small", "regions": ["us-east-1"], "settings": {"max_model_len": 1024}},
-            {"name": "whole"},
-        ],
+        "groups": [{"name": "small", "regions": ["us-east-1"], "settings": {"max_model_len": 1024}}, {"name": "whole"}],
         "lanes": {"short": ["small", "whole"], "medium": ["whole"], "long": ["whole"]},
         "autoscaling": {"policy": "backlog", "costs": "cheap.json"},
     }

@@ -13,14 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planning.simulator.cells import CellsSimulator
-from planning.simulator.clients import (
-    AVOID_S,
-    ROUND_S,
-    ClientLists,
-    EndpointList,
-    SimulatedClients,
-    preference,
-)
+from planning.simulator.clients import AVOID_S, ROUND_S, ClientLists, EndpointList, SimulatedClients, preference
 
 CELLS = ("eu", "us", "ap")
 TRIPS = {frozenset(("eu", "us")): 0.04, frozenset(("eu", "ap")): 0.08, frozenset(("us", "ap")): 0.1}
@@ -28,10 +21,7 @@ PATIENCE_S = 20.0
 HEARTBEAT_S = 15.0
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(CELLS), st.floats(0, 100)), max_size=8),
-    st.floats(0, 200),
-)
+@given(st.lists(st.tuples(st.sampled_from(CELLS), st.floats(0, 100)), max_size=8), st.floats(0, 200))
 def test_who_failed_is_asked_last_for_a_while(failures: list[tuple[str, float]], now: float) -> None:
     endpoints = EndpointList(CELLS)
     last_s: dict[str, float] = {}

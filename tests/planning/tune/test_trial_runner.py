@@ -51,15 +51,7 @@ def own() -> Candidate:
 
 
 def lean() -> Candidate:
-    return Candidate(
-        {
-            **own().settings,
-            "utilisation": 1.0,
-            "short_cost": 1.0,
-            "down_after_s": 30.0,
-        },
-        1,
-    )
+    return Candidate({**own().settings, "utilisation": 1.0, "short_cost": 1.0, "down_after_s": 30.0}, 1)
 
 
 def test_the_whole_is_scored(runner: TrialRunner) -> None:
@@ -85,10 +77,7 @@ def test_a_first_look_estimates_the_whole(
     runner: TrialRunner, long_runner: TrialRunner, long_whole: TrialResult
 ) -> None:
     """Short traffic at a slower pace, and parts of long traffic."""
-    for of, candidate, whole in (
-        (runner, own(), runner.exact(own(), FOR_EVER)),
-        (long_runner, lean(), long_whole),
-    ):
+    for of, candidate, whole in ((runner, own(), runner.exact(own(), FOR_EVER)), (long_runner, lean(), long_whole)):
         look = of.draft(candidate, FOR_EVER)
         assert look.exact is None
         assert look.replica_hours == pytest.approx(whole.replica_hours, rel=0.15)

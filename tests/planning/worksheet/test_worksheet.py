@@ -269,23 +269,11 @@ DISAGREEMENTS = [
     (STREAM % ("n", "batch", "eu"), "demand.0.model = 'n': the spec has none of this name; allowed: m"),
     (STREAM % ("m", "gold", "eu"), "demand.0.class = 'gold': the spec has none of this name; allowed: interactive"),
     (STREAM % ("m", "batch", "us"), "demand.0.rates.region = 'us': the spec has none of this name; allowed: eu"),
-    (
-        GOOD + "quotas: [{gpu: L999, region: eu, gpus: 1}]",
-        "quotas.0.gpu = 'L999': GPU 'L999' is unknown; allowed: ",
-    ),
-    (
-        CANDIDATE % "settings: {max_model_len: 2}",
-        "candidates.0.settings.max_model_len = 2: allowed: a whole number",
-    ),
-    (
-        CANDIDATE % "lanes: [tiny]",
-        "candidates.0.lanes = 'tiny': the spec has none of this name; allowed: short",
-    ),
+    (GOOD + "quotas: [{gpu: L999, region: eu, gpus: 1}]", "quotas.0.gpu = 'L999': GPU 'L999' is unknown; allowed: "),
+    (CANDIDATE % "settings: {max_model_len: 2}", "candidates.0.settings.max_model_len = 2: allowed: a whole number"),
+    (CANDIDATE % "lanes: [tiny]", "candidates.0.lanes = 'tiny': the spec has none of this name; allowed: short"),
     (CANDIDATE % "costs: none.json", "none.json': there is no such file; allowed: a cost file"),
-    (
-        GOOD + "model_configs: [{model: m, folder: none}]",
-        "none': holds no config.json; allowed: a folder",
-    ),
+    (GOOD + "model_configs: [{model: m, folder: none}]", "none': holds no config.json; allowed: a folder"),
     (
         "demand: [{name: d, model: m, class: batch, trace: {file: none.jsonl}}]",
         "none.jsonl': there is no such file; allowed: a trace, a traffic file, or a gateway's recording",

@@ -101,10 +101,7 @@ def spec_in(folder: Path, metadata_url: str) -> dict[str, Any]:
     pools[0] |= {"spot": True, "spot_notice_url": metadata_url}
     pools.append({"name": "cpu"})  # the small ones get no notices
     spec["models"] += [small_in(folder), grouped_in(folder)]
-    spec["classes"] = [
-        {"name": "interactive", "ttft_ms": 2_000},
-        {"name": HASTY, "ttft_ms": 2_000, "patience_s": 1.0},
-    ]
+    spec["classes"] = [{"name": "interactive", "ttft_ms": 2_000}, {"name": HASTY, "ttft_ms": 2_000, "patience_s": 1.0}]
     spec["gateway"]["replicas"] = 2
     del spec["lanes"]  # the usual ones: the shipped spec's give up on waits that this test needs
     return spec

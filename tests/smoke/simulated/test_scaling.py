@@ -13,18 +13,7 @@ import requests
 
 from tests.autoscaling.setups import replayed
 from tests.live.cluster import LiveCluster, eventually
-from tests.live.scaling import (
-    apply,
-    burst,
-    last_pair,
-    logs,
-    metric,
-    names,
-    ready,
-    records,
-    scaling,
-    zero_and_back,
-)
+from tests.live.scaling import apply, burst, last_pair, logs, metric, names, ready, records, scaling, zero_and_back
 from tests.smoke.simulated.conftest import SMALL as MODEL
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("vllm_meanwhile")]

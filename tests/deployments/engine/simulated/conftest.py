@@ -41,12 +41,7 @@ def make_model(costs: Path) -> Callable[..., Model]:
     """A simulated model; arguments go into its `simulated` section, `step_log` into the model."""
 
     def make(step_log: str | None = None, **simulated: Any) -> Model:
-        settings = {
-            "max_model_len": 4_096,
-            "max_num_seqs": 8,
-            "max_num_batched_tokens": 512,
-            "stream_interval": 8,
-        }
+        settings = {"max_model_len": 4_096, "max_num_seqs": 8, "max_num_batched_tokens": 512, "stream_interval": 8}
         section = {"costs": str(costs), **simulated}
         return Model.model_validate(
             {

@@ -7,15 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from deployments.protocol import (
-    ENGINE_DIED_CODE,
-    FEED_PATH,
-    Finished,
-    Hello,
-    Load,
-    Message,
-    ReplicaState,
-)
+from deployments.protocol import ENGINE_DIED_CODE, FEED_PATH, Finished, Hello, Load, Message, ReplicaState
 from tests.deployments.engine.simulated.conftest import SECRET, STEP_S
 from tests.deployments.engine.simulated.test_app import CHAT, PROMPT_TOKENS, Make, chat
 from tests.feeds import Messages
@@ -42,12 +34,7 @@ async def test_the_feed_carries_load_and_statistics(session: aiohttp.ClientSessi
         finished.usage.prompt_tokens,
         finished.usage.output_tokens,
         finished.usage.cached_tokens,
-    ) == (
-        1,
-        PROMPT_TOKENS,
-        60,
-        0,
-    )
+    ) == (1, PROMPT_TOKENS, 60, 0)
     assert finished.usage.prefill_s == pytest.approx(STEP_S + 1e-3, rel=0.01)
     assert finished.usage.decode_s == pytest.approx(59 * (STEP_S + 1e-5), rel=0.01)
     assert finished.usage.queued_s == 0

@@ -13,14 +13,7 @@ from deployments.telemetry.exposition import Exposition
 from deployments.telemetry.published_error import AtLoad, Figure, Published, write_published
 from deployments.traffic.published_drift import OffFigure, PublishedDrift, write_drift
 
-OFF = OffFigure(
-    model="demo",
-    traffic_class="batch",
-    region="eu",
-    quantity="prompt_tokens",
-    expected=100,
-    observed=200,
-)
+OFF = OffFigure(model="demo", traffic_class="batch", region="eu", quantity="prompt_tokens", expected=100, observed=200)
 FIGURE = Figure(name="ttft/all/p50", live_s=1.0, simulated_s=1.1, error=0.1, raw_error=0.2, spread=0.02, bound=0.1)
 ERROR = Published(
     model="m",

@@ -57,9 +57,7 @@ def test_no_head_without_the_secret_is_let_in(headers: dict[str, str]) -> None:
     assert isinstance(of().judge(of("eu", "t" * 40).shown_to("us") | headers, None), CallRefusal)
 
 
-def test_refusals_are_counted_and_logged_once_a_minute_without_what_was_sent(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_refusals_are_counted_and_logged_once_a_minute_without_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
     peer = of()
     with caplog.at_level(logging.INFO, "raylane.peers"):
         for _ in range(50):
