@@ -55,7 +55,10 @@ def traffic(
         fail(f"{file}: no request fits --context {context}", hint="--fit-lengths", code=2)
     _show(file, trace)
     if out is not None:
-        write_trace(out, trace)
+        try:
+            write_trace(out, trace)
+        except OSError as error:
+            fail(f"--out {out}: cannot be written: {error.strerror}", code=2)
         console.print(f"written to {out}")
 
 

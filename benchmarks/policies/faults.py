@@ -40,7 +40,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ReplicaFailure:
     """At `at_s` the replica of that number fails."""
 
     at_s: float
@@ -53,7 +53,7 @@ class Faults:
 
     outages: tuple[FeedOutage, ...] = ()
     writes: tuple[Write, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[ReplicaFailure, ...] = ()
 
 
 NO_FAULTS = Faults()
@@ -113,7 +113,7 @@ def _set(write: Write, cell: CellSimulator, now: float) -> None:
     cell.scaling.apply(write.replicas - len(cell.fleet.staying(DEFAULT_GROUP)), now)
 
 
-def _fail(failure: Failure, cell: CellSimulator, now: float) -> None:
+def _fail(failure: ReplicaFailure, cell: CellSimulator, now: float) -> None:
     replica = cell.replicas[failure.replica]
     if replica.ended_s == math.inf:
         cell.fleet.fail(replica, now)

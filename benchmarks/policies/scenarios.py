@@ -13,7 +13,7 @@ import numpy as np
 
 from autoscaling.scaler.decision import Bounds
 from benchmarks.policies.engines import CHAT, REASONING, Serving
-from benchmarks.policies.faults import NO_FAULTS, Failure, Faults, FeedOutage, Write
+from benchmarks.policies.faults import NO_FAULTS, Faults, FeedOutage, ReplicaFailure, Write
 from benchmarks.policies.run import ScenarioRun
 from benchmarks.policies.traffic import (
     CHATS,
@@ -136,7 +136,7 @@ def _phantom(draw: Draw) -> ScenarioTraffic:
     at_s = draw.rng.uniform(560, 590)
     return ScenarioTraffic(
         [(0, 3.5), (600, 3.5), (620, 0.5)],
-        faults=Faults((FeedOutage(2, at_s, at_s + 900, phantom=True),), failures=(Failure(at_s + 900, 2),)),
+        faults=Faults((FeedOutage(2, at_s, at_s + 900, phantom=True),), failures=(ReplicaFailure(at_s + 900, 2),)),
     )
 
 

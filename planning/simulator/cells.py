@@ -53,7 +53,6 @@ class CellsSimulator:
         self.refusals: Counter[str] = Counter()
         self.hops: list[tuple[float, str, str]] = []
         self.served: dict[int, PeeredCell] = {}
-        """Which cell placed a request last, as far as its home knows."""
         self.reset: set[int] = set()
         self.broken: set[int] = set()
         self.refused: set[int] = set()
@@ -156,18 +155,15 @@ class CellsSimulator:
         return 0.0 if client == name else None if link in self._held else self._delay_s(link)
 
     def answers(self, index: int, now: float) -> None:
-        """The first byte of an answer leaves the cell that its client has asked."""
         self._first_s[index] = now
         self.refused.discard(index)
         if self._clients is not None:
             self._clients.has_answer(index)
 
     def answered(self, index: int, now: float) -> None:
-        """The last one does."""
         self._last_s[index] = now
 
     def rejected(self, index: int, cell: str, now: float) -> None:
-        """A cell has no room for a request of its own clients, and no peer took it."""
         if self._clients is not None:
             self._clients.rejected(index, cell, now)
 

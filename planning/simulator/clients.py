@@ -15,13 +15,10 @@ A gateway sends the head with the first byte of the answer, or with a heartbeat,
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from planning.simulator.cells import CellsSimulator
 
 AVOID_S = 30.0
 """So long an endpoint that failed is asked last: as in `docs/examples/openai_failover.py`."""
@@ -64,6 +61,30 @@ class ClientLists:
     heartbeat_s: float
 
 
+class AskedCell(Protocol):
+    """A cell, for those who ask it."""
+
+    def arrive(self, index: int, now: float) -> None:
+        """A request comes."""
+        ...
+
+
+class Endpoints(Protocol):
+    """The cells, as their clients reach them. See `CellsSimulator`."""
+
+    def at(self, time_s: float, call: Callable[[float], None]) -> None:
+        """Calls `call` at that time."""
+        ...
+
+    def cell(self, name: str) -> AskedCell | None:
+        """The cell of that name; None: it is lost."""
+        ...
+
+    def way_s(self, client: str, name: str) -> float | None:
+        """From clients of one region to the cell of another, one way (seconds); None: the link is cut."""
+        ...
+
+
 @dataclass(slots=True)
 class _Try:
     """A request that is not answered yet. `left`: endpoints of this round that were not asked yet."""
@@ -80,7 +101,7 @@ class SimulatedClients:
 
     def __init__(
         self,
-        cells: "CellsSimulator",
+        cells: Endpoints,
         lists: ClientLists,
         homes: Sequence[str],
         names: Sequence[str],

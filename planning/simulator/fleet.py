@@ -6,20 +6,18 @@ comes, and it stays.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.engine_model.sequence import ItlHistogram
+from deployments.scheduling import Lease, Scheduler
 from deployments.scheduling.replica import Capacity
 from planning.simulator.outcome import Life, SimulationOutcome
 from planning.simulator.starts import SimulatedStarts
-
-if TYPE_CHECKING:
-    from planning.simulator.cell import CellSimulator
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +73,30 @@ class SimulatedReplica:
         return self.ready_s < math.inf and self.ended_s == math.inf
 
 
+class SimulatedCell(Protocol):
+    """What a cell offers to those who act on it (its fleet, its scaling)."""
+
+    scheduler: Scheduler
+    fleet: "SimulatedFleet"
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything that ever arrives has come and ended."""
+        ...
+
+    def at(self, time_s: float, call: Callable[[float], None]) -> None:
+        """Calls `call` at `time_s`."""
+        ...
+
+    def step(self, now: float) -> None:
+        """The scheduler decides."""
+        ...
+
+    def lost(self, lease: Lease, now: float) -> None:
+        """A request was lost with its replica."""
+        ...
+
+
 class SimulatedFleet:
     """The replicas that there ever were, by number and by name. `kinds`: one for each group. Replicas at the beginning
     take no time to start.
@@ -83,7 +105,7 @@ class SimulatedFleet:
     (`scheduling/outlook.py`).
     """
 
-    def __init__(self, cell: "CellSimulator", kinds: Sequence[ReplicaKind], starts_reported: bool = False) -> None:
+    def __init__(self, cell: SimulatedCell, kinds: Sequence[ReplicaKind], starts_reported: bool = False) -> None:
         self.kinds = {kind.group: kind for kind in kinds}
         self.replicas: list[SimulatedReplica] = []
         self.by_name: dict[str, SimulatedReplica] = {}

@@ -4,10 +4,11 @@ what befalls it. Driven by `cells.py`."""
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from cluster.spec import ClusterSpec
 from deployments.engine_model.cost_model import CostModel
@@ -41,12 +42,43 @@ from deployments.scheduling import (
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import SimulatedReplica
 from planning.simulator.outcome import CAUSES, Life
-
-if TYPE_CHECKING:
-    from planning.simulator.cells import CellsSimulator
+from planning.simulator.workload import Workload
 
 FIRST_ANSWER_TOKENS = 256
 """What is expected of an answer whose length nobody bounds: only for the room that it takes at a peer."""
+
+
+class Links(Protocol):
+    """What lies between the cells, and what is kept of the requests of all of them."""
+
+    workload: Workload
+    refusals: Counter[str]
+    hops: list[tuple[float, str, str]]
+    served: "dict[int, PeeredCell]"
+    """Which cell placed a request last, as far as its home knows."""
+    broken: set[int]
+    refused: set[int]
+
+    @property
+    def arrived(self) -> bool:
+        """Whether nothing arrives any more."""
+        ...
+
+    def answers(self, index: int, now: float) -> None:
+        """The first byte of an answer leaves the cell that its client has asked."""
+        ...
+
+    def answered(self, index: int, now: float) -> None:
+        """The last one does."""
+        ...
+
+    def rejected(self, index: int, cell: str, now: float) -> None:
+        """A cell has no room for a request of its own clients, and no peer took it."""
+        ...
+
+    def carry(self, sender: "PeeredCell", target: str, call: "Callable[[PeeredCell, float], None]") -> None:
+        """A message of a hand-over crosses a link."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +107,7 @@ class PeeredCell(CellSimulator):
 
     def __init__(
         self,
-        cells: "CellsSimulator",
+        cells: Links,
         plan: CellPlan,
         spec: ClusterSpec,
         own: Sequence[int],

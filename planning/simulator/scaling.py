@@ -8,16 +8,13 @@ come back.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from autoscaling.forecast.forecaster import Forecaster
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.scaler.groups import GroupDemand, GroupOverflow
 from autoscaling.signals.signals import Signals, signals_of
-
-if TYPE_CHECKING:
-    from planning.simulator.cell import CellSimulator
+from planning.simulator.fleet import SimulatedCell
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class ScalingLoop:
     def __init__(
         self,
         scaling: SimulatedScaling,
-        cell: "CellSimulator",
+        cell: SimulatedCell,
         group: str,
         demand: GroupDemand | None = None,
         overflow: dict[str, float] | None = None,
@@ -115,7 +112,7 @@ class ScalingLoop:
             self._cell.step(now)
 
 
-def scaling_loops(scalings: Mapping[str, SimulatedScaling | None], cell: "CellSimulator") -> dict[str, ScalingLoop]:
+def scaling_loops(scalings: Mapping[str, SimulatedScaling | None], cell: SimulatedCell) -> dict[str, ScalingLoop]:
     """The loops of the groups that scale, by name, in the order given. A group that does not scale carries all that it
     is offered, as far as the others know."""
     overflow: dict[str, float] = {}

@@ -5,14 +5,12 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
-from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.simulator.cells import CellsSimulator
 from planning.simulator.clients import AVOID_S, ROUND_S, ClientLists, EndpointList, SimulatedClients, preference
 
 CELLS = ("eu", "us", "ap")
@@ -81,7 +79,7 @@ class Cell:
 def clients_of(cells: Cells, *numbers: int, times: list[float] | None = None) -> SimulatedClients:
     """All of eu's clients; by default all requests are sent at second 1."""
     lists = ClientLists(np.array(numbers), PATIENCE_S, HEARTBEAT_S)
-    clients = SimulatedClients(cast(CellsSimulator, cells), lists, ["eu"] * len(numbers), CELLS, TRIPS)
+    clients = SimulatedClients(cells, lists, ["eu"] * len(numbers), CELLS, TRIPS)
     cells.clients = clients
     clients.begin(times or [1.0] * len(numbers))
     return clients
