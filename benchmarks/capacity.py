@@ -9,8 +9,7 @@ on demand, spot (at most a third) or reserved. One thread. The limits are of wal
 
 import math
 import time
-from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -53,23 +52,6 @@ _REQUEST_GB = 20e-6
 """A request and its answer, some 3,000 tokens."""
 _LARGE_TB_S = 1.5
 """GPUs with less memory bandwidth have too little memory for the long lane."""
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityResult:
-    """One placement."""
-
-    models: int
-    regions: int
-    groups: int
-    hours: int
-    limit_s: float
-    outcome: str
-    wall_s: float
-    cpu_s: float
-    usd_per_hour: float
-    gap: float
-    max_replicas: int
 
 
 def drawn_problem(models: int, regions: int, groups: int, hours: int, seed: int, usd_per_gb: float = 0.0) -> Problem:
@@ -148,7 +130,11 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Time the placement."""
-    results = []
+    runs: list[dict[str, Any]] = []
+    table = plain_table(
+        "Placement, one thread",
+        *("models x regions x groups x hours", "limit s", "outcome", "wall s", "CPU s", "$/h", "gap", "most replicas"),
+    )
     for size in sizes.split(","):
         counts, limit = size.split(":")
         models, regions, groups, hours = map(int, counts.split("x"))
@@ -156,38 +142,15 @@ def main(
             console.print(f"{size}, seed {seed} ...", style="dim")
             problem = drawn_problem(models, regions, groups, hours, seed, crossing)
             plan, wall_s, cpu_s = measured(problem, float(limit))
-            replicas = max(sum(plan.count(site, hour) for site in range(len(problem.sites))) for hour in range(hours))
-            results.append(
-                CapacityResult(
-                    models, regions, groups, hours, float(limit), plan.outcome.value, wall_s, cpu_s,
-                    plan.cost_usd / hours, plan.gap, replicas,
-                )
-            )  # fmt: skip
-            console.print(results[-1])
-    columns = (
-        "models x regions x groups x hours",
-        "limit s",
-        "outcome",
-        "wall s",
-        "CPU s",
-        "$/h",
-        "gap",
-        "most replicas",
-    )
-    table = plain_table("Placement, one thread", *columns)
-    for one in results:
-        table.add_row(
-            f"{one.models} x {one.regions} x {one.groups} x {one.hours}",
-            f"{one.limit_s:.0f}",
-            one.outcome,
-            f"{one.wall_s:.1f}",
-            f"{one.cpu_s:.1f}",
-            f"{one.usd_per_hour:,.0f}",
-            f"{one.gap:.2%}",
-            str(one.max_replicas),
-        )
+            usd, sites = plan.cost_usd / hours, range(len(problem.sites))
+            replicas = max(sum(plan.count(site, hour) for site in sites) for hour in range(hours))
+            found = {"size": counts, "seed": seed, "limit_s": float(limit), "outcome": plan.outcome.value}
+            found |= {"wall_s": wall_s, "cpu_s": cpu_s, "usd_per_hour": usd, "gap": plan.gap, "max_replicas": replicas}
+            runs.append(found)
+            figures = (f"{wall_s:.1f}", f"{cpu_s:.1f}", f"{usd:,.0f}", f"{plan.gap:.2%}", str(replicas))
+            table.add_row(counts, limit, plan.outcome.value, *figures)
     console.print(table)
-    write_json({**run_facts(), "runs": [asdict(result) for result in results]}, json_file)
+    write_json({**run_facts(), "runs": runs}, json_file)
 
 
 if __name__ == "__main__":

@@ -182,19 +182,8 @@ def main(
         ):
             groups[group].append(found)
     summaries = {group: summary(rows) for group, rows in sorted(groups.items())}
-    table = plain_table(
-        "Predicted and published",
-        "by",
-        "",
-        "",
-        "points",
-        "median error",
-        "mean",
-        "bias",
-        "within 25 %",
-        "in range",
-        left=3,
-    )
+    columns = ("by", "", "", "points", "median error", "mean", "bias", "within 25 %", "in range")
+    table = plain_table("Predicted and published", *columns, left=3)
     for names, one in summaries.items():
         shares = [f"{100 * one[key]:.1f} %" for key in list(one)[1:]]
         table.add_row(*names, f"{one['points']:.0f}", *shares)

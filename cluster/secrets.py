@@ -14,17 +14,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cluster import launch
 from cluster.files import write_private
-from cluster.launch import (
-    EXTERNAL_FILE,
-    KEYS_FILE,
-    PEERS_FILE,
-    SECRET_FILE,
-    TOKEN_FILE,
-    SharedSecret,
-    aws_region,
-    shared_secrets,
-)
 from cluster.spec import ClusterSpec, Region
 
 Keys = Mapping[str, Sequence[str]]
@@ -97,16 +88,16 @@ class SecretsFolder:
         try:
             texts = {
                 name: (folder / name).read_text(encoding="utf-8").strip() if (folder / name).exists() else None
-                for name in (SECRET_FILE, TOKEN_FILE, KEYS_FILE)
+                for name in (launch.SECRET_FILE, launch.TOKEN_FILE, launch.KEYS_FILE)
             }
-            keys = json.loads(texts[KEYS_FILE] or "{}")
+            keys = json.loads(texts[launch.KEYS_FILE] or "{}")
         except (OSError, ValueError, RecursionError) as error:
             raise SecretsUnavailable(f"{folder}: cannot be read: {error}") from error
-        secret, token = texts[SECRET_FILE], texts[TOKEN_FILE]
+        secret, token = texts[launch.SECRET_FILE], texts[launch.TOKEN_FILE]
         if token is None:  # it is written last, and used by nobody before
             return None
         if secret is None:
-            raise SecretsUnavailable(f"{folder / SECRET_FILE}: missing, though {TOKEN_FILE} is there")
+            raise SecretsUnavailable(f"{folder / launch.SECRET_FILE}: missing, though {launch.TOKEN_FILE} is there")
         text = json.dumps({"secret": secret, "ray_token": token, "tenant_keys": keys})
         return CellSecrets.from_json(text, str(folder))
 
@@ -114,7 +105,7 @@ class SecretsFolder:
         """Writes what differs, each file in one move. Raises SecretsUnavailable."""
         folder = self.folder
         keys = json.dumps(content.tenant_keys, sort_keys=True)
-        texts = {KEYS_FILE: keys, SECRET_FILE: content.secret, TOKEN_FILE: content.ray_token}
+        texts = {launch.KEYS_FILE: keys, launch.SECRET_FILE: content.secret, launch.TOKEN_FILE: content.ray_token}
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.chmod(0o700)
@@ -128,7 +119,7 @@ class SecretsFolder:
         """Writes files as another folder has them, the token last. Raises SecretsUnavailable."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for name in sorted(texts, key=lambda name: name == TOKEN_FILE):
+            for name in sorted(texts, key=lambda name: name == launch.TOKEN_FILE):
                 write_private(self.folder / name, texts[name])
         except OSError as error:
             raise SecretsUnavailable(f"{self.folder}: cannot be written: {error.strerror}") from error
@@ -199,26 +190,26 @@ class AwsSecret:
 def read_peers_secret(spec: ClusterSpec, region: Region, folder: Path | None) -> str | None:
     """The secret that all cells share, on a node of this region's cell; None where cells know each other by
     certificates. `folder`: of the node's secrets, in a deployed cell. Raises SecretsUnavailable."""
-    return _read_named(spec, region, folder, PEERS_FILE)
+    return _read_named(spec, region, folder, launch.PEERS_FILE)
 
 
 def read_external_key(spec: ClusterSpec, region: Region, folder: Path | None) -> str | None:
     """The key of the external service; None where the spec has none. Raises SecretsUnavailable."""
-    return _read_named(spec, region, folder, EXTERNAL_FILE)
+    return _read_named(spec, region, folder, launch.EXTERNAL_FILE)
 
 
 def _read_named(spec: ClusterSpec, region: Region, folder: Path | None, file: str) -> str | None:
-    found = next((one for one in shared_secrets(spec) if one.file == file), None)
+    found = next((one for one in launch.shared_secrets(spec) if one.file == file), None)
     return None if found is None else _read_shared(found, spec, region, folder)
 
 
-def _read_shared(shared: SharedSecret, spec: ClusterSpec, region: Region, folder: Path | None) -> str:
+def _read_shared(shared: launch.SharedSecret, spec: ClusterSpec, region: Region, folder: Path | None) -> str:
     source = shared.source
     if source.kind == "aws":
         name = source.name or f"raylane/{spec.name}/{shared.name}"
         where = f"secret {name!r} of AWS Secrets Manager"
         try:
-            text = AwsSecret(name, aws_region(region)).text()
+            text = AwsSecret(name, launch.aws_region(region)).text()
         except SecretsUnavailable as error:
             raise SecretsUnavailable(f"{shared.key}: {error}") from None
     else:
@@ -239,7 +230,7 @@ def _read_shared(shared: SharedSecret, spec: ClusterSpec, region: Region, folder
 def copy_shared_secrets(spec: ClusterSpec, folder: Path) -> None:
     """Puts the files of what all cells share beside the secrets of a cell that is to be deployed, where the spec names
     another folder for them. Raises SecretsUnavailable."""
-    for shared in shared_secrets(spec):
+    for shared in launch.shared_secrets(spec):
         if shared.source.kind != "file" or shared.source.folder is None:
             continue
         text, file = _read_shared(shared, spec, spec.regions[0], None), folder / shared.file

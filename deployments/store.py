@@ -5,6 +5,7 @@ Each change is one transaction, and on the disk when `write` returns. A full dis
 nothing else: the directory goes on, and the next write tries again.
 """
 
+import asyncio
 import fcntl
 import logging
 import os
@@ -12,6 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -122,6 +124,15 @@ class CellStore:
             with reader(self.path) as file:
                 yield file
 
+    async def ask(self, query: Change[FoundT]) -> FoundT:
+        """What a query finds, asked in a thread. Raises OSError."""
+
+        def found() -> FoundT:
+            with self.reading() as file:
+                return query(file)
+
+        return await asyncio.to_thread(found)
+
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """What a query finds; nothing where the file cannot be read, which is logged."""
         try:
@@ -198,29 +209,29 @@ class CellStore:
 ContentT = TypeVar("ContentT")
 
 
+@dataclass(eq=False)
 class KeptValue(Generic[ContentT]):
     """A value of the type `kind` that is in force under a name, until another one is."""
 
-    def __init__(self, store: CellStore, name: str, kind: type[ContentT]) -> None:
-        self._store = store
-        self._name = name
-        self._kind = kind
-        self._written = b""
+    store: CellStore
+    name: str
+    kind: type[ContentT]
+    _written: bytes = field(init=False, default=b"")
 
     def read(self) -> ContentT:
         """What was written last; an empty one where nothing was, or where it cannot be read, which is logged: what
         gateways and replicas know stands in for it."""
-        for (body,) in self._store.rows("select body from kept where name = ?", self._name):
+        for (body,) in self.store.rows("select body from kept where name = ?", self.name):
             try:
-                content = decoder(self._kind)(body)
+                content = decoder(self.kind)(body)
             except WireError as error:
                 log.error(
-                    "%s, %s: left out, gateways and replicas tell what they know: %s", FILE_NAME, self._name, error
+                    "%s, %s: left out, gateways and replicas tell what they know: %s", FILE_NAME, self.name, error
                 )
             else:
                 self._written = body
                 return content
-        return self._kind()
+        return self.kind()
 
     def write(self, content: ContentT) -> bool:
         """Keeps it; the same as before is not written again. Whether it is on the disk: the cell must go on with a full
@@ -229,9 +240,7 @@ class KeptValue(Generic[ContentT]):
         if body == self._written:
             return True
         try:
-            self._store.write(
-                lambda file: file.execute("insert or replace into kept values (?, ?)", (self._name, body))
-            )
+            self.store.write(lambda file: file.execute("insert or replace into kept values (?, ?)", (self.name, body)))
         except OSError:
             return False
         self._written = body

@@ -124,25 +124,9 @@ def run(
         "CONFORMANCE_SEED": str(seed),
         "HF_HUB_OFFLINE": "1",
     }
-    options = [
-        "-q",
-        "-p",
-        "benchmarks.conformance.stand_in",
-        "-p",
-        "no:cacheprovider",
-        f"--rootdir={source}",
-        "-c",
-        os.devnull,
-    ]
-    options += [
-        "-o",
-        "asyncio_mode=strict",
-        "--timeout=300",
-        f"--junitxml={report}",
-        "-o",
-        "junit_family=xunit1",
-        "--tb=short",
-    ]
+    options = ["-q", "-p", "benchmarks.conformance.stand_in", "-p", "no:cacheprovider", "-c", os.devnull, "--tb=short"]
+    options += ["-o", "asyncio_mode=strict", "-o", "junit_family=xunit1", "--timeout=300"]
+    options += [f"--rootdir={source}", f"--junitxml={report}"]
     console.print(f"{side}: {len(asked)} modules or tests ...", style="dim")
     with (folder / "pytest.log").open("wb") as log:
         subprocess.run(

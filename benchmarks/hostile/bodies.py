@@ -24,18 +24,8 @@ _PROMPTS = {
 """The field of each path's prompt, and one that means no harm."""
 PATHS = tuple(_PROMPTS)
 _FIELDS = (
-    "prompt",
-    "messages",
-    "input",
-    "system",
-    "stop",
-    "tools",
-    "max_tokens",
-    "n",
-    "model",
-    "logit_bias",
-    "cache_salt",
-    "metadata",
+    *("prompt", "messages", "input", "system", "stop", "tools", "max_tokens", "n", "model", "logit_bias"),
+    *("cache_salt", "metadata"),
 )
 _Filler = Callable[[random.Random, int], bytes]
 
@@ -82,18 +72,8 @@ def _keys(draw: random.Random, size: int) -> bytes:
 
 
 def _nonsense(draw: random.Random, size: int) -> bytes:
-    return draw.choice(
-        [
-            b"NaN",
-            b"Infinity",
-            b"\xff" * size,
-            b"'" * size,
-            draw.randbytes(size),
-            b" " * size + b"1",
-            b"\x00" * size,
-            b"tru",
-        ]
-    )
+    repeated = [unit * size for unit in (b"\xff", b"'", b"\x00")]
+    return draw.choice([b"NaN", b"Infinity", b"tru", draw.randbytes(size), b" " * size + b"1", *repeated])
 
 
 _MESSAGES = _repeated(
@@ -108,15 +88,7 @@ _FILLERS: tuple[_Filler, ...] = (
     _repeated(b"1", b"[1]", b"[]", b"{}", b'""', b'"a"', b"12345", b"[1,2,3]", b"null", b"1.5", b"-0"),
     _repeated(b'{"a":1}', b'{"type":"text","text":"x"}', b"[[[[[]]]]]", b'"\\\\"', b'"\\""', b"1" * 4_300),
     _text(
-        b"a",
-        b"\\u0041",
-        b"\\u4e2d",
-        b"\\ud83d\\ude00",
-        b"\\n",
-        b"\\\\",
-        b'\\"a\\",1\\n',
-        "中".encode(),
-        b"[{,",
+        *(b"a", b"\\u0041", b"\\u4e2d", b"\\ud83d\\ude00", b"\\n", b"\\\\", b'\\"a\\",1\\n', "中".encode(), b"[{,"),
         "a😀".encode(),
     ),
     _text(b"\\ud800", b"\xc3\x28", b"\n", b"\\x", b"\xed\xa0\x80"),
@@ -148,13 +120,5 @@ def size_of(draw: random.Random, maximum: int, minimum: int = 64) -> int:
 
 
 def _broken(draw: random.Random, body: bytes) -> bytes:
-    return draw.choice(
-        [
-            body[:-1],
-            body + body[:50],
-            b"\xef\xbb\xbf" + body,
-            body[: len(body) // 2],
-            body[:-1] + b",}",
-            b"[" + body + b"]",
-        ]
-    )
+    half, twice = body[: len(body) // 2], body + body[:50]
+    return draw.choice([body[:-1], twice, half, b"\xef\xbb\xbf" + body, body[:-1] + b",}", b"[" + body + b"]"])

@@ -27,18 +27,9 @@ from planning.workload.trace import TraceError
 
 
 def table_of(scenarios: Iterable[Scenario], curves: Mapping[str, Mapping[str, Curve]]) -> Table:
-    columns = (
-        "scenario, SLO",
-        "policy",
-        "hours, backlog = 100 %",
-        "setting",
-        "attainment",
-        "replica-hours",
-        "flaps",
-        "s below the SLO",
-        "hours at the SLO",
-    )
-    table = plain_table("The cheapest setting of each policy that meets the SLO", *columns, left=3)
+    columns = ("scenario, SLO", "policy", "hours, backlog = 100 %", "setting", "attainment", "replica-hours", "flaps")
+    title = "The cheapest setting of each policy that meets the SLO"
+    table = plain_table(title, *columns, "s below the SLO", "hours at the SLO", left=3)
     for one in scenarios:
         about = [f"{one.name}, {one.target:.0%}", one.title]
         for row, (policy, curve) in enumerate(curves[one.name].items()):

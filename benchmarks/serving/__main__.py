@@ -93,14 +93,7 @@ def render(result: dict[str, Any]) -> Group:
 def _throughput(result: dict[str, Any]) -> Table:
     table = plain_table(
         "output tokens/s: ours / rival (the median of the rounds' ratios, and its interval)",
-        "rival",
-        "clients",
-        "ratio",
-        "interval",
-        "ours",
-        "rival",
-        "TTFT p50 ours",
-        "rival",
+        *("rival", "clients", "ratio", "interval", "ours", "rival", "TTFT p50 ours", "rival"),
     )
     for found in result["comparisons"]:
         for point in found["points"]:
@@ -130,13 +123,7 @@ def _shape(shape: dict[str, Any]) -> str:
 def _singles(result: dict[str, Any]) -> Table:
     table = plain_table(
         "TTFT of spaced single requests in ms, and the median of the pairs' differences",
-        "rival",
-        "p50 ours",
-        "rival",
-        "p99 ours",
-        "rival",
-        "difference",
-        "interval",
+        *("rival", "p50 ours", "rival", "p99 ours", "rival", "difference", "interval"),
     )
     for found in result["comparisons"]:
         singles = found["singles"]

@@ -2,5 +2,3 @@
 `load.py`."""
 
 from cli.bench.command import bench
-
-__all__ = ["bench"]

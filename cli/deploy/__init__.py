@@ -1,5 +1,3 @@
 """`raylane deploy`: renders a spec for each region, shows what changes, and applies it."""
 
 from cli.deploy.command import deploy
-
-__all__ = ["deploy"]

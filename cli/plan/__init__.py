@@ -1,5 +1,3 @@
 """`raylane plan`: which GPUs, how many, where, and for how much."""
 
 from cli.plan.command import plan
-
-__all__ = ["plan"]

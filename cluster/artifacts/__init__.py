@@ -8,14 +8,3 @@ which files are whole; `cluster/fetch_progress.py` shows how far a fetch is.
 from cluster.artifacts.cache import Held, ModelCache
 from cluster.artifacts.pull import LocalFiles, local_files
 from cluster.artifacts.sources import ArtifactError, StorageUnavailable, missing_sources, resolve_source
-
-__all__ = [
-    "ArtifactError",
-    "Held",
-    "LocalFiles",
-    "ModelCache",
-    "StorageUnavailable",
-    "local_files",
-    "missing_sources",
-    "resolve_source",
-]

@@ -11,18 +11,3 @@ from cluster.hardware.facts import (
     instances,
 )
 from cluster.hardware.gpus import GPUS, QUANTIZATIONS, Gpu, gpu_named, gpu_names
-
-__all__ = [
-    "GPUS",
-    "QUANTIZATIONS",
-    "Exchange",
-    "Gpu",
-    "Hardware",
-    "Instance",
-    "InstancePrice",
-    "Link",
-    "exchange_table",
-    "gpu_named",
-    "gpu_names",
-    "instances",
-]

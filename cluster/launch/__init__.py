@@ -24,34 +24,3 @@ from cluster.launch.nodes import (
 )
 from cluster.launch.problems import deploy_problems
 from cluster.launch.ray_yaml import RAY_YAML, SECRETS, launcher_files
-
-__all__ = [
-    "DASHBOARD_PORT",
-    "EXTERNAL_FILE",
-    "FETCH_SCRIPT",
-    "KEPT_APPLICATIONS",
-    "KEYS_FILE",
-    "MANIFESTS",
-    "PEERS_FILE",
-    "RAY_ENVIRONMENT",
-    "RAY_YAML",
-    "ROLLOUT_ANNOTATION",
-    "SECRETS",
-    "SECRET_FILE",
-    "STOP_HEAD_SCRIPT",
-    "STOP_SCRIPT",
-    "TOKEN_FILE",
-    "TOKEN_KEY",
-    "WHOSE_RAY",
-    "SharedSecret",
-    "aws_region",
-    "cell_folder",
-    "default_secret",
-    "deploy_problems",
-    "expected_workers",
-    "kubernetes_files",
-    "launcher_files",
-    "lost_head_procedure",
-    "secret_name",
-    "shared_secrets",
-]

@@ -59,6 +59,14 @@ def check_unique(where: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
+def check_known(where: str, names: Iterable[str] | None, known: Iterable[str]) -> None:
+    """Raises ValueError for a name that is none of the known ones, which it lists."""
+    known = list(known)
+    for name in names or ():
+        if name not in known:
+            raise ValueError(f"{where} = {name!r}: unknown; allowed: {', '.join(known) or 'none'}")
+
+
 FOLDER = "folder"
 """The key of pydantic's validation context under which `load_spec` says where the spec's file lies."""
 

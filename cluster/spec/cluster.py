@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 from cluster.hardware import Hardware
 from cluster.spec.artifacts import Artifacts
 from cluster.spec.autoscaling import Autoscaling, PolicySpec
-from cluster.spec.base import Name, Section, check_unique
+from cluster.spec.base import Name, Section, check_known, check_unique
 from cluster.spec.external import External
 from cluster.spec.gateway import GatewaySpec
 from cluster.spec.models import Model
@@ -122,11 +122,7 @@ class ClusterSpec(Section):
     def _check_regions(self, model: Model) -> None:
         known = [region.name for region in self.regions]
         for where, names in [("", model.regions), *((f"groups.{one.name}.", one.regions) for one in model.groups)]:
-            for name in names or ():
-                if name not in known:
-                    raise ValueError(
-                        f"models.{model.name}.{where}regions = {name!r}: unknown; allowed: {', '.join(known)}"
-                    )
+            check_known(f"models.{model.name}.{where}regions", names, known)
 
     def _check_cache(self) -> None:
         semantic = None if self.gateway.cache is None else self.gateway.cache.semantic
@@ -153,18 +149,13 @@ class ClusterSpec(Section):
                     f"{where}.to = {route.to!r}: allowed: another model with `task: generate` on the same kind of "
                     f"engine, in all regions of this one: {', '.join(alike) or 'there is none'}"
                 )
-            classes = [one.name for one in self.classes]
-            for name in route.classes or ():
-                if name not in classes:
-                    raise ValueError(f"{where}.classes = {name!r}: unknown; allowed: {', '.join(classes)}")
+            check_known(f"{where}.classes", route.classes, (one.name for one in self.classes))
 
     def _check_ladder(self) -> None:
         """Each class once a rung; and one class is shed by none, or there is nothing to gain."""
         classes = [one.name for one in self.classes]
         steps = [(rung.rung, name) for rung in self.ladder for name in rung.classes]
-        for _, name in steps:
-            if name not in classes:
-                raise ValueError(f"ladder.classes = {name!r}: unknown; allowed: {', '.join(classes)}")
+        check_known("ladder.classes", (name for _, name in steps), classes)
         check_unique("ladder", (f"{rung}:{name}" for rung, name in steps))
         if steps and all(("shed", name) in steps for name in classes):
             raise ValueError("ladder: sheds all classes; needed: one that is not shed, for whose sake others are")
@@ -178,9 +169,7 @@ class ClusterSpec(Section):
             "region": ([external.region] if external.region else [], [one.name for one in self.regions]),
         }
         for key, (names, known) in lists.items():
-            for name in names:
-                if name not in known:
-                    raise ValueError(f"external.{key} = {name!r}: unknown; allowed: {', '.join(known) or 'none'}")
+            check_known(f"external.{key}", names, known)
 
     def _check_residency(self) -> None:
         known = [region.name for region in self.regions]
@@ -191,9 +180,7 @@ class ClusterSpec(Section):
             *((f"tenants.{tenant.name}.peers", tenant.peers) for tenant in self.tenants),
         ]
         for where, names in lists:
-            for name in names or ():
-                if name not in known:
-                    raise ValueError(f"{where} = {name!r}: unknown; allowed: {', '.join(known)}")
+            check_known(where, names, known)
         for model in self.models:
             for region in self.regions_of(model):
                 if model.residency is not None and region.name not in model.residency:
@@ -218,13 +205,10 @@ class ClusterSpec(Section):
         """Each group serves a lane, and each lane has a group wherever the model runs."""
         where, groups = f"models.{model.name}.lanes", [group.name for group in model.groups]
         lanes = [lane.name for lane in self.lanes]
+        check_known(where, model.lanes, lanes)
         for lane, named in model.lanes.items():
-            if lane not in lanes:
-                raise ValueError(f"{where}: {lane!r} is unknown; allowed: {', '.join(lanes)}")
             check_unique(f"{where}.{lane}", named)
-            for name in named:
-                if name not in groups:
-                    raise ValueError(f"{where}.{lane} = {name!r}: unknown; allowed: {', '.join(groups)}")
+            check_known(f"{where}.{lane}", named, groups)
         served = {name for named in self.lane_groups(model).values() for name in named}
         if idle := [name for name in groups if name not in served]:
             raise ValueError(f"models.{model.name}.groups.{idle[0]}: serves no lane; needed: a lane of {where} with it")
@@ -259,14 +243,9 @@ class ClusterSpec(Section):
     def _check_tenants(self) -> None:
         classes = [traffic_class.name for traffic_class in self.classes]
         for tenant in self.tenants:
-            for name in tenant.classes or ():
-                if name not in classes:
-                    raise ValueError(
-                        f"tenants.{tenant.name}.classes = {name!r}: unknown; allowed: {', '.join(classes)}"
-                    )
+            check_known(f"tenants.{tenant.name}.classes", tenant.classes, classes)
         for tier, name in self.service_tiers.items():
-            if name not in classes:
-                raise ValueError(f"service_tiers.{tier} = {name!r}: unknown; allowed: {', '.join(classes)}")
+            check_known(f"service_tiers.{tier}", [name], classes)
         if self.gateway.cors is not None and "*" in self.gateway.cors.origins and not self.tenants:
             raise ValueError(
                 "gateway.cors.origins = '*': allowed only with tenants, so that pages need a key; without tenants, "

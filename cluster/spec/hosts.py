@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from cluster.spec.base import Name, Section
+from cluster.spec.base import Name, Section, check_unique
 from cluster.spec.deploy import DeployBase, DeployPath, ElasticPool, Folder, SecretSource
 
 
@@ -46,9 +46,7 @@ class LocalDeploy(_Hosts):
 
     @model_validator(mode="after")
     def _has_each_address_once(self) -> "LocalDeploy":
-        for address in self.addresses:
-            if self.addresses.count(address) > 1:
-                raise ValueError(f"workers.address = {str(address)!r}: appears twice; the head is no worker, too")
+        check_unique("head and workers.address", map(str, self.addresses))
         return self
 
     @property

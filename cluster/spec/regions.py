@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from cluster.hardware import gpu_names
-from cluster.spec.base import Name, Section, check_unique
+from cluster.spec.base import Name, Section, check_known, check_unique
 from cluster.spec.hosts import AwsDeploy, LocalDeploy
 from cluster.spec.kubernetes import KubernetesDeploy
 from cluster.spec.peering import Endpoint
@@ -48,9 +48,7 @@ class Pool(Section):
     @field_validator("zones")
     @classmethod
     def _are_distinct(cls, zones: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        for name in zones or ():
-            if zones is not None and zones.count(name) > 1:
-                raise ValueError(f"{name!r} appears twice; allowed: each zone once")
+        check_unique("zones", zones or ())
         return zones
 
     @property
@@ -90,9 +88,7 @@ class Region(Section):
             return self
         sizes = {pool.name: pool.nodes for pool in self.pools}
         given = [one.pool for one in self.deploy.pools]
-        for name in given:
-            if name not in sizes:
-                raise ValueError(f"deploy: pool {name!r} is unknown; allowed: {', '.join(sizes)}")
+        check_known("deploy.pools.pool", given, sizes)
         check_unique("deploy.pools", given)
         for one in self.deploy.pools:
             lowest, highest = one.bounds(sizes[one.pool])

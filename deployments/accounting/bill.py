@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from functools import reduce
 from typing import TypeVar
 
 from cluster.spec import PICO
@@ -115,6 +116,14 @@ class BillLine:
         external = Fraction(self.amounts.external_in + self.amounts.external_out, PICO)
         return usd_of(self.amounts.ns, self.key.usd_per_hour) + external
 
+    @property
+    def prefill_usd(self) -> Fraction:
+        return usd_of(self.amounts.prefill_ns, self.key.usd_per_hour) + Fraction(self.amounts.external_in, PICO)
+
+    @property
+    def decode_usd(self) -> Fraction:
+        return usd_of(self.amounts.decode_ns, self.key.usd_per_hour) + Fraction(self.amounts.external_out, PICO)
+
 
 @dataclass(frozen=True, slots=True)
 class Bill:
@@ -159,30 +168,15 @@ def _per_million(usd: Fraction, tokens: int) -> float | None:
     return float(usd * 1_000_000 / tokens) if tokens else None
 
 
-@dataclass(slots=True)
-class _Sum:
-    amounts: Amounts = Amounts()
-    usd: Fraction = Fraction(0)
-    prefill_usd: Fraction = Fraction(0)
-    decode_usd: Fraction = Fraction(0)
-
-    def row(self, labels: tuple[str, ...], share: TimeShare, shown: Decimal) -> BillRow:
-        return BillRow(labels, share, self.amounts, self.usd, self.prefill_usd, self.decode_usd, shown)
-
-
 def rows_by(lines: Iterable[BillLine], by: Sequence[Dimension]) -> list[BillRow]:
     """The lines summed up by those dimensions and by share, work first, the largest amounts first (by hour: the oldest
     first)."""
-    sums: defaultdict[tuple[tuple[str, ...], TimeShare], _Sum] = defaultdict(_Sum)
+    sums: defaultdict[tuple[tuple[str, ...], TimeShare], list[BillLine]] = defaultdict(list)
     for line in lines:
-        found = sums[tuple(label_of(line.key, one) for one in by), line.key.share]
-        price, amounts = line.key.usd_per_hour, line.amounts
-        found.amounts = found.amounts.plus(amounts)
-        found.usd += line.usd
-        found.prefill_usd += usd_of(amounts.prefill_ns, price) + Fraction(amounts.external_in, PICO)
-        found.decode_usd += usd_of(amounts.decode_ns, price) + Fraction(amounts.external_out, PICO)
-    shown = rounded([found.usd for found in sums.values()])
-    rows = [found.row(*key, amount) for (key, found), amount in zip(sums.items(), shown, strict=True)]
+        sums[tuple(label_of(line.key, one) for one in by), line.key.share].append(line)
+    summed_up = [_row(labels, share, found) for (labels, share), found in sums.items()]
+    shown = rounded([row.usd for row in summed_up])
+    rows = [replace(row, shown=amount) for row, amount in zip(summed_up, shown, strict=True)]
     order = list(TimeShare)
     hour = list(by).index(Dimension.HOUR) if Dimension.HOUR in by else None
 
@@ -194,13 +188,16 @@ def rows_by(lines: Iterable[BillLine], by: Sequence[Dimension]) -> list[BillRow]
 
 def total_of(rows: Iterable[BillRow]) -> BillRow:
     """All rows as one; its rounded amount is the sum of theirs."""
-    found, shown = _Sum(), Decimal(0)
-    for row in rows:
-        found.amounts, shown = found.amounts.plus(row.amounts), shown + row.shown
-        found.usd += row.usd
-        found.prefill_usd += row.prefill_usd
-        found.decode_usd += row.decode_usd
-    return found.row((), TimeShare.WORK, shown)
+    found = list(rows)
+    return replace(_row((), TimeShare.WORK, found), shown=sum((row.shown for row in found), Decimal(0)))
+
+
+def _row(labels: tuple[str, ...], share: TimeShare, parts: Sequence["BillLine | BillRow"]) -> BillRow:
+    amounts = reduce(Amounts.plus, (one.amounts for one in parts), Amounts())
+    usd, prefill_usd, decode_usd = (
+        sum((getattr(one, name) for one in parts), Fraction(0)) for name in ("usd", "prefill_usd", "decode_usd")
+    )
+    return BillRow(labels, share, amounts, usd, prefill_usd, decode_usd)
 
 
 def label_of(key: LineKey, dimension: Dimension) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from typing import get_args
 
 from cluster.group_key import DEFAULT_GROUP
 from deployments.wire import Natural, Wire
@@ -143,6 +144,4 @@ class ExternalUsage:
 
 
 Fact = ExternalUsage | Tariff | ReplicaBegun | ReplicaReady | ReplicaGone | ReplicasAlive | Watched | AttemptUsage
-FACTS: Wire[Fact] = Wire(
-    ExternalUsage, Tariff, ReplicaBegun, ReplicaReady, ReplicaGone, ReplicasAlive, Watched, AttemptUsage
-)
+FACTS: Wire[Fact] = Wire(*get_args(Fact))

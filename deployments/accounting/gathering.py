@@ -4,22 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from deployments.accounting.facts import (
-    NS,
-    AttemptUsage,
-    Count,
-    ExternalUsage,
-    Fact,
-    ReplicaBegun,
-    ReplicaGone,
-    ReplicaReady,
-    ReplicasAlive,
-    Tariff,
-    Watched,
-)
+from deployments.accounting import facts
 from deployments.accounting.spans import Span, union
 
-LAG_NS = 30 * NS
+LAG_NS = 30 * facts.NS
 """Gateways tell every few seconds: of the last so many before the directory's word nothing may be known yet."""
 
 
@@ -42,44 +30,44 @@ class Gathered:
     `external`: attempts at the external tier."""
 
     lives: Mapping[str, ReplicaLife]
-    tariffs: Mapping[tuple[str, str], Sequence[Tariff]]
-    attempts: Mapping[str, Sequence[AttemptUsage]]
+    tariffs: Mapping[tuple[str, str], Sequence[facts.Tariff]]
+    attempts: Mapping[str, Sequence[facts.AttemptUsage]]
     watched: Mapping[str, Sequence[Span]]
     held: Mapping[str, Sequence[Span]]
     late: Mapping[str, int]
-    external: Sequence[ExternalUsage] = ()
+    external: Sequence[facts.ExternalUsage] = ()
 
 
-def gathered(reported: Iterable[tuple[int | None, Fact]]) -> Gathered:
+def gathered(reported: Iterable[tuple[int | None, facts.Fact]]) -> Gathered:
     """What facts tell, each with the hour in which it counts where it came too late for its own (else None)."""
     replicas = _Replicas()
-    tariffs: defaultdict[tuple[str, str], dict[int, Tariff]] = defaultdict(dict)
-    attempts: dict[str, AttemptUsage] = {}
+    tariffs: defaultdict[tuple[str, str], dict[int, facts.Tariff]] = defaultdict(dict)
+    attempts: dict[str, facts.AttemptUsage] = {}
     watched: defaultdict[str, dict[int, int]] = defaultdict(dict)
     held: defaultdict[str, dict[int, int]] = defaultdict(dict)
     late: dict[str, int] = {}
-    external: dict[str, ExternalUsage] = {}
+    external: dict[str, facts.ExternalUsage] = {}
     for late_ns, fact in reported:
         match fact:
-            case AttemptUsage(attempt_id=attempt_id):
+            case facts.AttemptUsage(attempt_id=attempt_id):
                 known = attempts.get(attempt_id)
                 if known is None or _RANK[fact.count] < _RANK[known.count]:
                     attempts[attempt_id] = fact
                 if known is None and late_ns is not None:
                     late[attempt_id] = late_ns
-            case ExternalUsage(attempt_id=attempt_id):
+            case facts.ExternalUsage(attempt_id=attempt_id):
                 if external.setdefault(attempt_id, fact) is fact and late_ns is not None:
                     late[attempt_id] = late_ns
-            case Watched(to_ns=to_ns):
+            case facts.Watched(to_ns=to_ns):
                 for spans, since in ((watched, fact.since_ns), (held, fact.held_ns)):
                     for replica_id, since_ns in since.items():
                         known_ns = spans[replica_id].get(since_ns, to_ns)
                         spans[replica_id][since_ns] = max(to_ns, known_ns)
-            case Tariff():
+            case facts.Tariff():
                 tariffs[fact.model, fact.group][fact.at_ns] = fact
             case _:
                 replicas.take(fact)
-    by_replica: defaultdict[str, list[AttemptUsage]] = defaultdict(list)
+    by_replica: defaultdict[str, list[facts.AttemptUsage]] = defaultdict(list)
     for one in attempts.values():
         by_replica[one.replica_id].append(one)
     ordered = {key: [by_time[at] for at in sorted(by_time)] for key, by_time in tariffs.items()}
@@ -88,7 +76,7 @@ def gathered(reported: Iterable[tuple[int | None, Fact]]) -> Gathered:
     return Gathered(lives, ordered, by_replica, normal[0], normal[1], late, tuple(external.values()))
 
 
-_RANK = {Count.ENGINE: 0, Count.ESTIMATE: 1, Count.CUT: 2}
+_RANK = {facts.Count.ENGINE: 0, facts.Count.ESTIMATE: 1, facts.Count.CUT: 2}
 """Of several words on an attempt, the one of the gateway that had it counts: it knows more."""
 
 
@@ -96,22 +84,22 @@ _RANK = {Count.ENGINE: 0, Count.ESTIMATE: 1, Count.CUT: 2}
 class _Replicas:
     """Of each replica, by its id, the first of its beginnings and the last of its ends."""
 
-    occupied: dict[str, ReplicaBegun] = field(default_factory=dict)
+    occupied: dict[str, facts.ReplicaBegun] = field(default_factory=dict)
     serving: dict[str, int] = field(default_factory=dict)
     vacated: dict[str, int] = field(default_factory=dict)
     alive: dict[str, int] = field(default_factory=dict)
 
-    def take(self, fact: Fact) -> None:
+    def take(self, fact: facts.Fact) -> None:
         match fact:
-            case ReplicasAlive(at_ns=at_ns):
+            case facts.ReplicasAlive(at_ns=at_ns):
                 for replica_id in fact.replica_ids:
                     self.alive[replica_id] = max(at_ns, self.alive.get(replica_id, 0))
-            case ReplicaBegun(replica_id=replica_id):
+            case facts.ReplicaBegun(replica_id=replica_id):
                 before = self.occupied.get(replica_id)
                 self.occupied[replica_id] = fact if before is None or fact.at_ns < before.at_ns else before
-            case ReplicaReady(at_ns=at_ns, replica_id=replica_id):
+            case facts.ReplicaReady(at_ns=at_ns, replica_id=replica_id):
                 self.serving[replica_id] = min(at_ns, self.serving.get(replica_id, at_ns))
-            case ReplicaGone(at_ns=at_ns, replica_id=replica_id):
+            case facts.ReplicaGone(at_ns=at_ns, replica_id=replica_id):
                 self.vacated[replica_id] = max(at_ns, self.vacated.get(replica_id, 0))
 
     def lives(self, watched_until: Mapping[str, int]) -> dict[str, ReplicaLife]:

@@ -67,19 +67,11 @@ class CostCalls:
 
     async def cost_bill(self, since_ns: int, until_ns: int | None, by: Sequence[Dimension]) -> Bill:
         """The bill of that time, its lines summed up over all dimensions but those. Raises OSError."""
-        return await asyncio.to_thread(self._read_bill, since_ns, until_ns, by)
+        return await self._bills.store.ask(lambda file: bill_in(file, since_ns, until_ns, by))
 
     async def cost_totals(self) -> Bill:
         """All hours that are settled, summed up. Raises OSError."""
-        return await asyncio.to_thread(self._read_totals)
-
-    def _read_bill(self, since_ns: int, until_ns: int | None, by: Sequence[Dimension]) -> Bill:
-        with self._bills.store.reading() as file:
-            return bill_in(file, since_ns, until_ns, by)
-
-    def _read_totals(self) -> Bill:
-        with self._bills.store.reading() as file:
-            return totals_in(file)
+        return await self._bills.store.ask(totals_in)
 
     def _serves(self, facts: ReplicaFacts) -> None:
         """It registers, again and again: it may have become ready while there was no directory, or have been given up

@@ -249,12 +249,7 @@ class Directory(CostCalls):
 
     async def traffic_since(self, period: Period, unix_s: float) -> StretchRecord:
         """The traffic of the stretches that begin since then, by tenant. Raises OSError."""
-
-        def read() -> StretchRecord:
-            with self.store.reading() as file:
-                return traffic_in(file, period, unix_s, tenants=True).record()
-
-        return await asyncio.to_thread(read)
+        return await self.store.ask(lambda file: traffic_in(file, period, unix_s, tenants=True).record())
 
     async def version_differences(self, found: Mapping[str, str]) -> list[str]:
         """What a node has in another version than the head has now, or lacks. Where the head or the node has no engine,

@@ -7,6 +7,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from deployments.cell.departure import EVENTS, Ended, Event
@@ -81,18 +82,18 @@ def read_lives(path: Path, since_unix_s: float = 0.0, after: int = 0) -> list[tu
         return list(_events(file.execute(query, (since_unix_s, after))))
 
 
+@dataclass(eq=False)
 class LifecycleTail:
     """Reads the events of a cell as they are added, from `since_unix_s` on."""
 
-    def __init__(self, path: Path, since_unix_s: float) -> None:
-        self._path = path
-        self._since_unix_s = since_unix_s
-        self._after = 0
+    path: Path
+    since_unix_s: float
+    _after: int = field(init=False, default=0)
 
     def news(self) -> list[Event]:
         """The events that were added since it was last asked. Nothing raises: what cannot be read now is read later."""
         try:
-            found = read_lives(self._path, self._since_unix_s, self._after)
+            found = read_lives(self.path, self.since_unix_s, self._after)
         except (OSError, CellStoreError):
             return []
         self._after = max([self._after, *(number for number, _ in found)])

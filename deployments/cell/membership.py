@@ -4,7 +4,7 @@ owns."""
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deployments.cell.departure_tracker import Presence, own_presence
@@ -33,35 +33,29 @@ class Epochs:
     seen: dict[str, int]
 
 
+@dataclass(eq=False)
 class Membership:
     """`directory` is an actor's handle. Everything but `leave` returns at once: the directory may be down."""
 
-    def __init__(
-        self,
-        directory: Any,
-        member: Member,
-        epochs: Callable[[], Epochs],
-        presence: Callable[[], Presence] = own_presence,
-    ) -> None:
-        self._directory = directory
-        self._member = member
-        self._epochs = epochs
-        self._presence = presence
-        self._reported: dict[tuple[str, str], asyncio.Task[None]] = {}
+    directory: Any
+    member: Member
+    epochs: Callable[[], Epochs]
+    presence: Callable[[], Presence] = own_presence
+    _reported: dict[tuple[str, str], asyncio.Task[None]] = field(init=False, default_factory=dict)
 
     async def run(self) -> None:
         """Registers again and again, for ever."""
-        member = self._member
+        member = self.member
         while True:
-            epochs = self._epochs()
+            epochs = self.epochs()
             await self._tell(
-                "join", member.gateway_id, member.url, member.models, epochs.owned, epochs.seen, self._presence()
+                "join", member.gateway_id, member.url, member.models, epochs.owned, epochs.seen, self.presence()
             )
             await asyncio.sleep(JOIN_EVERY_S)
 
     async def leave(self) -> None:
         """Gives up what this gateway owns; `run` must not run any more."""
-        await self._tell("leave", self._member.gateway_id)
+        await self._tell("leave", self.member.gateway_id)
 
     def overtaken(self, model: str, highest: int) -> None:
         """An engine knows of an epoch higher than any that was reported here."""
@@ -80,6 +74,6 @@ class Membership:
     async def _tell(self, method: str, *arguments: Any) -> None:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                await getattr(self._directory, method).remote(*arguments)
+                await getattr(self.directory, method).remote(*arguments)
         except Exception as error:  # any failure of Ray: the next call comes
             log.warning("the directory did not answer to %s: %r", method, error)

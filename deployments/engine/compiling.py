@@ -10,6 +10,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -37,14 +38,14 @@ def announce() -> None:
     callback_handler.register_end_callback(ended)
 
 
+@dataclass(eq=False)
 class Compilers:
     """The compilers of an engine whose processes are `roots` and all below them; they announce themselves in
     `folder`."""
 
-    def __init__(self, folder: Path, roots: Callable[[], Iterable[int]]) -> None:
-        self._folder = folder
-        self._roots = roots
-        self._before: dict[int, float] = {}
+    folder: Path
+    roots: Callable[[], Iterable[int]]
+    _before: dict[int, float] = field(init=False, default_factory=dict)
 
     def at_work(self) -> bool:
         """Whether a compiler has begun, or has used processor time, since the last call."""
@@ -55,11 +56,11 @@ class Compilers:
         return any(spent > before.get(pid, -1.0) for pid, spent in self._before.items())
 
     def _compilers(self) -> Iterator[psutil.Process]:
-        for pid in self._roots():
+        for pid in self.roots():
             with contextlib.suppress(psutil.Error):
                 root = psutil.Process(pid)
                 family = [root, *root.children(recursive=True)]
-                announced = any((self._folder / f"{_PREFIX}{process.pid}").exists() for process in family)
+                announced = any((self.folder / f"{_PREFIX}{process.pid}").exists() for process in family)
                 yield from (process for process in family if announced or not _is_python(process))
 
 

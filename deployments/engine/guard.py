@@ -11,33 +11,16 @@ import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import InitVar, dataclass
 from typing import Annotated, Any
 
 import msgspec
 
+from deployments import protocol
 from deployments.engine.exchanges import SETTLE_S, EngineExchange, Exchanges, current
 from deployments.engine.feed import Feed
 from deployments.engine.fence import Fence
-from deployments.protocol import (
-    BOOKING_HEADER,
-    CLAIM_PATH,
-    DRAIN_PATH,
-    DRAINING_CODE,
-    DUPLICATE_CODE,
-    ENGINE_DIED_CODE,
-    ENGINE_DIED_HEADER,
-    EPOCH_HEADER,
-    ERROR_EVENT,
-    ERROR_EVENTS,
-    FEED_PATH,
-    NAMED_ERROR_EVENT,
-    PRIORITY_HEADER,
-    REQUEST_ID_HEADER,
-    STALE_EPOCH_CODE,
-    UNHEALTHY_CODE,
-    DrainReason,
-    ReplicaState,
-)
+from deployments.protocol import ReplicaState
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -48,9 +31,9 @@ _LEASELESS = frozenset({"/tokenize", "/detokenize", "/v1/messages/count_tokens"}
 """Whoever has the secret may ask for these, without a lease and so without an epoch. The last one is a simulated
 engine's alone."""
 _MAX_BYTES = 4_096
-_ENGINE_DIED_EVENT = (
-    ERROR_EVENT
-    + b'{"message":"the engine died","type":"server_error","param":null,"code":"%b"}}\n\n' % ENGINE_DIED_CODE.encode()
+_ENGINE_DIED_EVENT = b'%b{"message":"the engine died","type":"server_error","param":null,"code":"%b"}}\n\n' % (
+    protocol.ERROR_EVENT,
+    protocol.ENGINE_DIED_CODE.encode(),
 )
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that ask the engine for no work: they are served while draining, and are not recorded."""
@@ -61,35 +44,30 @@ class _Claim(msgspec.Struct):
 
 
 class _Drain(msgspec.Struct):
-    reason: DrainReason
+    reason: protocol.DrainReason
 
 
 _CLAIM, _DRAIN = msgspec.json.Decoder(_Claim), msgspec.json.Decoder(_Drain)
 
 
+@dataclass(eq=False)
 class Guard:
     """Wraps `app`. `state` is asked at each request for work; `drain` is called for a request to DRAIN_PATH."""
 
-    def __init__(
-        self,
-        app: App,
-        secret: str,
-        exchanges: Exchanges,
-        feed: Feed,
-        state: Callable[[], ReplicaState],
-        drain: Callable[[DrainReason], None],
-    ) -> None:
-        self._app = app
+    app: App
+    secret: InitVar[str]
+    exchanges: Exchanges
+    feed: Feed
+    state: Callable[[], ReplicaState]
+    drain: Callable[[protocol.DrainReason], None]
+
+    def __post_init__(self, secret: str) -> None:
         self._credentials = b"Bearer " + secret.encode()
-        self._exchanges = exchanges
-        self._feed = feed
-        self._state = state
-        self._drain = drain
         self._fence = Fence()
         self._own = {
-            FEED_PATH: ("GET", self._serve_feed),
-            DRAIN_PATH: ("POST", self._serve_drain),
-            CLAIM_PATH: ("POST", self._serve_claim),
+            protocol.FEED_PATH: ("GET", self._serve_feed),
+            protocol.DRAIN_PATH: ("POST", self._serve_drain),
+            protocol.CLAIM_PATH: ("POST", self._serve_claim),
         }
 
     @property
@@ -113,34 +91,37 @@ class Guard:
         return len(given) == 1 and hmac.compare_digest(given[0], self._credentials)
 
     async def _serve_engine(self, scope: Message, receive: Receive, send: Send) -> None:
-        state = self._state()
+        state = self.state()
         if scope["method"] in _READS:
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         elif state is ReplicaState.READY:
             await self._serve_work(scope, receive, send)
         else:
-            code = DRAINING_CODE if state is ReplicaState.DRAINING else UNHEALTHY_CODE
+            code = protocol.DRAINING_CODE if state is ReplicaState.DRAINING else protocol.UNHEALTHY_CODE
             await _refuse(send, 503, code, f"this replica is {state}; nothing was done")
 
     async def _serve_work(self, scope: Message, receive: Receive, send: Send) -> None:
         headers = scope["headers"]
-        request_id, epoch = _request_id(headers), _number(headers, EPOCH_HEADER)
+        request_id, epoch = _request_id(headers), _number(headers, protocol.EPOCH_HEADER)
         if scope["path"] not in _LEASELESS and not self._fence.admits(epoch):
             await _overtaken(send, epoch, self._fence.highest)
             return
-        if self._exchanges.serves(request_id):
-            await _refuse(send, 409, DUPLICATE_CODE, f"request {request_id} runs here now; nothing was done")
+        if self.exchanges.serves(request_id):
+            await _refuse(send, 409, protocol.DUPLICATE_CODE, f"request {request_id} runs here now; nothing was done")
             return
-        exchange = self._exchanges.begin(
-            request_id, time.monotonic(), _number(headers, PRIORITY_HEADER), _text(headers, BOOKING_HEADER)
+        exchange = self.exchanges.begin(
+            request_id,
+            time.monotonic(),
+            _number(headers, protocol.PRIORITY_HEADER),
+            _text(headers, protocol.BOOKING_HEADER),
         )
         token = current.set(exchange)
         try:
-            await self._app(scope, receive, self._noting(send, exchange))
+            await self.app(scope, receive, self._noting(send, exchange))
         finally:
             current.reset(token)
-            if not self._exchanges.end(exchange, time.monotonic()):
-                asyncio.get_running_loop().call_later(SETTLE_S, self._exchanges.settle, exchange)
+            if not self.exchanges.end(exchange, time.monotonic()):
+                asyncio.get_running_loop().call_later(SETTLE_S, self.exchanges.settle, exchange)
 
     def _noting(self, send: Send, exchange: EngineExchange) -> Send:
         """Notes the status and the first byte. The head waits for the first piece of the body, which may show that the
@@ -162,16 +143,16 @@ class Guard:
             body = message.get("body", b"")
             if exchange.first_byte is None and body:
                 exchange.first_byte = time.monotonic()
-            is_error = body.startswith(ERROR_EVENTS) or (head is not None and head["status"] >= 500)
-            died = is_error and self._state() is ReplicaState.UNHEALTHY
+            is_error = body.startswith(protocol.ERROR_EVENTS) or (head is not None and head["status"] >= 500)
+            died = is_error and self.state() is ReplicaState.UNHEALTHY
             if head is not None:
                 if died:
-                    head["headers"] = [*head.get("headers", ()), (ENGINE_DIED_HEADER.encode(), b"true")]
+                    head["headers"] = [*head.get("headers", ()), (protocol.ENGINE_DIED_HEADER.encode(), b"true")]
                 first, head = head, None
                 await send(first)
             elif died:
                 message["body"] = (
-                    NAMED_ERROR_EVENT if body.startswith(NAMED_ERROR_EVENT) else b""
+                    protocol.NAMED_ERROR_EVENT if body.startswith(protocol.NAMED_ERROR_EVENT) else b""
                 ) + _ENGINE_DIED_EVENT
             await send(message)
 
@@ -192,24 +173,23 @@ class Guard:
                     "booking": exchange.booking,
                     "started": exchange.answered or exchange.first_byte is not None,
                 }
-                for exchange in self._exchanges.running
+                for exchange in self.exchanges.running
             ]
             await _respond(send, 200, {"epoch": epoch, "running": running})
 
     async def _serve_drain(self, receive: Receive, send: Send) -> None:
         body = await _body(receive)
         try:
-            reason = _DRAIN.decode(body).reason if body else DrainReason.OPERATOR
+            reason = _DRAIN.decode(body).reason if body else protocol.DrainReason.OPERATOR
         except msgspec.DecodeError:
-            await _refuse(
-                send, 400, "invalid_value", f'allowed: nothing, or {{"reason": one of {", ".join(DrainReason)}}}'
-            )
+            reasons = ", ".join(protocol.DrainReason)
+            await _refuse(send, 400, "invalid_value", f'allowed: nothing, or {{"reason": one of {reasons}}}')
             return
-        self._drain(reason)
-        await _respond(send, 202, {"state": "draining", "reason": reason, "exchanges": len(self._exchanges)})
+        self.drain(reason)
+        await _respond(send, 202, {"state": "draining", "reason": reason, "exchanges": len(self.exchanges)})
 
     async def _serve_feed(self, receive: Receive, send: Send) -> None:
-        subscription = self._feed.subscribe()
+        subscription = self.feed.subscribe()
         await send(
             {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/octet-stream")]}
         )
@@ -233,7 +213,7 @@ class Guard:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._feed.leave(subscription)
+            self.feed.leave(subscription)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -241,7 +221,7 @@ class Guard:
 
 def _request_id(headers: list[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
-        if name == REQUEST_ID_HEADER.encode():
+        if name == protocol.REQUEST_ID_HEADER.encode():
             return value.decode("latin-1")
     return uuid.uuid4().hex
 
@@ -271,7 +251,7 @@ async def _overtaken(send: Send, epoch: int, highest: int) -> None:
         "message": message,
         "type": "invalid_request_error",
         "param": None,
-        "code": STALE_EPOCH_CODE,
+        "code": protocol.STALE_EPOCH_CODE,
         "highest": highest,
     }
     await _respond(send, 409, {"error": error})

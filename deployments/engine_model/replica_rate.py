@@ -51,18 +51,10 @@ class WorkingPoint:
     requests_per_s: float
 
 
-def rate_at(
-    limits: EngineModelLimits,
-    cost: CostModel,
-    isl: float,
-    osl: float,
-    itl_s: float | None = None,
-    ttft_s: float | None = None,
-    output_cv: float = 1.0,
-) -> float:
-    """Requests a second of one replica, of `isl` tokens of prompt and `osl` of output on average, where a token takes
-    `itl_s` at most, and a prompt's own steps `ttft_s`; 0 where not even one request at a time keeps that."""
-    point = best_point(limits, cost, isl, osl, itl_s, ttft_s, output_cv)
+def rate_at(limits: EngineModelLimits, cost: CostModel, isl: float, osl: float) -> float:
+    """Requests a second of one replica, of `isl` tokens of prompt and `osl` of output on average; 0 where it cannot
+    hold even one at a time."""
+    point = best_point(limits, cost, isl, osl)
     return 0.0 if point is None else point.requests_per_s
 
 

@@ -1,6 +1,7 @@
 """A sequence in a simulated engine."""
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -31,19 +32,18 @@ class ItlHistogram:
         return math.nan
 
 
+@dataclass(eq=False, slots=True)
 class BlockRange:
     """Consecutive full blocks in the KV cache: the chunk's of the hash `key` from its block `start` on; without a key,
     one sequence's from its block `start` on. So many sequences hold it."""
 
-    __slots__ = ("blocks", "key", "start", "users")
-
-    def __init__(self, key: int | None, start: int, blocks: int) -> None:
-        self.key = key
-        self.start = start
-        self.blocks = blocks
-        self.users = 1
+    key: int | None
+    start: int
+    blocks: int
+    users: int = 1
 
 
+@dataclass(eq=False, slots=True)
 class Sequence:
     """One request's sequence: `prompt` tokens in, `output` tokens to be generated. `tag` is the caller's.
 
@@ -54,88 +54,52 @@ class Sequence:
     the request's `max_tokens`.
     """
 
-    __slots__ = (
-        "added_s",
-        "begun_s",
-        "cached",
-        "came",
-        "decodes",
-        "done",
-        "finish_step",
-        "first_s",
-        "found",
-        "full",
-        "gone",
-        "held",
-        "known",
-        "last",
-        "left",
-        "open_ended",
-        "order",
-        "output",
-        "own",
-        "past",
-        "planned",
-        "prefix",
-        "priority",
-        "prompt",
-        "room",
-        "start_step",
-        "tag",
-    )
+    tag: Any
+    prompt: int
+    cached: int
+    output: int
+    prefix: tuple[int, ...] = ()
+    priority: int = 0
+    open_ended: bool = False
+    added_s: float = 0.0
+    """When the engine got it."""
+    came: int = 0
+    """Its number, by the order in which the engine got them."""
+    left: int = field(init=False)
+    """Tokens to prefill before the next one is sampled."""
+    past: int = field(init=False)
+    """Tokens in the KV cache when it began to decode, or as far as it is prefilled."""
+    done: int = 0
+    """Tokens sampled before it began to decode (again), and in the end all."""
+    known: int = 0
+    """Tokens whose blocks the prefix cache knew a step ago, once it decodes no more."""
+    planned: int = 0
+    """With drafts: tokens that it has if all of those that are verified are accepted."""
+    last: bool = False
+    """With drafts: whether nothing but its last token was left for its last step."""
+    room: int = 0
+    """Tokens that it has blocks for, where those are more than it has."""
+    held: list[BlockRange] = field(default_factory=list)
+    """What it holds of the prefix cache."""
+    own: list[BlockRange] = field(default_factory=list)
+    """What it alone had there, and gave up when it was preempted."""
+    found: int = 0
+    """Blocks that it found there when it began."""
+    full: int = 0
+    """Its leading blocks that are in `held`."""
+    order: int = 0
+    decodes: bool = False
+    """Whether it is in each step, for one token."""
+    start_step: int = 0
+    finish_step: int = 0
+    begun_s: float | None = None
+    """When its prefill first began."""
+    first_s: float | None = None
+    gone: bool = False
 
-    def __init__(
-        self,
-        tag: Any,
-        prompt: int,
-        cached: int,
-        output: int,
-        prefix: tuple[int, ...] = (),
-        priority: int = 0,
-        open_ended: bool = False,
-    ) -> None:
-        self.tag = tag
-        self.prompt = prompt
-        self.output = output
-        self.prefix = prefix
-        self.priority = priority
-        self.open_ended = open_ended
-        self.added_s = 0.0
-        """When the engine got it."""
-        self.came = 0
-        """Its number, by the order in which the engine got them."""
-        self.cached = min(cached, prompt - 1)
-        self.left = prompt - self.cached
-        """Tokens to prefill before the next one is sampled."""
-        self.past = self.cached
-        """Tokens in the KV cache when it began to decode, or as far as it is prefilled."""
-        self.done = 0
-        """Tokens sampled before it began to decode (again), and in the end all."""
-        self.known = 0
-        """Tokens whose blocks the prefix cache knew a step ago, once it decodes no more."""
-        self.planned = 0
-        """With drafts: tokens that it has if all of those that are verified are accepted."""
-        self.last = False
-        """With drafts: whether nothing but its last token was left for its last step."""
-        self.room = 0
-        """Tokens that it has blocks for, where those are more than it has."""
-        self.held: list[BlockRange] = []
-        """What it holds of the prefix cache."""
-        self.own: list[BlockRange] = []
-        """What it alone had there, and gave up when it was preempted."""
-        self.found = 0
-        """Blocks that it found there when it began."""
-        self.full = 0
-        """Its leading blocks that are in `held`."""
-        self.order = 0
-        self.decodes = False
-        """Whether it is in each step, for one token."""
-        self.start_step = 0
-        self.finish_step = 0
-        self.begun_s: float | None = None
-        """When its prefill first began."""
-        self.first_s: float | None = None
-        self.gone = False
+    def __post_init__(self) -> None:
+        self.cached = min(self.cached, self.prompt - 1)
+        self.left, self.past = self.prompt - self.cached, self.cached
 
     @property
     def queued_s(self) -> float:

@@ -18,7 +18,7 @@ from cluster.spec import CacheSpec
 from deployments.gateway.connection import AT_ONCE_BYTES, Connection, Recording, answer_headers
 from deployments.gateway.entrance import Headers
 from deployments.gateway.exchange import SIMULATED_MARK, sized
-from deployments.gateway.flow import Awaited, RequestFlow
+from deployments.gateway.flow import Awaited
 from deployments.gateway.semantic import Embed, Key, Probe, SemanticIndex
 from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
@@ -138,9 +138,10 @@ class ResponseCache:
         ledger.on_closed = partial(self._judge, meaning, probe, recording, ledger, replicas)
         return None
 
-    async def give(self, hit: Hit, client: Connection, flow: RequestFlow) -> None:
+    async def give(self, hit: Hit, client: Connection) -> None:
         """Answers a client with it."""
-        ledger, kept, now = flow.ledger, hit.answer, time.monotonic()
+        flow, kept, now = client.flow, hit.answer, time.monotonic()
+        ledger = flow.ledger
         age_s = now - kept.kept_s
         facts: dict[str, object] = {"prompt_tokens": kept.prompt_tokens, "output_tokens": kept.output_tokens}
         if hit.similarity is not None:

@@ -4,6 +4,7 @@ autoscalers read its snapshot."""
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -25,11 +26,11 @@ from deployments.wire import encode
 log = logging.getLogger("raylane.ownership")
 
 
+@dataclass(eq=False)
 class LanesPage:
     """The ASGI app of LANES_PATH."""
 
-    def __init__(self, dispatchers: Mapping[str, Dispatcher]) -> None:
-        self._dispatchers = dispatchers
+    dispatchers: Mapping[str, Dispatcher]
 
     def route(self) -> Route:
         return Route(LANES_PATH, self)
@@ -40,7 +41,7 @@ class LanesPage:
         model, gateway_id, epoch, channel = (
             query.get(name, [""])[0] for name in ("model", "gateway", "epoch", "channel")
         )
-        owner = dispatcher.own if (dispatcher := self._dispatchers.get(model)) is not None else None
+        owner = dispatcher.own if (dispatcher := self.dispatchers.get(model)) is not None else None
         if scope["method"] != "POST" or owner is None or str(owner.epoch) != epoch:
             await _answer(send, 409)
             return

@@ -132,10 +132,13 @@ class Connection:
         receive: Receive,
         send: Send,
         flow: RequestFlow,
+        endpoint: Endpoint,
         max_body_bytes: int,
         limits: ClientLimits,
-        is_last: Callable[[], bool] = lambda: False,
+        is_last: Callable[[], bool],
     ) -> None:
+        self.flow = flow
+        self.endpoint = endpoint
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.method: str = scope["method"]
         self._extra_headers: Sequence[tuple[bytes, bytes]] = scope.get(EXTRA_HEADERS, ())
@@ -148,7 +151,6 @@ class Connection:
         self._streaming = False
         self._receive = receive
         self._send = send
-        self._flow = flow
         self._max_body_bytes = max_body_bytes
         self._limits = limits
         self._is_last = is_last
@@ -183,7 +185,7 @@ class Connection:
         pieces: list[bytes] = []
         size, began_s = 0, time.monotonic()
         while True:
-            self._flow.wait_for(Awaited.UPLOAD, time.monotonic(), began_s + body_due_s(self._limits, size))
+            self.flow.wait_for(Awaited.UPLOAD, time.monotonic(), began_s + body_due_s(self._limits, size))
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Aborted(EndCause.CLIENT_GONE, None)
@@ -236,7 +238,7 @@ class Connection:
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self._started = True
-        self._flow.ledger.status = status
+        self.flow.ledger.status = status
         if self.recording is not None:
             self.recording.head = headers
         headers = [*headers, *self._extra_headers]
@@ -247,7 +249,7 @@ class Connection:
     def write(self, piece: bytes) -> Awaitable[None]:
         """Sends a piece of the body, when awaited; waits while the client does not read."""
         self._streaming = True
-        self._flow.ledger.bytes_out += len(piece)
+        self.flow.ledger.bytes_out += len(piece)
         if self.recording is not None and self.answered:
             self.recording.add(piece)
         return self._send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -260,7 +262,7 @@ class Connection:
             return False
         if self.recording is not None:
             self.recording.add(piece)
-        self._flow.ledger.bytes_out += len(piece)
+        self.flow.ledger.bytes_out += len(piece)
         to.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
         return True
 
@@ -268,25 +270,25 @@ class Connection:
         """Ends the body, once the kernel took what was sent (`http/protocol.py`): a client that does not read keeps its
         flow waiting to the end."""
         for start in range(0, len(last), _PIECE_BYTES):
-            self._flow.wait_for(Awaited.CLIENT, time.monotonic())
+            self.flow.wait_for(Awaited.CLIENT, time.monotonic())
             piece = last[start : start + _PIECE_BYTES]
-            self._flow.ledger.bytes_out += len(piece)
+            self.flow.ledger.bytes_out += len(piece)
             if self.recording is not None:
                 self.recording.add(piece)
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        self._flow.wait_for(Awaited.CLIENT, time.monotonic())
+        self.flow.wait_for(Awaited.CLIENT, time.monotonic())
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def fail(self, error: ApiError, endpoint: Endpoint, patience_s: float) -> None:
+    async def fail(self, error: ApiError, patience_s: float) -> None:
         """Tells the client of an error: an HTTP error while nothing was sent, else the last event of its stream; cuts a
         client that does not read."""
         try:
             async with asyncio.timeout(patience_s):
                 await self._end_comments()
                 if not self._started:
-                    await self._fail_whole(error, endpoint.dialect)
+                    await self._fail_whole(error, self.endpoint.dialect)
                 elif self._streaming:
-                    await self.finish(error.sse_event(endpoint.dialect))
+                    await self.finish(error.sse_event(self.endpoint.dialect))
                 else:
                     self.cut()
         except TimeoutError:
@@ -311,7 +313,7 @@ class Connection:
 
     async def _comment(self, comment: bytes, marks: Sequence[tuple[bytes, bytes]]) -> None:
         if not self._started:
-            await self._start(200, [*waiting_headers(self._flow.ledger), *marks])
+            await self._start(200, [*waiting_headers(self.flow.ledger), *marks])
         await self.write(comment)
 
     async def _end_comments(self) -> None:
@@ -324,13 +326,13 @@ class Connection:
         payload = error.payload(dialect)
         extra = [(name.encode(), value.encode()) for name, value in error.headers.items()]
         sized = [(b"content-type", b"application/json"), (b"content-length", str(len(payload)).encode())]
-        await self.start(error.status(dialect), [*sized, *answer_headers(self._flow.ledger), *extra])
+        await self.start(error.status(dialect), [*sized, *answer_headers(self.flow.ledger), *extra])
         await self.finish(payload)
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._flow.abort(EndCause.CLIENT_GONE)
+        self.flow.abort(EndCause.CLIENT_GONE)
 
     def _too_large(self, size: int) -> ApiError:
         message = f"the body has {size} bytes; allowed: at most max_body_bytes = {self._max_body_bytes}"

@@ -11,10 +11,10 @@ import msgspec
 from deployments.gateway.connection import Connection
 from deployments.gateway.exchange import post
 from deployments.gateway.flow import Awaited, RequestFlow
-from deployments.openai.endpoints import BodyKind
+from deployments.openai.endpoints import CONVERSATIONS, BodyKind
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.inquiry import Inquiry
-from deployments.openai.turns import FIELDS, as_chat, read_turns, shortening
+from deployments.openai.turns import as_chat, read_turns, shortening
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.verdicts import RequestVerdict
@@ -30,7 +30,6 @@ class _Counted(msgspec.Struct):
 async def shorten(
     session: aiohttp.ClientSession,
     dispatcher: Dispatcher,
-    flow: RequestFlow,
     client: Connection,
     inquiry: Inquiry,
     body: bytes,
@@ -41,7 +40,7 @@ async def shorten(
     A prompt that is hardly too long by its estimate costs nothing; one that surely stays too long is not counted.
     """
     ratio, chars, limit = dispatcher.ratio, inquiry.prompt_chars, dispatcher.longest_context - 1
-    if inquiry.kind not in FIELDS or ratio.max_tokens(chars, 0) <= limit:
+    if inquiry.kind not in CONVERSATIONS or ratio.max_tokens(chars, 0) <= limit:
         return None
     conversation = await asyncio.to_thread(read_turns, inquiry.kind, body)
     if conversation is None or chars - conversation.cuts[-1].chars > ratio.max_chars(limit):
@@ -52,7 +51,7 @@ async def shorten(
         cut = next(search)
         while True:
             left = max(1, chars - cut.chars)
-            counted = await _count(session, dispatcher, flow, inquiry.kind, conversation.without(cut))
+            counted = await _count(session, dispatcher, client.flow, inquiry.kind, conversation.without(cut))
             tokens = counted or ratio.max_tokens(left, 0)
             cut = search.send(tokens)
     except StopIteration as end:
@@ -62,7 +61,7 @@ async def shorten(
     gone = {"turns": found.turns, "tokens": round(found.chars * tokens / left)}
     client.carry(b"x-raylane-dropped", "; ".join(f"{name}={number}" for name, number in gone.items()))
     reason = "truncation" if inquiry.truncation else "context"
-    flow.ledger.decide(RequestVerdict.DROPPED_TURNS, reason, time.monotonic(), **gone)
+    client.flow.ledger.decide(RequestVerdict.DROPPED_TURNS, reason, time.monotonic(), **gone)
     return conversation.without(found)
 
 

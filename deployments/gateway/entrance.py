@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 from types import MappingProxyType
@@ -236,17 +237,17 @@ class CorsRules:
         return preflight
 
 
+@dataclass(eq=False)
 class Doorstep:
     """The ASGI app before a path that pages of other origins may ask for. It wraps no `send`: what answers adds the
     headers itself."""
 
-    def __init__(self, app: ASGIApp, rules: Callable[[], CorsRules]) -> None:
-        self._app = app
-        self._rules = rules
+    app: ASGIApp
+    rules: Callable[[], CorsRules]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        preflight = self._rules().note(scope)
-        await (self._app(scope, receive, send) if preflight is None else answer_preflight(send, preflight))
+        preflight = self.rules().note(scope)
+        await (self.app(scope, receive, send) if preflight is None else answer_preflight(send, preflight))
 
 
 async def answer_preflight(send: Send, headers: Headers) -> None:
@@ -321,22 +322,22 @@ class Operators:
         return hmac.digest(self._secret, b"raylane page " + text.encode(), "sha256").hex()
 
 
+@dataclass(eq=False)
 class Door:
     """The ASGI app behind a path that asks for the secret, or where `by_session` for a session. Who has none gets
     `refusal` instead."""
 
-    def __init__(self, app: ASGIApp, operators: Operators, refusal: ASGIApp, by_session: bool) -> None:
-        self._app = app
-        self._operators = operators
-        self._refusal = refusal
-        self._by_session = by_session
+    app: ASGIApp
+    operators: Operators
+    refusal: ASGIApp
+    by_session: bool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One exchange; nothing of it is read before the secret was seen."""
-        enters = self._operators.have_sent(scope)
-        if self._by_session and not enters:
-            enters = self._operators.view(Request(scope), time.time())
-        await (self._app if enters else self._refusal)(scope, receive, send)
+        enters = self.operators.have_sent(scope)
+        if self.by_session and not enters:
+            enters = self.operators.view(Request(scope), time.time())
+        await (self.app if enters else self.refusal)(scope, receive, send)
 
 
 def behind_doors(

@@ -203,15 +203,9 @@ _Answer = tuple[int, bytes, bytes, list[tuple[bytes, bytes]]]
 """Status, content type, body, and the marks that go to the client."""
 
 
-async def run_direct(
-    session: aiohttp.ClientSession,
-    dispatcher: Dispatcher,
-    flow: RequestFlow,
-    client: Connection,
-    endpoint: Endpoint,
-) -> None:
+async def run_direct(session: aiohttp.ClientSession, dispatcher: Dispatcher, client: Connection) -> None:
     """Runs a request to its end. Raises ApiError, or what cancelled the flow."""
-    body = client.body
+    body, flow, endpoint = client.body, client.flow, client.endpoint
     for replica in dispatcher.replicas.ready_in_turn():
         flow.ledger.replica_id, flow.ledger.pick = replica.replica_id, "direct"
         try:

@@ -21,11 +21,10 @@ import aiohttp
 from cluster.spec import PICO, External, Model, Tenant, TrafficClass
 from deployments.accounting.facts import ExternalUsage
 from deployments.cell.spending import Reservation
-from deployments.gateway.connection import Connection, answer_headers
-from deployments.gateway.exchange import UNREACHABLE, content_type, sized
-from deployments.gateway.flow import Awaited, RequestFlow
+from deployments.gateway.connection import Connection
+from deployments.gateway.exchange import UNREACHABLE, sized
+from deployments.gateway.flow import Awaited
 from deployments.gateway.relay import AnswerStream
-from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.external import ExternalBody, Tokens, external_body, usage_in
 from deployments.openai.inquiry import Inquiry
@@ -129,12 +128,11 @@ class ExternalTier:
     async def close(self) -> None:
         await self._session.close()
 
-    async def run(
-        self, route: ExternalRoute, cause: RejectCause, flow: RequestFlow, client: Connection, endpoint: Endpoint
-    ) -> bool:
+    async def run(self, route: ExternalRoute, cause: RejectCause, client: Connection) -> bool:
         """Has a request answered there. False: it is not, and nothing of an answer was sent. `cause`: why its model
         does not answer it. Raises ApiError, or what cancelled the flow."""
         attempt_id, settings, outcome = uuid.uuid4().hex, self.settings, ExternalOutcome.BREAKER
+        flow = client.flow
         flow.ledger.waits_again(time.monotonic())
         flow.wait_for(Awaited.WHOLE_ANSWER, time.monotonic())
         body = external_body(route.inquiry, client.body, route.name, settings.max_tokens)
@@ -143,7 +141,7 @@ class ExternalTier:
             if await self._reserve(route, attempt_id, sum(settings.pico_usd(*body.most))):
                 outcome, spent = ExternalOutcome.BROKE, _UNKNOWN
                 try:
-                    outcome, spent = await self._exchange(route, body, cause, flow, client, endpoint)
+                    outcome, spent = await self._exchange(route, body, cause, client)
                 finally:
                     self._settle(route, attempt_id, spent or body.most, estimated=spent is None)
                     self._note(route, cause, outcome, flow.ledger)
@@ -173,29 +171,23 @@ class ExternalTier:
         ledger.decide(RequestVerdict.EXTERNAL, outcome.value, time.monotonic(), asked=cause.value, model=route.name)
 
     async def _exchange(
-        self,
-        route: ExternalRoute,
-        body: ExternalBody,
-        cause: RejectCause,
-        flow: RequestFlow,
-        client: Connection,
-        endpoint: Endpoint,
+        self, route: ExternalRoute, body: ExternalBody, cause: RejectCause, client: Connection
     ) -> tuple[ExternalOutcome, Tokens | None]:
         """What came of it, and the tokens that the service counts; None: it may have worked, and does not say."""
-        ledger, degraded, now = flow.ledger, flow.ledger.degraded, time.monotonic()
+        ledger, degraded, now = client.flow.ledger, client.flow.ledger.degraded, time.monotonic()
         if not self._breaker.lets(now):
             return ExternalOutcome.BREAKER, (0, 0)
         ledger.left_lane(now, placed=True)
         ledger.pick = EXTERNAL
         ledger.degraded += (Degradation(Rung.FALLBACK, route.model, cause.value, f"model={route.model}; to=external"),)
-        url = self.settings.url.rstrip("/") + endpoint.path.removeprefix("/v1")
+        url = self.settings.url.rstrip("/") + client.endpoint.path.removeprefix("/v1")
         outcome, spent = ExternalOutcome.FAILED, _UNKNOWN
         try:
             async with asyncio.timeout(self.settings.timeout_s):
                 response = await self._session.post(url, data=body.content, allow_redirects=False)
             async with response:
                 if response.status == 200:
-                    spent = await _ExternalRelay(flow, client, body.asks_usage).run(response)
+                    spent = await _ExternalRelay(client, body.asks_usage).run(response)
                     self._breaker.ended(True, time.monotonic())
                     return ExternalOutcome.ANSWERED, spent
                 outcome = ExternalOutcome.REFUSED if response.status in _REFUSED else ExternalOutcome.FAILED
@@ -216,8 +208,8 @@ class ExternalTier:
 class _ExternalRelay(AnswerStream):
     _is_tapped = False
 
-    def __init__(self, flow: RequestFlow, client: Connection, asks_usage: bool) -> None:
-        super().__init__(flow, client)
+    def __init__(self, client: Connection, asks_usage: bool) -> None:
+        super().__init__(client)
         self._asks_usage = asks_usage
         self._spent: Tokens | None = None
 
@@ -226,16 +218,9 @@ class _ExternalRelay(AnswerStream):
         if response.content_type == "text/event-stream":
             await self._stream(response)
             return self._spent
-        payload, client, ledger = await response.read(), self._client, self._ledger
-        ledger.last_byte_s = self._first_byte()
-        client.release_body()
-        self._flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
-        try:
-            headers = [(b"content-type", content_type(response)), *sized(payload), *answer_headers(ledger)]
-            await client.start(200, headers)
-            await client.finish(payload)
-        finally:
-            ledger.last_stall_s = time.monotonic() - ledger.last_byte_s
+        payload = await response.read()
+        self._ledger.last_byte_s = self._first_byte()
+        await self._give(200, [*self._head_of(response), *sized(payload)], payload)
         return usage_in(payload)[0]
 
     def _checked(self, events: bytes) -> bytes:

@@ -12,9 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from deployments.gateway.connection import Connection
-from deployments.gateway.flow import RequestFlow
 from deployments.gateway.placed import NoRoom, Shared, run_leased
-from deployments.openai.endpoints import Endpoint
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.scheduling import RejectCause, Request, Rung
 from deployments.telemetry.ledger import Degradation
@@ -25,7 +23,7 @@ NEVER = b"never"
 """The header's value by which a client refuses other models."""
 
 
-Alternative = Callable[[RejectCause, RequestFlow, Connection, Endpoint], Awaitable[bool]]
+Alternative = Callable[[RejectCause, Connection], Awaitable[bool]]
 """Has a request answered elsewhere, since its model has rejected it; False: it is not, and nothing was sent."""
 
 
@@ -38,11 +36,9 @@ class Fallback:
     dispatcher: Dispatcher
     request: Callable[[], Request]
 
-    async def run(
-        self, asked: Request, cause: RejectCause, flow: RequestFlow, client: Connection, endpoint: Endpoint
-    ) -> bool:
+    async def run(self, asked: Request, cause: RejectCause, client: Connection) -> bool:
         """An `Alternative` of the request that was `asked` of its own model."""
-        ledger, now, name = flow.ledger, time.monotonic(), self.dispatcher.model.name
+        ledger, now, name = client.flow.ledger, time.monotonic(), self.dispatcher.model.name
         before = client.body, client.given_body, ledger.degraded
         own = ledger.model, ledger.attempt_id, ledger.expected_prompt_tokens
         client.set_member("model", name)
@@ -59,7 +55,7 @@ class Fallback:
             rungs=_without_fallback(asked),
         )
         try:
-            await run_leased(self.shared, self.dispatcher, other, flow, client, endpoint)
+            await run_leased(self.shared, self.dispatcher, other, client)
         except NoRoom:
             client.body, client.given_body, ledger.degraded = before
             ledger.model, ledger.attempt_id, ledger.expected_prompt_tokens = own
@@ -72,13 +68,11 @@ async def run_with_fallback(
     alternatives: Sequence[Alternative],
     dispatcher: Dispatcher,
     request: Request,
-    flow: RequestFlow,
     client: Connection,
-    endpoint: Endpoint,
 ) -> None:
     """As `run_leased`, of a request to `dispatcher` that those may answer, in their order."""
     try:
-        await run_leased(shared, dispatcher, replace(request, impatient=True), flow, client, endpoint)
+        await run_leased(shared, dispatcher, replace(request, impatient=True), client)
         return
     except NoRoom as error:
         if error.cause is RejectCause.SHED:
@@ -87,13 +81,13 @@ async def run_with_fallback(
     for alternative in alternatives:
         if client.commented:  # the head of the answer would not tell of it
             break
-        if await alternative(rejected.cause, flow, client, endpoint):
+        if await alternative(rejected.cause, client):
             return
-    flow.ledger.waits_again(time.monotonic())
+    client.flow.ledger.waits_again(time.monotonic())
     if rejected.cause not in (RejectCause.PATIENCE, RejectCause.LADDER):
         raise rejected
     at_home = replace(request, counted=True, rungs=_without_fallback(request))
-    await run_leased(shared, dispatcher, at_home, flow, client, endpoint)
+    await run_leased(shared, dispatcher, at_home, client)
 
 
 def _without_fallback(request: Request) -> tuple[Rung, ...]:

@@ -10,32 +10,21 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
+from deployments import protocol
 from deployments.cell.departure import DepartureCause
 from deployments.cell.listing import Listing
 from deployments.gateway.replica_loss import cause_of
 from deployments.ownership.dispatcher import Dispatcher
-from deployments.protocol import (
-    FEED_PATH,
-    FEED_VERSION,
-    HEARTBEAT_S,
-    Failed,
-    Finished,
-    FirstTokens,
-    Hello,
-    Load,
-    Message,
-    ReplicaFacts,
-    ReplicaState,
-    feed_reader,
-)
+from deployments.protocol import ReplicaFacts, ReplicaState
 
 log = logging.getLogger("raylane.feeds")
 
-UNRESPONSIVE_AFTER_S = 4 * HEARTBEAT_S
+UNRESPONSIVE_AFTER_S = 4 * protocol.HEARTBEAT_S
 """A replica that said nothing for so long gets no new work..."""
 LOST_AFTER_S = 40.0
 """...and after so long it is given up: its machine may be gone without having closed a connection. Serve waits some 45
@@ -43,9 +32,9 @@ s (`health.timeout_s`)."""
 RECONNECTS = 3
 WATCH_S = 5.0
 
-OnAccount = Callable[[FirstTokens | Finished], None]
+OnAccount = Callable[[protocol.FirstTokens | protocol.Finished], None]
 """Called with an engine's statistics of any gateway's requests."""
-OnFinished = Callable[[tuple[ReplicaFacts, Finished, int]], object]
+OnFinished = Callable[[tuple[ReplicaFacts, protocol.Finished, int]], object]
 """Called with each end of an exchange, of any gateway's requests, and the time of day (ns)."""
 OnEnded = Callable[[ReplicaFacts, DepartureCause, str], None]
 """Called when a replica has ended, with the cause and, where the replica sent one, its own text."""
@@ -55,32 +44,27 @@ def _nobody(facts: ReplicaFacts, cause: DepartureCause, detail: str) -> None:
     """Nobody wants to know of the end."""
 
 
-def _nothing(ended: tuple[ReplicaFacts, Finished, int]) -> None:
+def _nothing(ended: tuple[ReplicaFacts, protocol.Finished, int]) -> None:
     """Nobody wants to know of the ends of exchanges."""
 
 
+@dataclass(eq=False)
 class ReplicaFeed:
     """The feed of one replica, until it is lost. `load` is what it last said of itself, `failed` why it ends by itself,
     `heard_since_s` since when nothing was missed of it (None: it says nothing now), `heard_s` such times that are
     over."""
 
-    def __init__(
-        self,
-        facts: ReplicaFacts,
-        dispatcher: Dispatcher,
-        on_account: OnAccount,
-        on_ended: OnEnded = _nobody,
-        on_finished: OnFinished = _nothing,
-    ) -> None:
-        self.facts = facts
-        self.load: Load | None = None
-        self.failed: Failed | None = None
+    facts: ReplicaFacts
+    dispatcher: Dispatcher
+    on_account: OnAccount
+    on_ended: OnEnded = _nobody
+    on_finished: OnFinished = _nothing
+
+    def __post_init__(self) -> None:
+        self.load: protocol.Load | None = None
+        self.failed: protocol.Failed | None = None
         self.heard_since_s: float | None = None
         self.heard_s: deque[tuple[float, float]] = deque(maxlen=1_000)
-        self._on_finished = on_finished
-        self._dispatcher = dispatcher
-        self._on_account = on_account
-        self._on_ended = on_ended
         self._state: ReplicaState | None = None
         self._said_goodbye = False
         self._was_unresponsive = False
@@ -109,20 +93,20 @@ class ReplicaFeed:
         )
         tell = log.info if cause.planned else log.warning
         tell("replica %s of model %s ended: %s %s", self.facts.replica_id, self.facts.model, cause, detail)
-        self._dispatcher.replica_lost(self.facts.replica_id)
-        self._on_ended(self.facts, cause, detail)
+        self.dispatcher.replica_lost(self.facts.replica_id)
+        self.on_ended(self.facts, cause, detail)
 
     async def _follow(self, session: aiohttp.ClientSession) -> None:
         """Reads one connection to its end. Raises TimeoutError where nothing has come for `LOST_AFTER_S`."""
         async with asyncio.timeout(
             UNRESPONSIVE_AFTER_S
         ):  # a stopped process lets the kernel connect, and answers nothing
-            response = await session.get(self.facts.url + FEED_PATH)
+            response = await session.get(self.facts.url + protocol.FEED_PATH)
         async with response, asyncio.timeout(None) as limit:
             response.raise_for_status()
             self._read_s = time.monotonic()
             silence = asyncio.create_task(self._watch_silence(limit))
-            reader = feed_reader()
+            reader = protocol.feed_reader()
             try:
                 while data := await response.content.readany():
                     self._read_s = time.monotonic()
@@ -144,26 +128,26 @@ class ReplicaFeed:
             await asyncio.sleep(UNRESPONSIVE_AFTER_S - (0.0 if is_silent else silent_s))
         limit.reschedule(0.0)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: protocol.Message) -> None:
         self._was_unresponsive = False
         match message:
-            case Hello(state=state, version=version):
-                if version != FEED_VERSION:
-                    raise ValueError(f"a feed of version {version}; allowed: {FEED_VERSION}")
+            case protocol.Hello(state=state, version=version):
+                if version != protocol.FEED_VERSION:
+                    raise ValueError(f"a feed of version {version}; allowed: {protocol.FEED_VERSION}")
                 self._become(state)
-            case Load(state=state) as load:
+            case protocol.Load(state=state) as load:
                 self.load = load
                 self._said_goodbye = self._said_goodbye and state is not ReplicaState.READY
                 self._become(state)
-            case Failed() as failed:
+            case protocol.Failed() as failed:
                 self.failed = failed
-            case FirstTokens() as first:
-                self._on_account(first)
-                self._dispatcher.first_tokens(first)
-            case Finished() as finished:
-                self._dispatcher.finished(finished)
-                self._on_account(finished)
-                self._on_finished((self.facts, finished, time.time_ns()))
+            case protocol.FirstTokens() as first:
+                self.on_account(first)
+                self.dispatcher.first_tokens(first)
+            case protocol.Finished() as finished:
+                self.dispatcher.finished(finished)
+                self.on_account(finished)
+                self.on_finished((self.facts, finished, time.time_ns()))
 
     def _become(self, state: ReplicaState | None) -> None:
         """Follows the replica's state; None: unresponsive. A ready replica that the owner set aside (no connection)
@@ -175,33 +159,27 @@ class ReplicaFeed:
         elif state is not None and self.heard_since_s is None:
             self.heard_since_s = now
         if state is ReplicaState.READY:
-            if state is not self._state or not self._dispatcher.replicas.is_ready(self.facts.replica_id):
-                self._dispatcher.replica_up(self.facts)
+            if state is not self._state or not self.dispatcher.replicas.is_ready(self.facts.replica_id):
+                self.dispatcher.replica_up(self.facts)
         elif state is not self._state:
-            self._dispatcher.replica_state(self.facts.replica_id, state)
+            self.dispatcher.replica_state(self.facts.replica_id, state)
         self._state = state
 
 
+@dataclass(eq=False)
 class Feeds:
     """All feeds of a gateway: starts one for each replica that the directory lists."""
 
-    def __init__(
-        self,
-        dispatchers: Mapping[str, Dispatcher],
-        session: aiohttp.ClientSession,
-        on_account: OnAccount,
-        on_listing: Callable[[Listing], None],
-        on_ended: OnEnded = _nobody,
-        on_finished: OnFinished = _nothing,
-    ) -> None:
+    dispatchers: Mapping[str, Dispatcher]
+    session: aiohttp.ClientSession
+    on_account: OnAccount
+    on_listing: Callable[[Listing], None]
+    on_ended: OnEnded = _nobody
+    on_finished: OnFinished = _nothing
+
+    def __post_init__(self) -> None:
         self.by_replica: dict[str, ReplicaFeed] = {}
         self._heard_s = time.monotonic()
-        self._dispatchers = dispatchers
-        self._session = session
-        self._on_account = on_account
-        self._on_listing = on_listing
-        self._on_ended = on_ended
-        self._on_finished = on_finished
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def follow(self, directory: Any) -> None:
@@ -217,7 +195,7 @@ class Feeds:
                 await asyncio.sleep(1)
                 continue
             version, self._heard_s = listing.version, time.monotonic()
-            self._on_listing(listing)
+            self.on_listing(listing)
             for facts in listing.replicas:
                 self._open(facts)
 
@@ -230,10 +208,10 @@ class Feeds:
             task.cancel()
 
     def _open(self, facts: ReplicaFacts) -> None:
-        dispatcher = self._dispatchers.get(facts.model)
+        dispatcher = self.dispatchers.get(facts.model)
         if facts.replica_id in self.by_replica or dispatcher is None:
             return
-        feed = ReplicaFeed(facts, dispatcher, self._on_account, self._on_ended, self._on_finished)
+        feed = ReplicaFeed(facts, dispatcher, self.on_account, self.on_ended, self.on_finished)
         self.by_replica[facts.replica_id] = feed
         task = asyncio.create_task(self._run(feed), name=f"feed-{facts.replica_id}")
         self._tasks.add(task)
@@ -241,6 +219,6 @@ class Feeds:
 
     async def _run(self, feed: ReplicaFeed) -> None:
         try:
-            await feed.run(self._session)
+            await feed.run(self.session)
         finally:
             self.by_replica.pop(feed.facts.replica_id, None)

@@ -31,8 +31,8 @@ from deployments.gateway.exchange import engine_session
 from deployments.gateway.external import ExternalTier
 from deployments.gateway.feeds import Feeds
 from deployments.gateway.flow import SWEEP_S, EndCause
-from deployments.gateway.operators.cost_page import CostPages, CostTotals
 from deployments.gateway.operators.cost_reporter import CostReporter
+from deployments.gateway.operators.directory_pages import CostTotals, DirectoryPages
 from deployments.gateway.operators.orders import OrderPages
 from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.operators.page import OperatorPage
@@ -40,7 +40,6 @@ from deployments.gateway.operators.pages import OperatorPages
 from deployments.gateway.operators.samples import sources
 from deployments.gateway.operators.shadow_page import ShadowExchange, ShadowPage
 from deployments.gateway.operators.status import Status
-from deployments.gateway.operators.traffic_page import TrafficPage
 from deployments.gateway.own_page import build_cell_app
 from deployments.gateway.pages import OwnPages
 from deployments.gateway.peers.peering import CellPeers
@@ -184,12 +183,11 @@ class Gateway:
         operators = OperatorPages(self.service, self._status, self._recent, self.others, registry, self._apply)
         orders = OrderPages(self.service, self.feeds.by_replica, self._announced, self._session, self._order)
         shadow = ShadowPage(self.service, self._announced, self._exchange).route()
-        costs = CostPages(self.service, lambda: self._directory)
-        traffic = TrafficPage(self.service, lambda: self._directory).route()
+        kept = DirectoryPages(self.service, lambda: self._directory)
         own = OwnPages(self.service, self._status).routes()
-        regions = self.cell_peers.show(CellView(self._status, operators.find, costs))
+        regions = self.cell_peers.show(CellView(self._status, operators.find, kept))
         own += OperatorPage(self.service, self._operators, self.others).routes()
-        return [*own, *operators.routes(), *orders.routes(), shadow, traffic, regions, costs.route()]
+        return [*own, *operators.routes(), *orders.routes(), *kept.routes(), shadow, regions]
 
     async def start(self, directory: Any) -> None:
         """Listens, and follows what `directory` (an actor's handle) says of replicas, gateways and owners."""

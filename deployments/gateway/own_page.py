@@ -4,8 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
@@ -19,11 +21,13 @@ from deployments.openai.fields import shown
 
 log = logging.getLogger("raylane.gateway")
 
+QuestionT = TypeVar("QuestionT", bound="PageQuestion")
 Handler = Callable[[Request], Awaitable[Response]]
 _PATH_CHARS = 200
 """Of a path that a client made up, so much is written down."""
 
 
+@dataclass(eq=False)
 class OwnPage:
     """The ASGI app of one path that the gateway answers itself.
 
@@ -31,13 +35,10 @@ class OwnPage:
     and scrapers ask for all the time.
     """
 
-    def __init__(
-        self, handler: Handler, service: Service, methods: tuple[str, ...] | None = ("GET", "HEAD"), quiet: bool = False
-    ) -> None:
-        self._handler = handler
-        self._service = service
-        self._methods = methods
-        self._quiet = quiet
+    handler: Handler
+    service: Service
+    methods: tuple[str, ...] | None = ("GET", "HEAD")
+    quiet: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         ledger = new_ledger(scope, scope["path"][:_PATH_CHARS])
@@ -53,27 +54,27 @@ class OwnPage:
             ledger.error = ErrorCode.INTERNAL.code
             response = _error_response(ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}"))
         response.headers["x-request-id"] = ledger.request_id
-        if self._service.cell:
-            response.headers["x-raylane-region"] = self._service.cell
+        if self.service.cell:
+            response.headers["x-raylane-region"] = self.service.cell
         for name, value in scope.get(EXTRA_HEADERS, ()):
             response.headers.append(name.decode(), value.decode())
-        if self._service.leaving:
+        if self.service.leaving:
             response.headers["connection"] = "close"
-        await send_or_cut(response, self._service, scope, receive, send)
-        if not self._quiet:
+        await send_or_cut(response, self.service, scope, receive, send)
+        if not self.quiet:
             ledger.status, ledger.bytes_out, ledger.ended_s = response.status_code, len(response.body), time.monotonic()
             ledger.outcome = outcome_of(ledger)
-            self._service.closing.ended(ledger)
+            self.service.closing.ended(ledger)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
-        if self._methods is not None and scope["method"] not in self._methods:
-            allowed = ", ".join(self._methods)
+        if self.methods is not None and scope["method"] not in self.methods:
+            allowed = ", ".join(self.methods)
             raise ApiError(
                 ErrorCode.METHOD_NOT_ALLOWED,
                 f"{scope['method']} {scope['path']}: allowed: {allowed}",
                 headers={"allow": allowed},
             )
-        return await self._handler(Request(scope, receive))
+        return await self.handler(Request(scope, receive))
 
 
 async def send_or_cut(response: Response, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,6 +103,20 @@ def invalid(error: ValidationError) -> ApiError:
     problem = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
     return ApiError(ErrorCode.INVALID_VALUE, f"{key} = {shown(problem['input'])}: {problem['msg']}", param=key)
+
+
+class PageQuestion(BaseModel):
+    """What a page is asked, by its query or its body."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def read_question(kind: type[QuestionT], content: Any) -> QuestionT:
+    """Raises ApiError."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise invalid(error) from None
 
 
 def _error_response(error: ApiError) -> Response:

@@ -23,8 +23,7 @@ from deployments.gateway.flow import Awaited, RequestFlow
 from deployments.gateway.peers.guest import GuestRefusedHere
 from deployments.gateway.peers.hop import HandOvers, PeerRelay
 from deployments.gateway.relay import Relay
-from deployments.openai.endpoints import Endpoint
-from deployments.openai.errors import ApiError, Dialect, ErrorCode
+from deployments.openai.errors import ApiError, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.record import GuestNotTaken, QueueTimeout, Rejected
 from deployments.ownership.roles import PeerLease
@@ -38,18 +37,8 @@ class Heartbeat:
     """One request's. The first comes `every_s` after `now`, and brings the head of the answer: 200, and what is known
     of the request by then."""
 
-    def __init__(
-        self,
-        client: Connection,
-        ledger: Ledger,
-        every_s: float,
-        now: float,
-        simulated: bool,
-        dialect: Dialect = Dialect.OPENAI,
-    ) -> None:
+    def __init__(self, client: Connection, every_s: float, now: float, simulated: bool) -> None:
         self._client = client
-        self._ledger = ledger
-        self._dialect = dialect
         self._every_s = every_s
         self._next_s = now + every_s
         self._marks: Sequence[tuple[bytes, bytes]] = (SIMULATED_MARK,) if simulated else ()
@@ -60,7 +49,8 @@ class Heartbeat:
         if now < self._next_s or (self._task is not None and not self._task.done()):
             return
         self._next_s = now + self._every_s
-        self._task = self._client.comment(self._dialect.heartbeat(wait_comment(self._ledger, now)), self._marks)
+        comment = wait_comment(self._client.flow.ledger, now)
+        self._task = self._client.comment(self._client.endpoint.dialect.heartbeat(comment), self._marks)
 
 
 def wait_comment(ledger: Ledger, now: float) -> str:
@@ -101,20 +91,14 @@ class Shared(Protocol):
     hand_overs: HandOvers | None
 
 
-async def run_leased(
-    shared: Shared,
-    dispatcher: Dispatcher,
-    request: Request,
-    flow: RequestFlow,
-    client: Connection,
-    endpoint: Endpoint,
-) -> None:
+async def run_leased(shared: Shared, dispatcher: Dispatcher, request: Request, client: Connection) -> None:
     """Runs a request that needs a lease to its end. Raises ApiError, or what cancelled the flow."""
-    ledger, now = flow.ledger, time.monotonic()
+    flow, endpoint, now = client.flow, client.endpoint, time.monotonic()
+    ledger = flow.ledger
     flow.wait_for(Awaited.LANE, now)
     if ledger.stream and endpoint.streams and shared.settings.heartbeat_s > 0 and client.hop is None:
         simulated = dispatcher.model.engine == "simulated"
-        flow.beat = Heartbeat(client, ledger, shared.settings.heartbeat_s, now, simulated, endpoint.dialect).turn
+        flow.beat = Heartbeat(client, shared.settings.heartbeat_s, now, simulated).turn
     with _waiting(dispatcher, request, flow):
         admission = await dispatcher.submit(request, client.hop)
     note_admission(ledger, request, admission)
@@ -128,7 +112,7 @@ async def run_leased(
         placement = await _placement(dispatcher, request, flow)
         if isinstance(placement, PeerLease):
             assert shared.hand_overs is not None
-            if await PeerRelay(shared.hand_overs, placement, dispatcher, flow, client, endpoint).run():
+            if await PeerRelay(shared.hand_overs, placement, dispatcher, client).run():
                 return
             ledger.refused(time.monotonic())
             continue
@@ -138,9 +122,7 @@ async def run_leased(
         shared.closing.open(ledger)
         try:
             with shared.broken_exchanges.watching(placement.lease, flow):
-                await Relay(
-                    shared.session, dispatcher, placement.lease, flow, client, endpoint, again=deaths < MAX_DEATHS
-                ).run()
+                await Relay(dispatcher, placement.lease, client, deaths < MAX_DEATHS).run(shared.session)
             return
         except (ReplicaRefused, ReplicaDied) as gone:
             shared.closing.forget(ledger)

@@ -29,13 +29,12 @@ from deployments.gateway.exchange import (
     taps,
     trace_of,
 )
-from deployments.gateway.flow import Awaited, EndCause, RequestFlow
-from deployments.openai.endpoints import Endpoint, EventSplitter, engine_error, rewrite_error_events
+from deployments.gateway.flow import Awaited, EndCause
+from deployments.openai.endpoints import EventSplitter, engine_error, rewrite_error_events
 from deployments.openai.errors import ApiError, ErrorCode, lost
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.protocol import ENGINE_DIED_HEADER, ERROR_EVENT, NAMED_ERROR_EVENT, PRIORITY_HEADER, ReplicaState
 from deployments.scheduling import Ending, Lease
-from deployments.telemetry.ledger import Ledger
 
 
 class AnswerStream(ABC):
@@ -44,10 +43,10 @@ class AnswerStream(ABC):
     _is_tapped = True
     """Whether events pass as they come, unless they hold an error."""
 
-    def __init__(self, flow: RequestFlow, client: Connection) -> None:
-        self._flow = flow
+    def __init__(self, client: Connection) -> None:
         self._client = client
-        self._ledger: Ledger = flow.ledger
+        self._flow = client.flow
+        self._ledger = client.flow.ledger
 
     async def _stream(self, response: aiohttp.ClientResponse) -> None:
         flow, ledger, client, clock = self._flow, self._ledger, self._client, time.monotonic
@@ -102,6 +101,18 @@ class AnswerStream(ABC):
         finally:
             ledger.last_stall_s = clock() - ledger.last_byte_s
 
+    async def _give(self, status: int, head: list[tuple[bytes, bytes]], payload: bytes) -> None:
+        """Sends an answer that is not a stream, and has come."""
+        ledger, client = self._ledger, self._client
+        ledger.last_byte_s = came_s = ledger.last_byte_s or time.monotonic()
+        client.release_body()
+        self._flow.wait_for(Awaited.CLIENT, came_s)
+        try:
+            await client.start(status, head)
+            await client.finish(payload)
+        finally:
+            ledger.last_stall_s = time.monotonic() - came_s
+
     def _head_of(self, response: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
         return [(b"content-type", content_type(response)), *marks(response), *answer_headers(self._ledger)]
 
@@ -122,19 +133,11 @@ class AnswerRelay(AnswerStream):
     """The part that a replica's answers and those of a peer cell have in common: streams, and the end of the lease.
     Made anew for each lease. `again`: if whoever answers is lost, the request may be placed again."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        lease: Lease,
-        flow: RequestFlow,
-        client: Connection,
-        endpoint: Endpoint,
-        again: bool = True,
-    ) -> None:
-        super().__init__(flow, client)
+    def __init__(self, dispatcher: Dispatcher, lease: Lease, client: Connection, again: bool = True) -> None:
+        super().__init__(client)
         self._dispatcher = dispatcher
         self._lease = lease
-        self._endpoint = endpoint
+        self._endpoint = client.endpoint
         self._again = again
         self._lost = False
         self._task: asyncio.Task[object] | None = None
@@ -185,26 +188,13 @@ class AnswerRelay(AnswerStream):
 class Relay(AnswerRelay):
     """Relays one placed request."""
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        dispatcher: Dispatcher,
-        lease: Lease,
-        flow: RequestFlow,
-        client: Connection,
-        endpoint: Endpoint,
-        again: bool,
-    ) -> None:
-        super().__init__(dispatcher, lease, flow, client, endpoint, again)
-        self._session = session
-
-    async def run(self) -> None:
+    async def run(self, session: aiohttp.ClientSession) -> None:
         """Relays to the end. Raises Refused, Died, ApiError, or what cancelled the flow; the lease is ended in each
         case."""
         self._task = asyncio.current_task()
         self._dispatcher.when_lost(self._lease, self._on_loss)
         try:
-            response = await self._post()
+            response = await self._post(session)
             try:
                 if response.content_type == "text/event-stream":
                     await self._stream(response)
@@ -245,7 +235,7 @@ class Relay(AnswerRelay):
         finally:
             self._leave()
 
-    async def _post(self) -> aiohttp.ClientResponse:
+    async def _post(self, session: aiohttp.ClientSession) -> aiohttp.ClientResponse:
         """Sends the request; the head of an answer, unless it says that the engine died."""
         url = self._dispatcher.url_of(self._lease)
         if url is None:  # lost between the placement and now: no work was done
@@ -254,7 +244,7 @@ class Relay(AnswerRelay):
         own = {PRIORITY_HEADER: str(self._lease.home), **self._dispatcher.credentials(self._lease)}
         headers = {**own, **trace_of(self._ledger, self._client.headers)}
         url += self._endpoint.path
-        response = await post(self._session, url, self._ledger.attempt_id, self._client.body, headers)
+        response = await post(session, url, self._ledger.attempt_id, self._client.body, headers)
         if ENGINE_DIED_HEADER in response.headers:
             response.close()
             if self._may_go_again:
@@ -281,15 +271,8 @@ class Relay(AnswerRelay):
             payload, kind, ledger.error = error.payload(self._endpoint.dialect), b"application/json", error.error.code
         elif self._client.commented:
             raise ApiError(ErrorCode.ENGINE_ERROR, "the engine did not stream its answer")
-        self._client.release_body()
-        self._flow.wait_for(Awaited.CLIENT, ledger.last_byte_s)
-        try:
-            await self._client.start(
-                response.status, [(b"content-type", kind), *sized(payload), *marks(response), *answer_headers(ledger)]
-            )
-            await self._client.finish(payload)
-        finally:
-            ledger.last_stall_s = time.monotonic() - ledger.last_byte_s
+        head = [(b"content-type", kind), *sized(payload), *marks(response), *answer_headers(ledger)]
+        await self._give(response.status, head, payload)
 
     def _is_too_long(self, payload: bytes) -> bool:
         """Whether another group of the model has a context for what this replica found too long."""

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import aiohttp
 from starlette.types import Receive, Scope, Send
@@ -47,6 +48,7 @@ from deployments.telemetry.verdicts import RequestVerdict
 
 log = logging.getLogger("raylane.gateway")
 
+ConnectionT = TypeVar("ConnectionT", bound=Connection)
 _ADAPTER_HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -152,19 +154,22 @@ class Service:
                 *scope.get(EXTRA_HEADERS, ()),
                 (b"traceresponse", ledger.trace.traceparent.encode()),
             ]
-        flow = RequestFlow(ledger, self.settings.timeouts)
-        client = Connection(
-            scope, receive, send, flow, self.settings.limits.max_body_bytes, self._client_limits, lambda: self.leaving
-        )
-        return self.run(endpoint, flow, client)
+        return self.run(self.connection(Connection, scope, receive, send, ledger, endpoint))
 
-    async def run(self, endpoint: Endpoint, flow: RequestFlow, client: Connection) -> None:
+    def connection(
+        self, kind: type[ConnectionT], scope: Scope, receive: Receive, send: Send, ledger: Ledger, endpoint: Endpoint
+    ) -> ConnectionT:
+        """The client's side of a request."""
+        flow, max_bytes = RequestFlow(ledger, self.settings.timeouts), self.settings.limits.max_body_bytes
+        return kind(scope, receive, send, flow, endpoint, max_bytes, self._client_limits, lambda: self.leaving)
+
+    async def run(self, client: Connection) -> None:
         """Runs a request to its end, of a client of this cell or of a peer's."""
-        ledger = flow.ledger
+        flow, ledger = client.flow, client.flow.ledger
         async with self.flows.hold(flow):
             try:
                 with flow.guard():
-                    answering = await self._read(endpoint, flow, client)
+                    answering = await self._read(client)
                     await answering
                 ledger.outcome = outcome_of(ledger)
             except Aborted as aborted:
@@ -172,26 +177,26 @@ class Service:
                     RequestOutcome.CANCELLED if aborted.cause is EndCause.CLIENT_GONE else RequestOutcome.FAILED
                 )
                 ledger.error = aborted.error.error.code if aborted.error else aborted.cause.value
-                await self._fail(client, endpoint, aborted.error)
+                await self._fail(client, aborted.error)
             except ApiError as error:
                 is_refused = error.error.status < 500 or error.error is ErrorCode.HOP_REFUSED
                 ledger.outcome = RequestOutcome.REFUSED if is_refused else RequestOutcome.FAILED
                 ledger.error = error.error.code
-                await self._fail(client, endpoint, error)
+                await self._fail(client, error)
             except Exception:
                 log.exception("request %s failed inside the gateway", ledger.request_id)
                 ledger.error = ErrorCode.INTERNAL.code
-                await self._fail(
-                    client, endpoint, ApiError(ErrorCode.INTERNAL, f"internal error; request id {ledger.request_id}")
-                )
+                message = f"internal error; request id {ledger.request_id}"
+                await self._fail(client, ApiError(ErrorCode.INTERNAL, message))
             finally:
                 client.unwatch()
                 ledger.ended_s, ledger.client_rtt_s = time.monotonic(), client.rtt_s()
                 self.closing.ended(ledger)
 
-    async def _read(self, endpoint: Endpoint, flow: RequestFlow, client: Connection) -> Awaitable[None]:
+    async def _read(self, client: Connection) -> Awaitable[None]:
         """Reads a request and judges it; what is returned answers it. (It is awaited in `run`: here it would be one
         frame more to resume.)"""
+        flow, endpoint = client.flow, client.endpoint
         if self.draining:
             raise ApiError(
                 ErrorCode.DRAINING, "this gateway is stopping; send the request again", headers={"retry-after": "1"}
@@ -222,7 +227,7 @@ class Service:
                     ErrorCode.UNSUPPORTED,
                     f"{_ADAPTER_HEADER}: not served here; name the adapter as `model` in the body",
                 )
-            endpoint = BY_KIND[inquiry.kind]
+            client.endpoint = endpoint = BY_KIND[inquiry.kind]
         dispatcher = self.dispatcher_of(inquiry.model)
         _check_task(dispatcher.model, endpoint)
         flow.ledger.model, flow.ledger.stream = dispatcher.model.name, inquiry.stream
@@ -238,10 +243,10 @@ class Service:
                 if kept is not None:
                     if flow.ledger.tenant in self._limited:
                         await count_cached(dispatcher, flow, self._patience_s[traffic_class.name])
-                    return self.cache.give(kept, client, flow)
+                    return self.cache.give(kept, client)
             drops = traffic_class.context == "drop_turns" if inquiry.truncation is None else inquiry.truncation
             if drops and client.hop is None:  # of a guest, home has judged it
-                shorter = await shorten(self.session, dispatcher, flow, client, inquiry, body)
+                shorter = await shorten(self.session, dispatcher, client, inquiry, body)
                 if shorter is not None:
                     reading = await self._reader.read(
                         endpoint.body, shorter, self.settings.limits, self._salts.of(tenant), lambda _: reading.digest
@@ -266,11 +271,11 @@ class Service:
                 route = route_of(self.external.settings, inquiry, client.body, dispatcher.model, traffic_class, tenant)
                 alternatives += [] if route is None else [partial(self.external.run, route)]
             if alternatives:
-                return run_with_fallback(self, alternatives, dispatcher, request, flow, client, endpoint)
-            return run_leased(self, dispatcher, request, flow, client, endpoint)
+                return run_with_fallback(self, alternatives, dispatcher, request, client)
+            return run_leased(self, dispatcher, request, client)
         context = dispatcher.longest_context
         inquiry.check_limits(context, self.settings.limits.max_sequences, dispatcher.ratio.max_chars(context))
-        return run_direct(self.session, dispatcher, flow, client, endpoint)
+        return run_direct(self.session, dispatcher, client)
 
     def views_of(self, model: str) -> tuple[Model, ...]:
         """The groups of the model that run here, as the spec in force has them."""
@@ -364,13 +369,13 @@ class Service:
             body_bytes=body_bytes,
         )
 
-    async def _fail(self, client: Connection, endpoint: Endpoint, error: ApiError | None) -> None:
+    async def _fail(self, client: Connection, error: ApiError | None) -> None:
         """Tells the client, in the way that is still open: an HTTP error, an SSE event, or (nobody to tell) a dropped
         connection."""
         if error is None:
             client.cut()
             return
-        await client.fail(error, endpoint, self.settings.timeouts.client_stall_s)
+        await client.fail(error, self.settings.timeouts.client_stall_s)
 
     def _close(self, ledger: Ledger) -> None:
         done = ledger.usage

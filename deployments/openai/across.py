@@ -9,12 +9,11 @@ from msgspec import Raw
 
 from cluster.spec import Model
 from deployments.openai.census import CENSUS, Across
-from deployments.openai.endpoints import BodyKind
-from deployments.openai.fields import ABSENT, begins_with, is_nothing
+from deployments.openai.endpoints import CONVERSATIONS, BodyKind
+from deployments.openai.fields import ABSENT, begins_with, is_nothing, read_members
 
-_PROMPTS = {BodyKind.CHAT: "messages", BodyKind.MESSAGES: "messages", BodyKind.RESPONSE: "input"}
-"""Of the kinds that may change their model, where parts are. (A completion's prompt is a text.)"""
-_KINDS = {*_PROMPTS, BodyKind.COMPLETION}
+_KINDS = {*CONVERSATIONS, BodyKind.COMPLETION}
+"""Those that may change their model. (A completion's prompt is a text.)"""
 _NOT_THE_SAME = {
     kind: {
         field.name.partition(".")[0]: field.across
@@ -37,7 +36,6 @@ class _Part(msgspec.Struct, gc=False):
     output: Raw = ABSENT
 
 
-_OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _PARTS = msgspec.json.Decoder(list[_Part])
 
 
@@ -49,10 +47,10 @@ def means_the_same(kind: BodyKind, body: bytes, asked: Model, other: Model) -> b
         Across.TOOLS: other.settings.tool_call_parser or not asked.settings.tool_call_parser,
         Across.REASONING: other.settings.reasoning_parser or not asked.settings.reasoning_parser,
     }
-    fields, bound = _OBJECT.decode(body), _NOT_THE_SAME[kind]
+    fields, bound = read_members(body), _NOT_THE_SAME[kind]
     if any(not has.get(bound[name]) and not is_nothing(value) for name, value in fields.items() if name in bound):
         return False
-    return is_text(fields.get(_PROMPTS.get(kind, ""), ABSENT))
+    return is_text(fields.get(CONVERSATIONS.get(kind, ""), ABSENT))
 
 
 def is_text(value: Raw) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from cluster.spec import Model
 from deployments.openai.endpoints import BodyKind
-from deployments.openai.fields import is_nothing
+from deployments.openai.fields import is_nothing, read_members
 from deployments.openai.inquiry import Inquiry
 
 _WHOLE = frozenset(
@@ -22,7 +22,6 @@ _KINDS = frozenset({BodyKind.CHAT, BodyKind.COMPLETION, BodyKind.RESPONSE, BodyK
 _THINKING = "thinking_token_budget"
 _THINK = frozenset({BodyKind.CHAT, BodyKind.COMPLETION})
 """The kinds that have that field."""
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 Clamp = Callable[[Model, int], dict[str, int]]
 """The members that lower a model's answer to so many tokens."""
 
@@ -32,7 +31,7 @@ def clamp_of(inquiry: Inquiry, body: bytes, models: Iterable[Model]) -> Clamp | 
     thinks = any(model.settings.reasoning_parser for model in models)
     if inquiry.kind not in _KINDS or (thinks and inquiry.kind not in _THINK):
         return None
-    fields = _OBJECT.decode(body)
+    fields = read_members(body)
     if any(not is_nothing(value) for name, value in fields.items() if name in _WHOLE):
         return None
     given = fields.get(_THINKING)

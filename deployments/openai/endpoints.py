@@ -80,6 +80,8 @@ BY_KIND: Mapping[BodyKind, Endpoint] = {
 """The endpoint for a body of each kind but the tokenizer's, of which there are two."""
 
 
+CONVERSATIONS = {BodyKind.CHAT: "messages", BodyKind.MESSAGES: "messages", BodyKind.RESPONSE: "input"}
+"""Which member has the conversation, of the kinds of bodies that generate from one."""
 _TOO_LONG = ("input_tokens", "input_text")
 """What vLLM calls the field of a prompt that is over the context by its tokens, or surely so by its characters."""
 _PROMPT_FIELDS = {

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from deployments.openai.across import is_text
 from deployments.openai.endpoints import BodyKind
-from deployments.openai.fields import ABSENT, begins_with, is_nothing, is_null
+from deployments.openai.fields import ABSENT, begins_with, is_nothing, is_null, read_members
 from deployments.openai.inquiry import Inquiry
 
 _GENERATING = "temperature top_p n stop seed frequency_penalty presence_penalty max_tokens stream"
@@ -25,7 +25,6 @@ _LEFT_OUT = frozenset(
 ) | {"prompt_cache_key", "priority", "request_id"}
 """Fields that change no token: who asks, and how this cluster treats it."""
 _OF_MESSAGES = frozenset(["role", "content", "name", "tool_calls", "tool_call_id", "refusal"])
-_OBJECT = msgspec.json.Decoder(dict[str, Raw])
 _MESSAGES = msgspec.json.Decoder(list[dict[str, Raw]])
 Tokens = tuple[int, int]
 """In and out."""
@@ -47,7 +46,7 @@ def external_body(inquiry: Inquiry, body: bytes, model: str, max_tokens: int) ->
     sent = _SENT.get(inquiry.kind)
     if sent is None or inquiry.prompt_ids:
         return None
-    fields = {name: value for name, value in _OBJECT.decode(body).items() if name in sent or not is_nothing(value)}
+    fields = {name: value for name, value in read_members(body).items() if name in sent or not is_nothing(value)}
     messages = fields.get("messages", ABSENT)
     options = fields.get("stream_options", ABSENT)
     if options and not begins_with(options, b"{"):
@@ -62,7 +61,7 @@ def external_body(inquiry: Inquiry, body: bytes, model: str, max_tokens: int) ->
     members |= {"model": model, inquiry.max_tokens_field: bound}
     if inquiry.stream:
         members["stream_options"] = {"include_usage": True}
-    asks_usage = not is_nothing(_OBJECT.decode(options or b"{}").get("include_usage", ABSENT))
+    asks_usage = not is_nothing(read_members(options or b"{}").get("include_usage", ABSENT))
     content = msgspec.json.encode(members)
     most = len(content) * inquiry.sequences, bound * inquiry.sequences
     return ExternalBody(content, most, asks_usage)

@@ -13,6 +13,8 @@ from msgspec import Raw
 from deployments.openai.errors import ApiError, ErrorCode
 
 ABSENT = Raw(b"")
+read_members = msgspec.json.Decoder(dict[str, Raw]).decode
+"""The members of an object, each as its JSON."""
 _INTEGER = re.compile(rb"-?[0-9]{1,18}")
 _NULL = b"null"
 _FLAGS = {b"": False, b"null": False, b"false": False, b"true": True}

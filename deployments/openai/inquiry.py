@@ -27,6 +27,7 @@ from deployments.openai.fields import (
     missing,
     name_of,
     not_allowed,
+    read_members,
     salt_given,
     shown,
 )
@@ -99,7 +100,6 @@ _BOUNDED = {
 }
 _LIMITS = RequestLimits()
 _TRUNCATIONS = {b'"auto"': True, b'"disabled"': False}
-_OBJECT = msgspec.json.Decoder(dict[str, Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +342,7 @@ def _refuse(kind: BodyKind, fields: _Fields) -> None:
     for name, dot, member, why in _REFUSED[kind]:
         value = getattr(fields, name)
         if value and dot:
-            value = _OBJECT.decode(value).get(member, ABSENT) if begins_with(value, b"{") else ABSENT
+            value = read_members(value).get(member, ABSENT) if begins_with(value, b"{") else ABSENT
         if value and not is_nothing(value):
             error = not_allowed(name + dot + member, value, f"leave it out: {why}")
             raise ApiError(ErrorCode.UNSUPPORTED, error.message, param=name + dot + member)

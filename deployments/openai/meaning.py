@@ -9,16 +9,14 @@ import msgspec
 from msgspec import Raw
 
 from deployments.openai.census import CENSUS
-from deployments.openai.endpoints import BodyKind, Endpoint
-from deployments.openai.fields import ABSENT, begins_with
+from deployments.openai.endpoints import CONVERSATIONS, BodyKind, Endpoint
+from deployments.openai.fields import ABSENT, begins_with, read_members
 
-_MEMBERS = msgspec.json.Decoder(dict[str, Raw])
 _ASIDE = {
     kind: frozenset(field.name for field in CENSUS if kind in field.kinds and not field.shapes) for kind in BodyKind
 }
 _LONGEST_NUMBER = 32
 _MESSAGES = msgspec.json.Decoder(list[dict[str, Raw]])
-_CONVERSATIONS = {BodyKind.CHAT: "messages", BodyKind.MESSAGES: "messages", BodyKind.RESPONSE: "input"}
 _INSTRUCTIONS = frozenset({b'"system"', b'"developer"'})
 
 
@@ -43,15 +41,15 @@ class FirstTurn:
 def meaning_of(endpoint: Endpoint, body: bytes, *apart: str) -> Meaning:
     """That of a request to `endpoint` with a valid body; `apart`: what sets it apart beside that. Raises
     UnicodeDecodeError for a member whose name is no text."""
-    members = _MEMBERS.decode(body)
+    members = read_members(body)
     digest = _digest(endpoint.path, *apart, **_shaping(endpoint, members))
     return Meaning(digest, _is_zero(members.get("temperature", ABSENT)))
 
 
 def first_turn_of(endpoint: Endpoint, body: bytes, *apart: str) -> FirstTurn | None:
     """That of a request with a valid body. None: it is no conversation, a later turn, or more than a text."""
-    members = _MEMBERS.decode(body)
-    field = _CONVERSATIONS.get(endpoint.body, "")
+    members = read_members(body)
+    field = CONVERSATIONS.get(endpoint.body, "")
     content = members.pop(field, ABSENT)
     if begins_with(content, b"["):
         try:

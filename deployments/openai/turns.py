@@ -19,15 +19,13 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from deployments.openai.endpoints import BodyKind
-from deployments.openai.fields import ABSENT, begins_with
+from deployments.openai.endpoints import CONVERSATIONS, BodyKind
+from deployments.openai.fields import ABSENT, begins_with, read_members
 from deployments.openai.prompt import chars_of_messages
 
 KEPT = 0.75
 """The share of the limit that is left when turns go."""
 MAX_COUNTS = 4
-FIELDS = {BodyKind.CHAT: "messages", BodyKind.MESSAGES: "messages", BodyKind.RESPONSE: "input"}
-"""Which member has the conversation, of the kinds of bodies that may lose turns."""
 _STAYS = ("system", "developer")
 _ALWAYS = -1
 _GRID = math.log(1.2)
@@ -86,7 +84,7 @@ class Conversation:
 
 def read_turns(kind: BodyKind, body: bytes) -> Conversation | None:
     """The conversation in a valid body; None: it has no turn that may go."""
-    members, field = msgspec.json.decode(body, type=dict[str, Raw]), FIELDS[kind]
+    members, field = read_members(body), CONVERSATIONS[kind]
     if not begins_with(members.get(field, ABSENT), b"["):
         return None
     turns = _turns_of(msgspec.json.decode(members[field], type=list[_Item]))

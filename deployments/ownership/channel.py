@@ -9,33 +9,8 @@ from dataclasses import replace
 import aiohttp
 
 from deployments.cell.owners import Ownership
+from deployments.ownership import messages
 from deployments.ownership.lane_owner import LaneOwner
-from deployments.ownership.messages import (
-    BEAT_S,
-    LANES_PATH,
-    UNRESPONSIVE_AFTER_S,
-    VERSION,
-    Admitted,
-    Beat,
-    Cancel,
-    Died,
-    Expired,
-    FirstToken,
-    GuestRefused,
-    Hold,
-    Message,
-    MessageReader,
-    Opening,
-    Placed,
-    PlacedAtPeer,
-    Recalled,
-    Refused,
-    Release,
-    Submit,
-    Suspected,
-    encode,
-    moved,
-)
 from deployments.ownership.record import QUEUED, Records, RequestState
 from deployments.ownership.roles import PeerLease, Submitter
 from deployments.peering import HopFacts, HopRefusal
@@ -44,24 +19,24 @@ from deployments.scheduling import Admission, Ending, Lease, Placement, Request,
 
 _MAX_MESSAGES = 100_000
 """Beyond that the other end does not read: the outbox closes itself."""
-_BEAT = encode(Beat())
+_BEAT = messages.encode(messages.Beat())
 
 
 class MessageOutbox:
     """Messages that are to be sent, taken out all at once by whoever writes. Never blocks who puts."""
 
     def __init__(self) -> None:
-        self._messages = [encode(Opening(VERSION))]
+        self._messages = [messages.encode(messages.Opening(messages.VERSION))]
         self._filled = asyncio.Event()
         self._filled.set()
         self._closed = False
 
-    def put(self, message: Message) -> None:
+    def put(self, message: messages.Message) -> None:
         """Adds a message; nothing once it is closed."""
         if len(self._messages) >= _MAX_MESSAGES:
             self.close()
         if not self._closed:
-            self._messages.append(encode(message))
+            self._messages.append(messages.encode(message))
             self._filled.set()
 
     def close(self) -> None:
@@ -73,16 +48,16 @@ class MessageOutbox:
         """All that is in, as soon as something is; a beat where there was nothing for `BEAT_S`."""
         while not self._closed or self._messages:
             try:
-                async with asyncio.timeout(BEAT_S):
+                async with asyncio.timeout(messages.BEAT_S):
                     await self._filled.wait()
             except TimeoutError:
                 yield _BEAT
                 continue
-            messages, self._messages = self._messages, []
+            waiting, self._messages = self._messages, []
             if not self._closed:
                 self._filled.clear()
-            if messages:
-                yield b"".join(messages)
+            if waiting:
+                yield b"".join(waiting)
 
 
 class NotOwner(Exception):
@@ -113,11 +88,11 @@ class RemoteOwner:
             "epoch": str(self.epoch),
             "channel": str(self._channel),
         }
-        reader = MessageReader()
+        reader = messages.MessageReader()
         try:
-            async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
+            async with asyncio.timeout(messages.UNRESPONSIVE_AFTER_S):
                 response = await session.post(
-                    self._ownership.url + LANES_PATH, params=query, data=self._outbox.pieces()
+                    self._ownership.url + messages.LANES_PATH, params=query, data=self._outbox.pieces()
                 )
             try:
                 if response.status != 200:
@@ -132,65 +107,65 @@ class RemoteOwner:
             self._outbox.close()
 
     async def _piece(self, response: aiohttp.ClientResponse) -> bytes:
-        async with asyncio.timeout(UNRESPONSIVE_AFTER_S):
+        async with asyncio.timeout(messages.UNRESPONSIVE_AFTER_S):
             return await response.content.readany()
 
     def submit(
         self, submitter: Submitter, request: Request, admitted: bool = False, hop: HopFacts | None = None
     ) -> None:
         self._records.begin(request.request_id, request.attempts, RequestState.WAITING, submitter)
-        self._outbox.put(Submit(request, admitted, time.monotonic(), hop))
+        self._outbox.put(messages.Submit(request, admitted, time.monotonic(), hop))
 
     def cancel(self, request_id: str) -> None:
-        self._outbox.put(Cancel(request_id))
+        self._outbox.put(messages.Cancel(request_id))
 
     def hold(self, submitter: Submitter, attempt_id: str) -> None:
-        self._outbox.put(Hold(attempt_id))
+        self._outbox.put(messages.Hold(attempt_id))
 
     def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
         record = self._records.of_attempt_id(attempt_id)
         if record is not None and record.lease is not None and not record.answered:
             record.answered = True
-            self._outbox.put(FirstToken(attempt_id, ago_s))
+            self._outbox.put(messages.FirstToken(attempt_id, ago_s))
 
     def died(self, attempt_id: str) -> None:
-        self._outbox.put(Died(attempt_id))
+        self._outbox.put(messages.Died(attempt_id))
 
     def release(self, attempt_id: str, ending: Ending) -> None:
-        self._outbox.put(Release(attempt_id, ending))
+        self._outbox.put(messages.Release(attempt_id, ending))
 
     def refused(self, submitter: Submitter, lease: Lease, state: ReplicaState | HopRefusal | None) -> None:
         self._records.begin(lease.request.request_id, lease.attempt, RequestState.WAITING, submitter)
         stated = state if isinstance(state, ReplicaState) else None
         refusal = state if isinstance(state, HopRefusal) else None
-        self._outbox.put(Refused(lease, stated, time.monotonic(), refusal))
+        self._outbox.put(messages.Refused(lease, stated, time.monotonic(), refusal))
 
     def peer_finished(self, message: Finished) -> None:
         self._outbox.put(message)
 
-    def take(self, message: Message) -> None:
+    def take(self, message: messages.Message) -> None:
         """Hears what the owner says. A message may come twice, and late: of a request that is given up by then, the
         owner has been told so, or is now."""
         match message:
-            case Admitted(request_id, admission):
+            case messages.Admitted(request_id, admission):
                 if self._waits(request_id):
                     self._submitter.admitted(request_id, admission)
                 elif admission.accepted and self._records.client_of(request_id) is None:
-                    self._outbox.put(Cancel(request_id))
-            case Placed(placement, url):
+                    self._outbox.put(messages.Cancel(request_id))
+            case messages.Placed(placement, url):
                 if (lease := self._leased(placement.lease)) is not None:
                     self._submitter.placed(replace(placement, lease=lease), url)
-            case Expired(request_id) if self._waits(request_id):
+            case messages.Expired(request_id) if self._waits(request_id):
                 self._submitter.expired(request_id)
-            case Suspected(suspicion, sent_s):
+            case messages.Suspected(suspicion, sent_s):
                 here = suspicion._replace(since_s=suspicion.since_s + time.monotonic() - sent_s)
                 self._submitter.suspected((here,))
-            case PlacedAtPeer(peer_lease):
+            case messages.PlacedAtPeer(peer_lease):
                 if (lease := self._leased(peer_lease.lease, RequestState.AWAY)) is not None:
                     self._submitter.handed_over(replace(peer_lease, lease=lease))
-            case Recalled(attempt_id):
+            case messages.Recalled(attempt_id):
                 self._submitter.recalled(attempt_id)
-            case GuestRefused(request_id, refusal) if self._waits(request_id):
+            case messages.GuestRefused(request_id, refusal) if self._waits(request_id):
                 self._submitter.guest_refused(request_id, refusal)
             case _:
                 pass
@@ -221,7 +196,7 @@ class Session:
     def __init__(self, owner: LaneOwner, gateway_id: str, channel: int = 0) -> None:
         self.gateway_id = gateway_id
         self._owner = owner
-        self._reader = MessageReader()
+        self._reader = messages.MessageReader()
         self._outbox = MessageOutbox()
         self.is_open = owner.join(self, gateway_id, channel)
 
@@ -230,26 +205,27 @@ class Session:
         for message in self._reader.feed(piece):
             self.take(message)
 
-    def take(self, message: Message) -> None:
+    def take(self, message: messages.Message) -> None:
         """Does what one message asks; nothing once it is closed."""
         if not self.is_open:
             return
         owner, now = self._owner, time.monotonic()
         match message:
-            case Submit(request, admitted, sent_s, hop):
-                owner.submit(self, moved(request, now - sent_s), admitted, hop)
-            case Cancel(request_id):
+            case messages.Submit(request, admitted, sent_s, hop):
+                owner.submit(self, messages.moved(request, now - sent_s), admitted, hop)
+            case messages.Cancel(request_id):
                 owner.cancel(request_id, self)
-            case Hold(attempt_id):
+            case messages.Hold(attempt_id):
                 owner.hold(self, attempt_id)
-            case FirstToken(attempt_id, ago_s):
+            case messages.FirstToken(attempt_id, ago_s):
                 owner.first_token(attempt_id, ago_s)
-            case Died(attempt_id):
+            case messages.Died(attempt_id):
                 owner.died(attempt_id)
-            case Release(attempt_id, ending):
+            case messages.Release(attempt_id, ending):
                 owner.release(attempt_id, ending)
-            case Refused(lease, state, sent_s, refusal):
-                owner.refused(self, replace(lease, request=moved(lease.request, now - sent_s)), refusal or state)
+            case messages.Refused(lease, state, sent_s, refusal):
+                lease = replace(lease, request=messages.moved(lease.request, now - sent_s))
+                owner.refused(self, lease, refusal or state)
             case Finished():
                 owner.peer_finished(message)
             case _:
@@ -267,26 +243,26 @@ class Session:
             self._owner.left(self)
 
     def admitted(self, request_id: str, admission: Admission) -> None:
-        self._outbox.put(Admitted(request_id, admission))
+        self._outbox.put(messages.Admitted(request_id, admission))
 
     def placed(self, placement: Placement, url: str) -> None:
-        self._outbox.put(Placed(placement, url))
+        self._outbox.put(messages.Placed(placement, url))
 
     def expired(self, request_id: str) -> None:
-        self._outbox.put(Expired(request_id))
+        self._outbox.put(messages.Expired(request_id))
 
     def suspected(self, reported: tuple[Suspicion, ...]) -> None:
         for one in reported:
-            self._outbox.put(Suspected(one, time.monotonic()))
+            self._outbox.put(messages.Suspected(one, time.monotonic()))
 
     def handed_over(self, peer_lease: PeerLease) -> None:
-        self._outbox.put(PlacedAtPeer(peer_lease))
+        self._outbox.put(messages.PlacedAtPeer(peer_lease))
 
     def recalled(self, attempt_id: str) -> None:
-        self._outbox.put(Recalled(attempt_id))
+        self._outbox.put(messages.Recalled(attempt_id))
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
-        self._outbox.put(GuestRefused(request_id, refusal))
+        self._outbox.put(messages.GuestRefused(request_id, refusal))
 
     def moved(self) -> None:
         self.end()

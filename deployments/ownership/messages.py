@@ -162,25 +162,9 @@ class Beat:
     """A sign of life."""
 
 
-Message = (
-    Opening
-    | Submit
-    | Cancel
-    | Hold
-    | FirstToken
-    | Died
-    | Release
-    | Refused
-    | Admitted
-    | Placed
-    | Expired
-    | Suspected
-    | PlacedAtPeer
-    | Recalled
-    | GuestRefused
-    | Finished
-    | Beat
-)
+ToOwner = Submit | Cancel | Hold | FirstToken | Died | Release | Refused | Finished
+FromOwner = Admitted | Placed | Expired | Suspected | PlacedAtPeer | Recalled | GuestRefused
+Message = Opening | ToOwner | FromOwner | Beat
 _WIRE: Wire[Message] = Wire(*get_args(Message))
 
 

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 
 import aiohttp
@@ -35,40 +35,33 @@ MAX_RETRY_S = 0.5
 ASK_ORPHANS_S = 2.0
 
 
+@dataclass(eq=False)
 class OwnerTracker:
-    """Of one dispatcher. All methods run in the gateway's event loop."""
+    """Of one dispatcher. All methods run in the gateway's event loop. `peered`: the spec in force, and which of its
+    regions this cell is; None: it has no peers."""
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        gateway_id: str,
-        session: aiohttp.ClientSession,
-        membership: Membership,
-        settings: Callable[[], tuple[SchedulingPolicy, Binding]],
-        log_folder: Path | None = None,
-        log_health: LogHealth | None = None,
-        peered: Callable[[], tuple[ClusterSpec, str]] | None = None,
-    ) -> None:
-        """`peered`: the spec in force, and which of its regions this cell is; None: it has no peers."""
-        self.dispatcher = dispatcher
+    dispatcher: Dispatcher
+    gateway_id: str
+    session: aiohttp.ClientSession
+    membership: Membership
+    settings: Callable[[], tuple[SchedulingPolicy, Binding]]
+    log_folder: Path | None = None
+    log_health: InitVar[LogHealth | None] = None
+    peered: Callable[[], tuple[ClusterSpec, str]] | None = None
+
+    def __post_init__(self, log_health: LogHealth | None) -> None:
         self.taken_over = 0
         """How often this gateway became the owner."""
         self.highest = 0
         """The highest epoch of the model that this gateway has heard of."""
-        self._gateway_id = gateway_id
-        self._session = session
-        self._membership = membership
-        self._settings = settings
-        self._log_folder = log_folder
         self._log_health = log_health or LogHealth("decisions")
-        self._peered = peered
         self._reported: Ownership | None = None
         self._channel: asyncio.Task[None] | None = None
         self._channels = 0
         self._claims: dict[str, asyncio.Task[None]] = {}
         self._orphans: asyncio.Task[None] | None = None
-        dispatcher.on_ready = self._claim
-        dispatcher.on_overtaken = self.overtaken
+        self.dispatcher.on_ready = self._claim
+        self.dispatcher.on_overtaken = self.overtaken
 
     @property
     def epoch(self) -> int | None:
@@ -88,7 +81,7 @@ class OwnerTracker:
         self._reported = ownership
         self.highest = max(self.highest, ownership.epoch)
         self._let_go()
-        if ownership.gateway_id == self._gateway_id:
+        if ownership.gateway_id == self.gateway_id:
             self._take_over(ownership)
         else:
             self._channel = asyncio.create_task(self._follow(ownership), name=f"channel-{ownership.model}")
@@ -98,16 +91,16 @@ class OwnerTracker:
         own = self.dispatcher.own
         if own is None:
             return
-        if own.peering is not None and self._peered is not None:
-            own.peering.configure(self._peered()[0])
-        own.configure(*self._settings())
+        if own.peering is not None and self.peered is not None:
+            own.peering.configure(self.peered()[0])
+        own.configure(*self.settings())
 
     def overtaken(self, highest: int) -> None:
         """An engine has seen an epoch that is higher than this gateway's own: it owns nothing any more."""
         log.warning("model %s: epoch %s was overtaken by %d", self.dispatcher.model.name, self.epoch, highest)
         self.highest = max(self.highest, highest)
         self._let_go()
-        self._membership.overtaken(self.dispatcher.model.name, highest)
+        self.membership.overtaken(self.dispatcher.model.name, highest)
 
     def close(self) -> None:
         """Ends everything that runs for the dispatcher."""
@@ -122,7 +115,7 @@ class OwnerTracker:
         self._claims.clear()
 
     def _take_over(self, ownership: Ownership) -> None:
-        policy, binding = self._settings()
+        policy, binding = self.settings()
         owner = LaneOwner(
             policy,
             binding,
@@ -131,7 +124,7 @@ class OwnerTracker:
             self._log(ownership),
             self.dispatcher.records,
         )
-        if self._peered is not None and (peered := self._peered())[0].peering is not None:
+        if self.peered is not None and (peered := self.peered())[0].peering is not None:
             owner.help_peers(*peered, ownership.model)
         self.taken_over += 1
         log.info("model %s: this gateway owns it, epoch %d", ownership.model, ownership.epoch)
@@ -141,10 +134,10 @@ class OwnerTracker:
         self._orphans = asyncio.create_task(self._ask_for_orphans(owner))
 
     def _log(self, ownership: Ownership) -> DecisionLog | None:
-        if self._log_folder is None:
+        if self.log_folder is None:
             return None
-        name = f"{in_file_name(ownership.model)}-epoch-{ownership.epoch}-{self._gateway_id}"
-        return DecisionLog(self._log_folder, name, self._log_health)
+        name = f"{in_file_name(ownership.model)}-epoch-{ownership.epoch}-{self.gateway_id}"
+        return DecisionLog(self.log_folder, name, self._log_health)
 
     def _claim(self, facts: ReplicaFacts) -> None:
         owner = self.dispatcher.own
@@ -160,7 +153,7 @@ class OwnerTracker:
     async def _show_epoch(self, owner: LaneOwner, facts: ReplicaFacts) -> None:
         while self.dispatcher.own is owner and self.dispatcher.replicas.is_ready(facts.replica_id):
             try:
-                running = await claim(self._session, facts, owner.epoch, time.monotonic())
+                running = await claim(self.session, facts, owner.epoch, time.monotonic())
             except Overtaken as overtaken:
                 if self.dispatcher.own is owner:
                     self.overtaken(overtaken.highest)
@@ -188,7 +181,7 @@ class OwnerTracker:
             self._channels += 1
             remote = RemoteOwner(ownership, self._channels, self.dispatcher.records, self.dispatcher)
             try:
-                await remote.run(self._session, self._gateway_id, lambda remote=remote: self.dispatcher.follow(remote))  # type: ignore[misc]
+                await remote.run(self.session, self.gateway_id, lambda remote=remote: self.dispatcher.follow(remote))  # type: ignore[misc]
                 log.info("model %s: gateway %s closed the channel", ownership.model, ownership.gateway_id)
             except NotOwner:
                 pass  # it does not know yet that it owns the model, or knows already that it does no more
@@ -196,7 +189,7 @@ class OwnerTracker:
                 log.warning(
                     "model %s: the channel to gateway %s broke: %r", ownership.model, ownership.gateway_id, error
                 )
-                self._membership.doubt(ownership.gateway_id)
+                self.membership.doubt(ownership.gateway_id)
             self.dispatcher.follow(None)
             wait_s = RETRY_S if time.monotonic() - began_s > 1 else min(MAX_RETRY_S, 2 * wait_s)
             await asyncio.sleep(wait_s)

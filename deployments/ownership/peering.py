@@ -17,7 +17,7 @@ at home would not help.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from heapq import nlargest
 
 from cluster.spec import ClusterSpec
@@ -92,35 +92,29 @@ class Homeless:
     rejection: Admission
 
 
+@dataclass(eq=False)
 class LanePeering:
     """Of one owned model in `cell`, under the owner's epoch. `step`: the scheduler's step is due. `clock` is the
     owner's."""
 
-    def __init__(
-        self,
-        spec: ClusterSpec,
-        cell: str,
-        model: str,
-        epoch: int,
-        scheduler: Scheduler,
-        records: Records,
-        enter: Enter,
-        step: Callable[[], None],
-        clock: Callable[[], float],
-    ) -> None:
+    spec: InitVar[ClusterSpec]
+    cell: InitVar[str]
+    model: str
+    epoch: InitVar[int]
+    scheduler: Scheduler
+    records: Records
+    enter: Enter
+    step: Callable[[], None]
+    clock: Callable[[], float]
+
+    def __post_init__(self, spec: ClusterSpec, cell: str, epoch: int) -> None:
         self.core = CellPeering(spec, cell, epoch)
-        self.model = model
         self.refusals: Counter[str] = Counter()
         """Why guests were refused here."""
         self.stays: Counter[StayReason] = Counter()
         """Why requests stayed when they came."""
-        self._scheduler = scheduler
-        self._records = records
-        self._enter = enter
-        self._step = step
-        self._clock = clock
         self._homeless: dict[str, Homeless] = {}
-        self._price = price_of(spec, cell, model)
+        self._price = price_of(spec, cell, self.model)
         self._stated: tuple[float, ModelDigest] | None = None
 
     def configure(self, spec: ClusterSpec) -> None:
@@ -131,13 +125,13 @@ class LanePeering:
     def ask(self) -> Mapping[str, Question]:
         """What each peer is to be asked, by its cell; called once a digest period. What silent peers have is recalled:
         whether its client has got a byte meanwhile, its gateway knows."""
-        now = self._clock()
+        now = self.clock()
         for request_id in self.core.overdue(now):
-            record = self._records.get(request_id)
+            record = self.records.get(request_id)
             if record is not None and record.submitter is not None and record.lease is not None:
                 record.submitter.recalled(record.lease.attempt_id)
         for request_id in self.core.offered:
-            record = self._records.get(request_id)
+            record = self.records.get(request_id)
             if record is None or record.state in OVER:
                 self.gone(request_id)
         self._count_tenants(now)
@@ -145,32 +139,32 @@ class LanePeering:
 
     def digest(self, question: Question) -> Digest:
         """The answer to a peer's question."""
-        return self.core.answer(question, (self._own(self._clock()),))
+        return self.core.answer(question, (self._own(self.clock()),))
 
     @property
     def spare(self) -> float:
         """What peers have to spare for this cell, in replicas: for the page that the autoscaler reads."""
-        return self.core.spare(self.model, self._clock())
+        return self.core.spare(self.model, self.clock())
 
     def heard(self, digest: Digest) -> DigestRefusal | None:
         """A peer's digest came. None: it is taken over, and what waits was decided on again."""
-        now = self._clock()
+        now = self.clock()
         refusal = self.core.heard(digest, now)
         if refusal is None:
             self._count_tenants(now)
-            waiting = [one for one in self._scheduler.waiting.all(now) if not one.request.hops]
+            waiting = [one for one in self.scheduler.waiting.all(now) if not one.request.hops]
             longest = nlargest(_RECONSIDERED, waiting, key=lambda one: one.p95_s or 0.0)
             requests = {one.request.request_id: one.request for one in longest}
             offers = self.core.reconsider(longest, self._own(now), now) if longest else ()
             for offer in offers:
                 self._hand_over(offer, requests[offer.hop.request_id], now)
             if offers:
-                self._step()
+                self.step()
         return refusal
 
     def _count_tenants(self, now: float) -> None:
         """What tenants use in other cells counts against their limits here."""
-        self._scheduler.used_elsewhere(self.core.used_elsewhere(self.model, now), now)
+        self.scheduler.used_elsewhere(self.core.used_elsewhere(self.model, now), now)
 
     # Requests that come.
     def bars(self, submitter: Submitter, request: Request, admitted: bool, hop: HopFacts | None, now: float) -> bool:
@@ -199,7 +193,7 @@ class LanePeering:
 
     def consider(self, request_id: str, now: float) -> bool:
         """A request has come, and may wait: whether it is handed over."""
-        waiting = self._scheduler.waiting.of(request_id, now)
+        waiting = self.scheduler.waiting.of(request_id, now)
         offer = None if waiting is None or waiting.request.hops else self._decide(waiting, now)
         if offer is not None and waiting is not None:
             self._hand_over(offer, waiting.request, now)
@@ -216,7 +210,7 @@ class LanePeering:
         """The client has the first token since then."""
         assert record.lease is not None
         self.core.first_token(record.request_id, at_s, record.lease.request.prefix)
-        self._scheduler.first_token_away(record.request_id, at_s)
+        self.scheduler.first_token_away(record.request_id, at_s)
 
     def came_back(self, record: RequestRecord, refusal: HopRefusal, now: float) -> None:
         """The peer does not have the request: back to its place, from where another peer may get it with the next
@@ -226,14 +220,14 @@ class LanePeering:
         self.core.came_back(record.request_id, refusal, now)
         record.lease = None
         if homeless is None:
-            self._scheduler.put_back(record.request_id, now)
-            self._records.move(record, RequestState.WAITING)
+            self.scheduler.put_back(record.request_id, now)
+            self.records.move(record, RequestState.WAITING)
         elif refusal is not HopRefusal.LOST:
             self._find(submitter, homeless, now)
         elif self.core.may_serve(self.model, homeless.request):
             del self._homeless[record.request_id]
-            self._records.move(record, RequestState.CLOSED)
-            self._enter(submitter, replace(homeless.request, hops=1), True, record.attempt, None)
+            self.records.move(record, RequestState.CLOSED)
+            self.enter(submitter, replace(homeless.request, hops=1), True, record.attempt, None)
         else:
             self._reject(submitter, homeless)
 
@@ -250,19 +244,19 @@ class LanePeering:
         return decision
 
     def _hand_over(self, offer: Offer, request: Request, now: float) -> None:
-        record = self._records.get(request.request_id)
+        record = self.records.get(request.request_id)
         assert record is not None
         assert record.submitter is not None
-        booked = self._scheduler.withdraw(request.request_id, now) or lease_away(request, now)
+        booked = self.scheduler.withdraw(request.request_id, now) or lease_away(request, now)
         lease = replace(booked, replica_id=f"cell {offer.peer}", attempt=record.attempt + 1)
-        self._records.move(record, RequestState.AWAY, lease)
+        self.records.move(record, RequestState.AWAY, lease)
         hop = replace(offer.hop, attempt=lease.attempt)
         record.submitter.handed_over(PeerLease(offer.peer, hop, offer.answer_s, lease))
 
     # Requests in no lane.
     def _keeps(self, gone: TurnedAway, now: float) -> bool:
         """A request waited here in vain: whether a peer gets it."""
-        request, record = gone.request, self._records.get(gone.request.request_id)
+        request, record = gone.request, self.records.get(gone.request.request_id)
         cause = gone.admission.cause
         if record is None or request.guest_of or cause is None or cause.blame is not Blame.ROOM:
             return False
@@ -280,7 +274,7 @@ class LanePeering:
             self._reject(submitter, homeless)
             return
         admission = Admission(AdmissionKind.QUEUE, homeless.rejection.lane)
-        record = self._records.begin(request.request_id, request.attempts, RequestState.AWAY, submitter)
+        record = self.records.begin(request.request_id, request.attempts, RequestState.AWAY, submitter)
         record.admission = admission
         self._homeless[request.request_id] = homeless
         submitter.admitted(request.request_id, admission)
@@ -297,7 +291,7 @@ class LanePeering:
         request, rejection = homeless.request, homeless.rejection
         if request.hops:
             return None
-        expected = self._scheduler.waiting.expected(request, now)
+        expected = self.scheduler.waiting.expected(request, now)
         wait_s = (
             request.expires_s - now if rejection.eta_s is None else min(rejection.eta_s[1], request.expires_s - now)
         )
@@ -306,16 +300,16 @@ class LanePeering:
 
     def _reject(self, submitter: Submitter, homeless: Homeless) -> None:
         request_id = homeless.request.request_id
-        record = self._records.get(request_id)
+        record = self.records.get(request_id)
         if record is not None and record.state in QUEUED:
-            self._records.move(record, RequestState.CLOSED)
+            self.records.move(record, RequestState.CLOSED)
         self.gone(request_id)
         submitter.admitted(request_id, homeless.rejection)
 
     # Guests.
     def judge(self, hop: HopFacts) -> HopRefusal | None:
         """Why a guest is not taken, before its body is here; None: it may come."""
-        now = self._clock()
+        now = self.clock()
         refusal = self.core.judge(hop, self._here(hop.expected(now), now))
         if refusal is not None:
             self.refusals[refusal] += 1
@@ -334,7 +328,7 @@ class LanePeering:
         return refusal
 
     def _here(self, request: Request, now: float) -> Here:
-        return Here(self._own(now).load, self._scheduler.waiting.expected(request, now).p95_s)
+        return Here(self._own(now).load, self.scheduler.waiting.expected(request, now).p95_s)
 
     def _refuse(self, submitter: Submitter, request: Request, refusal: HopRefusal) -> None:
         self.refusals[refusal] += 1
@@ -342,8 +336,8 @@ class LanePeering:
 
     def _own(self, now: float) -> ModelDigest:
         if self._stated is None or now - self._stated[0] > _STATED_S:
-            snapshot = self._scheduler.snapshot(now)
+            snapshot = self.scheduler.snapshot(now)
             pressed = self.core.hands_over(self.model, now)
-            tenants = self._scheduler.tenant_use()
+            tenants = self.scheduler.tenant_use()
             self._stated = now, model_digest(self.model, snapshot, self._price(snapshot), pressed, tenants)
         return self._stated[1]

@@ -7,34 +7,3 @@ from deployments.peering.peers import Footprint, HandedOver, KnownPeers, PeerVie
 from deployments.peering.reasons import DigestRefusal, HandOverReason, HopRefusal, StayReason
 from deployments.peering.reception import Here, HopFacts, Reception
 from deployments.peering.rules import Allowed, Rules
-
-__all__ = [
-    "Allowed",
-    "CellPeering",
-    "Digest",
-    "DigestRefusal",
-    "Footprint",
-    "HandOver",
-    "HandOverCandidate",
-    "HandOverReason",
-    "HandedOver",
-    "Here",
-    "Home",
-    "HopFacts",
-    "HopRefusal",
-    "KnownPeers",
-    "LaneDigest",
-    "ModelDigest",
-    "Offer",
-    "PeerView",
-    "Question",
-    "Received",
-    "Reception",
-    "Rules",
-    "Stay",
-    "StayReason",
-    "decide",
-    "model_digest",
-    "outside_residency",
-    "remaining_s",
-]

@@ -12,6 +12,7 @@ With 5 % of misses, trust settles at 0.095 / (0.095 + 0.015) = 0.86. A peer that
 """
 
 import math
+from dataclasses import dataclass
 
 _BEATEN = 0.7
 _KEPT = 0.1
@@ -24,15 +25,13 @@ rate and the round trip are estimates, too, and a prompt waits for the step that
 took a quarter of the SLO would miss it for its own clients."""
 
 
+@dataclass(eq=False, slots=True)
 class PeerTrust:
     """In one peer, for one model."""
 
-    __slots__ = ("_at_s", "_distrust", "excess_s")
-
-    def __init__(self) -> None:
-        self.excess_s = 0.0
-        self._distrust = 0.0
-        self._at_s = 0.0
+    excess_s: float = 0.0
+    _distrust: float = 0.0
+    _at_s: float = 0.0
 
     def at(self, now: float) -> float:
         """From 0 to 1."""

@@ -11,36 +11,3 @@ from deployments.scheduling.replica import Binding, Capacity
 from deployments.scheduling.request import Lease, Request, Suspicion
 from deployments.scheduling.scheduler import Scheduler
 from deployments.scheduling.snapshot import ReplicaStats, Snapshot, WaitingRequest
-
-__all__ = [
-    "Admission",
-    "AdmissionKind",
-    "Binding",
-    "Blame",
-    "Capacity",
-    "Ending",
-    "LadderMode",
-    "LadderOrder",
-    "LadderStats",
-    "LanePolicy",
-    "LaneStats",
-    "Lease",
-    "Order",
-    "PickReason",
-    "Placement",
-    "RejectCause",
-    "ReplicaStats",
-    "Request",
-    "Rung",
-    "Scheduler",
-    "SchedulingPolicy",
-    "Snapshot",
-    "Step",
-    "Suspicion",
-    "TenantPolicy",
-    "TenantUse",
-    "TurnedAway",
-    "Usage",
-    "WaitReason",
-    "WaitingRequest",
-]

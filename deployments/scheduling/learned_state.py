@@ -238,19 +238,17 @@ class LearnedState:
 _LAMBDA = math.log(2) / 20.0
 
 
+@dataclass(eq=False, slots=True)
 class Meter:
     """A decayed rate over the time in which it runs:
 
     rate = sum(w_i * work_i) / integral of w over the time that counts,  w(t) = 2 ** (-(now - t) / half_life)
     """
 
-    __slots__ = ("_at_s", "_time_s", "_work", "running")
-
-    def __init__(self) -> None:
-        self._work = 0.0
-        self._time_s = 0.0
-        self._at_s = 0.0
-        self.running = False
+    _work: float = 0.0
+    _time_s: float = 0.0
+    _at_s: float = 0.0
+    running: bool = False
 
     def run(self, running: bool, now: float) -> None:
         """Whether the time from now on counts."""

@@ -186,15 +186,16 @@ class TenantUse(NamedTuple):
     at_once: int
 
 
+@dataclass(eq=False, slots=True)
 class _Use:
     """What one tenant uses, and how many of its requests other cells have at once. `took_*` count from the start."""
 
-    __slots__ = ("at_once", "at_once_elsewhere", "requests", "tokens", "took_requests", "took_tokens")
-
-    def __init__(self) -> None:
-        self.at_once = self.at_once_elsewhere = self.took_requests = self.took_tokens = 0
-        self.requests: Bucket | None = None
-        self.tokens: Bucket | None = None
+    at_once: int = 0
+    at_once_elsewhere: int = 0
+    took_requests: int = 0
+    took_tokens: int = 0
+    requests: Bucket | None = None
+    tokens: Bucket | None = None
 
     def take(self, requests: int, tokens: int) -> None:
         """A negative number gives back."""

@@ -5,7 +5,7 @@ prefill backlog leave room, so that the engine's own queue stays near empty and 
 reordered, cancelled, shed and counted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -82,23 +82,22 @@ OrderEntries = list[tuple[Any, str, int, "Replica"]]
 """A heap of (key, replica id, version, replica)."""
 
 
+@dataclass(eq=False, slots=True)
 class Kind:
     """The replicas of one group with one context, and the open ones among them in two orders (`fleet.py`)."""
 
-    __slots__ = ("by_kv", "by_load", "context_tokens", "group", "replicas")
-
-    def __init__(self, group: str, context_tokens: int) -> None:
-        self.group = group
-        self.context_tokens = context_tokens
-        self.replicas: dict[str, Replica] = {}
-        self.by_load: OrderEntries = []
-        self.by_kv: OrderEntries = []
+    group: str
+    context_tokens: int
+    replicas: dict[str, "Replica"] = field(default_factory=dict)
+    by_load: OrderEntries = field(default_factory=list)
+    by_kv: OrderEntries = field(default_factory=list)
 
     @property
     def key(self) -> tuple[str, int]:
         return self.group, self.context_tokens
 
 
+@dataclass(eq=False, slots=True)
 class Replica:
     """The bookings of one replica. All sums are kept, never recounted; they can be checked against `leases`.
 
@@ -106,42 +105,23 @@ class Replica:
     outlasts all of that; `status` is what follows from both.
     """
 
-    __slots__ = (
-        "_prefilling",
-        "capacity",
-        "cordoned",
-        "held_by",
-        "itl",
-        "kind",
-        "kv_tokens",
-        "leases",
-        "prefill_tokens",
-        "prefill_tokens_per_s",
-        "replica_id",
-        "reported",
-        "sequences",
-        "status",
-        "tpot_s",
-        "version",
-    )
-
-    def __init__(self, replica_id: str, capacity: Capacity) -> None:
-        self.replica_id = replica_id
-        self.capacity = capacity
-        self.kind: Kind | None = None
-        self.reported = self.status = ReplicaStatus.READY
-        self.cordoned = False
-        self.leases: dict[int, Lease] = {}
-        self.sequences = 0
-        self.kv_tokens = 0
-        self.prefill_tokens = 0
-        self.prefill_tokens_per_s = FIRST_PREFILL_TOKENS_PER_S
-        self.tpot_s: float | None = None
-        self.held_by: str | None = None
-        self.itl: ItlCap | None = None
-        """None where no class names an `itl_ms`."""
-        self.version = 0
-        self._prefilling: set[int] = set()
+    replica_id: str
+    capacity: Capacity
+    kind: Kind | None = None
+    reported: ReplicaStatus = ReplicaStatus.READY
+    status: ReplicaStatus = ReplicaStatus.READY
+    cordoned: bool = False
+    leases: dict[int, Lease] = field(default_factory=dict)
+    sequences: int = 0
+    kv_tokens: int = 0
+    prefill_tokens: int = 0
+    prefill_tokens_per_s: float = FIRST_PREFILL_TOKENS_PER_S
+    tpot_s: float | None = None
+    held_by: str | None = None
+    itl: ItlCap | None = None
+    """None where no class names an `itl_ms`."""
+    version: int = 0
+    _prefilling: set[int] = field(default_factory=set)
 
     @property
     def open(self) -> bool:

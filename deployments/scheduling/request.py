@@ -3,7 +3,7 @@ when something is due for it, the lease it runs under, and the record of one tha
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from deployments.scheduling.eta import LaneEta, WaitEstimate
@@ -68,6 +68,7 @@ class JobQueue(Protocol):
         """The job leaves without being served."""
 
 
+@dataclass(eq=False, slots=True)
 class Job:
     """A request in the scheduler: what it is booked with. Mutable, and never seen outside.
 
@@ -81,57 +82,36 @@ class Job:
     the outcome, whatever the lanes are called by then. `judged`: it has met or missed its SLO.
     """
 
-    __slots__ = (
-        "attempt",
-        "context_tokens",
-        "cost",
-        "credit_tokens",
-        "deadline_s",
-        "eta",
-        "groups",
-        "home",
-        "home_name",
-        "judged",
-        "key",
-        "kv_tokens",
-        "lane",
-        "limited",
-        "output_tokens",
-        "prefill_tokens",
-        "promoted_s",
-        "request",
-        "sequence",
-        "wait_estimate",
-        "wait_id",
-    )
+    request: Request
+    sequence: int
+    wait_id: int = 0
+    attempt: int = 0
+    home: int = 0
+    home_name: str = ""
+    lane: JobQueue | None = None
+    cost: float = 0.0
+    credit_tokens: int = 0
+    prefill_tokens: int = 0
+    output_tokens: int = 0
+    kv_tokens: int = 0
+    context_tokens: int = 0
+    groups: Groups = None
+    deadline_s: float = 0.0
+    key: float = 0.0
+    limited: bool = False
+    judged: bool = False
+    promoted_s: float | None = None
+    wait_estimate: WaitEstimate | None = None
+    eta: LaneEta | None = None
 
-    def __init__(self, request: Request, sequence: int) -> None:
-        self.request = request
-        self.sequence = sequence
-        self.wait_id = 0
-        self.attempt = 0
-        self.home = 0
-        self.home_name = ""
-        self.lane: JobQueue | None = None
-        self.cost = 0.0
-        self.credit_tokens = 0
-        self.prefill_tokens = 0
-        self.output_tokens = 0
-        self.kv_tokens = 0
-        self.context_tokens = 0
-        self.groups: Groups = None
-        self.deadline_s = request.deadline_s
-        self.key = 0.0
-        self.limited = False
-        self.judged = False
-        self.promoted_s: float | None = None
-        self.wait_estimate: WaitEstimate | None = None
-        self.eta: LaneEta | None = None
+    def __post_init__(self) -> None:
+        self.deadline_s = self.request.deadline_s
 
 
 _SLACK = 64
 
 
+@dataclass(eq=False, slots=True)
 class Wakeups:
     """Times at which something becomes due for waiting jobs (a promotion, the end of a wait), in seconds of the shell's
     clock.
@@ -141,10 +121,7 @@ class Wakeups:
     come to the top, or when they outnumber the living.
     """
 
-    __slots__ = ("_heap",)
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Job]] = []
+    _heap: list[tuple[float, int, Job]] = field(default_factory=list)
 
     def add(self, at_s: float, job: Job) -> None:
         """The job, which waits, is due then."""

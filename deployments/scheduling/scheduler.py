@@ -31,11 +31,11 @@ from deployments.scheduling.placing import Holds, Placing
 from deployments.scheduling.policy import SchedulingPolicy, TenantLimits, TenantUse
 from deployments.scheduling.reasons import AdmissionKind, Ending, RejectCause, Rung, WaitReason
 from deployments.scheduling.replica import Capacity, ReplicaStatus
-from deployments.scheduling.request import Job, Lease, Request, Suspicion
+from deployments.scheduling.request import Job, Lease, Request, Suspicion, lease_away
 from deployments.scheduling.snapshot import Snapshot
 from deployments.scheduling.suspects import Quarantine, Suspects
 from deployments.scheduling.tally import Tally, take_snapshot
-from deployments.scheduling.waiting import WaitingView, Withdrawals
+from deployments.scheduling.waiting import WaitingView
 
 _FULL = (RejectCause.LANE_FULL, RejectCause.MODEL_FULL, RejectCause.STARTING, RejectCause.PATIENCE)
 _NOTHING = Step((), ())
@@ -83,7 +83,6 @@ class Scheduler:
         self.admission = AdmissionControl(facts, self.tally)
         self.quarantine = Quarantine(self.suspects, self.lanes, self.fleet, self.placing, self.forecasts)
         self.guests = GuestRoom(self.lanes, self.fleet)
-        self.withdrawals = Withdrawals(self.lanes, self.forecasts, self.limits, self.tally)
         self.waiting = WaitingView(self.lanes, self.forecasts, self.placing, self.learned_state, self.suspects)
         self.leases = self.placing.leases
         self._outliers = Outliers(self.fleet)
@@ -169,30 +168,43 @@ class Scheduler:
     def cancel(self, request_id: str, now: float) -> bool:
         """Takes a waiting request out of its lane, or ends one that was withdrawn. False for any other."""
         job = self.lanes.waiting(request_id)
-        if job is None:
-            return self.withdrawals.end(request_id, now)
-        self.forecasts.gave_up(job, now)
+        if job is not None:
+            self.forecasts.gave_up(job, now)
+            self.lanes.take_out(job)
+        elif (job := self.lanes.away.pop(request_id, None)) is None:
+            return False
         self.tally.gave_up(job, now)
-        self.lanes.take_out(job)
         self.limits.end(job)
         return True
 
     def withdraw(self, request_id: str, now: float) -> Lease | None:
-        """Takes a waiting request out of its lane: a peer cell gets it, as its next attempt. It is not given up, and
-        goes on counting against its tenant's limits, until `cancel` or `put_back`. Returns the lease by which the
-        peer's account of it can be learned; no replica here is booked with it. None when it does not wait."""
-        return self.withdrawals.take(request_id, now)
+        """Takes a waiting request out of its lane: a peer cell gets it, as its next attempt. It arrived here, so it
+        stays this cell's demand: until `cancel` or `put_back` it goes on counting against its tenant's limits, and it
+        meets or misses its SLO by the first token that its client gets from the peer. Its wait estimate teaches
+        nothing. Returns the lease by which the peer's account of it can be learned (`learn`); no replica here is booked
+        with it. None when it does not wait."""
+        job = self.lanes.waiting(request_id)
+        if job is None:
+            return None
+        self.lanes.take_out(job)
+        self.forecasts.withdraw(job)
+        job.request = replace(job.request, attempts=job.request.attempts + 1)
+        self.tally.withdrawn += 1
+        self.lanes.away[request_id] = job
+        return lease_away(job.request, now, job.output_tokens, job.home)
 
     def put_back(self, request_id: str, now: float) -> bool:
         """A withdrawn request waits again, at its lane's head. False when it was not withdrawn."""
-        job = self.withdrawals.take_back(request_id)
+        job = self.lanes.away.pop(request_id, None)
         if job is not None and not self.quarantine.takes(job, now):
             self.lanes.enter_again(job, first=True)
         return job is not None
 
     def first_token_away(self, request_id: str, now: float) -> None:
         """The client of a withdrawn request has its first token."""
-        self.withdrawals.first_token(request_id, now)
+        job = self.lanes.away.get(request_id)
+        if job is not None:
+            self.tally.first_token(job, now)
 
     def died_away(self, request_id: str, now: float) -> None:
         """A replica of the peer cell died while it ran a withdrawn request, which is a suspect here, too."""

@@ -1,17 +1,12 @@
-"""What waits, for whoever may serve it instead (`deployments/peering`): how long still, and what it will take. And what
-a peer cell serves meanwhile."""
-
-from dataclasses import replace
+"""What waits, for whoever may serve it instead (`deployments/peering`): how long still, and what it will take."""
 
 from deployments.scheduling.forecasts import Forecasts
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.placing import Placing
-from deployments.scheduling.policy import TenantLimits
-from deployments.scheduling.request import Job, Lease, Request, lease_away
+from deployments.scheduling.request import Job, Request
 from deployments.scheduling.snapshot import WaitingRequest
 from deployments.scheduling.suspects import Suspects
-from deployments.scheduling.tally import Tally
 
 
 class WaitingView:
@@ -56,51 +51,3 @@ class WaitingView:
 
 def _view(job: Job, p95_s: float | None) -> WaitingRequest:
     return WaitingRequest(job.request, job.home_name, p95_s, job.output_tokens, job.credit_tokens)
-
-
-class Withdrawals:
-    """Requests that a peer cell serves: out of their lanes, and not over. They are in `lanes.away`, by request id.
-
-    They arrived here, so they stay this cell's demand. Each counts against its tenant's limits until it is over, and
-    meets or misses its SLO by the first token that its client gets from the peer. What the peer's engine counts is
-    learned by the lease that `take` returns (`Scheduler.learn`). Its wait estimate teaches nothing: something else than
-    its lane ended the wait.
-    """
-
-    def __init__(self, lanes: Lanes, forecasts: Forecasts, limits: TenantLimits, tally: Tally) -> None:
-        self._lanes = lanes
-        self._forecasts = forecasts
-        self._limits = limits
-        self._tally = tally
-
-    def take(self, request_id: str, now: float) -> Lease | None:
-        """A request leaves its lane, which is an attempt at it. None where it does not wait."""
-        lanes = self._lanes
-        job = lanes.waiting(request_id)
-        if job is None:
-            return None
-        lanes.take_out(job)
-        self._forecasts.withdraw(job)
-        job.request = replace(job.request, attempts=job.request.attempts + 1)
-        self._tally.withdrawn += 1
-        lanes.away[request_id] = job
-        return lease_away(job.request, now, job.output_tokens, job.home)
-
-    def take_back(self, request_id: str) -> Job | None:
-        """The peer has lost it, and no token of it was seen: it is to wait again."""
-        return self._lanes.away.pop(request_id, None)
-
-    def first_token(self, request_id: str, now: float) -> None:
-        """Its client has the first token."""
-        job = self._lanes.away.get(request_id)
-        if job is not None:
-            self._tally.first_token(job, now)
-
-    def end(self, request_id: str, now: float) -> bool:
-        """It is over, served or not. False where it was not withdrawn."""
-        job = self._lanes.away.pop(request_id, None)
-        if job is None:
-            return False
-        self._limits.end(job)
-        self._tally.gave_up(job, now)
-        return True

@@ -24,7 +24,11 @@ from planning.workload.trace import TraceError
 from tests.autoscaling.outside import install_mine
 from tests.benchmarks.recordings import write_recordings
 
-every_scenario = pytest.mark.parametrize("name", list(SCENARIOS))
+ALIKE = ("servegen_week", "judged_2", "judged_3", "judged_5")
+"""Other days of what `judged_1` and `judged_4` draw."""
+every_scenario = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in ALIKE else []) for name in SCENARIOS]
+)
 reading = pytest.mark.parametrize("name", [name for name, one in SCENARIOS.items() if one.reads])
 
 

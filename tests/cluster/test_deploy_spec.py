@@ -29,8 +29,11 @@ SPOT = ZONED_AWS["deploy"]["pools"][1]
         (changed(LOCAL, provider=None), "regions.0.deploy.provider = None: allowed: local, aws, kubernetes"),
         (changed(LOCAL, head="here"), "regions.0.deploy.head = 'here': allowed: an IPv4 address"),
         (changed(LOCAL, hed=1), "regions.0.deploy.hed = 1: unknown key; allowed: a mapping of head_store"),
-        (changed(LOCAL, head="10.77.0.3"), "workers.address = '10.77.0.3': appears twice"),
-        (changed(LOCAL, workers=[{"address": "10.0.0.1", "pool": "tpu"}]), "pool 'tpu' is unknown; allowed: cpu, gpu"),
+        (changed(LOCAL, head="10.77.0.3"), "head and workers.address: '10.77.0.3' appears twice"),
+        (
+            changed(LOCAL, workers=[{"address": "10.0.0.1", "pool": "tpu"}]),
+            "pool = 'tpu': unknown; allowed: cpu, gpu",
+        ),
         (changed(LOCAL, workers=[{"address": "10.0.0.1", "pool": "cpu"}]), "pools.cpu.nodes = 2, but `deploy` gives"),
         (changed(LOCAL, environment={"HF_TOKEN": "x"}), "HF_TOKEN: looks like a secret"),
         (changed(LOCAL, environment={"RAY_AUTH_MODE": "x"}), "RAY_AUTH_MODE: allowed: any variable but"),

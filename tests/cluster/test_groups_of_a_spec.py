@@ -94,7 +94,7 @@ def test_a_setting_of_a_group_stands_even_where_it_is_the_default(seqs: int | No
     ("before", "after", "reported"),
     [
         ("long: [dear]", "long: [daer]", "models.org/m.lanes.long = 'daer': unknown; allowed: cheap, dear"),
-        ("long: [dear]", "lang: [dear]", "models.org/m.lanes: 'lang' is unknown; allowed: short, medium, long"),
+        ("long: [dear]", "lang: [dear]", "models.org/m.lanes = 'lang': unknown; allowed: short, medium, long"),
         ("long: [dear]", "long: [dear, dear]", "models.org/m.lanes.long: 'dear' appears twice; names must be unique"),
         ("long: [dear]", "long: []", "models.0.lanes.long = []: allowed: a list of at least 1"),
         ("name: dear", "name: cheap", "groups.name: 'cheap' appears twice; names must be unique"),

@@ -18,6 +18,7 @@ from deployments.protocol import (
     Message,
     ReplicaFacts,
     ReplicaState,
+    Usage,
     encode,
     feed_reader,
 )
@@ -33,7 +34,9 @@ def made(kind: type[Any], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[
 
 
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
-    made(Hello, facts=made(ReplicaFacts)), *(made(kind) for kind in (Load, FirstTokens, Finished, Failed))
+    made(Hello, facts=made(ReplicaFacts)),
+    made(Finished, usage=made(Usage)),
+    *(made(kind) for kind in (Load, FirstTokens, Failed)),
 )
 
 

@@ -14,6 +14,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
@@ -37,43 +38,31 @@ class Listener(Protocol):
         """The engine has died."""
 
 
+@dataclass(eq=False, slots=True)
 class SequenceJob:
-    """One sequence. Times are the engine's seconds; `began_s`: when it left the engine's own queue first."""
+    """One sequence. Times are the engine's seconds; `began_s`: when it left the engine's own queue first. `stepwise`:
+    its tokens are reported as they come, and not only at the end."""
 
-    __slots__ = (
-        "added_s",
-        "began_s",
-        "ended_s",
-        "first_s",
-        "first_step",
-        "is_prefilling",
-        "listener",
-        "open",
-        "order",
-        "sequence",
-        "stepwise",
-    )
+    listener: Listener
+    prompt: InitVar[int]
+    output: InitVar[int]
+    stepwise: bool
+    prefix: InitVar[tuple[int, ...]] = ()
+    open_ended: InitVar[bool] = False
+    sequence: Sequence = field(init=False)
+    open: bool = field(init=False, default=True)
+    is_prefilling: bool = field(init=False, default=True)
+    added_s: float = field(init=False, default=0.0)
+    began_s: float = field(init=False, default=0.0)
+    first_s: float = field(init=False, default=0.0)
+    ended_s: float = field(init=False, default=0.0)
+    first_step: int = field(init=False, default=0)
+    """The engine's count of steps when its first token was there."""
+    order: int = field(init=False, default=0)
+    """The place in the engine's order that it had first: another one at its end shows that it was preempted."""
 
-    def __init__(
-        self,
-        listener: Listener,
-        prompt: int,
-        output: int,
-        stepwise: bool,
-        prefix: tuple[int, ...] = (),
-        open_ended: bool = False,
-    ) -> None:
-        self.listener = listener
+    def __post_init__(self, prompt: int, output: int, prefix: tuple[int, ...], open_ended: bool) -> None:
         self.sequence = Sequence(self, prompt, 0, output, prefix, open_ended=open_ended)
-        self.stepwise = stepwise
-        """Whether its tokens are reported as they come, and not only at the end."""
-        self.open = True
-        self.is_prefilling = True
-        self.added_s = self.began_s = self.first_s = self.ended_s = 0.0
-        self.first_step = 0
-        """The engine's count of steps when its first token was there."""
-        self.order = 0
-        """The place in the engine's order that it had first: another one at its end shows that it was preempted."""
 
 
 class SimulatedSteps:
@@ -106,30 +95,23 @@ _BEAT_S = 1.0
 """A turn at least this often while anything runs: a sign of life for the watchdog."""
 
 
+@dataclass(eq=False)
 class Driver:
     """Drives `engine`, `speed` times as fast as its costs say, and tells jobs of every `stream_interval` tokens.
 
     `load` is painted after each turn; `late` hears how late a turn came (seconds).
     """
 
-    def __init__(
-        self,
-        engine: EngineModel,
-        load: EngineLoad,
-        stream_interval: int,
-        speed: float = 1.0,
-        late: Callable[[float], None] = lambda late_s: None,
-        clock: Callable[[], float] = time.monotonic,
-        steps: SimulatedSteps | None = None,
-    ) -> None:
-        self._engine = engine
-        self._load = load
-        self._interval = stream_interval
-        self._speed = speed
-        self._late = late
-        self._clock = clock
-        self._step_log = steps
-        self._zero = clock()
+    engine: EngineModel
+    load: EngineLoad
+    stream_interval: int
+    speed: float = 1.0
+    late: Callable[[float], None] = lambda late_s: None
+    clock: Callable[[], float] = time.monotonic
+    steps: SimulatedSteps | None = None
+
+    def __post_init__(self) -> None:
+        self._zero = self.clock()
         self._jobs: set[SequenceJob] = set()
         self._queued: deque[SequenceJob] = deque()
         self._due: list[tuple[int, int, int, SequenceJob]] = []
@@ -145,17 +127,12 @@ class Driver:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    @property
-    def speed(self) -> float:
-        """Seconds of the engine in one of ours."""
-        return self._speed
-
     def add(self, job: SequenceJob) -> None:
         """A request came. Raises ValueError for one that the engine cannot hold."""
         self._catch_up()
         now = self._now()
-        idle = self._engine.next_s == math.inf
-        self._engine.add(job.sequence, now)
+        idle = self.engine.next_s == math.inf
+        self.engine.add(job.sequence, now)
         if idle:
             self._began_s = now
         job.added_s = now
@@ -172,15 +149,15 @@ class Driver:
         if job.open:
             job.open = False
             self._jobs.discard(job)
-            self._engine.abort(job.sequence, self._now())
+            self.engine.abort(job.sequence, self._now())
             self._changed_by_hand()
 
     async def run(self) -> None:
         while True:
             self._changed.clear()
             self._catch_up()
-            self._wakes_s = min(self._next_s(), self._now() + _BEAT_S * self._speed if self._jobs else math.inf)
-            wait_s = None if self._wakes_s == math.inf else max(0.0, (self._wakes_s - self._now()) / self._speed)
+            self._wakes_s = min(self._next_s(), self._now() + _BEAT_S * self.speed if self._jobs else math.inf)
+            wait_s = None if self._wakes_s == math.inf else max(0.0, (self._wakes_s - self._now()) / self.speed)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
@@ -193,7 +170,7 @@ class Driver:
         self._paint()
 
     def _now(self) -> float:
-        return (self._clock() - self._zero) * self._speed
+        return (self.clock() - self._zero) * self.speed
 
     def _changed_by_hand(self) -> None:
         self._paint()
@@ -204,10 +181,10 @@ class Driver:
         due = self._due
         while due and not due[0][3].open:
             heapq.heappop(due)
-        boundary_s = self._engine.next_s
+        boundary_s = self.engine.next_s
         if not due or boundary_s == math.inf:
             return boundary_s
-        steps = self._engine.steps - self._steps
+        steps = self.engine.steps - self._steps
         ahead = due[0][0] - self._steps
         if ahead >= steps:
             return boundary_s
@@ -217,30 +194,30 @@ class Driver:
         now, turned = self._now(), False
         while (due_s := self._next_s()) <= now:
             if not turned:
-                self._late((now - due_s) / self._speed)
+                self.late((now - due_s) / self.speed)
                 turned = True
-            if due_s < self._engine.next_s:
+            if due_s < self.engine.next_s:
                 self._tell_next()
             else:
                 self._advance(due_s)
-        self._load.last_step = self._clock()
+        self.load.last_step = self.clock()
         if turned:
             self._paint()
 
     def _advance(self, now: float) -> None:
-        engine = self._engine
+        engine = self.engine
         steps, segment, began_s = engine.steps, engine.segment, engine.began_s
         boundary = engine.advance()
-        self._load.times.simulated([(end - start) / self._speed for start, end in pairwise((began_s, *segment.ends_s))])
-        if self._step_log is not None:
-            self._step_log.note(segment, engine, self._zero, self._speed)
+        self.load.times.simulated([(end - start) / self.speed for start, end in pairwise((began_s, *segment.ends_s))])
+        if self.steps is not None:
+            self.steps.note(segment, engine, self._zero, self.speed)
         self._began_s, self._steps = now, steps
         for sequence in boundary.first:
             job: SequenceJob = sequence.tag
             job.first_s, job.first_step, job.is_prefilling = now, steps, False
             if job.open and job.stepwise and sequence.output > 1:
                 job.listener.reached(job, 1)
-                self._schedule(job, 1 + self._interval)
+                self._schedule(job, 1 + self.stream_interval)
         for sequence in boundary.finished:
             job = sequence.tag
             if job.open:
@@ -255,7 +232,7 @@ class Driver:
         _, _, tokens, job = heapq.heappop(self._due)
         if job.open:
             job.listener.reached(job, tokens)
-            self._schedule(job, tokens + self._interval)
+            self._schedule(job, tokens + self.stream_interval)
 
     def _schedule(self, job: SequenceJob, tokens: int) -> None:
         """The last token comes with the end, and not before."""
@@ -271,6 +248,6 @@ class Driver:
             job.began_s, job.order = now, job.sequence.order
 
     def _paint(self) -> None:
-        load, engine = self._load, self._engine
+        load, engine = self.load, self.engine
         load.running, load.waiting, load.kv_usage = engine.running, engine.waiting, engine.kv_usage
         load.changed()

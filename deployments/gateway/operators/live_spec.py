@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from cluster.spec import ClusterSpec
@@ -35,7 +36,11 @@ LIVE = (
 """The sections that are taken over at once, by the gateways or by what scales the models (`*`: any name); all else
 needs a restart."""
 
-_LIVE_PATHS = tuple(tuple(section.split(".")) for section in LIVE)
+_Tree = dict[str, Any]
+_LIVE: _Tree = {}
+"""The same by key, section for section; an empty one is taken over as a whole."""
+for _section in LIVE:
+    reduce(lambda tree, part: tree.setdefault(part, {}), _section.split("."), _LIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,10 @@ class SpecChange:
     @property
     def is_live(self) -> bool:
         """Whether it takes effect without a restart."""
-        return any(_is_within(self.path, section) for section in _LIVE_PATHS)
+        tree: _Tree | None = _LIVE
+        for part in self.path:  # names may hold dots, so paths are compared part by part
+            tree = tree and tree.get(part, tree.get("*"))
+        return tree == {}
 
 
 def changes_between(old: ClusterSpec, new: ClusterSpec) -> tuple[SpecChange, ...]:
@@ -65,59 +73,31 @@ def changes_between(old: ClusterSpec, new: ClusterSpec) -> tuple[SpecChange, ...
 def split_live(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A spec's content (as JSON) in two: what needs a restart, and what may change while the cell runs, with lists of
     named entries as mappings by name. `joined` puts it together again."""
-    frozen: dict[str, Any] = copy.deepcopy(dict(content))
+    return _split(copy.deepcopy(dict(content)), _LIVE)
+
+
+def _split(frozen: dict[str, Any], tree: _Tree) -> tuple[dict[str, Any], dict[str, Any]]:
     live: dict[str, Any] = {}
-    for *sections, last in _LIVE_PATHS:
-        for path, section in _sections(frozen, tuple(sections)):
-            if last in section:
-                _put(live, (*path, last), section.pop(last))
-    return frozen, live
+    for key in tree.keys() & frozen.keys():
+        if not tree[key]:
+            live[key] = frozen.pop(key)
+        elif isinstance(frozen[key], list):
+            live[key] = {one["name"]: part for one in frozen[key] if (part := _split(one, tree[key]["*"])[1])}
+        else:
+            live[key] = _split(frozen[key], tree[key])[1]
+    return frozen, {key: part for key, part in live.items() if part or not tree[key]}
 
 
 def joined(frozen: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
     """The content whose two parts these are."""
     content: dict[str, Any] = copy.deepcopy(dict(frozen))
-    for *sections, last in _LIVE_PATHS:
-        if sections:
-            for path, found in _sections(live, tuple(sections)):
-                if last in found:
-                    _owner(content, path)[last] = copy.deepcopy(found[last])
-        elif last in live:
-            content[last] = copy.deepcopy(live[last])
+    for key, value in live.items():
+        there = content.get(key)
+        if isinstance(there, list):
+            content[key] = [joined(one, value.get(one["name"], {})) for one in there]
+        else:
+            content[key] = joined(there, value) if isinstance(there, dict) else copy.deepcopy(value)
     return content
-
-
-def _sections(content: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
-    """The mappings at a path with `*` for any name, each with the path that leads to it."""
-    found: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), content)]
-    for part in path:
-        found = [((*at, name), inner) for at, one in found for name, inner in _entries(one, part)]
-    return found
-
-
-def _entries(section: Any, part: str) -> list[tuple[str, Any]]:
-    named = _by_name(section) if isinstance(section, list) else section
-    return list(named.items()) if part == "*" else [(part, named[part])] if part in named else []
-
-
-def _put(content: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for part in path[:-1]:
-        content = content.setdefault(part, {})
-    content[path[-1]] = value
-
-
-def _owner(content: Any, path: tuple[str, ...]) -> dict[str, Any]:
-    for part in path:
-        content = _by_name(content)[part] if isinstance(content, list) else content.setdefault(part, {})
-    found: dict[str, Any] = content
-    return found
-
-
-def _is_within(path: tuple[str, ...], section: tuple[str, ...]) -> bool:
-    """Names may hold dots, so paths are compared part by part."""
-    return len(path) >= len(section) and all(
-        desired in ("*", part) for part, desired in zip(path, section, strict=False)
-    )
 
 
 def _compare(path: tuple[str, ...], old: Any, new: Any) -> list[SpecChange]:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import aiohttp
@@ -145,23 +146,16 @@ _ANSWER_S = 5.0
 _MAX_BYTES = 64 << 10
 
 
+@dataclass(eq=False)
 class OrderPages:
     """`order` has an act written down and put in force by the directory. `feeds` are those of the cell's replicas, by
     their ids."""
 
-    def __init__(
-        self,
-        service: Service,
-        feeds: Mapping[str, ReplicaFeed],
-        announced: Announced,
-        session: aiohttp.ClientSession,
-        order: Callable[[Act], Awaitable[Orders]],
-    ) -> None:
-        self._service = service
-        self._feeds = feeds
-        self._announced = announced
-        self._session = session
-        self._order = order
+    service: Service
+    feeds: Mapping[str, ReplicaFeed]
+    announced: Announced
+    session: aiohttp.ClientSession
+    order: Callable[[Act], Awaitable[Orders]]
 
     def routes(self) -> list[Route]:
         return [
@@ -175,7 +169,7 @@ class OrderPages:
     async def controls(self, request: Request) -> Response:
         """What is in force; POST holds or pins the number of a model's replicas."""
         if request.method != "POST":
-            return JSONResponse(_plain(self._announced.orders))
+            return JSONResponse(_plain(self.announced.orders))
         form = read_form(ControlForm, await body_of(request, _MAX_BYTES))
         maximum = self._model(form.model).replicas.max
         if maximum is not None and form.replicas > maximum:
@@ -197,7 +191,7 @@ class OrderPages:
         """Ends what holds or pins a model; `ended`: what there was."""
         form = read_form(ReleaseForm, await body_of(request, _MAX_BYTES))
         self._model(form.model)
-        before = self._announced.orders.of(form.model, time.time())
+        before = self.announced.orders.of(form.model, time.time())
         return await self._in_force(
             Act(time.time(), ActKind.RELEASE, form.model, form.by, form.why), ended=to_plain(before)
         )
@@ -205,9 +199,9 @@ class OrderPages:
     async def cordon(self, request: Request) -> Response:
         """Keeps new work off a replica, or no more."""
         form = read_form(CordonForm, await body_of(request, _MAX_BYTES))
-        models = {cordon.replica_id: cordon.model for cordon in self._announced.orders.cordons}
+        models = {cordon.replica_id: cordon.model for cordon in self.announced.orders.cordons}
         if not form.undo:
-            models = {replica_id: feed.facts.model for replica_id, feed in self._feeds.items()}
+            models = {replica_id: feed.facts.model for replica_id, feed in self.feeds.items()}
         replica_id = chosen("replica", form.replica, models)
         kind = ActKind.UNCORDON if form.undo else ActKind.CORDON
         return await self._in_force(
@@ -217,8 +211,8 @@ class OrderPages:
     async def ladder(self, request: Request) -> Response:
         """Says how far a model's ladder goes, or leaves it to itself."""
         form = read_form(LadderForm, await body_of(request, _MAX_BYTES))
-        model = self._service.dispatcher_of(form.model).model
-        names = [one.name for one in ladder_of(self._service.spec, model)]
+        model = self.service.dispatcher_of(form.model).model
+        names = [one.name for one in ladder_of(self.service.spec, model)]
         if form.step and form.step not in names:
             message = f"step = {shown(form.step)}: allowed: {', '.join(names) or 'none, the model has no ladder'}"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="step")
@@ -228,7 +222,7 @@ class OrderPages:
     async def drain(self, request: Request) -> Response:
         """Has replicas drain: they finish what they have, take nothing new, and are replaced."""
         form = read_form(DrainForm, await body_of(request, _MAX_BYTES))
-        there = [feed.facts for feed in self._feeds.values()]
+        there = [feed.facts for feed in self.feeds.values()]
         if form.replica is not None:
             desired = chosen("replica", form.replica, (facts.replica_id for facts in there))
             meant = [facts for facts in there if facts.replica_id == desired]
@@ -248,7 +242,7 @@ class OrderPages:
         try:
             async with (
                 asyncio.timeout(_ANSWER_S),
-                self._session.post(facts.url + DRAIN_PATH, json={"reason": reason}) as response,
+                self.session.post(facts.url + DRAIN_PATH, json={"reason": reason}) as response,
             ):
                 return None if response.status == 202 else f"it answered {response.status}"
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -273,7 +267,7 @@ class OrderPages:
     async def _reported(self, act: Act) -> Orders:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                return await self._order(act)
+                return await self.order(act)
         except Exception as error:  # any failure of Ray, or of the disk under the audit
             raise ApiError(
                 ErrorCode.NO_DIRECTORY, f"the directory did not accept the command, so it has no effect: {error!r}"
@@ -281,14 +275,14 @@ class OrderPages:
 
     def _model(self, group_key: str) -> Model:
         """The view that an order names: a model, or where it has several groups, one of these."""
-        views = {view.group_key: view for name in self._service.dispatchers for view in self._service.views_of(name)}
+        views = {view.group_key: view for name in self.service.dispatchers for view in self.service.views_of(name)}
         if group_key not in views:
             message = f"model = {shown(group_key)}: not served here; allowed: {', '.join(views)}"
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
         return views[group_key]
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("POST",)) -> Route:
-        return Route(path, OwnPage(handler, self._service, methods))
+        return Route(path, OwnPage(handler, self.service, methods))
 
 
 def _plain(orders: Orders) -> dict[str, Any]:

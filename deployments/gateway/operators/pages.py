@@ -1,6 +1,7 @@
 """The operators' pages: metrics, status, one request's record, the spec in force. `entrance.py` says who sees them."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -26,24 +27,16 @@ from deployments.wire import to_plain
 _MAX_SPEC_BYTES = 8 << 20
 
 
+@dataclass(eq=False)
 class OperatorPages:
     """`apply` puts a changed spec in force in the whole cell."""
 
-    def __init__(
-        self,
-        service: Service,
-        status: Status,
-        recent: Recent,
-        others: OtherGateways,
-        registry: CollectorRegistry,
-        apply: Callable[[ClusterSpec], Awaitable[None]],
-    ) -> None:
-        self._service = service
-        self._status = status
-        self._recent = recent
-        self._others = others
-        self._registry = registry
-        self._apply = apply
+    service: Service
+    cell_status: Status
+    recent: Recent
+    others: OtherGateways
+    registry: CollectorRegistry
+    apply: Callable[[ClusterSpec], Awaitable[None]]
 
     def routes(self) -> list[Route]:
         return [
@@ -55,15 +48,15 @@ class OperatorPages:
         ]
 
     async def metrics(self, request: Request) -> Response:
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(self.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def status(self, request: Request) -> Response:
         """A `CellReport`, or with `?here=1` this gateway's own `GatewayAnswer`."""
-        return JSONResponse(to_plain(self._status.here() if _here(request) else await self._status.report()))
+        return JSONResponse(to_plain(self.cell_status.here() if _here(request) else await self.cell_status.report()))
 
     async def http_sd(self, request: Request) -> Response:
         """Every process of the cell that has /metrics, for Prometheus' http_sd_config."""
-        return JSONResponse(self._status.targets())
+        return JSONResponse(self.cell_status.targets())
 
     async def request(self, request: Request) -> Response:
         """The record of one of the last requests, here or at another gateway, and which of its replicas have ended:
@@ -72,7 +65,7 @@ class OperatorPages:
         found = self._here(request_id) if _here(request) else await self.find(request_id)
         if found is None:
             message = (
-                f"request {shown(request_id)} is not among the last {len(self._recent)} that ended here; older ones "
+                f"request {shown(request_id)} is not among the last {len(self.recent)} that ended here; older ones "
                 "are in the trace file"
             )
             raise ApiError(ErrorCode.NOT_FOUND, message)
@@ -82,27 +75,27 @@ class OperatorPages:
         """The record of one of the last requests of the cell."""
         if (found := self._here(request_id)) is not None:
             return found
-        answers = await self._others.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1", dict)
+        answers = await self.others.ask(f"/raylane/requests/{quote(request_id, safe='')}?here=1", dict)
         return answers[0] if answers else None
 
     def _here(self, request_id: str) -> dict[str, Any] | None:
-        ledger = self._recent.get(request_id)
+        ledger = self.recent.get(request_id)
         if ledger is None:
             return None
         placed_on = {str(decision.facts["replica"]) for decision in ledger.decisions if "replica" in decision.facts}
-        return {**ledger.record(), "departures": to_plain(self._status.departures_of(placed_on))}
+        return {**ledger.record(), "departures": to_plain(self.cell_status.departures_of(placed_on))}
 
     async def spec(self, request: Request) -> Response:
         """The spec in force; PUT changes what can change without a restart, all of it or nothing. `?dry_run=1` only
         says what would change."""
         if request.method != "PUT":
-            return Response(self._service.spec.model_dump_json(), media_type="application/json")
+            return Response(self.service.spec.model_dump_json(), media_type="application/json")
         body = await body_of(request, _MAX_SPEC_BYTES)
         try:
             desired = ClusterSpec.model_validate_json(body)
         except ValidationError as error:
             raise invalid(error) from None
-        changes = changes_between(self._service.spec, desired)
+        changes = changes_between(self.service.spec, desired)
         frozen = [change for change in changes if not change.is_live]
         if frozen:
             keys = ", ".join(change.key for change in frozen)
@@ -111,13 +104,13 @@ class OperatorPages:
                 f"{keys}: needs a restart of the cluster; allowed to change while it runs: {', '.join(LIVE)}",
             )
         if changes and request.query_params.get("dry_run") != "1":
-            await self._apply(desired)
+            await self.apply(desired)
         return JSONResponse(
             {"changes": [{"key": change.key, "from": change.old, "to": change.new} for change in changes]}
         )
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("GET", "HEAD")) -> Route:
-        return Route(path, OwnPage(handler, self._service, methods, quiet=True))
+        return Route(path, OwnPage(handler, self.service, methods, quiet=True))
 
 
 def _here(request: Request) -> bool:

@@ -35,30 +35,25 @@ class ShadowExchange:
     spec: ClusterSpec
 
 
+@dataclass(eq=False)
 class ShadowPage:
     """`exchange` makes the change of the spec that is in force at that moment, has it written down and puts it in force
     in the whole cell; it returns None where the spec was changed meanwhile."""
 
-    def __init__(
-        self,
-        service: Service,
-        announced: Announced,
-        exchange: Callable[[Callable[[ClusterSpec], ShadowExchange]], Awaitable[ShadowExchange | None]],
-    ) -> None:
-        self._service = service
-        self._announced = announced
-        self._exchange = exchange
+    service: Service
+    announced: Announced
+    exchange: Callable[[Callable[[ClusterSpec], ShadowExchange]], Awaitable[ShadowExchange | None]]
 
     def route(self) -> Route:
-        return Route(SHADOW_PATH, OwnPage(self.exchange, self._service, ("POST",)))
+        return Route(SHADOW_PATH, OwnPage(self._page, self.service, ("POST",)))
 
-    async def exchange(self, request: Request) -> Response:
+    async def _page(self, request: Request) -> Response:
         """Promotes the shadow, or takes the last promotion back. It is written down and done, or neither; which, is
         unknown where no answer comes."""
         form = read_form(ShadowForm, await body_of(request, _MAX_BYTES))
         try:
             async with asyncio.timeout(_ANSWER_S):
-                done = await self._exchange(lambda spec: self._exchanged(spec, form))
+                done = await self.exchange(lambda spec: self._exchanged(spec, form))
         except ApiError:
             raise
         except TimeoutError as error:
@@ -88,7 +83,7 @@ class ShadowPage:
             raise ApiError(ErrorCode.INVALID_VALUE, str(error), param="model") from error
         assert now is not None  # else it could not be exchanged
         kind = ActKind(form.kind)
-        if kind is ActKind.ROLLBACK and not form.force and self._announced.orders.promotion_of(form.model) != now:
+        if kind is ActKind.ROLLBACK and not form.force and self.announced.orders.promotion_of(form.model) != now:
             raise ApiError(
                 ErrorCode.INVALID_VALUE,
                 f"model {form.model!r}: there is no promotion to roll back",

@@ -5,7 +5,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,78 +41,65 @@ from deployments.telemetry.slo import ServiceLevels
 from deployments.traffic.published_drift import PublishedDrift, PublishedDriftError, read_drift
 
 
+@dataclass(eq=False)
 class Status:
     """Reads dispatchers, feeds and the last minute's TTFTs. What another gateway owns is asked of that one."""
 
-    def __init__(
-        self,
-        spec: ClusterSpec,
-        service: Service,
-        feeds: Feeds,
-        others: OtherGateways,
-        announced: Announced,
-        url: str,
-        run_dir: str,
-        open_ledgers: Callable[[], int],
-        logs: Logs,
-        ttfts: RecentTtfts,
-        levels: ServiceLevels,
-    ) -> None:
-        self._spec = spec
-        self._service = service
-        self._feeds = feeds
-        self._others = others
-        self._announced = announced
-        self._url = url
-        self._run_dir = run_dir
-        self._open_ledgers = open_ledgers
-        self._logs = logs
-        self._started_s = time.monotonic()
-        self._ttfts = ttfts
-        self._levels = levels
+    spec: ClusterSpec
+    service: Service
+    feeds: Feeds
+    others: OtherGateways
+    announced: Announced
+    url: str
+    run_dir: str
+    open_ledgers: Callable[[], int]
+    logs: Logs
+    ttfts: RecentTtfts
+    levels: ServiceLevels
+    _started_s: float = field(init=False, default_factory=time.monotonic)
 
     def models_without_replica(self) -> list[str]:
         """Models that should have a ready replica and an owner, and lack one. Those whose starts fail are left out,
         since they must not keep the others from being served, unless they are all that is served."""
-        spec = self._service.spec
+        spec = self.service.spec
         missing = [
             name
-            for name, dispatcher in self._service.dispatchers.items()
+            for name, dispatcher in self.service.dispatchers.items()
             if spec.min_replicas(spec.model(name)) > 0 and not dispatcher.is_ready
         ]
         failing = self.models_that_fail()
-        return missing if set(failing) >= self._service.dispatchers.keys() else [n for n in missing if n not in failing]
+        return missing if set(failing) >= self.service.dispatchers.keys() else [n for n in missing if n not in failing]
 
     def models_that_fail(self) -> list[str]:
         """Models whose starts have failed so often in a row that they are not waited for, and that no replica
         serves."""
-        failing = {one.model for one in self._announced.starts.failing if one.failures >= GIVEN_UP_AFTER}
+        failing = {one.model for one in self.announced.starts.failing if one.failures >= GIVEN_UP_AFTER}
         return [
             name
-            for name, one in self._service.dispatchers.items()
-            if not one.is_ready and all(view.group_key in failing for view in self._service.views_of(name))
+            for name, one in self.service.dispatchers.items()
+            if not one.is_ready and all(view.group_key in failing for view in self.service.views_of(name))
         ]
 
     def departures_of(self, replica_ids: Collection[str]) -> list[Departure]:
         """The ends of those replicas, as far as they ended and are remembered."""
-        return [one for one in self._announced.departures.last if one.who in replica_ids]
+        return [one for one in self.announced.departures.last if one.who in replica_ids]
 
     def targets(self) -> list[dict[str, Any]]:
         """Prometheus' http_sd form. All of them ask for the cluster's secret."""
-        spec, home = self._service.peered()
+        spec, home = self.service.peered()
         cell = {"__metrics_path__": "/metrics", "cell": spec.short_cell_name(spec.region(home))}
-        gateways = {self._others.gateway_id: self._others.own_url, **self._others.urls}
+        gateways = {self.others.gateway_id: self.others.own_url, **self.others.urls}
         groups = [
             {"targets": [_address(url)], "labels": {**cell, "raylane_role": "gateway", "gateway": gateway_id}}
             for gateway_id, url in gateways.items()
         ]
-        for feed in self._feeds.by_replica.values():
+        for feed in self.feeds.by_replica.values():
             labels = {**cell, "raylane_role": "engine", "model": feed.facts.model, "replica": feed.facts.replica_id}
             groups.append({"targets": [_address(feed.facts.url)], "labels": labels})
         return groups
 
     async def report(self) -> CellReport:
-        return merged([self.here(), *await self._others.ask(f"{STATUS_PATH}?here=1", GatewayAnswer)])
+        return merged([self.here(), *await self.others.ask(f"{STATUS_PATH}?here=1", GatewayAnswer)])
 
     async def under_way(self, models: Collection[str]) -> int:
         """How many requests for these models the cell's gateways have, from the lane to the end of the answer."""
@@ -121,37 +108,37 @@ class Status:
 
     def here(self) -> GatewayAnswer:
         gateway = GatewayReport(
-            id=self._others.gateway_id,
+            id=self.others.gateway_id,
             pid=os.getpid(),
-            url=self._url,
-            cell_url=self._others.own_url,
+            url=self.url,
+            cell_url=self.others.own_url,
             uptime_s=time.monotonic() - self._started_s,
-            flows=len(self._service.flows),
-            open_ledgers=self._open_ledgers(),
-            draining=self._service.leaving,
-            failing_logs=tuple(FailingLog(one.name, one.error or "", one.lost_lines) for one in self._logs.failing()),
+            flows=len(self.service.flows),
+            open_ledgers=self.open_ledgers(),
+            draining=self.service.leaving,
+            failing_logs=tuple(FailingLog(one.name, one.error or "", one.lost_lines) for one in self.logs.failing()),
         )
-        models = tuple(self._model(name, dispatcher) for name, dispatcher in self._service.dispatchers.items())
-        drift = self._spec.gateway.drift
-        last = self._announced.departures.last
-        report = CellReport(self._spec.name, gateway, (gateway,), self._run_dir, models, last, published_drift(drift))
-        return GatewayAnswer(report, {one.name: TtftSample(*self._ttfts.percentiles(one.name)) for one in models})
+        models = tuple(self._model(name, dispatcher) for name, dispatcher in self.service.dispatchers.items())
+        drift = self.spec.gateway.drift
+        last = self.announced.departures.last
+        report = CellReport(self.spec.name, gateway, (gateway,), self.run_dir, models, last, published_drift(drift))
+        return GatewayAnswer(report, {one.name: TtftSample(*self.ttfts.percentiles(one.name)) for one in models})
 
     def _model(self, name: str, dispatcher: Dispatcher) -> ModelReport:
-        views, starts, own = self._service.views_of(name), self._announced.starts, dispatcher.own
+        views, starts, own = self.service.views_of(name), self.announced.starts, dispatcher.own
         keys = [view.group_key for view in views]
         snapshot = dispatcher.snapshot()
         report = ModelReport(
             name=name,
             engine=dispatcher.model.engine,
             desired_replicas=sum(self._desired(view) for view in views),
-            scaling=self._announced.scaling_of(name),
+            scaling=self.announced.scaling_of(name),
             overdue_s=self._overdue_s(name, views[0]),
-            controls=self._announced.controls_of(name),
+            controls=self.announced.controls_of(name),
             groups=tuple(self._group(view, snapshot) for view in views) if len(views) > 1 else (),
             starting=tuple(start for key in keys for start in starts.running_of(key)),
             failing_start=next((one for key in keys if (one := starts.failing_of(key)) is not None), None),
-            slos=tuple(SloReport(*one) for one in self._levels.judged(name)),
+            slos=tuple(SloReport(*one) for one in self.levels.judged(name)),
             under_way=len(dispatcher),
             handed_on=dispatcher.handed_on,
             lost_requests=dispatcher.losses.requests,
@@ -165,7 +152,7 @@ class Status:
             rejections[lane][cause] = count
         return replace(
             report,
-            owner=self._others.gateway_id,
+            owner=self.others.gateway_id,
             epoch=own.epoch,
             reconciled=own.reconciled,
             peers=() if own.peering is None else peer_reports(own.peering.core.peers, own.peering.model),
@@ -194,9 +181,9 @@ class Status:
             name=view.group,
             model=view.group_key,
             desired_replicas=self._desired(view),
-            scaling=self._announced.scaling_of(view.group_key),
+            scaling=self.announced.scaling_of(view.group_key),
             overdue_s=self._overdue_s(view.group_key, view),
-            controls=self._announced.controls_of(view.group_key),
+            controls=self.announced.controls_of(view.group_key),
             ready=sum(one.status == ReplicaStatus.READY for one in replicas),
             leases=sum(one.leases for one in replicas),
             tokens_per_s=None if stats is None else stats.tokens_per_s,
@@ -204,14 +191,14 @@ class Status:
         )
 
     def _desired(self, view: Model) -> int:
-        scaling = self._announced.scaling_of(view.group_key)
+        scaling = self.announced.scaling_of(view.group_key)
         return view.replicas.count if scaling is None else scaling.applied
 
     def _overdue_s(self, key: str, view: Model) -> float | None:
-        return self._announced.scaling.overdue_s(key, self._service.spec.autoscaling_of(view).period_s, time.time())
+        return self.announced.scaling.overdue_s(key, self.service.spec.autoscaling_of(view).period_s, time.time())
 
     def _replica(self, stats: ReplicaStats) -> ReplicaReport:
-        feed = self._feeds.by_replica.get(stats.replica_id)
+        feed = self.feeds.by_replica.get(stats.replica_id)
         report = ReplicaReport(
             stats.replica_id,
             stats.group,
@@ -220,8 +207,8 @@ class Status:
             stats.kv_tokens,
             stats.max_sequences,
             stats.itl_class,
-            self._announced.orders.cordon_of(stats.replica_id),
-            self._announced.starts.of_replica(stats.replica_id),
+            self.announced.orders.cordon_of(stats.replica_id),
+            self.announced.starts.of_replica(stats.replica_id),
         )
         if feed is None:
             return report

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -96,22 +97,22 @@ class Credentials:
 Refuse = Callable[[CallRefusal, Scope, Receive, Send], Awaitable[None]]
 
 
+@dataclass(eq=False)
 class PeerDoor:
     """The ASGI app before a page for peers. Nothing of a call is read before its head was judged."""
 
-    def __init__(self, app: ASGIApp, credentials: Credentials, refuse: Refuse) -> None:
-        self._app = app
-        self._credentials = credentials
-        self._refuse = refuse
+    app: ASGIApp
+    credentials: Credentials
+    refuse: Refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        sender = self._credentials.judge(headers, certified_names(send))
+        sender = self.credentials.judge(headers, certified_names(send))
         if isinstance(sender, CallRefusal):
-            await self._refuse(sender, scope, receive, send)
+            await self.refuse(sender, scope, receive, send)
             return
         scope[SENDER] = sender
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
 
 
 def certified_names(send: Send) -> Collection[str] | None:

@@ -7,17 +7,11 @@ admitted is refused with 503, and why; it waits at its home.
 
 import time
 from collections import Counter
-from collections.abc import Callable
-
-from starlette.types import Receive, Scope, Send
 
 from cluster.spec import ClusterSpec, Tenant, TrafficClass
 from deployments.gateway.connection import Connection
 from deployments.gateway.entrance import KeyRing
-from deployments.gateway.flow import RequestFlow
-from deployments.gateway.peers.auth import CELL_HEADER
 from deployments.gateway.peers.client import FIRST_TOKEN_HEADER, REFUSAL_HEADER
-from deployments.http.limits import ClientLimits
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
 from deployments.peering import HopFacts, HopRefusal
 from deployments.scheduling import Request
@@ -32,28 +26,12 @@ class GuestRefusedHere(ApiError):
 
 
 class GuestConnection(Connection):
-    """One request of another cell. `guests` counts those that are taken, by model and home."""
+    """One request of another cell. `guests` counts those that are taken, by model and home. Both are set before it is
+    run."""
 
     hop: HopFacts
-
-    def __init__(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        flow: RequestFlow,
-        max_body_bytes: int,
-        limits: ClientLimits,
-        is_last: Callable[[], bool],
-        hop: HopFacts,
-        cell: str,
-        guests: Counter[tuple[str, str]],
-    ) -> None:
-        super().__init__(scope, receive, send, flow, max_body_bytes, limits, is_last)
-        self.hop = hop
-        self._cell = cell
-        self._guests = guests
-        self._admitted = False
+    guests: Counter[tuple[str, str]]
+    _admitted = False
 
     def tenant(self, keys: KeyRing, spec: ClusterSpec) -> Tenant | None:
         """The one that home has found by its client's key."""
@@ -76,14 +54,14 @@ class GuestConnection(Connection):
 
     def admitted(self) -> None:
         self._admitted = True
-        self._guests[self.hop.model, self.hop.home] += 1
+        self.guests[self.hop.model, self.hop.home] += 1
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        ledger, own = self._flow.ledger, [(CELL_HEADER.encode(), self._cell.encode())]
+        ledger = self.flow.ledger
         if not ledger.stream and ledger.first_token_s is not None:
             after_s = max(0.0, ledger.first_token_s - ledger.arrived_s)
-            own.append((FIRST_TOKEN_HEADER.encode(), f"{after_s:.6f}".encode()))
-        await super()._start(status, [*headers, *own])
+            self.carry(FIRST_TOKEN_HEADER.encode(), f"{after_s:.6f}")
+        await super()._start(status, headers)
 
     async def _fail_whole(self, error: ApiError, dialect: Dialect) -> None:
         """Home puts it into its client's dialect."""

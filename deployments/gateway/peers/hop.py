@@ -21,7 +21,7 @@ import aiohttp
 
 from deployments.gateway.connection import Connection, answer_headers
 from deployments.gateway.exchange import sized, trace_of
-from deployments.gateway.flow import Awaited, RequestFlow
+from deployments.gateway.flow import Awaited
 from deployments.gateway.peers.client import (
     FIRST_TOKEN_HEADER,
     HOP_HEADER,
@@ -31,7 +31,6 @@ from deployments.gateway.peers.client import (
     read_all,
 )
 from deployments.gateway.relay import AnswerRelay
-from deployments.openai.endpoints import Endpoint
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.roles import PeerLease
@@ -121,14 +120,12 @@ class PeerRelay(AnswerRelay):
         shared: HandOvers,
         peer_lease: PeerLease,
         dispatcher: Dispatcher,
-        flow: RequestFlow,
         client: Connection,
-        endpoint: Endpoint,
     ) -> None:
-        super().__init__(dispatcher, peer_lease.lease, flow, client, endpoint)
+        super().__init__(dispatcher, peer_lease.lease, client)
         self._shared = shared
         self._peer = peer_lease.peer
-        self._hop = replace(peer_lease.hop, path=endpoint.path, gateway=shared.gateway_id)
+        self._hop = replace(peer_lease.hop, path=client.endpoint.path, gateway=shared.gateway_id)
         self._answer_s = peer_lease.answer_s
         self._names = dispatcher.model.name, peer_lease.peer
         self._began_s = 0.0
@@ -229,21 +226,15 @@ class PeerRelay(AnswerRelay):
 
     async def _whole(self, response: aiohttp.ClientResponse) -> None:
         payload = await read_all(response, MAX_WHOLE)
-        ledger, client, now = self._ledger, self._client, time.monotonic()
+        ledger, now = self._ledger, time.monotonic()
         ledger.first_byte_s = ledger.last_byte_s = now
         if (after_s := response.headers.get(FIRST_TOKEN_HEADER)) is not None:
             ledger.first_token_s = min(now, max(self._began_s, self._began_s + float(after_s)))
         self._dispatcher.first_token(self._lease, now - (ledger.first_token_s or now))
         self._dispatcher.release(self._lease, Ending.FINISHED)
-        client.release_body()
-        self._flow.wait_for(Awaited.CLIENT, now)
-        try:
-            if client.commented:
-                raise ApiError(ErrorCode.ENGINE_ERROR, "the engine did not stream its answer")
-            await client.start(response.status, [*self._head_of(response), *sized(payload)])
-            await client.finish(payload)
-        finally:
-            ledger.last_stall_s = time.monotonic() - now
+        if self._client.commented:
+            raise ApiError(ErrorCode.ENGINE_ERROR, "the engine did not stream its answer")
+        await self._give(response.status, [*self._head_of(response), *sized(payload)], payload)
 
     def _errors_in(self, events: bytes) -> bytes:
         """They are in the client's form already."""

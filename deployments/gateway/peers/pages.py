@@ -17,12 +17,12 @@ from typing import Any
 
 import aiohttp
 from pydantic_core import from_json
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.gateway.flow import RequestFlow
+from deployments.gateway.entrance import EXTRA_HEADERS
 from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.own_page import OwnPage, body_of, send_or_cut
 from deployments.gateway.peers.auth import CELL_HEADER, SENDER, CallRefusal, Credentials, PeerDoor
@@ -54,34 +54,17 @@ PeerHandler = Callable[[str, Any], Awaitable[Any]]
 """Of a page: who asks, and what (JSON), to the answer (JSON). May raise ApiError."""
 
 
-class PeerPage:
+def peer_page(handler: PeerHandler, service: Service) -> OwnPage:
     """The ASGI app of a JSON page for peers, behind its door: POST alone."""
 
-    def __init__(self, handler: PeerHandler, service: Service) -> None:
-        self._handler = handler
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            response = JSONResponse(await self._answer(scope[SENDER], Request(scope, receive)))
-        except ClientDisconnect:
-            return
-        except ApiError as error:
-            response = JSONResponse(error.body(), error.error.status)
-        except Exception:
-            log.exception("%s failed inside the gateway", scope["path"])
-            response = JSONResponse(ApiError(ErrorCode.INTERNAL, "internal error").body(), 500)
-        response.headers[CELL_HEADER] = self._service.cell
-        await send_or_cut(response, self._service, scope, receive, send)
-
-    async def _answer(self, sender: str, request: Request) -> Any:
-        if request.method != "POST":
-            raise ApiError(ErrorCode.METHOD_NOT_ALLOWED, f"{request.method} {request.url.path}: allowed: POST")
+    async def answer(request: Request) -> Response:
         try:
             content = from_json(await body_of(request, _MAX_QUESTION))
         except ValueError:
             raise ApiError(ErrorCode.INVALID_JSON, "the body is no JSON") from None
-        return await self._handler(sender, content)
+        return JSONResponse(await handler(request.scope[SENDER], content))
+
+    return OwnPage(answer, service, ("POST",), quiet=True)
 
 
 async def refuse_call(service: Service, refusal: CallRefusal, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,19 +74,17 @@ async def refuse_call(service: Service, refusal: CallRefusal, scope: Scope, rece
     await send_or_cut(answer, service, scope, receive, send)
 
 
+@dataclass(eq=False)
 class DigestPages:
     """Of one gateway. `owners`: where the owner of each model listens for the cell, by model."""
 
-    def __init__(
-        self, service: Service, session: aiohttp.ClientSession, owners: Callable[[], Mapping[str, str]]
-    ) -> None:
-        self._service = service
-        self._session = session
-        self._owners = owners
+    service: Service
+    session: aiohttp.ClientSession
+    owners: Callable[[], Mapping[str, str]]
 
     def owner_route(self) -> Route:
         """The page for the cell's other gateways."""
-        return Route(OWNER_DIGEST_PATH, OwnPage(self._owned, self._service, methods=("POST",), quiet=True))
+        return Route(OWNER_DIGEST_PATH, OwnPage(self._owned, self.service, methods=("POST",), quiet=True))
 
     async def answer(self, sender: str, content: Any) -> dict[str, Any]:
         """The digests that a peer asks for."""
@@ -111,9 +92,9 @@ class DigestPages:
             questions = read_questions(content)
         except ValueError as error:
             raise ApiError(ErrorCode.INVALID_VALUE, f"no questions: {error}") from None
-        digests = answers_of(self._service.dispatchers, questions)
+        digests = answers_of(self.service.dispatchers, questions)
         elsewhere: dict[str, dict[str, Any]] = defaultdict(dict)
-        owners = self._owners()
+        owners = self.owners()
         for model in questions.keys() - digests.keys():
             if model in owners:
                 elsewhere[owners[model]][model] = list(questions[model])
@@ -125,7 +106,7 @@ class DigestPages:
         try:
             async with (
                 asyncio.timeout(_OWNER_S),
-                self._session.post(url + OWNER_DIGEST_PATH, json={"questions": questions}) as response,
+                self.session.post(url + OWNER_DIGEST_PATH, json={"questions": questions}) as response,
             ):
                 found = await response.json() if response.status == 200 else {}
                 return dict(found.get("digests", {}))
@@ -138,7 +119,7 @@ class DigestPages:
             questions: Questions = read_questions(json.loads(await body_of(request, _MAX_QUESTION)))
         except ValueError as error:
             raise ApiError(ErrorCode.INVALID_VALUE, f"no questions: {error}") from None
-        return JSONResponse({"digests": answers_of(self._service.dispatchers, questions)})
+        return JSONResponse({"digests": answers_of(self.service.dispatchers, questions)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,37 +130,30 @@ class PeerUsage:
     finished: Finished
 
 
+@dataclass(eq=False)
 class UsagePages:
     """Of one gateway: hears from peers what their engines counted, and tells peers what this cell's did. What does not
     come within `within_s` counts as booked, and its ledger holds no counts."""
 
-    def __init__(
-        self,
-        service: Service,
-        hand_overs: HandOvers,
-        session: aiohttp.ClientSession,
-        others: OtherGateways,
-        within_s: float,
-    ) -> None:
-        self._service = service
-        self._hand_overs = hand_overs
-        self._session = session
-        self._others = others
-        self._within_s = within_s
+    service: Service
+    hand_overs: HandOvers
+    session: aiohttp.ClientSession
+    others: OtherGateways
+    within_s: float
 
     def own_route(self) -> Route:
         """The page for the cell's other gateways."""
-        return Route(OWN_USAGE_PATH, OwnPage(self._own, self._service, methods=("POST",), quiet=True))
+        return Route(OWN_USAGE_PATH, OwnPage(self._own, self.service, methods=("POST",), quiet=True))
 
     async def answer(self, sender: str, content: Any) -> None:
         """A peer tells of a request that it has served."""
         usage = _usage_in(content)
-        if usage.gateway == self._service.gateway_id:
-            self._service.closing.peer_finished(sender, usage.finished)
-        elif usage.gateway in self._others.urls:
-            url = self._others.urls[usage.gateway] + OWN_USAGE_PATH
+        if usage.gateway == self.service.gateway_id:
+            self.service.closing.peer_finished(sender, usage.finished)
+        elif usage.gateway in self.others.urls:
+            url = self.others.urls[usage.gateway] + OWN_USAGE_PATH
             try:
-                async with asyncio.timeout(_OWNER_S), self._session.post(url, json=[sender, content]):
+                async with asyncio.timeout(_OWNER_S), self.session.post(url, json=[sender, content]):
                     pass
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 log.info("%s did not hear of a request's usage: %r", url, error)
@@ -188,11 +162,11 @@ class UsagePages:
         """A guest's ledger is complete: its home hears what the engine counted."""
         if ledger.finished is not None and ledger.finished.usage.sequences:
             finished = to_plain(ledger.finished) | {"request_id": facts.attempt_id, "booking": ""}
-            self._hand_overs.run(self._tell(facts.home, {"gateway": facts.gateway, "finished": finished}))
+            self.hand_overs.run(self._tell(facts.home, {"gateway": facts.gateway, "finished": finished}))
 
     async def _tell(self, home: str, content: Any) -> None:
         try:
-            await self._hand_overs.client.post_json(home, USAGE_PATH, content, self._within_s)
+            await self.hand_overs.client.post_json(home, USAGE_PATH, content, self.within_s)
         except PeerFailed as error:
             log.info("%s", error)
 
@@ -201,7 +175,7 @@ class UsagePages:
             sender, content = json.loads(await body_of(request, _MAX_QUESTION))
         except (ValueError, TypeError):
             raise ApiError(ErrorCode.INVALID_VALUE, "no usage") from None
-        self._service.closing.peer_finished(str(sender), _usage_in(content).finished)
+        self.service.closing.peer_finished(str(sender), _usage_in(content).finished)
         return JSONResponse(None)
 
 
@@ -215,18 +189,18 @@ def _usage_in(content: Any) -> PeerUsage:
     return usage
 
 
+@dataclass(eq=False)
 class HopPage:
     """The ASGI app of HOP_PATH, behind its door: a request that a peer hands over takes a client's way from here, if it
     is not refused by its head alone. uvicorn says 100 Continue when its body is asked for."""
 
-    def __init__(self, service: Service, hand_overs: HandOvers, usage: UsagePages, silent_s: float) -> None:
-        self._service = service
-        self._hand_overs = hand_overs
-        self._usage = usage
-        self._silent_s = silent_s
+    service: Service
+    hand_overs: HandOvers
+    usage: UsagePages
+    silent_s: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service = self._service
+        service = self.service
         given = dict(scope["headers"]).get(HOP_HEADER.encode(), b"")
         try:
             facts = read_header(given.decode("latin-1"))
@@ -242,30 +216,19 @@ class HopPage:
             await send_or_cut(answer, service, scope, receive, send)
             return
         ledger = _ledger_of(service, facts, scope)
-        ledger.on_closed = partial(self._usage.tell, facts, ledger)
-        flow = RequestFlow(ledger, service.settings.timeouts)
-        _watch(send, self._silent_s)
-        client = GuestConnection(
-            scope,
-            receive,
-            send,
-            flow,
-            service.settings.limits.max_body_bytes,
-            service.client_limits(),
-            lambda: service.leaving,
-            facts,
-            service.cell,
-            self._hand_overs.guests,
-        )
-        await service.run(endpoint, flow, client)
+        ledger.on_closed = partial(self.usage.tell, facts, ledger)
+        _watch(send, self.silent_s)
+        client = service.connection(GuestConnection, scope, receive, send, ledger, endpoint)
+        client.hop, client.guests = facts, self.hand_overs.guests
+        await service.run(client)
 
     def _judge(self, facts: HopFacts) -> HopRefusal | None:
         """Why the request is refused, without its body. Where another gateway owns the model, that one judges it with
         the body."""
-        dispatcher = self._service.dispatchers.get(facts.model)
+        dispatcher = self.service.dispatchers.get(facts.model)
         if dispatcher is None:
             return HopRefusal.SPEC
-        if self._service.draining:
+        if self.service.draining:
             return HopRefusal.LOADED
         owner = dispatcher.own
         return owner.peering.judge(facts) if owner is not None and owner.peering is not None else None
@@ -294,5 +257,14 @@ def _ledger_of(service: Service, facts: HopFacts, scope: Scope) -> Ledger:
 
 
 def peer_routes(service: Service, credentials: Credentials, pages: Mapping[str, ASGIApp]) -> list[Route]:
-    """The routes of the port for clients: pages for peers, by their path."""
-    return [Route(path, PeerDoor(app, credentials, partial(refuse_call, service))) for path, app in pages.items()]
+    """The routes of the port for clients: pages for peers, by their path. Each answer names this cell."""
+    named = [(CELL_HEADER.encode(), credentials.cell.encode())]
+
+    def behind_door(app: ASGIApp) -> PeerDoor:
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            scope[EXTRA_HEADERS] = named
+            await app(scope, receive, send)
+
+        return PeerDoor(call, credentials, partial(refuse_call, service))
+
+    return [Route(path, behind_door(app)) for path, app in pages.items()]

@@ -14,7 +14,7 @@ from deployments.gateway.peers.auth import Credentials
 from deployments.gateway.peers.client import HOP_PATH, PeerClient
 from deployments.gateway.peers.digests import DIGEST_PATH, DigestExchange
 from deployments.gateway.peers.hop import HandOvers
-from deployments.gateway.peers.pages import USAGE_PATH, DigestPages, HopPage, PeerPage, UsagePages, peer_routes
+from deployments.gateway.peers.pages import USAGE_PATH, DigestPages, HopPage, UsagePages, peer_page, peer_routes
 from deployments.gateway.peers.view import VIEW_PATH, CellView, RegionsPage
 from deployments.gateway.service import Service
 from deployments.ownership.owner_tracker import OwnerTracker
@@ -59,15 +59,15 @@ class CellPeers:
         hand_overs = service.hand_overs = HandOvers(self.client, service.closing, service.gateway_id)
         self._exchange = DigestExchange(self.client, service.dispatchers, peering.digest_period_s, peering.max_age_s)
         usage = UsagePages(service, hand_overs, session, others, peering.max_age_s)
-        self.pages[DIGEST_PATH] = PeerPage(self._digests.answer, service)
-        self.pages[USAGE_PATH] = PeerPage(usage.answer, service)
+        self.pages[DIGEST_PATH] = peer_page(self._digests.answer, service)
+        self.pages[USAGE_PATH] = peer_page(usage.answer, service)
         self.pages[HOP_PATH] = HopPage(service, hand_overs, usage, LOST_AGES * peering.max_age_s)
         self._cell_routes = [self._digests.owner_route(), usage.own_route()]
 
     def show(self, own: CellView) -> Route:
         """What this cell shows of itself to its peers, and the page that shows all cells; before `routes`."""
         if self.credentials is not None:
-            self.pages[VIEW_PATH] = PeerPage(own.answer, self._service)
+            self.pages[VIEW_PATH] = peer_page(own.answer, self._service)
         return RegionsPage(self._service, self._home, own, self.client).route()
 
     def routes(self) -> list[Route]:

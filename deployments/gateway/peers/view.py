@@ -10,18 +10,19 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deployments.gateway.operators.cost_page import BillQuestion, CostPages
+from deployments.gateway.operators.directory_pages import BillQuestion, DirectoryPages
 from deployments.gateway.operators.report import RegionAnswer, RegionsReport
 from deployments.gateway.operators.status import Status
-from deployments.gateway.own_page import OwnPage, invalid
+from deployments.gateway.own_page import OwnPage, read_question
 from deployments.gateway.peers.client import PeerClient, PeerFailed
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
@@ -56,77 +57,72 @@ class ViewQuestion(BillQuestion):
     request_id: Annotated[str, Field(max_length=256)] = ""
 
 
-def read_question(content: Any) -> ViewQuestion:
-    """Raises ApiError."""
-    try:
-        return ViewQuestion.model_validate(content)
-    except ValidationError as error:
-        raise invalid(error) from None
-
-
+@dataclass(eq=False)
 class CellView:
     """Of this cell: answers peers and the cell's own operators alike."""
 
-    def __init__(self, status: Status, find: Find, costs: CostPages) -> None:
-        self._status = status
-        self._find = find
-        self._costs = costs
+    status: Status
+    find: Find
+    costs: DirectoryPages
 
     async def answer(self, sender: str, content: Any) -> Any:
         """The answer to a peer's question, as JSON has it. Raises ApiError."""
-        return await self.look(read_question(content))
+        return await self.look(read_question(ViewQuestion, content))
 
     async def look(self, asked: ViewQuestion) -> Any:
         """What is asked for, as JSON has it. Raises ApiError."""
         match asked.view:
             case View.STATUS:
-                return to_plain(await self._status.report())
+                return to_plain(await self.status.report())
             case View.REQUEST:
-                return {"record": await self._find(asked.request_id)}
+                return {"record": await self.find(asked.request_id)}
             case View.COST:
-                return await self._costs.bill(asked)
+                return await self.costs.bill(asked)
 
 
+@dataclass(eq=False)
 class RegionsPage:
     """`GET REGIONS_PATH?view=...`: all cells, or the one that `region` names. `home`: this cell; `client`: None for one
     without peers."""
 
-    def __init__(self, service: Service, home: str, own: CellView, client: PeerClient | None) -> None:
-        self._service = service
-        self._home = home
-        self._own = own
-        self._client = client
-        self._last: dict[str, tuple[float, Any]] = {}
-        """By peer, its last status, and when it was asked for."""
+    service: Service
+    home: str
+    own: CellView
+    client: PeerClient | None
+    _last: dict[str, tuple[float, Any]] = field(init=False, default_factory=dict)
+    """By peer, its last status, and when it was asked for."""
 
     def route(self) -> Route:
-        return Route(REGIONS_PATH, OwnPage(self._page, self._service, quiet=True))
+        return Route(REGIONS_PATH, OwnPage(self._page, self.service, quiet=True))
 
     async def _page(self, request: Request) -> Response:
         query = dict(request.query_params)
         region = query.pop("region", None)
-        endpoints = {one.name: one.endpoint or "" for one in self._service.spec.regions}
-        if self._client is None:
+        endpoints = {one.name: one.endpoint or "" for one in self.service.spec.regions}
+        if self.client is None:
             message = "this cell has no peers; needed: a spec with `peering`"
             raise ApiError(ErrorCode.NOT_FOUND, message)
         if region is not None and region not in endpoints:
             raise ApiError(
                 ErrorCode.INVALID_VALUE, f"region = {shown(region)}: unknown; allowed: {', '.join(endpoints)}"
             )
-        question, asked = read_question(query), endpoints if region is None else {region: endpoints[region]}
+        question, asked = (
+            read_question(ViewQuestion, query),
+            endpoints if region is None else {region: endpoints[region]},
+        )
         answers = await asyncio.gather(*(self._ask(name, asked[name], question) for name in asked))
-        return JSONResponse(to_plain(RegionsReport(self._home, tuple(answers))))
+        return JSONResponse(to_plain(RegionsReport(self.home, tuple(answers))))
 
     async def _ask(self, name: str, endpoint: str, question: ViewQuestion) -> RegionAnswer[Any]:
-        if name == self._home or self._client is None:
+        if name == self.home or self.client is None:
             try:
-                return RegionAnswer(name, endpoint, True, 0.0, "", await self._own.look(question))
+                return RegionAnswer(name, endpoint, True, 0.0, "", await self.own.look(question))
             except ApiError as error:
                 return RegionAnswer(name, endpoint, False, None, error.message, None)
         is_status, asked_s = question.view is View.STATUS, time.monotonic()
         within_s = BILL_WITHIN_S if question.view is View.COST else WITHIN_S
         try:
-            content = await self._client.post_json(name, VIEW_PATH, question.model_dump(mode="json"), within_s)
+            content = await self.client.post_json(name, VIEW_PATH, question.model_dump(mode="json"), within_s)
             json.dumps(content, allow_nan=False)  # one number that is none would spoil the answers of all
         except (PeerFailed, ValueError) as error:
             known = self._last.get(name) if is_status else None

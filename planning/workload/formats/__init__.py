@@ -8,5 +8,3 @@ from planning.workload.formats.mooncake import MOONCAKE
 from planning.workload.formats.own import OWN
 
 FORMATS = (AZURE, BURSTGPT, MOONCAKE, LEDGER, OWN)
-
-__all__ = ["FORMATS", "Format", "Rows"]

@@ -140,7 +140,7 @@ async def test_a_feed_that_nobody_reads_is_hung_up(behind: Behind, session: aioh
 
 async def through(behind: Behind, app: Any) -> list[Any]:
     """What a gateway's request gets from the guard with that app behind it."""
-    behind.guard._app = app
+    behind.guard.app = app
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

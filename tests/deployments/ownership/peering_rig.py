@@ -12,10 +12,10 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import LanePeering
 from deployments.ownership.record import OVER, RequestState
 from deployments.ownership.roles import PeerLease
-from deployments.peering import HandOverReason, HopFacts, HopRefusal, ModelDigest, Rules
+from deployments.peering import HopFacts, HopRefusal, ModelDigest, Rules
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import Admission, Ending, Placement, Request, SchedulingPolicy
-from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_request, make_spec
+from tests.deployments.peering.setups import CELLS, MODEL, make_digest, make_hop, make_model, make_request, make_spec
 
 
 class Clock:
@@ -150,29 +150,8 @@ def lanes_of(model: ModelDigest) -> ModelDigest:
 
 def guest_facts(name: str = "g", number: int = 1, spec: ClusterSpec | None = None, **changes: Any) -> HopFacts:
     """Of a hop from `us` to `eu`."""
-    rules = Rules(spec or make_spec())
-    facts: dict[str, Any] = {
-        "request_id": name,
-        "home": "us",
-        "attempt": number,
-        "epoch": 1,
-        "number": number,
-        "hops": 1,
-        "reason": HandOverReason.SOONER,
-        "model": MODEL,
-        "traffic_class": "interactive",
-        "tenant": "",
-        "residency": frozenset({"eu", "us", "ap"}),
-        "marks": rules.marks_of(MODEL, "interactive", ""),
-        "waited_s": 0.25,
-        "slack_s": 0.75,
-        "patience_s": 30.0,
-        "slo_s": 1.0,
-        "prompt_tokens": 100,
-        "max_tokens": 50,
-        "sequences": 1,
-    }
-    return HopFacts(**{**facts, **changes})
+    own = {"request_id": name, "home": "us", "attempt": number, "number": number, "residency": frozenset(CELLS)}
+    return make_hop(spec or make_spec(), **own | changes)
 
 
 @contextmanager

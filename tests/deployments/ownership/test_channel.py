@@ -13,7 +13,7 @@ from aiohttp import web
 from hypothesis import given
 
 from deployments.cell.owners import Ownership
-from deployments.ownership import channel as module
+from deployments.ownership import channel, messages
 from deployments.ownership.channel import MessageOutbox, NotOwner, RemoteOwner, Session
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
@@ -112,7 +112,7 @@ def test_a_request_keeps_its_age_on_another_clock() -> None:
 async def test_messages_are_sent_at_once_in_order_and_a_beat_where_there_are_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "BEAT_S", 0.001)
+    monkeypatch.setattr(messages, "BEAT_S", 0.001)
     outbox = MessageOutbox()
     pieces = outbox.pieces()
     outbox.put(Cancel("a"))
@@ -125,7 +125,7 @@ async def test_messages_are_sent_at_once_in_order_and_a_beat_where_there_are_non
 
 
 async def test_an_outbox_that_nobody_reads_closes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MAX_MESSAGES", 3)
+    monkeypatch.setattr(channel, "_MAX_MESSAGES", 3)
     outbox = MessageOutbox()
     for name in "abcd":
         outbox.put(Cancel(name))
@@ -298,7 +298,7 @@ async def test_who_does_not_own_the_model_says_so(serve: Callable[..., object]) 
 async def test_an_owner_that_falls_silent_or_speaks_another_version_is_noticed(
     monkeypatch: pytest.MonkeyPatch, serve: Callable[..., object], first: bytes, error: type[Exception]
 ) -> None:
-    monkeypatch.setattr(module, "UNRESPONSIVE_AFTER_S", 0.3)
+    monkeypatch.setattr(messages, "UNRESPONSIVE_AFTER_S", 0.3)
     opened: list[float] = []
 
     async def begins(request: web.Request) -> web.StreamResponse:

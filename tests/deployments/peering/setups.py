@@ -5,7 +5,8 @@ from typing import Any
 import yaml
 
 from cluster.spec import ClusterSpec, parse_spec
-from deployments.peering import Digest, LaneDigest, ModelDigest, Question, Received
+from deployments.peering import Digest, HandOverReason, HopFacts, LaneDigest, ModelDigest, Question, Received
+from deployments.peering.rules import Rules
 from deployments.scheduling import Request
 
 CELLS = ("eu", "us", "ap")
@@ -57,6 +58,20 @@ def make_digest(
 ) -> Digest:
     """A cell's digest of one model."""
     return Digest(cell, epoch, sequence, question, marks, (model or make_model(),), received)
+
+
+def make_hop(spec: ClusterSpec, **changes: Any) -> HopFacts:
+    """Of a request from `eu`; where it may go and by which rules is what the spec says, unless they are given."""
+    what: dict[str, Any] = dict.fromkeys(("attempt", "epoch", "number", "hops", "sequences"), 1)
+    what |= {"request_id": "r", "home": "eu", "reason": HandOverReason.SOONER, "model": MODEL, "tenant": ""}
+    what |= {"traffic_class": "interactive", "prompt_tokens": 100, "max_tokens": 50, "slo_s": 1.0}
+    what |= {"waited_s": 0.25, "slack_s": 0.75, "patience_s": 30.0} | changes
+    rules, names = Rules(spec), (what["model"], what["traffic_class"], what["tenant"])
+    if "residency" not in what:
+        what["residency"] = rules.allowed(*names).residency
+    if "marks" not in what:
+        what["marks"] = rules.marks_of(*names)
+    return HopFacts(**what)
 
 
 def make_request(

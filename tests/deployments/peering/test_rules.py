@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from cluster.spec import HandOverSettings
 from deployments.peering import HandOverReason, Here, HopFacts, HopRefusal, Reception, Rules
+from tests.deployments.peering import setups
 from tests.deployments.peering.setups import CELLS, KEY, MODEL, make_spec
 
 LIMITED = {
@@ -25,31 +26,8 @@ CALM = Here(0.2, 0.0)
 
 
 def make_hop(**changes: Any) -> HopFacts:
-    rules = Rules(make_spec(**LIMITED))
-    what: dict[str, Any] = {
-        "request_id": "r",
-        "home": "eu",
-        "attempt": 1,
-        "epoch": 1,
-        "number": 1,
-        "hops": 1,
-        "reason": HandOverReason.SOONER,
-        "model": MODEL,
-        "traffic_class": "interactive",
-        "tenant": "free",
-        "waited_s": 1.0,
-        "slack_s": -0.5,
-        "patience_s": 20.0,
-        "slo_s": 1.0,
-        "prompt_tokens": 100,
-        "max_tokens": None,
-        "sequences": 1,
-    }
-    what |= changes
-    names = (what["model"], what["traffic_class"], what["tenant"])
-    what.setdefault("residency", rules.allowed(*names).residency)
-    what.setdefault("marks", rules.marks_of(*names))
-    return HopFacts(**what)
+    own = {"tenant": "free", "waited_s": 1.0, "slack_s": -0.5, "patience_s": 20.0, "max_tokens": None}
+    return setups.make_hop(make_spec(**LIMITED), **own | changes)
 
 
 def refusal(hop: HopFacts, here: Here = CALM, cell: str = "us", spec: Any = None) -> HopRefusal | None:

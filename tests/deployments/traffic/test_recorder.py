@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from deployments.cell.directory import Directory
-from deployments.gateway.operators.traffic_page import TRAFFIC_PATH
+from deployments.gateway.operators.directory_pages import TRAFFIC_PATH
 from deployments.protocol import Finished, Usage
 from deployments.telemetry.ledger import Ledger
 from deployments.telemetry.line_log import LogHealth

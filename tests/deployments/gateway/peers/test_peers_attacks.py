@@ -17,12 +17,13 @@ from deployments.gateway.peers.client import HOP_HEADER, HOP_PATH, REFUSAL_HEADE
 from deployments.gateway.peers.digests import DIGEST_PATH
 from deployments.gateway.peers.hop import header_of
 from deployments.gateway.peers.pages import USAGE_PATH
-from deployments.peering import HandOverReason, HopFacts
+from deployments.peering import HandOverReason
 from tests.deployments.gateway.fake_engine import FakeEngine, event
 from tests.deployments.gateway.peers.cells import PEERS_SECRET, Cells, known_to, metrics_of, peering_of
 from tests.deployments.gateway.peers.fake_peer import FakePeer, Taken, hangs
 from tests.deployments.gateway.rig import ASK, RawClient, Rig, until
 from tests.deployments.gateway.test_gateway_access import paths, servers
+from tests.deployments.peering.setups import make_hop
 
 STREAM = {**ASK, "stream": True}
 BODY = json.dumps(STREAM).encode()
@@ -35,30 +36,11 @@ def shown(sender: str = "eu", to: str = "us", secret: str = PEERS_SECRET) -> dic
 
 def hop_of(cells: Cells, attempt: int = 1, **changes: Any) -> dict[str, str]:
     """The headers of a hop from `eu` that `us` would take."""
-    marks = peering_of(cells["us"]).core.rules.marks_of("demo", "interactive", "")
-    given: dict[str, Any] = {
-        "request_id": "r",
-        "home": "eu",
-        "attempt": attempt,
-        "epoch": 7,
-        "number": attempt,
-        "hops": 1,
-        "reason": HandOverReason.NO_REPLICA,
-        "model": "demo",
-        "traffic_class": "interactive",
-        "tenant": "",
-        "residency": frozenset(cells.names),
-        "marks": marks,
-        "prompt_tokens": 3,
-        "max_tokens": 3,
-        "sequences": 1,
-        "waited_s": 0.0,
-        "slack_s": 0.5,
-        "patience_s": 20.0,
-        "slo_s": 0.5,
-        "path": "/v1/completions",
-    }
-    return {**shown(), HOP_HEADER: header_of(HopFacts(**{**given, **changes}))}
+    own = {"attempt": attempt, "number": attempt, "epoch": 7, "model": "demo", "prompt_tokens": 3, "max_tokens": 3}
+    own |= {"reason": HandOverReason.NO_REPLICA, "residency": frozenset(cells.names), "slo_s": 0.5, "patience_s": 20.0}
+    own |= {"marks": peering_of(cells["us"]).core.rules.marks_of("demo", "interactive", "")}
+    hop = make_hop(cells.spec_of("us"), **own | {"path": "/v1/completions"} | changes)
+    return {**shown(), HOP_HEADER: header_of(hop)}
 
 
 async def call(

@@ -1,7 +1,7 @@
 """A real vLLM whose parts die: its clients are told, the other replica's notice nothing, no process is left, and
 another takes its place.
 
-And one that Serve stops, last: nobody has to wait for its successor.
+And one that Serve stops, last of this folder, by the name of this file: nobody has to wait for its successor.
 """
 
 import asyncio
