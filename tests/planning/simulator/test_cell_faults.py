@@ -81,7 +81,7 @@ def test_a_lost_cell_resets_its_clients_and_gets_nothing_until_it_is_back() -> N
     assert out.reset[run.arrived(3.0, 6.0, US)].any(), "what was under way there is lost"
     assert not out.reset[run.homes != US].any(), "only its own clients see resets"
     assert run.hops_between(3.0, 6.0, EU, US)
-    assert not run.hops_between(6.0 + 2 * RTT_S, 11.0, EU, US)
+    assert not run.hops_between(6.0 + 2 * TRIP_S, 11.0, EU, US)
     assert run.hops_between(6.0, 11.0, EU, AP) > run.hops_between(1.0, 6.0, EU, AP), "the other peer takes more"
     back = run.arrived(11.0, UNTIL_S, US)
     assert not out.reset[back].any()
@@ -105,7 +105,7 @@ def test_a_partition_loses_nothing_but_streams_that_get_nothing_for_too_long(for
     run = Run(Fault(FaultKind.PARTITION, 5.0, for_s, link=("eu", "us")))
     out = run.out
     assert not out.reset.any()
-    assert not run.hops_between(5.0 + RTT_S, 5.0 + for_s, EU, US)
+    assert not run.hops_between(5.0 + TRIP_S, 5.0 + for_s, EU, US)
     assert run.hops_between(5.0 + for_s, UNTIL_S, EU, US), "they help each other again"
     if for_s < 4.0:
         assert not out.broken.any(), "what was sent meanwhile comes late"
