@@ -23,8 +23,9 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.server_process import ServerError, become_subreaper, end_descendants
 from cli.bench.run import allow_many_connections
-from cli.server_process import ServerError, become_subreaper, end_descendants
+from cli.private_cell import PrivateCellError
 from cluster.spec import ClusterSpec
 
 ROOT = Path(__file__).parents[1]
@@ -82,8 +83,9 @@ def run_program(work: Callable[[Path], Awaitable[dict[str, Any]]]) -> dict[str, 
             return runner.run(main(Path(folder)))
         except asyncio.CancelledError:
             raise typer.Exit(128 + signal.SIGTERM) from None
-        except ServerError as error:
-            console.print(f"error: a server {error}", style="red", markup=False)
+        except (ServerError, PrivateCellError) as error:
+            of = "a server " if isinstance(error, ServerError) else ""
+            console.print(f"error: {of}{error}", style="red", markup=False)
             raise typer.Exit(1) from error
         finally:
             end_descendants()

@@ -8,6 +8,7 @@ of the overloaded cell's clients, p99 of the peers' clients as a ratio, requests
 cells in both directions within ten seconds. Time is virtual, so that a busy machine changes nothing.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -25,9 +26,9 @@ from deployments.engine.simulated.costs import read_costs
 from deployments.engine_model.fits import cost_of
 from deployments.scheduling.policy import binding_of, policy_of
 from planning.simulator.cell import CellSettings
-from planning.simulator.cell_plan import CellPlan
 from planning.simulator.cells import CellsSimulator
 from planning.simulator.cells_outcome import CellsOutcome
+from planning.simulator.peered_cell import CellPlan
 from planning.simulator.workload import Workload, plain_workload
 from planning.workload.trace import Trace
 from planning.workload.traces import read_trace
@@ -109,6 +110,26 @@ class Bench:
         return CellsSimulator(spec, self.plans(spec), work, homes, RTT_S).run(), work
 
 
+def ttft_of(out: CellsOutcome, cell: str) -> NDArray[np.float64]:
+    """The TTFT of a cell's own clients that got an answer."""
+    return np.asarray(out.ttft_s[out.own(cell) & ~np.isnan(out.ttft_s)], dtype=np.float64)
+
+
+def attainment(out: CellsOutcome, cell: str, slo_s: NDArray[np.float64]) -> float:
+    """The share of a cell's own clients that were served in time."""
+    return float(out.in_time(slo_s)[out.own(cell)].mean())
+
+
+def returned(out: CellsOutcome, within_s: float = 10.0) -> int:
+    """Hand-overs that follow one in the other direction between the same cells within so long."""
+    last_s: dict[tuple[int, int], float] = {}
+    found = 0
+    for at_s, source, target in out.hops:
+        found += at_s - last_s.get((target, source), -math.inf) < within_s
+        last_s[source, target] = at_s
+    return found
+
+
 def _p99(values: NDArray[np.float64]) -> float:
     return float(np.percentile(values, 99)) if len(values) else float("nan")
 
@@ -117,19 +138,19 @@ def one_overloaded(bench: Bench, capacity: float, window: int, duration_s: float
     """One window with and without hand-over."""
     rates = [OVERLOAD * capacity, HALF * capacity, HALF * capacity]
     (alone, work), (helped, _) = (bench.run(rates, window, duration_s, helps) for helps in (False, True))
-    p99 = {cell: (_p99(alone.ttft_of(cell)), _p99(helped.ttft_of(cell))) for cell in REGIONS}
+    p99 = {cell: (_p99(ttft_of(alone, cell)), _p99(ttft_of(helped, cell))) for cell in REGIONS}
     home, *peers = REGIONS
     slo_s = work.ttft_slo_s
     return {
         "capacity": capacity,
         "window": window,
-        "attained": [alone.attainment(home, slo_s), helped.attainment(home, slo_s)],
+        "attained": [attainment(alone, home, slo_s), attainment(helped, home, slo_s)],
         "home_p99_s": p99[home],
         "peers_p99_s": [p99[cell] for cell in peers],
         "peers_ratio": [p99[cell][1] / p99[cell][0] for cell in peers],
         "moved": len(helped.hops) / len(work),
         "dropped": int(len(helped.hops) - (helped.served != helped.home).sum()),
-        "returned": helped.returned(),
+        "returned": returned(helped),
         "refusals": dict(helped.refusals),
     }
 
@@ -142,7 +163,7 @@ def all_overloaded(bench: Bench, capacity: float, window: int, duration_s: float
         "capacity": capacity,
         "window": window,
         "moved": len(out.hops) / len(work),
-        "returned": out.returned(),
+        "returned": returned(out),
         "hops": len(out.hops),
     }
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import JsonFile, at_speed, console, plain_table, run_facts, run_program, write_json
 from cli.bench.client import BenchClient
+from cli.bench.prompts import measure_vocabulary
 from cli.private_cell import PrivateCell
 from cli.rehearse_live import LiveRunner
 from cluster.spec import ClusterSpec, Model, load_spec
@@ -192,7 +193,8 @@ def compared(plan: TruthPlan, sample: Workload, held: HeldRate) -> dict[str, Any
         ):
             if plan.pin:
                 await cell.pin()
-            runner = await LiveRunner.on(cell, client, plan.model.name, plan.lanes)
+            vocabulary = await measure_vocabulary(client, plan.model.name)
+            runner = LiveRunner(cell, client, vocabulary, plan.model.name, plan.lanes)
             await runner.capacity(sample.head(200), 8, 0)  # warm
             points = await _Search(plan, sample, runner).points(held.per_s)
         return {"points": [asdict(point) for point in points], **asdict(true_rate(points, plan.slo.ttft_s))}

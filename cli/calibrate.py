@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import TimeElapsedColumn, TimeRemainingColumn
 
 from cli.bench.client import BenchClient, EndpointError
 from cli.bench.run import allow_many_connections
-from cli.console import console, fail
+from cli.console import console, fail, progress_bar
 from cli.option_groups import with_groups
 from cli.options import (
     ModelName,
@@ -28,9 +28,8 @@ from cli.options import (
     replica_count,
     show_changes,
 )
-from cli.private_cell import PinError, PrivateCell
+from cli.private_cell import PrivateCell, PrivateCellError
 from cli.probing import ProbePlan, Probing
-from cli.server_process import ServerError
 from cluster.artifacts import ArtifactError
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CalibrationRecord, read_cost_file, write_cost_file
@@ -45,7 +44,6 @@ from planning.fit.architecture import read_architecture
 from planning.fit.memory import plan_of
 from planning.fit.of_spec import config_of
 from planning.rehearsal import rehearsed
-from planning.workload.trace import TraceError
 from planning.workload.traces import read_trace
 
 GPU_MINUTES = 10.0
@@ -99,23 +97,17 @@ def calibrate(
     check_outputs(out=out)
     task = CalibrateTask(spec, chosen, replica_count(chosen, own_cell.replicas), own_cell.pin)
     settings = chosen.settings
-    try:
-        traffic = None if trace is None else _traffic(trace, settings.max_model_len, own_cell.length_scale)
-        level_s = seconds or (None if minutes or task.gpu else CPU_LEVEL_S)
-    except TraceError as error:
-        fail(f"--trace: {error}", code=2)
+    traffic = None if trace is None else _traffic(trace, settings.max_model_len, own_cell.length_scale)
+    level_s = seconds or (None if minutes or task.gpu else CPU_LEVEL_S)
     budget_s = 60 * (minutes or GPU_MINUTES)
     plan = ProbePlan(chosen.name, settings.max_model_len, settings.max_num_seqs, level_s, budget_s, traffic)
     with tempfile.TemporaryDirectory(prefix="raylane-") as scratch:
         try:
             measured = asyncio.run(_measure(task, plan, own_cell.keep or Path(scratch)))
             found = calibration(chosen, task.gpu, measured, _note(task), _kernels(task))
-        except (ServerError, PinError, EndpointError, StepLogError, LedgerError, ValueError) as error:
+        except (PrivateCellError, EndpointError, StepLogError, LedgerError, ValueError) as error:
             fail(str(error), hint="raylane doctor")
-    try:
-        write_cost_file(out, found.file)
-    except OSError as error:
-        fail(f"--out {out}: cannot be written: {error.strerror}")
+    write_cost_file(out, found.file)
     _show(out, measured, found)
 
 
@@ -129,20 +121,15 @@ def _traffic(trace: Path, max_model_len: int, length_scale: float) -> Lengths:
 
 async def _measure(task: CalibrateTask, plan: ProbePlan, folder: Path) -> Measurements:
     allow_many_connections()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task(
-            f"starting {task.replicas} replica(s) of {plan.model}", total=len(plan.levels(task.replicas))
-        )
+    text, levels = f"starting {task.replicas} replica(s) of {plan.model}", len(plan.levels(task.replicas))
+    with progress_bar(text, levels, TimeElapsedColumn(), TimeRemainingColumn()) as tell:
         async with (
             PrivateCell(task.spec, plan.model, task.replicas, folder) as cell,
             BenchClient(cell.url, "completions") as client,
         ):
             if task.pin:
                 await cell.pin()
-            return await Probing(cell, client, plan).run(
-                lambda text, done: progress.update(bar, description=text, completed=done)
-            )
+            return await Probing(cell, client, plan).run(tell)
 
 
 def _note(task: CalibrateTask) -> str:

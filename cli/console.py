@@ -5,7 +5,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import rich.table
@@ -14,6 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleDimensions, RenderableType
 from rich.live import Live
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
 from deployments.cell.control import LONGEST_S, SHORTEST_S
 from deployments.wire import to_plain
@@ -69,6 +71,14 @@ def follow(view: Callable[[], RenderableType], once: bool, every_s: float, scree
                 shown.update(view(), refresh=True)
     except KeyboardInterrupt:
         return
+
+
+@contextmanager
+def progress_bar(text: str, total: float, *more: ProgressColumn) -> Iterator[Callable[[str, float], None]]:
+    """A bar while something runs. Yields what is told what is being done, and how much of `total` is done."""
+    with Progress(TextColumn("{task.description}"), BarColumn(), *more, console=console, transient=True) as progress:
+        task = progress.add_task(text, total=total)
+        yield lambda text, done: progress.update(task, description=text, completed=done)
 
 
 def plain_table(*columns: str, left: int = 0, title: str | None = None) -> Table:

@@ -294,7 +294,7 @@ def _view(bill: Bill, rows: Sequence[BillRow], by: Sequence[Dimension]) -> Group
 
 
 def _write_page(out: Path, bill: Bill, rows: Sequence[BillRow], by: Sequence[Dimension]) -> None:
-    from planning.report.cost import CostPage, render  # plotly takes a second to import
+    from planning.report.cost import render  # plotly takes a second to import
 
-    if problems := write_page(out, render(bill, CostPage(*table_of(rows, by), notes_of(bill, rows)))):
+    if problems := write_page(out, render(bill, *table_of(rows, by), notes_of(bill, rows))):
         fail(problems[0])

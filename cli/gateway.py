@@ -6,6 +6,7 @@ Proxies of the environment are ignored: such a proxy would be asked for this mac
 import getpass
 import json
 import os
+import socket
 from typing import Annotated, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
@@ -96,6 +97,17 @@ def base_url(url: str | None) -> str:
     if not urls:
         fail(f"no gateway of cluster {states[0].name!r} has registered yet", hint="try again in a few seconds")
     return next((url for url in urls[:-1] if _answers(url)), urls[-1])
+
+
+def port_problem(host: str, port: int) -> str:
+    """Why no gateway can listen there on this machine; empty: one can."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
 
 
 def known_secret(base: str) -> str | None:

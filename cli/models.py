@@ -17,7 +17,7 @@ from cluster.artifacts import ArtifactError, ModelCache, resolve_source
 from cluster.artifacts.cache import CacheEntry
 from cluster.artifacts.pull import damage, open_cache, origin_of, pull
 from cluster.fetch_progress import FetchStep, ProgressReport
-from cluster.spec import Artifacts, Model, load_spec
+from cluster.spec import Artifacts, load_spec
 
 models = typer.Typer(help="Fetch, check, list and remove the files of models on this node.", no_args_is_help=True)
 _GIB = 1 << 30
@@ -67,16 +67,13 @@ def _chosen(
             yield _settings(spec_file, cache), source
             continue
         settings = _settings(Path(source), cache)
-        models_of_spec = [one for one in _models(Path(source)) if model in (None, one.name)]
+        known = load_spec(Path(source)).models
+        models_of_spec = [one for one in known if model in (None, one.name)]
         if not models_of_spec:
-            names = ", ".join(one.name for one in _models(Path(source)))
+            names = ", ".join(one.name for one in known)
             fail(f"--model {model!r}: not in {source}; allowed: {names}", code=2)
         for name in dict.fromkeys(name for one in models_of_spec for name in one.cached_sources):
             yield settings, name
-
-
-def _models(spec_file: Path) -> tuple[Model, ...]:
-    return load_spec(spec_file).models
 
 
 def _settings(spec_file: Path | None, cache: Path | None) -> Artifacts:
@@ -109,7 +106,7 @@ def list_models(
     as_json: AsJson = False,
 ) -> None:
     """List what this node's cache holds: size, last use, and what is in use."""
-    held = _open(spec_file, cache)
+    held = open_cache(_settings(spec_file, cache))
     entries = held.list()
     if as_json:
         typer.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
@@ -129,10 +126,6 @@ def _state(entry: CacheEntry) -> str:
     return "[yellow]being fetched[/]" if entry.in_use else "[yellow]interrupted[/]"
 
 
-def _open(spec_file: Path | None, cache: Path | None) -> ModelCache:
-    return open_cache(_settings(spec_file, cache))
-
-
 Entries = Annotated[list[str] | None, typer.Argument(metavar="[ENTRY...]", help="Entries, as `list` names them.")]
 
 
@@ -140,7 +133,7 @@ Entries = Annotated[list[str] | None, typer.Argument(metavar="[ENTRY...]", help=
 def verify_models(entries: Entries = None, spec_file: SpecFile = None, cache: CacheFolder = None) -> None:
     """Read all files of this node's cache (or of some entries), and compare them with the checksums from their
     download. Names the files that the store had no checksum of."""
-    held = _open(spec_file, cache)
+    held = open_cache(_settings(spec_file, cache))
     whole = [entry.name for entry in held.list() if entry.whole]
     if unknown := [name for name in entries or () if name not in whole]:
         fail(f"entry {unknown[0]!r}: not in {held.folder}; there are: {', '.join(whole) or 'none'}", code=2)
@@ -177,7 +170,7 @@ def evict_models(
     cache: CacheFolder = None,
 ) -> None:
     """Remove entries from this node's cache. What a running process uses stays."""
-    held = _open(spec_file, cache)
+    held = open_cache(_settings(spec_file, cache))
     if bool(entries) == unused:
         fail("allowed: either entries, as `raylane models list` names them, or --unused", code=2)
     chosen = entries or [entry.name for entry in held.list() if not entry.in_use]

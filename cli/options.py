@@ -1,6 +1,7 @@
 """What several planning commands share: the spec's model, the cost file, the traffic that is chosen, and where results
 are written."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,10 +14,10 @@ from rich.markup import escape
 
 from autoscaling.signals.signals import PastStart
 from cli.console import console, errors, fail
+from cluster.files import is_special, write_whole
 from cluster.spec import ClusterSpec, Model, load_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.fits import misfits
-from planning.report.file import ReportFileError, check_place, write_report
 from planning.simulator.starts import recorded_starts
 from planning.unmodelled import Unmodelled
 from planning.workload.changes import REJECTED, TraceChange
@@ -95,73 +96,6 @@ TRACE_HELP = (
 )
 
 TraceFile = Annotated[Path, typer.Option(help=TRACE_HELP)]
-FromS = Annotated[
-    float, typer.Option("--from", min=0, metavar="SECONDS", help="Skip requests that arrive before this second.")
-]
-ToS = Annotated[
-    float | None,
-    typer.Option("--to", min=0, metavar="SECONDS", help="Skip requests that arrive at this second or later."),
-]
-Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first N requests of the window.")]
-TimeScale = Annotated[
-    float,
-    typer.Option(min=1e-6, max=1e6, help="Multiply all arrival times: 0.5 sends the same requests in half the time."),
-]
-LoadScale = Annotated[
-    float,
-    typer.Option(
-        min=1e-6,
-        max=1_000,
-        help="Change the load: below 1 keeps this share of the requests, above 1 adds time-shifted copies.",
-    ),
-]
-StartUp = Annotated[
-    float | None,
-    typer.Option(
-        "--start-up",
-        min=0,
-        metavar="SECONDS",
-        help="How long a replica takes to start. Default: by the phases of --starts or of the spec (models.start), "
-        "else the simulated engine's start_up_s, else 60.",
-    ),
-]
-LengthScale = Annotated[
-    float,
-    typer.Option(
-        min=1e-3,
-        max=1.0,
-        help="Multiply the trace's lengths. Reduced if the longest request would not fit the context.",
-    ),
-]
-RecordedStarts = Annotated[
-    Path | None,
-    typer.Option(
-        "--starts",
-        metavar="FILE",
-        help="The cell.sqlite of a cell: how long the phases of a start take, by its recorded starts.",
-    ),
-]
-
-
-StartAt = Annotated[
-    str | None,
-    typer.Option(
-        "--start-at",
-        metavar="TIME",
-        help="When the traffic begins, for bounds by time of day and forecasts: 2026-11-23T07:00 (in the time zone of "
-        "replicas.schedule, else UTC) or with an offset. Default without a schedule: midnight UTC.",
-    ),
-]
-
-
-FitLengths = Annotated[
-    bool,
-    typer.Option(
-        "--fit-lengths",
-        help="Shrink all lengths by one factor, so that the longest request fits the model's context. Default: reject "
-        "requests that are too long.",
-    ),
-]
 WithRange = Annotated[
     bool,
     typer.Option(
@@ -179,21 +113,67 @@ Seed = Annotated[
 class TrafficOptions:
     """What is made of a file's requests, in the order in which it applies."""
 
-    from_s: FromS = 0.0
-    to_s: ToS = None
-    limit: Limit = None
-    time_scale: TimeScale = 1.0
-    load_scale: LoadScale = 1.0
-    fit_lengths: FitLengths = False
+    from_s: Annotated[
+        float, typer.Option("--from", min=0, metavar="SECONDS", help="Skip requests that arrive before this second.")
+    ] = 0.0
+    to_s: Annotated[
+        float | None,
+        typer.Option("--to", min=0, metavar="SECONDS", help="Skip requests that arrive at this second or later."),
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N requests of the window.")] = None
+    time_scale: Annotated[
+        float,
+        typer.Option(
+            min=1e-6, max=1e6, help="Multiply all arrival times: 0.5 sends the same requests in half the time."
+        ),
+    ] = 1.0
+    load_scale: Annotated[
+        float,
+        typer.Option(
+            min=1e-6,
+            max=1_000,
+            help="Change the load: below 1 keeps this share of the requests, above 1 adds time-shifted copies.",
+        ),
+    ] = 1.0
+    fit_lengths: Annotated[
+        bool,
+        typer.Option(
+            "--fit-lengths",
+            help="Shrink all lengths by one factor, so that the longest request fits the model's context. Default: "
+            "reject requests that are too long.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
     """How long replicas take to start, and when the traffic begins."""
 
-    start_up_s: StartUp = None
-    starts: RecordedStarts = None
-    start_at: StartAt = None
+    start_up_s: Annotated[
+        float | None,
+        typer.Option(
+            "--start-up",
+            min=0,
+            metavar="SECONDS",
+            help="How long a replica takes to start. Default: by the phases of --starts or of the spec (models.start), "
+            "else the simulated engine's start_up_s, else 60.",
+        ),
+    ] = None
+    starts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The cell.sqlite of a cell: how long the phases of a start take, by its recorded starts.",
+        ),
+    ] = None
+    start_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When the traffic begins, for bounds by time of day and forecasts: 2026-11-23T07:00 (in the time zone "
+            "of replicas.schedule, else UTC) or with an offset. Default without a schedule: midnight UTC.",
+        ),
+    ] = None
 
     def past(self, model: str) -> list[PastStart]:
         """The recorded starts of a model; none without a record. Ends the command where it cannot be used."""
@@ -231,7 +211,14 @@ class PrivateCellOptions:
     replicas: Annotated[
         int | None, typer.Option(min=1, max=64, help="Replicas to run on this machine. Default: the spec's count.")
     ] = None
-    length_scale: LengthScale = 1.0
+    length_scale: Annotated[
+        float,
+        typer.Option(
+            min=1e-3,
+            max=1.0,
+            help="Multiply the trace's lengths. Reduced if the longest request would not fit the context.",
+        ),
+    ] = 1.0
     pin: Annotated[
         bool, typer.Option("--pin", help="Give each replica a core of its own, and everything else the rest.")
     ] = False
@@ -289,16 +276,27 @@ def scaled(trace: Trace, choice: TrafficOptions, seed: int) -> Trace:
 def write_page(path: Path, html: str) -> list[str]:
     """Writes a report, and says where on stderr: stdout may be a program's. Returns what is wrong, if anything."""
     try:
-        write_report(path, html)
-    except ReportFileError as error:
-        return [str(error)]
+        write_whole(path, html)
+    except OSError as error:
+        return [f"{path}: cannot be written: {error.strerror}"]
     errors.print(f"report: {path}")
     return []
 
 
 def check_outputs(**places: Path | None) -> None:
-    """Ends the command where a file cannot be written; each by the name of its option, None where none was asked
-    for."""
+    """Ends the command where a file cannot be written: better before a long run than after it. Each by the name of its
+    option, None where none was asked for."""
     for name, place in places.items():
-        if place is not None:
-            check_place(place, f"--{name.replace('_', '-')}")
+        if place is None:
+            continue
+        folder, problem = os.path.dirname(os.path.realpath(place)), ""
+        if os.path.isdir(place):
+            problem = "is a folder; name a file in it"
+        elif is_special(place):
+            problem = "is not a regular file; allowed: a regular file, or a path that does not exist"
+        elif not os.path.isdir(folder):
+            problem = f"the folder {folder} does not exist"
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            problem = f"the folder {folder} is not writable"
+        if problem:
+            fail(f"--{name.replace('_', '-')} {place}: {problem}", code=2)

@@ -8,25 +8,29 @@ what runs.
 import asyncio
 import os
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 import psutil
 import yaml
 
-from cli.server_process import ServerProcess, become_subreaper
+from cli.private_ray import end_processes
 from cluster.spec import ClusterSpec
 from deployments.gateway.operators.report import STATUS_PATH, CellReport, ModelReport
 from deployments.wire import WireError, from_plain
 
 FOREIGN = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_START_S, _STOP_S = 240.0, 60.0
+_LOG_LINES = 30
 
 
-class PinError(RuntimeError):
-    """The replicas cannot have cores of their own."""
+class PrivateCellError(RuntimeError):
+    """The cell did not start, and the message has the end of its log; or its replicas cannot have cores of their
+    own."""
 
 
 class PrivateCell:
@@ -46,26 +50,47 @@ class PrivateCell:
         folder.mkdir(parents=True, exist_ok=True)
         content = _private(spec, model, replicas, port, folder)
         (folder / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-        environment = {key: value for key, value in os.environ.items() if key not in FOREIGN} | {
-            "RAYLANE_HOME": str(folder / "home")
-        }
-        command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml")]
+        self._folder = folder
         self._secret_file = folder / "home" / str(content["name"]) / "secret"
-        self._server = ServerProcess(command, environment, self._is_ready, folder / "up.log")
+
+    def _bring_up(self) -> "subprocess.Popen[bytes]":
+        environment = {key: value for key, value in os.environ.items() if key not in FOREIGN}
+        environment["RAYLANE_HOME"] = str(self._folder / "home")
+        command = [sys.executable, "-m", "cli.main", "up", str(self._folder / "spec.yaml")]
+        with (self._folder / "up.log").open("wb") as log:
+            # A session of its own: Ctrl-C in the terminal reaches this process alone, which then ends the cell.
+            return subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
 
     async def __aenter__(self) -> Self:
-        become_subreaper()
+        self._up = self._bring_up()
+        deadline = time.monotonic() + _START_S
         try:
-            await self._server.start()
+            while not await self._is_ready():
+                status = self._up.poll()
+                if status is not None or time.monotonic() > deadline:
+                    why = f"not ready in {_START_S:.0f} s" if status is None else f"ended with {status}"
+                    lines = (self._folder / "up.log").read_text(errors="replace").splitlines()[-_LOG_LINES:]
+                    raise PrivateCellError("\n".join([f"the cell: {why}; its log ends:", *lines]))
+                await asyncio.sleep(0.2)
         except BaseException:
-            await self._server.stop()
+            await self.__aexit__()
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._server.stop()
+    async def __aexit__(self, *_: object) -> None:
+        processes = self._processes()
+        self._up.terminate()
+        await asyncio.to_thread(end_processes, processes, _STOP_S)
+        self._up.wait()
+
+    def _processes(self) -> list[psutil.Process]:
+        """The command's, and all below it; none once it has ended."""
+        if self._up.poll() is not None:
+            return []
+        root = psutil.Process(self._up.pid)
+        return [root, *root.children(recursive=True)]
 
     async def report(self) -> ModelReport:
         """What the gateway says of the model."""
@@ -85,18 +110,18 @@ class PrivateCell:
             await asyncio.sleep(0.1)
 
     async def pin(self) -> None:
-        """Gives each replica a core of its own, and all else (this process, too) the rest. Raises PinError where there
-        are too few."""
+        """Gives each replica a core of its own, and all else (this process, too) the rest. Raises PrivateCellError
+        where there are too few."""
         cores = sorted(os.sched_getaffinity(0))
         replicas = {one.replica_id: one.pid for one in (await self.report()).replicas if one.pid is not None}
         if len(cores) <= len(replicas):
-            raise PinError(
+            raise PrivateCellError(
                 f"{len(replicas)} replicas and {len(cores)} cores; needed: a core for each replica, and one for the "
                 "rest"
             )
         own = {replica_id: cores[-1 - index] for index, replica_id in enumerate(sorted(replicas))}
         others = tuple(cores[: len(cores) - len(replicas)])
-        for process in [psutil.Process(), *self._server.tree()]:
+        for process in [psutil.Process(), *self._processes()]:
             _set_cores(process, others)
         for replica_id, pid in replicas.items():
             root = psutil.Process(pid)

@@ -7,8 +7,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from cli.bench.client import BenchClient
 from cli.bench.load import CYCLE, BenchLoad, run
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
 from cli.bench.results import RunRecord
+from cli.private_cell import PrivateCell
 from planning.costs.calibration import Measurements
 from planning.costs.front import Around, LoneRequest, ProbeWindow, read_arounds
 from planning.costs.probes import SHORT_PROMPT, Lengths, coarse_to_fine, concurrencies, spread_lengths, traffic_lengths
@@ -84,21 +83,10 @@ class ProbePlan:
         return traffic_lengths(*self.traffic, CYCLE, seed)
 
 
-class ProbedCell(Protocol):
-    """A cell that writes its ledger and its engines' steps down (`PrivateCell`). `settled` returns when nothing
-    runs."""
-
-    trace_file: Path
-    step_logs: Path
-    replicas: int
-
-    async def settled(self) -> None: ...
-
-
 class Probing:
     """One calibration on a cell of its own."""
 
-    def __init__(self, cell: ProbedCell, client: BenchClient, plan: ProbePlan) -> None:
+    def __init__(self, cell: PrivateCell, client: BenchClient, plan: ProbePlan) -> None:
         self._cell = cell
         self._client = client
         self._plan = plan

@@ -5,16 +5,17 @@ import asyncio
 import datetime as dt
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
-from rich.progress import BarColumn, Progress, TextColumn
 
 from cli.bench.client import BenchClient, EndpointError
+from cli.bench.prompts import measure_vocabulary
 from cli.bench.run import allow_many_connections
-from cli.console import console, fail, plain_table
+from cli.console import console, fail, plain_table, progress_bar
 from cli.option_groups import with_groups
 from cli.options import (
     ModelName,
@@ -26,9 +27,8 @@ from cli.options import (
     show_changes,
     tell_misfits,
 )
-from cli.private_cell import PinError, PrivateCell
+from cli.private_cell import PrivateCell, PrivateCellError
 from cli.rehearse_live import Lived, LiveRunner
-from cli.server_process import ServerError
 from cluster.spec import ClusterSpec, Model
 from deployments.decision_log import read_log
 from deployments.decisions import LogError, Replay, replay
@@ -83,13 +83,10 @@ def rehearse(
         try:
             published = asyncio.run(rehearsal.run(shares, runs, seconds, own_cell.pin))
             replayed = rehearsal.replay()
-        except (ServerError, PinError, EndpointError, LogError, ValueError) as error:
+        except (PrivateCellError, EndpointError, LogError, ValueError) as error:
             fail(str(error), hint="raylane doctor")
     _show(published)
-    try:
-        write_published(out, published)
-    except OSError as error:
-        fail(f"--out {out}: cannot be written: {error.strerror}")
+    write_published(out, published)
     if replayed.difference is not None:
         fail(
             f"the live gateway's decisions differ from those of its scheduler on the same inputs: {replayed.difference}"
@@ -108,49 +105,45 @@ def _shares(loads: str) -> list[float]:
     return shares
 
 
+@dataclass(frozen=True, slots=True)
 class _Rehearsal:
     """One rehearsal of a model."""
 
-    def __init__(
-        self, spec: ClusterSpec, model: Model, settings: CellSettings, costs: CostFile, work: Workload, folder: Path
-    ) -> None:
-        self._spec = spec
-        self._model = model
-        self._settings = settings
-        self._costs = costs
-        self._cost = costs.cost_model()
-        self._work = work
-        self._folder = folder
-        self._decisions = folder / "decisions"
-        self._lanes = tuple(lane.name for lane in spec.lanes)
+    spec: ClusterSpec
+    model: Model
+    settings: CellSettings
+    costs: CostFile
+    work: Workload
+    folder: Path
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        return tuple(lane.name for lane in self.spec.lanes)
 
     async def run(self, shares: list[float], runs: int, seconds: float, pin: bool) -> Published:
         allow_many_connections()
-        replicas = self._settings.replicas
-        clients = 2 * replicas * self._settings.limits.sequences
-        with Progress(TextColumn("{task.description}"), BarColumn(), console=console, transient=True) as progress:
-            task = progress.add_task("starting", total=len(shares) * runs + 1)
-
-            def tell(text: str, done: int) -> None:
-                progress.update(task, description=text, completed=done)
-
+        replicas = self.settings.replicas
+        clients = 2 * replicas * self.settings.limits.sequences
+        with progress_bar("starting", len(shares) * runs + 1) as tell:
             async with (
-                PrivateCell(self._spec, self._model.name, replicas, self._folder) as cell,
+                PrivateCell(self.spec, self.model.name, replicas, self.folder) as cell,
                 BenchClient(cell.url, "completions") as client,
             ):
                 if pin:
                     await cell.pin()
-                runner = await LiveRunner.on(cell, client, self._model.name, self._lanes)
+                vocabulary = await measure_vocabulary(client, self.model.name)
+                runner = LiveRunner(cell, client, vocabulary, self.model.name, self.lanes)
                 tell("capacity", 0)
-                guess = simulated_capacity(self._settings, self._cost, self._work.head(20 * clients), clients)
-                sample = self._work.head(max(int(guess * min(_CAPACITY_S, seconds)), 4 * clients))
+                cost = self.costs.cost_model()
+                guess = simulated_capacity(self.settings, cost, self.work.head(20 * clients), clients)
+                sample = self.work.head(max(int(guess * min(_CAPACITY_S, seconds)), 4 * clients))
                 live = await runner.capacity(sample, clients, _WARM_UP)
-                simulated = simulated_capacity(self._settings, self._cost, sample, clients)
+                simulated = simulated_capacity(self.settings, cost, sample, clients)
                 at_loads = await self._at_loads(runner, live, shares, runs, seconds, tell)
-        costs = f"{self._costs.basis}: {self._costs.note}"
+        costs = f"{self.costs.basis}: {self.costs.note}"
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         return Published(
-            model=self._model.name,
+            model=self.model.name,
             replicas=replicas,
             costs=costs,
             measured_at=now,
@@ -161,7 +154,7 @@ class _Rehearsal:
 
     def replay(self) -> Replay:
         """Feeds what the live scheduler was given to the same core, once the cell is down."""
-        return replay(read_log(sorted(self._decisions.glob("*.log"))), (SCHEDULING,))
+        return replay(read_log(sorted((self.folder / "decisions").glob("*.log"))), (SCHEDULING,))
 
     async def _at_loads(
         self,
@@ -170,22 +163,22 @@ class _Rehearsal:
         shares: list[float],
         runs: int,
         seconds: float,
-        tell: Callable[[str, int], None],
+        tell: Callable[[str, float], None],
     ) -> list[AtLoad]:
         """The loads in turns, so that a machine that is slow for a while is slow for all of them."""
-        works = [at_rate(self._work, share * capacity, seconds) for share in shares]
+        works = [at_rate(self.work, share * capacity, seconds) for share in shares]
         lived: list[list[Lived]] = [[] for _ in shares]
         for number in range(runs):
             for index, (share, work) in enumerate(zip(shares, works, strict=True)):
                 tell(f"{share:g} x capacity, run {number + 1} of {runs}", 1 + number * len(shares) + index)
                 lived[index].append(await runner.run(work))
-        found = []
+        found, cost = [], self.costs.cost_model()
         for share, work, repeats in zip(shares, works, lived, strict=True):
             tell(f"simulating {share:g} x capacity", len(shares) * runs)
-            slow = [slowness(self._cost, runner.steps(run)) for run in repeats]
-            ours = [self._simulated(run, slowed(self._cost, factor)) for run, factor in zip(repeats, slow, strict=True)]
-            raw = [self._simulated(run, self._cost) for run in repeats]
-            figures = tuple(compare([run.run.figures(self._lanes) for run in repeats], ours, raw))
+            slow = [slowness(cost, runner.steps(run)) for run in repeats]
+            ours = [self._simulated(run, slowed(cost, factor)) for run, factor in zip(repeats, slow, strict=True)]
+            raw = [self._simulated(run, cost) for run in repeats]
+            figures = tuple(compare([run.run.figures(self.lanes) for run in repeats], ours, raw))
             failed = sum(run.run.failed for run in repeats)
             found.append(
                 AtLoad(load=share, runs=runs, slowness=tuple(slow), requests=len(work), failed=failed, figures=figures)
@@ -193,7 +186,7 @@ class _Rehearsal:
         return found
 
     def _simulated(self, lived: Lived, cost: CostModel) -> dict[str, float]:
-        return simulated_run(self._settings, cost, lived.work).figures(self._lanes)
+        return simulated_run(self.settings, cost, lived.work).figures(self.lanes)
 
 
 def _show(published: Published) -> None:

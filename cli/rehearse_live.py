@@ -12,7 +12,7 @@ import numpy as np
 
 from cli.bench.client import BenchClient
 from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
-from cli.bench.prompts import Prompts, RequestOptions, Vocabulary, measure_vocabulary
+from cli.bench.prompts import Prompts, RequestOptions, Vocabulary
 from cli.private_cell import PrivateCell
 from deployments.telemetry.verdicts import RequestVerdict
 from planning.costs.steps import StepSample, read_step_log, samples
@@ -43,11 +43,6 @@ class LiveRunner:
         self._options = RequestOptions(model, "completions", ignore_eos=True)
         self._lanes = lanes
         self._runs = 0
-
-    @classmethod
-    async def on(cls, cell: PrivateCell, client: BenchClient, model: str, lanes: tuple[str, ...]) -> "LiveRunner":
-        """A player that has measured the model's vocabulary."""
-        return cls(cell, client, await measure_vocabulary(client, model), model, lanes)
 
     async def capacity(self, work: Workload, clients: int, warm_up: int) -> float:
         """Requests a second that so many clients in a closed loop get through, after at most `warm_up` requests that do

@@ -1,9 +1,7 @@
 """`raylane simulate` of a spec whose regions help each other: all of them together, and what a loss does."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from math import isfinite
-from typing import Any
 
 from rich.markup import escape
 
@@ -11,6 +9,7 @@ from cli.console import console, fail, plain_table, print_json
 from cli.options import show_changes, show_unmodelled
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
+from deployments.wire import to_json
 from planning.several_regions import RegionsFigures, SeveralRegions, fault_of, homes_of
 from planning.simulation import Simulation
 from planning.unmodelled import unmodelled
@@ -40,7 +39,8 @@ def simulate_regions(
     except ValueError as problem:
         fail(f"--lose {problem}" if lose else str(problem), code=2)
     if as_json:
-        print_json(_as_json(found, lose))
+        shown = {"regions": found.figures, "recovery_s": found.recovery_s, "replica_hours": found.replica_hours}
+        print_json(to_json({"lose": lose, **shown, "usd": found.usd}))
     else:
         show_unmodelled(unmodelled(model, cost))
         show_changes(work.changes)
@@ -69,17 +69,3 @@ def _show(found: RegionsFigures, lose: Sequence[str]) -> None:
         console.print(
             "near the capacity small causes have large effects: repeat it with another --seed or --load-scale"
         )
-
-
-def _as_json(found: RegionsFigures, lose: Sequence[str]) -> dict[str, Any]:
-    def plain(value: Any) -> Any:
-        return None if isinstance(value, float) and not isfinite(value) else value
-
-    figures = [{name: plain(value) for name, value in asdict(one).items()} for one in found.figures]
-    return {
-        "lose": list(lose),
-        "regions": figures,
-        "recovery_s": dict(found.recovery_s),
-        "replica_hours": dict(found.replica_hours),
-        "usd": found.usd,
-    }

@@ -4,18 +4,16 @@ from pathlib import Path
 
 from cli.console import fail
 from cli.extras import need_planning
-from cli.options import write_page
+from cli.options import check_outputs, write_page
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.telemetry.published_error import read_published
 from planning.answer import Answer
 from planning.report.facts import Price, RunFacts
-from planning.report.file import check_place
-from planning.report.simulated_run import describe, scalings
+from planning.report.simulated_run import describe
 from planning.simulation import Simulation
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import Samples
-from planning.simulator.timeline import counts_of
 from planning.simulator.workload import Workload
 from planning.unmodelled import unmodelled
 
@@ -24,7 +22,7 @@ def check_report(report: Path | None, published_error: Path | None) -> None:
     """Ends the command before the simulation where the report could not be made after it."""
     if report is not None:
         need_planning("simulate --report")
-        check_place(report)
+        check_outputs(report=report)
     if published_error is not None:
         read_published(published_error)
 
@@ -84,6 +82,6 @@ def save_report(
     from planning.report.simulation import render  # plotly takes a second to import, which only reports need
 
     itl_s = {one.name: one.itl_ms / 1e3 for one in facts.classes if one.itl_ms is not None}
-    run = describe(out, work, lanes, samples, counts_of(out.lifetimes), scalings(out), itl_s)
+    run = describe(out, work, lanes, samples, itl_s)
     if problems := write_page(path, render(run, facts)):
         fail(problems[0])

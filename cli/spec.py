@@ -15,8 +15,7 @@ from cluster.artifacts import missing_sources
 from cluster.spec import ClusterSpec, SpecError, load_spec
 from deployments.engine.simulated.costs import cost_problems
 from deployments.engine_model.itl_bounds import itl_problems
-from planning.fit import ModelFit, fits
-from planning.fit.of_spec import COLUMNS
+from planning.fit.of_spec import COLUMNS, ModelFit, fits
 
 spec = typer.Typer(
     help="Check a cluster spec, print its JSON schema, or take over what Terraform made.", no_args_is_help=True

@@ -15,7 +15,7 @@ from planning.workload.lengths import IntArray
 from planning.workload.scaling import LengthLimits, within
 from planning.workload.trace import LABELS, Trace
 from planning.workload.traces import write_trace
-from planning.workload.traffic import TrafficFile
+from planning.workload.traffic.file import TrafficFile
 
 _PEAK_S = 600.0
 
@@ -58,7 +58,7 @@ def traffic(
         try:
             write_trace(out, trace)
         except OSError as error:
-            fail(f"--out {out}: cannot be written: {error}", code=2)
+            fail(f"--out {out}: cannot be written: {error.strerror}", code=2)
         console.print(f"written to {out}")
 
 

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TimeRemainingColumn
 
-from cli.console import AsJson, Table, console, errors, fail, plain_table, print_json
+from cli.console import AsJson, Table, console, errors, fail, plain_table, print_json, progress_bar
 from cli.option_groups import with_groups
 from cli.options import (
     Costs,
@@ -36,9 +36,10 @@ from cluster.spec import SpecError
 from deployments.engine_model.cost_model import slowed
 from deployments.garbage import calm_garbage_collector
 from planning.report.tuning_text import cards, check_line, columns, gain_lines, headline, mark, notes, rows
-from planning.tune.advice import Advice, Check, advise, trial_range
+from planning.tune.advice import Advice, Check, trial_range
+from planning.tune.choice import choose
 from planning.tune.gains import gains
-from planning.tune.search import Budget, Search, SearchError
+from planning.tune.search import Budget, Search
 from planning.tune.spec_edit import EditError
 from planning.tune.suggestion import Suggestion, suggest
 from planning.tune.trial import Candidate, TrialResult, TuningTrial
@@ -52,32 +53,6 @@ MISSED = 4
 """The exit code where the settings missed an SLO on `--check`."""
 
 
-PublishedErrorFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="The simulator's measured error (`raylane rehearse`). Default: the spec's gateway.simulator_error."
-    ),
-]
-Minutes = Annotated[float, typer.Option(min=0.01, max=1_440, help="How long to search.")]
-Trials = Annotated[
-    int | None,
-    typer.Option(min=1, max=10_000, help="Try at most this many settings. Reproducible if --minutes suffices."),
-]
-HistoryFile = Annotated[Path | None, typer.Option(help="A trace of the days before --trace, for a seasonal forecast.")]
-CheckFile = Annotated[
-    Path | None,
-    typer.Option(help="Another trace, on which the outcome is run once: the exit code is 4 if it misses an SLO there."),
-]
-SearchSeed = Annotated[
-    int, typer.Option("--seed", min=0, help="Seed of the search, of --load-scale and of a traffic file.")
-]
-Anyway = Annotated[bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")]
-GroupName = Annotated[
-    str | None, typer.Option("--group", help="The group to tune; required if the model has several. Others stay.")
-]
-Out = Annotated[Path | None, typer.Option(help="Write the changed spec to this file.")]
-
-
 @with_groups
 def tune(
     spec_file: SpecFile,
@@ -85,18 +60,37 @@ def tune(
     traffic: TrafficOptions,
     starts: StartOptions,
     costs: Costs = None,
-    error: PublishedErrorFile = None,
+    error: Annotated[
+        Path | None,
+        typer.Option(
+            help="The simulator's measured error (`raylane rehearse`). Default: the spec's gateway.simulator_error."
+        ),
+    ] = None,
     model: ModelName = None,
-    group: GroupName = None,
-    minutes: Minutes = 10.0,
-    trials: Trials = None,
-    history: HistoryFile = None,
-    check: CheckFile = None,
-    seed: SearchSeed = 0,
+    group: Annotated[
+        str | None, typer.Option(help="The group to tune; required if the model has several. Others stay.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(min=0.01, max=1_440, help="How long to search.")] = 10.0,
+    trials: Annotated[
+        int | None,
+        typer.Option(min=1, max=10_000, help="Try at most this many settings. Reproducible if --minutes suffices."),
+    ] = None,
+    history: Annotated[
+        Path | None, typer.Option(help="A trace of the days before --trace, for a seasonal forecast.")
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            help="Another trace, on which the outcome is run once: the exit code is 4 if it misses an SLO there."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the search, of --load-scale and of a traffic file.")] = 0,
     price_per_gpu_hour: PricePerGpuHour = None,
-    anyway: Anyway = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")
+    ] = False,
     with_range: WithRange = True,
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option(help="Write the changed spec to this file.")] = None,
     report: Report = None,
     as_json: AsJson = False,
 ) -> None:
@@ -109,9 +103,10 @@ def tune(
     runner = TrialRunner(case, time.perf_counter)
     tried = _searched(inputs, runner, Budget(60 * minutes, trials), seed)
     price, seconds = price_of(inputs.spec, inputs.model, price_per_gpu_hour), time.perf_counter() - began_s
-    advice = advise(
-        inputs.model.group_key, case.setup.policy.name, case.setup.attainment, case.span_s, tried, price, trust, seconds
-    )
+    slos = case.setup.attainment
+    chosen = choose(tried, slos)
+    name = inputs.model.group_key
+    advice = Advice(name, case.setup.policy.name, slos, case.span_s, tried, chosen, price, trust, seconds)
     advice = _checked(inputs, _weighed(inputs, runner, advice), check)
     suggestion = _suggestion(inputs, advice)
     diff = None if suggestion is None else suggestion.diff
@@ -132,20 +127,10 @@ def tune(
 
 def _searched(inputs: Inputs, runner: TrialRunner, budget: Budget, seed: int) -> list[TuningTrial]:
     slos = {name: inputs.case.setup.attainment[name] for name in runner.classes}
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=console, transient=True
-    ) as progress:
-        task = progress.add_task("simulating all traffic with the spec's own settings", total=1.0)
-
-        def tell(text: str, share: float) -> None:
-            progress.update(task, description=text, completed=share)
-
-        try:
-            return Search(runner, inputs.space, slos, budget, time.perf_counter, tell, seed).run(
-                inputs.own, inputs.defaults
-            )
-        except SearchError as problem:
-            fail(str(problem), hint="a higher --minutes, or less traffic by --from and --to or --limit", code=2)
+    own = "simulating all traffic with the spec's own settings"
+    with progress_bar(own, 1.0, TimeRemainingColumn()) as tell:
+        search = Search(runner, inputs.space, slos, budget, time.perf_counter, tell, seed)
+        return search.run(inputs.own, inputs.defaults)
 
 
 def _weighed(inputs: Inputs, runner: TrialRunner, advice: Advice) -> Advice:
@@ -183,13 +168,11 @@ def _ranged(inputs: Inputs, advice: Advice) -> Advice:
     trials = {trial.name: trial for trial in (advice.before, advice.chosen.trial)}
     runs: dict[str, list[TrialResult]] = {name: [] for name in trials}
     planned = [(name, end) for name in trials for end in (costs.low, costs.high)]
-    with Progress(TextColumn("{task.description}"), BarColumn(), console=console, transient=True) as progress:
-        task = progress.add_task("the range of the figures", total=len(planned))
-        for name, end in planned:
-            progress.update(task, description=f"the range of the figures: {name}, costs times {end:g}")
+    with progress_bar("the range of the figures", len(planned)) as tell:
+        for number, (name, end) in enumerate(planned):
+            tell(f"the range of the figures: {name}, costs times {end:g}", number)
             runner = TrialRunner(replace(inputs.case, cost=slowed(inputs.case.cost, end)), time.perf_counter)
             runs[name].append(runner.exact(trials[name].candidate, math.inf, to_the_end=True))
-            progress.advance(task)
     ranges = {name: trial_range(trial, runs[name]) for name, trial in trials.items()}
     return replace(advice, costs=costs, ranges=ranges)
 
@@ -246,7 +229,7 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
     show_unmodelled(unmodelled(inputs.model, inputs.cost, inputs.spec))
     show_changes(inputs.case.work.changes)
     show_changes(inputs.history_changes, "--history")
-    reported = headline(advice)
+    line, story = headline(advice)
     hours = advice.span_s / 3600
     console.print(
         f"model {advice.model}, policy {advice.policy}: {len(inputs.case.work):,} requests in {hours:.1f} h; "
@@ -254,8 +237,8 @@ def show(advice: Advice, inputs: Inputs, diff: str | None) -> None:
         "minutes"
     )
     console.print(_table(advice))
-    console.print(f"[bold {'green' if reported.good else 'red'}]{escape(reported.line)}[/]")
-    console.print(escape(reported.story))
+    console.print(f"[bold {'green' if advice.keeps else 'red'}]{escape(line)}[/]")
+    console.print(escape(story))
     for card in cards(advice):
         console.print(f"  {card.name}: [bold]{card.value}[/]{f'  ({card.note})' if card.note else ''}")
     if advice.costs is not None:

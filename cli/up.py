@@ -7,7 +7,6 @@ below it and go with it.
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -26,7 +25,7 @@ from cli.boot import Boot, BootError, hold_apart, tell_missing, unserved
 from cli.console import complain, console, fail
 from cli.departed import LossReporter
 from cli.down import clean
-from cli.gateway import page_link
+from cli.gateway import page_link, port_problem
 from cli.join import TokenFile, join, joined_state
 from cli.private_ray import private_ray, shared_memory
 from cli.run_dir import RunDir, State
@@ -149,16 +148,9 @@ def _check_free(spec: ClusterSpec, run_dir: RunDir) -> None:
             f"cluster {run_dir.name!r} is already up at {state.url} (process {state.pid})",
             hint=f"raylane down {run_dir.name}",
         )
-    gateway = spec.gateway
-    with socket.socket(socket.AF_INET6 if ":" in gateway.host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((gateway.host, gateway.port))
-        except OSError as error:
-            fail(
-                f"gateway.port = {gateway.port} on {gateway.host}: cannot listen: {error.strerror}",
-                hint="raylane up --port ANOTHER",
-            )
+    host, port = spec.gateway.host, spec.gateway.port
+    if problem := port_problem(host, port):
+        fail(f"gateway.port = {port} on {host}: cannot listen: {problem}", hint="raylane up --port ANOTHER")
 
 
 def _on_signals(stop: threading.Event) -> None:

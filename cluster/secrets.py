@@ -187,18 +187,9 @@ class AwsSecret:
             raise SecretsUnavailable(f"secret {self.name!r} of AWS Secrets Manager: {error}") from error
 
 
-def read_peers_secret(spec: ClusterSpec, region: Region, folder: Path | None) -> str | None:
-    """The secret that all cells share, on a node of this region's cell; None where cells know each other by
-    certificates. `folder`: of the node's secrets, in a deployed cell. Raises SecretsUnavailable."""
-    return _read_named(spec, region, folder, launch.PEERS_FILE)
-
-
-def read_external_key(spec: ClusterSpec, region: Region, folder: Path | None) -> str | None:
-    """The key of the external service; None where the spec has none. Raises SecretsUnavailable."""
-    return _read_named(spec, region, folder, launch.EXTERNAL_FILE)
-
-
-def _read_named(spec: ClusterSpec, region: Region, folder: Path | None, file: str) -> str | None:
+def read_shared_secret(file: str, spec: ClusterSpec, region: Region, folder: Path | None) -> str | None:
+    """That secret of all cells (`launch.shared_secrets`), on a node of this region's cell; None where the spec names
+    none. `folder`: of the node's secrets, in a deployed cell. Raises SecretsUnavailable."""
     found = next((one for one in launch.shared_secrets(spec) if one.file == file), None)
     return None if found is None else _read_shared(found, spec, region, folder)
 

@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from deployments.engine_model.cost_model import CostModel
 from deployments.telemetry.published_error import Figure
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload, plain_workload
-from planning.workload.changes import ChangeKind, TraceChange, unused_columns
+from planning.workload.changes import ChangeKind, TraceChange
 from planning.workload.scaling import scale_lengths, scale_to_fit
-from planning.workload.trace import LABELS, Trace
+from planning.workload.trace import Trace
 
 
 def rehearsed(trace: Trace, max_model_len: int, length_scale: float, ttft_slo_s: float) -> Workload:
@@ -40,15 +39,8 @@ def rehearsed(trace: Trace, max_model_len: int, length_scale: float, ttft_slo_s:
     shrunk = TraceChange(
         ChangeKind.SHRUNK, count if scale < 1 else 0, count, f"all lengths multiplied by {scale:.4g} ({why})"
     )
-    names = [name for name in (*LABELS, "session", "prefixes") if getattr(trace, name) is not None]
-    plain = TraceChange(
-        ChangeKind.ONLY_LENGTHS_USED,
-        count if names else 0,
-        count,
-        unused_columns(names),
-    )
     work = plain_workload(trace.arrived_s, prompt, output, ttft_slo_s)
-    return replace(work, changes=trace.changed(shrunk, plain).changes)
+    return replace(work, changes=trace.changed(shrunk, trace.only_lengths(count)).changes)
 
 
 def at_rate(work: Workload, rate: float, seconds: float) -> Workload:
@@ -124,12 +116,8 @@ EDGE = 0.1
 
 
 def simulated_run(settings: CellSettings, cost: CostModel, workload: Workload) -> RehearsalRun:
-    """One run."""
-    return as_run(CellSimulator(settings, cost, workload).run())
-
-
-def as_run(out: SimulationOutcome) -> RehearsalRun:
-    """A simulated outcome in the columns of a rehearsal."""
+    """One run, in the columns of a rehearsal."""
+    out = CellSimulator(settings, cost, workload).run()
     stages = {
         "lane": out.placed_s - out.arrived_s,
         "engine": out.first_s - out.placed_s,
@@ -173,13 +161,7 @@ BOUNDS: Mapping[str, float] = {
 def compare(
     live: Sequence[Mapping[str, float]], simulated: Sequence[Mapping[str, float]], raw: Sequence[Mapping[str, float]]
 ) -> list[Figure]:
-    """Each figure that all runs have. `simulated`: of each live run at its speed; `raw`: at the calibrated one. Raises
-    ValueError without runs."""
-    if not live or not len(live) == len(simulated) == len(raw):
-        raise ValueError(
-            f"{len(live)} live runs, {len(simulated)} simulated ones and {len(raw)} at the calibrated speed; needed: "
-            "as many of each, and some"
-        )
+    """Each figure that all runs have. `simulated`: of each live run at its speed; `raw`: at the calibrated one."""
     found = []
     for name in raw[0]:
         seen, ours, calibrated = ([run.get(name, math.nan) for run in runs] for runs in (live, simulated, raw))

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from cluster.spec import ClusterSpec, Model
 from planning.simulation import Simulation
-from planning.simulator.cell_plan import CellPlan
 from planning.simulator.cells import CellsSimulator
-from planning.simulator.cells_outcome import CellsOutcome
+from planning.simulator.cells_outcome import CellsOutcome, replica_hours
 from planning.simulator.clients import CLIENTS, ClientLists
 from planning.simulator.faults import Fault, FaultKind
+from planning.simulator.peered_cell import CellPlan
 from planning.simulator.workload import Workload
 
 WINDOW_S = 10.0
@@ -147,8 +147,7 @@ class SeveralRegions:
             for name in (*self.simulations, "")
             for phase, span in self.phases.items()
         ]
-        hours = {name: spend.replica_s / 3600 for name, spend in zip(out.cells, out.spends, strict=True)}
-        return RegionsFigures(tuple(rows), hours, out.usd, self._recovery(in_time))
+        return RegionsFigures(tuple(rows), replica_hours(out.lives), out.usd, self._recovery(in_time))
 
     def _row(
         self, name: str, phase: str, span: tuple[float, float], out: CellsOutcome, in_time: NDArray[np.bool_]

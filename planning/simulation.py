@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import nan
 from typing import Any
 
@@ -25,7 +26,6 @@ from planning.simulator.outcome import ClassShare, Figures, SimulationOutcome, c
 from planning.simulator.sampler import Sampler
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.starts import StartPlan
-from planning.simulator.timeline import counts_of
 from planning.simulator.workload import Workload
 from planning.tune.case import setup_with_starts
 
@@ -38,9 +38,8 @@ def scaling_of(setup: ScalingSetup, until_s: float, start_unix_s: float = 0.0) -
         until_s,
         setup.attainment,
         start_unix_s,
-        start_up_s=(setup.replica_profile.start_up_s,),
-        forecaster=make_forecaster(setup.forecast),
-        own_overflow=setup.overflow(),
+        make_forecaster(setup.forecast),
+        setup.overflow(),
     )
 
 
@@ -215,14 +214,15 @@ class Simulation:
         hours = sum(max(0.0, min(one.ended_s, until_s) - min(one.started_s, until_s)) for one in lives) / 3600
         ran = np.isin(out.replica, np.flatnonzero(own))
         changed = Counter(one.reason for one in decisions if one.changes)
-        counts = counts_of([one for one in lives if one.started_s <= until_s])
+        begins = [(one.started_s, 1) for one in lives if one.started_s <= until_s]
+        ends = [(min(one.drained_s, one.ended_s), -1) for one in lives if one.started_s <= until_s]
         return GroupFigures(
             view.model.group,
             view.setup.policy.name if self.scales else FIXED,
             hours,
             hours * view.usd_per_hour,
             3600 * hours / until_s if until_s else 0.0,
-            max((one.ready + one.warming for one in counts), default=0),
+            max(accumulate(change for _, change in sorted(begins + ends)), default=0),
             dict(changed.most_common()),
             int(ran.sum()),
             float(in_time[ran].mean()) if ran.any() else nan,

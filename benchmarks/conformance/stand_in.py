@@ -22,8 +22,8 @@ import yaml
 
 from benchmarks.conformance.served import command_of, environment_of, spec_of
 from benchmarks.harness import ROOT
+from benchmarks.server_process import ServerProcess, become_subreaper, heed_interrupts
 from cli.private_cell import free_port
-from cli.server_process import ServerProcess, become_subreaper, heed_interrupts
 from cluster.spec import ClusterSpec, parse_spec
 from tests import utils  # type: ignore[attr-defined]  # vLLM's, which comes first in the path
 

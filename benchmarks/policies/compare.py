@@ -12,8 +12,8 @@ from autoscaling.policies.registry import entry_of
 from autoscaling.policies.settings import PolicyError, Value
 from benchmarks.policies.run import KNOWN_RATE, score_of
 from benchmarks.policies.scenarios import Scenario
+from benchmarks.policies.scoring import Score
 from planning.plans.rates import end_with_parent
-from planning.scoring import Score
 
 _COSTS = (3.0, 10.0, 30.0, 100.0, 1_000.0)
 KNOWN_COSTS: Mapping[str, float] = {"backlog-exact": 1.0, "backlog-half": 0.5, "backlog-double": 2.0}

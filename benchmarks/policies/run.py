@@ -12,20 +12,19 @@ import numpy as np
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyReason, ReplicaProfile, ScalingPolicy
 from autoscaling.policies.settings import Value
-from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
 from autoscaling.signals.signals import Signals
 from benchmarks.policies.engines import Serving
+from benchmarks.policies.faults import NO_FAULTS, Faults, MisledAutoscaler, inflict
 from benchmarks.policies.rivals import make_policy
+from benchmarks.policies.scoring import Score, score
 from deployments.engine_model.cost_model import slowed
 from deployments.engine_model.engine import EngineModel
-from planning.scoring import LoadCurve, Score, score
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.faults import ScalingFaults
-from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import SimulationOutcome
-from planning.simulator.scaling import NO_FAULTS, SimulatedScaling
+from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload
+from planning.tune.case import LoadCurve
 
 KNOWN_RATE = "known_rate"
 _USD_PER_REPLICA_HOUR = 2.5
@@ -38,10 +37,10 @@ class ScenarioRun:
 
     `load`: the expected load, in replicas; the known-rate baseline uses it. `followed`: the part of it that replicas
     can follow (None: all); two changes of the number within ten minutes without a change of that part are a flap.
-    `target`: the attainment that the SLO asks for. `start_up_s`: of each replica; policies know it beforehand. `fleet`:
-    failures of replicas; `faults`: what goes wrong around the autoscaler. `blind_s`: from when until when policies see
-    nothing, so that their number stays (as the autoscaler does where facts are old). `slow_s`: from then on one replica
-    runs at half speed: the successor of one that fails.
+    `target`: the attainment that the SLO asks for. `start_up_s`: of each replica; policies know it beforehand.
+    `faults`: what goes wrong. `blind_s`: from when until when policies see nothing, so that their number stays (as the
+    autoscaler does where facts are old). `slow_s`: from then on one replica runs at half speed: the successor of one
+    that fails.
     """
 
     serving: Serving
@@ -53,8 +52,7 @@ class ScenarioRun:
     until_s: float
     start_up_s: float = 60.0
     followed: LoadCurve | None = None
-    fleet: tuple[FleetEvent, ...] = ()
-    faults: ScalingFaults = NO_FAULTS
+    faults: Faults = NO_FAULTS
     blind_s: tuple[float, float] | None = None
     slow_s: float | None = None
 
@@ -88,22 +86,17 @@ def replica_profile_of(run: ScenarioRun, slower: float | None = 1.0) -> ReplicaP
 def outcome_of(run: ScenarioRun, policy: ScalingPolicy) -> SimulationOutcome:
     column, serving = run.workload.traffic_class, run.serving
     classes = {column[index] for index in range(len(column))}
-    scaling = SimulatedScaling(
-        Autoscaler(policy, run.bounds),
-        run.until_s,
-        dict.fromkeys(classes, run.target),
-        start_up_s=(run.start_up_s,),
-        faults=run.faults,
-    )
+    autoscaler, targets = MisledAutoscaler(policy, run.bounds), dict.fromkeys(classes, run.target)
+    scaling = SimulatedScaling(autoscaler, run.until_s, targets)
     settings = CellSettings(
         run.replicas,
         serving.limits.with_prefixes(run.workload.chunk_tokens),
         serving.policy,
         start_up_s=run.start_up_s,
-        fleet=run.fleet,
         scaling=scaling,
     )
     cell = CellSimulator(settings, serving.cost, run.workload)
+    inflict(run.faults, cell, autoscaler)
     if run.slow_s is not None:
         cell.at(run.slow_s, lambda now: _succeeded_by_a_slow_one(cell, now))
     return cell.run()
@@ -112,7 +105,7 @@ def outcome_of(run: ScenarioRun, policy: ScalingPolicy) -> SimulationOutcome:
 def _succeeded_by_a_slow_one(cell: CellSimulator, now: float) -> None:
     """The oldest replica fails. Its successor, which starts, takes twice as long for each step."""
     oldest = next(one for one in cell.fleet.replicas if one.serves)
-    cell.fleet.befall(FleetEvent(now, FleetEventKind.FAIL, oldest.number), now)
+    cell.fleet.fail(oldest, now)
     cell.fleet.replicas[-1].engine = EngineModel(oldest.kind.limits, slowed(oldest.kind.cost, 2.0))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from autoscaling.scaler.decision import Bounds
 from benchmarks.policies.engines import CHAT, REASONING, Serving
+from benchmarks.policies.faults import NO_FAULTS, Faults, FeedOutage, ReplicaFailure, Write
 from benchmarks.policies.run import ScenarioRun
 from benchmarks.policies.traffic import (
     CHATS,
@@ -30,11 +31,8 @@ from benchmarks.policies.traffic import (
     recorded,
     workload_of,
 )
-from planning.scoring import LoadCurve
-from planning.simulator.faults import FeedOutage, ScalingFaults, Write
-from planning.simulator.fleet import FleetEvent, FleetEventKind
-from planning.simulator.scaling import NO_FAULTS
 from planning.simulator.workload import Workload
+from planning.tune.case import LoadCurve
 from planning.workload.arrivals import FloatArray
 from planning.workload.changes import ChangeKind, TraceChange
 from planning.workload.scaling import load_scaled, window
@@ -63,9 +61,7 @@ class ScenarioTraffic:
     serving: Serving = CHAT
     until_s: float | None = None
     swings: bool = False
-    writes: tuple[Write, ...] = ()
-    outages: tuple[FeedOutage, ...] = ()
-    fleet: tuple[FleetEvent, ...] = ()
+    faults: Faults = NO_FAULTS
     blind_s: tuple[float, float] | None = None
     slow_s: float | None = None
 
@@ -109,8 +105,7 @@ class Scenario:
             until_s,
             self.start_up_s,
             level if found.swings else None,
-            found.fleet,
-            ScalingFaults(found.outages, found.writes) if found.outages or found.writes else NO_FAULTS,
+            found.faults,
             found.blind_s,
             found.slow_s,
         )
@@ -141,28 +136,25 @@ def _phantom(draw: Draw) -> ScenarioTraffic:
     at_s = draw.rng.uniform(560, 590)
     return ScenarioTraffic(
         [(0, 3.5), (600, 3.5), (620, 0.5)],
-        outages=(FeedOutage(2, at_s, at_s + 900, phantom=True),),
-        fleet=(FleetEvent(at_s + 900, FleetEventKind.FAIL, 2),),
+        faults=Faults((FeedOutage(2, at_s, at_s + 900, phantom=True),), failures=(ReplicaFailure(at_s + 900, 2),)),
     )
 
 
 def _unresponsive(draw: Draw) -> ScenarioTraffic:
     at_s = draw.rng.uniform(200, 280)
-    return ScenarioTraffic([(0, 1.5), (300, 1.5), (900, 4.0)], outages=(FeedOutage(1, at_s, at_s + 600),))
+    return ScenarioTraffic([(0, 1.5), (300, 1.5), (900, 4.0)], faults=Faults((FeedOutage(1, at_s, at_s + 600),)))
 
 
 def _two_writers(draw: Draw) -> ScenarioTraffic:
     """Now and then something else sets the number, mostly one too low."""
-    writes = ((350, 3), (700, 3), (1_000, 7), (1_350, 3))
-    return ScenarioTraffic(
-        [(0, 2.8), (450, 3.1), (900, 2.6), (1_350, 3.1)],
-        writes=tuple(Write(at_s + draw.rng.uniform(-40, 40), replicas) for at_s, replicas in writes),
-    )
+    numbers = ((350, 3), (700, 3), (1_000, 7), (1_350, 3))
+    writes = tuple(Write(at_s + draw.rng.uniform(-40, 40), replicas) for at_s, replicas in numbers)
+    return ScenarioTraffic([(0, 2.8), (450, 3.1), (900, 2.6), (1_350, 3.1)], faults=Faults(writes=writes))
 
 
 def _manual_edit(draw: Draw) -> ScenarioTraffic:
     writes = (Write(draw.rng.uniform(450, 510), 8), Write(draw.rng.uniform(1_170, 1_230), 1))
-    return ScenarioTraffic([(0, 2.2)], writes=writes)
+    return ScenarioTraffic([(0, 2.2)], faults=Faults(writes=writes))
 
 
 def _spikes(draw: Draw) -> ScenarioTraffic:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.policies.engines import PROBED, Serving, full_rate, full_rate_of
-from planning.scoring import LoadCurve
 from planning.simulator.workload import Workload
+from planning.tune.case import LoadCurve
 from planning.workload.arrivals import FloatArray, RateCurve, renewal_arrivals
 from planning.workload.changes import ChangeKind, TraceChange
 from planning.workload.lengths import IntArray, LogNormal

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import cpu_seconds, pss_mib, run_facts
+from benchmarks.server_process import end_descendants
 from benchmarks.serving.contest import (
     ComparisonPlan,
     ComparisonShape,
@@ -24,7 +25,6 @@ from benchmarks.serving.contest import (
 )
 from benchmarks.serving.sides import ROUTERS, Side, SideName, make_side
 from cli.bench.prompts import measure_vocabulary
-from cli.server_process import end_descendants
 from cluster.spec import ClusterSpec
 
 SCHEMA_VERSION = 1

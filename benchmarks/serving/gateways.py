@@ -31,6 +31,7 @@ from benchmarks.harness import (
     run_program,
     write_json,
 )
+from benchmarks.server_process import ServerError, ServerProcess
 from benchmarks.serving.sides import (
     ROUTERS,
     caller_environment,
@@ -41,7 +42,6 @@ from benchmarks.serving.sides import (
 )
 from benchmarks.serving.source import EVENTS_PER_S, MODEL
 from cli.private_cell import free_port
-from cli.server_process import ServerError, ServerProcess
 
 SCHEMA_VERSION = 2
 SIDES = ("raylane", "raylane x 2", *ROUTERS)

@@ -26,8 +26,8 @@ import aiohttp
 import yaml
 
 from benchmarks.harness import ROOT
+from benchmarks.server_process import ServerProcess
 from cli.private_cell import free_port
-from cli.server_process import ServerProcess
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine.args import arguments

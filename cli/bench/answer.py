@@ -149,7 +149,7 @@ class StreamedAnswer:
         """Call when the stream has ended: how it failed, or None. Some servers send the usage with the last choice, not
         in an event of its own."""
         if self.usage is None and b'"usage"' in self._last:
-            self.usage = read_usage(_object(self._last))
+            self.usage = read_usage(object_in(self._last))
         if self._failure is not None:
             return self._failure
         if not self._done:
@@ -163,7 +163,7 @@ class StreamedAnswer:
         return np.diff(np.array(self.token_times))
 
     def _without_choice(self, event: Event) -> None:
-        body = _object(event.data)
+        body = object_in(event.data)
         if event.is_error or "choices" not in body:
             self._failure = self._failure or Failure(FailureKind.STREAM_ERROR, *error_of(body, event.data))
         self.usage = read_usage(body) or self.usage
@@ -171,7 +171,7 @@ class StreamedAnswer:
 
 def read_whole(data: bytes) -> tuple[TokenUsage | None, Failure | None]:
     """The usage in an answer that was not streamed, and how it failed."""
-    body = _object(data)
+    body = object_in(data)
     if not body.get("choices"):
         return None, Failure(FailureKind.BAD_ANSWER, message=data[:MESSAGE_LENGTH].decode(errors="replace"))
     return read_usage(body), None
@@ -204,7 +204,8 @@ def _announces_role(data: bytes) -> bool:
     return b'"role"' in data and (b'"content":""' in data or b'"content": ""' in data)
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def object_in(data: bytes) -> dict[str, Any]:
+    """A JSON object; empty where the bytes are none."""
     try:
         body = json.loads(data)
     except ValueError:

@@ -7,7 +7,6 @@ One aiohttp session, kept-alive connections, no retries: what fails is counted a
 import asyncio
 import json
 import time
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import aiohttp
@@ -21,6 +20,7 @@ from cli.bench.answer import (
     StreamedAnswer,
     TokenUsage,
     error_of,
+    object_in,
     read_whole,
 )
 from planning.workload.arrivals import FloatArray
@@ -59,9 +59,7 @@ class BenchClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
     async def ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any] | None:
@@ -76,13 +74,7 @@ class BenchClient:
                 answer = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise EndpointError(f"{self.url}: cannot be reached: {error or type(error).__name__}") from error
-        if response.status != 200:
-            return None
-        try:
-            found = json.loads(answer)
-        except ValueError:
-            return None
-        return found if isinstance(found, dict) else None
+        return (object_in(answer) or None) if response.status == 200 else None
 
     async def first_model(self) -> str:
         """The first model that the endpoint lists. Raises EndpointError."""
@@ -141,11 +133,7 @@ def _sample(
 
 
 def _refusal(status: int, data: bytes) -> Failure:
-    try:
-        body = json.loads(data)
-    except ValueError:
-        body = {}
-    code, message = error_of(body if isinstance(body, dict) else {}, data)
+    code, message = error_of(object_in(data), data)
     detail = str(status) if code in ("", str(status)) else f"{status} {code}"
     return Failure(FailureKind.HTTP, detail, message)
 

@@ -20,9 +20,9 @@ from cli.bench.client import BenchClient
 from cli.bench.prompts import Prompts
 from cli.bench.results import RunRecord
 from planning.workload.arrivals import FloatArray, arrivals_within, poisson_arrivals
-from planning.workload.changes import ChangeKind, TraceChange, unused_columns
+from planning.workload.changes import ChangeKind, TraceChange
 from planning.workload.lengths import IntArray, Lengths
-from planning.workload.trace import LABELS, Trace
+from planning.workload.trace import Trace
 
 CYCLE = 8_192
 """Where the number of requests is not known before, this many lengths are drawn and used again and again."""
@@ -92,11 +92,10 @@ def traced_load(
     sent = requests if arrivals is None else len(arrivals)
     own_times = rate is None and concurrency is None
     how = "at a rate" if rate is not None else "by a number of clients"
-    unused = [name for name in (*LABELS, "session", "prefixes") if getattr(trace, name) is not None]
     changes = trace.changed(
         TraceChange(ChangeKind.BEYOND_LIMIT, count - sent, count, f"not sent: the run is of {sent:,} requests"),
         TraceChange(ChangeKind.TIMES_REPLACED, 0 if own_times else sent, count, f"sent {how}, not at its own times"),
-        TraceChange(ChangeKind.ONLY_LENGTHS_USED, sent if unused else 0, count, unused_columns(unused)),
+        trace.only_lengths(sent),
     ).changes
     return BenchLoad(trace.prompt_tokens, trace.output_tokens, arrivals, concurrency, requests, duration_s, changes)
 

@@ -6,7 +6,8 @@ import dataclasses
 import os
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -172,19 +173,12 @@ async def bench_run(settings: Settings, load: BenchLoad, stop: asyncio.Event, pr
                 duration_s=None,
             )
             # A seed of its own: a warm-up with the run's prompts would fill the prefix cache with them.
-            await _watched(
-                "warm-up",
-                client,
-                Prompts(vocabulary, options, settings.seed + 1_000_003),
-                warmup,
-                RunRecord(),
-                stop,
-                progress,
-            )
+            prompts, unused = Prompts(vocabulary, options, settings.seed + 1_000_003), RunRecord()
+            async with _watched(partial(progress, "warm-up", unused, warmup)):
+                await run(client, prompts, warmup, unused, stop)
         if not stop.is_set():
-            await _watched(
-                "requests", client, Prompts(vocabulary, options, settings.seed), load, record, stop, progress
-            )
+            async with _watched(partial(progress, "requests", record, load)):
+                await run(client, Prompts(vocabulary, options, settings.seed), load, record, stop)
     notes = [str(change) for change in load.changes]
     notes += (
         [f"prompt lengths: {vocabulary.how}"] if isinstance(vocabulary, Words) and "estimated" in vocabulary.how else []
@@ -200,23 +194,18 @@ def allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (desired, hard))
 
 
-async def _watched(
-    what: str,
-    client: BenchClient,
-    prompts: Prompts,
-    load: BenchLoad,
-    record: RunRecord,
-    stop: asyncio.Event,
-    progress: Progress,
-) -> None:
+@asynccontextmanager
+async def _watched(tell: Callable[[], None]) -> AsyncIterator[None]:
+    """Tells twice a second how far it is, and once more at the end."""
+
     async def watch() -> None:
         while True:
-            progress(what, record, load)
+            tell()
             await asyncio.sleep(0.5)
 
     watching = asyncio.create_task(watch())
     try:
-        await run(client, prompts, load, record, stop)
+        yield
     finally:
         watching.cancel()
-    progress(what, record, load)
+    tell()

@@ -5,7 +5,7 @@ import copy
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -151,6 +151,7 @@ def _end_region(spec: ClusterSpec, region: Region, *, asks: bool) -> None:
     """Raises DeployError, SecretsUnavailable, OSError."""
     with _locked(spec, region) as state:
         target = _target(spec, region, state)
+        lock: AbstractContextManager[None]
         try:
             applied, lock = target.record.read(), target.record.lock()
         except DeployError as error:

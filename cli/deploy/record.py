@@ -12,8 +12,8 @@ import shlex
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -56,18 +56,6 @@ class Applied(BaseModel):
     def way_back(self) -> dict[str, Any] | None:
         """The spec that was whole before the deployment that came last."""
         return self.content if self.applications is None else self.before
-
-
-class Record(Protocol):
-    """Where a cell's record is. Every method raises DeployError where no answer comes."""
-
-    def read(self) -> Applied:
-        """Nothing in it: there is none."""
-
-    def write(self, applied: Applied) -> None: ...
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Raises DeployError where another deployment has it."""
 
 
 def parsed(text: str, source: str) -> Applied:

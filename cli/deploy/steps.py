@@ -18,7 +18,7 @@ import requests
 from cli.console import complain, console
 from cli.deploy.changes import DeployPlan
 from cli.deploy.programs import background, run, tool
-from cli.deploy.record import Applied, HeadRecord, Record
+from cli.deploy.record import Applied, AwsRecord, HeadRecord
 from cli.deploy.rendering import SERVE_CONFIG
 from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import DeployState
@@ -67,7 +67,7 @@ class Hosts:
         deploy: LocalDeploy | AwsDeploy,
         state: DeployState,
         store: SecretStore,
-        record: Record,
+        record: HeadRecord | AwsRecord,
     ) -> None:
         self._spec = spec
         self._region = region

@@ -56,10 +56,7 @@ def against(source: str, url: str | None, case: Case, planner: Planner, publish:
     else:
         _show(found, prices, change, case.sheet.time_zone)
     if publish is not None:
-        try:
-            write_drift(publish, off)
-        except OSError as problem:
-            fail(f"--publish {publish}: cannot be written: {problem.strerror}", code=2)
+        write_drift(publish, off)
     return OFF if off.figures else 0
 
 
@@ -165,7 +162,7 @@ def _table(stream: Stream, found: Comparison, clock: Callable[[int], str]) -> Ta
     table = plain_table("figure", "worksheet", "recorded", "last hour", "hours off", left=1, title=escape(_of(stream)))
     for one in found.figures:
         if one.stream == stream:
-            hours = [hour for hour in one.hours if hour.direction is not None]
+            hours = [hour for hour in one.hours if hour.is_off]
             when = "" if not hours else f"{len(hours)} of {len(one.hours)}, last {clock(hours[-1].begin_unix_s)}"
             last = one.hours[-1]
             state = f"{_shown(last.observed)} of {_shown(last.expected)}"

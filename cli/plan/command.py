@@ -18,16 +18,14 @@ from cli.options import check_outputs, write_page
 from cli.plan.against import Planner
 from cli.plan.against import against as compared
 from cli.plan.text_tables import show_table
-from cluster.artifacts import ArtifactError
 from cluster.files import shipped, write_whole
 from cluster.spec import ClusterSpec, SpecError
-from deployments.engine_model.cost_file import CostFileError
 from deployments.telemetry.published_error import PublishedError, read_published
 from planning.plans.answer import WorksheetPlan
 from planning.plans.as_json import as_json
 from planning.plans.compare import elsewhere, side_by_side
 from planning.plans.outliers import outliers
-from planning.plans.planner import PlanError, PlanLimits, case_from, checked_plan
+from planning.plans.planner import PlanLimits, case_from, checked_plan
 from planning.plans.question import Case
 from planning.plans.rates import QUICK, THOROUGH, RateSource
 from planning.plans.result import PlanResult
@@ -35,8 +33,8 @@ from planning.plans.tables import basis_lines, cards, tables
 from planning.plans.write_spec import written_spec
 from planning.tune.advice import judge
 from planning.tune.spec_edit import EditError
-from planning.workload.trace import TraceError
-from planning.worksheet import Worksheet, WorksheetError, load_worksheet
+from planning.worksheet.load import load_worksheet
+from planning.worksheet.sheet import Worksheet
 
 MISSED = 1
 """The exit code where there is no placement, or an SLO is missed in the simulation."""
@@ -45,67 +43,54 @@ _SHARED = 4
 _WORKERS = min(4, os.cpu_count() or 1)
 _LINE_S = 5.0
 
-SheetFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="WORKSHEET", help="The worksheet (docs/planning.md). Default: infra/plans/one-region.yaml."),
-]
-Out = Annotated[Path | None, typer.Option(help="Write an HTML page (one file, readable offline).")]
-WriteSpec = Annotated[
-    Path | None, typer.Option(help="Write the worksheet's spec with the plan's groups and replicas in it.")
-]
-Smoothing = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        max=0.5,
-        help="With --write-spec: what schedules with fewer entries may cost, as a share of the plan's cost.",
-    ),
-]
-Gap = Annotated[
-    float, typer.Option(min=0, max=0.5, help="Stop searching when the placement is within this share of the optimum.")
-]
-TimeLimit = Annotated[float, typer.Option(min=1, help="Seconds to search for a placement; then the best found.")]
-Thorough = Annotated[
-    bool,
-    typer.Option(
-        "--thorough", help="Find rates with more requests, with replicas that share them, and with the costs' range."
-    ),
-]
-ErrorFile = Annotated[
-    Path | None,
-    typer.Option("--error", help="The simulator's measured error (`raylane rehearse`). Default: the spec's."),
-]
-MemoFile = Annotated[
-    Path | None, typer.Option("--memo", help="Keep the rates that were found in this file, for the next time.")
-]
-Workers = Annotated[int, typer.Option(min=1, help="Processes that find rates.")]
-
-Against = Annotated[
-    str | None,
-    typer.Option(
-        metavar="live|FILE",
-        help="Compare the worksheet with the last day of the live cluster, a cell's cell.sqlite, or a trace.",
-    ),
-]
-
-Publish = Annotated[
-    Path | None, typer.Option(help="With --against: write what is off to this file, for the spec's gateway.drift.")
-]
-
 
 def plan(
-    worksheet: SheetFile = None,
-    out: Out = None,
-    write_spec: WriteSpec = None,
-    smoothing: Smoothing = 0.02,
-    gap: Gap = 0.05,
-    time_limit: TimeLimit = 60.0,
-    thorough: Thorough = False,
-    error: ErrorFile = None,
-    memo: MemoFile = None,
-    workers: Workers = _WORKERS,
-    against: Against = None,
-    publish: Publish = None,
+    worksheet: Annotated[
+        Path | None, typer.Argument(help="The worksheet (docs/planning.md). Default: infra/plans/one-region.yaml.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write an HTML page (one file, readable offline).")] = None,
+    write_spec: Annotated[
+        Path | None, typer.Option(help="Write the worksheet's spec with the plan's groups and replicas in it.")
+    ] = None,
+    smoothing: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=0.5,
+            help="With --write-spec: what schedules with fewer entries may cost, as a share of the plan's cost.",
+        ),
+    ] = 0.02,
+    gap: Annotated[
+        float,
+        typer.Option(min=0, max=0.5, help="Stop searching when the placement is within this share of the optimum."),
+    ] = 0.05,
+    time_limit: Annotated[
+        float, typer.Option(min=1, help="Seconds to search for a placement; then the best found.")
+    ] = 60.0,
+    thorough: Annotated[
+        bool,
+        typer.Option(
+            "--thorough",
+            help="Find rates with more requests, with replicas that share them, and with the costs' range.",
+        ),
+    ] = False,
+    error: Annotated[
+        Path | None, typer.Option(help="The simulator's measured error (`raylane rehearse`). Default: the spec's.")
+    ] = None,
+    memo: Annotated[
+        Path | None, typer.Option(help="Keep the rates that were found in this file, for the next time.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that find rates.")] = _WORKERS,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="live|FILE",
+            help="Compare the worksheet with the last day of the live cluster, a cell's cell.sqlite, or a trace.",
+        ),
+    ] = None,
+    publish: Annotated[
+        Path | None, typer.Option(help="With --against: write what is off to this file, for the spec's gateway.drift.")
+    ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
@@ -125,7 +110,7 @@ def plan(
         try:
             found, checks = checked_plan(case, RateSource(search, thorough, memo), limits, report)
             bought, beside = elsewhere(found, report), side_by_side(found, search, report)
-        except (PlanError, ValueError) as problem:
+        except ValueError as problem:
             fail(f"{worksheet}: {problem}", code=2)
     result = PlanResult(found, checks, bought, beside, known)
     (_print_json if as_json else _show)(result)
@@ -156,14 +141,10 @@ def _planner(memo: Path | None, workers: int) -> Planner:
 
 def _read(worksheet: Path) -> tuple[Worksheet, ClusterSpec, Case]:
     """Ends the command where something cannot be used."""
+    sheet, spec = load_worksheet(worksheet)
     try:
-        sheet, spec = load_worksheet(worksheet)
         return sheet, spec, case_from(sheet, spec)
-    except WorksheetError as problem:
-        fail(str(problem), code=2)
-    except SpecError as problem:
-        fail(f"{problem.source} is not a usable spec:\n  " + "\n  ".join(problem.problems), code=2)
-    except (PlanError, TraceError, CostFileError, ArtifactError, ValueError) as problem:
+    except ValueError as problem:
         fail(f"{worksheet}: {problem}", code=2)
 
 

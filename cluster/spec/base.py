@@ -25,13 +25,13 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 """A duration in seconds, above 0 and at most a day."""
 
 
-def _refuse_truth_value(value: object) -> object:
+def refuse_truth_value(value: object) -> object:
     if isinstance(value, bool):
         raise PydanticCustomError("truth_value", "true and false (also yes, no, on, off) are not allowed here")
     return value
 
 
-no_truth_values = field_validator("*", mode="before")(_refuse_truth_value)
+no_truth_values = field_validator("*", mode="before")(refuse_truth_value)
 """In a frozen dataclass that is a section of a file, too: none of its keys takes a truth value. Pydantic checks its
 annotations where the file is read, and nobody else does."""
 
@@ -47,7 +47,7 @@ class Section(BaseModel):
         """Refuses `port: true`, which pydantic would read as 1 (and YAML reads `yes` and `on` as true)."""
         assert info.field_name is not None
         takes_it = cls.model_fields[info.field_name].annotation in (bool, bool | None)
-        return value if takes_it else _refuse_truth_value(value)
+        return value if takes_it else refuse_truth_value(value)
 
 
 def check_unique(where: str, names: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,11 @@ from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 
 from cluster.files import kept_text, write_private
 from cluster.versions import ENGINE, differences, versions_here
+from deployments.accounting.bill import Bill, Dimension
+from deployments.accounting.facts import Tariff
+from deployments.accounting.store import bill_in, totals_in
 from deployments.cell.act import Act, Audit
-from deployments.cell.cost_calls import CostCalls
+from deployments.cell.cost_book import CostBook
 from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.departure_tracker import DepartureTracker, Presence
 from deployments.cell.lifecycle_log import write_story
@@ -33,6 +36,7 @@ from deployments.cell.listing import Listing
 from deployments.cell.orders import OperatorOrders, Orders
 from deployments.cell.owners import Owners, Ownership
 from deployments.cell.scaling_state import ScalingState, ScalingStates
+from deployments.cell.spending import Reservation
 from deployments.protocol import ReplicaFacts
 from deployments.starts.start import CellStarts, ReplicaStart, StartReport
 from deployments.starts.tracker import StartTracker
@@ -69,7 +73,7 @@ class SpecInForce:
     cell_unix_s: float = 0.0
 
 
-class Directory(CostCalls):
+class Directory:
     """The actor's class. `run_dir` holds the cell's store and its secret; without one they end with the actor.
 
     `began_unix_s`: when the cell was brought up. `secret` is for tests: Ray keeps an actor's arguments in its store, so
@@ -99,7 +103,8 @@ class Directory(CostCalls):
         self._scaling = ScalingStates()
         self._departure_tracker = DepartureTracker(self.store, began_unix_s, self._publish_soon, self._process_died)
         is_new = began_unix_s > 0 and self._departure_tracker.is_first
-        super().__init__(self.store, StartTracker(began_unix_s if is_new else None))
+        self._starts = StartTracker(began_unix_s if is_new else None)
+        self.costs = CostBook(self.store, self._starts)
         self._starts.recall(self._departure_tracker.starts_before)
         self._missing: dict[str, float] = {}
         self._soon: set[asyncio.Task[None]] = set()
@@ -125,7 +130,7 @@ class Directory(CostCalls):
         self._seen[facts.replica_id] = time.monotonic()
         self._missing.pop(facts.replica_id, None)
         self._departure_tracker.replica(facts.replica_id, facts.model, facts.pid, where)
-        self._serves(facts)
+        self.costs.serves(facts)
         if facts.replica_id in self._history.cordons:
             self._cordons_seen[facts.replica_id] = time.monotonic()
         if self._replicas.get(facts.replica_id) != facts:
@@ -146,7 +151,7 @@ class Directory(CostCalls):
             key = event.model if facts is None else facts.group_key
             self._starts.asked(key, 1, time.time())  # Serve starts another one
         self._departure_tracker.ended(event)
-        self._vacate(event.who, event.at_unix_s)
+        self.costs.vacate(event.who, event.at_unix_s)
 
     async def closing(self) -> None:
         """The cell is taken down: what ends from now on is no loss."""
@@ -251,6 +256,22 @@ class Directory(CostCalls):
         """The traffic of the stretches that begin since then, by tenant. Raises OSError."""
         return await self.store.ask(lambda file: traffic_in(file, period, unix_s, tenants=True).record())
 
+    async def cost_facts(self, facts: list[bytes], tariffs: Collection[Tariff]) -> bool:
+        """See `CostBook.take`."""
+        return self.costs.take(facts, tariffs)
+
+    async def reserve(self, attempt_id: str, wanted: Reservation, budget: int) -> bool:
+        """See `CostBook.reserve`."""
+        return self.costs.reserve(attempt_id, wanted, budget)
+
+    async def cost_bill(self, since_ns: int, until_ns: int | None, by: Sequence[Dimension]) -> Bill:
+        """The bill of that time, its lines summed up over all dimensions but those. Raises OSError."""
+        return await self.store.ask(lambda file: bill_in(file, since_ns, until_ns, by))
+
+    async def cost_totals(self) -> Bill:
+        """All hours that are settled, summed up. Raises OSError."""
+        return await self.store.ask(totals_in)
+
     async def version_differences(self, found: Mapping[str, str]) -> list[str]:
         """What a node has in another version than the head has now, or lacks. Where the head or the node has no engine,
         engines are not compared."""
@@ -272,11 +293,11 @@ class Directory(CostCalls):
         """A replica starts, and says how far it is."""
         if self._starts.report(report, time.time()):
             await self._publish()
-        self._began(report)
+        self.costs.began(report)
 
     async def started(self, report: StartReport) -> None:
         """A replica is ready: it registers next."""
-        self._got_ready(report)
+        self.costs.got_ready(report)
         self._departure_tracker.started(self._starts.ready(report, time.time()))
         await self._publish()
 
@@ -291,7 +312,7 @@ class Directory(CostCalls):
     async def _failed(self, start: ReplicaStart) -> None:
         log.warning("replica %s did not start: %s: %s", start.replica_id, start.phase, start.cause)
         self._departure_tracker.started(start)
-        self._vacate(start.replica_id, start.ended_unix_s)
+        self.costs.vacate(start.replica_id, start.ended_unix_s)
         await self._publish()
 
     async def watch(self, known_version: int, timeout_s: float) -> Listing:
@@ -311,13 +332,13 @@ class Directory(CostCalls):
 
     async def _forget_unresponsive(self) -> None:
         if self._departure_tracker.sweep():
-            self._lives.forget_unheard()
+            self.costs.lives.forget_unheard()
         for start in self._starts.sweep(time.time()):  # those that tell nothing any more have failed
             await self._failed(start)
         for replica_id in [key for key, seen in self._missing.items() if seen < time.monotonic() - GIVE_UP_AFTER_S]:
             del self._missing[replica_id]
             self._departure_tracker.given_up(MemberKind.REPLICA, replica_id)
-            self._vacate(replica_id, time.time())
+            self.costs.vacate(replica_id, time.time())
         limit = time.monotonic() - FORGET_AFTER_S
         for replica_id in [key for key, seen in self._seen.items() if seen < limit]:
             self._missing[replica_id] = self._seen.pop(replica_id)

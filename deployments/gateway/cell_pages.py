@@ -17,7 +17,7 @@ from deployments.gateway.connection import cut
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
-from deployments.openai.fields import shown
+from deployments.openai.fields import not_served
 from deployments.ownership.channel import Session
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.messages import LANES_PATH, UNRESPONSIVE_AFTER_S
@@ -115,8 +115,7 @@ class ScalingPage:
         name = request.path_params["model"]
         dispatcher = self._dispatchers.get(name)
         if dispatcher is None:
-            message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._dispatchers)}"
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
+            raise not_served(name, self._dispatchers)
         if (own := dispatcher.own) is None:
             raise ApiError(ErrorCode.NOT_OWNER, f"model {name!r}: this gateway does not own it")
         attainment = {one.name: one.attainment for one in self._service.spec.classes}

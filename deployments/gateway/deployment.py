@@ -9,8 +9,9 @@ from typing import Any
 
 from ray import serve
 
+from cluster.launch import EXTERNAL_FILE, PEERS_FILE
 from cluster.node_labels import pool_selector
-from cluster.secrets import read_external_key, read_peers_secret
+from cluster.secrets import read_shared_secret
 from cluster.spec import ClusterSpec, Region
 from cluster.versions import content_version
 from deployments.cell.directory import cell_host, find_directory
@@ -56,10 +57,10 @@ class GatewayReplica:
         directory = find_directory()
         if many_nodes:
             await check_own_node(directory, cell_host(many_nodes))
-        peers_secret = await asyncio.to_thread(read_peers_secret, spec, home, self._node_secrets)
         secret = await directory.secret.remote()
-        external_key = await asyncio.to_thread(read_external_key, spec, home, self._node_secrets)
-        gateway = Gateway(spec, home, secret, run_dir, cell_host(many_nodes), peers_secret, external_key)
+        where = spec, home, self._node_secrets
+        shared = [await asyncio.to_thread(read_shared_secret, file, *where) for file in (PEERS_FILE, EXTERNAL_FILE)]
+        gateway = Gateway(spec, home, secret, run_dir, cell_host(many_nodes), *shared)
         await gateway.start(directory)
         calm_garbage_collector()
         self._gateway = gateway

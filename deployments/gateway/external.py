@@ -2,7 +2,7 @@
 (docs/pressure.md).
 
 Its price is reserved with the directory first (`cell/spending.py`): no reservation, no request. What it took is a fact
-of the bill, and settles the reservation (`cell/cost_calls.py`). Nothing of the client but its request goes there: no
+of the bill, and settles the reservation (`cell/cost_book.py`). Nothing of the client but its request goes there: no
 header, no name, no id. Until the service's answer has begun, the request may still wait for its own model.
 """
 

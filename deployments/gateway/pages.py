@@ -17,7 +17,7 @@ from deployments.gateway.operators.status import Status
 from deployments.gateway.own_page import OwnPage
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
-from deployments.openai.fields import shown
+from deployments.openai.fields import not_served
 
 _LOAD_SETTING = "enable_server_load_tracking"
 _TOKENIZER_SETTING = "enable_tokenizer_info_endpoint"
@@ -54,8 +54,7 @@ class OwnPages:
         for card in self._cards():
             if card["id"] == name:
                 return JSONResponse(card)
-        message = f"model = {shown(name)}: not served here; allowed: {', '.join(self._service.served_names)}"
-        raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
+        raise not_served(name, self._service.served_names)
 
     async def health(self, request: Request) -> Response:
         """Alive: the event loop answers."""

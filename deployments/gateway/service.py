@@ -34,7 +34,7 @@ from deployments.openai.across import means_the_same
 from deployments.openai.clamp import clamp_of
 from deployments.openai.endpoints import BY_KIND, BodyKind, Endpoint, ModelTask
 from deployments.openai.errors import ApiError, Dialect, ErrorCode
-from deployments.openai.fields import shown, with_member
+from deployments.openai.fields import not_served, with_member
 from deployments.openai.inquiry import Inquiry
 from deployments.openai.prefix import CHUNK_CHARS, CHUNK_IDS, Salts
 from deployments.ownership.dispatcher import Dispatcher
@@ -315,8 +315,7 @@ class Service:
             message = f"model: missing, and it is required where several are served: {', '.join(self.served_names)}"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="model")
         if dispatcher is None:
-            message = f"model = {shown(name)}: not served here; allowed: {', '.join(self.served_names)}"
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
+            raise not_served(name, self.served_names)
         return dispatcher
 
     def _fallback(

@@ -6,6 +6,7 @@ is not allowed.
 """
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Raw
@@ -92,6 +93,11 @@ def with_member(body: bytes, name: str, value: object) -> bytes:
     """
     end = body.rindex(b"}")  # nothing but white space can follow
     return b"".join((memoryview(body)[:end], b',"', name.encode(), b'":', msgspec.json.encode(value), b"}"))
+
+
+def not_served(name: str, served: Iterable[str]) -> ApiError:
+    message = f"model = {shown(name)}: not served here; allowed: {', '.join(served)}"
+    return ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
 
 
 def missing(field: str) -> ApiError:

@@ -239,7 +239,7 @@ def _lane(
     return LaneStats(
         name=first.name,
         waiting=sum(lane.count for lane in lanes) + len(guests),
-        work_tokens=sum(lane.work for lane in lanes) + sum(job.cost for job in guests),
+        work_tokens=sum((lane.work for lane in lanes), 0.0) + sum((job.cost for job in guests), 0.0),
         work_s=max(work_s, default=None),
         oldest_wait_s=now - min(oldest) if oldest else 0.0,
         head_waits_for=placing.waits.get(waiting[0].key) or closed[waiting[0].groups] if waiting else None,

@@ -29,12 +29,6 @@ class RateSlo:
     share: float
     itl_s: float | None = None
 
-    def __post_init__(self) -> None:
-        if not self.ttft_s > 0 or not (self.itl_s is None or self.itl_s > 0):
-            raise ValueError(f"ttft_s = {self.ttft_s}, itl_s = {self.itl_s}; allowed: more than 0")
-        if not 0 < self.share < 1:
-            raise ValueError(f"share = {self.share}; allowed: more than 0, less than 1")
-
 
 class RateBound(StrEnum):
     """What a higher rate would break."""

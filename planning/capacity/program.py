@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from planning.capacity.problem import LaneDemand, PriceKind, Problem
+from planning.capacity.problem import PriceKind, Problem
 from planning.capacity.routes import AlikeRoutes, Route, alike_routes, divided
 
 HOUR_S = 3600.0
@@ -40,11 +40,10 @@ class Program:
 
     counts: dict[tuple[int, PriceKind, int], int] = field(default_factory=dict)
     flows: dict[tuple[AlikeRoutes, int], int] = field(default_factory=dict)
-    unserved: list[tuple[str, str]] = field(default_factory=list)
-    unprotected: list[tuple[str, str, str]] = field(default_factory=list)
+    unserved: dict[tuple[str, str], None] = field(default_factory=dict)
+    unprotected: dict[tuple[str, str, str], None] = field(default_factory=dict)
     common: set[int] = field(default_factory=set)
     cost: list[float] = field(default_factory=list)
-    lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
     integer: list[bool] = field(default_factory=list)
     row_lower: list[float] = field(default_factory=list)
@@ -58,7 +57,6 @@ class Program:
         if common:
             self.common.add(len(self.cost))
         self.cost.append(cost)
-        self.lower.append(0.0)
         self.upper.append(upper)
         self.integer.append(integer)
         return len(self.cost) - 1
@@ -119,7 +117,7 @@ class Program:
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.cost), len(self.row_lower)
         lp.col_cost_ = np.array(self.cost, dtype=np.float64)
-        lp.col_lower_ = np.array(self.lower, dtype=np.float64)
+        lp.col_lower_ = np.zeros(len(self.cost))
         lp.col_upper_ = np.array(self.upper, dtype=np.float64)
         lp.row_lower_ = np.array(self.row_lower, dtype=np.float64)
         lp.row_upper_ = np.array(self.row_upper, dtype=np.float64)
@@ -207,16 +205,11 @@ def _share_columns(
         lane = problem.lanes[number]
         for origin, rates in lane.demand.items():
             if rates[hour] > 0 and (number, origin) not in served:
-                _note_stranded(program, lane, origin, lost)
+                if lost is None:
+                    program.unserved[lane.title, origin] = None
+                else:
+                    program.unprotected[lane.title, origin, lost] = None
     return shares
-
-
-def _note_stranded(program: Program, lane: LaneDemand, origin: str, lost: str | None) -> None:
-    if lost is None:
-        if (lane.title, origin) not in program.unserved:
-            program.unserved.append((lane.title, origin))
-    elif (lane.title, origin, lost) not in program.unprotected:
-        program.unprotected.append((lane.title, origin, lost))
 
 
 def _capacity_rows(

@@ -102,12 +102,9 @@ def highest_rate(
     memo: Memo | None = None,
 ) -> HeldRate:
     """The highest rate that the cell holds. `costs`: the range of the costs, for the range of the rate; without it the
-    range is the rate itself. `memo`: results of earlier calls, by all that they depend on.
-
-    Raises ValueError for a sample without requests, or with classes that have no SLO.
-    """
+    range is the rate itself. `memo`: results of earlier calls, by all that they depend on. `sample`: one request at
+    least, each of a class that has an SLO."""
     search = search or RateSearch()
-    _check(sample, slos)
     key = _key(cell, cost, sample, slos, search, costs)
     known = None if memo is None else memo.get_as(HeldRate, key)
     if known is not None:
@@ -186,14 +183,6 @@ class _Finder:
     def _run(self, rate: float, seed: int) -> "RateRun":
         work = poisson(self._sample, rate, self._count, seed)
         return RateRun(work, CellSimulator(self._cell, self._cost, work).run())
-
-
-def _check(sample: Workload, slos: Mapping[str, RateSlo]) -> None:
-    if not len(sample):
-        raise ValueError("a sample without requests; allowed: at least one")
-    without = sorted({sample.traffic_class[number] for number in range(len(sample))} - slos.keys())
-    if without:
-        raise ValueError(f"class {without[0]!r} of the sample has no SLO; allowed: {', '.join(sorted(slos))}")
 
 
 def _key(

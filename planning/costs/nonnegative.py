@@ -8,6 +8,8 @@ ways.
   machine adds to steps is a part of what it can do.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
@@ -24,28 +26,25 @@ def least_relative_error(rows: Matrix, times: Matrix, relative_to: Matrix | None
     of `times`), all above 0."""
     base = times if relative_to is None else relative_to
     relative, desired = rows / base[:, None], times / base
-    scale = np.abs(relative).max(axis=0)
-    scale[scale == 0] = 1.0
-    relative = relative / scale
-    weight = np.ones(len(times))
-    found = np.zeros(rows.shape[1])
-    for _ in range(_REWEIGHTINGS):
-        found, _ = nnls(relative * weight[:, None], desired * weight)
-        weight = 1 / np.sqrt(np.maximum(np.abs(relative @ found - desired), _MIN_ERROR))
-    result: Matrix = found / scale
-    return result
+    ones = np.ones(len(times))
+    return _reweighted(relative, desired, ones, lambda found: np.maximum(np.abs(found - desired), _MIN_ERROR))
 
 
 def least_deviance(rows: Matrix, times: Matrix) -> Matrix:
     """The unknowns x >= 0 of rows @ x close to `times`, all above 0, with the sum of the predictions that of the times
     (where no x is 0)."""
+    minimum = _MIN_SHARE * times.mean()
+    return _reweighted(rows, times, np.maximum(times, minimum), lambda found: np.maximum(found, minimum))
+
+
+def _reweighted(rows: Matrix, desired: Matrix, variance: Matrix, variance_of: Callable[[Matrix], Matrix]) -> Matrix:
+    """Least squares again and again, each row weighted by the `variance` that what it predicted last has."""
     scale = np.abs(rows).max(axis=0)
     scale[scale == 0] = 1.0
-    scaled, predicted = rows / scale, times
-    found = np.zeros(rows.shape[1])
+    scaled, found = rows / scale, np.zeros(rows.shape[1])
     for _ in range(_REWEIGHTINGS):
-        weight = 1 / np.sqrt(np.maximum(predicted, _MIN_SHARE * times.mean()))
-        found, _ = nnls(scaled * weight[:, None], times * weight)
-        predicted = scaled @ found
+        weight = 1 / np.sqrt(variance)
+        found, _ = nnls(scaled * weight[:, None], desired * weight)
+        variance = variance_of(scaled @ found)
     result: Matrix = found / scale
     return result

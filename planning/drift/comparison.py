@@ -43,10 +43,6 @@ class ExpectedStream:
     growth: float = 1.0
     time_zone: str = "UTC"
 
-    def __post_init__(self) -> None:
-        if len(self.hourly) not in (DAY_HOURS, WEEK_HOURS) or not all(0 <= rate < math.inf for rate in self.hourly):
-            raise ValueError(f"hourly: {len(self.hourly)} rates; allowed: 24 or 168, none of them negative")
-
     def hour_of(self, unix_s: int) -> int:
         """The number of the hour that begins then."""
         local = datetime.fromtimestamp(unix_s, zoneinfo.ZoneInfo(self.time_zone))
@@ -60,13 +56,6 @@ class DriftQuantity(StrEnum):
     PROMPT_TOKENS = "prompt_tokens"
     OUTPUT_TOKENS = "output_tokens"
     PREFIX_SHARE = "prefix_share"
-
-
-class Direction(StrEnum):
-    """On which side of the expected figure."""
-
-    ABOVE = "above"
-    BELOW = "below"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +73,9 @@ class HourlyFigure:
     most: float
 
     @property
-    def direction(self) -> Direction | None:
-        """On which side it is off; None: it is not."""
-        if self.low > self.most:
-            return Direction.ABOVE
-        return Direction.BELOW if self.high < self.least else None
+    def is_off(self) -> bool:
+        """Whether the interval lies beyond the bounds."""
+        return self.low > self.most or self.high < self.least
 
     @property
     def ratio(self) -> float:
@@ -108,7 +95,7 @@ class ComparedFigure:
     @property
     def off(self) -> HourlyFigure | None:
         """The figure that has left the worksheet: in the last hour, or else over all hours."""
-        return next((one for one in (self.hours[-1], self.whole) if one.direction is not None), None)
+        return next((one for one in (self.hours[-1], self.whole) if one.is_off), None)
 
 
 @dataclass(frozen=True, slots=True)

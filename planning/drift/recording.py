@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cluster.errors import InputError
 from deployments.store import CellStoreError
@@ -24,10 +23,10 @@ from deployments.traffic.counts import (
 from deployments.traffic.store import read_traffic
 from deployments.wire import from_plain
 from planning.drift.comparison import DAY_HOURS, WEEK_HOURS
+from planning.workload.arrivals import FloatArray
+from planning.workload.lengths import IntArray
 from planning.workload.trace import Labels, Trace
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _SQLITE = b"SQLite format 3\0"
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cluster.spec import ClusterSpec, Pool
 from deployments.traffic.counts import Stream
@@ -15,10 +14,10 @@ from planning.plans.answer import WorksheetPlan
 from planning.plans.question import Case, case_of
 from planning.plans.samples import Lengths2D
 from planning.plans.traffic import RequestStream
-from planning.worksheet import GpuPrice, Worksheet
+from planning.workload.arrivals import FloatArray
+from planning.workload.lengths import IntArray
+from planning.worksheet.sheet import GpuPrice, Worksheet
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Part = tuple[RequestStream, FloatArray]
 """A stream of the worksheet, and its requests/s in one region by hour, without growth."""
 

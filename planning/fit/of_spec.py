@@ -33,7 +33,7 @@ class ModelFit:
         return (
             []
             if self.fit is None
-            else [f"models.{self.model} on {self.place}: {refusal.text}" for refusal in self.fit.refusals]
+            else [f"models.{self.model} on {self.place}: {refusal}" for refusal in self.fit.refusals]
         )
 
     def row(self) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from cluster.hardware import QUANTIZATIONS, Gpu
 from cluster.spec.models import EngineSettings
@@ -21,39 +20,13 @@ from planning.fit.memory import (
 from planning.fit.quantization import ONLINE
 
 
-class RefusalCause(StrEnum):
-    """Why an engine does not start."""
-
-    HEADS = "heads"
-    WIDTH = "width"
-    EXPERTS = "experts"
-    LAYERS = "layers"
-    CONTEXT = "context"
-    STEP_TOKENS = "step_tokens"
-    QUANTIZATION = "quantization"
-    CAPABILITY = "capability"
-    UTILIZATION = "utilization"
-    LOADING = "loading"
-    KV_BYTES = "kv_bytes"
-    PROFILING = "profiling"
-    NO_POOL = "no_pool"
-    POOL = "pool"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One reason; `text` names the setting, its value and what is allowed."""
-
-    cause: RefusalCause
-    text: str
-
-
 @dataclass(frozen=True, slots=True)
 class Fit:
     """What one GPU holds, in bytes: of the pipeline stage with the smallest pool.
 
     `kv_bytes_per_token`: of the whole model. `blocks`: of the pool; `sequence_blocks`: how many of them a sequence
-    of so many tokens takes. `refusals`: why the engine would not start; empty where it does.
+    of so many tokens takes. `refusals`: why the engine would not start, each with the setting, its value and what is
+    allowed; empty where it does.
     """
 
     weights_bytes: int
@@ -66,7 +39,7 @@ class Fit:
     blocks: int
     max_model_len: int
     sequence_blocks: Callable[[int], int]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[str, ...]
 
     @property
     def starts(self) -> bool:
@@ -89,7 +62,7 @@ def fit(model: Architecture, settings: EngineSettings, gpu: Gpu) -> Fit:
     refusals = [*_config_refusals(plan)]
     stages = [stage_of(plan, layers) for layers in stage_layers(len(model.layers), settings.pipeline_parallel_size)]
     tightest = min(stages, key=lambda stage: stage.blocks)
-    if not refusals or all(refusal.cause is not RefusalCause.LAYERS for refusal in refusals):
+    if settings.pipeline_parallel_size <= len(model.layers):
         refusals += next(filter(None, ([*_memory_refusals(plan, stage)] for stage in stages)), [])
     return Fit(
         weights_bytes=tightest.weights,
@@ -106,44 +79,29 @@ def fit(model: Architecture, settings: EngineSettings, gpu: Gpu) -> Fit:
     )
 
 
-def _config_refusals(plan: Plan) -> Iterator[Refusal]:
+def _config_refusals(plan: Plan) -> Iterator[str]:
     model, settings, parts = plan.model, plan.settings, plan.settings.tensor_parallel_size
     length, tokens, sequences = settings.max_model_len, settings.max_num_batched_tokens, settings.max_num_seqs
     if model.heads % parts:
-        yield Refusal(
-            RefusalCause.HEADS,
-            f"tensor_parallel_size = {parts}: allowed: one that divides the {model.heads} attention heads",
-        )
+        yield f"tensor_parallel_size = {parts}: allowed: one that divides the {model.heads} attention heads"
     elif not model.latent and max(parts, model.kv_heads) % min(parts, model.kv_heads):
-        yield Refusal(
-            RefusalCause.HEADS,
-            f"tensor_parallel_size = {parts}: allowed: a divisor or a multiple of the {model.kv_heads} KV heads",
-        )
+        yield f"tensor_parallel_size = {parts}: allowed: a divisor or a multiple of the {model.kv_heads} KV heads"
     yield from _width_refusals(plan)
     if settings.enable_expert_parallel and not any(layer.experts_a_token for layer in model.layers):
-        text = "enable_expert_parallel = True: the model has no experts; allowed: false"
-        yield Refusal(RefusalCause.EXPERTS, text)
+        yield "enable_expert_parallel = True: the model has no experts; allowed: false"
     if (stages := settings.pipeline_parallel_size) > len(model.layers):
-        yield Refusal(
-            RefusalCause.LAYERS,
-            f"pipeline_parallel_size = {stages}: allowed: at most the {len(model.layers)} layers",
-        )
+        yield f"pipeline_parallel_size = {stages}: allowed: at most the {len(model.layers)} layers"
     if model.longest is not None and length > model.longest:
-        yield Refusal(
-            RefusalCause.CONTEXT,
-            f"max_model_len = {length}: allowed: at most {model.longest}, what the model's config.json derives",
-        )
+        yield f"max_model_len = {length}: allowed: at most {model.longest}, what the model's config.json derives"
     if tokens < sequences:
-        text = f"max_num_batched_tokens = {tokens}: allowed: at least max_num_seqs = {sequences}"
-        yield Refusal(RefusalCause.STEP_TOKENS, text)
+        yield f"max_num_batched_tokens = {tokens}: allowed: at least max_num_seqs = {sequences}"
     if not settings.chunked_prefill and tokens < length:
         allowed = f"at least max_model_len = {length}"
-        text = f"max_num_batched_tokens = {tokens}: allowed without chunked prefill: {allowed}"
-        yield Refusal(RefusalCause.STEP_TOKENS, text)
+        yield f"max_num_batched_tokens = {tokens}: allowed without chunked prefill: {allowed}"
     yield from _quantization_refusals(plan)
 
 
-def _width_refusals(plan: Plan) -> Iterator[Refusal]:
+def _width_refusals(plan: Plan) -> Iterator[str]:
     settings, layers = plan.settings, plan.model.layers
     widths = {(layer.width, settings.tensor_parallel_size) for layer in layers}
     widths |= {(layer.expert_width, plan.parallel.expert_slices) for layer in layers}
@@ -153,73 +111,51 @@ def _width_refusals(plan: Plan) -> Iterator[Refusal]:
         if parts != settings.tensor_parallel_size:
             sliced += f" x data_parallel_size = {settings.data_parallel_size}"
         if width % parts:
-            yield Refusal(RefusalCause.WIDTH, f"{sliced}: allowed: one that divides the feed-forward width {width}")
+            yield f"{sliced}: allowed: one that divides the feed-forward width {width}"
         elif block and (width // parts) % block:
-            text = f"{sliced}: FP8 blocks of {block} do not divide {width} / {parts}"
-            yield Refusal(RefusalCause.WIDTH, f"{text}; allowed: fewer GPUs")
+            yield f"{sliced}: FP8 blocks of {block} do not divide {width} / {parts}; allowed: fewer GPUs"
 
 
 _SAME = {"awq_marlin": "awq", "gptq_marlin": "gptq", "modelopt_fp4": "modelopt"}
 
 
-def _quantization_refusals(plan: Plan) -> Iterator[Refusal]:
+def _quantization_refusals(plan: Plan) -> Iterator[str]:
     asked, found, gpu = plan.settings.quantization, plan.quantization, plan.gpu
     own = plan.model.quantization
     if asked is not None and own is None and asked not in ONLINE:
-        yield Refusal(
-            RefusalCause.QUANTIZATION,
-            f"quantization = {asked!r}: the checkpoint is not quantized; allowed: fp8, or none",
-        )
+        yield f"quantization = {asked!r}: the checkpoint is not quantized; allowed: fp8, or none"
     if asked is not None and own is not None and _SAME.get(asked, asked) != _SAME.get(own.method, own.method):
-        yield Refusal(
-            RefusalCause.QUANTIZATION,
-            f"quantization = {asked!r}: allowed: {own.method}, as the checkpoint's config.json says, or none",
-        )
+        yield f"quantization = {asked!r}: allowed: {own.method}, as the checkpoint's config.json says, or none"
     if found is not None and not gpu.runs(found.method):
         required = QUANTIZATIONS[found.method]
-        text = f"{found.method} on {gpu.title}, capability {gpu.capability / 10}: allowed: {required / 10} or more"
-        yield Refusal(RefusalCause.CAPABILITY, text)
+        yield f"{found.method} on {gpu.title}, capability {gpu.capability / 10}: allowed: {required / 10} or more"
     dtype = plan.model.dtype if plan.settings.dtype == "auto" else plan.settings.dtype
     if plan.settings.dtype == "bfloat16" and gpu.capability < 80:
-        yield Refusal(
-            RefusalCause.CAPABILITY, f"dtype = {dtype} on {gpu.title}: allowed: float16, since it has no BF16"
-        )
+        yield f"dtype = {dtype} on {gpu.title}: allowed: float16, since it has no BF16"
 
 
-def _memory_refusals(plan: Plan, stage: StageMemory) -> Iterator[Refusal]:
-    total, given, share = (
-        plan.gpu.total_bytes,
-        plan.settings.kv_cache_memory_bytes,
-        plan.settings.gpu_memory_utilization,
-    )
-    free = total - CONTEXT_BYTES
+def _memory_refusals(plan: Plan, stage: StageMemory) -> Iterator[str]:
+    total, share = plan.gpu.total_bytes, plan.settings.gpu_memory_utilization
+    given, free = plan.settings.kv_cache_memory_bytes, total - CONTEXT_BYTES
     if stage.weights > free:
         need = f"{_gib(stage.weights)} of weights on each GPU"
-        yield Refusal(
-            RefusalCause.LOADING,
-            f"out of memory while loading: {need}; allowed: at most {_gib(free)} of {plan.gpu.title}",
-        )
+        yield f"out of memory while loading: {need}; allowed: at most {_gib(free)} of {plan.gpu.title}"
     elif not given and total * share > free:
-        text = (
-            f"gpu_memory_utilization = {share}: allowed: at most {free / total:.3f}, as a CUDA context takes the rest"
-        )
-        yield Refusal(RefusalCause.UTILIZATION, text)
+        yield f"gpu_memory_utilization = {share}: allowed: at most {free / total:.3f}, as a CUDA context takes the rest"
     elif stage.weights + stage.activation + stage.non_torch > free:
         sizes = f"{_gib(stage.weights)} of weights and a peak of {_gib(stage.activation)} beside them"
         text = f"out of memory while profiling: {sizes}"
-        yield Refusal(
-            RefusalCause.PROFILING, f"{text}; allowed: {_gib(free)}, so lower max_num_seqs or max_num_batched_tokens"
-        )
+        yield f"{text}; allowed: {_gib(free)}, so lower max_num_seqs or max_num_batched_tokens"
     elif given and (held := stage.weights + stage.activation + stage.non_torch) + stage.pool > free:
         text = f"kv_cache_memory_bytes = {given}: allowed: at most {int(free - held)}"
-        yield Refusal(RefusalCause.KV_BYTES, f"{text}, what {plan.gpu.title} has left beside {_gib(held)}")
+        yield f"{text}, what {plan.gpu.title} has left beside {_gib(held)}"
     elif stage.pool <= 0:
         text = f"gpu_memory_utilization = {share}: no memory is left for the KV cache ({_gib(stage.pool)})"
-        yield Refusal(RefusalCause.NO_POOL, f"{text}; allowed: a higher share, more GPUs, or a lower max_num_seqs")
+        yield f"{text}; allowed: a higher share, more GPUs, or a lower max_num_seqs"
     elif (needed := needed_bytes(plan, stage.layers, plan.settings.max_model_len)) > stage.pool:
         sizes = f"one such sequence takes {_gib(needed)} of KV cache, the pool has {_gib(stage.pool)}"
         text = f"max_model_len = {plan.settings.max_model_len}: {sizes}"
-        yield Refusal(RefusalCause.POOL, f"{text}; allowed: at most {_longest(plan, stage)}")
+        yield f"{text}; allowed: at most {_longest(plan, stage)}"
 
 
 def _longest(plan: Plan, stage: StageMemory) -> int:

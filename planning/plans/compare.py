@@ -17,7 +17,7 @@ from planning.plans.prices import prices_of
 from planning.plans.question import Case, question_of
 from planning.plans.traffic import Band, workload_of_bands
 from planning.simulator.cell import CellSimulator
-from planning.worksheet import TokenOffer
+from planning.worksheet.sheet import TokenOffer
 
 _GAP, _LIMIT_S = 0.03, 20.0
 _TRUSTED_GAP = 0.1

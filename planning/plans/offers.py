@@ -15,7 +15,7 @@ from planning.costs.estimate import estimated
 from planning.fit.of_spec import fit_on
 from planning.uncertainty import CostRange, cost_range
 from planning.unmodelled import Unmodelled, unmodelled
-from planning.worksheet import GroupCandidate, Worksheet
+from planning.worksheet.sheet import GroupCandidate, Worksheet
 
 PLANNED_POOL = "planned"
 

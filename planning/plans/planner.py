@@ -14,7 +14,7 @@ from planning.plans.offers import offers_of
 from planning.plans.question import Case, PlacementQuestion, Rates, case_of, question_of, rate_jobs
 from planning.plans.rates import GroupRate, RateJob, RateOf, estimated_rate, rates_in
 from planning.plans.traffic import streams_of
-from planning.worksheet import Worksheet
+from planning.worksheet.sheet import Worksheet
 
 _ROUNDS = 4
 _LOWERED = 0.92

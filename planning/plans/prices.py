@@ -8,7 +8,7 @@ from cluster.hardware import InstancePrice, gpu_named, instances
 from cluster.spec import AwsDeploy, ClusterSpec, Model, Pool, Region
 from deployments.accounting.tariffs import usd_per_replica_hour
 from planning.capacity.problem import PriceKind
-from planning.worksheet import GpuPrice, Worksheet
+from planning.worksheet.sheet import GpuPrice, Worksheet
 
 TABLES = {
     "karpenter": "aws/karpenter-provider-aws 1d927085, 2026-07-20",

@@ -9,7 +9,7 @@ from planning.plans.offers import GroupOffer, RejectedOffer
 from planning.plans.prices import Priced, prices_of
 from planning.plans.rates import GroupRate, RateJob
 from planning.plans.traffic import Band, RequestStream, bands_of
-from planning.worksheet import Worksheet
+from planning.worksheet.sheet import Worksheet
 
 GB = 1e9
 FARTHEST = 0.5

@@ -21,7 +21,6 @@ from planning.capacity.judging import RateBound, RateSlo
 from planning.capacity.rates import RateSearch, cell_of, highest_rate
 from planning.memo import Memo
 from planning.plans.offers import GroupOffer
-from planning.plans.samples import Lengths2D
 from planning.plans.traffic import Band, workload_of_bands
 
 QUICK = RateSearch(requests=500, max_requests=1_500, seeds=(0, 1), tolerance=0.04)
@@ -146,12 +145,10 @@ class RateSource:
 
 def _thinned(band: Band) -> Band:
     """The same with at most `_SAMPLE` lengths."""
-
     if len(band.lengths) <= _SAMPLE:
         return band
     chosen = np.linspace(0, len(band.lengths) - 1, _SAMPLE).astype(np.int64)
-    lengths = band.lengths
-    return replace(band, lengths=Lengths2D(lengths.prompts[chosen], lengths.cached[chosen], lengths.outputs[chosen]))
+    return replace(band, lengths=band.lengths.take(chosen))
 
 
 def working_point_of(offer: GroupOffer, band: Band) -> WorkingPoint | None:

@@ -14,8 +14,7 @@ from planning.workload.arrivals import HOUR_S, FloatArray
 from planning.workload.lengths import IntArray
 from planning.workload.trace import Prefixes, Trace, TraceError
 from planning.workload.traces import read_requests
-from planning.worksheet import DemandStream, TokenLengths, TraceSource
-from planning.worksheet.demand import DAY_HOURS, WEEK_HOURS
+from planning.worksheet.demand import DAY_HOURS, WEEK_HOURS, DemandStream, TokenLengths, TraceSource
 
 SAMPLE = 8_192
 """Requests that stand for a stream's lengths."""
@@ -36,6 +35,10 @@ class Lengths2D:
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    def take(self, chosen: IntArray) -> "Lengths2D":
+        """The requests of these numbers."""
+        return Lengths2D(self.prompts[chosen], self.cached[chosen], self.outputs[chosen])
 
 
 def cached_of(prompts: IntArray, share: float) -> IntArray:

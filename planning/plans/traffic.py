@@ -13,7 +13,8 @@ from planning.simulator.workload import Workload
 from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
 from planning.workload.trace import LARGEST_HASH
-from planning.worksheet import DemandStream, Worksheet
+from planning.worksheet.demand import DemandStream
+from planning.worksheet.sheet import Worksheet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,9 +90,8 @@ def bands_of(stream: RequestStream, spec: ClusterSpec, contexts: Sequence[int]) 
             if not len(chosen):
                 continue
             over = "" if first else f", over {bounds[place - 1]:,} tokens"
-            part = Lengths2D(lengths.prompts[chosen], lengths.cached[chosen], lengths.outputs[chosen])
             name = f"{stream.name}: {one.name}{over}"
-            found.append(Band(name, stream, one.name, longest, len(chosen) / len(lengths), part))
+            found.append(Band(name, stream, one.name, longest, len(chosen) / len(lengths), lengths.take(chosen)))
             first = False
     return tuple(found), float((context == len(bounds)).mean())
 
@@ -102,11 +102,13 @@ def workload_of_bands(
     """Requests that come as a Poisson process, in the order of time, and the part that each is of: of each band so many
     a second; its TTFT is cut by a network's round trip (seconds)."""
     rng = np.random.default_rng(seed)
-    columns = [_drawn(band, rate, seconds, rng) for band, rate, _ in parts]
-    arrived = np.concatenate([column[0] for column in columns])
+    times, drawn = zip(*(_drawn(band, rate, seconds, rng) for band, rate, _ in parts), strict=True)
+    arrived = np.concatenate(times)
     order = np.argsort(arrived, kind="stable")
-    prompts, cached, outputs = (np.concatenate([column[which] for column in columns])[order] for which in (1, 2, 3))
-    of_part = np.concatenate([np.full(len(column[0]), number) for number, column in enumerate(columns)])[order]
+    prompts, cached, outputs = (
+        np.concatenate([getattr(one, name) for one in drawn])[order] for name in ("prompts", "cached", "outputs")
+    )
+    of_part = np.repeat(np.arange(len(parts)), [len(one) for one in drawn])[order]
     slo_s = np.array([max(1e-3, band.stream.ttft_s - rtt_s) for band, _, rtt_s in parts])
     classes = [band.stream.traffic_class for band, _, _ in parts]
     chunks = int(cached.max(initial=0)) // CHUNK_TOKENS
@@ -129,18 +131,10 @@ def workload_of_bands(
     return work, of_part
 
 
-def _drawn(
-    band: Band, rate: float, seconds: float, rng: np.random.Generator
-) -> tuple[FloatArray, IntArray, IntArray, IntArray]:
+def _drawn(band: Band, rate: float, seconds: float, rng: np.random.Generator) -> tuple[FloatArray, Lengths2D]:
     count = int(rng.poisson(rate * seconds))
     chosen = rng.integers(0, len(band.lengths), size=count)
-    lengths = band.lengths
-    return (
-        rng.random(count) * seconds,
-        lengths.prompts[chosen],
-        lengths.cached[chosen],
-        lengths.outputs[chosen],
-    )
+    return rng.random(count) * seconds, band.lengths.take(chosen)
 
 
 def _text(name: str, chunks: int) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import plotly.graph_objects as go
@@ -23,22 +22,9 @@ MAX_BARS = 20
 """Tenants beyond the largest so many are one bar."""
 
 
-@dataclass(frozen=True, slots=True)
-class CostPage:
-    """The table as the terminal has it (its last row is the total), and what there is to know of
-    it."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str]
-
-
-def render(bill: Bill, page: CostPage) -> str:
-    """The whole file."""
-    figures = {
-        "hours": _hours_figure(bill.lines),
-        "tenants": _tenants_figure(bill.lines),
-    }
+def render(bill: Bill, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """The whole file, with the table as the terminal has it (its last row is the total)."""
+    figures = {"hours": _hours_figure(bill.lines), "tenants": _tenants_figure(bill.lines)}
     hours = sorted({line.key.hour_ns for line in bill.lines})
     span = f"{hour_name(hours[0])} to {hour_name(hours[-1] + HOUR_NS)} (UTC)" if hours else "no time"
     return laid_out(
@@ -46,9 +32,9 @@ def render(bill: Bill, page: CostPage) -> str:
         span=span,
         headline=headline(bill),
         cards=_cards(bill),
-        columns=page.columns,
-        rows=page.rows,
-        notes=page.notes,
+        columns=columns,
+        rows=rows,
+        notes=notes,
         figures=[(key, in_script(str(figure.to_json()))) for key, figure in figures.items()],
     )
 

@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 import plotly.graph_objects as go
 
-from planning.report.figures import BLUE, ORANGE, PURPLE, RED, SLATE, Panel, TimeAxis, Tone, time_figure
+from planning.report.figures import BLUE, ORANGE, PURPLE, RED, SLATE, Panel, TimeAxis, Tone, draw, time_figure
 from planning.report.simulated_run import DecisionCount, DecisionKind
 from planning.simulator.bins import Column
 from planning.simulator.timeline import Timeline
@@ -28,23 +28,17 @@ def events_panel(line: Timeline, decided: Sequence[DecisionCount], clock: TimeAx
     figure, height_px = time_figure(titles, heights, clock, line.length_s, legend=False)
     for number, row in enumerate(rows, start=1):
         for place, stripe in enumerate(reversed(row)):
-            figure.add_trace(_stripe(clock(line.bins.middles_s), place, *stripe), row=number, col=1)
+            draw(figure, number, _stripe(clock(line.bins.middles_s), place, *stripe))
         if not row:
-            figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=number, col=1)
+            draw(figure, number, go.Scatter(x=[None], y=[None], showlegend=False))
         names = [name for name, *_ in reversed(row)] or ["none"]
-        span = {
-            "tickvals": list(range(len(names))),
-            "ticktext": names,
-            "range": [-0.5, len(names) - 0.5],
-            "rangemode": "normal",
-        }
-        figure.update_yaxes(**span, row=number, col=1)
+        ticks = {"tickvals": list(range(len(names))), "ticktext": names, "range": [-0.5, len(names) - 0.5]}
+        figure.update_yaxes(**ticks, rangemode="normal", row=number, col=1)
     figure.update_yaxes(automargin=True, showgrid=False, tickfont={"size": 11})
     figure.update_layout(hovermode="closest")
     caption = (
         f"Above: stronger where more was decided within {line.bins.width_s:g} s. Below: stronger where the head of "
-        "that lane waited for that for "
-        "more of the time. What each word means stands in docs/operations.md."
+        "that lane waited for that for more of the time. What each word means stands in docs/operations.md."
     )
     return Panel("decisions", "Decisions and their reasons", caption, figure, height_px)
 
@@ -58,17 +52,10 @@ def _decided(line: Timeline, decided: Sequence[DecisionCount]) -> list[Stripe]:
     ordered = sorted(decided, key=lambda one: (list(DecisionKind).index(one.kind), one.what, one.reason, one.at_s))
     for (kind, what, reason), group in groupby(ordered, key=lambda one: (one.kind, one.what, one.reason)):
         own = list(group)
-        count = line.bins.sums(
-            np.array([one.at_s for one in own]), np.array([one.count for one in own], dtype=np.float64)
-        )
-        stripes.append(
-            (
-                f"{what}: {kind}, {reason}",
-                _TONES[kind],
-                np.sqrt(count / count.max()),
-                [f"{number:,.0f} {kind}" for number in count],
-            )
-        )
+        times, counts = (np.array([getattr(one, name) for one in own], dtype=np.float64) for name in ("at_s", "count"))
+        count = line.bins.sums(times, counts)
+        said = [f"{number:,.0f} {kind}" for number in count]
+        stripes.append((f"{what}: {kind}, {reason}", _TONES[kind], np.sqrt(count / count.max()), said))
     return stripes
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
+from plotly.basedatatypes import BaseTraceType
 from plotly.subplots import make_subplots
 
 from planning.simulator.bins import Column
@@ -16,20 +17,15 @@ from planning.simulator.bins import Column
 
 @dataclass(frozen=True, slots=True)
 class Tone:
-    """One colour, on a light and on a dark page, as #rrggbb."""
+    """One colour, on a light page (`line`: for lines and markers) and on a dark one, as #rrggbb."""
 
-    light: str
+    line: str
     dark: str
-
-    @property
-    def line(self) -> str:
-        """For lines and markers."""
-        return self.light
 
     @property
     def faint(self) -> str:
         """For areas."""
-        return _faint(self.light)
+        return _faint(self.line)
 
 
 BLUE = Tone("#0067a5", "#58b4f0")
@@ -53,7 +49,7 @@ def lane_tone(number: int) -> Tone:
 
 def swaps() -> dict[str, str]:
     """From each colour of a light page to that of a dark one."""
-    return {tone.light: tone.dark for tone in _ALL} | {tone.faint: _faint(tone.dark) for tone in _ALL}
+    return {tone.line: tone.dark for tone in _ALL} | {tone.faint: _faint(tone.dark) for tone in _ALL}
 
 
 def _faint(color: str) -> str:
@@ -61,6 +57,13 @@ def _faint(color: str) -> str:
     return f"rgba({red},{green},{blue},0.25)"
 
 
+_PAGE = {
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
+    "font": {"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
+    "template": "none",
+}
+"""The page shows through."""
 _TITLE_PX, _LEGEND_PX, _BOTTOM_PX = 24, 40, 44
 _GAP_PX = 38
 
@@ -121,9 +124,6 @@ def rows_figure(titles: Sequence[str], heights_px: Sequence[int], legend: bool =
         hovermode="x unified",
         hoversubplots="axis",
         hoverlabel={"font": {"size": 12}},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
         legend={
             "orientation": "h",
             "x": 0,
@@ -133,7 +133,7 @@ def rows_figure(titles: Sequence[str], heights_px: Sequence[int], legend: bool =
             "font": {"size": 12},
             "traceorder": "normal",
         },
-        template="none",
+        **_PAGE,
     )
     figure.update_annotations(x=0, xanchor="left", font={"size": 12, "color": INK.line})
     figure.update_xaxes(gridcolor=GRID.line, zeroline=False, hoverformat=".2f", ticks="outside", tickcolor=GRID.line)
@@ -141,6 +141,12 @@ def rows_figure(titles: Sequence[str], heights_px: Sequence[int], legend: bool =
         gridcolor=GRID.line, zeroline=False, rangemode="tozero", fixedrange=True, nticks=5, automargin=False
     )
     return figure, height_px
+
+
+def draw(figure: go.Figure, row: int, *traces: BaseTraceType) -> None:
+    """Adds traces to a row."""
+    for trace in traces:
+        figure.add_trace(trace, row=row, col=1)
 
 
 def name_axis(figure: go.Figure, title: str, rows: int) -> None:
@@ -221,13 +227,10 @@ def empty_figure(x: str, y: str) -> go.Figure:
     figure = go.Figure()
     figure.update_layout(
         margin={"l": 62, "r": 12, "t": 10, "b": 46},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": "system-ui, sans-serif", "size": 12, "color": INK.line},
         showlegend=False,
         hovermode="closest",
         hoverlabel={"align": "left"},
-        template="none",
+        **_PAGE,
         height=HEIGHT_PX,
     )
     figure.update_xaxes(

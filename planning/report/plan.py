@@ -20,6 +20,7 @@ from planning.report.figures import (
     Look,
     Panel,
     Tone,
+    draw,
     empty_figure,
     lane_tone,
     line_of,
@@ -91,10 +92,10 @@ def replicas_panel(plan: WorksheetPlan) -> Panel:
                 showlegend=group is next(one for one in plan.groups if f"{one.offer.model}, {one.offer}" == name),
                 hovertemplate="%{y} replicas",
             )
-            figure.add_trace(bar, row=row, col=1)
+            draw(figure, row, bar)
         load = np.array([sum(group.load(hour) for group in own) for hour in plan.hours])
         look = Look(width=2.2, named=row == 1)
-        figure.add_trace(line_of("load, in replicas' worth", hours, load, INK, ".1f replicas", look), row=row, col=1)
+        draw(figure, row, line_of("load, in replicas' worth", hours, load, INK, ".1f replicas", look))
     figure.update_layout(barmode="stack", bargap=0.15)
     _hour_axis(figure, plan, len(regions))
     caption = (
@@ -125,10 +126,10 @@ def cost_panel(plan: WorksheetPlan) -> Panel:
             marker={"color": (BLUE, ORANGE, GREEN)[number].line},
             hovertemplate="$%{y:.2f}",
         )
-        figure.add_trace(bar, row=1, col=1)
+        draw(figure, 1, bar)
     for number, stream in enumerate(plan.case.streams):
         rate = np.array([sum(rates[hour] for rates in stream.rates.values()) for hour in plan.hours])
-        figure.add_trace(line_of(stream.name, hours, rate, lane_tone(number + 3), ".2f /s"), row=2, col=1)
+        draw(figure, 2, line_of(stream.name, hours, rate, lane_tone(number + 3), ".2f /s"))
     figure.update_layout(barmode="stack", bargap=0.15)
     _hour_axis(figure, plan, 2)
     return Panel("cost", "Cost and demand by hour", "The sum of all regions.", figure, height_px)

@@ -15,17 +15,16 @@ from planning.report.words import percent
 from planning.simulator.bins import Bins, Column, Mask
 from planning.simulator.outcome import CAUSES, ClassShare, Figures, SimulationOutcome, class_shares, figures_of
 from planning.simulator.sampler import Samples
-from planning.simulator.timeline import LaneLine, ReplicaCount, Timeline, run_length_s, timeline
+from planning.simulator.timeline import LaneLine, Timeline, run_length_s, timeline
 from planning.simulator.workload import Workload
 
 
 class DecisionKind(StrEnum):
-    """What was decided, or befell. `FAILED`: requests lost with their replica. `REPLICAS`: how many there shall be."""
+    """What was decided. `REPLICAS`: how many there shall be."""
 
     REJECTED = "rejected"
     EXPIRED = "expired"
     PROMOTED = "promoted"
-    FAILED = "failed"
     REPLICAS = "replicas"
 
 
@@ -51,7 +50,6 @@ def decisions(out: SimulationOutcome, lanes: Sequence[str], bins: Bins) -> tuple
                 bins, out.arrived_s, own & (out.cause == cause_number), DecisionKind.REJECTED, cause.value, lane
             )
         found += _binned(bins, out.expired_s, own & out.expired, DecisionKind.EXPIRED, "queue_wait", lane)
-        found += _binned(bins, _lost_s(out), own & out.failed, DecisionKind.FAILED, "replica_lost", lane)
         found += _binned(bins, out.placed_s, own & out.promoted, DecisionKind.PROMOTED, "max_wait", lane)
     return tuple(sorted(found, key=lambda decision: decision.at_s))
 
@@ -69,13 +67,6 @@ def scalings(out: SimulationOutcome) -> tuple[DecisionCount, ...]:
         for one in out.scalings
         if one.changes
     )
-
-
-def _lost_s(out: SimulationOutcome) -> Column:
-    """When each request's replica ended."""
-    ended = np.array([*(life.ended_s for life in out.lifetimes), np.nan])
-    lost: Column = ended[out.replica]
-    return lost
 
 
 def _binned(
@@ -96,22 +87,15 @@ _NOTABLE = 1.3
 """Times the run's mean: so much more load is worth a word."""
 
 
-def waited_for(reason: WaitReason) -> str:
-    match reason:
-        case WaitReason.NO_READY_REPLICA:
-            return "no replica was ready"
-        case WaitReason.SEQUENCES:
-            return "all replicas ran as many sequences as they may (max_num_seqs)"
-        case WaitReason.KV_TOKENS:
-            return "no KV cache had room for what it would need"
-        case WaitReason.PREFILL_BUDGET:
-            return "the replicas' prefill backlogs were full"
-        case WaitReason.ITL:
-            return "more at once would have broken a class's itl_ms"
-        case WaitReason.RESERVED:
-            return "what had room was held for another lane's head"
-        case WaitReason.OVER_SHARE:
-            return "its tenants were over their share, and others waited"
+WAITED_FOR = {
+    WaitReason.NO_READY_REPLICA: "no replica was ready",
+    WaitReason.SEQUENCES: "all replicas ran as many sequences as they may (max_num_seqs)",
+    WaitReason.KV_TOKENS: "no KV cache had room for what it would need",
+    WaitReason.PREFILL_BUDGET: "the replicas' prefill backlogs were full",
+    WaitReason.ITL: "more at once would have broken a class's itl_ms",
+    WaitReason.RESERVED: "what had room was held for another lane's head",
+    WaitReason.OVER_SHARE: "its tenants were over their share, and others waited",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +163,7 @@ def _happened(minutes: Timeline, lane: LaneLine, index: int) -> Iterator[str]:
     reason = held_up_by({key: share[index : index + 1] for key, share in minutes.waits.items()})
     waited = max((float(share[index]) for (_, one), share in minutes.waits.items() if one is reason), default=0.0)
     if reason is not None and waited >= 0.2:
-        yield f"{waited_for(reason)}, {percent(waited)} of the time"
+        yield f"{WAITED_FOR[reason]}, {percent(waited)} of the time"
     ttft = float(lane.ttft_sum_s[index])
     if ttft > 0:
         share = float(lane.queued_sum_s[index]) / ttft
@@ -232,12 +216,9 @@ def describe(
     work: Workload,
     lanes: Sequence[str],
     samples: Samples,
-    replicas: Sequence[ReplicaCount],
-    decided: Sequence[DecisionCount] = (),
     itl_s: Mapping[str, float] = MappingProxyType({}),
 ) -> ReportedRun:
-    """`decided`: decisions beyond the scheduler's own, such as those of an autoscaler. `itl_s`: the time between tokens
-    that classes aim at."""
+    """`itl_s`: the time between tokens that classes aim at."""
     slo_s, tpot = work.ttft_slo_s, out.tpot_s
     names = np.array(work.traffic_class, dtype=object).astype(str)
     met = {
@@ -245,9 +226,9 @@ def describe(
         for name, bound in itl_s.items()
         if (names == name).any()
     }
-    line = timeline(out, slo_s, lanes, samples, replicas, itl_in_time=met)
-    minutes = timeline(out, slo_s, lanes, samples, replicas, slices_for(run_length_s(out)))
+    line = timeline(out, slo_s, lanes, samples, itl_in_time=met)
+    minutes = timeline(out, slo_s, lanes, samples, slices_for(run_length_s(out)))
     lines = tuple(figures_of(out, slo_s, lanes, work.rejected))
-    all_decided = sorted((*decided, *decisions(out, lanes, line.bins)), key=lambda one: one.at_s)
+    all_decided = sorted((*scalings(out), *decisions(out, lanes, line.bins)), key=lambda one: one.at_s)
     classes = class_shares(out, slo_s, work.traffic_class, itl_s)
     return ReportedRun(out, lines, classes, line, minutes, worst(minutes), tuple(all_decided))

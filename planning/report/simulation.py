@@ -12,7 +12,7 @@ from planning.report.decision_panel import events_panel
 from planning.report.facts import NOT_MODELLED, RunFacts, basis_line, change_rows
 from planning.report.figures import Panel, clock_for
 from planning.report.layout import in_script, laid_out
-from planning.report.simulated_run import ReportedRun, Slice, held_up_by, waited_for
+from planning.report.simulated_run import WAITED_FOR, ReportedRun, Slice, held_up_by
 from planning.report.simulation_panels import capacity_panel, latency_panel, queue_panel, service_panel
 from planning.report.token_panel import tokens_panel
 from planning.report.words import Card, at, attained, bound, duration, percent
@@ -83,7 +83,7 @@ def _trouble(run: ReportedRun, facts: RunFacts) -> str:
         )
     reason = held_up_by(run.line.waits)
     if reason is not None:
-        parts.append(f"what held the lanes up most: {waited_for(reason)}")
+        parts.append(f"what held the lanes up most: {WAITED_FOR[reason]}")
     return _sentence("; ".join(parts))
 
 

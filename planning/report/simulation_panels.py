@@ -20,6 +20,7 @@ from planning.report.figures import (
     Panel,
     TimeAxis,
     Tone,
+    draw,
     lane_tone,
     line_of,
     mark_level,
@@ -41,30 +42,23 @@ def latency_panel(line: Timeline, classes: Sequence[TrafficClass], clock: TimeAx
     arrived, missed = (np.sum([getattr(lane, name) for lane in line.lanes], axis=0) for name in ("arrived", "missed"))
     with np.errstate(divide="ignore", invalid="ignore"):
         in_time = 100 * (1 - missed / arrived)
-    figure.add_trace(line_of("in time", x, in_time, INK, ".1f %", Look(named=False)), row=1, col=1)
+    draw(figure, 1, line_of("in time", x, in_time, INK, ".1f %", Look(named=False)))
     for share in sorted({one.attainment for one in classes}):
         mark_level(figure, 1, 100 * share, f"SLO {100 * share:g} %")
     low = 10 * np.floor(max(0.0, float(np.nanmin(in_time, initial=100.0)) - 5) / 10)
     figure.update_yaxes(range=[low, 100 + 0.04 * (100 - low)], rangemode="normal", row=1, col=1)
     for row, (number, lane) in enumerate(shown, start=2):
         tone = lane_tone(number)
-        figure.add_trace(
-            line_of(f"{lane.name} p50", x, lane.ttft_p50_s, tone, ".3s s", Look(dash="dot", points=True)),
-            row=row,
-            col=1,
-        )
-        figure.add_trace(
-            line_of(f"{lane.name} p95", x, lane.ttft_p95_s, tone, ".3s s", Look(points=True)), row=row, col=1
-        )
+        draw(figure, row, line_of(f"{lane.name} p50", x, lane.ttft_p50_s, tone, ".3s s", Look("dot", points=True)))
+        draw(figure, row, line_of(f"{lane.name} p95", x, lane.ttft_p95_s, tone, ".3s s", Look(points=True)))
         for one in classes:
             name, ttft_s = f" {one.name}" if len(classes) > 1 else "", one.ttft_ms / 1e3
             mark_level(figure, row, ttft_s, f"SLO{name} {bound(ttft_s)}", log=True)
         figure.update_yaxes(type="log", range=_decades(line, classes), dtick=1, row=row, col=1)
     caption = (
         "A request counts where it arrived. Solid: p95, dotted: p50, dashed red: the SLO; where the p95 is above it, "
-        "more than 1 in 20 missed it. "
-        "Rejected and expired requests have no TTFT: they show in the top row alone. A gap: nobody who arrived then "
-        "was answered."
+        "more than 1 in 20 missed it. Rejected and expired requests have no TTFT: they show in the top row alone. A "
+        "gap: nobody who arrived then was answered."
     )
     return Panel("ttft", "Time to first token", caption, figure, height_px)
 
@@ -84,7 +78,7 @@ def queue_panel(line: Timeline, clock: TimeAxis) -> Panel:
     nobody = "" if any(lane.waiting_max.any() for lane in line.lanes) else ": nobody waited"
     titles = [
         f"Waiting in the lanes, requests (stacked){nobody}",
-        f"Out of turn: rejected, expired, promoted; requests per {_width(line)}",
+        f"Out of turn: rejected, expired, promoted; requests per {line.bins.width_s:g} s",
     ]
     figure, height_px = time_figure(titles, [190, 100], clock, line.length_s)
     x = clock(line.bins.middles_s)
@@ -92,44 +86,29 @@ def queue_panel(line: Timeline, clock: TimeAxis) -> Panel:
         if not lane.arrived.any():
             continue
         tone = lane_tone(number)
-        figure.add_trace(
-            go.Scatter(
-                name=lane.name,
-                x=x,
-                y=lane.waiting,
-                customdata=lane.waiting_max,
-                stackgroup="waiting",
-                mode="lines",
-                line={"color": tone.line, "width": 1.4, "dash": DASHES[number % len(DASHES)]},
-                fillcolor=tone.faint,
-                hovertemplate="%{y:,} waiting, at most %{customdata:,}",
-            ),
-            row=1,
-            col=1,
+        waiting = go.Scatter(
+            name=lane.name,
+            x=x,
+            y=lane.waiting,
+            customdata=lane.waiting_max,
+            stackgroup="waiting",
+            mode="lines",
+            line={"color": tone.line, "width": 1.4, "dash": DASHES[number % len(DASHES)]},
+            fillcolor=tone.faint,
+            hovertemplate="%{y:,} waiting, at most %{customdata:,}",
         )
-    for name, tone, columns in (
-        ("rejected", RED, [lane.rejected for lane in line.lanes]),
-        ("expired", PURPLE, [lane.expired for lane in line.lanes]),
-        ("promoted", ORANGE, [lane.promoted for lane in line.lanes]),
-    ):
-        total = np.sum(columns, axis=0)
-        figure.add_trace(
-            go.Bar(name=name, x=x, y=total, marker={"color": tone.line, "line": {"width": 0}}, hovertemplate="%{y:,}"),
-            row=2,
-            col=1,
-        )
+        draw(figure, 1, waiting)
+    for name, tone in (("rejected", RED), ("expired", PURPLE), ("promoted", ORANGE)):
+        total = np.sum([getattr(lane, name) for lane in line.lanes], axis=0)
+        look = {"color": tone.line, "line": {"width": 0}}
+        draw(figure, 2, go.Bar(name=name, x=x, y=total, marker=look, hovertemplate="%{y:,}"))
     figure.update_layout(barmode="stack", bargap=0)
     caption = (
         "Top: requests held in front of the engines at the end of each bin; a queue that only grows means more work "
-        "arrives than is done. "
-        "Bottom: rejected (turned away on arrival), expired (gave up waiting), promoted (placed out of turn, having "
-        "waited max_wait_s)."
+        "arrives than is done. Bottom: rejected (turned away on arrival), expired (gave up waiting), promoted (placed "
+        "out of turn, having waited max_wait_s)."
     )
     return Panel("queue", "Queue by lane", caption, figure, height_px)
-
-
-def _width(line: Timeline) -> str:
-    return f"{line.bins.width_s:g} s"
 
 
 def service_panel(line: Timeline, clock: TimeAxis) -> Panel:
@@ -143,21 +122,17 @@ def service_panel(line: Timeline, clock: TimeAxis) -> Panel:
         (2, cell.prompt_tokens_offered, cell.prompt_tokens),
         (3, cell.output_tokens_offered, cell.output_tokens),
     ):
-        figure.add_trace(
-            line_of("arrived", x, came / width, SLATE, ",.3s /s", Look(width=0.6, area=True, named=row == 1)),
-            row=row,
-            col=1,
-        )
-        figure.add_trace(line_of("served", x, done / width, BLUE, ",.3s /s", Look(named=row == 1)), row=row, col=1)
+        area = Look(width=0.6, area=True, named=row == 1)
+        draw(figure, row, line_of("arrived", x, came / width, SLATE, ",.3s /s", area))
+        draw(figure, row, line_of("served", x, done / width, BLUE, ",.3s /s", Look(named=row == 1)))
     caption = (
         "Grey area: what arrived, by when its request arrived (output tokens: those that it would get); blue line: "
-        "what was finished, prefilled "
-        "and decoded then. A flat line below the top of the area is the cell at its limit."
+        "what was finished, prefilled and decoded then. A flat line below the top of the area is the cell at its limit."
     )
     return Panel("service", "Arrivals and service", caption, figure, height_px)
 
 
-_STATE_TONES: dict[str, Tone] = {"ready": GREEN, "warming": ORANGE, "draining": PURPLE, "failed": RED}
+_STATE_TONES = {"ready": GREEN, "warming": ORANGE, "draining": PURPLE}
 
 
 def capacity_panel(line: Timeline, facts: RunFacts, clock: TimeAxis) -> Panel:
@@ -168,24 +143,20 @@ def capacity_panel(line: Timeline, facts: RunFacts, clock: TimeAxis) -> Panel:
     max_replicas = float(np.sum(list(cell.replicas.values()), axis=0).max())
     for state, tone in _STATE_TONES.items():
         if cell.replicas[state].any():
-            figure.add_trace(_stacked(state, x, cell.replicas[state], tone), row=1, col=1)
+            draw(figure, 1, _stacked(state, x, cell.replicas[state], tone))
     figure.update_yaxes(dtick=max(1, round(max_replicas / 3)), range=[0, 1.15 * max_replicas], row=1, col=1)
-    figure.add_trace(line_of("running", x, cell.running, BLUE, ",.0f sequences"), row=2, col=1)
-    figure.add_trace(line_of("waiting inside", x, cell.inside, SLATE, ",.0f sequences", Look(dash="dot")), row=2, col=1)
+    draw(figure, 2, line_of("running", x, cell.running, BLUE, ",.0f sequences"))
+    draw(figure, 2, line_of("waiting inside", x, cell.inside, SLATE, ",.0f sequences", Look("dot")))
     maximum = facts.cost.limits().sequences * float(cell.replicas["ready"].max())
     if float(cell.running.max()) > 0.4 * maximum:
         mark_level(figure, 2, maximum, f"max_num_seqs x replicas: {maximum:,.0f}", SLATE)
-    figure.add_trace(
-        line_of("KV, fullest engine", x, 100 * cell.kv_max, ORANGE, ".0f %", Look(dash="dot")), row=3, col=1
-    )
-    figure.add_trace(line_of("KV, mean", x, 100 * cell.kv_mean, ORANGE, ".0f %"), row=3, col=1)
+    draw(figure, 3, line_of("KV, fullest engine", x, 100 * cell.kv_max, ORANGE, ".0f %", Look("dot")))
+    draw(figure, 3, line_of("KV, mean", x, 100 * cell.kv_mean, ORANGE, ".0f %"))
     figure.update_yaxes(range=[0, 105], row=3, col=1)
     caption = (
         "A request is bound to a replica only while its sequences, KV tokens and prefill backlog have room. KV is "
-        "booked ahead for the output to "
-        "come, so a full cache shows as a flat line some way below 100 %. Sequences near the dashed level: "
-        "max_num_seqs is the limit; neither, "
-        "with a queue: prefill is."
+        "booked ahead for the output to come, so a full cache shows as a flat line some way below 100 %. Sequences "
+        "near the dashed level: max_num_seqs is the limit; neither, with a queue: prefill is."
     )
     return Panel("capacity", "Replicas and KV use", caption, figure, height_px)
 

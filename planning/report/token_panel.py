@@ -12,6 +12,7 @@ from planning.report.figures import (
     Look,
     Panel,
     TimeAxis,
+    draw,
     lane_tone,
     line_of,
     mark_level,
@@ -35,15 +36,15 @@ def tokens_panel(line: Timeline, classes: Sequence[TrafficClass], clock: TimeAxi
     figure, height_px = time_figure(titles, [140, *([100] if aims else []), 100], clock, line.length_s)
     x = clock(line.bins.middles_s)
     p50, p99 = (1e3 * column for column in (line.cell.itl_p50_s, line.cell.itl_p99_s))
-    figure.add_trace(line_of("p50", x, p50, BLUE, ".3s ms", Look(dash="dot", points=True)), row=1, col=1)
-    figure.add_trace(line_of("p99", x, p99, BLUE, ".3s ms", _GAPS), row=1, col=1)
+    draw(figure, 1, line_of("p50", x, p50, BLUE, ".3s ms", Look(dash="dot", points=True)))
+    draw(figure, 1, line_of("p99", x, p99, BLUE, ".3s ms", _GAPS))
     for number, one in enumerate(aims):
         mark_level(figure, 1, float(one.itl_ms or 0.0), f"{one.name} {one.itl_ms:g} ms")
         met = 100 * line.itl_in_time[one.name]
-        figure.add_trace(line_of(f"{one.name} met", x, met, lane_tone(number + 1), ".1f %", _GAPS), row=2, col=1)
+        draw(figure, 2, line_of(f"{one.name} met", x, met, lane_tone(number + 1), ".1f %", _GAPS))
     if aims:
         figure.update_yaxes(range=[0, 104], row=2, col=1)
-    figure.add_trace(line_of("prefix hits", x, 100 * hits, GREEN, ".1f %", _GAPS), row=len(titles), col=1)
+    draw(figure, len(titles), line_of("prefix hits", x, 100 * hits, GREEN, ".1f %", _GAPS))
     figure.update_yaxes(range=[0, 104], row=len(titles), col=1)
     caption = (
         "Time between tokens: of all tokens after the first that came then, over all engines. A long p99 beside a "

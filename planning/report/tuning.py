@@ -20,6 +20,7 @@ from planning.report.figures import (
     Panel,
     Tone,
     clock_for,
+    draw,
     line_of,
     mark_level,
     name_axis,
@@ -29,9 +30,9 @@ from planning.report.figures import (
 from planning.report.layout import in_script, laid_out
 from planning.report.tuning_text import mark
 from planning.report.words import attained
-from planning.scoring import LoadCurve
 from planning.simulator.bins import Column
 from planning.tune.advice import Advice, exact_of
+from planning.tune.case import LoadCurve
 from planning.tune.trial import TuningTrial
 from planning.tune.trial_runner import SLOT_S
 from planning.unmodelled import Unmodelled
@@ -55,8 +56,8 @@ def front_panel(advice: Advice) -> Panel:
     name_axis(figure, f"{advice.price.hours} a day", len(rows))
     caption = (
         "Every point is a simulation of all of the traffic. Up: more requests in time (the scale is that of what is "
-        "missed, halved or so by each "
-        "line); left: cheaper. The line joins what no other settings beat; hollow points miss an SLO."
+        "missed, halved or so by each line); left: cheaper. The line joins what no other settings beat; hollow points "
+        "miss an SLO."
     )
     return Panel("front", "What each share of met SLOs costs", caption, figure, height_px)
 
@@ -76,7 +77,7 @@ def _draw(figure: go.Figure, advice: Advice, name: str, row: int) -> None:
         showlegend=row == 1,
         legendgroup="front",
     )
-    figure.add_trace(line, row=row, col=1)
+    draw(figure, row, line)
     kept = [trial for trial in others if trial.whole.slack(advice.slos) >= 0]
     broke = [trial for trial in others if trial.whole.slack(advice.slos) < 0]
     for title, trials, tone, symbol, size in (
@@ -86,7 +87,7 @@ def _draw(figure: go.Figure, advice: Advice, name: str, row: int) -> None:
         (mark(advice), [advice.chosen.trial], GREEN, "diamond", 15),
     ):
         if trials:
-            figure.add_trace(_points(title, trials, advice, name, (tone, symbol, size), row), row=row, col=1)
+            draw(figure, row, _points(title, trials, advice, name, (tone, symbol, size), row))
     slo = -math.log10(1 - advice.slos[name])
     mark_level(figure, row, slo, f"SLO {100 * advice.slos[name]:g} %", RED)
     low, high = min(*levels, slo), max(*levels, slo)
@@ -145,31 +146,20 @@ def day_panel(advice: Advice, load: LoadCurve) -> Panel:
     figure, height_px = time_figure(titles, [230, 130], clock, advice.span_s)
     at_s = _middles(len(load.replicas), load.step_s)
     every = max(1, len(at_s) // 300)
-    figure.add_trace(
-        line_of(
-            "load, in replicas' worth",
-            clock(at_s[::every]),
-            load.replicas[::every],
-            SLATE,
-            ".2f",
-            Look(width=0.6, area=True),
-        ),
-        row=1,
-        col=1,
-    )
+    x, area = clock(at_s[::every]), Look(width=0.6, area=True)
+    draw(figure, 1, line_of("load, in replicas' worth", x, load.replicas[::every], SLATE, ".2f", area))
     for name, trial, tone in (("the spec now", advice.before, ORANGE), (mark(advice), advice.chosen.trial, GREEN)):
         exact = exact_of(trial)
         middles = _middles(len(exact.replicas), exact.step_s)
-        figure.add_trace(line_of(name, clock(middles), exact.replicas, tone, ".1f replicas"), row=1, col=1)
+        draw(figure, 1, line_of(name, clock(middles), exact.replicas, tone, ".1f replicas"))
         missed = _missed(trial)
         slots = _middles(len(missed), SLOT_S)
-        figure.add_trace(
-            line_of(name, clock(slots), missed, tone, ",.0f missed", Look(points=True, named=False)), row=2, col=1
-        )
+        look = Look(points=True, named=False)
+        draw(figure, 2, line_of(name, clock(slots), missed, tone, ",.0f missed", look))
     caption = (
         "Replicas that are paid for in any state, means of five minutes. The grey area is what arrived, in replicas' "
-        "worth of work at full batches, "
-        "also over five minutes: nothing runs on less; bursts, starts of replicas and SLOs take more."
+        "worth of work at full batches, also over five minutes: nothing runs on less; bursts, starts of replicas and "
+        "SLOs take more."
     )
     return Panel("day", "Replicas over the day, before and after", caption, figure, height_px)
 

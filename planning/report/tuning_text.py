@@ -1,7 +1,6 @@
 """The headline of a proposal, its figures and its table, as text: for the page, and for the terminal."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from autoscaling.policies.settings import Value
 from planning.report.words import Card, attained, duration, percent
@@ -17,17 +16,8 @@ _GROUNDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """The judgement in one line, and what to know next. `good`: there is something to set, and it meets the SLOs."""
-
-    good: bool
-    line: str
-    story: str
-
-
-def headline(advice: Advice) -> Headline:
-    """What was found."""
+def headline(advice: Advice) -> tuple[str, str]:
+    """What was found: the judgement in one line, and what to know next."""
     ground = _GROUNDS[advice.chosen.ground]
     if not advice.worth_it:
         line = f"Nothing found that is better than what the spec says ({_effect(advice.before, advice)})."
@@ -37,10 +27,10 @@ def headline(advice: Advice) -> Headline:
             if own
             else f"Too little would change with the best found to propose them: {ground}."
         )
-        return Headline(advice.keeps, line, story)
+        return line, story
     story = f"Proposed: {ground}."
     before, after = _effect(advice.before, advice), _effect(advice.chosen.trial, advice)
-    return Headline(advice.keeps, f"{before} now; {after} with the proposed settings.", story)
+    return f"{before} now; {after} with the proposed settings.", story
 
 
 def mark(advice: Advice) -> str:
@@ -74,7 +64,7 @@ def cards(advice: Advice) -> tuple[Card, ...]:
     usd = advice.usd_a_day(before), advice.usd_a_day(after)
     if usd[0] is not None and usd[1] is not None:
         found.append(Card("US dollars a day", arrow(f"{usd[0]:,.0f}", f"{usd[1]:,.0f}"), f"{usd[1] - usd[0]:+,.0f}"))
-    one, other = exact_of(before).score, exact_of(after).score
+    one, other = exact_of(before), exact_of(after)
     found.append(
         Card(
             "Replicas, mean",
@@ -125,7 +115,7 @@ def rows(advice: Advice, settings: bool = True) -> list[tuple[TuningTrial, tuple
 
 
 def _figures(trial: TuningTrial, advice: Advice) -> Sequence[str]:
-    score, usd = exact_of(trial).score, advice.usd_a_day(trial)
+    exact, usd = exact_of(trial), advice.usd_a_day(trial)
     kept = tuple(attained(trial.whole.attained(name)) for name in trial.whole.classes)
     money = () if usd is None else (f"{usd:,.0f}",)
     name = "spec (now)" if trial.name == OWN else trial.name
@@ -134,10 +124,10 @@ def _figures(trial: TuningTrial, advice: Advice) -> Sequence[str]:
         *kept,
         f"{advice.hours_a_day(trial):,.1f}",
         *money,
-        f"{score.mean_replicas:.2f}",
-        str(score.changes),
-        str(score.flaps),
-        duration(score.ttft_p99_s),
+        f"{exact.mean_replicas:.2f}",
+        str(exact.changes),
+        str(exact.flaps),
+        duration(exact.ttft_p99_s),
     )
 
 

@@ -7,7 +7,7 @@ starts, drains or fails).
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from deployments.engine_model.cost_model import CostModel
@@ -28,7 +28,7 @@ from deployments.scheduling import (
     SchedulingPolicy,
     Usage,
 )
-from planning.simulator.fleet import FleetEvent, SimulatedCell, SimulatedFleet, SimulatedReplica
+from planning.simulator.fleet import SimulatedFleet, SimulatedReplica
 from planning.simulator.groups import SimulatedGroup, check_lengths, kinds_of
 from planning.simulator.outcome import CAUSES, SimulationOutcome
 from planning.simulator.scaling import SimulatedScaling, scaling_loops
@@ -40,13 +40,12 @@ _DEFAULT_BINDING = Binding()
 
 @dataclass(frozen=True, slots=True)
 class CellSettings:
-    """`replicas` engines of `limits` from the start, and what happens to them (`fleet`, in the order of time); one that
-    starts later takes `start_up_s`.
+    """`replicas` engines of `limits` from the start; one that starts later takes `start_up_s`.
 
-    With `scaling`, an autoscaler decides how many there are from second 0 on; then, or with `starts_reported`, the
-    scheduler knows of starts, as it does live. A request waits at most `queue_wait_s` in its lane, one of a class in
-    `patience_s` at most so long. With `clients`, requests come in a closed loop instead of at their times: so many at
-    first, and the next whenever one has ended. `starts`: how long starts take, instead of `start_up_s`.
+    With `scaling`, an autoscaler decides how many there are from second 0 on, and the scheduler knows of starts, as it
+    does live. A request waits at most `queue_wait_s` in its lane, one of a class in `patience_s` at most so long. With
+    `clients`, requests come in a closed loop instead of at their times: so many at first, and the next whenever one has
+    ended. `starts`: how long starts take, instead of `start_up_s`.
 
     `groups`: of a model with several, instead of `replicas`, `limits`, `max_model_len`, `start_up_s`, `scaling` and
     `starts`; `policy` then names the groups of each lane, and their contexts.
@@ -62,11 +61,9 @@ class CellSettings:
     max_model_len: int = 1 << 30
     queue_wait_s: float = 360.0
     start_up_s: float = 60.0
-    fleet: Sequence[FleetEvent] = field(default=())
     clients: int = 0
     scaling: SimulatedScaling | None = None
     patience_s: Mapping[str, float] = field(default_factory=dict)
-    starts_reported: bool = False
     starts: StartPlan | None = None
     groups: tuple[SimulatedGroup, ...] = ()
     impatient: frozenset[str] = frozenset()
@@ -98,7 +95,7 @@ class CellSimulator:
         cost: CostModel,
         workload: Workload,
         progress: Callable[[float], None] = lambda share: None,
-        sample: Callable[[SimulatedCell, float], float] | None = None,
+        sample: "Callable[[CellSimulator, float], float] | None" = None,
     ) -> None:
         self._settings, self._workload = settings, workload
         groups = settings.all_groups(cost)
@@ -121,7 +118,7 @@ class CellSimulator:
         self._made = 0
         self._next_index = 0
         self._wakeup_s = math.inf
-        reported = settings.starts_reported or any(group.scaling is not None for group in groups)
+        reported = any(group.scaling is not None for group in groups)
         self.fleet = SimulatedFleet(self, kinds_of(groups, settings.binding), reported)
         self.replicas = self.fleet.replicas
         for group in groups:
@@ -131,8 +128,6 @@ class CellSimulator:
             self.at(0.0, self._next_client)
         self.scalings = scaling_loops({group.name: group.scaling for group in groups}, self)
         self.scaling = next(iter(self.scalings.values()), None)
-        for event in settings.fleet:
-            self.at(event.at_s, lambda now, event=event: self.fleet.befall(event, now))  # type: ignore[misc]
 
     @property
     def engines(self) -> list[EngineModel]:
@@ -221,7 +216,6 @@ class CellSimulator:
             tenant=work.tenant[index],
             prefix=work.prefix[index],
             chunk_tokens=work.chunk_tokens,
-            digest=work.digest_of(index),
             impatient=traffic_class in self._settings.impatient,
             rungs=self._rungs_of(work.tenant[index]),
         )

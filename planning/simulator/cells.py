@@ -23,20 +23,19 @@ from numpy.typing import NDArray
 from cluster.spec import ClusterSpec
 from deployments.peering import Question
 from deployments.peering.cell_peering import LOST_AGES
-from planning.simulator.cell_plan import CellPlan, round_trips
-from planning.simulator.cells_outcome import CellsOutcome, CellSpend, marked
+from planning.simulator.cells_outcome import CellsOutcome, marked, replica_hours
 from planning.simulator.clients import ClientLists, SimulatedClients
 from planning.simulator.faults import Fault, FaultKind, check_timeline
-from planning.simulator.peered_cell import PeeredCell
+from planning.simulator.peered_cell import CellPlan, PeeredCell
 from planning.simulator.workload import Workload
 
 
 class CellsSimulator:
     """One run of several cells. `homes`: the index of the plan in which each request of the workload arrives. `rtt_s`:
-    the round trip between any two cells, or by their names. `clients`: they have lists of all cells; None: each knows
+    the round trip between each two cells. `clients`: they have lists of all cells; None: each knows
     its own cell alone.
 
-    Raises ValueError where a plan names no region of the spec, a link has no round trip, or a fault befalls no cell.
+    Raises ValueError where a plan names no region of the spec, or faults of one kind overlap.
     """
 
     def __init__(
@@ -45,13 +44,12 @@ class CellsSimulator:
         plans: Sequence[CellPlan],
         workload: Workload,
         homes: NDArray[np.int64],
-        rtt_s: float | Mapping[frozenset[str], float],
+        rtt_s: Mapping[frozenset[str], float],
         faults: Sequence[Fault] = (),
         clients: ClientLists | None = None,
     ) -> None:
         self.workload, self.homes = workload, homes
         self.now = 0.0
-        self.reasons: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         self.hops: list[tuple[float, str, str]] = []
         self.served: dict[int, PeeredCell] = {}
@@ -61,9 +59,9 @@ class CellsSimulator:
         self._spec, self._plans = spec, {plan.name: plan for plan in plans}
         self._calls: list[tuple[float, int, Callable[[float], None]]] = []
         self._made = 0
-        check_timeline(faults, tuple(self._plans))
-        self._rtt_s = round_trips(tuple(self._plans), rtt_s)
-        self._slower_s: dict[frozenset[str], float] = dict.fromkeys(self._rtt_s, 0.0)
+        check_timeline(faults)
+        self._rtt_s = rtt_s
+        self._slower_s: dict[frozenset[str], float] = dict.fromkeys(rtt_s, 0.0)
         self._first_s: dict[int, float] = {}
         self._last_s: dict[int, float] = {}
         """When answers began and ended at the gateway that the client has asked."""
@@ -280,11 +278,14 @@ class CellsSimulator:
             ttft_s[index] = first_s + back_s - self.workload.arrived_s[index]
             finished_s[index] = self._last_s.get(index, math.nan) + back_s
         everyone = [*self._retired, *self.cells]
-        spends = []
-        for name in names:
-            own = [cell for cell in everyone if cell.name == name]
-            lives = [life for cell in own for life in cell.lives(self.now)]
-            spends.append(CellSpend.of(lives, self._plans[name].usd_per_hour))
+        lives = {
+            name: sorted(
+                (life for cell in everyone if cell.name == name for life in cell.lives(self.now)),
+                key=lambda life: life.started_s,
+            )
+            for name in names
+        }
+        usd = sum((self._plans[name].usd_per_hour or 0.0) * hours for name, hours in replica_hours(lives).items())
         hops = tuple((at_s, numbers[source], numbers[target]) for at_s, source, target in self.hops)
         return CellsOutcome(
             tuple(names),
@@ -294,10 +295,10 @@ class CellsSimulator:
             ttft_s,
             finished_s,
             hops,
-            dict(self.reasons),
             dict(self.refusals),
             marked(self.reset, count),
             marked(self.broken, count),
             marked(self.refused, count),
-            tuple(spends),
+            lives,
+            usd,
         )

@@ -8,10 +8,8 @@ comes, and it stays.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
-from cluster.spec import DEFAULT_GROUP
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
@@ -20,33 +18,6 @@ from deployments.scheduling import Lease, Scheduler
 from deployments.scheduling.replica import Capacity
 from planning.simulator.outcome import Life, SimulationOutcome
 from planning.simulator.starts import SimulatedStarts
-
-
-class FleetEventKind(StrEnum):
-    """What happens to the fleet."""
-
-    START = "start"
-    DRAIN = "drain"
-    FAIL = "fail"
-    CORDON = "cordon"
-    UNCORDON = "uncordon"
-
-
-@dataclass(frozen=True, slots=True)
-class FleetEvent:
-    """At `at_s`, a replica of `group` starts; or that befalls the one of that number. Numbers go by the order of
-    starting, from 0, over all groups."""
-
-    at_s: float
-    kind: FleetEventKind
-    replica: int = -1
-    group: str = DEFAULT_GROUP
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.at_s < math.inf:
-            raise ValueError(f"at_s={self.at_s}: a time from the start, in seconds")
-        if self.kind is not FleetEventKind.START and self.replica < 0:
-            raise ValueError(f"replica={self.replica}: the number of the replica that is to {self.kind}, from 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +74,10 @@ class SimulatedReplica:
 
 
 class SimulatedCell(Protocol):
-    """What a cell offers to those who act on it (its fleet, its scaling, faults) or look at it (a sampler)."""
+    """What a cell offers to those who act on it (its fleet, its scaling)."""
 
     scheduler: Scheduler
     fleet: "SimulatedFleet"
-
-    @property
-    def outcome(self) -> SimulationOutcome:
-        """What has become of the requests so far."""
-        ...
 
     @property
     def idle(self) -> bool:
@@ -132,8 +98,8 @@ class SimulatedCell(Protocol):
 
 
 class SimulatedFleet:
-    """The replicas that there ever were, by number and by name. `kinds`: one for each group, the first one's for events
-    that name no group. Replicas at the beginning take no time to start.
+    """The replicas that there ever were, by number and by name. `kinds`: one for each group. Replicas at the beginning
+    take no time to start.
 
     `starts_reported`: the scheduler knows when the next replica will be ready, as it does live where something scales
     (`scheduling/outlook.py`).
@@ -145,7 +111,6 @@ class SimulatedFleet:
         self.by_name: dict[str, SimulatedReplica] = {}
         self._cell = cell
         self._scheduler = cell.scheduler
-        self._first = kinds[0]
         self._starts_reported = starts_reported
 
     def sum_up(self, out: SimulationOutcome, now: float) -> None:
@@ -165,31 +130,6 @@ class SimulatedFleet:
             for replica in self.replicas
             if replica.ended_s == math.inf and replica.drained_s == math.inf and replica.kind.group == group
         ]
-
-    def befall(self, event: FleetEvent, now: float) -> None:
-        """An event comes to pass. Raises ValueError for a replica that there is not."""
-        if event.kind is FleetEventKind.START:
-            kind = self.kinds.get(event.group, self._first)
-            self.start(kind, now, kind.start_up_s)
-            return
-        if event.replica >= len(self.replicas):
-            raise ValueError(
-                f"replica {event.replica} is to {event.kind} at {now:g} s; there are {len(self.replicas)} by then"
-            )
-        replica = self.replicas[event.replica]
-        if replica.ended_s < math.inf:
-            return
-        match event.kind:
-            case FleetEventKind.DRAIN:
-                self.drain(replica, now)
-            case FleetEventKind.FAIL:
-                self._fail(replica, now)
-            case FleetEventKind.CORDON:
-                self._scheduler.replica_cordoned(replica.name, now)
-                self._cell.step(now)
-            case FleetEventKind.UNCORDON:
-                self._scheduler.replica_uncordoned(replica.name, now)
-                self._cell.step(now)
 
     def start(self, kind: ReplicaKind, now: float, start_up_s: float, wait_s: float = 0.0) -> None:
         """A replica starts, and is ready after so many seconds; where starts depend on nodes, only a 0 counts. It waits
@@ -217,12 +157,6 @@ class SimulatedFleet:
         if replica.ready_s < math.inf:
             self._scheduler.replica_draining(replica.name, now)
         self.gone_if_done(replica, now)
-
-    def heard(self, replica: SimulatedReplica, now: float) -> None:
-        """One that was unresponsive reports again, and takes work unless it drains."""
-        if replica.serves and not replica.draining:
-            self._scheduler.replica_up(replica.name, replica.kind.capacity, now)
-            self._cell.step(now)
 
     def gone_if_done(self, replica: SimulatedReplica, now: float) -> None:
         """Ends one that drains and has nothing left."""
@@ -255,9 +189,9 @@ class SimulatedFleet:
         """That share of the replicas (rounded up, the oldest first) fails. Their successors wait so long for nodes."""
         there = [replica for replica in self.replicas if replica.ended_s == math.inf]
         for replica in there[: math.ceil(share * len(there))]:
-            self._fail(replica, now, wait_s)
+            self.fail(replica, now, wait_s)
 
-    def _fail(self, replica: SimulatedReplica, now: float, wait_s: float = 0.0) -> None:
+    def fail(self, replica: SimulatedReplica, now: float, wait_s: float = 0.0) -> None:
         """Its requests are lost, and their clients get an error; Serve starts a successor."""
         replica.ended_s = now
         if replica.kind.starts is not None:

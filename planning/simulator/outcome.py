@@ -75,24 +75,24 @@ class SimulationOutcome:
         def unknown() -> Column:
             return np.full(count, np.nan)
 
-        lane, cause = (np.full(count, -1, dtype=np.int8) for _ in range(2))
-        replica = np.full(count, -1, dtype=np.int32)
-        failed, promoted = (np.zeros(count, dtype=np.bool_) for _ in range(2))
-        columns = (
-            unknown(),
-            unknown(),
-            unknown(),
-            unknown(),
-            lane,
-            replica,
-            cause,
-            unknown(),
-            failed,
-            promoted,
-            unknown(),
-            unknown(),
+        return cls(
+            arrived_s,
+            prompt_tokens,
+            output_tokens,
+            placed_s=unknown(),
+            first_s=unknown(),
+            finished_s=unknown(),
+            engine_queued_s=unknown(),
+            expired_s=unknown(),
+            eta_p50_s=unknown(),
+            eta_p95_s=unknown(),
+            lane=np.full(count, -1, dtype=np.int8),
+            replica=np.full(count, -1, dtype=np.int32),
+            cause=np.full(count, -1, dtype=np.int8),
+            failed=np.zeros(count, dtype=np.bool_),
+            promoted=np.zeros(count, dtype=np.bool_),
+            cached_tokens=np.zeros(count, dtype=np.int64),
         )
-        return cls(arrived_s, prompt_tokens, output_tokens, *columns, cached_tokens=np.zeros(count, dtype=np.int64))
 
     @property
     def scalings(self) -> tuple[ScalingDecision, ...]:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from cluster.spec import ClusterSpec
+from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.engine import Boundary
 from deployments.engine_model.sequence import Sequence as EngineSequence
 from deployments.peering import (
@@ -38,8 +39,7 @@ from deployments.scheduling import (
     Usage,
     WaitingRequest,
 )
-from planning.simulator.cell import CellSimulator
-from planning.simulator.cell_plan import CellPlan, settings_again
+from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.fleet import SimulatedReplica
 from planning.simulator.outcome import CAUSES, Life
 from planning.simulator.workload import Workload
@@ -52,7 +52,6 @@ class Links(Protocol):
     """What lies between the cells, and what is kept of the requests of all of them."""
 
     workload: Workload
-    reasons: Counter[str]
     refusals: Counter[str]
     hops: list[tuple[float, str, str]]
     served: "dict[int, PeeredCell]"
@@ -80,6 +79,16 @@ class Links(Protocol):
     def carry(self, sender: "PeeredCell", target: str, call: "Callable[[PeeredCell, float], None]") -> None:
         """A message of a hand-over crosses a link."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """One cell: its name in the spec, what it runs, and what a replica costs an hour (US dollars; None: not known)."""
+
+    name: str
+    settings: CellSettings
+    cost: CostModel
+    usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,9 @@ class PeeredCell(CellSimulator):
         arrived_s = cells.workload.arrived_s
         self._own = [(float(arrived_s[index]), index) for index in own]
         self._next_own = 0
-        settings = plan.settings if began_s == 0.0 else settings_again(plan.settings)
+        settings = plan.settings
+        if began_s:
+            settings = replace(settings, replicas=0, groups=tuple(replace(one, replicas=0) for one in settings.groups))
         super().__init__(settings, plan.cost, cells.workload)
         for loop in self.scalings.values():
             loop.peers_spare = partial(self.peering.spare, self._model)
@@ -192,9 +203,7 @@ class PeeredCell(CellSimulator):
         if index in self._waiting:
             own = self._own_digest(now)
             decision = self.peering.decide(self._wait(index, own, now), own, now)
-            if isinstance(decision, Stay):
-                self._cells.reasons[decision.reason] += 1
-            else:
+            if not isinstance(decision, Stay):
                 self._send(decision, now)
                 self.step(now)
 
@@ -229,7 +238,6 @@ class PeeredCell(CellSimulator):
         wait = WaitingRequest(request, self._lane_of(request), outside.wait_s, tokens)
         decision = self.peering.decide(wait, own, now)
         if isinstance(decision, Stay):
-            self._cells.reasons[decision.reason] += 1
             self._reject(index, now)
         else:
             self._send(decision, now)
@@ -271,7 +279,6 @@ class PeeredCell(CellSimulator):
     def _send(self, offer: Offer, now: float) -> None:
         """A request leaves its lane, where it has one, for a peer, which is to say soon whether it takes it."""
         index = int(offer.hop.request_id)
-        self._cells.reasons[offer.hop.reason] += 1
         request = self._waiting.pop(index, None)
         lease = self.scheduler.withdraw(str(index), now)
         if lease is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from deployments.engine_model.sequence import ItlHistogram
 from deployments.scheduling import WaitReason
 from planning.simulator.bins import Column
-from planning.simulator.fleet import SimulatedCell
+from planning.simulator.cell import CellSimulator
 
 FEWEST = 1_024
 _FIRST_PERIOD_S = 0.05
@@ -48,7 +48,7 @@ class Sampler:
         self._waits: list[tuple[tuple[str, WaitReason], ...]] = []
         self._gaps: list[dict[int, int]] = []
 
-    def take(self, cell: SimulatedCell, until_s: float) -> float:
+    def take(self, cell: CellSimulator, until_s: float) -> float:
         """Takes the samples that are due before `until_s`, until which nothing changes. Returns when the next is
         due."""
         state, waits, gaps = _state(cell), cell.scheduler.head_waits(), _gaps(cell)
@@ -77,14 +77,14 @@ class Sampler:
         self._next_s = self._rows[-1][0] + self._period_s
 
 
-def _gaps(cell: SimulatedCell) -> dict[int, int]:
+def _gaps(cell: CellSimulator) -> dict[int, int]:
     total = ItlHistogram()
     for replica in cell.fleet.replicas:
         total.merge(replica.engine.itl)
     return total.counts
 
 
-def _state(cell: SimulatedCell) -> tuple[float, ...]:
+def _state(cell: CellSimulator) -> tuple[float, ...]:
     running = inside = preemptions = 0
     usages = []
     for replica in cell.fleet.replicas:

@@ -14,33 +14,22 @@ from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.scaler.groups import GroupDemand, GroupOverflow
 from autoscaling.signals.signals import Signals, signals_of
-from planning.simulator.faults import FaultyFacts, ScalingFaults, Write
 from planning.simulator.fleet import SimulatedCell
-
-
-def _no_peers(now: float) -> float:
-    return 0.0
-
-
-NO_FAULTS = ScalingFaults()
 
 
 @dataclass(frozen=True)
 class SimulatedScaling:
     """`autoscaler` decides from second 0; times of day begin at `start_unix_s`. The cell runs at least until `until_s`.
 
-    `attainment` by class. `start_up_s` of each replica that is started, in the order of starting, the last one for all
-    further. `faults`: what goes wrong around the autoscaler. `own_overflow`, of a group beside others: what finds out
-    how much of its demand it cannot carry.
+    `attainment` by class. `own_overflow`, of a group beside others: what finds out how much of its demand it cannot
+    carry.
     """
 
     autoscaler: Autoscaler
     until_s: float
     attainment: Mapping[str, float] = field(default_factory=dict)
     start_unix_s: float = 0.0
-    start_up_s: tuple[float, ...] = (60.0,)
     forecaster: Forecaster | None = None
-    faults: ScalingFaults = NO_FAULTS
     own_overflow: GroupOverflow | None = None
 
 
@@ -57,7 +46,7 @@ class ScalingLoop:
         overflow: dict[str, float] | None = None,
     ) -> None:
         self.decisions: list[ScalingDecision] = []
-        self.peers_spare: Callable[[float], float] = _no_peers
+        self.peers_spare: Callable[[float], float] = lambda now: 0.0
         """The room that other cells would give this one at a time."""
         self.reasons: Counter[str] = Counter()
         self._scaling = scaling
@@ -65,11 +54,7 @@ class ScalingLoop:
         self._kind = cell.fleet.kinds[group]
         self._demand = demand
         self._overflow = {} if overflow is None else overflow
-        self._own_overflow = scaling.own_overflow or GroupOverflow(scaling.start_up_s[0])
-        self._started = 0
-        self._faulty = FaultyFacts(scaling.faults.feed_outages, cell)
-        for write in scaling.faults.writes:
-            cell.at(write.at_s, lambda now, write=write: self._written(write, now))  # type: ignore[misc]
+        self._own_overflow = scaling.own_overflow or GroupOverflow(self._kind.start_up_s)
         cell.at(0.0, self._tick)
 
     def _tick(self, now: float) -> None:
@@ -81,7 +66,7 @@ class ScalingLoop:
         self.reasons[decision.reason] += 1
         if decision.changes or not self.decisions or _why(decision) != _why(self.decisions[-1]):
             self.decisions.append(decision)
-        self._apply(decision.requested - decision.applied, now)
+        self.apply(decision.requested - decision.applied, now)
         if now < scaling.until_s or not cell.idle:
             cell.at(now + scaling.autoscaler.policy.period_s, self._tick)
 
@@ -109,16 +94,13 @@ class ScalingLoop:
         )
         if forecaster is not None:
             forecaster.look(signals)
-        return self._faulty.shown(signals)
+        return signals
 
-    def _written(self, write: Write, now: float) -> None:
-        self._apply(write.replicas - len(self._cell.fleet.staying(self._kind.group)), now)
-
-    def _apply(self, more: int, now: float) -> None:
-        fleet, times_s = self._cell.fleet, self._scaling.start_up_s
+    def apply(self, more: int, now: float) -> None:
+        """So many replicas start, or drain where that is negative."""
+        fleet = self._cell.fleet
         for _ in range(more):
-            fleet.start(self._kind, now, times_s[min(self._started, len(times_s) - 1)])
-            self._started += 1
+            fleet.start(self._kind, now, self._kind.start_up_s)
         if more < 0:
             staying = fleet.staying(self._kind.group)
             leaving = [

@@ -5,11 +5,9 @@ Requests count where they arrived (TTFT, in time, late), and what happened to th
 promoted, tokens).
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import pairwise
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,56 +18,19 @@ from planning.simulator.outcome import Life, SimulationOutcome
 from planning.simulator.sampler import Samples
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaCount:
-    """From `at_s` on there are so many replicas in each state. All of them hold their GPUs."""
-
-    at_s: float
-    ready: int
-    warming: int = 0
-    draining: int = 0
-    failed: int = 0
-
-
-def counts_of(lifetimes: Sequence[Life]) -> list[ReplicaCount]:
-    """What the replicas' lives add up to: a count at each of their moments, the first at 0."""
-    moments = sorted(
-        {
-            0.0,
-            *(
-                moment
-                for life in lifetimes
-                for moment in (life.started_s, life.ready_s, life.drained_s, life.ended_s)
-                if moment < math.inf
-            ),
-        }
+def replicas_by_state(lives: Sequence[Life], bins: Bins) -> dict[str, Column]:
+    """The mean number of replicas in each bin that are ready, that start, and that drain. All of them hold their
+    GPUs."""
+    started, ready, drained, ended = (
+        np.array([getattr(life, name) for life in lives], dtype=np.float64)
+        for name in ("started_s", "ready_s", "drained_s", "ended_s")
     )
-    return [_count_at(lifetimes, moment) for moment in moments]
-
-
-def _count_at(lifetimes: Sequence[Life], now: float) -> ReplicaCount:
-    ready = warming = draining = 0
-    for life in lifetimes:
-        if life.started_s <= now < life.ended_s:
-            warming += now < life.ready_s and now < life.drained_s
-            draining += life.drained_s <= now
-            ready += life.ready_s <= now < life.drained_s
-    return ReplicaCount(now, ready, warming, draining)
-
-
-STATES = tuple(field.name for field in fields(ReplicaCount) if field.name != "at_s")
-
-
-def mean_counts(counts: Sequence[ReplicaCount], state: str, bins: Bins) -> Column:
-    """The mean number of replicas in that state in each bin. `counts` ascend, the first at 0."""
-    if not counts or counts[0].at_s != 0 or any(a.at_s > b.at_s for a, b in pairwise(counts)):
-        raise ValueError(f"counts of replicas ascend from second 0; got {[count.at_s for count in counts[:5]]}")
-    begins = np.array([count.at_s for count in counts])
-    number = np.array([getattr(count, state) for count in counts], dtype=np.float64)
-    before = np.concatenate(([0.0], np.cumsum(number[:-1] * np.diff(begins))))
-    last = np.searchsorted(begins, bins.edges_s, side="right") - 1
-    mean: Column = np.diff(before[last] + number[last] * (bins.edges_s - begins[last])) / bins.width_s
-    return mean
+    serving = np.minimum(drained, ended)
+    spans = {"ready": (ready, serving), "warming": (started, np.minimum(ready, serving)), "draining": (drained, ended)}
+    return {
+        state: bins.spread(np.where(begin < end, begin, np.nan), end, end - begin) / bins.width_s
+        for state, (begin, end) in spans.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -119,7 +80,7 @@ class CellLine:
     prompt_tokens: Column
     output_tokens: Column
     replicas: Mapping[str, Column]
-    """By state (`STATES`), the mean in the bin."""
+    """By state (`replicas_by_state`)."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +102,6 @@ def timeline(
     slo_s: Column,
     lanes: Sequence[str],
     samples: Samples,
-    replicas: Sequence[ReplicaCount],
     bins: Bins | None = None,
     itl_in_time: Mapping[str, Column] | None = None,
 ) -> Timeline:
@@ -150,7 +110,7 @@ def timeline(
     length_s = run_length_s(out)
     bins = bins or bins_for(length_s)
     lines = tuple(_lane(name, out, slo_s, bins, number) for number, name in enumerate(lanes))
-    cell = _cell(out, samples, replicas, bins)
+    cell = _cell(out, samples, bins)
     met = {name: _means(out.finished_s, column, bins) for name, column in (itl_in_time or {}).items()}
     return Timeline(bins, length_s, lines, cell, _waits(samples, bins), met)
 
@@ -195,15 +155,11 @@ def _lane(name: str, out: SimulationOutcome, slo_s: Column, bins: Bins, number: 
     )
 
 
-def _cell(out: SimulationOutcome, samples: Samples, replicas: Sequence[ReplicaCount], bins: Bins) -> CellLine:
+def _cell(out: SimulationOutcome, samples: Samples, bins: Bins) -> CellLine:
     at_s = samples.at_s
     so_far = bins.maximum(at_s, samples.preemptions)
-    answered, prompt, output = (
-        ~np.isnan(out.first_s),
-        out.prompt_tokens.astype(np.float64),
-        out.output_tokens.astype(np.float64),
-    )
-    first_tokens = bins.counts(out.first_s[answered]).astype(np.float64)
+    prompt, output = out.prompt_tokens.astype(np.float64), out.output_tokens.astype(np.float64)
+    first_tokens = bins.counts(out.first_s).astype(np.float64)
     return CellLine(
         bins.means(at_s, samples.running),
         bins.means(at_s, samples.inside),
@@ -217,7 +173,7 @@ def _cell(out: SimulationOutcome, samples: Samples, replicas: Sequence[ReplicaCo
         bins.sums(out.arrived_s, output),
         bins.spread(out.placed_s, out.first_s, prompt),
         first_tokens + bins.spread(out.first_s, out.finished_s, output - 1),
-        {state: mean_counts(replicas, state, bins) for state in STATES},
+        replicas_by_state(out.lifetimes, bins),
     )
 
 

@@ -3,8 +3,8 @@
 From a trace come those that are the model's, with the class and the tenant of the spec, and its SLO. Pure.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -36,8 +36,6 @@ class Workload:
     `chunk_tokens` tokens; an empty tuple: nothing is shared. `changes`: what was changed between the trace and here,
     the rejected requests among it, which are not in the columns. `session`: the number of each one's conversation, -1
     where it is in none. `region`: where its client is; None: not known.
-    `repeats`: requests that a client sends again, with the number of the first one, which has the
-    same body.
     """
 
     arrived_s: NDArray[np.float64]
@@ -52,7 +50,6 @@ class Workload:
     changes: tuple[TraceChange, ...] = ()
     session: NDArray[np.int64] | None = None
     region: Labels | None = None
-    repeats: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {len(getattr(self, name)) for name in _COLUMNS}
@@ -70,10 +67,6 @@ class Workload:
     def rejected(self) -> int:
         """Requests that arrived and were rejected before the scheduler saw them."""
         return sum(rejections(self.changes).values())
-
-    def digest_of(self, index: int) -> str:
-        """As `Request.digest`: a repeated request has that of the first, which goes by its own id."""
-        return str(self.repeats[index]) if index in self.repeats else ""
 
     def head(self, count: int) -> "Workload":
         """The first `count` requests."""
@@ -97,7 +90,7 @@ class Workload:
         columns = {name: _part(getattr(self, name), part) for name in _COLUMNS if name not in instead}
         session = None if self.session is None else self.session[part]
         region = None if self.region is None else Labels(self.region.names, self.region.codes[part])
-        return replace(self, session=session, region=region, repeats={}, **columns, **instead)
+        return replace(self, session=session, region=region, **columns, **instead)
 
     def next_turns(self) -> NDArray[np.int64] | None:
         """For each request the next one of its conversation, -1 where there is none; None without conversations."""
@@ -123,7 +116,7 @@ class Workload:
         return replace(self, arrived_s=arrived_s)
 
 
-_OTHERS = ("chunk_tokens", "changes", "session", "region", "repeats")
+_OTHERS = ("chunk_tokens", "changes", "session", "region")
 _COLUMNS = tuple(one.name for one in fields(Workload) if one.name not in _OTHERS)
 
 

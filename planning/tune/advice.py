@@ -15,12 +15,13 @@ from typing import Any
 from deployments.telemetry.published_error import Published
 from deployments.wire import to_json
 from planning.report.facts import Price
-from planning.tune.choice import Chosen, Ground, choose
+from planning.tune.choice import Chosen, Ground
 from planning.tune.gains import Gain
 from planning.tune.trial import Exact, TrialResult, TuningTrial, front
 from planning.uncertainty import CostRange, Range
 
 MAX_TTFT, MAX_CAPACITY = 0.2, 0.1
+"""How far the p90 of TTFT may be off at any load, and the capacity (shares)."""
 _FIGURE = "ttft/all/p90"
 
 
@@ -33,11 +34,8 @@ class Trust:
     error: str
 
 
-def judge(
-    published: Published | None, model: str, max_ttft: float = MAX_TTFT, max_capacity: float = MAX_CAPACITY
-) -> Trust:
-    """Judges what a rehearsal published. `max_ttft`: how far the p90 of TTFT may be off at any load, `max_capacity` the
-    capacity (shares)."""
+def judge(published: Published | None, model: str) -> Trust:
+    """Judges what a rehearsal published."""
     if published is None:
         missing = "no published error: nobody has compared the simulator with this deployment"
         return Trust((missing,), "unknown: never rehearsed")
@@ -48,12 +46,12 @@ def judge(
     if not found:
         doubts.append(f"the published error has no figure {_FIGURE!r}")
     doubts += [
-        f"TTFT p90 at {load:g} x capacity is off by {error:+.1%}; allowed: {max_ttft:.0%}"
+        f"TTFT p90 at {load:g} x capacity is off by {error:+.1%}; allowed: {MAX_TTFT:.0%}"
         for load, error in found
-        if abs(error) > max_ttft
+        if abs(error) > MAX_TTFT
     ]
-    if abs(published.capacity_error) > max_capacity:
-        doubts.append(f"the capacity is off by {published.capacity_error:+.1%}; allowed: {max_capacity:.0%}")
+    if abs(published.capacity_error) > MAX_CAPACITY:
+        doubts.append(f"the capacity is off by {published.capacity_error:+.1%}; allowed: {MAX_CAPACITY:.0%}")
     loads = ", ".join(f"{error:+.1%} at {load:g} x capacity" for load, error in found) or "not reported"
     reported = (
         f"TTFT p90 {loads}; capacity {published.capacity_error:+.1%}; rehearsed {published.measured_at[:10]} on "
@@ -81,7 +79,7 @@ class TrialRange:
 def trial_range(trial: TuningTrial, ends: Sequence[TrialResult]) -> TrialRange:
     """Of a finished trial, and of runs of the whole traffic with its settings and the costs at their ends."""
     runs = [trial.whole, *ends]
-    late = [run.exact.score.ttft_p99_s for run in runs if run.exact is not None]
+    late = [run.exact.ttft_p99_s for run in runs if run.exact is not None]
     hours = [run.replica_hours for run in runs]
     attained = {name: [run.attained(name) for run in runs] for name in runs[0].classes}
     return TrialRange(
@@ -107,7 +105,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Advice:
-    """`before` is what the spec says now. `seconds`: how long was searched; `span_s`: what the traffic stands for.
+    """`trials`: the spec's own settings first. `seconds`: how long was searched; `span_s`: what the traffic stands for.
     `costs`: the range of the costs, and `ranges` what it makes of the spec's own settings and of those chosen, by
     name. `gains`: what each change of the proposal is worth."""
 
@@ -116,7 +114,6 @@ class Advice:
     slos: Mapping[str, float]
     span_s: float
     trials: Sequence[TuningTrial]
-    before: TuningTrial
     chosen: Chosen
     price: Price
     trust: Trust
@@ -125,6 +122,11 @@ class Advice:
     ranges: Mapping[str, TrialRange] = field(default_factory=dict)
     gains: Sequence[Gain] = ()
     check: Check | None = None
+
+    @property
+    def before(self) -> TuningTrial:
+        """What the spec says now."""
+        return self.trials[0]
 
     @property
     def front(self) -> list[TuningTrial]:
@@ -233,10 +235,10 @@ class Advice:
             "by_class": {name: exact.attained(name) for name in exact.classes},
             "hours_a_day": self.hours_a_day(trial),
             "usd_a_day": self.usd_a_day(trial),
-            "mean_replicas": of_whole.score.mean_replicas,
-            "changes": of_whole.score.changes,
-            "flaps": of_whole.score.flaps,
-            "ttft_p99_s": of_whole.score.ttft_p99_s,
+            "mean_replicas": of_whole.mean_replicas,
+            "changes": of_whole.changes,
+            "flaps": of_whole.flaps,
+            "ttft_p99_s": of_whole.ttft_p99_s,
             "at_most": of_whole.at_most,
             "range": self._range(trial),
         }
@@ -247,20 +249,6 @@ class Advice:
             return None
         hours = [self.a_day(hours) for hours in found.replica_hours]
         return {"by_class": to_json(found.attained), "hours_a_day": hours, "ttft_p99_s": list(found.ttft_p99_s)}
-
-
-def advise(
-    model: str,
-    policy: str,
-    slos: Mapping[str, float],
-    span_s: float,
-    trials: Sequence[TuningTrial],
-    price: Price,
-    trust: Trust,
-    seconds: float,
-) -> Advice:
-    """From a search's trials, the spec's own settings first. Raises ValueError where none was run to its end."""
-    return Advice(model, policy, slos, span_s, trials, trials[0], choose(trials, slos), price, trust, seconds)
 
 
 def exact_of(trial: TuningTrial) -> Exact:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from autoscaling.forecast.history import History, history_of_requests
 from autoscaling.from_spec import BACKLOG, FIXED, ScalingSetup, is_paced, settings_in, setup_of
-from autoscaling.policies.policy import ReplicaProfile
 from autoscaling.policies.registry import POLICIES, entry_of
 from autoscaling.policies.settings import Value, defaults_in
 from autoscaling.signals.signals import PastStart
@@ -21,8 +20,7 @@ from deployments.engine_model.cost_file import CostFile
 from deployments.engine_model.cost_model import CostModel
 from deployments.engine_model.fits import cost_of
 from deployments.engine_model.replica_rate import rate_at
-from deployments.scheduling.policy import binding_of, policy_of
-from planning.scoring import LoadCurve
+from planning.capacity.rates import cell_of
 from planning.simulator.cell import CellSettings
 from planning.simulator.starts import StartPlan, start_plan
 from planning.simulator.workload import Workload
@@ -30,28 +28,18 @@ from planning.tune.space import Space
 from planning.tune.trial import Candidate
 from planning.workload.trace import Trace
 
-_SMOOTHED_S = 300.0
+_STEP_S, _SMOOTHED_S = 60.0, 300.0
 
 
-def load_of(
-    arrived_s: NDArray[np.float64], replica_s: NDArray[np.float64], span_s: float, step_s: float = 60.0
-) -> LoadCurve:
-    """From requests that each take so many seconds of a full replica; averaged over five minutes."""
-    count = max(1, int(np.ceil(span_s / step_s)))
-    step = np.minimum((arrived_s / step_s).astype(np.int64), count - 1)
-    rate = np.bincount(step, weights=replica_s, minlength=count) / step_s
-    width = min(count, max(1, round(_SMOOTHED_S / step_s)))
-    weight = np.convolve(np.ones(count), np.ones(width), mode="same")
-    return LoadCurve(np.convolve(rate, np.ones(width), mode="same")[:count] / weight[:count], step_s)
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadCurve:
+    """The mean load in replicas, in even steps from second 0; constant beyond the ends."""
 
+    replicas: NDArray[np.float64]
+    step_s: float
 
-def load_on(work: Workload, replica_profile: ReplicaProfile, cost: CostModel, span_s: float) -> LoadCurve:
-    prompt, output = work.prompt_tokens.astype(np.float64), work.output_tokens.astype(np.float64)
-    tokens = prompt + replica_profile.decode_weight * output
-    per_replica = rate_at(
-        replica_profile.limits, cost, max(1.0, float(prompt.mean())), max(1.0, float(output.mean()))
-    ) * float(tokens.mean())
-    return load_of(work.arrived_s, tokens / max(per_replica, 1e-9), span_s)
+    def __call__(self, at_s: float) -> float:
+        return float(self.replicas[min(len(self.replicas) - 1, max(0, int(at_s // self.step_s)))])
 
 
 _SHARE = 1 / 4
@@ -111,7 +99,6 @@ class TuningCase:
     work: Workload
     cost: CostModel
     cell: CellSettings
-    lanes: tuple[str, ...]
     setup: ScalingSetup
     fixed: int | None = None
     history: History = _NOTHING
@@ -124,7 +111,17 @@ class TuningCase:
         return last * (1 + 1 / len(self.work))
 
     def load(self) -> LoadCurve:
-        return load_on(self.work, self.setup.replica_profile, self.cost, self.span_s)
+        """The true load, by the work of the requests that arrive; averaged over five minutes."""
+        prompt, output = self.work.prompt_tokens.astype(np.float64), self.work.output_tokens.astype(np.float64)
+        profile, lengths = self.setup.replica_profile, (max(1.0, float(tokens.mean())) for tokens in (prompt, output))
+        tokens = prompt + profile.decode_weight * output
+        per_replica = rate_at(profile.limits, self.cost, *lengths) * float(tokens.mean())
+        count = max(1, int(np.ceil(self.span_s / _STEP_S)))
+        step = np.minimum((self.work.arrived_s / _STEP_S).astype(np.int64), count - 1)
+        rate = np.bincount(step, weights=tokens / max(per_replica, 1e-9), minlength=count) / _STEP_S
+        window = np.ones(min(count, round(_SMOOTHED_S / _STEP_S)))
+        weight = np.convolve(np.ones(count), window, mode="same")
+        return LoadCurve(np.convolve(rate, window, mode="same")[:count] / weight[:count], _STEP_S)
 
 
 def defaults_of(policy: str) -> dict[str, Value]:
@@ -188,22 +185,16 @@ def case_of(
     setup, starts = setup_with_starts(spec, scaled, cost, start_up_s, past)
     replica_profile = setup.replica_profile
     replica_profile = replace(replica_profile, limits=replica_profile.limits.with_prefixes(work.chunk_tokens))
-    cell = CellSettings(
-        max(1, model.replicas.count),
-        replica_profile.limits,
-        policy_of(spec),
-        binding_of(spec),
-        model.settings.max_model_len,
-        spec.gateway.timeouts.queue_wait_s,
-        replica_profile.start_up_s,
-        patience_s={one.name: spec.patience_s(one) for one in spec.classes},
+    cell = replace(
+        cell_of(spec, model, cost, max(1, model.replicas.count)),
+        limits=replica_profile.limits,
+        start_up_s=replica_profile.start_up_s,
         starts=starts,
     )
     return TuningCase(
         work,
         cost_of(model, cost),
         cell,
-        tuple(lane.name for lane in spec.lanes),
         replace(setup, replica_profile=replica_profile),
         model.replicas.count if fixed else None,
         history or History(0, ()),

@@ -46,10 +46,8 @@ class Chosen:
 
 
 def choose(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> Chosen:
-    """One of the finished trials that have settings. Raises ValueError where there is none."""
+    """One of the finished trials that have settings, of which there is at least one."""
     able = [trial for trial in trials if trial.finished and trial.candidate is not None]
-    if not able:
-        raise ValueError("no settings were run to the end; needed: at least one run")
     kept = [trial for trial in able if trial.whole.slack(slos) >= 0]
     sure = [trial for trial in kept if sure_slack(trial.whole, slos) >= 0]
     if kept:
@@ -99,9 +97,7 @@ def correction(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> Corr
     ]
     best = min((exact.replica_hours for _, exact in runs if sure_slack(exact, slos) >= 0), default=math.inf)
     cheapest = min((exact.replica_hours for _, exact in runs), default=math.inf)
-    both = [
-        (draft, exact) for draft, exact in runs if draft is not None and draft.stopped is None and draft.replica_hours
-    ]
+    both = [(draft, exact) for draft, exact in runs if draft is not None and not draft.stopped and draft.replica_hours]
     both = [(draft, exact) for draft, exact in both if exact.replica_hours < _NEAR * cheapest] or both
     gaps = [draft.slack(slos) - sure_slack(exact, slos) for draft, exact in both]
     minimum = _MIN_DOUBT * (1 - max(slos.values(), default=0.99))
@@ -115,7 +111,7 @@ def most_promising(trials: Sequence[TuningTrial], slos: Mapping[str, float]) -> 
     left = [
         (trial, known.factor * trial.draft.replica_hours, (trial.draft.slack(slos) - known.gap) / known.doubt)
         for trial in trials
-        if trial.draft is not None and trial.exact is None and trial.draft.stopped is None
+        if trial.draft is not None and trial.exact is None and not trial.draft.stopped
     ]
     if math.isinf(known.best):
         return max(left, key=lambda one: (one[2], -one[1]), default=(None, 0.0, 0.0))[0]

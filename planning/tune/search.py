@@ -18,7 +18,6 @@ al., GECCO 2020.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import optuna
@@ -29,7 +28,7 @@ from planning.tune.choice import correction, most_promising
 from planning.tune.space import Space
 from planning.tune.surrogate import Observations, propose
 from planning.tune.trial import DEFAULTS, OWN, Candidate, TrialResult, TuningTrial
-from planning.tune.trial_runner import OutOfTime
+from planning.tune.trial_runner import OutOfTime, TrialRunner
 
 _LOOKING = 0.6
 """Of the time: the share for first looks."""
@@ -50,15 +49,7 @@ _ENOUGH = 0.1
 class SearchError(InputError):
     """A search that came to nothing; the message says why and what to do."""
 
-
-class Runs(Protocol):
-    """Who runs traffic with settings: see `TrialRunner`."""
-
-    def draft(self, candidate: Candidate, deadline_s: float, max_hours: float = math.inf) -> TrialResult: ...
-
-    def exact(
-        self, candidate: Candidate | None, deadline_s: float, max_hours: float = math.inf, to_the_end: bool = False
-    ) -> TrialResult: ...
+    hint = "a higher --minutes, or less traffic by --from and --to or --limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,7 @@ class Search:
 
     def __init__(
         self,
-        runner: Runs,
+        runner: TrialRunner,
         space: Space,
         slos: Mapping[str, float],
         budget: Budget,
@@ -119,8 +110,7 @@ class Search:
         if not any(trial.finished and trial.candidate is not None for trial in self.trials):
             raise SearchError(
                 "no simulation of the traffic with settings of the policy finished within "
-                f"{self._budget.seconds / 60:g} minutes; "
-                "allowed: more time, or less traffic"
+                f"{self._budget.seconds / 60:g} minutes; allowed: more time, or less traffic"
             )
         return [trial for trial in self.trials if trial.exact is not None or trial.draft is not None]
 
@@ -176,7 +166,7 @@ class Search:
         looks = [
             (trial.candidate, trial.draft)
             for trial in self.trials
-            if trial.candidate and trial.draft and trial.draft.stopped is None
+            if trial.candidate and trial.draft and not trial.draft.stopped
         ]
         if not looks:
             return
@@ -242,11 +232,7 @@ class Search:
         """The fewest hours that meet all SLOs, infinite where none do. A fixed number of replicas is no measure."""
         found = (of(trial) for trial in self.trials if trial.candidate is not None)
         return min(
-            (
-                one.replica_hours
-                for one in found
-                if one is not None and one.stopped is None and one.slack(self._slos) >= 0
-            ),
+            (one.replica_hours for one in found if one is not None and not one.stopped and one.slack(self._slos) >= 0),
             default=math.inf,
         )
 

@@ -19,10 +19,9 @@ plant of `test_search.py`, eight seeds).
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 
-FloatArray = NDArray[np.float64]
+from planning.workload.arrivals import FloatArray
 
 _SMOOTHING = 1e-3
 _WEIGHTS = (0.95, 0.8, 0.6)

@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autoscaling.policies.settings import Value
-from planning.scoring import Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +31,17 @@ class Candidate:
 Column = NDArray[np.float64]
 
 
-class Stopped(StrEnum):
-    HOPELESS = "hopeless"
-    """More SLOs were broken than the whole traffic allows, by far."""
-    DEAR = "dear"
-    """It had cost far more than settings that meet all SLOs."""
-
-
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """A run of the whole traffic, at the policy's own pace. `slots`: of each class the requests by half-hour, and those
-    of them in time. `replicas`: the mean number that was paid for, by step of `step_s`. `at_most`: the share of the
-    policy's decisions that `replicas.max` or the cost ceiling cut."""
+    """A run of the whole traffic, at the policy's own pace. `changes` of the number of replicas, `flaps` among them
+    (`autoscaling/shadow/contest.py`). `ttft_p99_s` is NaN where nobody was answered. `slots`: of each class the
+    requests by half-hour, and those of them in time. `replicas`: the mean number that was paid for, by step of
+    `step_s`. `at_most`: the share of the policy's decisions that `replicas.max` or the cost ceiling cut."""
 
-    score: Score
+    mean_replicas: float
+    changes: int
+    flaps: int
+    ttft_p99_s: float
     slots: Mapping[str, tuple[Column, Column]]
     step_s: float
     replicas: Column
@@ -56,13 +51,13 @@ class Exact:
 @dataclass(frozen=True, slots=True)
 class TrialResult:
     """`classes`: the requests of each, and how many had their first token in time. `exact` is None for an estimate from
-    parts of the traffic, and for a run that was stopped, whose figures are those of as far as it came, stretched to the
-    whole."""
+    parts of the traffic, and for a run that was `stopped` (far more SLOs broken than the whole traffic allows, or far
+    dearer than settings that meet all SLOs), whose figures are those of as far as it came, stretched to the whole."""
 
     classes: Mapping[str, tuple[float, float]]
     replica_hours: float
     exact: Exact | None = None
-    stopped: Stopped | None = None
+    stopped: bool = False
 
     @property
     def attainment(self) -> float:

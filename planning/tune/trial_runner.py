@@ -13,15 +13,14 @@ from autoscaling.forecast.forecaster import Forecaster, make_forecaster
 from autoscaling.forecast.history import History, history_of_requests
 from autoscaling.from_spec import ScalingSetup, is_paced, policy_choice
 from autoscaling.scaler.decision import Limit
-from planning.scoring import score
+from autoscaling.shadow.contest import CountChange, flaps
 from planning.simulator.bins import Bins
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.fleet import SimulatedCell
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload
 from planning.tune.case import Part, TuningCase, parts_of, whole
-from planning.tune.trial import Candidate, Exact, Stopped, TrialResult
+from planning.tune.trial import Candidate, Exact, TrialResult
 
 _EVERY_S = 600.0
 """Of simulated time."""
@@ -32,11 +31,10 @@ class OutOfTime(Exception):
 
 
 class Halted(Exception):
-    """A run was ended for `reason` at second `at_s` of it."""
+    """A run was ended at second `at_s` of it."""
 
-    def __init__(self, reason: Stopped, at_s: float) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, at_s: float) -> None:
+        super().__init__(at_s)
         self.at_s = at_s
 
 
@@ -50,35 +48,33 @@ class Stop:
     hours: float = math.inf
 
 
+@dataclass(frozen=True, slots=True)
 class Watch:
     """Give it to a `CellSimulator` as `sample`. `codes`: the class of each request by number. Raises OutOfTime or
     Halted out of the run."""
 
-    def __init__(
-        self, stop: Stop, clock: Callable[[], float], slo_s: NDArray[np.float64], codes: NDArray[np.int64]
-    ) -> None:
-        self._stop = stop
-        self._clock = clock
-        self._slo_s = slo_s
-        self._codes = codes
+    stop: Stop
+    clock: Callable[[], float]
+    slo_s: NDArray[np.float64]
+    codes: NDArray[np.int64]
 
-    def __call__(self, cell: SimulatedCell, until_s: float) -> float:
-        if self._clock() > self._stop.deadline_s:
+    def __call__(self, cell: CellSimulator, until_s: float) -> float:
+        if self.clock() > self.stop.deadline_s:
             raise OutOfTime
         if math.isinf(until_s):
             return until_s
-        if hours_so_far(cell, until_s) > self._stop.hours:
-            raise Halted(Stopped.DEAR, until_s)
+        if hours_so_far(cell, until_s) > self.stop.hours:
+            raise Halted(until_s)
         out = cell.outcome
-        came = int(np.searchsorted(out.arrived_s, until_s - self._slo_s.max(initial=0.0)))
-        late = ~(out.ttft_s[:came] <= self._slo_s[:came])
-        missed = np.bincount(self._codes[:came], weights=late, minlength=len(self._stop.missed))
-        if any(count > maximum for count, maximum in zip(missed.tolist(), self._stop.missed, strict=True)):
-            raise Halted(Stopped.HOPELESS, until_s)
+        came = int(np.searchsorted(out.arrived_s, until_s - self.slo_s.max(initial=0.0)))
+        late = ~(out.ttft_s[:came] <= self.slo_s[:came])
+        missed = np.bincount(self.codes[:came], weights=late, minlength=len(self.stop.missed))
+        if any(count > maximum for count, maximum in zip(missed.tolist(), self.stop.missed, strict=True)):
+            raise Halted(until_s)
         return until_s + _EVERY_S
 
 
-def hours_so_far(cell: SimulatedCell, now: float) -> float:
+def hours_so_far(cell: CellSimulator, now: float) -> float:
     return sum(min(replica.ended_s, now) - replica.started_s for replica in cell.fleet.replicas) / 3600
 
 
@@ -133,7 +129,7 @@ class TrialRunner:
             stop = Stop(deadline_s, self._may_miss(total, part.weight), (max_hours - total.replica_hours) / part.weight)
             total = _sum(total, self._run(candidate, part, self._draft_period_s, stop), part.weight)
             seen_s += part.weight * (part.to_s - part.from_s)
-            if total.stopped is not None:
+            if total.stopped:
                 return replace(total, replica_hours=total.replica_hours * self.case.span_s / seen_s)
         return total
 
@@ -164,13 +160,11 @@ class TrialRunner:
             out = cell.run()
         except Halted as halted:
             hours = hours_so_far(cell, halted.at_s) / max(halted.at_s, 1.0) * (part.to_s - part.from_s)
-            return TrialResult(
-                self._counted(cell.outcome, requests, part.lead_s, halted.at_s), hours, stopped=halted.reason
-            )
+            return TrialResult(self._counted(cell.outcome, requests, part.lead_s, halted.at_s), hours, stopped=True)
         hours = (
             sum(max(0.0, min(life.ended_s, span_s) - max(life.started_s, part.lead_s)) for life in out.lifetimes) / 3600
         )
-        exact = self._exact(out, cell) if part == self._whole and period_s == case.setup.period_s else None
+        exact = self._exact(out, cell, hours) if part == self._whole and period_s == case.setup.period_s else None
         return TrialResult(self._counted(out, requests, part.lead_s, math.inf), hours, exact)
 
     def _settings(self, candidate: Candidate | None, from_s: float, span_s: float, period_s: float) -> CellSettings:
@@ -178,20 +172,16 @@ class TrialRunner:
         if candidate is None:
             return replace(case.cell, replicas=case.fixed or case.cell.replicas)
         setup = tried(case.setup, candidate, period_s)
-        start_up_s = setup.replica_profile.start_up_s
         scaling = SimulatedScaling(
             setup.autoscaler(),
             span_s,
             setup.attainment,
             case.start_unix_s + from_s,
-            (start_up_s,),
-            forecaster=self._forecaster(from_s),
+            self._forecaster(from_s),
         )
         bounds = setup.bounds.at(case.start_unix_s + from_s)
         begin = case.cell.replicas if from_s <= 0 else math.ceil(self.load(from_s) / _FILLED)
-        return replace(
-            case.cell, replicas=min(bounds.maximum, max(bounds.minimum, begin)), start_up_s=start_up_s, scaling=scaling
-        )
+        return replace(case.cell, replicas=min(bounds.maximum, max(bounds.minimum, begin)), scaling=scaling)
 
     def _forecaster(self, from_s: float) -> Forecaster | None:
         """With what came before, that of the traffic itself too."""
@@ -225,7 +215,7 @@ class TrialRunner:
         )
         return {name: (came[number], in_time[number]) for number, name in enumerate(self.classes)}
 
-    def _exact(self, out: SimulationOutcome, cell: CellSimulator) -> Exact:
+    def _exact(self, out: SimulationOutcome, cell: CellSimulator, replica_hours: float) -> Exact:
         case = self.case
         slo_s, span_s = case.work.ttft_slo_s, case.span_s
         kept = np.nan_to_num(out.ttft_s, nan=np.inf) <= slo_s
@@ -241,9 +231,13 @@ class TrialRunner:
         replicas = bins.spread(begins, ends, ends - begins) / _STEP_S
         reasons = cell.scaling.reasons if cell.scaling is not None else {}
         cut = sum(reasons.get(limit.value, 0) for limit in (Limit.MAX_REPLICAS, Limit.COST_CEILING))
-        target = min((case.setup.attainment[name] for name in self.classes), default=0.99)
+        changes = [CountChange(one.at_s, one.applied, one.requested) for one in out.scalings if one.changes]
+        known = out.ttft_s[~np.isnan(out.ttft_s)]
         return Exact(
-            score(out, slo_s, case.lanes, span_s, target, self.load),
+            3600 * replica_hours / span_s,
+            len(changes),
+            flaps(changes, self.load),
+            float(np.quantile(known, 0.99)) if len(known) else math.nan,
             by_class,
             _STEP_S,
             replicas,

@@ -99,8 +99,3 @@ class TraceChange:
 def rejections(changes: Iterable[TraceChange]) -> dict[str, int]:
     """The requests that were rejected before the scheduler saw them, by reason."""
     return {one.kind.value: one.count for one in changes if one.kind in REJECTED}
-
-
-def unused_columns(names: Iterable[str]) -> str:
-    """The words of `ONLY_LENGTHS_USED`, for the columns of a trace that are left out."""
-    return f"only times and lengths are used; left out: {', '.join(names).replace('traffic_class', 'class')}"

@@ -6,7 +6,6 @@ Pure. `raylane bench` parses its options with it. Lengths that were recorded com
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +16,6 @@ ALLOWED = (
     "a number of tokens (128), uniform:LOW:HIGH (uniform:16:512), lognormal:MEAN:SIGMA (lognormal:200:0.8) or "
     "quantiles:PERCENT=TOKENS,... from 0 to 100, both ascending (quantiles:0=5,50=300,90=1200,100=8000)"
 )
-
-
-class Lengths(Protocol):
-    """Something that lengths in tokens, each at least 1, can be drawn from."""
-
-    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """`count` lengths in tokens."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +84,9 @@ class Quantiles:
         return "quantiles:" + ",".join(
             f"{percent:.15g}={tokens:.15g}" for percent, tokens in zip(self.percents, self.tokens, strict=True)
         )
+
+
+Lengths = Fixed | Uniform | LogNormal | Quantiles
 
 
 def parse_lengths(text: str) -> Lengths:

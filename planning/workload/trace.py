@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cluster.errors import InputError
 from planning.workload.arrivals import FloatArray
-from planning.workload.changes import TraceChange
+from planning.workload.changes import ChangeKind, TraceChange
 from planning.workload.lengths import IntArray
 
 
@@ -144,6 +144,12 @@ class Trace:
     def changed(self, *changes: TraceChange) -> "Trace":
         """The same requests; what was changed is noted, unless it touched no request."""
         return replace(self, changes=(*self.changes, *(change for change in changes if change.count)))
+
+    def only_lengths(self, used: int) -> TraceChange:
+        """That of `used` requests the times and lengths alone are used, as a change: where there is more to them."""
+        others = [name for name in (*LABELS, "session", "prefixes") if getattr(self, name) is not None]
+        what = f"only times and lengths are used; left out: {', '.join(others).replace('traffic_class', 'class')}"
+        return TraceChange(ChangeKind.ONLY_LENGTHS_USED, used if others else 0, len(self), what)
 
     @property
     def span_s(self) -> float:

@@ -19,8 +19,8 @@ from planning.workload.formats.format import LineError, shown
 from planning.workload.formats.own import lines_of
 from planning.workload.scaling import first_requests
 from planning.workload.trace import Trace, TraceError
-from planning.workload.traffic import draw, load_traffic
-from planning.workload.traffic.file import SUFFIXES
+from planning.workload.traffic.draw import draw
+from planning.workload.traffic.file import SUFFIXES, load_traffic
 
 _GZIP = b"\x1f\x8b"
 _BINARY = {

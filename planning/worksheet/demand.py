@@ -4,24 +4,17 @@ Units are in the keys: requests a second, tokens, milliseconds, per cent, shares
 """
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import PydanticCustomError
 
-from cluster.spec.base import Name, RelativePath, Section, check_unique
+from cluster.spec.base import Name, RelativePath, Section, check_unique, refuse_truth_value
 
 DAY_HOURS, WEEK_HOURS = 24, 168
 
 
-def _no_truth_value(value: Any) -> Any:
-    """In lists, which `Section` does not look into: pydantic would read `true` as 1."""
-    if isinstance(value, bool):
-        raise PydanticCustomError("truth_value", "true and false (also yes, no, on, off) are not allowed here")
-    return value
-
-
-_NUMBER = BeforeValidator(_no_truth_value)
+_NUMBER = BeforeValidator(refuse_truth_value)
+"""In lists, which `Section` does not look into: pydantic would read `true` as 1."""
 RequestsPerS = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False), _NUMBER]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False), _NUMBER]
 TokenCount = Annotated[int, Field(ge=1, le=10_000_000), _NUMBER]

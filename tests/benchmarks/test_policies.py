@@ -17,9 +17,9 @@ from autoscaling.policies.registry import POLICIES
 from benchmarks.policies import run as policy_run
 from benchmarks.policies.__main__ import main
 from benchmarks.policies.compare import CURVES, CurvePoint, against, hours_at, pick, scores
+from benchmarks.policies.faults import Faults, ReplicaFailure
 from benchmarks.policies.run import PolicyFailedError, ScenarioRun, known_rate, replica_profile_of, score_of, scored
 from benchmarks.policies.scenarios import SCENARIOS, Scenario, scenario_of_file
-from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.workload.trace import TraceError
 from tests.autoscaling.outside import install_mine
 from tests.benchmarks.recordings import write_recordings
@@ -85,7 +85,7 @@ def test_a_policy_that_sees_nothing_changes_nothing_and_half_the_speed_carries_l
     assert score_of(run, "backlog", {}).changes > 0
     assert score_of(replace(run, blind_s=(0.0, run.until_s)), "backlog", {}).changes == 0
     steady = replace(SCENARIOS["flapping"].run(0), replicas=1)
-    lost = replace(steady, fleet=(FleetEvent(300.0, FleetEventKind.FAIL, 0),))
+    lost = replace(steady, faults=Faults(failures=(ReplicaFailure(300.0, 0),)))
     whole, slow = (score_of(one, "fixed", {"replicas": 1}) for one in (lost, replace(steady, slow_s=300.0)))
     assert slow.attainment < whole.attainment - 0.2
     assert slow.recovery_s > whole.recovery_s

@@ -1,11 +1,14 @@
-"""A private cell's spec, before anything is started."""
+"""A private cell's spec, and its process."""
 
+import asyncio
+import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
-from cli.private_cell import PrivateCell
+from cli.private_cell import PrivateCell, PrivateCellError
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec, parse_spec
 
@@ -45,3 +48,31 @@ def test_what_an_earlier_run_wrote_is_not_read_as_this_ones(tmp_path: Path) -> N
     (tmp_path / "steps").mkdir()
     with pytest.raises(ValueError, match="earlier run"):
         PrivateCell(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path)
+
+
+class Fake(PrivateCell):
+    """A cell whose command is a shell with a child, and is ready at once if it lives."""
+
+    script = "sleep 600 & wait"
+
+    def _bring_up(self) -> "subprocess.Popen[bytes]":
+        with (self._folder / "up.log").open("wb") as log:
+            return subprocess.Popen(["sh", "-c", self.script], stdout=log, stderr=log, start_new_session=True)
+
+    async def _is_ready(self) -> bool:
+        await asyncio.sleep(0.1)
+        return self.script == Fake.script
+
+
+async def test_it_leaves_no_process_behind(tmp_path: Path) -> None:
+    async with Fake(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path) as cell:
+        processes = cell._processes()
+        assert len(processes) == 2
+    assert not [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+async def test_one_that_ends_while_it_starts_says_why(tmp_path: Path) -> None:
+    cell = Fake(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path)
+    cell.script = "echo no room; exit 3"
+    with pytest.raises(PrivateCellError, match="ended with 3; its log ends:\nno room"):
+        await cell.__aenter__()

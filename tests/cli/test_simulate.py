@@ -274,9 +274,9 @@ def test_costs_from_data_sheets_can_be_simulated_and_say_so(files: tuple[str, st
     assert "cpu" in refused.output + refused.stderr
 
 
-@pytest.mark.parametrize("place", ["none/costs.json", "folder"])
+@pytest.mark.parametrize("place", ["none/costs.json", "folder", "/dev/full"])
 def test_costs_that_cannot_be_written_are_told_by_their_option(place: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     refused = CliRunner().invoke(app, ["costs", SPEC, "--out", str(tmp_path / place), "--gpu", "L40S"])
     assert (refused.exit_code, type(refused.exception)) == (2, SystemExit), refused.output
-    assert f"--out {tmp_path / place}: cannot be written" in refused.output + refused.stderr
+    assert f"--out {tmp_path / place}: " in refused.output + refused.stderr

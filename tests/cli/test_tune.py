@@ -258,6 +258,6 @@ def test_a_proposal_is_shown_before_its_files_are_written(
     assert isinstance(result.exception, SystemExit)
     assert "settings looked at" in result.stdout
     assert f"--out {out}: cannot be written" in result.stderr
-    assert f"--report {report}: cannot be written" in result.stderr
+    assert f"{report}: cannot be written" in result.stderr
     assert out.read_text() == "an older proposal"
     assert not report.exists()

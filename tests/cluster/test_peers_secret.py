@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster.secrets import AwsSecret, SecretsUnavailable, copy_shared_secrets, read_peers_secret
+from cluster.launch import PEERS_FILE
+from cluster.secrets import AwsSecret, SecretsUnavailable, copy_shared_secrets, read_shared_secret
 from cluster.spec import ClusterSpec
 from tests.cluster.test_secrets import secrets_manager  # noqa: F401  # a fixture
 
@@ -30,7 +31,7 @@ def spec_of(secret: dict[str, Any] | None) -> ClusterSpec:
 
 
 def read(spec: ClusterSpec, folder: Path | None = None) -> str | None:
-    return read_peers_secret(spec, spec.regions[0], folder)
+    return read_shared_secret(PEERS_FILE, spec, spec.regions[0], folder)
 
 
 def test_it_is_read_from_the_folder_that_the_spec_names(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_a_deployed_node_has_it_beside_its_other_secrets(tmp_path: Path) -> None
 def test_with_certificates_alone_there_is_none(tmp_path: Path) -> None:
     assert read(spec_of(None)) is None
     spec = spec_of(None)
-    assert read_peers_secret(spec.model_copy(update={"peering": None}), spec.regions[0], tmp_path) is None
+    assert read_shared_secret(PEERS_FILE, spec.model_copy(update={"peering": None}), spec.regions[0], tmp_path) is None
 
 
 @pytest.mark.parametrize("content", [None, "", "too short", " " * 40])

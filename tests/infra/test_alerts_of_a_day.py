@@ -15,7 +15,6 @@ from deployments.scheduling import LanePolicy, SchedulingPolicy
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.slo import itl_met, ttft_met
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload, plain_workload
 from tests.infra.promtool import fires, needs_promtool
@@ -83,9 +82,13 @@ def traffic(extra: float = 0.0, new_prefixes: bool = False) -> Workload:
     return replace(work, prefix=prefix, chunk_tokens=256)
 
 
-def simulated(work: Workload, cost: CostModel = COST, fleet: tuple[FleetEvent, ...] = ()) -> SimulationOutcome:
+def simulated(work: Workload, cost: CostModel = COST, stalls_s: tuple[float, ...] = ()) -> SimulationOutcome:
+    """`stalls_s`: when the second replica fails."""
     policy = SchedulingPolicy((LanePolicy("short", None, 1, 60, 600),))
-    return CellSimulator(CellSettings(REPLICAS, LIMITS, policy, fleet=fleet, queue_wait_s=60), cost, work).run()
+    cell = CellSimulator(CellSettings(REPLICAS, LIMITS, policy, queue_wait_s=60), cost, work)
+    for at_s in stalls_s:
+        cell.at(at_s, lambda now: cell.fleet.fail(cell.replicas[1], now))
+    return cell.run()
 
 
 def day_of(out: SimulationOutcome, slow: SimulationOutcome | None = None) -> Day:
@@ -170,8 +173,7 @@ def test_replicas_that_cannot_start_make_a_ticket(tmp_path: Path) -> None:
 
 def test_a_stalled_replica_makes_a_ticket(tmp_path: Path) -> None:
     """What it ran is lost; its place is taken a minute later."""
-    stall = FleetEvent(NOON * 60.0, FleetEventKind.FAIL, 1)
-    day = day_of(simulated(traffic(), fleet=(stall,)))
+    day = day_of(simulated(traffic(), stalls_s=(NOON * 60.0,)))
     lost = f'raylane_departures_total{{{LABELS}, kind="replica", cause="engine_stalled", planned="no"}}'
     series = {**day.series(), lost: f"_x{NOON} 1x{MINUTES - NOON}"}
     ticket = [{"alertname": "RaylaneDepartures"}]

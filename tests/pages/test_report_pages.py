@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.whole, pytest.mark.skipif(CHROMIUM is None, reason="no
 def bill(folder: Path) -> str:
     cell = imagined(5, 400, tenants=tuple(f"</script>{number}" for number in range(25)))
     found = bill_of(gathered((BEGIN, one) for one in cell.facts), cell.hours, lambda tariff: TokenPricing(4.0))
-    page = cost.render(found, cost.CostPage(["tenant", "USD"], [["<b>a</b>", "1"], ["all", "1"]], ["a note"]))
+    page = cost.render(found, ["tenant", "USD"], [["<b>a</b>", "1"], ["all", "1"]], ["a note"])
     assert "<b>a</b>" not in page
     return page
 

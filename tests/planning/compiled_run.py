@@ -4,19 +4,20 @@ what happened, and a digest of each outcome."""
 import hashlib
 import json
 from dataclasses import fields, replace
+from itertools import combinations
 
 import numpy as np
 
+from cluster.spec import DEFAULT_GROUP
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy, TenantPolicy, scheduler
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.cell_plan import CellPlan
 from planning.simulator.cells import CellsSimulator
 from planning.simulator.cells_outcome import CellsOutcome
 from planning.simulator.faults import Fault, FaultKind
-from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.peered_cell import CellPlan
 from planning.simulator.workload import Workload
 from tests.deployments.peering.setups import CELLS, make_spec
 
@@ -51,13 +52,12 @@ def main() -> None:
 def _run(seed: int) -> SimulationOutcome:
     limits = EngineModelLimits(48, 2_048, 24_000, prefix_caching=True, chunk_tokens=64, async_scheduling=seed % 2 == 1)
     policy = SchedulingPolicy(_LANES, max_waiting=400, tenants={"a": TenantPolicy(weight=3.0)})
-    events = (
-        FleetEvent(15.0, FleetEventKind.FAIL, 1),
-        FleetEvent(20.0, FleetEventKind.START),
-        FleetEvent(30.0, FleetEventKind.DRAIN, 2),
-    )
-    settings = CellSettings(_REPLICAS, limits, policy, queue_wait_s=15.0, start_up_s=10.0, fleet=events)
-    return CellSimulator(settings, _COST, _workload(seed)).run()
+    settings = CellSettings(_REPLICAS, limits, policy, queue_wait_s=15.0, start_up_s=10.0)
+    cell = CellSimulator(settings, _COST, _workload(seed))
+    cell.at(15.0, lambda now: cell.fleet.fail(cell.replicas[1], now))
+    cell.at(20.0, lambda now: cell.fleet.start(cell.fleet.kinds[DEFAULT_GROUP], now, 10.0))
+    cell.at(30.0, lambda now: cell.fleet.drain(cell.replicas[2], now))
+    return cell.run()
 
 
 def _run_cells(seed: int) -> CellsOutcome:
@@ -71,7 +71,9 @@ def _run_cells(seed: int) -> CellsOutcome:
         Fault(FaultKind.REGION_LOSS, 20.0, 10.0, cell="us"),
     )
     plans = [CellPlan(name, settings, _COST) for name in CELLS]
-    return CellsSimulator(make_spec(), plans, work, homes, 0.08, faults).run()
+    return CellsSimulator(
+        make_spec(), plans, work, homes, dict.fromkeys(map(frozenset, combinations(CELLS, 2)), 0.08), faults
+    ).run()
 
 
 def _workload(seed: int) -> Workload:

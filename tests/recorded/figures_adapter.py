@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.policies.rivals import make_policy
 from benchmarks.policies.run import known_rate, outcome_of, replica_profile_of, scored
 from benchmarks.policies.scenarios import SCENARIOS
-from planning.scoring import Score
+from benchmarks.policies.scoring import Score
 from tests.recorded.scaling_adapter import recorded_word
 
 KNOWN_RATE_FACTOR = 1.25

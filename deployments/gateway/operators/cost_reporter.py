@@ -1,5 +1,5 @@
 """What a gateway tells of costs: what each attempt of its requests took, which replicas it hears from, and where its
-requests run now. The directory gets all of it until it has answered (`cell/cost_calls.py`).
+requests run now. The directory gets all of it until it has answered (`cell/cost_book.py`).
 
 Nothing of it is on a request's path but an append of its closed ledger; the rest is done once a second.
 """

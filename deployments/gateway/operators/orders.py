@@ -28,7 +28,7 @@ from deployments.gateway.feeds import ReplicaFeed
 from deployments.gateway.own_page import Handler, OwnPage, body_of
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
-from deployments.openai.fields import shown
+from deployments.openai.fields import not_served, shown
 from deployments.protocol import DRAIN_PATH, DrainReason, ReplicaFacts
 from deployments.scheduling import LadderMode, LadderOrder
 from deployments.scheduling.policy import ladder_of
@@ -277,8 +277,7 @@ class OrderPages:
         """The view that an order names: a model, or where it has several groups, one of these."""
         views = {view.group_key: view for name in self.service.dispatchers for view in self.service.views_of(name)}
         if group_key not in views:
-            message = f"model = {shown(group_key)}: not served here; allowed: {', '.join(views)}"
-            raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
+            raise not_served(group_key, views)
         return views[group_key]
 
     def _route(self, path: str, handler: Handler, methods: tuple[str, ...] = ("POST",)) -> Route:

@@ -51,10 +51,10 @@ class Cell:
     async def tell(self, *facts: AttemptUsage | Watched) -> None:
         """A gateway delivers until it is answered, as it does, unless the disk is full."""
         tariff = Tariff(self._now_ns, "m", "default", "here", "gpus", 1, self.price, "", 2_048, 4.0)
-        self.directory._turned_s = -1e9
+        self.directory.costs._turned_s = -1e9
         await self.directory.cost_facts([FACTS.encode(fact) for fact in facts], [tariff])
-        if self.directory._settling is not None:
-            await self.directory._settling
+        if self.directory.costs._settling is not None:
+            await self.directory.costs._settling
 
     def bill(self) -> Bill:
         """What `raylane cost` shows."""

@@ -74,7 +74,7 @@ async def test_a_fact_of_the_bill_settles_a_reservation(tmp_path: Path) -> None:
         assert await directory.cost_facts([usage("q1", 25)], [])
     directory.store.close()
     again = Directory("secret", run_dir=str(tmp_path))
-    assert again._spending.taken("a") == 25
+    assert again.costs.spending.taken("a") == 25
     assert await again.reserve("q2", Reservation("a", 75), 100)
     assert not await again.reserve("q3", Reservation("a", 1), 100), "nobody says what became of q2: it stands"
     with again.store.reading() as file:
@@ -111,7 +111,7 @@ def test_what_was_granted_is_kept_though_the_directory_is_killed(tmp_path: Path)
             os.kill(process.pid, signal.SIGKILL)
             granted += 20 + 7 * turn + len(process.stdout.readlines())
     directory = Directory("secret", run_dir=str(tmp_path))
-    taken = directory._spending.taken("a")
+    taken = directory.costs.spending.taken("a")
     assert granted <= taken <= granted + 3, "of each killed one, one grant may have been kept and not heard of"
     assert not asyncio.run(directory.reserve("x", Reservation("a", 1), taken))
     directory.store.close()

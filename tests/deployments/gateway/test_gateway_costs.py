@@ -49,7 +49,7 @@ def report(replica_id: str, model: str, age_s: float = 3.0) -> StartReport:
 
 
 async def deliver(rig: Rig) -> None:
-    rig.directory._turned_s = -1e9
+    rig.directory.costs._turned_s = -1e9
     await rig.gateway._costs._turn(watch=True)
 
 
@@ -133,7 +133,7 @@ async def test_what_the_directory_does_not_take_is_delivered_again(
     rig = await billed_rig(make_rig)
     await rig.ask()
     await rig.last()
-    bills = rig.directory._bills
+    bills = rig.directory.costs.bills
     monkeypatch.setattr(bills, "add", lambda *given: False)  # its disk is full
     await deliver(rig)
     assert rig.gateway._costs._waiting
@@ -148,7 +148,7 @@ async def test_beyond_its_limit_the_oldest_facts_are_lost_and_said_to_be(
 ) -> None:
     rig = await billed_rig(make_rig)
     monkeypatch.setattr(cost_reporter, "MAX_BYTES", 500)
-    monkeypatch.setattr(rig.directory._bills, "add", lambda *given: False)
+    monkeypatch.setattr(rig.directory.costs.bills, "add", lambda *given: False)
     for _ in range(5):
         await rig.ask()
     await rig.last(5)

@@ -102,7 +102,7 @@ async def with_service(make_rig: MakeRig, url: str, **changes: Any) -> Rig:
 
 
 def taken(rig: Rig) -> int:
-    return rig.directory._spending.taken("acme")
+    return rig.directory.costs.spending.taken("acme")
 
 
 async def waits_at_home(rig: Rig, body: Any = CHAT, headers: Any = AS_ACME) -> tuple[int, str]:

@@ -21,10 +21,10 @@ import aiohttp
 import psutil
 import yaml
 
+from benchmarks.server_process import ServerProcess, become_subreaper
 from cli.down import clean
 from cli.private_cell import FOREIGN, free_port
 from cli.run_dir import RunDir
-from cli.server_process import ServerProcess, become_subreaper
 from cluster.files import write_private
 from cluster.spec import ClusterSpec
 from planning.simulator.faults import FaultKind

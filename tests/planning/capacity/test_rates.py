@@ -144,13 +144,6 @@ def test_results_are_the_same_every_time_and_remembered(tmp_path: Path) -> None:
     assert len(set((tmp_path / "memo.jsonl").read_text().splitlines())) == 5
 
 
-def test_a_sample_without_requests_or_slos_is_refused() -> None:
-    with pytest.raises(ValueError, match="a sample without requests; allowed: at least one"):
-        highest_rate(CELL, GPU, mixed().head(0), slos(0.3))
-    with pytest.raises(ValueError, match="class 'interactive' of the sample has no SLO; allowed: batch"):
-        highest_rate(CELL, GPU, mixed(), {"batch": RateSlo(30.0, 0.9)})
-
-
 def test_a_run_has_the_rate_and_the_mean_work_of_its_sample() -> None:
     sample = mixed()
     work = poisson(sample, 5.0, 2_000, 3)

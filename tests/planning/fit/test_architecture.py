@@ -6,8 +6,9 @@ import pytest
 
 from cluster.hardware import gpu_named
 from cluster.spec.models import EngineSettings
-from planning.fit import NotModelled, fit, read_architecture
-from planning.fit.quantization import read_quantization
+from planning.fit.architecture import read_architecture
+from planning.fit.quantization import NotModelled, read_quantization
+from planning.fit.verdict import fit
 from tests.planning.fit import configs
 
 H200 = gpu_named("h200")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from cli.doctor import FindingLevel, check_machine
 from cli.main import app
 from cluster.spec import ClusterSpec, parse_spec
-from planning.fit import fits
+from planning.fit.of_spec import fits
 from tests.planning.fit import configs
 
 SPEC = """

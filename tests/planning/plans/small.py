@@ -14,7 +14,8 @@ from planning.plans.answer import WorksheetPlan
 from planning.plans.planner import PlanLimits, case_from, planned
 from planning.plans.question import Case, Rates, rate_jobs
 from planning.plans.rates import GroupRate, RateJob
-from planning.worksheet import Worksheet, load_worksheet
+from planning.worksheet.load import load_worksheet
+from planning.worksheet.sheet import Worksheet
 
 SPEC: dict[str, Any] = {
     "name": "small",

@@ -12,7 +12,7 @@ from planning.capacity.problem import PriceKind
 from planning.plans.offers import RejectedOffer, offers_of
 from planning.plans.planner import PlanError, case_from
 from planning.plans.prices import prices_of
-from planning.worksheet import load_worksheet
+from planning.worksheet.load import load_worksheet
 from tests.planning.fit.configs import QWEN3_30B_A3B
 from tests.planning.plans import small
 

@@ -8,7 +8,7 @@ import pytest
 from cluster.files import shipped
 from planning.plans.outliers import outliers
 from planning.plans.planner import case_from
-from planning.worksheet import load_worksheet
+from planning.worksheet.load import load_worksheet
 from tests.planning.plans import small
 
 STREAM = small.SHEET["demand"][0]

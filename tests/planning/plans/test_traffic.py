@@ -14,7 +14,8 @@ from planning.plans.samples import CHUNK_TOKENS, repeated
 from planning.plans.traffic import bands_of, streams_of, workload_of_bands
 from planning.workload.trace import Labels, Prefixes, Trace, TraceError
 from planning.workload.traces import write_trace
-from planning.worksheet import DemandStream, Worksheet
+from planning.worksheet.demand import DemandStream
+from planning.worksheet.sheet import Worksheet
 from tests.cell_store import keep_traffic
 from tests.planning.plans import small
 

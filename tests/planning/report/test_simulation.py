@@ -4,7 +4,6 @@ it."""
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,8 @@ from deployments.engine_model.cost_file import cost_file
 from deployments.telemetry.published_error import AtLoad, Figure, Published
 from planning.report.facts import Price, RunFacts
 from planning.report.figures import swaps
-from planning.report.file import ReportFileError, check_place, write_report
 from planning.report.simulated_run import ReportedRun, describe
 from planning.report.simulation import render, verdict
-from planning.simulator.timeline import ReplicaCount
 from tests.planning.simulator.test_cell import COST, LIMITS, workload
 from tests.planning.simulator.test_timeline import NAMES, run
 
@@ -39,7 +36,7 @@ FACTS = RunFacts(
 def run_of(count: int, rate: float) -> ReportedRun:
     work = workload(count, rate)
     out, samples = run(work)
-    return describe(out, work, NAMES, samples, [ReplicaCount(0, 2)])
+    return describe(out, work, NAMES, samples)
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +111,3 @@ def test_the_verdict_of_a_busy_and_of_a_calm_run(busy: ReportedRun) -> None:
     assert verdict(calm, FACTS).kept
     assert "No request missed" in verdict(calm, FACTS).story
     assert "No request missed its SLO" in render(calm, FACTS)
-
-
-def test_a_device_is_no_place_for_a_report() -> None:
-    with pytest.raises(ReportFileError, match="--out /dev/full: is not a regular file"):
-        check_place(Path("/dev/full"), "--out")
-    with pytest.raises(ReportFileError, match="--report /dev/full: cannot be written"):
-        write_report(Path("/dev/full"), "x")

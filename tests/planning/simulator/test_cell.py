@@ -1,18 +1,23 @@
 """The simulated cell: deterministic, with books that balance, and with the production scheduler inside."""
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from autoscaling.policies.policy import DesiredReplicas, PolicyReason
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.scaler.decision import Bounds
+from autoscaling.signals.signals import Signals
 from cluster.spec import DEFAULT_GROUP
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, Order, RejectCause, Scheduler, SchedulingPolicy
 from deployments.scheduling.itl_cap import ItlTarget
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.outcome import CAUSES
+from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload, plain_workload
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
@@ -28,6 +33,20 @@ def workload(count: int, rate: float, seed: int = 0) -> Workload:
 
 def settings(replicas: int = 3, **policy: object) -> CellSettings:
     return CellSettings(replicas, LIMITS, SchedulingPolicy(LANES, **policy))  # type: ignore[arg-type]
+
+
+class OneReplica:
+    """A policy that wants one."""
+
+    name: ClassVar[str] = "one"
+    period_s = 1.0
+
+    def decide(self, signals: Signals) -> DesiredReplicas:
+        return DesiredReplicas(1, PolicyReason.STEADY)
+
+
+def one_replica() -> SimulatedScaling:
+    return SimulatedScaling(Autoscaler(OneReplica(), Bounds(1, 1)), 0.0)
 
 
 @pytest.mark.parametrize("rate", [20.0, 200.0])
@@ -58,8 +77,8 @@ def test_short_ones_do_not_wait_for_long_ones() -> None:
 
 def test_a_failed_replica_takes_its_requests_along_and_is_replaced() -> None:
     work = workload(2_000, 60.0)
-    event = FleetEvent(10.0, FleetEventKind.FAIL, 1)
-    cell = CellSimulator(replace(settings(), fleet=(event,), start_up_s=5.0), COST, work)
+    cell = CellSimulator(replace(settings(), start_up_s=5.0), COST, work)
+    cell.at(10.0, lambda now: cell.fleet.fail(cell.replicas[1], now))
     out = cell.run()
     assert 0 < out.failed.sum() <= 2 * LIMITS.sequences
     assert (out.replica[out.failed] == 1).all()
@@ -74,8 +93,10 @@ def test_a_failed_replica_takes_its_requests_along_and_is_replaced() -> None:
 
 def test_a_draining_replica_finishes_what_it_has() -> None:
     work = workload(2_000, 60.0)
-    events = (FleetEvent(8.0, FleetEventKind.START), FleetEvent(10.0, FleetEventKind.DRAIN, 1))
-    out = CellSimulator(replace(settings(), fleet=events, start_up_s=2.0), COST, work).run()
+    cell = CellSimulator(settings(), COST, work)
+    cell.at(8.0, lambda now: cell.fleet.start(cell.fleet.kinds[DEFAULT_GROUP], now, 2.0))
+    cell.at(10.0, lambda now: cell.fleet.drain(cell.replicas[1], now))
+    out = cell.run()
     assert np.isfinite(out.finished_s).all()
     drained = out.replica == 1
     assert out.placed_s[drained].max() <= 10.0
@@ -86,25 +107,23 @@ def test_a_draining_replica_finishes_what_it_has() -> None:
 def test_who_cannot_wait_for_the_start_is_turned_away() -> None:
     """Requests of a patience of 20 s, and a start that takes 30 s: those of the first seconds go elsewhere, the later
     ones wait."""
-    events = (FleetEvent(0.0, FleetEventKind.START),)
-    waiting = replace(settings(replicas=0), fleet=events, start_up_s=30.0, patience_s={"interactive": 20.0})
+    waiting = replace(settings(replicas=0), patience_s={"interactive": 20.0})
     work = workload(600, 20.0)
-    reported = CellSimulator(replace(waiting, starts_reported=True), COST, work).run()
+    reported = CellSimulator(replace(waiting, start_up_s=30.0, scaling=one_replica()), COST, work).run()
     early = reported.arrived_s < 10.0
     assert (reported.cause[early] == CAUSES.index(RejectCause.STARTING)).all()
     assert np.isfinite(reported.finished_s[reported.arrived_s > 10.5]).any()
-    untold = CellSimulator(waiting, COST, work).run()
+    silent = CellSimulator(waiting, COST, work)
+    silent.at(0.0, lambda now: silent.fleet.start(silent.fleet.kinds[DEFAULT_GROUP], now, 30.0))
+    untold = silent.run()
     assert untold.expired[early].all()
     assert not untold.rejected.any()
 
 
 def test_a_fleet_that_leaves_turns_away_what_waits() -> None:
-    events = (FleetEvent(2.0, FleetEventKind.START), FleetEvent(3.0, FleetEventKind.FAIL, 0))
-    cell = CellSimulator(
-        replace(settings(replicas=1), fleet=events, start_up_s=40.0, queue_wait_s=20.0, starts_reported=True),
-        COST,
-        workload(400, 100.0),
-    )
+    waiting = replace(settings(replicas=1), start_up_s=40.0, queue_wait_s=20.0, scaling=one_replica())
+    cell = CellSimulator(waiting, COST, workload(400, 100.0))
+    cell.at(3.0, lambda now: cell.fleet.fail(cell.replicas[0], now))
     out = cell.run()
     turned_away = out.cause == CAUSES.index(RejectCause.STARTING)
     assert (turned_away & (out.arrived_s < 3.0)).any(), "those that waited when it failed"
@@ -113,15 +132,7 @@ def test_a_fleet_that_leaves_turns_away_what_waits() -> None:
     assert sum(count for (_, cause), count in snapshot.rejections.items() if cause == "starting") == turned_away.sum()
 
 
-def test_bad_fleet_events_are_refused() -> None:
-    with pytest.raises(ValueError, match="replica"):
-        FleetEvent(1.0, FleetEventKind.DRAIN)
-    with pytest.raises(ValueError, match="at_s"):
-        FleetEvent(-1.0, FleetEventKind.START)
-    with pytest.raises(ValueError, match="replica 7"):
-        CellSimulator(
-            replace(settings(), fleet=(FleetEvent(1.0, FleetEventKind.FAIL, 7),)), COST, workload(100, 60.0)
-        ).run()
+def test_a_request_that_no_engine_can_hold_is_refused() -> None:
     with pytest.raises(ValueError, match="KV cache"):
         CellSimulator(settings(), COST, plain_workload(np.array([0.0]), np.array([40_000]), np.array([1])))
 

@@ -1,6 +1,7 @@
 """A simulated cell with several groups: each scales by what it is to carry, nothing runs where it does not fit, and
 Serve's pair decides the same with the same signals."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,6 @@ from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.fleet import FleetEvent, FleetEventKind
 from planning.simulator.groups import SimulatedGroup
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.scaling import SimulatedScaling
@@ -53,7 +53,7 @@ def scaling(minimum: int, maximum: int) -> tuple[SimulatedScaling, Watched]:
     made = replace(made, replica_profile=replace(made.replica_profile, cost=COST, limits=LIMITS))
     watched = Watched(made.policy.make(made.replica_profile), made.bounds, 30.0)
     watched.seen = []
-    return SimulatedScaling(watched, SPAN_S, {}, start_up_s=(30.0,), own_overflow=made.overflow()), watched
+    return SimulatedScaling(watched, SPAN_S, {}, own_overflow=made.overflow()), watched
 
 
 def work(short_per_s: float, long_per_s: float) -> Workload:
@@ -67,7 +67,7 @@ def work(short_per_s: float, long_per_s: float) -> Workload:
 
 
 def run(
-    small_maximum: int, traffic: Workload, *events: FleetEvent, small_minimum: int = 1
+    small_maximum: int, traffic: Workload, *, small_minimum: int = 1, drained_s: float = math.inf
 ) -> tuple[SimulationOutcome, dict[str, Watched]]:
     small, watched_small = scaling(small_minimum, small_maximum)
     large, watched_large = scaling(1, 8)
@@ -75,9 +75,10 @@ def run(
         SimulatedGroup(max(1, small_minimum), LIMITS, COST, CONTEXTS["small"], 30.0, small, name="small"),
         SimulatedGroup(1, LIMITS, COST, CONTEXTS["large"], 30.0, large, name="large"),
     )
-    settings = CellSettings(0, LIMITS, POLICY, groups=groups, fleet=events)
-    out = CellSimulator(settings, COST, traffic).run()
-    return out, {"small": watched_small, "large": watched_large}
+    cell = CellSimulator(CellSettings(0, LIMITS, POLICY, groups=groups), COST, traffic)
+    if drained_s < math.inf:
+        cell.at(drained_s, lambda now: cell.fleet.drain(cell.replicas[0], now))
+    return cell.run(), {"small": watched_small, "large": watched_large}
 
 
 def largest(watched: Watched) -> int:
@@ -122,7 +123,7 @@ def test_nothing_runs_where_it_does_not_fit(bounded: tuple[SimulationOutcome, di
 
 def test_the_next_group_serves_when_the_first_is_gone() -> None:
     """The small group's only replica drains, and its successors do not start in time."""
-    out, _ = run(1, work(2.0, 0.2), FleetEvent(400.0, FleetEventKind.DRAIN, 0))
+    out, _ = run(1, work(2.0, 0.2), drained_s=400.0)
     groups = np.array([life.group for life in out.lifetimes])
     short = out.prompt_tokens == 500
     soon = short & (out.arrived_s > 401.0) & (out.arrived_s < 425.0)

@@ -23,7 +23,6 @@ from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, RejectCause, Rung, SchedulingPolicy
 from deployments.scheduling.ladder import LadderStep
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.fleet import SimulatedCell
 from planning.simulator.outcome import CAUSES, SimulationOutcome
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload, plain_workload
@@ -69,16 +68,16 @@ def run(work: Workload, steps: tuple[LadderStep, ...] = STEPS) -> tuple[Simulati
     """The outcome, and how many steps were in force from when on. Replicas are asked for, and none comes in time."""
     policy = SchedulingPolicy(LANES, max_waiting=10_000, ladder=steps, allowed=dict(zip(CLASSES, ALLOWED, strict=True)))
     scaler = Autoscaler(BacklogPolicy(BacklogSettings(), ReplicaProfile(LIMITS, 4.0, COST, 60.0)), Bounds(2, 40))
-    scaling = SimulatedScaling(scaler, float(work.arrived_s[-1]), start_up_s=(1e5,))
+    scaling = SimulatedScaling(scaler, float(work.arrived_s[-1]))
     seen = [(0.0, 0)]
 
-    def look(cell: SimulatedCell, now: float) -> float:
+    def look(cell: CellSimulator, now: float) -> float:
         at = cell.scheduler.ladder.at
         if at != seen[-1][1]:
             seen.append((now, at))
         return now + 0.5
 
-    cell = CellSimulator(CellSettings(2, LIMITS, policy, scaling=scaling), COST, work, sample=look)
+    cell = CellSimulator(CellSettings(2, LIMITS, policy, start_up_s=1e5, scaling=scaling), COST, work, sample=look)
     return cell.run(), seen[1:]
 
 

@@ -56,8 +56,10 @@ def watched() -> Watched:
     arrived = np.arange(0.0, 5_400.0, 10.0)
     lengths = np.full(len(arrived), 200)
     lanes = (LanePolicy("short", 2_048, 8, 10, 600), LanePolicy("long", None, 1, 60, 600))
-    scaling = SimulatedScaling(scaler, 5_400.0, MADE.attainment, BEGINS_S, (START_UP_S,))
-    settings = CellSettings(1, MADE.replica_profile.limits, SchedulingPolicy(lanes=lanes), scaling=scaling)
+    scaling = SimulatedScaling(scaler, 5_400.0, MADE.attainment, BEGINS_S)
+    settings = CellSettings(
+        1, MADE.replica_profile.limits, SchedulingPolicy(lanes=lanes), start_up_s=START_UP_S, scaling=scaling
+    )
     assert MADE.replica_profile.cost is not None
     out = CellSimulator(settings, MADE.replica_profile.cost, plain_workload(arrived, lengths, lengths, 2.0)).run()
     assert isinstance(out, SimulationOutcome)

@@ -9,9 +9,9 @@ from deployments.scheduling import LanePolicy, SchedulingPolicy
 from planning.report.simulated_run import DecisionKind, decisions, slices_for, worst
 from planning.simulator.bins import Bins
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.outcome import SimulationOutcome
+from planning.simulator.outcome import Life, SimulationOutcome
 from planning.simulator.sampler import FEWEST, Sampler, Samples
-from planning.simulator.timeline import ReplicaCount, Timeline, mean_counts, timeline
+from planning.simulator.timeline import Timeline, replicas_by_state, timeline
 from planning.simulator.workload import Workload
 from tests.planning.simulator.test_cell import COST, LIMITS, workload
 
@@ -29,7 +29,7 @@ def run(work: Workload, replicas: int = 2) -> tuple[SimulationOutcome, Samples]:
 
 def line_of(work: Workload, replicas: int = 2) -> tuple[SimulationOutcome, Samples, Timeline]:
     out, samples = run(work, replicas)
-    return out, samples, timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, replicas)])
+    return out, samples, timeline(out, work.ttft_slo_s, NAMES, samples)
 
 
 @settings(max_examples=12, deadline=None)
@@ -86,7 +86,7 @@ def test_times_between_tokens_over_time_are_those_of_the_run() -> None:
     assert (cell.itl_p50_s[known] <= cell.itl_p99_s[known]).all()
     assert cell.itl_p50_s[known].min() <= out.itl_s[0.5] <= cell.itl_p50_s[known].max()
     assert sum(samples.gaps[-1].values()) <= (work.output_tokens - 1).sum()
-    whole = timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, 2)], Bins(1e6, 1))
+    whole = timeline(out, work.ttft_slo_s, NAMES, samples, Bins(1e6, 1))
     assert whole.cell.itl_p99_s[0] == pytest.approx(out.itl_s[0.99], rel=0.05)
 
 
@@ -95,9 +95,7 @@ def test_prefix_hits_and_met_times_between_tokens_are_means_by_bin() -> None:
     out, samples, _ = line_of(work)
     out.cached_tokens = out.prompt_tokens // 2
     met = np.where(np.isnan(out.tpot_s), np.nan, np.where(out.tpot_s <= np.nanmedian(out.tpot_s), 1.0, 0.0))
-    line = timeline(
-        out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, 2)], Bins(1e6, 1), {"batch": met, "none": met * np.nan}
-    )
+    line = timeline(out, work.ttft_slo_s, NAMES, samples, Bins(1e6, 1), {"batch": met, "none": met * np.nan})
     assert line.cell.prefix_hits[0] == pytest.approx(out.prefix_hits) == pytest.approx(0.5, abs=0.01)
     assert line.itl_in_time["batch"][0] == pytest.approx(np.nanmean(met))
     assert np.isnan(line.itl_in_time["none"][0])
@@ -113,17 +111,12 @@ def test_every_decision_is_on_the_time_line() -> None:
     assert [one.at_s for one in decided] == sorted(one.at_s for one in decided)
 
 
-def test_replica_counts_over_time() -> None:
-    line = line_of(workload(50, 10.0))[2]
-    counts = [
-        ReplicaCount(0.0, 2),
-        ReplicaCount(line.bins.width_s, 2, warming=1),
-        ReplicaCount(3.5 * line.bins.width_s, 3),
-    ]
-    assert mean_counts(counts, "ready", line.bins)[:5].tolist() == pytest.approx([2, 2, 2, 2.5, 3])
-    assert mean_counts(counts, "warming", line.bins)[:5].tolist() == pytest.approx([0, 1, 1, 0.5, 0])
-    with pytest.raises(ValueError, match="ascend"):
-        mean_counts(counts[1:], "ready", line.bins)
+def test_replicas_over_time() -> None:
+    lives = (Life(0, 0, 9), Life(0, 0, 9, drained_s=7), Life(1, 3.5, 9), Life(2, np.inf, 3))
+    found = replicas_by_state(lives, Bins(1.0, 9))
+    assert found["ready"].tolist() == pytest.approx([2, 2, 2, 2.5, 3, 3, 3, 2, 2])
+    assert found["warming"].tolist() == pytest.approx([0, 1, 2, 0.5, 0, 0, 0, 0, 0])
+    assert found["draining"].tolist() == pytest.approx([0] * 7 + [1, 1])
 
 
 def test_the_worst_slices_say_what_happened() -> None:
@@ -131,7 +124,7 @@ def test_the_worst_slices_say_what_happened() -> None:
     out, samples = run(work)
     slices = slices_for(out.ended_s)
     assert slices.width_s in (1.0, 10.0)
-    found = worst(timeline(out, work.ttft_slo_s, NAMES, samples, [ReplicaCount(0, 2)], slices))
+    found = worst(timeline(out, work.ttft_slo_s, NAMES, samples, slices))
     assert found
     assert [one.missed for one in found] == sorted((one.missed for one in found), reverse=True)
     assert all(0 < one.missed <= one.arrived for one in found)

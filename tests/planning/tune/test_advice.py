@@ -39,7 +39,3 @@ def test_a_small_known_error_is_no_doubt_and_is_quoted() -> None:
 )
 def test_doubts_are_named_with_what_is_allowed(known: Published | None, said: str) -> None:
     assert any(said in doubt for doubt in judge(known, "demo").doubts)
-
-
-def test_bounds_are_a_choice() -> None:
-    assert judge(published(0.25, 0.8), "demo", 0.3, 0.25).doubts == ()

@@ -6,13 +6,13 @@ import pytest
 
 from planning.tune.choice import Ground, choose, sure_slack
 from planning.tune.trial import Candidate, Exact, TrialResult, TuningTrial
-from tests.planning.tune.test_search import SCORE, SLOS
+from tests.planning.tune.test_search import SLOS
 
 
 def trial(name: str, hours: float, missed: list[float]) -> TuningTrial:
     """A day of slots of 1,000 requests; that many of each are missed."""
     requests, kept = np.full(len(missed), 1_000.0), 1_000 - np.array(missed)
-    exact = Exact(SCORE, {"interactive": (requests, kept)}, 300.0, np.ones(3), 0.0)
+    exact = Exact(1.0, 0, 0, 1.0, {"interactive": (requests, kept)}, 300.0, np.ones(3), 0.0)
     return TuningTrial(
         name,
         Candidate({}, 1),
@@ -44,8 +44,3 @@ def test_misses_that_come_in_one_burst_are_less_sure() -> None:
 def test_the_cheapest_that_keeps_its_promise(trials: list[TuningTrial], name: str, ground: Ground) -> None:
     chosen = choose(trials, SLOS)
     assert (chosen.trial.name, chosen.ground) == (name, ground)
-
-
-def test_runs_that_did_not_end_are_no_choice() -> None:
-    with pytest.raises(ValueError, match="no settings were run to the end"):
-        choose([TuningTrial("x", Candidate({}, 1)), TuningTrial("fixed", None, exact=EVEN.exact)], SLOS)

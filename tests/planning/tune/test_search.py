@@ -2,17 +2,17 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import pytest
 
 from autoscaling.policies.settings import Range
-from planning.scoring import Score
 from planning.tune.choice import Ground, choose
 from planning.tune.search import Budget, Search, SearchError
 from planning.tune.space import Space
-from planning.tune.trial import Candidate, Exact, Stopped, TrialResult, TuningTrial, front
-from planning.tune.trial_runner import OutOfTime
+from planning.tune.trial import Candidate, Exact, TrialResult, TuningTrial, front
+from planning.tune.trial_runner import OutOfTime, TrialRunner
 
 pytestmark = pytest.mark.whole
 
@@ -22,7 +22,6 @@ SPACE = Space(
 )
 OWN = Candidate({"kept": True, "cover": 7.0, "fill": 0.35, "idle": 0.9}, 3)
 DEFAULTS = Candidate({"kept": True, "cover": 3.0, "fill": 0.6, "idle": 0.5}, 1)
-SCORE = Score(10_000, 1.0, {}, 1.0, 0.0, 1.0, 0, 0, 0.0, 0, 0, 0, 1.0)
 
 
 def truth(candidate: Candidate) -> tuple[float, float]:
@@ -53,7 +52,7 @@ class Formula:
             {"interactive": (10_000.0, 10_000 * (1 - min(1.0, missed * (1 + 5 * off))))}, 0.9 * hours * (1 + off)
         )
         return (
-            TrialResult(outcome.classes, outcome.replica_hours, stopped=Stopped.DEAR)
+            TrialResult(outcome.classes, outcome.replica_hours, stopped=True)
             if outcome.replica_hours > max_hours
             else outcome
         )
@@ -66,7 +65,9 @@ class Formula:
         hours, missed = truth(OWN if candidate is None else candidate)
         kept = 10_000 * (1 - missed)
         slots = {"interactive": (np.full(10, 1_000.0), np.full(10, kept / 10))}
-        return TrialResult({"interactive": (10_000.0, kept)}, hours, Exact(SCORE, slots, 300.0, np.ones(3), 0.0))
+        return TrialResult(
+            {"interactive": (10_000.0, kept)}, hours, Exact(1.0, 0, 0, 1.0, slots, 300.0, np.ones(3), 0.0)
+        )
 
     def _spend(self, seconds: float, deadline_s: float) -> None:
         self.now += seconds
@@ -76,7 +77,11 @@ class Formula:
 
 def searched(budget: Budget, own: Candidate | None = OWN, seed: int = 0) -> tuple[Formula, list[TuningTrial]]:
     plant = Formula()
-    return plant, Search(plant, SPACE, SLOS, budget, plant.clock, seed=seed).run(own, DEFAULTS)
+    return plant, search_of(plant, budget, seed).run(own, DEFAULTS)
+
+
+def search_of(plant: Formula, budget: Budget, seed: int = 0) -> Search:
+    return Search(cast(TrialRunner, plant), SPACE, SLOS, budget, plant.clock, seed=seed)
 
 
 def best_known() -> float:
@@ -126,7 +131,7 @@ def test_without_time_for_one_run_with_settings_it_says_so(own: Candidate | None
     """That the fixed number was run is not enough: nothing can be proposed from that."""
     plant = Formula()
     with pytest.raises(SearchError, match=r"no simulation .* within 0.\d+ minutes; allowed: more time"):
-        Search(plant, SPACE, SLOS, Budget(seconds), plant.clock).run(own, DEFAULTS)
+        search_of(plant, Budget(seconds)).run(own, DEFAULTS)
     assert len(plant.runs) == (seconds > 5)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from planning.workload.servegen import ServeGenClient, ServeGenError, drawn_trace, read_tables
-from planning.workload.traffic import TrafficError, draw, load_traffic, parse_traffic
+from planning.workload.traffic.draw import draw
+from planning.workload.traffic.file import TrafficError, load_traffic, parse_traffic
 from tests.planning.workload.real import real
 
 RATES = (

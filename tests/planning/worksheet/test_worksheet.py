@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from cluster.files import shipped
 from cluster.spec import problem_lines
-from planning.worksheet import RegionRate, TokenLengths, Worksheet, WorksheetError, load_worksheet, parse_worksheet
-from planning.worksheet.demand import WIDEST_P95
+from planning.worksheet.demand import WIDEST_P95, RegionRate, TokenLengths
+from planning.worksheet.load import WorksheetError, load_worksheet, parse_worksheet
+from planning.worksheet.sheet import Worksheet
 
 FULL: dict[str, Any] = {
     "version": 1,

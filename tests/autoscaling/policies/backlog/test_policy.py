@@ -53,11 +53,9 @@ def outcome(
     arrived = np.concatenate(times)
     prompts = rng.lognormal(6.2, 0.8, len(arrived)).astype(np.int64).clip(1, 6_000)
     answers = rng.lognormal(5.5, 0.6, len(arrived)).astype(np.int64).clip(1, 2_000)
-    scaling = SimulatedScaling(
-        Autoscaler(policy(measured, start_up_s, **settings), bounds), begin, start_up_s=(start_up_s,)
-    )
+    scaling = SimulatedScaling(Autoscaler(policy(measured, start_up_s, **settings), bounds), begin)
     return CellSimulator(
-        CellSettings(replicas, LIMITS, SchedulingPolicy(lanes=LANES), scaling=scaling),
+        CellSettings(replicas, LIMITS, SchedulingPolicy(lanes=LANES), start_up_s=start_up_s, scaling=scaling),
         COST,
         plain_workload(arrived, prompts, answers, 2.0),
     ).run()

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planning.workload.trace import Trace
-from planning.workload.traffic import TrafficError, draw, parse_traffic
+from planning.workload.traffic.draw import draw
+from planning.workload.traffic.file import TrafficError, parse_traffic
 
 CHAT = {
     "name": "chat",

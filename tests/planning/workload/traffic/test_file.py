@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cluster.files import shipped
-from planning.workload.traffic import TrafficError, TrafficFile, load_traffic, parse_traffic
+from planning.workload.traffic.file import TrafficError, TrafficFile, load_traffic, parse_traffic
 
 SMALL: dict[str, Any] = {
     "duration_s": 100,

@@ -42,7 +42,7 @@ def usage(replica_id: str, at_ns: int) -> AttemptUsage:
 
 
 async def deliver(directory: Directory, *usages: AttemptUsage) -> None:
-    directory._turned_s = -1e9
+    directory.costs._turned_s = -1e9
     assert await directory.cost_facts([FACTS.encode(one) for one in usages], TARIFFS)
 
 
@@ -102,7 +102,7 @@ async def test_another_directory_goes_on_where_the_last_one_was(tmp_path: Path) 
     await deliver(first)
     first.store.close()
     second = Directory("secret", run_dir=str(tmp_path))
-    assert second._lives.carried() == first._lives.carried()
+    assert second.costs.lives.carried() == first.costs.lives.carried()
     assert await second.cost_facts([FACTS.encode(usage("b", time.time_ns()))], TARIFFS)
     await second.starting(report("a", "m", 30.1))
     await deliver(second)
@@ -121,15 +121,15 @@ async def test_hours_that_are_over_are_settled_once(tmp_path: Path) -> None:
     directory = Directory("secret", run_dir=str(tmp_path))
     before = await directory.cost_totals()
     await deliver(directory)
-    assert directory._settling is not None
-    await directory._settling
+    assert directory.costs._settling is not None
+    await directory.costs._settling
     totals = await directory.cost_totals()
     assert before == Bill()
     assert sum(line.amounts.ns for line in totals.lines) == 100 * NS
     by_hour = await directory.cost_bill(hour_ns, hour_ns + HOUR_NS, [Dimension.HOUR])
     assert {(line.key.hour_ns, line.key.tenant) for line in by_hour.lines} == {(hour_ns, "")}
     await deliver(directory)
-    await directory._settling
+    await directory.costs._settling
     assert await directory.cost_totals() == totals
 
 

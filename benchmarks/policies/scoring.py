@@ -1,5 +1,4 @@
-"""How good a way of scaling was in one simulated run: SLOs met, replica-hours, flaps, recovery; and the load that it
-followed. Pure; for `tune`, reports and `benchmarks.policies`."""
+"""How good a way of scaling was in one simulated run: SLOs met, replica-hours, flaps, recovery. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,17 +8,6 @@ from numpy.typing import NDArray
 
 from autoscaling.shadow.contest import CountChange, flaps
 from planning.simulator.outcome import SimulationOutcome
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadCurve:
-    """The mean load in replicas, in even steps from second 0; constant beyond the ends."""
-
-    replicas: NDArray[np.float64]
-    step_s: float
-
-    def __call__(self, at_s: float) -> float:
-        return float(self.replicas[min(len(self.replicas) - 1, max(0, int(at_s // self.step_s)))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +43,7 @@ def score(
     until_s: float,
     target: float,
     load: Callable[[float], float],
-    usd_per_replica_hour: float = 0.0,
+    usd_per_replica_hour: float,
 ) -> Score:
     """Scores second 0 to `until_s`. `target`: the SLO's attainment; `load`: the true load at a time, in
     replicas' worth."""

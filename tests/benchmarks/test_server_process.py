@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.server_process import ServerError, ServerProcess, become_subreaper
+from benchmarks.server_process import ServerError, ServerProcess, become_subreaper
 
 # A server with a child that ignores SIGINT and, its parent gone, would live on.
 STUBBORN = """

@@ -2,18 +2,16 @@
 and another hand on the number."""
 
 import numpy as np
-import pytest
 
 from autoscaling.policies.policy import DesiredReplicas, PolicyReason
-from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
 from autoscaling.signals.signals import Signals
+from benchmarks.policies.faults import Faults, FeedOutage, MisledAutoscaler, Write, inflict
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import SchedulingPolicy
 from deployments.scheduling.replica import ReplicaStatus
 from planning.simulator.cell import CellSettings, CellSimulator
-from planning.simulator.faults import FeedOutage, ScalingFaults, Write
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import plain_workload
@@ -37,20 +35,24 @@ class Watching:
         return DesiredReplicas(signals.applied if self._replicas is None else self._replicas, PolicyReason.STEADY)
 
 
-def run(faults: ScalingFaults, policy: Watching, busy_s: float = UNTIL_S) -> tuple[CellSimulator, SimulationOutcome]:
+def run(faults: Faults, policy: Watching, busy_s: float = UNTIL_S) -> tuple[MisledAutoscaler, SimulationOutcome]:
     rng = np.random.default_rng(0)
     times = np.sort(rng.uniform(0, busy_s, 300))
     work = plain_workload(times, rng.integers(50, 400, 300), rng.integers(20, 120, 300))
-    scaling = SimulatedScaling(Autoscaler(policy, Bounds(1, 8)), UNTIL_S, start_up_s=(5.0,), faults=faults)
+    autoscaler = MisledAutoscaler(policy, Bounds(1, 8))
+    scaling = SimulatedScaling(autoscaler, UNTIL_S)
     cell = CellSimulator(
-        CellSettings(3, EngineModelLimits(8, 512, 30_000), SchedulingPolicy(), scaling=scaling), COST, work
+        CellSettings(3, EngineModelLimits(8, 512, 30_000), SchedulingPolicy(), start_up_s=5.0, scaling=scaling),
+        COST,
+        work,
     )
-    return cell, cell.run()
+    inflict(faults, cell, autoscaler)
+    return autoscaler, cell.run()
 
 
 def test_nothing_new_is_placed_on_a_unresponsive_replica_and_what_runs_there_ends() -> None:
     policy = Watching()
-    _, out = run(ScalingFaults((FeedOutage(1, 20.0, 40.0),)), policy)
+    _, out = run(Faults((FeedOutage(1, 20.0, 40.0),)), policy)
     assert np.isfinite(out.finished_s).all()
     placed = out.placed_s[out.replica == 1]
     assert len(placed[placed < 20])
@@ -66,7 +68,7 @@ def test_nothing_new_is_placed_on_a_unresponsive_replica_and_what_runs_there_end
 
 def test_phantom_books_stand_while_the_replica_is_unresponsive_and_the_requests_end() -> None:
     policy = Watching()
-    _, out = run(ScalingFaults((FeedOutage(1, 20.0, 50.0, phantom=True),)), policy, busy_s=25.0)
+    _, out = run(Faults((FeedOutage(1, 20.0, 50.0, phantom=True),)), policy, busy_s=25.0)
     assert np.isfinite(out.finished_s).all()
     shown = {signals.at_s: signals.replicas[1].sequences for signals in policy.seen}
     assert shown[22.0] > 0
@@ -76,30 +78,19 @@ def test_phantom_books_stand_while_the_replica_is_unresponsive_and_the_requests_
 
 def test_another_hand_sets_the_number_and_the_policy_sees_what_is_applied() -> None:
     policy = Watching()
-    cell, out = run(ScalingFaults(writes=(Write(10.5, 6), Write(30.5, 2))), policy)
+    _, out = run(Faults(writes=(Write(10.5, 6), Write(30.5, 2))), policy)
     applied = {signals.at_s: signals.applied for signals in policy.seen}
     assert (applied[10.0], applied[12.0], applied[32.0]) == (3, 6, 2)
     assert len(out.lifetimes) == 6
-    assert cell.scaling is not None
 
 
 def test_a_policy_that_insists_puts_it_right_and_the_write_is_counted() -> None:
-    policy = Watching(4)
-    autoscaler = Autoscaler(policy, Bounds(1, 8))
-    work = plain_workload(np.array([0.0]), np.array([10]), np.array([10]))
-    scaling = SimulatedScaling(autoscaler, UNTIL_S, start_up_s=(5.0,), faults=ScalingFaults(writes=(Write(10.5, 1),)))
-    CellSimulator(
-        CellSettings(4, EngineModelLimits(8, 512, 30_000), SchedulingPolicy(), scaling=scaling), COST, work
-    ).run()
+    policy = Watching(3)
+    autoscaler, _ = run(Faults(writes=(Write(10.5, 1),)), policy)
     assert autoscaler.foreign_writes == 1
-    assert policy.seen[-1].applied == 4
+    assert policy.seen[-1].applied == 3
 
 
 def test_a_feed_outage_of_a_replica_that_never_was_is_no_error() -> None:
-    _, out = run(ScalingFaults((FeedOutage(7, 20.0, 30.0),)), Watching())
+    _, out = run(Faults((FeedOutage(7, 20.0, 30.0),)), Watching())
     assert np.isfinite(out.finished_s).all()
-
-
-def test_a_feed_outage_that_ends_before_it_begins_is_refused() -> None:
-    with pytest.raises(ValueError, match="from_s"):
-        FeedOutage(0, 5.0, 5.0)

@@ -1,19 +1,15 @@
 """The directory's part in bills: it alone writes the facts of which they are made (`deployments/accounting`). It knows
-the replicas' lives; gateways deliver the rest again and again until it has answered.
-
-`CostCalls` is a part of the directory's actor (`directory.py`): some of its methods are called through Ray.
-"""
+the replicas' lives; gateways deliver the rest again and again until it has answered."""
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 from cluster.group_key import DEFAULT_GROUP, model_of
-from deployments.accounting.bill import Bill, Dimension
 from deployments.accounting.facts import FACTS, ExternalUsage, Fact, Tariff, ns
 from deployments.accounting.lives import ReplicaLives
-from deployments.accounting.store import BillStore, bill_in, totals_in
+from deployments.accounting.store import BillStore
 from deployments.cell.spending import Reservation, Spending
 from deployments.protocol import ReplicaFacts
 from deployments.starts.start import StartReport
@@ -27,93 +23,85 @@ _EXTERNAL = ExternalUsage.__name__.encode()
 """With what such a fact begins."""
 
 
-class CostCalls:
+class CostBook:
     """`starts`: the directory's own."""
 
     def __init__(self, store: CellStore, starts: StartTracker) -> None:
         self._starts = starts
-        self._bills = BillStore(store)
+        self.bills = BillStore(store)
         self._kept_spending = KeptValue(store, "spending", Spending)
-        self._spending = self._kept_spending.read()
-        self._lives = ReplicaLives(self._bills.known())
+        self.spending = self._kept_spending.read()
+        self.lives = ReplicaLives(self.bills.known())
         self._turned_s = time.monotonic()
         self._settling: asyncio.Task[None] | None = None
         self._unwritten: list[Fact] = []
 
-    async def cost_facts(self, facts: list[bytes], tariffs: Collection[Tariff]) -> bool:
+    def take(self, facts: list[bytes], tariffs: Collection[Tariff]) -> bool:
         """A gateway delivers facts, and what replicas cost by its spec. Whether they are written; else they are to come
         again."""
-        bills = self._bills
+        bills = self.bills
         kept = [replace(one, costs=bills.keep_costs(one.costs) if one.costs else "") for one in tariffs]
-        self._write(self._lives.priced(kept))
+        self._write(self.lives.priced(kept))
         written = bills.add(facts, time.time_ns())
         for usage in (FACTS.decode(one) for one in facts if _EXTERNAL in one[: 2 * len(_EXTERNAL)]):
             if written and isinstance(usage, ExternalUsage):
-                self._spending = self._spending.settle(usage.attempt_id, usage.pico_usd_in + usage.pico_usd_out)
-        written = self._kept_spending.write(self._spending) and written
+                self.spending = self.spending.settle(usage.attempt_id, usage.pico_usd_in + usage.pico_usd_out)
+        written = self._kept_spending.write(self.spending) and written
         if time.monotonic() - self._turned_s >= TURN_S:
             self._turned_s = time.monotonic()
             self._turn()
         return written
 
-    async def reserve(self, attempt_id: str, wanted: Reservation, budget: int) -> bool:
+    def reserve(self, attempt_id: str, wanted: Reservation, budget: int) -> bool:
         """Reserves a part of a tenant's `budget` of today (picodollars) for an attempt at the external tier. False: it
         has no so much left, or it cannot be kept."""
-        spending = self._spending.reserve(attempt_id, wanted, budget, int(time.time()) // _DAY_S)
+        spending = self.spending.reserve(attempt_id, wanted, budget, int(time.time()) // _DAY_S)
         if spending is None or not self._kept_spending.write(spending):
             return False
-        self._spending = spending
+        self.spending = spending
         return True
 
-    async def cost_bill(self, since_ns: int, until_ns: int | None, by: Sequence[Dimension]) -> Bill:
-        """The bill of that time, its lines summed up over all dimensions but those. Raises OSError."""
-        return await self._bills.store.ask(lambda file: bill_in(file, since_ns, until_ns, by))
-
-    async def cost_totals(self) -> Bill:
-        """All hours that are settled, summed up. Raises OSError."""
-        return await self._bills.store.ask(totals_in)
-
-    def _serves(self, facts: ReplicaFacts) -> None:
+    def serves(self, facts: ReplicaFacts) -> None:
         """It registers, again and again: it may have become ready while there was no directory, or have been given up
         too soon."""
-        self._write(self._lives.serving(facts.replica_id, facts.model, facts.group, time.time_ns()))
+        self._write(self.lives.serving(facts.replica_id, facts.model, facts.group, time.time_ns()))
 
-    def _began(self, report: StartReport) -> None:
+    def began(self, report: StartReport) -> None:
         """It has its GPUs since its process began, or since it was asked for: Ray keeps processes ready, so that one
         may be older."""
         since_s = max(self._starts.asked_unix_s(report.replica_id), time.time() - report.elapsed_s)
-        self._write(self._lives.starting(report.replica_id, *_model_and_group(report), ns(since_s)))
+        self._write(self.lives.starting(report.replica_id, *_model_and_group(report), ns(since_s)))
 
-    def _got_ready(self, report: StartReport) -> None:
-        self._began(report)
-        self._write(self._lives.serving(report.replica_id, *_model_and_group(report), time.time_ns()))
+    def got_ready(self, report: StartReport) -> None:
+        self.began(report)
+        self._write(self.lives.serving(report.replica_id, *_model_and_group(report), time.time_ns()))
 
-    def _vacate(self, replica_id: str, at_unix_s: float) -> None:
+    def vacate(self, replica_id: str, at_unix_s: float) -> None:
         """It has ended, if it is a replica."""
-        self._write(self._lives.gone(replica_id, ns(min(at_unix_s, time.time()))))
+        self._write(self.lives.gone(replica_id, ns(min(at_unix_s, time.time()))))
 
     def _turn(self) -> None:
         """Writes who is alive; then settles what is due."""
         now_ns = time.time_ns()
         running = {start.replica_id for start in self._starts.starts().running}
-        self._write([*self._lives.stopped(running, now_ns), self._lives.alive(now_ns)])
+        self._write([*self.lives.stopped(running, now_ns), self.lives.alive(now_ns)])
         if self._settling is None or self._settling.done():
             self._settling = asyncio.create_task(self._settle())
 
     async def _settle(self) -> None:
         """What cannot be settled now, the next turn settles."""
-        for hour_ns in self._bills.due(time.time_ns()):
+        for hour_ns in self.bills.due(time.time_ns()):
             try:
-                self._bills.close_hour(hour_ns)
-                bill = await asyncio.to_thread(self._bills.computed, hour_ns)
-                self._bills.settle(hour_ns, bill, self._lives.carried())
+                self.bills.close_hour(hour_ns)
+                bill = await asyncio.to_thread(self.bills.computed, hour_ns)
+                self.bills.settle(hour_ns, bill, self.lives.carried())
             except OSError:  # the store has said so
                 return
 
     def _write(self, news: list[Fact]) -> None:
         """Writes what the directory itself knows; what cannot be written now comes with the next."""
         self._unwritten += news
-        if self._unwritten and self._bills.add(self._unwritten, time.time_ns()):
+        if self._unwritten and self.bills.add(self._unwritten, time.time_ns()):
             self._unwritten = []
 
 

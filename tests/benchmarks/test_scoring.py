@@ -1,6 +1,6 @@
 import numpy as np
 
-from planning.scoring import recovery_s
+from benchmarks.policies.scoring import recovery_s
 
 
 def test_the_longest_stretch_of_broken_promises_counts() -> None:
