@@ -36,7 +36,7 @@ def plan_of_a_worksheet(folder: Path) -> str:
     offer = {"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}
     search = RateSearch(requests=200, max_requests=400, seeds=(0,), tolerance=0.2)
     case = small.case(folder, {"elsewhere": [offer]})
-    found, checks = checked_plan(case, RateSource(search), PlanLimits(limit_s=10), lambda text: None)
+    found, checks = checked_plan(case, RateSource(search), PlanLimits(limit_s=300), lambda text: None)
     bought, beside = elsewhere(found, lambda text: None), side_by_side(found, search, lambda text: None)
     return plan.render(PlanResult(found, checks, bought, beside, {"demo": "unknown"}), "sheet.yaml")
 
