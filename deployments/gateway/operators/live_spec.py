@@ -78,7 +78,7 @@ def split_live(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
 
 def _split(frozen: dict[str, Any], tree: _Tree) -> tuple[dict[str, Any], dict[str, Any]]:
     live: dict[str, Any] = {}
-    for key in tree.keys() & frozen.keys():
+    for key in [one for one in tree if one in frozen]:  # in the order of LIVE: a rendered spec is compared by its text
         if not tree[key]:
             live[key] = frozen.pop(key)
         elif isinstance(frozen[key], list):
