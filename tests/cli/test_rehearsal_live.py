@@ -75,7 +75,7 @@ def test_a_rehearsal_publishes_its_error_and_replays_its_decisions(folder: Path)
         folder,
         *("rehearse", *files),
         *("--out", str(folder / "error.json"), "--keep", str(folder / "kept")),
-        *("--replicas", "1", "--runs", "1", "--seconds", "5", "--loads", "0.5,1.2", "--pin"),
+        *("--replicas", "1", "--runs", "1", "--seconds", "15", "--loads", "0.5,1.2", "--pin"),
     )
     assert reported.returncode == 0, reported.stdout + reported.stderr
     assert "every decision the same" in reported.stdout
