@@ -18,7 +18,9 @@ import aiohttp
 import psutil
 import yaml
 
+from cli.down import clean
 from cli.private_ray import end_processes
+from cli.run_dir import RunDir
 from cluster.spec import ClusterSpec
 from deployments.gateway.operators.report import STATUS_PATH, CellReport, ModelReport
 from deployments.wire import WireError, from_plain
@@ -51,11 +53,11 @@ class PrivateCell:
         content = _private(spec, model, replicas, port, folder)
         (folder / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
         self._folder = folder
-        self._secret_file = folder / "home" / str(content["name"]) / "secret"
+        self.run_dir = RunDir(str(content["name"]), folder / "home")
 
     def _bring_up(self) -> "subprocess.Popen[bytes]":
         environment = {key: value for key, value in os.environ.items() if key not in FOREIGN}
-        environment["RAYLANE_HOME"] = str(self._folder / "home")
+        environment["RAYLANE_HOME"] = str(self.run_dir.path.parent)
         command = [sys.executable, "-m", "cli.main", "up", str(self._folder / "spec.yaml")]
         with (self._folder / "up.log").open("wb") as log:
             # A session of its own: Ctrl-C in the terminal reaches this process alone, which then ends the cell.
@@ -84,6 +86,7 @@ class PrivateCell:
         self._up.terminate()
         await asyncio.to_thread(end_processes, processes, _STOP_S)
         self._up.wait()
+        await asyncio.to_thread(clean, self.run_dir)  # Ray outlives a command that was killed
 
     def _processes(self) -> list[psutil.Process]:
         """The command's, and all below it; none once it has ended."""
@@ -94,7 +97,7 @@ class PrivateCell:
 
     async def report(self) -> ModelReport:
         """What the gateway says of the model."""
-        headers = {"authorization": f"Bearer {self._secret_file.read_text()}"}
+        headers = {"authorization": f"Bearer {(self.run_dir.path / 'secret').read_text()}"}
         async with (
             aiohttp.ClientSession(headers=headers) as session,
             session.get(self.url + STATUS_PATH) as response,

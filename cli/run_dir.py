@@ -54,11 +54,11 @@ class State:
 
 
 class RunDir:
-    """The folder of one cluster."""
+    """The folder of one cluster, within `$RAYLANE_HOME` or another folder."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, within: Path | None = None) -> None:
         self.name = name
-        self.path = home() / name
+        self.path = (within or home()) / name
 
     def create(self) -> None:
         """Makes the folder, readable by its owner alone."""

@@ -59,9 +59,11 @@ def _replace(path: Path, text: str, mode: int, on_disk: bool = False) -> None:
                 os.fsync(file.fileno())
         draft.chmod(mode)
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         if draft is not None:
             draft.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # of a full disk it names no file, else the draft
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 

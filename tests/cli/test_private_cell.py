@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cli.private_cell import PrivateCell, PrivateCellError
+from cli.run_dir import State
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec, parse_spec
 
@@ -69,6 +70,27 @@ async def test_it_leaves_no_process_behind(tmp_path: Path) -> None:
         processes = cell._processes()
         assert len(processes) == 2
     assert not [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+async def test_what_a_killed_command_has_left_ends_too(tmp_path: Path) -> None:
+    ray = tmp_path / "raylane-ray"
+    ray.mkdir()
+
+    class Killed(Fake):
+        script = f"sleep 600 > {ray}/log & wait"
+
+        async def _is_ready(self) -> bool:
+            return (ray / "log").exists()
+
+    async with Killed(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path / "cell") as cell:
+        up, orphan = cell._processes()
+        cell.run_dir.create()
+        cell.run_dir.write_state(State(cell.run_dir.name, up.pid, up.create_time(), cell.url, str(ray), ready=True))
+        up.kill()
+        up.wait()
+        assert orphan.is_running()
+    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
+    assert not ray.exists()
 
 
 async def test_one_that_ends_while_it_starts_says_why(tmp_path: Path) -> None:

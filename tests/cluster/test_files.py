@@ -1,6 +1,8 @@
 """Files written in one move: whole or not at all, beside links that stay, over nothing that is no file."""
 
+import errno
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -28,6 +30,22 @@ def test_a_link_stays_and_what_it_names_is_replaced(tmp_path: Path) -> None:
         assert link.is_symlink()
         assert target.read_text() == text
     assert sorted(file.name for file in (tmp_path / "other").iterdir()) == ["target.txt"]
+
+
+def test_an_error_names_the_file_and_not_its_draft(tmp_path: Path) -> None:
+    nowhere, large = tmp_path / "missing" / "a", tmp_path / "b"
+    with pytest.raises(FileNotFoundError) as no_folder:
+        write_whole(nowhere, "text")
+    assert no_folder.value.filename == str(nowhere)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as full:
+            write_whole(large, "text")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (full.value.errno, full.value.filename) == (errno.EFBIG, str(large))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:

@@ -66,9 +66,7 @@ class LocalCell:
     async def stop(self) -> None:
         """Ends it in order, or what is left of it."""
         await self._server.stop()
-        run_dir = RunDir(self._name)
-        run_dir.path = self._home / self._name
-        clean(run_dir)
+        clean(RunDir(self._name, self._home))
 
     async def kill(self) -> None:
         """All its processes at once, as a power cut would end them; the gateway first, which would otherwise report
