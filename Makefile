@@ -35,10 +35,10 @@ SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q --dist works
 compiled: dev
 	@$(RUN) pytest --collect-only -q -m "not long" > /dev/null || true
 
-test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (a few minutes)
+test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (three and a half minutes)
 	$(SPREAD) -n 3 --hypothesis-profile=fast -m "not live and not long and not whole"
 
-test: dev        ## everything that gates: lint, all tests without Ray, one live smoke per capability (20 to 25 minutes)
+test: dev        ## everything that gates: lint, all tests without Ray, one live smoke per capability (about 20 minutes)
 	$(MAKE) --no-print-directory -j 2 -O lint compiled
 	$(SPREAD) -n 4 -m "not live and not long"
 	$(RUN) pytest -m "live and not long" --durations=15

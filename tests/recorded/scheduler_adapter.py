@@ -6,7 +6,6 @@ here; the recording stays.
 
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from deployments.scheduling import (
@@ -53,6 +52,10 @@ class RecordedScheduler:
     def __init__(self, policy: Plain) -> None:
         self._scheduler = Scheduler(policy_from(policy))
         self._leases: dict[int, Lease] = {}
+
+    def has(self, named: object) -> bool:
+        """Whether it has given the lease that an input names, if it names one."""
+        return not isinstance(named, int) or named in self._leases
 
     def apply(self, name: str, given: Plain, now: float) -> Any:
         """Feeds one input and returns its decision; None where an input decides nothing."""
@@ -148,7 +151,7 @@ def decided(entries: Iterable[Plain]) -> Iterator[Plain]:
             yield entry
             continue
         assert scheduler is not None
-        with suppress(KeyError):
+        if scheduler.has(entry["with"].get("lease")):
             yield entry | {"decision": scheduler.apply(entry["input"], entry["with"], entry["at"])}
 
 
