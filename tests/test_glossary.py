@@ -82,6 +82,7 @@ def test_no_document_has_a_replaced_word(path: Path) -> None:
     assert [line for line in lines if set(re.findall(r"[a-z_]+", line.lower())) & wrong] == []
 
 
+@pytest.mark.whole
 def test_no_public_class_name_stands_in_two_files() -> None:
     where: dict[str, set[str]] = defaultdict(set)
     for path in product_files():

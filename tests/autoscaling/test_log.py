@@ -50,6 +50,7 @@ def test_every_decision_is_the_recorded_one(tmp_path: Path) -> None:
     assert found.counted > 0
 
 
+@pytest.mark.whole
 def test_so_it_is_with_a_shadow_and_over_rotated_files(tmp_path: Path) -> None:
     recorded(tmp_path, 300, max_bytes=20_000, shadow={"policy": "backlog", "backlog": {"utilisation": 0.5}})
     assert len(files(tmp_path)) > 2

@@ -154,6 +154,7 @@ def test_the_same_classes_out_of_the_same_code_with_the_same_settings(
     assert made["serve"].classes[0] is Autoscaler
 
 
+@pytest.mark.whole
 def test_the_same_decisions(decides: dict[str, Callable[[], Autoscaler]]) -> None:
     decided = {}
     for who, make in decides.items():

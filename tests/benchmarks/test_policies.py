@@ -148,7 +148,7 @@ def test_a_policy_that_fails_has_no_score(monkeypatch: pytest.MonkeyPatch) -> No
 def trace_file(folder: Path, per_s: float = 2.0) -> Path:
     path = folder / "own.jsonl"
     one = {"input_length": 600, "output_length": 200, "hash_ids": []}
-    rows = [{"timestamp": round(1e3 * number / per_s), **one} for number in range(int(150 * per_s))]
+    rows = [{"timestamp": round(1e3 * number / per_s), **one} for number in range(int(60 * per_s))]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -189,6 +189,7 @@ def test_a_policy_of_another_package_is_compared(tmp_path: Path, monkeypatch: py
     assert (other.exit_code, "no PolicyEntry" in other.output) == (2, True)
 
 
+@pytest.mark.whole
 def test_a_busier_file_may_have_more_replicas(tmp_path: Path) -> None:
     def of(load_scale: float) -> Scenario:
         given = {"length_scale": 1.0, "slo_s": 2.0, "target": 0.95, "start_up_s": 60.0}

@@ -56,6 +56,7 @@ def parent() -> Iterator[Parent]:
     parent.process.communicate()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_group_reaches_the_holder_once_by_its_parent(parent: Parent, number: signal.Signals) -> None:
     assert parent.session == parent.child != parent.process.pid
@@ -73,11 +74,13 @@ def test_a_killed_parent_ends_the_holder_in_order(parent: Parent) -> None:
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.whole
 def test_a_killed_holder_is_told_to_the_parent(parent: Parent) -> None:
     os.kill(parent.child, signal.SIGKILL)
     assert parent.rest() == f"status {-signal.SIGKILL}\n"
 
 
+@pytest.mark.whole
 def test_a_holder_that_fails_says_why() -> None:
     parent = Parent(act="raise ValueError('no luck')")
     assert parent.rest() == "status 1\n"  # `communicate` would miss what `readline` read ahead

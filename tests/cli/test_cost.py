@@ -46,6 +46,7 @@ def refused(*arguments: str) -> str:
     return " ".join(result.output.split())
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("by", ["", "tenant", "hour,class", "tenant,class,model,group,region,home,hour"])
 def test_json_and_csv_add_up_and_say_the_same(cell: tuple[Path, ImaginedCell], by: str) -> None:
     record = json.loads(run(cell, "--json", "--by", by))
@@ -73,6 +74,7 @@ def test_the_table_has_a_total_and_says_how_work_was_shared(cell: tuple[Path, Im
     assert "$/M in" in text
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("columns", [None, "80"])
 def test_no_value_of_the_table_is_cut_off(cell: tuple[Path, ImaginedCell], columns: str | None) -> None:
     """In a file, and on a narrow terminal, where labels go on in the next line."""

@@ -51,10 +51,10 @@ def wait_gone(processes: list[psutil.Process]) -> None:
 @pytest.mark.parametrize(
     ("number", "to_all", "status"),
     [
-        (signal.SIGTERM, False, 143),
+        pytest.param(signal.SIGTERM, False, 143, marks=pytest.mark.long),
         (signal.SIGTERM, True, 143),
-        (signal.SIGHUP, False, 129),
-        (signal.SIGINT, True, 130),
+        pytest.param(signal.SIGHUP, False, 129, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, True, 130, marks=pytest.mark.long),
         (signal.SIGKILL, False, -9),
     ],
 )
@@ -87,6 +87,7 @@ def test_a_command_outlives_its_terminal_where_it_was_told_to(tmp_path: Path) ->
     wait_gone(own)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("arguments", [("spec", "schema"), ("key",), ("--help",)])
 def test_a_full_disk_at_stdout_is_one_line(arguments: tuple[str, ...], buffered: bool) -> None:

@@ -174,6 +174,7 @@ def test_names_that_are_too_long_go_on_in_the_next_line() -> None:
         assert sum(line.endswith(last) for line in lines) == 2
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("command", ["status", "top"])
 def test_in_a_file_each_row_is_one_line_and_whole(command: str) -> None:
     class Grouped(Handler):

@@ -65,6 +65,7 @@ class Fake(PrivateCell):
         return self.script == Fake.script
 
 
+@pytest.mark.whole
 async def test_it_leaves_no_process_behind(tmp_path: Path) -> None:
     async with Fake(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path) as cell:
         processes = cell._processes()

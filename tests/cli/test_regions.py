@@ -181,6 +181,7 @@ def billed(cell: tuple[str, type[Cell]], tmp_path: Path) -> list[ImaginedCell]:
     return cells
 
 
+@pytest.mark.whole
 def test_the_bills_of_all_cells_add_up(cell: tuple[str, type[Cell]], billed: list[ImaginedCell]) -> None:
     alone = []
     for path in cell[1].stores.values():

@@ -27,6 +27,7 @@ def problem(text: str) -> str:
     return caught.value.problems[0]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("path", SPECS, ids=[path.stem for path in SPECS])
 def test_what_is_shipped_loads_and_comes_back(path: Path) -> None:
     spec = load_spec(path)
@@ -108,6 +109,7 @@ def keys_of(section: type[BaseModel]) -> list[str]:
     return list(section.model_fields)
 
 
+@pytest.mark.whole
 @given(
     st.dictionaries(st.sampled_from([*keys_of(ClusterSpec), "other"]), YAMLS),
     st.dictionaries(st.sampled_from(keys_of(GatewaySpec)), YAMLS),
@@ -126,6 +128,7 @@ def test_any_change_is_a_spec_or_refused_with_the_key(change: dict[str, Any], ga
 SECONDS = st.floats(0.001, 86_400)
 
 
+@pytest.mark.whole
 @given(
     st.builds(
         Timeouts,

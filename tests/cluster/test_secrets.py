@@ -114,6 +114,7 @@ def test_aws_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -
             act()
 
 
+@pytest.mark.whole
 def test_a_secret_of_another_form_is_refused() -> None:
     with pytest.raises(SecretsUnavailable, match="ray_token, secret: not usable"):
         CellSecrets.from_json(json.dumps({"tenant_keys": {}}), "there")

@@ -28,6 +28,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_full_disk_costs_lines_and_nothing_else(name: str, disk: SmallDisk) -> None:
     writer = WRITERS[name](disk.path)
@@ -61,6 +62,7 @@ def fails(writer: Writer) -> None:
     assert writer.raises or isinstance(writer, Arrivals) or writer.failing()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_folder_that_is_removed_is_made_again(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
@@ -79,6 +81,7 @@ def test_a_folder_that_is_removed_is_made_again(name: str, tmp_path: Path) -> No
     writer.check(gaps=False)  # of what is left the first file is the first that there is
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_read_only_disk_from_the_start(name: str, disk: SmallDisk) -> None:
     disk.read_only(True)

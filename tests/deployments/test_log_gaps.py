@@ -76,6 +76,7 @@ class WornDisk:
             raise OSError(number, os.strerror(number))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_a_disk_refuses_the_rest_replays(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worn = WornDisk(seed)

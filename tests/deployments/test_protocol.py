@@ -40,6 +40,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
 )
 
 
+@pytest.mark.whole
 @given(st.lists(MESSAGES, max_size=5), st.integers(1, 50))
 def test_any_messages_come_back_in_whatever_pieces(messages: list[Message], size: int) -> None:
     data, reader = b"".join(map(encode, messages)), feed_reader()

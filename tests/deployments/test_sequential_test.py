@@ -15,6 +15,7 @@ def first_alarm(test: SequentialTest, draws: "np.ndarray[tuple[int], np.dtype[np
     return next(found, len(draws))
 
 
+@pytest.mark.whole
 def test_at_its_bound_a_false_alarm_is_as_rare_as_was_asked_for() -> None:
     rng = np.random.default_rng(1)
     waits = [first_alarm(SequentialTest(LOOKS), rng.poisson(3.0, 4 * LOOKS), 3.0 / 60) for _ in range(60)]

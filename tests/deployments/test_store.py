@@ -190,6 +190,7 @@ def kill_a_writer(path: Path, after_lines: int) -> int:
     return max(told, default=0)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kills", [pytest.param(3), pytest.param(1_000, marks=pytest.mark.long)])
 def test_what_was_told_survives_a_kill(tmp_path: Path, kills: int) -> None:
     path, highest = tmp_path / "cell.sqlite", 0

@@ -50,6 +50,7 @@ def copies(kind: str) -> list[tuple[list[str], str]]:
     return [(words[:-1], words[-1]) for words in found if not words[0].startswith("--from=")]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_that_is_copied_is_sent_to_the_builder(kind: str) -> None:
     sent = context()

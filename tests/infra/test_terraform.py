@@ -40,6 +40,7 @@ def state(terraform: Terraform) -> dict[str, Any]:
     return terraform.state(terraform.tree / REGION)
 
 
+@pytest.mark.whole
 def test_it_is_formatted() -> None:
     if shutil.which("terraform") is None:
         pytest.skip("terraform is not on this machine")

@@ -47,6 +47,7 @@ def trace(count: int = 2_000) -> Trace:
     return Trace(np.cumsum(rng.exponential(0.1, count)), prompt, rng.integers(1, 150, count))
 
 
+@pytest.mark.whole
 def test_a_simulated_run_has_all_figures() -> None:
     work = at_rate(rehearsed(trace(), 8_192, 1.0, 5.0), 20.0, 60.0)
     assert len(work) == 1_200
@@ -110,6 +111,7 @@ def test_errors_are_judged_by_bound_and_spread() -> None:
     assert itl.raw_error == pytest.approx(-0.1)
 
 
+@pytest.mark.whole
 def test_requests_that_queued_are_judged_apart() -> None:
     work = at_rate(rehearsed(trace(), 8_192, 1.0, 5.0), 45.0, 30.0)
     calm, slow = (simulated_run(SETTINGS, slowed(COST, factor), work) for factor in (1.0, 1.3))

@@ -148,6 +148,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, [*one, "--lose", "local@3"]).exit_code == 2
 
 
+@pytest.mark.whole
 @given(st.lists(st.tuples(st.integers(0, 320), st.booleans()), max_size=60), st.sampled_from((0.5, 0.8, 0.95)))
 def test_the_recovery_is_as_defined(requests: list[tuple[int, bool]], share: float) -> None:
     """By brute force: every window that begins at an eighth of a second."""

@@ -75,6 +75,7 @@ def answer(case: Simulation) -> Answer:
     return Answer(runs, likely)
 
 
+@pytest.mark.whole
 def test_a_queue_makes_more_of_an_error_of_the_costs() -> None:
     calm, busy = (answer(simulation(rate, scales=False)) for rate in (0.5, 8.0))
 
@@ -89,6 +90,7 @@ def test_a_queue_makes_more_of_an_error_of_the_costs() -> None:
             assert all(low <= getattr(line, name) <= high for name, (low, high) in of.items())
 
 
+@pytest.mark.whole
 def test_near_the_capacity_it_is_stated_with_its_range() -> None:
     likely = cost_range(cases.costs(), MODEL, POOL)
     found = {}
@@ -107,6 +109,7 @@ def test_near_the_capacity_it_is_stated_with_its_range() -> None:
     assert capacity_of(policy, likely, policy.run()) is None
 
 
+@pytest.mark.whole
 def test_one_replica_more_waits_less_and_one_fewer_more() -> None:
     found = answer(simulation(4.0, scales=False))
     rows = neighbour_rows(found)

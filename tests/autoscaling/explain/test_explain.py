@@ -39,6 +39,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[DecisionMoment]:
     return list(moments(entries_of(folder)))
 
 
+@pytest.mark.whole
 def test_a_moment_can_be_asked_again_to_the_same_decision(found: list[DecisionMoment]) -> None:
     assert len(found) > 3
     for moment in found:
@@ -47,6 +48,7 @@ def test_a_moment_can_be_asked_again_to_the_same_decision(found: list[DecisionMo
         assert again[-1] == moment.decision
 
 
+@pytest.mark.whole
 def test_levers_that_are_not_moved_change_nothing(found: list[DecisionMoment]) -> None:
     for moment in found:
         for lever in levers(moment):
@@ -72,6 +74,7 @@ def test_what_would_have_changed_it_does(found: list[DecisionMoment]) -> None:
     assert "arrivals" in seen or "waiting work" in seen
 
 
+@pytest.mark.whole
 def test_an_operators_word_is_told_with_what_the_policy_wanted(found: list[DecisionMoment]) -> None:
     reported = explain(next(moment for moment in found if moment.decision.limit is Limit.PINNED))
     assert "an operator pinned 1" in reported.words
@@ -107,6 +110,7 @@ def test_every_concern_has_its_words_and_stands_beside_the_reason(
     assert reported.startswith(without + "; SLOs are missed")
 
 
+@pytest.mark.whole
 def test_a_concern_stands_in_the_json(found: list[DecisionMoment]) -> None:
     moment = replace(found[1], decision=replace(found[1].decision, concern=Concern.NOTHING_WAITS))
     assert why(found[1].decision) != why(moment.decision)

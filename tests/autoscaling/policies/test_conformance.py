@@ -129,6 +129,7 @@ def test_whatever_comes_it_answers_and_a_policy_that_was_pickled_answers_the_sam
     assert [asked(another, signals) for signals in moments] == before + rest
 
 
+@pytest.mark.whole
 @every_policy
 def test_it_reads_no_clock(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     moments = day(seed=3)
@@ -153,6 +154,7 @@ def test_zero_replicas_and_nothing_to_do(name: str) -> None:
         assert asked(policy, moment(step * policy.period_s)).replicas <= 1
 
 
+@pytest.mark.whole
 @every_policy
 def test_no_load_adds_nothing(name: str) -> None:
     """llm-d's autoscaling #380: up without any load."""
@@ -184,6 +186,7 @@ def test_steady_load_comes_to_rest(name: str) -> None:
     assert reversals <= MAX_REVERSALS, numbers
 
 
+@pytest.mark.whole
 @every_policy_that_scales
 def test_a_burst_makes_it_want_more(name: str) -> None:
     policy, fluid = new(name), Fluid(lambda at: 16.0 if at < HOUR_S / 2 else 240.0, replicas=2)
@@ -205,6 +208,7 @@ def test_a_thousand_replicas_under_a_backlog_of_millions(name: str) -> None:
         assert asked(policy, replace(crowd, at_s=at_s, unix_s=crowd.unix_s + at_s)).replicas >= 1
 
 
+@pytest.mark.whole
 def test_policies_are_listed_without_what_they_need_to_run() -> None:
     code = (
         "import sys, autoscaling.policies.registry; print([name for name in ('ray', 'vllm', 'numpy', 'fastapi') if "

@@ -189,6 +189,7 @@ def test_another_hand_on_the_number_is_counted_and_taken_as_it_is() -> None:
     assert (two.foreign_writes, decision.applied, decision.requested) == (1, 3, 5)
 
 
+@pytest.mark.whole
 @given(
     desired=st.lists(st.integers(0, 40), min_size=1, max_size=40),
     minimum=st.integers(0, 4),

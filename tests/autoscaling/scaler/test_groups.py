@@ -116,6 +116,7 @@ def test_a_new_owner_and_a_restart_begin_a_new_epoch() -> None:
     assert GroupDemand("large", born=1_700_000_100).of(counted, 5, {})[1] not in (epoch, later)
 
 
+@pytest.mark.whole
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), shares), min_size=1, max_size=20))
 def test_the_counts_of_all_groups_never_fall_and_add_up_to_what_is_offered(moves: list[tuple[int, int, float]]) -> None:
     small, large = GroupDemand("small"), GroupDemand("large")

@@ -106,6 +106,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(draw(st.sampled_from(ZONES)), tuple(found))
 
 
+@pytest.mark.whole
 @given(schedules(), moments_of_years)
 def test_without_a_change_of_the_clock_the_shown_time_decides(schedule: Schedule, unix_s: int) -> None:
     zone = ZoneInfo(schedule.time_zone)
@@ -138,6 +139,7 @@ def follower(start_up_s: float) -> ScheduleFollower:
     return ScheduleFollower(start_up_s)
 
 
+@pytest.mark.whole
 @given(schedules(), moments_of_years, st.integers(0, 7_200), st.integers(0, 3))
 def test_what_a_time_needs_is_requested_a_start_up_time_before_and_no_earlier(
     schedule: Schedule, unix_s: int, start_up_s: int, base: int

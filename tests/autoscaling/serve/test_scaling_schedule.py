@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from autoscaling.explain.explanation import explain
 from autoscaling.explain.moments import moments
 from autoscaling.scaler.decision import ScalingDecision
@@ -15,6 +17,7 @@ ALWAYS = {"time_zone": "Asia/Kolkata", "entries": [{"name": "all-day", "min": 3}
 LOW = {"time_zone": "UTC", "entries": [{"name": "low", "max": 2}]}
 
 
+@pytest.mark.whole
 def test_a_schedule_decides_live_and_in_the_log(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
     harness = run(ready=1, schedule=ALWAYS)
     state = harness.turn()

@@ -38,6 +38,7 @@ def test_a_node_that_has_the_files_starts_without_fetch_and_sooner() -> None:
     assert seconds(nowhere) == {"node": 90, "environment": 10, "fetch": 60, "load": 20, "compile": 40}
 
 
+@pytest.mark.whole
 @given(
     st.lists(
         st.builds(

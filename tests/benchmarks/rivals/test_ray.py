@@ -25,6 +25,7 @@ def test_the_mean_is_that_of_rays_own_aggregation() -> None:
     assert mean_over_time(samples, 25.0) == pytest.approx(theirs)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("settings", [RayDefaultSettings(), RayDefaultSettings(10.0, 60.0, 20.0, 2.0, 0.5)])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_decision_is_that_of_rays_own_wrapper(

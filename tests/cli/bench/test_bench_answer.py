@@ -24,6 +24,7 @@ def fed(*chunks: bytes) -> StreamedAnswer:
     return answer
 
 
+@pytest.mark.whole
 @given(
     texts=st.lists(st.text(max_size=8), min_size=1, max_size=20),
     cuts=st.lists(st.integers(min_value=0, max_value=4_000), max_size=30),

@@ -194,6 +194,7 @@ def is_as_the_spec_says(spec: ClusterSpec, machines: Machines) -> None:
     assert {name for name in written if not name.startswith("secrets/")} == set(rendering.files)
 
 
+@pytest.mark.whole
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(
@@ -222,6 +223,7 @@ def test_broken_off_and_run_again_it_ends_right(
             assert deploy(SPECS[name], machines), "a second time there is nothing to do"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "log"),
     [

@@ -75,12 +75,13 @@ def test_a_worksheet_becomes_a_bill_tables_a_page_and_a_spec(tmp_path: Path) -> 
     assert "schedule entries" in result.stderr
     checked = CliRunner().invoke(app, ["spec", "check", str(spec)], env={"COLUMNS": "160"})
     assert checked.exit_code == 0, checked.output
-    shown = run(sheet, *places)
+    shown = run(small.write(tmp_path, {"candidates": [small.SHEET["candidates"][1]]}), "--workers", "1")
     assert shown.exit_code == 0, shown.output
     for words in ("an hour on average; all SLOs are met", "Replicas by hour (UTC)", "$/Mtok in", "never rehearsed"):
         assert words in shown.output
 
 
+@pytest.mark.whole
 def test_where_nothing_arrives_nothing_is_compared_or_bought(tmp_path: Path) -> None:
     stream = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 0.0}]}
     offer = {"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}

@@ -118,6 +118,7 @@ def pods_of(spec: ClusterSpec) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("region", REGIONS.values(), ids=REGIONS)
 def test_pods_meet_kubernetes_pod_security(region: dict[str, Any]) -> None:
     """The standard `restricted`, which asks for more than `baseline` does."""
@@ -133,6 +134,7 @@ def test_pods_meet_kubernetes_pod_security(region: dict[str, Any]) -> None:
         assert not any("hostPort" in port for port in container.get("ports", ()))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("region", REGIONS.values(), ids=REGIONS)
 def test_the_chart_makes_the_same_objects(region: dict[str, Any]) -> None:
     spec = spec_of(region, **PUBLIC)
@@ -187,6 +189,7 @@ def test_no_secret_is_in_it() -> None:
     assert all("valueFrom" in one or "TOKEN" not in one["name"] for one in spec["containers"][0]["env"])
 
 
+@pytest.mark.whole
 def test_the_secret_of_the_cells_is_mounted_beside_the_cells_own() -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed").validate
     other = {"name": "us", "endpoint": "https://us.example.org", "pools": [{"name": "cpu"}]}
@@ -330,6 +333,7 @@ def rollout_of(region: dict[str, Any], **sections: Any) -> str:
     return str(annotations["raylane.io/rollout"])
 
 
+@pytest.mark.whole
 def test_what_needs_other_pods_is_a_rollout() -> None:
     first = rollout_of(KUBERNETES)
     pods = KUBERNETES["deploy"]["pools"][0]

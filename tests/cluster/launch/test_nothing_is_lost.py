@@ -183,6 +183,7 @@ CASES = [
 ]  # `pools.pool` of one pool alone cannot differ from the region's pool
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("kind", "key"), CASES, ids=[f"{kind}.{key}" for kind, key in CASES])
 def test_a_key_changes_what_is_rendered(kind: str, key: str) -> None:
     region, changes = CHANGES[kind]
@@ -194,6 +195,7 @@ def test_a_key_changes_what_is_rendered(kind: str, key: str) -> None:
     assert texts[0] != texts[1]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["cpus_per_node", "gpus_per_node"])
 def test_a_pools_amounts_reach_its_nodes(name: str) -> None:
     for region, sections in ((LOCAL, {}), (AWS, {}), (KUBERNETES, PUBLIC)):

@@ -87,6 +87,7 @@ def read(text: str) -> list[Any]:
     return list(YAML(typ="safe", pure=True).load_all(text))
 
 
+@pytest.mark.whole
 @given(st.lists(CONTENT, min_size=1, max_size=3))
 def test_whatever_is_rendered_is_read_as_it_was(documents: list[Any]) -> None:
     text = yaml_text(*documents)
@@ -128,6 +129,7 @@ def rendered(region: dict[str, Any], file: str) -> list[Any]:
     return read(rendering_of(spec, spec, spec.regions[0]).files[file])
 
 
+@pytest.mark.whole
 def test_a_specs_texts_are_texts_in_every_rendered_file() -> None:
     hard = {f"k{number}": text for number, text in enumerate(NUMBERS)}
     pool = {**KUBERNETES["deploy"]["pools"][0], "node_selector": hard}

@@ -42,6 +42,7 @@ LINES = st.lists(
 )
 
 
+@pytest.mark.whole
 @given(st.lists(st.fractions(0, 1_000), max_size=20), st.integers(0, 6))
 def test_rounded_amounts_add_up_to_the_rounded_sum(amounts: list[Fraction], digits: int) -> None:
     found = rounded(amounts, digits)
@@ -61,6 +62,7 @@ def test_parts_add_up_to_the_whole(whole: int, weights: dict[int, int]) -> None:
     assert all(parts[key] == 0 for key, weight in weights.items() if not weight), "who did nothing pays nothing"
 
 
+@pytest.mark.whole
 @given(LINES, st.lists(st.sampled_from(Dimension), unique=True))
 def test_rows_add_up_to_the_lines_whatever_they_are_by(lines: list[BillLine], by: list[Dimension]) -> None:
     rows = rows_by(lines, by)
@@ -71,6 +73,7 @@ def test_rows_add_up_to_the_lines_whatever_they_are_by(lines: list[BillLine], by
     assert len({(row.labels, row.share) for row in rows}) == len(rows)
 
 
+@pytest.mark.whole
 @given(LINES)
 def test_a_bill_is_read_back_as_it_was(lines: list[BillLine]) -> None:
     bill = Bill(tuple(lines), {"a@default": "the step model"}, 3)

@@ -86,6 +86,7 @@ def traffic(seed: int, rate: float) -> list[tuple[float, str, int, int]]:
     return found
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("cost", "rate"), [(SMALL, 0.5), (SMALL, 3.0), (LARGE, 1.0), (LARGE, 8.0), (LARGE, 30.0)])
 def test_tenants_pay_what_the_steps_cost_that_ran_for_them(cost: CostModel, rate: float) -> None:
     engine = SharedEngine(cost, traffic(1, rate))

@@ -93,6 +93,7 @@ async def departures(directory: Directory) -> dict[str, Departure]:
     return {"directory" if one.kind is MemberKind.DIRECTORY else one.who: one for one in listing.departures.last}
 
 
+@pytest.mark.whole
 async def test_all_of_them(tmp_path: Path) -> None:
     with processes(tmp_path) as running:
         running.kill(0, 1, 2, 3)
@@ -109,6 +110,7 @@ async def test_all_of_them(tmp_path: Path) -> None:
     }, "told once"
 
 
+@pytest.mark.whole
 async def test_those_who_live_are_no_losses_and_tell_what_they_know(tmp_path: Path) -> None:
     with processes(tmp_path) as running:
         running.kill(0, 2)
@@ -125,6 +127,7 @@ async def test_those_who_live_are_no_losses_and_tell_what_they_know(tmp_path: Pa
         assert (await departures(directory))["g1"].replaced_by == "g3"
 
 
+@pytest.mark.whole
 async def test_those_on_other_machines_are_given_up_with_what_they_held(tmp_path: Path) -> None:
     with processes(tmp_path, "another machine") as running:
         running.kill()

@@ -73,6 +73,7 @@ def test_a_drain_leaves_nothing_in_force() -> None:
     assert orders == Orders(acts=(("m", ActKind.DRAIN, 1),))
 
 
+@pytest.mark.whole
 @given(st.lists(acts, max_size=12), st.floats(0, 1e10))
 def test_the_store_gives_the_same_orders_back(done: list[Act], now: float) -> None:
     store = CellStore(None)

@@ -1,6 +1,7 @@
 """Owners over random schedules: an epoch is issued once, and every model gets a living owner whom the others follow."""
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -169,7 +170,7 @@ class ForgetfulMachine(OwnersMachine):
         self.reported = dict.fromkeys(MODELS, 0)
 
 
-TestOwners = OwnersMachine.TestCase
+TestOwners = pytest.mark.whole(OwnersMachine.TestCase)
 TestOwners.settings = settings(max_examples=settings.default.max_examples * 2, stateful_step_count=40)
-TestForgetful = ForgetfulMachine.TestCase
+TestForgetful = pytest.mark.whole(ForgetfulMachine.TestCase)
 TestForgetful.settings = settings(stateful_step_count=40)

@@ -17,6 +17,7 @@ def driven(seed: int) -> Snapshot:
     return scheduler.snapshot(1_000.0)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_written_is_read(seed: int) -> None:
     snapshot = driven(seed)

@@ -95,6 +95,7 @@ async def two_settled_hours(cell: Cell) -> list[BillLine]:
     return lines
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("pages", range(8))
 async def test_a_disk_that_is_full_at_any_write_of_a_settlement(

@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,6 +101,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.whole
 def test_what_was_granted_is_kept_though_the_directory_is_killed(tmp_path: Path) -> None:
     granted = 0
     for turn in range(3):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,6 +113,7 @@ def test_what_no_exchange_asked_for_is_ignored() -> None:
     assert dispatcher.reports == []
 
 
+@pytest.mark.whole
 @given(st.data())
 def test_every_exchange_is_reported_once_and_no_token_is_lost(data: st.DataObject) -> None:
     dispatcher = Desk()

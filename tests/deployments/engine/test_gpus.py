@@ -68,6 +68,7 @@ async def test_a_driver_that_fails_later_ends_it(driver: ModuleType) -> None:
     assert registry.get_sample_value(USE, {"gpu": "0"}) is None
 
 
+@pytest.mark.whole
 async def test_nothing_is_shown_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm.third_party.pynvml", None)
     watched = Gpus()

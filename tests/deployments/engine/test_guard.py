@@ -28,6 +28,7 @@ from tests.deployments.engine.guarded_engine import SECRET, Behind
 from tests.feeds import Messages
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("path", ["/", "/metrics", "/docs", "/v1/completions", FEED_PATH, DRAIN_PATH, CLAIM_PATH])
 @pytest.mark.parametrize(
     "given",

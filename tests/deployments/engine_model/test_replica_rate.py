@@ -33,6 +33,7 @@ def waiting(isl: float, osl: float, count: int) -> Workload:
     return plain_workload(np.zeros(count), prompt, output)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("cost", "limits", "isl", "osl"),
     [
@@ -74,6 +75,7 @@ def best_rate(
     return 0.0 if point is None else point.requests_per_s
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("isl", "osl"), [(500.0, 250.0), (3_000.0, 150.0)])
 def test_what_the_bound_on_itl_leaves_is_kept_in_an_open_loop(isl: float, osl: float) -> None:
     free = best_point(LARGE, H100, isl, osl)
@@ -88,6 +90,7 @@ def test_what_the_bound_on_itl_leaves_is_kept_in_an_open_loop(isl: float, osl: f
     assert np.nanmean(tpot[500:]) < bound_s
 
 
+@pytest.mark.whole
 @example(isl=2_538.0, osl=194.0, itl_s=None, engine=(H100, LARGE))
 @given(
     st.floats(1, 20_000),

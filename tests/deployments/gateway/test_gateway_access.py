@@ -81,6 +81,7 @@ async def test_every_path_asks_for_what_the_table_says(make_rig: MakeRig, subtes
     assert not rig.engines[0].seen
 
 
+@pytest.mark.whole
 async def test_with_what_it_asks_for_each_opens(make_rig: MakeRig, subtests: pytest.Subtests) -> None:
     rig = await make_rig(tenants=TENANTS)
     given: dict[Access, dict[str, str]] = {

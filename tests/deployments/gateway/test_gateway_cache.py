@@ -113,6 +113,7 @@ async def test_a_stream_comes_again_as_the_same_events(make_rig: MakeRig, heartb
     rig.engines[0].behave = good
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "change",
     [
@@ -271,6 +272,7 @@ async def test_a_large_body_is_no_other(rig: Rig) -> None:
 STEPS = st.tuples(st.sampled_from(["begin", "add", "end"]), st.integers(0, 9), st.integers(0, 70_000))
 
 
+@pytest.mark.whole
 @given(st.lists(STEPS, max_size=80))
 def test_it_never_holds_more_than_it_may(steps: list[tuple[str, int, int]]) -> None:
     cache = ResponseCache(CacheSpec(max_bytes=1 << 20))

@@ -111,6 +111,7 @@ async def test_what_is_alike_is_answered_where_it_may(make_rig: MakeRig) -> None
     assert len(rig.engines[1].seen) == 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "other",
     [
@@ -173,6 +174,7 @@ TURNS = st.tuples(
 )
 
 
+@pytest.mark.whole
 @given(st.lists(st.tuples(TURNS, KEYS), max_size=30), TURNS, st.sets(KEYS), st.sampled_from([{"one"}, {"two"}, set()]))
 def test_nothing_crosses(kept: list[tuple[Any, Key]], asked: Any, gone: set[Key], versions: set[str]) -> None:
     index = SemanticIndex(SemanticSpec(model="encoder"), no_vector, lambda key: key not in gone)

@@ -76,6 +76,7 @@ async def test_leaving_after_the_end_is_no_cancellation(rig: Rig) -> None:
     assert rig.owner.snapshot().endings["finished"] == 20
 
 
+@pytest.mark.whole
 async def test_leaving_at_random_moments(make_rig: MakeRig) -> None:
     """A storm of clients that leave; the fixture checks that the books balance."""
     rig = await make_rig(engines=2)

@@ -85,6 +85,7 @@ async def test_the_oldest_turns_go(rig: Rig) -> None:
     assert ledger.expected_prompt_tokens <= 1_024
 
 
+@pytest.mark.whole
 async def test_a_replica_counts(make_rig: MakeRig, tmp_path: Path) -> None:
     """A simulated one, with a replica's own entrance."""
     async with simulated(make_rig, tmp_path, 2.0, classes=CLASSES) as rig:

@@ -274,6 +274,7 @@ async def test_what_never_leaves(
 REGIONS = st.none() | st.lists(st.sampled_from(["eu", "us", "ap"]), min_size=1, unique=True).map(tuple)
 
 
+@pytest.mark.whole
 @given(REGIONS, REGIONS, REGIONS, st.sampled_from([None, "eu", "us"]))
 def test_nothing_crosses_residency(
     model: tuple[str, ...] | None,

@@ -19,6 +19,7 @@ async def test_a_stream_is_relayed_untouched(rig: Rig) -> None:
     assert rig.owner.snapshot().endings["finished"] == 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_stream_is_relayed_untouched_however_it_comes_and_is_read(rig: Rig, seed: int) -> None:
     """Events that come whole, cut or several at once; a client that does not read for a while, and then does."""

@@ -67,6 +67,7 @@ def test_any_hostile_body_is_read_or_refused(seed: int) -> None:
         assert refused.payload()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(30))
 def test_a_reading_takes_little_memory(seed: int) -> None:
     draw = random.Random(seed)
@@ -75,6 +76,7 @@ def test_a_reading_takes_little_memory(seed: int) -> None:
     assert peak <= 3 * len(body) + FIXED_BYTES
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("unit", [b"1", b"[1]", b"{}", b'"a"', b"[]", b"[1,2]"])
 @pytest.mark.parametrize("field", [b"prompt", b"messages", b"input", b"stop"])
 def test_too_many_values_are_counted_and_not_built(unit: bytes, field: bytes) -> None:
@@ -109,6 +111,7 @@ def test_long_prompts_pass() -> None:
         assert read_inquiry(BodyKind.CHAT, json.dumps(chat).encode()).prompt_chars == pytest.approx(len(text), rel=1e-4)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("unit", ["a", "中", "😀", "\n", '"', "\\"])
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_very_long_texts_are_estimated_from_their_beginning(unit: str, ascii_only: bool) -> None:

@@ -44,6 +44,7 @@ async def test_death_in_a_response_stream_has_the_named_form(rig: Rig) -> None:
     assert (error["type"], error["code"], error["param"]) == ("error", "replica_lost", None)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
 async def test_a_killed_replica(make_rig: MakeRig, ask: dict[str, Any]) -> None:
     """Those to whom it streamed are told at once, those who have no byte of their answer wait again; the others, and

@@ -16,6 +16,7 @@ from tests.small_disk import small_disk
 MakeRig = Callable[..., Awaitable[Rig]]
 
 
+@pytest.mark.whole
 async def test_a_full_disk_ends_no_request(make_rig: MakeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_log, "RETRY_S", 0.0)
     with small_disk(tmp_path / "disk") as disk:

@@ -53,6 +53,7 @@ async def test_memory_is_flat(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
     assert process.memory_info().rss - before < 8 << 20
 
 
+@pytest.mark.whole
 async def test_a_body_is_kept_until_its_answer_begins(make_rig: Callable[..., Awaitable[Rig]]) -> None:
     """Both of a tenant's: as it came, and with a salt for the engine."""
     rig = await make_rig(engines=0, tenants=[{"name": "a", "keys": [digest_of("key-a")]}])

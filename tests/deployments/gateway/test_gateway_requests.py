@@ -93,6 +93,7 @@ BAD: list[tuple[str, Any, int, str, str | None]] = [
 ]
 
 
+@pytest.mark.whole
 async def test_bad_input(rig: Rig, subtests: pytest.Subtests) -> None:
     for path, body, status, code, param in BAD:
         with subtests.test(path=path, body=str(body)[:80]):

@@ -61,6 +61,7 @@ def test_what_is_counted_makes_the_estimate_larger(kind: BodyKind) -> None:
         assert inquiry.prompt_chars + inquiry.prompt_ids >= len(LONG), name
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", BODIES)
 def test_what_is_refused_is_named(kind: BodyKind) -> None:
     for name in named(kind, Effect.REFUSED):
@@ -74,6 +75,7 @@ def test_what_is_refused_is_named(kind: BodyKind) -> None:
             assert read(kind, **member(name, nothing)) == read(kind)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", BODIES)
 def test_what_is_harmless_changes_nothing(kind: BodyKind) -> None:
     for name in set(named(kind, Effect.HARMLESS)) - READ:

@@ -69,6 +69,7 @@ ANSWERS = (
 )
 
 
+@pytest.mark.whole
 @given(
     st.integers(400, 599), ANSWERS, st.sampled_from(BodyKind), st.binary() | ANYTHING.map(json.dumps).map(str.encode)
 )

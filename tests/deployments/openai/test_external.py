@@ -35,6 +35,7 @@ def sent(kind: BodyKind, **changes: Any) -> dict[str, Any]:
     return dict(json.loads(found.content))
 
 
+@pytest.mark.whole
 @given(st.data())
 def test_only_fields_of_openai_are_sent(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(list(OPENAI)))

@@ -131,6 +131,7 @@ def test_grammars_that_an_engine_does_not_end_are_refused(grammar: str) -> None:
             read("structured_outputs", guide)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("text", ["[", r"[\\", '"\\', "/\\", "(", "{", "{1,", "a ::= ", "|", "a{1}{1}", "()", "[^a]?"])
 def test_broken_texts_are_read_in_one_go(text: str) -> None:
     for one in (text * (16_000 // len(text)), text * (16_000 // len(text)) + "\\"):

@@ -60,6 +60,7 @@ def test_any_json_is_read_or_refused(kind: BodyKind, body: Any) -> None:
     holds(kind, json.dumps(body).encode())
 
 
+@pytest.mark.whole
 @given(st.sampled_from(BodyKind), st.dictionaries(KEYS, LIKELY))
 def test_any_json_that_looks_like_a_request_is_read_or_refused(kind: BodyKind, body: dict[str, Any]) -> None:
     holds(kind, json.dumps({"model": "demo", **body}).encode())

@@ -33,6 +33,7 @@ def test_what_shapes_no_answer_is_named_here() -> None:
     assert response == {"priority", "session_id"}, "vLLM's response repeats the user"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", KEPT)
 @given(data=st.data())
 def test_a_field_that_may_shape_the_answer_sets_requests_apart(kind: BodyKind, data: st.DataObject) -> None:

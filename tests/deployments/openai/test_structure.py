@@ -35,6 +35,7 @@ def depth_of(value: Any) -> int:
     return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
 
 
+@pytest.mark.whole
 @given(ANYTHING, st.booleans(), st.integers(0, 130), st.sampled_from([64, 128, 1 << 18]))
 @example(["\\" * 63, '"', [","]], True, 0, 64)
 @example([["\\" * 200 + '"'], "[" * 100], True, 63, 64)

@@ -66,6 +66,7 @@ def is_users(item: dict[str, Any]) -> bool:
     return item.get("role") == "user" and not (isinstance(content, list) and "tool_use_id" in content[0])
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("kind", "field", "form"), FORMS, ids=[form[0] for form in FORMS])
 @given(messages=CHATS, share=st.floats(0.05, 1.2), guess=GUESSES)
 def test_what_goes(
@@ -102,6 +103,7 @@ def test_what_goes(
         assert all(items[at].get("role") in ("system", "developer") for at in between), "the oldest, without a gap"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(3))
 def test_a_growing_conversation_keeps_its_beginning(seed: int) -> None:
     """Whatever the model's ratio is meanwhile: turns go about once in each quarter of the limit by which it grows."""
@@ -140,6 +142,7 @@ def test_what_has_no_turn_to_lose() -> None:
     assert conversation.cuts == [Cut(0, 0), Cut(1, len("userxassistanty"))]
 
 
+@pytest.mark.whole
 @given(CHATS)
 def test_a_response_is_counted_as_the_chat_that_it_is(messages: list[dict[str, Any]]) -> None:
     body = {

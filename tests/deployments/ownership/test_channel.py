@@ -76,6 +76,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(*(st.from_type(kind) for kind i
 OPENING = encode(Opening(VERSION))
 
 
+@pytest.mark.whole
 @given(st.lists(MESSAGES, max_size=4), st.integers(1, 200))
 def test_messages_cross_in_whatever_pieces_they_come(messages: list[Message], size: int) -> None:
     data, reader = OPENING + b"".join(map(encode, messages)), MessageReader()

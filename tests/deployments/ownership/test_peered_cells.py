@@ -228,7 +228,7 @@ def tell(count: int) -> Counter[str]:
 
 @pytest.mark.whole
 def test_many_random_stories() -> None:
-    assert tell(100)["served True"] > 200, "the stories are worth something"
+    assert tell(40)["served True"] > 80, "the stories are worth something"
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def test_the_marks_say_what_differs() -> None:
 REGIONS = st.none() | st.lists(st.sampled_from(CELLS), min_size=1, unique=True)
 
 
+@pytest.mark.whole
 @given(REGIONS, REGIONS, REGIONS, st.none() | st.lists(st.sampled_from(CELLS), unique=True))
 def test_both_checks_agree_with_a_third(
     model: list[str] | None, traffic_class: list[str] | None, tenant: list[str] | None, peers: list[str] | None

@@ -84,6 +84,7 @@ def check_spans(admitted: list[tuple[float, int]], allowed_at_once: float) -> No
             assert total <= allowed_at_once + PER_S * (at_s - begin_s) + 1e-6
 
 
+@pytest.mark.whole
 @given(STEPS, st.floats(0.5, 5))
 def test_all_cells_together_admit_no_more_than_the_bound(steps: Steps, period_s: float) -> None:
     """Digests come when the schedule says so, at the latest after `period_s`; those that came are that old at most."""
@@ -102,6 +103,7 @@ def test_all_cells_together_admit_no_more_than_the_bound(steps: Steps, period_s:
     check_spans(admitted, 3 * largest + 2 * PER_S * period_s)
 
 
+@pytest.mark.whole
 @settings(max_examples=25)
 @given(STEPS)
 def test_where_all_hear_of_each_admission_at_once_three_cells_are_as_one(steps: Steps) -> None:

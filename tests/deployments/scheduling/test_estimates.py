@@ -28,6 +28,7 @@ def test_output_lengths_are_learned_by_prompt_length() -> None:
     assert outputs.expect(100, 20)[0] <= 20
 
 
+@pytest.mark.whole
 @given(st.lists(st.integers(0, 100_000), min_size=1, max_size=80), st.one_of(st.none(), st.integers(1, 5_000)))
 def test_expected_output_never_exceeds_the_clients_bound(lengths: list[int], limit: int | None) -> None:
     outputs = OutputLengths()
@@ -49,6 +50,7 @@ def test_output_lengths_follow_a_change() -> None:
     assert outputs.expect(100, None)[0] < 80
 
 
+@pytest.mark.whole
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(1, 12)), max_size=40))
 def test_the_longest_known_prefix_is_what_a_scan_would_find(prompts: list[tuple[str, int, int]]) -> None:
     index = PrefixIndex()

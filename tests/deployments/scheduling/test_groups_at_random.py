@@ -4,6 +4,7 @@ waits while a replica of its groups has room."""
 import dataclasses
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
@@ -132,5 +133,5 @@ class GroupMachine(RuleBasedStateMachine):
         ]
 
 
-TestGroupMachine = GroupMachine.TestCase
+TestGroupMachine = pytest.mark.whole(GroupMachine.TestCase)
 TestGroupMachine.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

@@ -99,6 +99,7 @@ def test_guests_wait_for_no_group_that_own_requests_wait_for() -> None:
     assert (one.request.request_id, one.lease.replica_id) == ("g", "b")
 
 
+@pytest.mark.whole
 @given(st.integers(0, 1 << 32))
 def test_at_random_no_guest_begins_beside_a_prefill_or_before_own_requests(seed: int) -> None:
     rng = random.Random(seed)

@@ -4,6 +4,7 @@ of it."""
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def turned(cap: ClassCap, late: int, answers: int, now: float, peak: int = 1 << 
     return cap.sequences
 
 
+@pytest.mark.whole
 @given(
     maximum=st.integers(1, 1_024),
     start=st.integers(0, 2_000),
@@ -59,6 +61,7 @@ def test_one_more_late_answer_never_raises_the_cap(late: int, answers: int, peak
     assert found[1] <= found[0]
 
 
+@pytest.mark.whole
 @given(
     start=st.integers(1, 256), best=st.integers(FLOOR, 256), answers=st.integers(20, 200), slope=st.floats(0.01, 0.3)
 )
@@ -185,6 +188,7 @@ def test_late_answers_lower_the_cap_and_a_new_replica_begins_with_it() -> None:
     assert {one.max_sequences for one in scheduler.snapshot(20.0).replicas} == {lowered}
 
 
+@pytest.mark.whole
 def test_a_recorded_scheduler_with_caps_replays() -> None:
     entries: list[Entry] = []
     policy = replace(POLICY, itl={"interactive": replace(TARGET, starts={DEFAULT_GROUP: 12})}, max_waiting=1_000)

@@ -4,6 +4,7 @@ requests."""
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def second(
     made.turn(counts, ready, now)
 
 
+@pytest.mark.whole
 @given(st.lists(st.one_of(SECOND, ORDER), max_size=150))
 def test_steps_come_in_order_and_not_to_and_fro(events: list[object]) -> None:
     made, counts = ladder()
@@ -84,6 +86,7 @@ def test_steps_come_in_order_and_not_to_and_fro(events: list[object]) -> None:
         assert wakeup is None or wakeup > now
 
 
+@pytest.mark.whole
 @given(st.integers(1, 20), st.integers(1, 4), st.integers(60, 600))
 def test_what_is_in_time_needs_no_ladder(per_s: int, ready: int, seconds: int) -> None:
     made, counts = ladder()

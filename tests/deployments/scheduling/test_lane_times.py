@@ -34,6 +34,7 @@ def test_the_order_is_the_policys(order: Order, served: list[str]) -> None:
     assert [serve(lanes) for _ in range(3)] == served
 
 
+@pytest.mark.whole
 @given(st.lists(st.tuples(st.integers(0, 400), st.floats(1, 10_000), st.floats(0, 30)), min_size=1, max_size=60))
 def test_the_smallest_key_is_next_whoever_came_and_left_before(jobs: list[tuple[int, float, float]]) -> None:
     lanes = Lanes(POLICY)

@@ -48,6 +48,7 @@ def limited(**limits: float) -> Scheduler:
     return scheduler
 
 
+@pytest.mark.whole
 @given(
     st.sampled_from(["requests_per_minute", "tokens_per_minute"]),
     st.floats(0.5, 1_000),

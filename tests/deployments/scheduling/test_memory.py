@@ -142,6 +142,7 @@ LOOPS = (
 )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("loop", "open_replicas"), LOOPS)
 def test_a_hostile_loop_leaves_nothing_behind(
     loop: Callable[[Scheduler, int, float], None], open_replicas: int
@@ -169,6 +170,7 @@ def test_who_waits_beside_a_hostile_loop_is_placed_in_turn() -> None:
     assert [placement.request.request_id for placement in scheduler.step(1.0).placements] == ["a", "b", "c", "late"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("how", ["cancelled", "placed", "lost"])
 def test_after_a_crowd_has_gone_its_room_is_given_back(how: str) -> None:
     scheduler = make_scheduler(0, POLICY)
@@ -204,6 +206,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("promoted", [False, True])
 def test_a_request_that_fits_nowhere_costs_no_look_at_all_replicas(
     promoted: bool, monkeypatch: pytest.MonkeyPatch

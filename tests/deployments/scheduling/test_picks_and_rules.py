@@ -69,6 +69,7 @@ def job(sequences: int = 1, kv: int = 100, prefill: int = 100) -> Job:
     return made
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ALL_PICKS)
 @given(replicas=fleets(5), cached=st.integers(0, 5), prefill=st.integers(1, 5_000))
 def test_a_pick_chooses_a_candidate_and_changes_nothing(
@@ -88,6 +89,7 @@ def test_a_pick_chooses_a_candidate_and_changes_nothing(
     assert isinstance(pickle.loads(pickle.dumps(pick)), type(pick)), "a log of decisions keeps it"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ALL_PICKS)
 @given(replicas=fleets(PROBES), asks=st.builds(job, st.integers(1, 4), st.integers(1, 9_000)))
 def test_of_a_few_unequal_replicas_every_one_that_fits_is_found(name: str, replicas: list[Replica], asks: Job) -> None:

@@ -75,6 +75,7 @@ def drive(scheduler: RecordingScheduler, seed: int, turns: int = 300, headers: t
         scheduler.next_wakeup()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(8))
 def test_a_log_replays_every_decision(seed: int) -> None:
     entries: list[Entry] = []
@@ -87,6 +88,7 @@ def test_a_log_replays_every_decision(seed: int) -> None:
     assert found.counted > 10
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(4))
 def test_each_file_of_a_log_replays_alone(seed: int) -> None:
     entries: list[Entry] = []

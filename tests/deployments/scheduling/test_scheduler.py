@@ -230,7 +230,7 @@ class SchedulerMachine(SchedulerBooks):
             self.fate[lease.request.request_id] = "failed"
 
 
-TestScheduler = SchedulerMachine.TestCase
+TestScheduler = pytest.mark.whole(SchedulerMachine.TestCase)
 TestScheduler.settings = settings(max_examples=settings.default.max_examples * 4 // 5, stateful_step_count=40)
 
 

@@ -49,6 +49,7 @@ def cost_of(request: Request, policy: SchedulingPolicy) -> float:
     return request.prompt_tokens + policy.decode_weight * (request.max_tokens or 0)
 
 
+@pytest.mark.whole
 @settings(max_examples=100)
 @given(
     st.lists(st.integers(1, 150), min_size=5, max_size=40),
@@ -73,6 +74,7 @@ def test_lanes_share_by_weight_to_within_a_request_each(short: list[int], long: 
     assert spread(served, "short", "long", weights) <= largest / weight + largest + 1e-6
 
 
+@pytest.mark.whole
 @given(st.integers(4, 9), st.integers(18, 30), st.integers(300, 999), st.integers(1, 3))
 def test_who_is_below_its_share_waits_for_few_others(every: int, sequences: int, prompt: int, steps: int) -> None:
     """Long prompts hold the only replica in turns, for its prefill backlog; a short one that comes now and then waits
@@ -104,6 +106,7 @@ def test_who_is_below_its_share_waits_for_few_others(every: int, sequences: int,
     assert len(longs_at) <= 1
 
 
+@pytest.mark.whole
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 900)), min_size=10, max_size=60), st.floats(0.3, 5))
 def test_tenants_share_a_lane_by_weight_to_within_a_request_each(

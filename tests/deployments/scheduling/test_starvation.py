@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterable
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from deployments.scheduling import Capacity, LanePolicy, Scheduler, SchedulingPolicy, TenantPolicy
@@ -64,6 +65,7 @@ def _max_of_queue(ahead: float, weight: float, others: Iterable[str], largest: f
     return ahead + sum(WEIGHTS[one] * ((ahead + largest) / weight + largest / minimum) + largest for one in others)
 
 
+@pytest.mark.whole
 @settings(max_examples=40)
 @given(
     st.lists(
@@ -113,6 +115,7 @@ CHEAP = Capacity(2, 0, 1_000, 400, 2.0, "cheap", 600)
 DEAR = dataclasses.replace(WHOLE, group="dear", context_tokens=5_000)
 
 
+@pytest.mark.whole
 def test_a_promoted_request_gets_a_replica_of_a_group_that_others_keep_full() -> None:
     """The only replica of its group runs one request at a time, and a lane with a small weight always has the next.
     Meanwhile the other group serves so much that this lane's claim is never used up."""
@@ -144,6 +147,7 @@ def test_a_promoted_request_gets_a_replica_of_a_group_that_others_keep_full() ->
     assert victim.wait_s <= 2 * world.longest_s
 
 
+@pytest.mark.whole
 @settings(max_examples=40)
 @given(
     st.lists(

@@ -3,6 +3,8 @@
 import heapq
 from dataclasses import dataclass, field
 
+import pytest
+
 from deployments.scheduling import Capacity, Ending, LanePolicy, Scheduler, SchedulingPolicy, Usage
 from tests.deployments.scheduling.world import make_request
 
@@ -65,6 +67,7 @@ def make_world() -> World:
     return world
 
 
+@pytest.mark.whole
 def test_a_storm_that_obeys_settles() -> None:
     world = make_world()
     callers = [f"a/{number}" for number in range(1_000)]
@@ -80,6 +83,7 @@ def test_a_storm_that_obeys_settles() -> None:
     assert world.now - 100.0 < 1.5 * len(callers) * SERVICE_S / (CAPACITY.sequences + CAPACITY.ahead) + 2 * CAP_S
 
 
+@pytest.mark.whole
 def test_callers_that_do_not_obey_are_shed_without_hurting_others() -> None:
     world = make_world()
     for number in range(300):

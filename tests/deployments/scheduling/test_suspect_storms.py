@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from deployments.scheduling import Ending, Lease, RejectCause
@@ -131,6 +132,7 @@ def crowd(source: random.Random, count: int) -> Iterator[Client]:
     yield Client("killer", "deadly", 10)
 
 
+@pytest.mark.whole
 @settings(deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 4), st.integers(0, 20))
 def test_a_body_that_kills_before_its_first_token_costs_two_replicas_and_nobody_else_an_answer(
@@ -147,6 +149,7 @@ def test_a_body_that_kills_before_its_first_token_costs_two_replicas_and_nobody_
     }
 
 
+@pytest.mark.whole
 @settings(deadline=None)
 @given(st.integers(0, 1 << 30), st.integers(1, 4), st.integers(0, 20))
 def test_a_body_that_kills_in_mid_answer_costs_two_replicas_and_only_those_an_answer_that_ran_at_both(

@@ -15,6 +15,7 @@ MARKS = st.lists(st.builds(PhaseMark, st.sampled_from(Phase), TIMES), min_size=1
 SPANS = st.lists(st.builds(Span, ENGINES, TIMES, TIMES | st.just(math.inf)), max_size=12)
 
 
+@pytest.mark.whole
 @given(MARKS, SPANS, TIMES)
 def test_phases_add_up_to_the_time_from_the_first_mark_to_the_end(
     marks: list[PhaseMark], spans: list[Span], until_s: float
@@ -29,6 +30,7 @@ def test_phases_add_up_to_the_time_from_the_first_mark_to_the_end(
     assert all(one.phase is not other.phase for one, other in itertools.pairwise(tiles))
 
 
+@pytest.mark.whole
 @given(MARKS, SPANS, TIMES, TIMES)
 def test_a_time_that_the_engine_reports_moves_seconds_and_adds_none(
     marks: list[PhaseMark], spans: list[Span], until_s: float, reported_s: float

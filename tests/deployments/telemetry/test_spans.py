@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from hypothesis import given
 from opentelemetry.sdk.trace import ReadableSpan
 
@@ -22,6 +23,7 @@ from tests.otlp import attributes, collecting
 SAMPLED = TraceContext(1 << 100, 7, 0, True)
 
 
+@pytest.mark.whole
 @given(LIVES)
 def test_the_spans_of_a_ledger_add_up(life: Life) -> None:
     one, at_s = life.run(), 0.0
@@ -52,6 +54,7 @@ async def silent() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/v1/traces"
 
 
+@pytest.mark.whole
 async def test_a_silent_collector_neither_blocks_nor_fills_memory() -> None:
     one, health = ledger(trace=SAMPLED, submitted_s=100.1, ended_s=101.0), LogHealth("spans")
     before = sum(isinstance(thing, ReadableSpan) for thing in gc.get_objects())

@@ -20,6 +20,7 @@ def test_the_stages_add_up(life: Life) -> None:
     assert one.record()["wall_s"] == pytest.approx(one.wall_s, abs=1e-5)
 
 
+@pytest.mark.whole
 @given(LIVES)
 def test_ttft_and_tpot_are_of_the_answer(life: Life) -> None:
     one = life.run()

@@ -59,6 +59,7 @@ def test_the_bucket_is_of_one_prompt() -> None:
     assert registry.get_sample_value("raylane_tokens_total", {"model": "demo", "kind": "in"}) == 240
 
 
+@pytest.mark.whole
 @given(st.lists(st.sampled_from((*ITL.bounds, 0.0)) | st.floats(0, 10), max_size=50))
 def test_the_gaps_of_a_stream_are_counted_as_prometheus_counts(gaps: list[float]) -> None:
     ours, theirs = ledger(stream=True, status=200, itl=gaps), CollectorRegistry()

@@ -64,6 +64,7 @@ def test_a_valid_one_is_continued_and_a_later_version_too() -> None:
         assert one.span_id not in (0, one.parent_id)
 
 
+@pytest.mark.whole
 @given(
     st.text(st.sampled_from("0123456789abcdefg-"), max_size=60)
     | st.from_regex(r"0[01]-[0-9a]{32}-[0-9a]{16}-0[0-3](-a)?", fullmatch=True)

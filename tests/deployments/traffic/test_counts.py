@@ -40,6 +40,7 @@ def test_powers_of_two_are_edges() -> None:
     assert [edges_of(bucket_of(2**power))[1] for power in range(1, 24)] == [2.0**power for power in range(1, 24)]
 
 
+@pytest.mark.whole
 @given(LENGTHS, LENGTHS)
 def test_adding_up_loses_nothing(some: list[int], others: list[int]) -> None:
     whole, part = counted(some + others), counted(some)

@@ -6,6 +6,7 @@ import sys
 import time
 
 import psutil
+import pytest
 
 HARD = """
 import random, signal, sys
@@ -22,6 +23,7 @@ solve(program, gap=0.0, limit_s=600.0)
 """A program of which HiGHS proves no optimum within minutes."""
 
 
+@pytest.mark.whole
 def test_a_signal_ends_a_program_that_is_being_solved() -> None:
     with subprocess.Popen([sys.executable, "-c", HARD], stdout=subprocess.PIPE) as process:
         try:

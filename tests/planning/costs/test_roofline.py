@@ -32,6 +32,7 @@ def test_decode_is_bound_by_memory_and_prefill_by_compute() -> None:
     assert cost.dense(8_192) > 8 * cost.dense(256)
 
 
+@pytest.mark.whole
 @given(st.sampled_from(sorted(GPUS)), st.integers(1, 4_096), st.integers(1, 4_096))
 def test_more_tokens_never_take_less(gpu: str, tokens: int, more: int) -> None:
     for config in (LLAMA_8B, QWEN3_30B_A3B):

@@ -16,6 +16,7 @@ def off(found: Comparison) -> dict[DriftQuantity, bool]:
     return {one.quantity: one.off.observed > one.off.expected for one in found.off if one.off}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seed", range(5))
 def test_traffic_as_the_worksheet_says(seed: int) -> None:
     found = compare(sheet_of(EVEN), EVEN.draw(6 * 60, seed))
@@ -25,6 +26,7 @@ def test_traffic_as_the_worksheet_says(seed: int) -> None:
     assert (found.from_unix_s, found.to_unix_s, found.watched_s) == (MONDAY_S, MONDAY_S + 6 * 3_600, 6 * 3_600)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("quantity", "changed", "above"),
     [

@@ -162,6 +162,7 @@ SETTINGS = st.builds(
 )
 
 
+@pytest.mark.whole
 @given(MODELS, SETTINGS, st.integers(8, 200), st.integers(0, 200))
 def test_more_memory_never_fits_less(config: dict[str, Any], settings: EngineSettings, gib: int, more: int) -> None:
     model = read_architecture(config)
@@ -171,6 +172,7 @@ def test_more_memory_never_fits_less(config: dict[str, Any], settings: EngineSet
     assert large.starts or not small.starts
 
 
+@pytest.mark.whole
 @given(MODELS, SETTINGS, st.integers(16, 32_768))
 def test_a_longer_context_never_fits_more(config: dict[str, Any], settings: EngineSettings, length: int) -> None:
     model, shorter = read_architecture(config), min(length, settings.max_model_len or 16)
@@ -194,6 +196,7 @@ def test_any_config_is_either_read_or_refused(config: dict[str, Any], data: st.D
         fit(read_architecture(changed), EngineSettings(max_model_len=1_024), H100)
 
 
+@pytest.mark.whole
 @given(MODELS, SETTINGS, st.sampled_from([1, 2, 4]))
 def test_more_gpus_never_need_more_memory_each(config: dict[str, Any], settings: EngineSettings, gpus: int) -> None:
     """But for what the exchange between them takes, which one GPU does not have."""

@@ -23,6 +23,7 @@ def changes(counts: tuple[int, ...]) -> int:
     return sum(counts[hour] != counts[hour - 1] for hour in range(len(counts)))
 
 
+@pytest.mark.whole
 @given(Counts, st.floats(0, 50))
 def test_steps_are_never_below_what_an_hour_needs(counts: list[int], switch: float) -> None:
     steps = in_steps(counts, switch)
@@ -60,6 +61,7 @@ def scheduled(counts: list[int]) -> list[int]:
     return found
 
 
+@pytest.mark.whole
 @given(Counts)
 def test_entries_say_what_each_hour_takes(counts: list[int]) -> None:
     assert scheduled(counts) == counts

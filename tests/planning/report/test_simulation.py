@@ -49,6 +49,7 @@ def page(busy: ReportedRun) -> str:
     return render(busy, FACTS)
 
 
+@pytest.mark.whole
 def test_nothing_is_loaded_from_outside(page: str) -> None:
     ours = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert not re.search(r"""(src|href|action|data)\s*=\s*["']?\s*(https?:)?//""", ours)
@@ -78,6 +79,7 @@ def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> N
     assert json.loads(page.split('id="setting">')[1].split("</script>")[0])["swaps"] == swaps()
 
 
+@pytest.mark.whole
 def test_the_facts_are_on_the_page(page: str, busy: ReportedRun) -> None:
     assert "NOT MEASURED" in page
     assert f"{busy.whole.rejected:,}" in page
@@ -102,6 +104,7 @@ def test_the_facts_are_on_the_page(page: str, busy: ReportedRun) -> None:
     assert "replica-hours" in compared
 
 
+@pytest.mark.whole
 def test_the_verdict_of_a_busy_and_of_a_calm_run(busy: ReportedRun) -> None:
     judged = verdict(busy, FACTS)
     assert not judged.kept

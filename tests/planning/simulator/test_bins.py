@@ -29,6 +29,7 @@ def test_counts_and_sums_add_up(times: list[float], width: float) -> None:
     assert bins.sums(known, np.append(column(times), 5.0)).sum() == pytest.approx(sum(times))
 
 
+@pytest.mark.whole
 @given(st.lists(st.tuples(st.floats(0, 900), st.floats(0, 99), st.floats(0, 1e5)), max_size=30))
 def test_what_is_spread_adds_up_and_is_nowhere_negative(parts: list[tuple[float, float, float]]) -> None:
     begins, lengths, amounts = (column([part[index] for part in parts]) for index in range(3))
@@ -37,6 +38,7 @@ def test_what_is_spread_adds_up_and_is_nowhere_negative(parts: list[tuple[float,
     assert spread.sum() == pytest.approx(amounts.sum(), rel=1e-6, abs=1e-3)
 
 
+@pytest.mark.whole
 @given(st.lists(st.tuples(st.floats(0, 99), st.floats(0.001, 50)), max_size=40))
 def test_levels_are_those_of_a_count_by_hand(stays: list[tuple[float, float]]) -> None:
     bins = Bins(2.0, 80)

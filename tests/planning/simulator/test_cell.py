@@ -49,6 +49,7 @@ def one_replica() -> SimulatedScaling:
     return SimulatedScaling(Autoscaler(OneReplica(), Bounds(1, 1)), 0.0)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("rate", [20.0, 200.0])
 def test_everything_that_arrives_ends(rate: float) -> None:
     cell = CellSimulator(settings(), COST, workload(1_500, rate))
@@ -75,6 +76,7 @@ def test_short_ones_do_not_wait_for_long_ones() -> None:
     assert np.nanpercentile(lanes.ttft_s[short], 99) < 0.5 * np.nanpercentile(fifo.ttft_s[short], 99)
 
 
+@pytest.mark.whole
 def test_a_failed_replica_takes_its_requests_along_and_is_replaced() -> None:
     work = workload(2_000, 60.0)
     cell = CellSimulator(replace(settings(), start_up_s=5.0), COST, work)
@@ -91,6 +93,7 @@ def test_a_failed_replica_takes_its_requests_along_and_is_replaced() -> None:
     assert placed_on_the_new_one.min() >= 15.0
 
 
+@pytest.mark.whole
 def test_a_draining_replica_finishes_what_it_has() -> None:
     work = workload(2_000, 60.0)
     cell = CellSimulator(settings(), COST, work)

@@ -90,6 +90,7 @@ def test_where_all_are_overloaded_hardly_anything_moves() -> None:
     assert returned(out) == 0
 
 
+@pytest.mark.whole
 def test_what_peers_count_is_learned_at_home() -> None:
     work, homes = traffic([2.0 * CAPACITY_PER_S, 10.0, 10.0], 8.0)
     simulator = CellsSimulator(make_spec(), [CellPlan(name, SETTINGS, COST) for name in CELLS], work, homes, RTT_S)

@@ -81,7 +81,7 @@ def run(work: Workload, steps: tuple[LadderStep, ...] = STEPS) -> tuple[Simulati
     return cell.run(), seen[1:]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_twice_the_capacity_for_five_minutes(seed: int) -> None:
     work, of = traffic(seed, (BEFORE_S, 0.7), (OVERLOAD_S, 2.0), (AFTER_S, 0.7))
     out, seen = run(work)
@@ -110,6 +110,7 @@ def test_twice_the_capacity_for_five_minutes(seed: int) -> None:
     assert set(out.cause[out.cause >= 0]) == {CAUSES.index(RejectCause.SHED)}
 
 
+@pytest.mark.long
 def test_an_hour_at_four_fifths_of_the_capacity() -> None:
     _, seen = run(traffic(5, (3_600, 0.8))[0])
     assert seen == []

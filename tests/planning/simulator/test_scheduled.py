@@ -66,6 +66,7 @@ def watched() -> Watched:
     return scaler
 
 
+@pytest.mark.whole
 def test_replicas_are_ready_when_the_hours_begin(watched: Watched) -> None:
     ready = {round(signals.at_s): signals.ready for signals, _ in watched.seen}
     raised_s = next(signals.at_s for signals, one in watched.seen if one.reason == "scheduled_min")
@@ -88,6 +89,7 @@ def test_a_lower_maximum_drains_what_is_above_it(watched: Watched) -> None:
     assert {one.requested for one in after} == {1}
 
 
+@pytest.mark.whole
 def test_serves_pair_decides_the_same_with_the_same_signals(watched: Watched) -> None:
     pair = Pair(MADE)
     for signals, decision in watched.seen:

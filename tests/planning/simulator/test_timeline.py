@@ -32,6 +32,7 @@ def line_of(work: Workload, replicas: int = 2) -> tuple[SimulationOutcome, Sampl
     return out, samples, timeline(out, work.ttft_slo_s, NAMES, samples)
 
 
+@pytest.mark.whole
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 400), st.sampled_from([2.0, 40.0, 400.0]), st.integers(0, 50))
 def test_sums_over_the_bins_are_those_of_the_run(count: int, rate: float, seed: int) -> None:
@@ -101,6 +102,7 @@ def test_prefix_hits_and_met_times_between_tokens_are_means_by_bin() -> None:
     assert np.isnan(line.itl_in_time["none"][0])
 
 
+@pytest.mark.whole
 def test_every_decision_is_on_the_time_line() -> None:
     out, _, line = line_of(workload(3_000, 400.0))
     decided = decisions(out, NAMES, line.bins)
@@ -119,6 +121,7 @@ def test_replicas_over_time() -> None:
     assert found["draining"].tolist() == pytest.approx([0] * 7 + [1, 1])
 
 
+@pytest.mark.whole
 def test_the_worst_slices_say_what_happened() -> None:
     work = workload(2_000, 120.0)
     out, samples = run(work)

@@ -175,6 +175,7 @@ def without_common(before: list[str], after: list[str]) -> tuple[list[str], list
     return before[first : len(before) - last], after[first : len(after) - last]
 
 
+@pytest.mark.whole
 @given(TREES, st.sampled_from([None, False]), st.integers(2, 4), st.data())
 def test_only_what_was_asked_changes(tree: dict[str, Any], flow: bool | None, indent: int, data: st.DataObject) -> None:
     plain = str(yaml.safe_dump(tree, default_flow_style=flow, indent=indent, sort_keys=False))

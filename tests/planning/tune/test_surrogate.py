@@ -35,6 +35,7 @@ def test_the_same_generator_proposes_the_same() -> None:
     assert not np.array_equal(rounds(5, 1), rounds(5, 2))
 
 
+@pytest.mark.whole
 @given(st.integers(0, 2**32 - 1), st.integers(0, 20))
 def test_proposals_lie_within_the_ranges_and_are_new(seed: int, number: int) -> None:
     rng = np.random.default_rng(seed)

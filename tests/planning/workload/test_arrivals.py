@@ -34,6 +34,7 @@ rates = st.builds(
 )
 
 
+@pytest.mark.whole
 @given(rates, st.lists(st.floats(0, 0.999999), min_size=1, max_size=20))
 def test_the_inverse_gives_the_integral_back(rate: RateCurve, shares: list[float]) -> None:
     desired = np.sort(np.array(shares)) * rate.expected_requests
@@ -60,6 +61,7 @@ def test_the_curve_goes_around_midnight_by_the_clock_and_the_weekday() -> None:
     assert at(rate, 66) == pytest.approx(1.0, abs=0.001)  # Monday, 6:00
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", ["gamma", "weibull"])
 @pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])
 def test_the_count_is_right_from_the_first_moment_on(kind: GapKind, shape: float) -> None:
@@ -81,6 +83,7 @@ def test_gaps_have_mean_one_and_small_shapes_come_in_bursts(kind: GapKind) -> No
     assert spread[1] == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.whole
 @given(rates, st.sampled_from(["gamma", "weibull"]), st.floats(0.3, 5), st.integers(0, 99))
 def test_arrivals_are_in_order_and_follow_the_seed(rate: RateCurve, kind: GapKind, shape: float, seed: int) -> None:
     if rate.expected_requests > 20_000:

@@ -4,6 +4,7 @@ stay within prompts."""
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def hashes(trace: Trace) -> list[tuple[int, ...]]:
     return [trace.prefixes[index] for index in range(len(trace))]
 
 
+@pytest.mark.whole
 @given(traces, st.floats(0, 3_000), st.floats(0, 3_000))
 def test_a_window_holds_what_arrives_in_it(trace: Trace, from_s: float, length_s: float) -> None:
     cut = window(trace, from_s, from_s + length_s)
@@ -55,6 +57,7 @@ def test_a_window_holds_what_arrives_in_it(trace: Trace, from_s: float, length_s
     assert ((cut.arrived_s >= 0) & (cut.arrived_s <= length_s)).all()
 
 
+@pytest.mark.whole
 @given(traces, st.sampled_from([0.3, 1.0, 1.6, 2.0, 5.0]), st.integers(0, 9))
 def test_more_load_is_copies_of_other_users_in_the_same_time(trace: Trace, scale: float, seed: int) -> None:
     scaled, again = (load_scaled(trace, scale, seed) for _ in range(2))
@@ -100,6 +103,7 @@ def test_copies_keep_the_hours_of_the_day() -> None:
 pairs_of_lengths = st.lists(st.tuples(st.integers(1, 200_000), st.integers(1, 50_000)), min_size=1, max_size=50)
 
 
+@pytest.mark.whole
 @given(pairs=pairs_of_lengths, max_model_len=st.integers(16, 300_000))
 def test_scaled_lengths_fit_the_context_and_keep_their_order(pairs: list[tuple[int, int]], max_model_len: int) -> None:
     prompt, output = (np.array(column, dtype=np.int64) for column in zip(*pairs, strict=True))
@@ -111,6 +115,7 @@ def test_scaled_lengths_fit_the_context_and_keep_their_order(pairs: list[tuple[i
     assert (np.diff(scaled_prompt[order]) >= 0).all()
 
 
+@pytest.mark.whole
 @given(
     pairs=pairs_of_lengths,
     max_model_len=st.integers(16, 300_000),
@@ -142,6 +147,7 @@ def test_chunks_shrink_with_their_prompts(
 chains = st.lists(st.lists(st.integers(0, 2), max_size=12), min_size=2, max_size=8)
 
 
+@pytest.mark.whole
 @given(chains=chains, chunk=st.integers(1, 80), block=st.sampled_from([1, 16]), scale=st.floats(0.05, 1))
 def test_prompts_share_after_shrinking_what_they_shared_before(
     chains: list[list[int]], chunk: int, block: int, scale: float

@@ -80,6 +80,7 @@ def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
     assert len(read_trace(written(tmp_path, "t", "\ufeff" + AZURE.sample))) == 3
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["azure2023_conv.csv.gz", "azure2023_code.csv.gz", "mooncake_synthetic.jsonl.gz"])
 def test_the_real_traces_are_read_and_written_again(tmp_path: Path, name: str) -> None:
     trace = read_trace(real(name), limit=400)

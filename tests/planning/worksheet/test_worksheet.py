@@ -239,6 +239,7 @@ def test_a_log_normal_has_the_p95_and_the_mean_that_are_asked_for(mean: float, w
     assert math.exp(mu + 1.6448536 * sigma) == pytest.approx(mean * wide, rel=1e-6)
 
 
+@pytest.mark.whole
 @given(st.floats(0, 1e4), st.lists(st.floats(0.01, 100), min_size=24, max_size=24))
 def test_a_shape_keeps_the_mean_rate(rate: float, shape: list[float]) -> None:
     hourly = RegionRate(region="eu", requests_per_s=rate, shape=tuple(shape)).hourly()

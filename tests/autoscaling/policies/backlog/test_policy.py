@@ -77,6 +77,7 @@ def test_a_ramp_up_and_down_loses_nothing_and_ends_where_it_began(measured: bool
     }
 
 
+@pytest.mark.whole
 def test_a_burst_is_answered_within_seconds() -> None:
     out = outcome([(1, 300), (20, 60)], Bounds(1, 16))
     first = next(
@@ -131,6 +132,7 @@ def test_a_fleet_whose_traffic_stops_goes_home_by_halves_and_never_comes_back_fo
         assert last.at_s - first.at_s >= 600 or 2 * last.requested >= first.applied
 
 
+@pytest.mark.whole
 def test_idle_is_the_last_replicas_affair_alone() -> None:
     decisions = quiet_after(1_200, 6_000, Bounds(0, 15), zero_after_s=60.0)
     assert {one.applied for one in decisions if one.policy_reason is PolicyReason.IDLE} == {1}
@@ -260,9 +262,10 @@ def bad_day(seed: int) -> list[Signals]:
     return moments
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("knob", list(KNOBS))
 @pytest.mark.parametrize("measured", [True, False])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 1_000_000))
 def test_with_the_same_signals_a_larger_knob_moves_the_number_in_one_direction(
     knob: str, measured: bool, data: st.DataObject, seed: int
@@ -275,8 +278,9 @@ def test_with_the_same_signals_a_larger_knob_moves_the_number_in_one_direction(
         assert sign * (other - one) >= 0, (signals.at_s, one, other)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("measured", [True, False])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1_000_000))
 def test_every_number_can_be_computed_again_from_its_terms(measured: bool, seed: int) -> None:
     """By the table of docs/autoscaling.md, from what `raylane explain` prints, and the numbers before."""

@@ -55,6 +55,7 @@ def watched(slower: float | None, sequences: int, seconds: int, per_s: float = F
     return estimate
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("sequences", [4, 16, 30])
 def test_what_a_replica_carries_is_learned_while_none_is_full(sequences: int) -> None:
     estimate = watched(None, sequences, 1_800)
@@ -63,6 +64,7 @@ def test_what_a_replica_carries_is_learned_while_none_is_full(sequences: int) ->
     assert 0.8 * FULL_PER_S < estimate.per_s < FULL_PER_S, "on the safe side"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("slower", [0.5, 1.0, 2.0])
 def test_costs_that_are_wrong_are_corrected_within_the_hour_in_either_direction(slower: float) -> None:
     right = watched(1.0, 16, 2).expected_per_s

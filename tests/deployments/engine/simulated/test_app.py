@@ -185,6 +185,7 @@ async def test_speed(make_replica: Make) -> None:
     assert time.monotonic() - began < 1_000 * STEP_S / 2
 
 
+@pytest.mark.whole
 def test_a_simulated_replica_needs_neither_vllm_nor_torch_nor_numpy() -> None:
     """Forty of them share one machine: what each imports, each pays for."""
     heavy = ("vllm", "torch", "transformers", "numpy", "scipy", "aiohttp", "ray")

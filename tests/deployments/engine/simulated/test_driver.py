@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ REQUESTS = st.lists(
 )
 
 
+@pytest.mark.whole
 @given(REQUESTS, st.integers(1, 40), st.floats(0.001, 0.5))
 async def test_every_job_ends_once_and_its_tokens_come_in_order(
     requests: list[tuple[float, int, int, bool]], per_chunk: int, turn_s: float

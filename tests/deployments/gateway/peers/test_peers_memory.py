@@ -59,6 +59,7 @@ async def test_nothing_is_kept_of_what_was_handed_over(cells: Cells, monkeypatch
     assert len(gc.get_objects()) - before < 600, "fewer than five for each request"
 
 
+@pytest.mark.whole
 async def test_a_body_is_kept_until_its_answer_begins(
     make_cells: Callable[..., Cells], monkeypatch: pytest.MonkeyPatch
 ) -> None:

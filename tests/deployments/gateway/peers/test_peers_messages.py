@@ -53,6 +53,7 @@ def digest(**changes: Any) -> dict[str, Any]:
     return digest_to_json(whole) | changes
 
 
+@pytest.mark.whole
 @given(DIGESTS)
 def test_a_digest_comes_back_as_it_was(one: Digest) -> None:
     assert read_digest(json.loads(json.dumps(digest_to_json(one)))) == one

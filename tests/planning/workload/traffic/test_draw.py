@@ -56,6 +56,7 @@ def test_a_stream_that_is_added_leaves_the_others_as_they_were() -> None:
     assert (mine.arrived_s == alone.arrived_s).all()
 
 
+@pytest.mark.whole
 @settings(max_examples=25)
 @given(
     st.floats(1, 8),
