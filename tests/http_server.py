@@ -1,9 +1,11 @@
-"""HTTP servers of the standard library for tests, on a free port of loopback."""
+"""HTTP servers for tests, on a free port of loopback: of the standard library, and in the loop that runs."""
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from aiohttp import web
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -22,6 +24,16 @@ class Handler(BaseHTTPRequestHandler):
         return
 
 
+def saying(body: bytes, status: int = 200) -> type[Handler]:
+    """Answers every GET so."""
+
+    class Says(Handler):
+        def do_GET(self) -> None:
+            self.answer(status, body)
+
+    return Says
+
+
 @contextmanager
 def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """The base URL of a server that runs in a thread until the block ends."""
@@ -34,3 +46,17 @@ def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@asynccontextmanager
+async def answering(path: str, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """The base URL of a server whose handler gets what is posted to that path."""
+    app = web.Application()
+    app.router.add_post(path, handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()

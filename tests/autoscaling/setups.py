@@ -8,8 +8,11 @@ from typing import Any
 
 from autoscaling.from_spec import ScalingSetup, setup_of
 from autoscaling.log import SCALING, log_name
+from autoscaling.scaler.autoscaler import Autoscaler
+from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.signals.signals import Signals
 from cluster.spec import ClusterSpec
+from deployments.cell.control import Control
 from deployments.decision_log import log_files, read_log
 from deployments.decisions import Entry, Replay, replay
 from deployments.scheduling.snapshot import FlowStats
@@ -26,25 +29,16 @@ def spec_of(
     **scaling: Any,
 ) -> ClusterSpec:
     """One model on a pool of ten H100s."""
+    pool = {"name": "h100", "accelerator": "H100", "gpus_per_node": 8, "price_usd_per_hour": 3.0}
+    model = {
+        "name": "m",
+        "source": "somewhere",
+        "settings": {"max_model_len": 8192, "max_num_seqs": 32},
+        "replicas": {"count": count, "min": minimum, "max": maximum, "schedule": schedule},
+    }
+    regions, autoscaling = [{"name": "here", "pools": [pool]}], {"policy": policy, **scaling}
     return ClusterSpec.model_validate(
-        {
-            "name": "test",
-            "regions": [
-                {
-                    "name": "here",
-                    "pools": [{"name": "h100", "accelerator": "H100", "gpus_per_node": 8, "price_usd_per_hour": 3.0}],
-                }
-            ],
-            "models": [
-                {
-                    "name": "m",
-                    "source": "somewhere",
-                    "settings": {"max_model_len": 8192, "max_num_seqs": 32},
-                    "replicas": {"count": count, "min": minimum, "max": maximum, "schedule": schedule},
-                }
-            ],
-            "autoscaling": {"policy": policy, **scaling},
-        }
+        {"name": "test", "regions": regions, "models": [model], "autoscaling": autoscaling}
     )
 
 
@@ -63,28 +57,13 @@ def stream(seconds: int, seed: int = 0, applied: int = 2, slo_s: float = 2.0) ->
         new = rng.randrange(0, 4 + 10 * (seconds // 3 < second < 2 * seconds // 3))
         arrived, work = arrived + new, work + 3_000 * new
         waiting = rng.randrange(0, 6) if new > 6 else 0
-        finished, done, kept, missed = (
-            finished + new,
-            done + 3_000 * new,
-            kept + new - (waiting > 3),
-            missed + (waiting > 3),
-        )
-        yield signals_like(
-            (10**9 * second + 17) / 1e9,
-            1_700_000_000.0 + second,
-            rng.random() / 100,
-            1,
-            applied,
-            0,
-            10,
-            tuple(replace(one, sequences=rng.randrange(0, 33)) for one in replicas(applied)),
-            (lane_like("short", waiting, 3_000.0 * waiting, waiting / 7), lane_like("long", 0, 0.0, 0.0)),
-            (FlowStats("short", "interactive", arrived, float(work), 500 * arrived, kept, missed, slo_s),),
-            finished,
-            float(done),
-            finished,
-            200 * finished,
-        )
+        finished, done = finished + new, done + 3_000 * new
+        kept, missed = kept + new - (waiting > 3), missed + (waiting > 3)
+        now = ((10**9 * second + 17) / 1e9, 1_700_000_000.0 + second, rng.random() / 100, 1, applied, 0, 10)
+        busy = tuple(replace(one, sequences=rng.randrange(0, 33)) for one in replicas(applied))
+        lanes = (lane_like("short", waiting, 3_000.0 * waiting, waiting / 7), lane_like("long", 0, 0.0, 0.0))
+        flows = (FlowStats("short", "interactive", arrived, float(work), 500 * arrived, kept, missed, slo_s),)
+        yield signals_like(*now, busy, lanes, flows, finished, float(done), finished, 200 * finished)
 
 
 def entries_of(folder: Path, model: str = "m") -> list[Entry]:
@@ -96,3 +75,16 @@ def replayed(log: Iterable[Entry | Path], any_code: bool = False) -> Replay:
     """A log's entries, or its files, decided again."""
     entries = [entry for one in log for entry in (read_log([one]) if isinstance(one, Path) else [one])]
     return replay(entries, (SCALING,), any_code)
+
+
+class Watched(Autoscaler):
+    """Keeps what it was shown and what it decided."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.seen: list[tuple[Signals, ScalingDecision]] = []
+
+    def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> ScalingDecision:
+        decision = super().decide(signals, controls)
+        self.seen.append((signals, decision))
+        return decision

@@ -113,15 +113,8 @@ def _watched(patch: pytest.MonkeyPatch, module: str) -> list[Autoscaler]:
 
 def _simulated(folder: Path, patch: pytest.MonkeyPatch) -> Autoscaler:
     found = _watched(patch, "planning.simulation")
-    arguments = [
-        "simulate",
-        str(folder / "spec.yaml"),
-        "--trace",
-        str(folder / "trace.jsonl"),
-        "--costs",
-        str(folder / "costs.json"),
-    ]
-    result = CliRunner().invoke(app, arguments)
+    spec, trace, costs = (str(folder / name) for name in ("spec.yaml", "trace.jsonl", "costs.json"))
+    result = CliRunner().invoke(app, ["simulate", spec, "--trace", trace, "--costs", costs])
     assert result.exit_code == 0, result.output
     return found[0]
 

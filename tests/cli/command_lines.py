@@ -283,30 +283,14 @@ class Draw:
                 parent[self._random.choice(TEXTS[:12])] = parent.get(key)
 
     def _hostile(self) -> list[Callable[[], Path]]:
+        azure = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
         contents = [
-            b"",
-            b"\xff\xfe\x00binary\x80",
-            "caf\xe9: [1]\n".encode("latin-1"),
-            b"\xef\xbb\xbfa: 1\n",
-            b"null\n",
-            b"3\n",
-            b"- 1\n",
-            b'{"a": NaN}',
-            b"{" * 10 + b"}" * 10,
-            b"a: &a [*a]\n",
-            b"a: !!python/object:os.system {}\n",
-            b"? [1, 2]\n: 3\n",
-            b"a: 1\na: 2\n",
-            b"\x1f\x8b\x08not gzip",
-            b"SQLite format 3\x00" + b"\x01" * 200,
-            b"[" * 200_000,
-            b'{"a":' * 100_000,
-            b"a: " + b"[" * 20_000,
-            b'{"a": ' + b"9" * 5_000 + b"}",
-            b"a: " + b"9" * 5_000 + b"\n",
-            b"a: 1e999999999\n",
-            b"TIMESTAMP,ContextTokens,GeneratedTokens\n1,2\n",
-            b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.0," + b"9" * 5_000 + b",1\n",
+            *(b"", b"\xff\xfe\x00binary\x80", "caf\xe9: [1]\n".encode("latin-1"), b"\xef\xbb\xbfa: 1\n"),
+            *(b"null\n", b"3\n", b"- 1\n", b'{"a": NaN}', b"{" * 10 + b"}" * 10, b"a: &a [*a]\n"),
+            *(b"a: !!python/object:os.system {}\n", b"? [1, 2]\n: 3\n", b"a: 1\na: 2\n", b"a: 1e999999999\n"),
+            *(b"\x1f\x8b\x08not gzip", b"SQLite format 3\x00" + b"\x01" * 200, b"[" * 200_000, b'{"a":' * 100_000),
+            *(b"a: " + b"[" * 20_000, b'{"a": ' + b"9" * 5_000 + b"}", b"a: " + b"9" * 5_000 + b"\n"),
+            *(azure + b"1,2\n", azure + b"2023-11-16 18:15:46.0," + b"9" * 5_000 + b",1\n"),
             b"\n".join([b'{"timestamp": 0}'] * 3),
         ]
         suffixes = (".yaml", ".json", ".jsonl", ".csv", ".sqlite", ".jsonl.gz", "")
@@ -331,15 +315,8 @@ class Draw:
         state |= {"ready": True, "address": "127.0.0.1:1"}
         texts = [json.dumps(state), json.dumps(state), json.dumps(state), "[" * 100_000, "null", '{"name": 3}']
         (cell / "state.json").write_text(self._random.choice(texts))
-        hostile = [
-            b"s" * 40,
-            b"\xff\xfe",
-            b"",
-            b'["http://127.0.0.1:1"]',
-            b"[" * 100_000,
-            b'{"a": 1}\n' * 3,
-            b"null",
-            None,
+        hostile: list[bytes | None] = [
+            *(b"s" * 40, b"\xff\xfe", b"", b'["http://127.0.0.1:1"]', b"[" * 100_000, b'{"a": 1}\n' * 3, b"null", None)
         ]
         for name in RUN_DIR:
             content = self._random.choice(hostile)

@@ -5,16 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster.hardware import gpu_named
-from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_file import cost_file, read_cost_file, write_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel, line
 from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.roofline import roofline
-from planning.fit.architecture import read_architecture
-from planning.fit.memory import plan_of
 from tests.cli.test_rehearsal_live import raylane
-from tests.planning.fit.configs import LLAMA_8B
+from tests.planning.fit.configs import LLAMA_8B, plan_on
 
 pytestmark = pytest.mark.long
 
@@ -27,7 +23,7 @@ are free of the machine's noise."""
 
 def test_the_costs_of_a_simulated_engine_are_found_again(tmp_path: Path) -> None:
     """And its overhead around the steps, to which the real gateway adds its own."""
-    steps = roofline(plan_of(read_architecture(LLAMA_8B), EngineSettings(max_model_len=8_192), gpu_named("h100"))).model
+    steps = roofline(plan_on("h100", LLAMA_8B)).model
     true = CostModel(steps.dense, steps.sequence, steps.attention, line(AROUND_S, 0.0), 0.0)
     limits = EngineModelLimits(SEATS, 2_048, KV_TOKENS)
     write_cost_file(tmp_path / "true.json", cost_file("m-simulated", "1 x H100 SXM", "roofline", limits, true))

@@ -5,23 +5,23 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import psutil
 import pytest
 from typer.testing import CliRunner
 
-from cli import boot
+from cli import boot, doctor
 from cli.main import COMMANDS, app
 from cli.run_dir import RunDir, State
 from cluster.files import shipped
 from deployments.wire import to_plain
 from tests.cell_store import keep_gateways
+from tests.cli.test_cli_run_dir import written
 from tests.cli.test_narrow import report
-from tests.http_server import Handler, listening
+from tests.http_server import listening, saying
 
 SPEC = """
 name: x
@@ -34,6 +34,8 @@ models: [{name: m, source: org/hub-name, settings: {max_model_len: 100}}]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
+    imports = doctor.Finding("imports", doctor.FindingLevel.GOOD, "not tried here")
+    monkeypatch.setattr(doctor, "_imports", lambda: imports)
     return tmp_path / "home"
 
 
@@ -109,9 +111,8 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("text", "path"), MISSING)
-def test_missing_files(spec: Path, text: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files(spec: Path, text: str, path: str) -> None:
     """They do not spoil the spec, which another machine may run; but this one cannot."""
-    monkeypatch.setattr("cli.doctor._imports", lambda: _finding())
     spec.write_text(text)
     result = run("spec", "check", spec)
     assert result.exit_code == 0
@@ -138,20 +139,15 @@ def test_up_refuses_a_bad_spec(spec: Path) -> None:
 
 
 def test_up_refuses_a_taken_port(spec: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("up", spec, "--port", taken.getsockname()[1])
     assert result.exit_code == 1
     assert "cannot listen: Address already in use" in result.stderr
 
 
 def test_up_refuses_a_second_one(spec: Path) -> None:
-    run_dir = RunDir("x")
-    run_dir.create()
-    run_dir.write_state(
-        State("x", os.getpid(), psutil.Process().create_time(), "http://127.0.0.1:9", "/tmp/none", ready=True)
-    )
+    state = State("x", os.getpid(), psutil.Process().create_time(), "http://127.0.0.1:9", "/tmp/none", ready=True)
+    run_dir = written(state)
     result = run("up", spec, "--port", free_port())
     assert result.exit_code == 1
     assert "is already up at http://127.0.0.1:9" in result.stderr
@@ -200,9 +196,7 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(
         result.stderr == f"error: --secret-file {given}: is no secret of a cell; allowed: printable ASCII characters\n"
     )
 
-    run_dir = RunDir("x")
-    run_dir.create()
-    run_dir.write_state(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
+    run_dir = written(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
     keep_gateways(run_dir.path, {"g": "http://127.0.0.1:1"})
     (run_dir.path / "secret").write_bytes(content)
     result = run("hold", "m", 1, "--for", "1h")
@@ -217,9 +211,7 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(
 
 @pytest.mark.parametrize("file", ["state.json", "cell.sqlite"])
 def test_files_of_a_run_directory_that_are_nested_deeply_are_as_none(file: str) -> None:
-    run_dir = RunDir("x")
-    run_dir.create()
-    run_dir.write_state(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
+    run_dir = written(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
     (run_dir.path / file).write_text("[" * 100_000)
     result = run("status")
     assert result.exit_code == 1
@@ -252,43 +244,24 @@ def test_status_without_a_cluster() -> None:
     assert "does not answer as a raylane gateway" in result.stderr
 
 
-class Page(Handler):
-    """Serves one JSON document under every path."""
-
-    content: ClassVar[Any] = None
-
-    def do_GET(self) -> None:
-        payload = self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
-        self.answer(200, payload)
+def test_status_of_something_else() -> None:
+    with listening(saying(b"hello")) as url:
+        assert run("status", "--url", url).exit_code == 1
 
 
-@pytest.fixture
-def page() -> Iterator[str]:
-    with listening(Page) as url:
-        yield url
-
-
-def test_status_of_something_else(page: str) -> None:
-    Page.content = b"hello"
-    assert run("status", "--url", page).exit_code == 1
-
-
-def test_no_proxy_stands_between(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """A company's HTTP_PROXY knows nothing of this machine's loopback."""
-    Page.content = to_plain(replace(report(), models=()))
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
-    assert run("status", "--url", page, "--json").exit_code == 0
-    bringing = boot.Boot.__new__(boot.Boot)
-    bringing._url = page
-    assert bringing._ready("the-secret")
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
+    with listening(saying(json.dumps(to_plain(replace(report(), models=()))).encode())) as url:
+        assert run("status", "--url", url, "--json").exit_code == 0
+        bringing = boot.Boot.__new__(boot.Boot)
+        bringing._url = url
+        assert bringing._ready("the-secret")
 
 
-def test_doctor_names_what_is_missing(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.doctor._imports", lambda: _finding())
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+def test_doctor_names_what_is_missing(spec: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         spec.write_text(SPEC + f"gateway: {{port: {taken.getsockname()[1]}}}\n")
         result = run("doctor", spec)
     assert "gateway port" in result.stdout
@@ -299,7 +272,6 @@ def test_doctor_names_what_is_missing(spec: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_doctor_warns_of_more_cores_than_there_are(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.doctor._imports", lambda: _finding())
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     spec.write_text(SPEC.replace("{max_model_len: 100}", "{max_model_len: 100, cpus: 38}"))
     assert "warn cores: 2; the spec's replicas book 38" in run("doctor", spec).stdout
@@ -308,18 +280,11 @@ def test_doctor_warns_of_more_cores_than_there_are(spec: Path, monkeypatch: pyte
 
 
 def test_doctor_fails_on_what_keeps_it_from_working(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.doctor._imports", lambda: _finding())
     spec.write_text(SPEC.replace("{name: p}", "{name: p, accelerator: H100, gpus_per_node: 8}"))
     monkeypatch.setenv("PATH", "/nowhere")
     result = run("doctor", spec)
     assert result.exit_code == 1
     assert "nvidia-smi is not found" in result.stdout
-
-
-def _finding() -> Any:
-    from cli.doctor import Finding, FindingLevel
-
-    return Finding("imports", FindingLevel.GOOD, "not tried here")
 
 
 @pytest.mark.whole

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from cli.gateway import error_message
 from cli.main import app
-from tests.http_server import Handler, listening
+from tests.http_server import listening, saying
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,7 @@ def test_an_errors_words_are_found_where_they_may_be(answer: object, says: str) 
 
 
 def test_a_load_balancers_error_is_one_line() -> None:
-    class Balancer(Handler):
-        def do_GET(self) -> None:
-            self.answer(503, b'{"error": "no healthy upstream"}')
-
-    with listening(Balancer) as url:
+    with listening(saying(b'{"error": "no healthy upstream"}', 503)) as url:
         result = CliRunner().invoke(app, ["status", "--once", "--url", url])
     assert result.exit_code == 1
     assert result.stderr.strip() == "error: no healthy upstream"

@@ -1,6 +1,5 @@
 """The run directory, and taking down what holds it."""
 
-import json
 import os
 import stat
 import subprocess
@@ -191,12 +190,6 @@ def test_a_zombie_that_nobody_buries_is_not_waited_for() -> None:
         assert parent.stdout is not None
         end_processes([psutil.Process(int(parent.stdout.readline()))], patience_s=60)
         parent.kill()
-
-
-def test_state_is_written_in_one_move(home: Path, temp_dir: Path) -> None:
-    run_dir = written(state_of(os.getpid(), temp_dir))
-    assert sorted(file.name for file in run_dir.path.iterdir()) == ["logs", "state.json"]
-    assert json.loads((home / "x" / "state.json").read_text())["pid"] == os.getpid()
 
 
 def test_a_cell_that_no_process_holds_is_up_until_it_is_taken_down(home: Path) -> None:

@@ -92,7 +92,10 @@ def test_up_reads_on_where_it_stopped(tmp_path: Path) -> None:
     assert [line.split("replica ")[1][:8] for line in losses.lines(now)] == ["bbbbbbbb", "cccccccc"]
 
 
-def test_up_prints_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("problem", [None, OSError(5, "Input/output error")], ids=["a terminal", "one that is gone"])
+def test_up_prints_until_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: OSError | None
+) -> None:
     monkeypatch.setattr(departed, "_EVERY_S", 0.01)
     reported(tmp_path, ended("e#aaaaaaaa", time.time() - 50, DepartureCause.UNRESPONSIVE))
     printed, stop = [], threading.Event()
@@ -100,45 +103,20 @@ def test_up_prints_until_it_is_stopped(tmp_path: Path, monkeypatch: pytest.Monke
     def note(line: str) -> None:
         printed.append(line)
         stop.set()
+        if problem is not None:
+            raise problem
 
     monkeypatch.setattr(console, "print", note)
     LossReporter(tmp_path, 0.0).tell_until(stop)
     assert len(printed) == 1
 
 
-def test_a_terminal_that_is_gone_does_not_end_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departed, "_EVERY_S", 0.01)
-    reported(tmp_path, ended("e#aaaaaaaa", time.time() - 50, DepartureCause.UNRESPONSIVE))
-    stop = threading.Event()
-
-    def gone(line: str) -> None:
-        stop.set()
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(console, "print", gone)
-    LossReporter(tmp_path, 0.0).tell_until(stop)
-
-
+NOTHING_YET = "nothing in its place yet"
 SENTENCES = [
     (MemberKind.GATEWAY, DepartureCause.STOPPED, "gateway x ended as planned (stopped)", ""),
-    (
-        MemberKind.CONTROLLER,
-        DepartureCause.PROCESS_DIED,
-        "Serve's controller lost (process_died)",
-        "nothing in its place yet",
-    ),
-    (
-        MemberKind.DIRECTORY,
-        DepartureCause.PROCESS_DIED,
-        "the directory lost (process_died)",
-        "nothing in its place yet",
-    ),
-    (
-        MemberKind.REPLICA,
-        DepartureCause.SPOT_NOTICE,
-        "replica x of org/m ended as planned (spot_notice)",
-        "nothing in its place yet",
-    ),
+    (MemberKind.CONTROLLER, DepartureCause.PROCESS_DIED, "Serve's controller lost (process_died)", NOTHING_YET),
+    (MemberKind.DIRECTORY, DepartureCause.PROCESS_DIED, "the directory lost (process_died)", NOTHING_YET),
+    (MemberKind.REPLICA, DepartureCause.SPOT_NOTICE, "replica x of org/m ended as planned (spot_notice)", NOTHING_YET),
 ]
 
 

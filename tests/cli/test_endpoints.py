@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from cli.endpoints import allowed_regions, preferred
 from cli.main import app
 from cluster.spec import ClusterSpec, parse_spec
-from tests.http_server import Handler, listening
+from tests.http_server import Handler, listening, saying
 
 KEY = "sha256:" + "0" * 64
 
@@ -101,9 +101,7 @@ class Ready(Handler):
         self.answer(200, b'{"status": "ready"}')
 
 
-class Starting(Handler):
-    def do_GET(self) -> None:
-        self.answer(503, b'{"status": "starting", "models_without_replica": ["wide"]}')
+STARTING = b'{"status": "starting", "models_without_replica": ["wide"]}'
 
 
 @pytest.fixture
@@ -116,7 +114,7 @@ def spec_file(tmp_path: Path) -> Iterator[Path]:
             refusing = unused.getsockname()[1]
         found = content(
             eu_central_1=ends.enter_context(listening(Ready)),
-            eu_west_1=ends.enter_context(listening(Starting)),
+            eu_west_1=ends.enter_context(listening(saying(STARTING, 503))),
             us_east_1=f"http://127.0.0.1:{refusing}",
             ap_northeast_1=f"http://127.0.0.1:{hole.getsockname()[1]}",
         )

@@ -42,7 +42,7 @@ from deployments.lane_stats import LaneStats
 from deployments.protocol import DrainReason
 from deployments.scheduling.reasons import WaitReason
 from deployments.wire import to_plain
-from tests.http_server import Handler, listening
+from tests.http_server import listening, saying
 
 MODEL = "mistralai/Mistral-Small-3.2-24B-Instruct-2506-FP8-dynamic"
 WIDTH = 80
@@ -177,12 +177,8 @@ def test_names_that_are_too_long_go_on_in_the_next_line() -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("command", ["status", "top"])
 def test_in_a_file_each_row_is_one_line_and_whole(command: str) -> None:
-    class Grouped(Handler):
-        def do_GET(self) -> None:
-            self.answer(200, json.dumps(to_plain(grouped())).encode())
-
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    with listening(Grouped) as url:
+    with listening(saying(json.dumps(to_plain(grouped())).encode())) as url:
         done = subprocess.run(
             [sys.executable, "-m", "cli.main", command, "--url", url],
             capture_output=True,
@@ -226,19 +222,12 @@ def test_status_shows_the_cap_that_keeps_itl_ms() -> None:
     assert "at most 40 sequences (itl_ms of chat)" in text
 
 
-class Page(Handler):
-    """A gateway that has only this report."""
-
-    def do_GET(self) -> None:
-        self.answer(200, json.dumps(to_plain(report())).encode())
-
-
 @pytest.mark.whole
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("command", "last"), [("status", "drains (spot_notice)"), ("top", "tenant_concurrency")])
 def test_what_is_drawn_live_is_whole_too(command: str, last: str) -> None:
     """On a real terminal of 80 columns, until Ctrl-C."""
-    with listening(Page) as url:
+    with listening(saying(json.dumps(to_plain(report())).encode())) as url:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 60, WIDTH, 0, 0))
         environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}

@@ -13,34 +13,28 @@ from cli.run_dir import State
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec, parse_spec
 
+SPEC = load_spec(shipped("specs/local.yaml"))
+
 
 def test_its_spec_is_the_models_own_on_ports_and_files_of_its_own(tmp_path: Path) -> None:
-    spec = load_spec(shipped("specs/local.yaml"))
-    cell = PrivateCell(spec, "demo", 3, tmp_path / "cell")
+    cell = PrivateCell(SPEC, "demo", 3, tmp_path / "cell")
     text = (tmp_path / "cell" / "spec.yaml").read_text()
     private = parse_spec(text)
     assert private.gateway.host == "127.0.0.1"
     assert cell.url.endswith(f":{private.gateway.port}")
-    assert private.gateway.port != spec.gateway.port
+    assert private.gateway.port != SPEC.gateway.port
     (model,) = private.models
     assert model.replicas.count == 3
     assert model.step_log == str(cell.step_logs)
     assert private.gateway.trace_file == str(cell.trace_file)
-    assert yaml.safe_load(text)["name"] != spec.name
+    assert yaml.safe_load(text)["name"] != SPEC.name
 
 
 def test_nothing_scales_what_is_measured(tmp_path: Path) -> None:
-    spec = load_spec(shipped("specs/local.yaml"))
-    scaled = spec.models[0].model_dump(exclude_unset=True) | {
-        "replicas": {"count": 1, "max": 2},
-        "autoscaling": {"policy": "backlog"},
-    }
-    PrivateCell(
-        ClusterSpec.model_validate({**spec.model_dump(exclude_unset=True), "models": [scaled]}),
-        "demo",
-        3,
-        tmp_path / "cell",
-    )
+    (model,) = SPEC.model_dump(exclude_unset=True)["models"]
+    model |= {"replicas": {"count": 1, "max": 2}, "autoscaling": {"policy": "backlog"}}
+    scaled = ClusterSpec.model_validate({**SPEC.model_dump(exclude_unset=True), "models": [model]})
+    PrivateCell(scaled, "demo", 3, tmp_path / "cell")
     private = parse_spec((tmp_path / "cell" / "spec.yaml").read_text())
     assert (private.autoscaling_of(private.models[0]).policy, private.models[0].replicas.count) == ("fixed", 3)
 
@@ -48,7 +42,7 @@ def test_nothing_scales_what_is_measured(tmp_path: Path) -> None:
 def test_what_an_earlier_run_wrote_is_not_read_as_this_ones(tmp_path: Path) -> None:
     (tmp_path / "steps").mkdir()
     with pytest.raises(ValueError, match="earlier run"):
-        PrivateCell(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path)
+        PrivateCell(SPEC, "demo", 1, tmp_path)
 
 
 class Fake(PrivateCell):
@@ -67,7 +61,7 @@ class Fake(PrivateCell):
 
 @pytest.mark.whole
 async def test_it_leaves_no_process_behind(tmp_path: Path) -> None:
-    async with Fake(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path) as cell:
+    async with Fake(SPEC, "demo", 1, tmp_path) as cell:
         processes = cell._processes()
         assert len(processes) == 2
     assert not [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
@@ -83,7 +77,7 @@ async def test_what_a_killed_command_has_left_ends_too(tmp_path: Path) -> None:
         async def _is_ready(self) -> bool:
             return (ray / "log").exists()
 
-    async with Killed(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path / "cell") as cell:
+    async with Killed(SPEC, "demo", 1, tmp_path / "cell") as cell:
         up, orphan = cell._processes()
         cell.run_dir.create()
         cell.run_dir.write_state(State(cell.run_dir.name, up.pid, up.create_time(), cell.url, str(ray), ready=True))
@@ -95,7 +89,7 @@ async def test_what_a_killed_command_has_left_ends_too(tmp_path: Path) -> None:
 
 
 async def test_one_that_ends_while_it_starts_says_why(tmp_path: Path) -> None:
-    cell = Fake(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path)
+    cell = Fake(SPEC, "demo", 1, tmp_path)
     cell.script = "echo no room; exit 3"
     with pytest.raises(PrivateCellError, match="ended with 3; its log ends:\nno room"):
         await cell.__aenter__()

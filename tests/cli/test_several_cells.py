@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.run_dir import RunDir, State
+from cli.run_dir import State
+from tests.cli.test_cli_run_dir import written
 
 SPEC = """
 name: x
@@ -29,18 +30,12 @@ def test_each_cell_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "200")
     spec = tmp_path / "spec.yaml"
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         spec.write_text(SPEC.replace("PORT", str(port)))
         code, errors = errors_of("up", spec, "--region", "s")
         assert (code, f"gateway.port = {port} on 127.0.0.1: cannot listen" in errors) == (1, True)
-    run_dir = RunDir("x-s")
-    run_dir.create()
-    run_dir.write_state(
-        State("x-s", os.getpid(), psutil.Process().create_time(), "http://127.0.0.1:9", "/tmp/none", ready=True)
-    )
+    written(State("x-s", os.getpid(), psutil.Process().create_time(), "http://127.0.0.1:9", "/tmp/none", ready=True))
     code, errors = errors_of("up", spec, "--region", "s")
     assert (code, "cluster 'x-s' is already up" in errors) == (1, True)
     code, errors = errors_of("down", spec)

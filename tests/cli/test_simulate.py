@@ -17,7 +17,7 @@ SPEC = str(shipped("specs/local.yaml"))
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[str, str]:
+def files(tmp_path: Path) -> tuple[str, ...]:
     """A trace and a cost file."""
     trace = tmp_path / "trace.jsonl"
     rows = [{"timestamp": 20 * n, "input_length": 50 + n % 900, "output_length": 20 + n % 60} for n in range(400)]
@@ -27,7 +27,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
     write_cost_file(
         costs, cost_file("demo", "a test", "profile", EngineModelLimits(16, 512, 30_000), model, error=0.034)
     )
-    return str(trace), str(costs)
+    return "--trace", str(trace), "--costs", str(costs)
 
 
 ALONE = ("--no-range", "--no-neighbours")
@@ -42,35 +42,28 @@ def run_all(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "200"})
 
 
-def test_the_table_and_the_json_tell_the_same(files: tuple[str, str]) -> None:
-    trace, costs = files
-    shown = run(SPEC, "--trace", trace, "--costs", costs)
+def test_the_table_and_the_json_tell_the_same(files: tuple[str, ...]) -> None:
+    shown = run(SPEC, *files)
     assert shown.exit_code == 0, shown.output
     assert "2 replicas" in shown.output
     assert "off by 3.4%" in shown.output
-    report = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").stdout)
+    report = json.loads(run(SPEC, *files, "--json").stdout)
     assert [lane["name"] for lane in report["lanes"]] == ["short", "medium", "long", "all"]
     assert report["lanes"][-1]["requests"] == 400
     assert f"{report['lanes'][-1]['ttft_p99_ms']:.0f} ms" in shown.output
 
 
 @pytest.mark.whole
-def test_more_load_waits_longer_and_more_replicas_wait_less(files: tuple[str, str]) -> None:
-    trace, costs = files
-
+def test_more_load_waits_longer_and_more_replicas_wait_less(files: tuple[str, ...]) -> None:
     def p99(*more: str) -> float:
-        return float(
-            json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json", *more).stdout)["lanes"][-1][
-                "ttft_p99_ms"
-            ]
-        )
+        return float(json.loads(run(SPEC, *files, "--json", *more).stdout)["lanes"][-1]["ttft_p99_ms"])
 
     assert p99("--load-scale", "4") > 2 * p99()
     assert p99("--load-scale", "4") > 2 * p99("--load-scale", "4", "--replicas", "8")
 
 
 @pytest.mark.whole
-def test_prefix_hits_and_times_between_tokens_are_told(files: tuple[str, str], tmp_path: Path) -> None:
+def test_prefix_hits_and_times_between_tokens_are_told(files: tuple[str, ...], tmp_path: Path) -> None:
     traffic, spec, page = tmp_path / "traffic.yaml", tmp_path / "spec.yaml", tmp_path / "report.html"
     traffic.write_text(
         "duration_s: 60\nstreams: [{name: a, rate: {per_s: 4}, prompt: 60, output: 9, classes: [{name: batch}], "
@@ -78,7 +71,7 @@ def test_prefix_hits_and_times_between_tokens_are_told(files: tuple[str, str], t
     )
     classes = "classes: [{name: interactive, ttft_ms: 500}, {name: batch, ttft_ms: 30000, itl_ms: 50}]\n"
     spec.write_text(re.sub(r"(?m)^classes:\n(?:[ -].*\n)+", "", Path(SPEC).read_text(encoding="utf-8")) + classes)
-    arguments = (str(spec), "--trace", str(traffic), "--costs", files[1])
+    arguments = (str(spec), "--trace", str(traffic), "--costs", files[-1])
     report = json.loads(run(*arguments, "--json", "--report", str(page)).stdout)
     assert 0.7 < report["prefix_hits"] < 0.9  # all but the first of two prompts of 512 tokens find it
     assert [(one["name"], one["itl_in_time"]) for one in report["classes"]] == [("batch", 1.0)]
@@ -88,22 +81,18 @@ def test_prefix_hits_and_times_between_tokens_are_told(files: tuple[str, str], t
     figures = dict(
         re.findall(r'class="figure" data-plot="(.*?)-plot">(.*?)</script>', page.read_text(), flags=re.DOTALL)
     )
-    assert {trace["name"] for trace in json.loads(figures["tokens"])["data"]} == {
-        "p50",
-        "p99",
-        "batch met",
-        "prefix hits",
-    }
+    drawn = {trace["name"] for trace in json.loads(figures["tokens"])["data"]}
+    assert drawn == {"p50", "p99", "batch met", "prefix hits"}
 
 
-def test_a_traffic_file_is_simulated_with_its_classes(files: tuple[str, str], tmp_path: Path) -> None:
+def test_a_traffic_file_is_simulated_with_its_classes(files: tuple[str, ...], tmp_path: Path) -> None:
     traffic = tmp_path / "traffic.yaml"
     text = (
         "duration_s: 60\nstreams: [{name: a, rate: {per_s: 4}, prompt: 60, output: 9, classes: [{name: batch}], "
         "prefix: {count: 2, tokens: 128}}]\n"
     )
     traffic.write_text(text)
-    arguments = (SPEC, "--trace", str(traffic), "--costs", files[1], "--json")
+    arguments = (SPEC, "--trace", str(traffic), "--costs", files[-1], "--json")
     report = json.loads(run(*arguments, "--seed", "2").stdout)
     assert report["lanes"][-1]["answered_in_time"] == 1.0
     assert 150 < report["lanes"][-1]["requests"] < 350
@@ -129,8 +118,8 @@ def long_trace(folder: Path) -> str:
 
 
 @pytest.mark.whole
-def test_what_is_too_long_is_rejected_and_told(files: tuple[str, str], tmp_path: Path) -> None:
-    arguments = (SPEC, "--trace", long_trace(tmp_path), "--costs", files[1])
+def test_what_is_too_long_is_rejected_and_told(files: tuple[str, ...], tmp_path: Path) -> None:
+    arguments = (SPEC, "--trace", long_trace(tmp_path), "--costs", files[-1])
     shown = run(*arguments)
     assert shown.exit_code == 0, shown.output
     assert "changes to the trace:" in shown.output
@@ -151,8 +140,8 @@ def test_what_is_too_long_is_rejected_and_told(files: tuple[str, str], tmp_path:
 
 
 @pytest.mark.whole
-def test_lengths_are_shrunk_only_where_that_is_asked_for(files: tuple[str, str], tmp_path: Path) -> None:
-    arguments = (SPEC, "--trace", long_trace(tmp_path), "--costs", files[1], "--fit-lengths")
+def test_lengths_are_shrunk_only_where_that_is_asked_for(files: tuple[str, ...], tmp_path: Path) -> None:
+    arguments = (SPEC, "--trace", long_trace(tmp_path), "--costs", files[-1], "--fit-lengths")
     page = tmp_path / "report.html"
     report = json.loads(run(*arguments, "--json", "--report", str(page)).stdout)
     assert (report["lanes"][-1]["requests"], report["rejections"]) == (100, {})
@@ -165,10 +154,9 @@ def test_lengths_are_shrunk_only_where_that_is_asked_for(files: tuple[str, str],
 
 
 @pytest.mark.whole
-def test_each_figure_has_a_range_and_neighbours(files: tuple[str, str], tmp_path: Path) -> None:
-    trace, costs = files
+def test_each_figure_has_a_range_and_neighbours(files: tuple[str, ...], tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    report = json.loads(run_all(SPEC, "--trace", trace, "--costs", costs, "--json", "--report", str(page)).stdout)
+    report = json.loads(run_all(SPEC, *files, "--json", "--report", str(page)).stdout)
     assert report["costs"]["range"] == {"origin": "profile of this GPU", "low": 0.9, "high": 1.1}
     for lane in report["lanes"]:
         for name, (low, high) in lane["range"].items():
@@ -180,38 +168,36 @@ def test_each_figure_has_a_range_and_neighbours(files: tuple[str, str], tmp_path
     text = page.read_text(encoding="utf-8")
     assert "With one replica fewer or more" in text
     assert f"<small>{whole['range']['ttft_p50_ms'][0]:.0f} ms to " in text
-    shown = run_all(SPEC, "--trace", trace, "--costs", costs)
+    shown = run_all(SPEC, *files)
     assert f"({whole['range']['ttft_p50_ms'][0]:.0f} ms to {whole['range']['ttft_p50_ms'][1]:.0f} ms)" in shown.output
     assert "one replica fewer" in shown.output
 
 
-def test_the_other_runs_can_be_switched_off(files: tuple[str, str]) -> None:
-    trace, costs = files
-    plain = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").stdout)
+def test_the_other_runs_can_be_switched_off(files: tuple[str, ...]) -> None:
+    plain = json.loads(run(SPEC, *files, "--json").stdout)
     assert (plain["costs"]["range"], plain["neighbours"], plain["lanes"][-1]["range"]) == (None, {}, {})
 
 
-def test_what_the_spec_asks_for_and_is_not_modelled_comes_first(files: tuple[str, str], tmp_path: Path) -> None:
+def test_what_the_spec_asks_for_and_is_not_modelled_comes_first(files: tuple[str, ...], tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     text = Path(SPEC).read_text(encoding="utf-8")
     length = "      max_model_len: 8192\n"
     spec.write_text(text.replace(length, f"{length}      speculative: {{method: ngram}}\n"))
-    shown = run(str(spec), "--trace", files[0], "--costs", files[1])
+    shown = run(str(spec), *files)
     assert shown.exit_code == 0, shown.output
     assert shown.output.index("speculation: models.demo.settings.speculative") < shown.output.index("TTFT p50")
-    report = json.loads(run(str(spec), "--trace", files[0], "--costs", files[1], "--json").stdout)
+    report = json.loads(run(str(spec), *files, "--json").stdout)
     assert [one["kind"] for one in report["not_modelled"]] == ["speculation"]
 
 
 @pytest.mark.whole
-def test_the_report_tells_the_same_as_the_table(files: tuple[str, str], tmp_path: Path) -> None:
-    trace, costs = files
+def test_the_report_tells_the_same_as_the_table(files: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    shown = run(SPEC, "--trace", trace, "--costs", costs, "--report", str(report), "--price-per-gpu-hour", "3600")
+    shown = run(SPEC, *files, "--report", str(report), "--price-per-gpu-hour", "3600")
     assert shown.exit_code == 0, shown.output
     assert f"report: {report}" in shown.stderr
     page = report.read_text(encoding="utf-8")
-    reported = json.loads(run(SPEC, "--trace", trace, "--costs", costs, "--json").stdout)
+    reported = json.loads(run(SPEC, *files, "--json").stdout)
     assert "Keeps its SLO" in page or "Misses its SLO" in page
     assert f"{reported['lanes'][-1]['ttft_p50_ms']:.0f} ms" in page
     assert re.search(rf"\${2 * reported['simulated_s']:,.0f}\.", page)  # two replicas, a dollar a second each
@@ -231,14 +217,8 @@ def test_the_report_tells_the_same_as_the_table(files: tuple[str, str], tmp_path
         ((SPEC, "--replicas", "0"), "replicas"),
     ],
 )
-def test_bad_input_is_named(files: tuple[str, str], arguments: tuple[str, ...], named: str) -> None:
-    trace, costs = files
-    given = [
-        *arguments,
-        *(() if "--trace" in arguments else ("--trace", trace)),
-        *(() if "--costs" in arguments else ("--costs", costs)),
-    ]
-    result = run(*given)
+def test_bad_input_is_named(files: tuple[str, ...], arguments: tuple[str, ...], named: str) -> None:
+    result = run(arguments[0], *files, *arguments[1:])  # the last of an option counts
     assert result.exit_code == 2
     assert named in result.output + result.stderr
 
@@ -253,20 +233,19 @@ def test_bad_input_is_named(files: tuple[str, str], arguments: tuple[str, ...], 
         ("more", 1),
     ],
 )
-def test_a_bad_cost_file_is_refused(files: tuple[str, str], key: str, value: object) -> None:
-    trace, costs = files
-    content = json.loads(Path(costs).read_text())
-    Path(costs).write_text(json.dumps({**content, key: value}))
-    result = run(SPEC, "--trace", trace, "--costs", costs)
+def test_a_bad_cost_file_is_refused(files: tuple[str, ...], key: str, value: object) -> None:
+    content = json.loads(Path(files[-1]).read_text())
+    Path(files[-1]).write_text(json.dumps({**content, key: value}))
+    result = run(SPEC, *files)
     assert result.exit_code == 2
     assert key in result.output + result.stderr
 
 
-def test_costs_from_data_sheets_can_be_simulated_and_say_so(files: tuple[str, str], tmp_path: Path) -> None:
+def test_costs_from_data_sheets_can_be_simulated_and_say_so(files: tuple[str, ...], tmp_path: Path) -> None:
     out = str(tmp_path / "roofline.json")
     made = CliRunner().invoke(app, ["costs", SPEC, "--out", out, "--gpu", "L40S"])
     assert made.exit_code == 0, made.output
-    shown = run(SPEC, "--trace", files[0], "--costs", out)
+    shown = run(SPEC, "--trace", files[1], "--costs", out)
     assert shown.exit_code == 0, shown.output
     assert "NOT measured" in shown.output
     refused = CliRunner().invoke(app, ["costs", SPEC, "--out", out])

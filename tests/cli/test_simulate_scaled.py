@@ -22,24 +22,17 @@ SCALED = PLAIN.replace("      count: 2\n", "      count: 1\n      max: 8\n") + "
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[str, str, str]:
+def files(tmp_path: Path) -> tuple[str, ...]:
     """A spec that scales, a trace whose middle is busy, and a cost file."""
     spec, trace, costs = tmp_path / "spec.yaml", tmp_path / "trace.jsonl", tmp_path / "costs.json"
     spec.write_text(SCALED)
-    times = [
-        *range(0, 100_000, 2_000),
-        *range(100_000, 300_000, 120),
-        *range(300_000, 1_300_000, 4_000),
-    ]  # few, for an engine that is slow
-    trace.write_text(
-        "\n".join(
-            json.dumps({"timestamp": ms, "input_length": 50 + n % 300, "output_length": 20 + n % 60})
-            for n, ms in enumerate(times)
-        )
-    )
+    # Few, for an engine that is slow.
+    times = [*range(0, 100_000, 2_000), *range(100_000, 300_000, 120), *range(300_000, 1_300_000, 4_000)]
+    rows = [{"timestamp": ms, "input_length": 50 + n % 300, "output_length": 20 + n % 60} for n, ms in enumerate(times)]
+    trace.write_text("\n".join(map(json.dumps, rows)))
     model = CostModel(line(0.04, 1e-4), line(0.0, 2e-5), plain_attention(6e-8, 2e-10))
     write_cost_file(costs, cost_file("demo", "a test", "profile", EngineModelLimits(16, 512, 30_000), model))
-    return str(spec), str(trace), str(costs)
+    return str(spec), "--trace", str(trace), "--costs", str(costs)
 
 
 def run(*arguments: str) -> Result:
@@ -68,10 +61,9 @@ SCHEDULE = (
 )
 
 
-def test_bounds_by_time_of_day_need_a_time_of_day(files: tuple[str, str, str]) -> None:
-    spec, trace, costs = files
-    Path(spec).write_text(SCALED.replace("      max: 8\n", SCHEDULE))
-    arguments = (spec, "--trace", trace, "--costs", costs, "--start-up", "20")
+def test_bounds_by_time_of_day_need_a_time_of_day(files: tuple[str, ...]) -> None:
+    Path(files[0]).write_text(SCALED.replace("      max: 8\n", SCHEDULE))
+    arguments = (*files, "--start-up", "20")
     refused = run(*arguments)
     assert refused.exit_code == 2
     assert "--start-at: missing; models.demo.replicas.schedule has bounds" in refused.stderr
@@ -85,9 +77,8 @@ def test_bounds_by_time_of_day_need_a_time_of_day(files: tuple[str, str, str]) -
     assert "scheduled_min" not in night["changes"]
 
 
-def test_replicas_follow_the_load(files: tuple[str, str, str]) -> None:
-    spec, trace, costs = files
-    arguments = (spec, "--trace", trace, "--costs", costs, "--start-up", "20")
+def test_replicas_follow_the_load(files: tuple[str, ...]) -> None:
+    arguments = (*files, "--start-up", "20")
     figures = scaled(reported(*arguments))
     assert figures["policy"] == "backlog"
     assert figures["max_replicas"] > 1
@@ -98,9 +89,8 @@ def test_replicas_follow_the_load(files: tuple[str, str, str]) -> None:
     assert f"{figures['replica_hours']:.2f}" in shown.output
 
 
-def test_both_bounds_move_by_one_for_one_replica_more(files: tuple[str, str, str]) -> None:
-    spec, trace, costs = files
-    arguments = ["simulate", spec, "--trace", trace, "--costs", costs, "--json", "--limit", "400"]
+def test_both_bounds_move_by_one_for_one_replica_more(files: tuple[str, ...]) -> None:
+    arguments = ["simulate", *files, "--json", "--limit", "400"]
     found = json.loads(CliRunner().invoke(app, arguments).stdout)
     assert set(found["neighbours"]) == {"one_more"}  # the spec's policy may not go below one
     assert found["neighbours"]["one_more"]["replica_hours"] > found["replica_hours"]["value"]
@@ -108,33 +98,27 @@ def test_both_bounds_move_by_one_for_one_replica_more(files: tuple[str, str, str
     assert low <= found["replica_hours"]["value"] <= high
 
 
-def test_a_fixed_number_is_kept_when_asked_for(files: tuple[str, str, str]) -> None:
-    spec, trace, costs = files
-    fixed = reported(spec, "--trace", trace, "--costs", costs, "--fixed", "--replicas", "3")
+def test_a_fixed_number_is_kept_when_asked_for(files: tuple[str, ...]) -> None:
+    fixed = reported(*files, "--fixed", "--replicas", "3")
     assert "groups" not in fixed
     assert fixed["replicas"] == 3
 
 
-def test_slow_starts_cost_promises(files: tuple[str, str, str]) -> None:
-    spec, trace, costs = files
-
+def test_slow_starts_cost_promises(files: tuple[str, ...]) -> None:
     def in_time(start_up_s: str) -> float:
-        lanes = reported(spec, "--trace", trace, "--costs", costs, "--start-up", start_up_s)["lanes"]
+        lanes = reported(*files, "--start-up", start_up_s)["lanes"]
         assert isinstance(lanes, list)
         return float(lanes[-1]["answered_in_time"])
 
     assert in_time("300") < in_time("5")
 
 
-def test_a_simulated_engine_is_played_at_its_speed_as_its_policy_thinks(files: tuple[str, str, str]) -> None:
-    spec, trace, costs = files
-
+def test_a_simulated_engine_is_played_at_its_speed_as_its_policy_thinks(files: tuple[str, ...]) -> None:
     def outcome(speed: float) -> tuple[float, float]:
-        model = (
-            f"  - name: demo-simulated\n    engine: simulated\n    simulated: {{costs: {costs}, speed: {speed:g}}}\n"
-        )
-        Path(spec).write_text(SCALED.replace("  - name: demo\n", model))
-        found = reported(spec, "--trace", trace, "--costs", costs, "--start-up", "20")
+        simulated = f"{{costs: {files[-1]}, speed: {speed:g}}}"
+        model = f"  - name: demo-simulated\n    engine: simulated\n    simulated: {simulated}\n"
+        Path(files[0]).write_text(SCALED.replace("  - name: demo\n", model))
+        found = reported(*files, "--start-up", "20")
         lanes = found["lanes"]
         assert isinstance(lanes, list)
         return float(lanes[-1]["tpot_p50_ms"]), float(scaled(found)["replica_hours"])
@@ -144,10 +128,9 @@ def test_a_simulated_engine_is_played_at_its_speed_as_its_policy_thinks(files: t
     assert fast[1] < slow[1]
 
 
-def test_the_report_has_the_decisions_and_the_replicas(files: tuple[str, str, str], tmp_path: Path) -> None:
-    spec, trace, costs = files
+def test_the_report_has_the_decisions_and_the_replicas(files: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    shown = run(spec, "--trace", trace, "--costs", costs, "--start-up", "20", "--report", str(report))
+    shown = run(*files, "--start-up", "20", "--report", str(report))
     assert shown.exit_code == 0, shown.output
     page = report.read_text(encoding="utf-8")
     figures = dict(re.findall(r'class="figure" data-plot="(.*?)-plot">(.*?)</script>', page, flags=re.DOTALL))
@@ -157,10 +140,9 @@ def test_the_report_has_the_decisions_and_the_replicas(files: tuple[str, str, st
     assert "warming" in figures["capacity"]
 
 
-def test_a_policy_that_there_is_not_is_named(files: tuple[str, str, str]) -> None:
-    spec, trace, costs = files
-    Path(spec).write_text(SCALED.replace("policy: backlog\n", "policy: nonsense\n"))
-    refused = run(spec, "--trace", trace, "--costs", costs)
+def test_a_policy_that_there_is_not_is_named(files: tuple[str, ...]) -> None:
+    Path(files[0]).write_text(SCALED.replace("policy: backlog\n", "policy: nonsense\n"))
+    refused = run(*files)
     assert refused.exit_code == 2
     assert "'nonsense'" in refused.output + refused.stderr
 
@@ -173,14 +155,13 @@ GROUPS = """\
 """
 
 
-def test_groups_have_rows_of_their_own(files: tuple[str, str, str]) -> None:
-    spec, trace, costs = files
+def test_groups_have_rows_of_their_own(files: tuple[str, ...]) -> None:
     name = "  - name: demo\n"
-    Path(spec).write_text(SCALED.replace(name, name + GROUPS.replace("COSTS", costs), 1))
-    refused = run(spec, "--trace", trace, "--costs", costs)
+    Path(files[0]).write_text(SCALED.replace(name, name + GROUPS.replace("COSTS", files[-1]), 1))
+    refused = run(*files)
     assert refused.exit_code == 2
     assert "the groups of model 'demo' (small, large) have different engines" in refused.stderr
-    arguments = (spec, "--trace", trace, "--start-up", "20")
+    arguments = (*files[:3], "--start-up", "20")
     assert "--replicas 3: allowed: for a model with one group" in run(*arguments, "--replicas", "3").stderr
     shown = run(*arguments)
     assert shown.exit_code == 0, shown.output

@@ -22,7 +22,6 @@ from deployments.telemetry.published_error import write_published
 from planning.workload.trace import Trace
 from planning.workload.traces import write_trace
 from tests.planning.tune import cases
-from tests.planning.tune.test_advice import published
 
 pytestmark = pytest.mark.whole
 
@@ -35,7 +34,7 @@ def files(tmp_path: Path) -> tuple[str, ...]:
     work = cases.work(300.0)
     write_trace(trace, Trace(work.arrived_s, work.prompt_tokens, work.output_tokens))
     write_cost_file(costs, cases.costs())
-    write_published(error, published(0.1))
+    write_published(error, cases.known_error(0.1))
     return (str(spec), "--trace", str(trace), "--costs", str(costs), "--error", str(error))
 
 

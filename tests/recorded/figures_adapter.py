@@ -38,21 +38,10 @@ def figures_of(scenario: str, number: int, policy: str, traces: Path | None) -> 
 
 
 def _plain(score: Score) -> dict[str, Any]:
-    return {
-        "requests": score.requests,
-        "attainment": score.attainment,
-        "by_lane": dict(score.by_lane),
-        "replica_hours": score.replica_hours,
-        "usd": score.usd,
-        "mean_replicas": score.mean_replicas,
-        "changes": score.changes,
-        "flaps": score.flaps,
-        "recovery_s": score.recovery_s,
-        "rejected": score.rejected,
-        "expired": score.expired,
-        "failed": score.failed,
-        "ttft_p99_s": None if math.isnan(score.ttft_p99_s) else score.ttft_p99_s,
-    }
+    same = ("requests", "attainment", "by_lane", "replica_hours", "usd", "mean_replicas", "changes", "flaps")
+    same += ("recovery_s", "rejected", "expired", "failed")
+    p99_s = None if math.isnan(score.ttft_p99_s) else score.ttft_p99_s
+    return {name: getattr(score, name) for name in same} | {"ttft_p99_s": p99_s}
 
 
 def _digest(*parts: bytes) -> str:

@@ -54,17 +54,13 @@ class _Gateway:
     def placed(self, placement: Placement, url: str) -> None:
         lease = placement.lease
         self._leases[lease.attempt_id] = lease
-        placed = {
+        same = ("attempt", "prefill_tokens", "kv_tokens", "output_tokens", "home")
+        placed = {name: getattr(lease, name) for name in same} | {
             "engine_id": lease.attempt_id,
             "replica": placement.replica_id,
-            "attempt": lease.attempt,
             "reason": placement.reason.value,
             "lane": placement.lane,
             "waited_s": placement.waited_s,
-            "prefill_tokens": lease.prefill_tokens,
-            "kv_tokens": lease.kv_tokens,
-            "output_tokens": lease.output_tokens,
-            "home": lease.home,
             "url": url,
         }
         self._reported.append([self._name, "placed", placement.request.request_id, placed])
@@ -187,52 +183,17 @@ def told(entries: Iterable[Plain]) -> Iterator[Plain]:
 
 
 def _facts(name: str, seats: int) -> ReplicaFacts:
-    return ReplicaFacts(
-        replica_id=name,
-        model="demo",
-        url=f"http://{name}",
-        pid=1,
-        node_id="n",
-        task="generate",
-        max_model_len=4_096,
-        max_num_seqs=seats,
-        max_num_batched_tokens=1_024,
-        kv_tokens=seats * 2_000,
-    )
+    return ReplicaFacts(name, "demo", f"http://{name}", 1, "n", "generate", 4_096, seats, 1_024, seats * 2_000)
 
 
 def _running(given: Plain, replica: str, now: float) -> Running:
-    booking = Booking(
-        gateway_id=given["gateway"],
-        request_id=given["request"],
-        attempt=given["attempt"],
-        tenant=given["tenant"],
-        prompt_tokens=given["prompt_tokens"],
-        max_tokens=given["max_tokens"],
-        sequences=given["sequences"],
-        prefill_tokens=given["prefill_tokens"],
-        kv_tokens=given["kv_tokens"],
-        output_tokens=given["output_tokens"],
-        home=given["home"],
-        digest=given["digest"],
-    )
+    same = ("attempt", "tenant", "prompt_tokens", "max_tokens", "sequences", "prefill_tokens", "kv_tokens")
+    same += ("output_tokens", "home", "digest")
+    booking = Booking(given["gateway"], given["request"], **{name: given[name] for name in same})
     return Running(booking.lease(replica, now), given["started"])
 
 
 def _finished(given: Plain) -> Finished:
-    return Finished(
-        given["engine_id"],
-        200 if given["sequences"] else 499,
-        Usage(
-            given["prompt_tokens"],
-            0,
-            given["output_tokens"],
-            0,
-            given["sequences"],
-            given["prefill_s"],
-            given["decode_s"],
-            0.0,
-        ),
-        0.1,
-        1.0,
-    )
+    prefill_s, decode_s = given["prefill_s"], given["decode_s"]
+    usage = Usage(given["prompt_tokens"], 0, given["output_tokens"], 0, given["sequences"], prefill_s, decode_s, 0.0)
+    return Finished(given["engine_id"], 200 if given["sequences"] else 499, usage, 0.1, 1.0)

@@ -94,43 +94,32 @@ _STATUS = {"silent": ReplicaStatus.UNRESPONSIVE}
 
 
 def _snapshot(given: Plain) -> Snapshot:
+    of_a_replica = ("sequences", "kv_tokens", "prefill_tokens", "max_sequences", "max_kv_tokens", "tpot_s")
     replicas = (
         ReplicaStats(
             replica_id=one["name"],
             status=_STATUS.get(one["state"]) or ReplicaStatus(one["state"]),
             leases=one["sequences"],
-            sequences=one["sequences"],
-            kv_tokens=one["kv_tokens"],
-            prefill_tokens=one["prefill_tokens"],
             prefill_tokens_per_s=0.0,
             held_by=None,
-            max_sequences=one["max_sequences"],
-            max_kv_tokens=one["max_kv_tokens"],
-            tpot_s=one["tpot_s"],
+            **{name: one[name] for name in of_a_replica},
         )
         for one in given["replicas"]
     )
+    lanes = (
+        LaneStats(one["name"], one["waiting"], one["work"], None, one["oldest_wait_s"], None, None, 0, 0, 0)
+        for one in given["lanes"]
+    )
     return Snapshot(
-        lanes=tuple(
-            LaneStats(one["name"], one["waiting"], one["work"], None, one["oldest_wait_s"], None, None, 0, 0, 0)
-            for one in given["lanes"]
-        ),
+        lanes=tuple(lanes),
         replicas=tuple(replicas),
         flows=tuple(FlowStats(*(one[name] for name in OF_A_FLOW)) for one in given["flows"]),
-        submitted=0,
-        placed=0,
-        adopted=0,
-        promoted=0,
+        **dict.fromkeys(("submitted", "placed", "adopted", "promoted"), 0),
+        **dict.fromkeys(("tokens_per_s", "output_error", "other_lane")),
         endings={},
         rejections={},
-        tokens_per_s=None,
-        output_error=None,
-        other_lane=None,
         prefix_trust=0.0,
-        finished=given["finished"],
-        finished_work=given["finished_work"],
-        counted=given["counted"],
-        output_tokens=given["output_tokens"],
+        **{name: given[name] for name in ("finished", "finished_work", "counted", "output_tokens")},
     )
 
 

@@ -14,9 +14,10 @@ from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.shadow.pair import Pair
 from cli.explain import chosen_logs
 from cli.main import app
-from cli.run_dir import RunDir, State
+from cli.run_dir import State
 from deployments.cell.control import Control, ControlKind
 from tests.autoscaling.setups import entries_of, setup, stream
+from tests.cli.test_cli_run_dir import written
 
 PIN = Control(ControlKind.PIN, 1, 1_700_000_100.0, "ada", "a visit")
 
@@ -42,6 +43,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[DecisionMoment]:
 @pytest.mark.whole
 def test_a_moment_can_be_asked_again_to_the_same_decision(found: list[DecisionMoment]) -> None:
     assert len(found) > 3
+    assert {moment.model for moment in found} == {"m"}
     for moment in found:
         pair = moment.pair()
         again = [pair.decide(record.signals, record.controls) for record in moment.records]
@@ -117,11 +119,6 @@ def test_a_concern_stands_in_the_json(found: list[DecisionMoment]) -> None:
     assert explain(moment).as_json()["concern"] == "nothing_waits"
 
 
-def test_the_log_of_a_folder_is_read(found: list[DecisionMoment], tmp_path: Path) -> None:
-    assert {moment.model for moment in found} == {"m"}
-    assert list(moments([])) == []
-
-
 def test_the_command_says_what_is_no_log_and_no_time(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     result = CliRunner().invoke(app, ["explain", "--log", str(tmp_path / "binary")])
@@ -132,9 +129,7 @@ def test_the_command_says_what_is_no_log_and_no_time(tmp_path: Path) -> None:
 
 def test_the_only_model_is_found_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path))
-    run_dir = RunDir("here")
-    run_dir.create()
-    run_dir.write_state(State("here", 1, 0.0, "", "", ready=False))
+    run_dir = written(State("here", 1, 0.0, "", "", ready=False))
     log = run_dir.path / "logs" / f"{log_name('org/m')}.000001.log"
     log.write_text("")
     assert chosen_logs(None, []) == chosen_logs("org/m", []) == [log]

@@ -102,17 +102,10 @@ class Fluid:
     def signals(self) -> Signals:
         """Of now."""
         each, over = divmod(round(self.running), max(1, self.ready))
-        tpot_s = self._tpot_s
-        replicas = tuple(self._replica(index, each + (index < over), tpot_s) for index in range(self.ready))
+        replicas = tuple(self._replica(index, each + (index < over)) for index in range(self.ready))
         waiting, work = round(self.waiting), self.isl + self.decode_weight * self.osl
-        lanes = (
-            lane_like(
-                "all",
-                waiting,
-                work * waiting,
-                self.waiting / max(self.ready * self.replica_rate, 0.1) if waiting else 0.0,
-            ),
-        )
+        wait_s = self.waiting / max(self.ready * self.replica_rate, 0.1) if waiting else 0.0
+        lanes = (lane_like("all", waiting, work * waiting, wait_s),)
         arrived, ended = math.floor(self.arrived), math.floor(self.ended)
         flows = (FlowStats("all", "interactive", arrived, work * arrived, self.isl * arrived, ended, 0, 1.0),)
         counts = (ended, work * ended, ended, self.osl * ended)
@@ -120,11 +113,9 @@ class Fluid:
             self.now, 1.8e9 + self.now, 0.0, 1, self.replicas, len(self._ready_s), None, replicas, lanes, flows, *counts
         )
 
-    def _replica(self, index: int, requests: int, tpot_s: float) -> ReplicaStats:
-        kv_tokens = requests * (self.isl + self.osl)
-        return replica_like(
-            f"r{index}", ReplicaStatus.READY, requests, self.slots, kv_tokens, LIMITS.kv_tokens, 0, tpot_s
-        )
+    def _replica(self, index: int, requests: int) -> ReplicaStats:
+        kv = (requests * (self.isl + self.osl), LIMITS.kv_tokens)
+        return replica_like(f"r{index}", ReplicaStatus.READY, requests, self.slots, *kv, 0, self._tpot_s)
 
     @property
     def _tpot_s(self) -> float:

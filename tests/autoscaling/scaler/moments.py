@@ -29,25 +29,11 @@ def moment(
     """All that is applied is ready, unless told otherwise."""
     applied = ready if applied is None else applied
     waiting = 1 if waiting_work else 0
-    signals = signals_like(
-        at_s,
-        1e9 + at_s,
-        0.0,
-        1,
-        applied,
-        max(0, applied - ready),
-        None,
-        replicas(ready),
-        (lane_like("short", waiting, waiting_work, 0.0), lane_like("long", 0, 0.0, 0.0)),
-        (
-            FlowStats(
-                "short", "interactive", int(arrived_work // 1_000), arrived_work, int(arrived_work // 2), 0, 0, 2.0
-            ),
-        ),
-        0,
-        0.0,
-        0,
-        0,
-    )
+    lanes = (lane_like("short", waiting, waiting_work, 0.0), lane_like("long", 0, 0.0, 0.0))
+    arrived, prompts = int(arrived_work // 1_000), int(arrived_work // 2)
+    flows = (FlowStats("short", "interactive", arrived, arrived_work, prompts, 0, 0, 2.0),)
+    starting = max(0, applied - ready)
+    now = (at_s, 1e9 + at_s, 0.0, 1, applied, starting, None)
+    signals = signals_like(*now, replicas(ready), lanes, flows, 0, 0.0, 0, 0)
     shown = {one.name: other.pop(one.name) for one in fields(Snapshot) if one.name in other}
     return replace(signals.showing(**shown), **other)

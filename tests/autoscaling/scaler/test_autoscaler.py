@@ -84,23 +84,13 @@ def test_a_policy_that_fails_leaves_the_number_alone_and_is_counted() -> None:
     assert failing.decide(moment(1.0)).requested == 4
 
 
-def test_a_policy_that_wants_less_than_nothing_has_failed() -> None:
-    assert scaler(-3).decide(moment()).limit is Limit.POLICY_FAILED
-
-
 def test_nothing_is_taken_away_while_a_replica_is_unresponsive_but_not_for_ever() -> None:
     patient = scaler(1, unresponsive_s=60.0)
     unresponsive = replicas(2) + replicas(1, ReplicaStatus.UNRESPONSIVE)
     assert patient.decide(moment(0.0, applied=3, replicas=unresponsive)).limit is Limit.UNRESPONSIVE
     assert patient.decide(moment(30.0, applied=3, replicas=unresponsive)).requested == 3
     assert patient.decide(moment(61.0, applied=3, replicas=unresponsive)).requested == 1
-
-
-def test_more_may_be_asked_for_while_a_replica_is_unresponsive() -> None:
-    assert (
-        scaler(5).decide(moment(applied=3, replicas=replicas(2) + replicas(1, ReplicaStatus.UNRESPONSIVE))).requested
-        == 5
-    )
+    assert scaler(5).decide(moment(applied=3, replicas=unresponsive)).requested == 5, "more may be asked for"
 
 
 def test_nothing_is_taken_away_while_a_forecast_failed_and_more_may_be_asked_for() -> None:
@@ -113,11 +103,6 @@ def test_nothing_is_taken_away_while_a_forecast_failed_and_more_may_be_asked_for
     assert again.decide(moment(1.0, ready=3)).requested == 1
 
 
-def test_an_operator_may_take_away_while_a_forecast_failed() -> None:
-    pin = Control(ControlKind.PIN, 1, until_unix_s=2e9)
-    assert scaler(3).decide(moment(ready=3, forecast_failed=True), (pin,)).requested == 1
-
-
 def test_an_operators_pin_goes_over_everything_and_ends() -> None:
     pin = Control(ControlKind.PIN, 7, until_unix_s=1e9 + 10)
     pinned = scaler(1, up_per_min=1.0)
@@ -126,15 +111,24 @@ def test_an_operators_pin_goes_over_everything_and_ends() -> None:
     assert pinned.decide(moment(11.0, ready=7), (pin,)).limit is not Limit.PINNED
 
 
-def test_a_hold_is_a_floor() -> None:
-    hold = Control(ControlKind.HOLD, 4, until_unix_s=2e9)
-    assert scaler(1).decide(moment(), (hold,)).requested == 4
-    assert scaler(6).decide(moment(), (hold,)).requested == 6
-
-
-def test_an_operators_word_holds_without_books_too() -> None:
-    pin = Control(ControlKind.PIN, 7, until_unix_s=2e9)
-    assert scaler(1).decide(unseen(0.0, 1e9, 3), (pin,)).requested == 7
+@pytest.mark.parametrize(
+    ("kind", "number", "wanted", "seen", "requested"),
+    [
+        (ControlKind.HOLD, 4, 1, moment(), 4),
+        (ControlKind.HOLD, 4, 6, moment(), 6),
+        (ControlKind.PIN, 1, 3, moment(ready=3, forecast_failed=True), 1),
+        (ControlKind.PIN, 7, 1, unseen(0.0, 1e9, 3), 7),
+    ],
+    ids=[
+        "a hold is a floor",
+        "and no ceiling",
+        "a failed forecast stops no operator",
+        "books that nobody sees neither",
+    ],
+)
+def test_an_operators_word_counts(kind: ControlKind, number: int, wanted: int, seen: Signals, requested: int) -> None:
+    control = Control(kind, number, until_unix_s=2e9)
+    assert scaler(wanted).decide(seen, (control,)).requested == requested
 
 
 def test_what_cannot_be_scheduled_is_not_asked_for() -> None:
@@ -239,6 +233,7 @@ def test_what_nobody_sees_has_not_gone() -> None:
         None,
         3,
         DesiredReplicas(math.nan, PolicyReason.DEMAND),  # type: ignore[arg-type]
+        DesiredReplicas(-3, PolicyReason.DEMAND),
         DesiredReplicas(2.5, PolicyReason.DEMAND),  # type: ignore[arg-type]
         DesiredReplicas("3", PolicyReason.DEMAND),  # type: ignore[arg-type]
         DesiredReplicas(3, "whatever"),  # type: ignore[arg-type]

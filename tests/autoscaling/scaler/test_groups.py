@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaling.policies.policy import DesiredReplicas, PolicyReason
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds, Limit, ScalingDecision
 from autoscaling.scaler.groups import LATE, GroupDemand, GroupOverflow, offered
@@ -167,12 +166,8 @@ def test_a_decision_without_a_policy_leaves_it_as_it_was() -> None:
 
 
 def test_a_fixed_number_leaves_what_it_cannot_carry() -> None:
-    class Needs(Says):
-        def decide(self, signals: Signals) -> DesiredReplicas:
-            return DesiredReplicas(8, PolicyReason.DEMAND)
-
     signals = moment(ready=2)
-    assert GroupOverflow(60.0, Needs(0)).decided(signals, decided(signals, 2)) == 0.75
+    assert GroupOverflow(60.0, Says(8)).decided(signals, decided(signals, 2)) == 0.75
 
 
 def test_only_the_groups_own_replicas_count_as_there() -> None:

@@ -4,20 +4,19 @@ ready."""
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from autoscaling.policies.policy import DesiredReplicas, PolicyReason
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds, Limit, ScalingDecision
 from autoscaling.scaler.schedule import Schedule, ScheduledBounds, ScheduleFollower
-from autoscaling.signals.signals import NextStart, Signals
+from autoscaling.signals.signals import NextStart
 from deployments.cell.control import Control, ControlKind
 from tests.autoscaling.scaler.moments import moment
+from tests.autoscaling.scaler.test_autoscaler import Says
 
 WEEK = tuple(range(7))
 OFFICE = ScheduledBounds("office", (0, 1, 2, 3, 4), 8 * 60, 18 * 60, 4)
@@ -135,16 +134,12 @@ def test_entries_that_follow_each_other_leave_no_gap_and_do_not_overlap(
     assert windows[-1].end_s > unix_s + 4 * 86_400
 
 
-def follower(start_up_s: float) -> ScheduleFollower:
-    return ScheduleFollower(start_up_s)
-
-
 @pytest.mark.whole
 @given(schedules(), moments_of_years, st.integers(0, 7_200), st.integers(0, 3))
 def test_what_a_time_needs_is_requested_a_start_up_time_before_and_no_earlier(
     schedule: Schedule, unix_s: int, start_up_s: int, base: int
 ) -> None:
-    found = follower(start_up_s).bounds(
+    found = ScheduleFollower(start_up_s).bounds(
         schedule, (base, 10), float("inf"), 1.0, replace(moment(), unix_s=float(unix_s), applied=2)
     )
     bounds = Bounds(base, 10, schedule=schedule)
@@ -158,7 +153,7 @@ def test_what_a_time_needs_is_requested_a_start_up_time_before_and_no_earlier(
 
 @given(st.lists(st.integers(0, 3_600), min_size=2, max_size=20))
 def test_what_was_raised_stays_until_its_time_though_starts_turn_out_quicker(starts_s: list[int]) -> None:
-    following, begins_s, raised = follower(600.0), unix("2026-11-23T08:00"), False
+    following, begins_s, raised = ScheduleFollower(600.0), unix("2026-11-23T08:00"), False
     for number, start_s in enumerate(starts_s):
         at_s = begins_s - 1_800.0 + 1_800.0 * number / len(starts_s)
         signals = replace(
@@ -170,23 +165,10 @@ def test_what_was_raised_stays_until_its_time_though_starts_turn_out_quicker(sta
         raised = now == 4
 
 
-class Wants:
-    """A policy that wants what it is told to."""
-
-    name: ClassVar[str] = "wants"
-    period_s = 1.0
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def decide(self, signals: Signals) -> DesiredReplicas:
-        return DesiredReplicas(self.number, PolicyReason.DEMAND)
-
-
 def decided(wanted: int, at: str, applied: int = 1, *controls: Control, **bounds: float) -> ScalingDecision:
     limits = replace(Bounds(1, 8, schedule=BERLIN), **bounds)  # type: ignore[arg-type]
     signals = replace(moment(ready=applied), unix_s=unix(at))
-    return Autoscaler(Wants(wanted), limits, 300.0).decide(signals, controls)
+    return Autoscaler(Says(wanted), limits, 300.0).decide(signals, controls)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +201,7 @@ def test_operators_and_missing_room_come_after_the_schedule() -> None:
     assert decided(1, "2026-11-23T12:00:00", 1, pin).limit is Limit.PINNED
     signals = replace(moment(ready=1, schedulable=2), unix_s=unix("2026-11-23T12:00"))
     limits = Bounds(1, 8, schedule=BERLIN)
-    assert Autoscaler(Wants(1), limits).decide(signals).limit is Limit.UNSCHEDULABLE
+    assert Autoscaler(Says(1), limits).decide(signals).limit is Limit.UNSCHEDULABLE
 
 
 @pytest.mark.parametrize("zone", ZONES)

@@ -2,6 +2,7 @@
 handover that obeys."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,7 @@ class ScalingHarness:
 
     def apply(self, **given: Any) -> None:
         self.cell.spec_json = spec_of(**{"period_s": 0.2, **given}).model_dump_json()
+
+
+Run = Callable[..., ScalingHarness]
+"""Begins one; the test's end closes it."""

@@ -49,21 +49,15 @@ def test_a_whole_pool_is_held_to_what_is_there() -> None:
     broken = [gpu_node("a", 8), gpu_node("b", 7)]
     assert room(spec(pool), broken) == 15
     assert room(spec(pool, {"tensor_parallel_size": 4}), broken) == 3
-    assert (
-        room(spec(pool), [gpu_node("a", 8), Node("b", {"CPU": 32.0, "GPU": 8.0, "accelerator_type:L40S": 1.0}, "p")])
-        == 16
-    )
+    other = Node("b", {"CPU": 32.0, "GPU": 8.0, "accelerator_type:L40S": 1.0}, "p")
+    assert room(spec(pool), [gpu_node("a", 8), other]) == 16
 
 
 def test_what_other_models_hold_is_not_there() -> None:
     pool = {"accelerator": "H100", "gpus_per_node": 8}
     both = spec(pool, {}, {"tensor_parallel_size": 4})
-    assert (
-        room(
-            both, [gpu_node("a", 8)], (facts("m1", "a"), facts("m0", "a"), facts("m1", "elsewhere"), facts("gone", "a"))
-        )
-        == 4
-    )
+    there = (facts("m1", "a"), facts("m0", "a"), facts("m1", "elsewhere"), facts("gone", "a"))
+    assert room(both, [gpu_node("a", 8)], there) == 4
 
 
 def test_only_nodes_of_the_pool_count() -> None:

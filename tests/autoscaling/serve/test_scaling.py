@@ -1,7 +1,6 @@
 """The turns of one model's scaling: what is decided, and that it is handed over."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,11 @@ from autoscaling.policies.policy import Concern, PolicyReason
 from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.serve.scaling import ScalingClock, alarms_of
 from deployments.cell.act import Act, ActKind
-from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.autoscaling.serve.scaling_harness import Run
 from tests.autoscaling.setups import entries_of, replayed
 
 
-def test_a_burst_is_decided_on_at_the_next_turn(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
+def test_a_burst_is_decided_on_at_the_next_turn(run: Run, tmp_path: Path) -> None:
     harness = run()
     assert harness.turn().requested == 1
     harness.cell.burst(200)
@@ -26,7 +25,7 @@ def test_a_burst_is_decided_on_at_the_next_turn(run: Callable[..., ScalingHarnes
     assert (found.inputs, found.counted, found.difference) == (3, 1, None)
 
 
-def test_from_zero_the_first_request_wakes_one(run: Callable[..., ScalingHarness]) -> None:
+def test_from_zero_the_first_request_wakes_one(run: Run) -> None:
     harness = run(ready=0)
     assert harness.turn().requested == 0
     harness.cell.burst(1)
@@ -34,14 +33,14 @@ def test_from_zero_the_first_request_wakes_one(run: Callable[..., ScalingHarness
     assert (state.requested, state.reason, harness.target) == (1, "wake", 1)
 
 
-def test_a_fixed_count_is_held_and_changes_live(run: Callable[..., ScalingHarness]) -> None:
+def test_a_fixed_count_is_held_and_changes_live(run: Run) -> None:
     harness = run(ready=2, policy="fixed", count=2)
     assert [harness.turn().requested for _ in range(2)] == [2, 2]
     harness.apply(policy="fixed", count=4)
     assert (harness.turn().requested, harness.target) == (4, 4)
 
 
-def test_operators_are_followed_at_once(run: Callable[..., ScalingHarness]) -> None:
+def test_operators_are_followed_at_once(run: Run) -> None:
     harness = run(ready=2, policy="fixed", count=2)
     harness.turn()
     harness.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=5, until_unix_s=time.time() + 600))
@@ -51,7 +50,7 @@ def test_operators_are_followed_at_once(run: Callable[..., ScalingHarness]) -> N
     assert harness.turn().requested == 2
 
 
-def test_a_cordoned_replica_is_not_one_that_starts(run: Callable[..., ScalingHarness]) -> None:
+def test_a_cordoned_replica_is_not_one_that_starts(run: Run) -> None:
     harness = run(ready=2, policy="fixed", count=2)
     harness.turn()
     harness.cell.scheduler.replica_cordoned("r0", time.monotonic())
@@ -60,9 +59,7 @@ def test_a_cordoned_replica_is_not_one_that_starts(run: Callable[..., ScalingHar
 
 
 @pytest.mark.whole
-def test_a_long_period_keeps_no_operator_and_no_apply_waiting(
-    run: Callable[..., ScalingHarness], tmp_path: Path
-) -> None:
+def test_a_long_period_keeps_no_operator_and_no_apply_waiting(run: Run, tmp_path: Path) -> None:
     given = {"policy": "fixed", "period_s": 600.0}
     harness = run(ready=2, count=2, **given)
     harness.turn()
@@ -90,7 +87,7 @@ def test_a_long_period_keeps_no_operator_and_no_apply_waiting(
 
 
 @pytest.mark.whole
-def test_books_that_could_not_be_read_are_not_waited_for_a_whole_period(run: Callable[..., ScalingHarness]) -> None:
+def test_books_that_could_not_be_read_are_not_waited_for_a_whole_period(run: Run) -> None:
     harness = run(period_s=600.0)
     harness.cell.visible = False
     assert harness.turn().reason == "stale"

@@ -1,7 +1,6 @@
 """What is wrong around a model's scaling is an alarm, and the number stays or is what can be had."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,10 +8,10 @@ import pytest
 from deployments.cell.act import Act, ActKind
 from deployments.starts.phases import Phase
 from deployments.starts.start import CellStarts, ReplicaStart
-from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.autoscaling.serve.scaling_harness import Run
 
 
-def test_another_hand_is_seen_and_undone(run: Callable[..., ScalingHarness]) -> None:
+def test_another_hand_is_seen_and_undone(run: Run) -> None:
     harness = run(ready=2, policy="fixed", count=2)
     harness.turn()
     harness.target = 6
@@ -22,7 +21,7 @@ def test_another_hand_is_seen_and_undone(run: Callable[..., ScalingHarness]) -> 
     assert harness.turn().alarms == ()
 
 
-def test_what_cannot_be_read_is_an_alarm_and_no_change(run: Callable[..., ScalingHarness]) -> None:
+def test_what_cannot_be_read_is_an_alarm_and_no_change(run: Run) -> None:
     harness = run(ready=2)
     harness.turn()
     harness.cell.visible = False
@@ -32,7 +31,7 @@ def test_what_cannot_be_read_is_an_alarm_and_no_change(run: Callable[..., Scalin
     assert harness.turn().alarms == ()
 
 
-def test_more_than_there_is_room_for_is_not_asked(run: Callable[..., ScalingHarness]) -> None:
+def test_more_than_there_is_room_for_is_not_asked(run: Run) -> None:
     harness = run(ready=1, policy="fixed", count=1, maximum=None)
     harness.turn()
     harness.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=50, until_unix_s=time.time() + 600))
@@ -40,7 +39,7 @@ def test_more_than_there_is_room_for_is_not_asked(run: Callable[..., ScalingHarn
     assert (state.requested, state.reason, state.alarms) == (8, "unschedulable", ("unschedulable",))
 
 
-def test_a_spec_that_cannot_be_followed_leaves_all_as_it_was(run: Callable[..., ScalingHarness]) -> None:
+def test_a_spec_that_cannot_be_followed_leaves_all_as_it_was(run: Run) -> None:
     harness = run(ready=2, policy="fixed", count=2)
     harness.turn()
     harness.apply(policy="magic")
@@ -51,26 +50,24 @@ def test_a_spec_that_cannot_be_followed_leaves_all_as_it_was(run: Callable[..., 
     assert (state.requested, state.alarms) == (3, ())
 
 
-def test_a_spec_that_cannot_be_followed_is_told_at_once_however_seldom_the_policy_is_asked(
-    run: Callable[..., ScalingHarness],
-) -> None:
+def test_a_spec_that_cannot_be_followed_is_told_at_once_however_seldom_the_policy_is_asked(run: Run) -> None:
     harness = run(ready=2, policy="fixed", count=2, period_s=600.0)
     harness.turn()
     harness.apply(policy="magic")
     assert harness.turn().alarms == ("bad_spec",)
 
 
-def test_costs_that_are_missing_are_an_alarm_and_the_policy_does_without(run: Callable[..., ScalingHarness]) -> None:
+def test_costs_that_are_missing_are_an_alarm_and_the_policy_does_without(run: Run) -> None:
     harness = run(ready=1, costs="/nowhere.json")
     assert harness.turn().alarms == ("bad_spec",)
 
 
-def test_what_runs_is_never_taken_away_for_want_of_room(run: Callable[..., ScalingHarness]) -> None:
+def test_what_runs_is_never_taken_away_for_want_of_room(run: Run) -> None:
     harness = run(ready=12, policy="fixed", count=12, maximum=None)
     assert (harness.turn().requested, harness.cell.states[-1].alarms) == (12, ())
 
 
-def test_a_log_that_cannot_be_written_stops_nothing(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_stops_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("no folder")
     harness = run(folder=tmp_path / "logs")
     state = harness.turn()
@@ -78,7 +75,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(run: Callable[..., ScalingHa
 
 
 @pytest.mark.whole
-def test_a_replica_that_fetches_for_longer_than_the_limit_is_awaited(run: Callable[..., ScalingHarness]) -> None:
+def test_a_replica_that_fetches_for_longer_than_the_limit_is_awaited(run: Run) -> None:
     """Two are asked for. One of them fetches on its node; nobody hears of the other, which has none."""
     harness = run(ready=1, policy="fixed", count=3, maximum=None, unschedulable_s=1.0, retry_s=60.0)
     start = ReplicaStart("r2", "m", "node", time.time(), Phase.FETCH, time.time(), {Phase.FETCH: 1.0})

@@ -1,12 +1,11 @@
 """A forecast among what a model's scaling goes by, and its failing."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from autoscaling.log import inputs_of
 from autoscaling.signals.signals import Forecast, Signals
 from deployments.decisions import Input
-from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.autoscaling.serve.scaling_harness import Run
 from tests.autoscaling.setups import entries_of, replayed
 from tests.autoscaling.test_from_spec import COSTS
 
@@ -24,7 +23,7 @@ class Foretold:
         return Forecast(unix_s, 3_600.0, (1e6,), (0.0,))
 
 
-def test_a_forecast_is_an_input_and_stands_in_the_log(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
+def test_a_forecast_is_an_input_and_stands_in_the_log(run: Run, tmp_path: Path) -> None:
     forecaster = Foretold()
     harness = run(ready=1, forecaster=forecaster, maximum=4, costs=str(COSTS))
     harness.cell.burst(60)
@@ -39,9 +38,7 @@ def test_a_forecast_is_an_input_and_stands_in_the_log(run: Callable[..., Scaling
     assert forecast.work_per_s == (1e6,)
 
 
-def test_a_failing_forecast_holds_the_number_and_is_an_alarm(
-    run: Callable[..., ScalingHarness], tmp_path: Path
-) -> None:
+def test_a_failing_forecast_holds_the_number_and_is_an_alarm(run: Run, tmp_path: Path) -> None:
     forecaster = Foretold()
     harness = run(ready=3, policy="fixed", count=1, forecaster=forecaster)
     forecaster.failed = True

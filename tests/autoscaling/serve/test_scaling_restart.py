@@ -1,17 +1,16 @@
 """What a model's scaling goes on with after a restart, and what it takes back by itself."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autoscaling import log
-from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.autoscaling.serve.scaling_harness import Run
 from tests.autoscaling.setups import entries_of, replayed
 
 
-def test_a_restart_goes_on_where_the_log_ends(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
+def test_a_restart_goes_on_where_the_log_ends(run: Run, tmp_path: Path) -> None:
     first = run()
     first.turn()
     first.cell.burst(50)
@@ -30,7 +29,7 @@ def test_a_restart_goes_on_where_the_log_ends(run: Callable[..., ScalingHarness]
 
 
 def test_after_a_long_break_only_what_a_replica_carries_is_still_known(
-    run: Callable[..., ScalingHarness], monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run(ready=6)
     first.turn()
@@ -50,7 +49,7 @@ def test_after_a_long_break_only_what_a_replica_carries_is_still_known(
     assert again.turn().reason != "policy_failed"
 
 
-def test_a_restart_is_no_promotion(run: Callable[..., ScalingHarness]) -> None:
+def test_a_restart_is_no_promotion(run: Run) -> None:
     """The spec with which it was deployed names the policies the other way round than the one in force."""
     first = run(policy="backlog", shadow={"policy": "fixed"})
     first.turn()
@@ -68,7 +67,7 @@ def test_a_restart_is_no_promotion(run: Callable[..., ScalingHarness]) -> None:
 
 
 @pytest.mark.whole
-def test_a_promotion_that_burns_is_taken_back_in_the_spec(run: Callable[..., ScalingHarness]) -> None:
+def test_a_promotion_that_burns_is_taken_back_in_the_spec(run: Run) -> None:
     given = {"count": 2, "shadow": {"policy": "backlog"}, "rollback": {"within_s": 60, "span_s": 1, "burn": 1}}
     harness = run(ready=2, policy="backlog", **{**given, "shadow": {"policy": "fixed"}})
     harness.turn()

@@ -1,6 +1,5 @@
 """A schedule in the live turns: it bounds the number, a reason names the entry, the log replays, `explain` shows it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from autoscaling.explain.moments import moments
 from autoscaling.scaler.decision import ScalingDecision
 from deployments.decisions import Input
 from deployments.wire import decoder
-from tests.autoscaling.serve.scaling_harness import ScalingHarness
+from tests.autoscaling.serve.scaling_harness import Run
 from tests.autoscaling.setups import entries_of, replayed
 
 ALWAYS = {"time_zone": "Asia/Kolkata", "entries": [{"name": "all-day", "min": 3}]}
@@ -18,7 +17,7 @@ LOW = {"time_zone": "UTC", "entries": [{"name": "low", "max": 2}]}
 
 
 @pytest.mark.whole
-def test_a_schedule_decides_live_and_in_the_log(run: Callable[..., ScalingHarness], tmp_path: Path) -> None:
+def test_a_schedule_decides_live_and_in_the_log(run: Run, tmp_path: Path) -> None:
     harness = run(ready=1, schedule=ALWAYS)
     state = harness.turn()
     assert (state.requested, state.reason, state.scheduled, harness.target) == (3, "scheduled_min", "all-day", 3)

@@ -21,7 +21,6 @@ from tests.planning.tune import cases
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "infra" / "specs" / "three-providers.yaml"
-GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
 
 
 def plan(new: ClusterSpec, old: ClusterSpec | None = None) -> DeployPlan:
@@ -87,7 +86,7 @@ def test_an_estimate_of_costs_is_the_one_that_was_deployed_whoever_deploys_next(
 
 
 def test_a_new_cell_is_told_of_in_full() -> None:
-    first = plan(spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"]))
+    first = plan(spec_of(LOCAL, **PUBLIC))
     assert first.touched[0] == "region here: a new cell (local)"
     assert {"region here: model 'demo' is added", "region here: tenant 'search' is added"} <= set(first.touched)
     assert any(line.startswith("+head_start_ray_commands") for line in first.diffs)

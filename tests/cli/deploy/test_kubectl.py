@@ -34,14 +34,17 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def deploy(spec: ClusterSpec) -> list[str]:
-    """Returns what was said of the change."""
+def target_of(spec: ClusterSpec) -> kubectl.Kubernetes:
     region = spec.regions[0]
     assert isinstance(region.deploy, KubernetesDeploy)
-    state = DeployState(spec.cell_name(region))
-    with state.lock():
-        target = kubectl.Kubernetes(spec, region, region.deploy, state)
-        plan = plan_of(rendering_of(spec, spec, region), "keys", target.record.read())
+    return kubectl.Kubernetes(spec, region, region.deploy, DeployState("team-eu"))
+
+
+def deploy(spec: ClusterSpec) -> list[str]:
+    """Returns what was said of the change."""
+    target = target_of(spec)
+    with DeployState("team-eu").lock():
+        plan = plan_of(rendering_of(spec, spec, spec.regions[0]), "keys", target.record.read())
         with target.record.lock():
             target.apply(plan)
         assert target.is_up()
@@ -97,10 +100,8 @@ def test_what_was_deployed_is_known_elsewhere_and_one_deployment_runs(
     spec = spec_of(KUBERNETES, **PUBLIC)
     deploy(spec)
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "other"))
-    region = spec.regions[0]
-    assert isinstance(region.deploy, KubernetesDeploy)
-    record = kubectl.Kubernetes(spec, region, region.deploy, DeployState("team-eu")).record
-    assert plan_of(rendering_of(spec, spec, region), "keys", record.read()).is_nothing
+    record = target_of(spec).record
+    assert plan_of(rendering_of(spec, spec, spec.regions[0]), "keys", record.read()).is_nothing
     with record.lock(), pytest.raises(DeployError, match="another deployment of the cell runs, by process"):
         record.lock().__enter__()
     assert list(now(cluster)["maps"]) == ["team-eu-deployed"]
@@ -119,10 +120,8 @@ def test_what_becomes_of_the_replicas_is_asked_of_the_head(cluster: Path) -> Non
     old = spec_of(KUBERNETES, **PUBLIC)
     deploy(old)
     new = spec_of(KUBERNETES, **PUBLIC, models=[{**MODEL, "settings": {"max_model_len": 512}}])
-    region = new.regions[0]
-    assert isinstance(region.deploy, KubernetesDeploy)
-    target = kubectl.Kubernetes(new, region, region.deploy, DeployState(new.cell_name(region)))
-    plan = plan_of(rendering_of(new, new, region), "keys", target.record.read())
+    target = target_of(new)
+    plan = plan_of(rendering_of(new, new, new.regions[0]), "keys", target.record.read())
     (line,) = target.outlook(plan)
     assert "is not known: kubectl port-forward: Error from server (NotFound)" in line
     (cluster / "applications.json").write_text(json.dumps({"applications": running_cell(old)}))

@@ -28,18 +28,14 @@ from deployments.deployed import keys_digest
 from tests.cluster.launch.specs import AWS, LOCAL, MODEL, PUBLIC, changed, spec_of
 
 TENANTS = [{"name": "search", "keys": ["sha256:" + "cd" * 32]}]
-GATEWAY = {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}
+COMMON = {**PUBLIC, "gateway": {**PUBLIC["gateway"], "pool": "cpu", "replicas": 2}}
 SPECS = {
-    "first": spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"]),
-    "model": spec_of(LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"], models=[{**MODEL, "replicas": {"count": 1}}]),
-    "settings": spec_of(
-        LOCAL, gateway=GATEWAY, tenants=PUBLIC["tenants"], models=[{**MODEL, "settings": {"max_model_len": 512}}]
-    ),
-    "keys": spec_of(LOCAL, gateway=GATEWAY, tenants=TENANTS),
-    "nodes": spec_of(changed(LOCAL, environment={"A": "b"}), gateway=GATEWAY, tenants=PUBLIC["tenants"]),
+    "first": spec_of(LOCAL, **COMMON),
+    "model": spec_of(LOCAL, **COMMON, models=[{**MODEL, "replicas": {"count": 1}}]),
+    "settings": spec_of(LOCAL, **COMMON, models=[{**MODEL, "settings": {"max_model_len": 512}}]),
+    "keys": spec_of(LOCAL, **{**COMMON, "tenants": TENANTS}),
+    "nodes": spec_of(changed(LOCAL, environment={"A": "b"}), **COMMON),
 }
-
-
 WORKERS = {str(one["address"]) for one in LOCAL["deploy"]["workers"]}
 
 
@@ -150,25 +146,23 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     return made
 
 
-def hosts_of(spec: ClusterSpec, state: DeployState, folder: Path | None = None) -> steps.Hosts:
+def hosts_of(spec: ClusterSpec) -> steps.Hosts:
     """With a record as the head's machine keeps it, in a folder of this one."""
     region = spec.regions[0]
     assert isinstance(region.deploy, LocalDeploy)
+    state = DeployState(spec.cell_name(region))
     record = HeadRecord(["env", f"HOME={os.environ['RAYLANE_HOME']}/head", "sh", "-c"], spec.cell_name(region))
-    return steps.Hosts(spec, region, region.deploy, state, SecretsFolder(folder or state.secrets), record)
+    return steps.Hosts(spec, region, region.deploy, state, SecretsFolder(state.secrets), record)
 
 
 def deploy(spec: ClusterSpec, machines: Machines, break_off: int | None = None) -> bool:
     """Runs the command's steps; whether there was nothing to do."""
     machines.left = break_off
-    region = spec.regions[0]
-    assert isinstance(region.deploy, LocalDeploy)
-    state = DeployState(spec.cell_name(region))
-    with state.lock() as is_ours:
+    hosts = hosts_of(spec)
+    with DeployState("team-here").lock() as is_ours:
         assert is_ours
         keys = keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})
-        hosts = hosts_of(spec, state)
-        plan = plan_of(rendering_of(spec, spec, region), keys, hosts.record.read())
+        plan = plan_of(rendering_of(spec, spec, spec.regions[0]), keys, hosts.record.read())
         if plan.is_nothing and hosts.is_up():
             return True
         hosts.apply(plan)
@@ -176,9 +170,8 @@ def deploy(spec: ClusterSpec, machines: Machines, break_off: int | None = None) 
 
 
 def is_as_the_spec_says(spec: ClusterSpec, machines: Machines) -> None:
-    region = spec.regions[0]
-    rendering = rendering_of(spec, spec, region)
-    state = DeployState(spec.cell_name(region))
+    rendering = rendering_of(spec, spec, spec.regions[0])
+    state = DeployState("team-here")
     assert machines.config == json.loads(json.dumps(rendering.applications))
     assert machines.kept == machines.config, "the head can restore what runs"
     assert machines.files is not None
@@ -189,7 +182,7 @@ def is_as_the_spec_says(spec: ClusterSpec, machines: Machines) -> None:
     assert machines.secrets is not None
     assert kept == machines.secrets, "the nodes have the keys and the token that are kept"
     assert kept.tenant_keys == {tenant.name: list(tenant.keys) for tenant in spec.tenants}
-    assert hosts_of(spec, state).record.read().files == rendering.files
+    assert hosts_of(spec).record.read().files == rendering.files
     written = {str(path.relative_to(state.files)) for path in state.files.rglob("*") if path.is_file()}
     assert {name for name in written if not name.startswith("secrets/")} == set(rendering.files)
 
@@ -253,30 +246,28 @@ def test_a_head_whose_rest_api_is_slow_is_left_as_it_is(machines: Machines) -> N
     assert deploy(SPECS["first"], machines), "the record says what was there before"
 
 
-class Laptop:
-    """Another machine that deploys."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        head = os.environ["RAYLANE_HOME"] + "/head"
-        monkeypatch.setenv("RAYLANE_HOME", str(folder))
-        folder.mkdir()
-        (folder / "head").symlink_to(head)
+def on_another_machine(machines: Machines, folder: Path, monkeypatch: pytest.MonkeyPatch) -> CellSecrets:
+    """From now on another machine deploys. Returns the secrets, which the head's machine has, as `ray up` leaves it."""
+    head, secrets = Path(os.environ["RAYLANE_HOME"], "head"), machines.secrets
+    assert secrets is not None
+    SecretsFolder(head / ".raylane/team-here/secrets").write(secrets)
+    monkeypatch.setenv("RAYLANE_HOME", str(folder))
+    folder.mkdir()
+    (folder / "head").symlink_to(head)
+    machines.log.clear()
+    return secrets
 
 
 def test_another_machine_finds_the_cell_and_its_secrets(
     machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(SPECS["first"], machines)
-    assert machines.secrets is not None
-    token, head = machines.secrets, Path(os.environ["RAYLANE_HOME"], "head")
-    SecretsFolder(head / ".raylane/team-here/secrets").write(machines.secrets)  # as `ray up` does
-    Laptop(tmp_path / "other", monkeypatch)
-    machines.log.clear()
+    secrets = on_another_machine(machines, tmp_path / "other", monkeypatch)
     assert deploy(SPECS["first"], machines)
     assert machines.log == []
     deploy(SPECS["model"], machines)
     assert machines.log == ["put", "keep"], "no node gets new secrets, and Ray does not restart"
-    assert machines.secrets == token
+    assert machines.secrets == secrets
     is_as_the_spec_says(SPECS["model"], machines)
 
 
@@ -284,10 +275,7 @@ def test_other_secrets_than_the_cells_are_not_written(
     machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(SPECS["first"], machines)
-    assert machines.secrets is not None
-    head = Path(os.environ["RAYLANE_HOME"], "head")
-    SecretsFolder(head / ".raylane/team-here/secrets").write(machines.secrets)
-    Laptop(tmp_path / "other", monkeypatch)
+    on_another_machine(machines, tmp_path / "other", monkeypatch)
     SecretsFolder(DeployState("team-here").secrets).write(CellSecrets.new({}))
     machines.log.clear()
     with pytest.raises(DeployError, match="not the secrets of the cell 'team-here'; nothing was changed"):
@@ -305,7 +293,7 @@ def test_a_cell_that_answers_and_is_not_recorded_is_left_as_it_is(machines: Mach
 
 
 def test_one_deployment_at_a_time_holds_the_heads_lock(machines: Machines) -> None:
-    first, second = (hosts_of(SPECS["first"], DeployState("team-here")).record for _ in range(2))
+    first, second = (hosts_of(SPECS["first"]).record for _ in range(2))
     with (
         first.lock(),
         pytest.raises(DeployError, match=f"another deployment of the cell runs, by process {os.getpid()}"),
@@ -334,7 +322,7 @@ def test_a_change_that_cannot_start_is_given_up_and_the_spec_before_is_known(
     deploy(SPECS["settings"], machines)
     assert machines.log == ["put", "keep"]
     is_as_the_spec_says(SPECS["settings"], machines)
-    record, rendered = hosts_of(SPECS["first"], DeployState("team-here")).record, rendering_of
+    record, rendered = hosts_of(SPECS["first"]).record, rendering_of
     first = rendered(SPECS["first"], SPECS["first"], SPECS["first"].regions[0])
     assert record.read().way_back == first.content
 
@@ -387,9 +375,7 @@ def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
     deploy(spec, machines)
-    region = spec.regions[0]
-    assert isinstance(region.deploy, LocalDeploy)
-    hosts = hosts_of(spec, DeployState(spec.cell_name(region)))
+    hosts = hosts_of(spec)
     with pytest.raises(DeployError, match=r"Ray may still run on 10\.77\.0\.4: no route to host"):
         hosts.down(hosts.record.read())
     assert machines.config is not None
@@ -453,7 +439,7 @@ def test_a_host_with_another_ray_is_refused(
     spec = SPECS["first"]
     region = spec.regions[0]
     assert isinstance(region.deploy, LocalDeploy)
-    hosts = hosts_of(spec, DeployState(spec.cell_name(region)))
+    hosts = hosts_of(spec)
     if not refused:
         hosts._check_hosts(region.deploy)
         return

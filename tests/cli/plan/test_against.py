@@ -1,9 +1,7 @@
 """`raylane plan WORKSHEET --against` as a user types it: recordings, traces, and a gateway's page."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from planning.drift.recording import stretches_of_trace
 from planning.workload.trace import Trace
 from planning.workload.traces import write_trace
 from tests.cell_store import keep_traffic
+from tests.http_server import Handler, listening
 from tests.planning.drift.drawn import MONDAY_S
 from tests.planning.plans import small
 
@@ -84,22 +83,12 @@ def gateway(tmp_path: Path) -> Iterator[str]:
         "/raylane/spec": small.loaded(tmp_path, SHEET)[1].model_dump_json(),
     }
 
-    class Handler(BaseHTTPRequestHandler):
+    class Gateway(Handler):
         def do_GET(self) -> None:
-            body = pages[self.path.partition("?")[0]].encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200, pages[self.path.partition("?")[0]].encode())
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with listening(Gateway) as url:
+        yield url
 
 
 def test_the_live_cluster(tmp_path: Path, gateway: str) -> None:

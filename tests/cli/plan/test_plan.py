@@ -17,33 +17,14 @@ from tests.planning.plans import small
 SLOS = TextTable(
     "SLOs, simulated",
     ("stream", "region", "hour", "replicas", "SLO", "in time", "range", "TTFT p50", "p90", "served by", "verdict"),
-    (
-        (
-            "chat-europe",
-            "eu-central-1",
-            "13",
-            "7 cheap, 2 large",
-            "95.0 % in 2.0 s",
-            "100.00 %",
-            "-",
-            "44 ms",
-            "178 ms",
-            "cheap 8 % (100.00 %), large 92 % (100.00 %)",
-            "met",
-        ),
-        (
-            "chat",
-            "us-east-1",
-            "9",
-            "4 cheap",
-            "95.0 % in 2.0 s",
-            "99.92 %",
-            "99.8 % to 100 %",
-            "409 ms",
-            "620 ms",
-            "cheap 100 % (99.92 %)",
-            "unsure",
-        ),
+    tuple(
+        tuple(row.split(" | "))
+        for row in (
+            "chat-europe | eu-central-1 | 13 | 7 cheap, 2 large | 95.0 % in 2.0 s | 100.00 % | - | 44 ms | 178 ms | "
+            "cheap 8 % (100.00 %), large 92 % (100.00 %) | met",
+            "chat | us-east-1 | 9 | 4 cheap | 95.0 % in 2.0 s | 99.92 % | 99.8 % to 100 % | 409 ms | 620 ms | "
+            "cheap 100 % (99.92 %) | unsure",
+        )
     ),
 )
 

@@ -22,6 +22,7 @@ from deployments.accounting.spans import Span, measure, union
 
 BEGIN = 493_000 * HOUR_NS
 PRICE = Fraction("3.21")
+TARIFF = Tariff(BEGIN, "m", "default", "here", "h100", 1, PRICE, "", 2_048, 4.0)
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ def imagined(seed: int, requests: int, replicas: int = 4, tenants: tuple[str, ..
     watched, and requests that were cut or not counted."""
     rng = random.Random(seed)
     cell = ImaginedCell()
-    cell.facts.append(Tariff(BEGIN, "m", "default", "here", "h100", 1, PRICE, "", 2_048, 4.0))
+    cell.facts.append(TARIFF)
     for number in range(replicas):
         _replica(cell, rng, f"r{number}", requests // replicas, tenants)
     return cell

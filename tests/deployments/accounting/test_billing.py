@@ -1,6 +1,7 @@
 """Each nanosecond of each replica is on one line, and each token that an engine counted."""
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 
@@ -25,7 +26,7 @@ from deployments.accounting.facts import (
 from deployments.accounting.gathering import gathered
 from deployments.accounting.pricing import Pricing, StepPricing, TokenPricing
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
-from tests.deployments.accounting.replicas import BEGIN, PRICE, ImaginedCell, imagined
+from tests.deployments.accounting.replicas import BEGIN, PRICE, TARIFF, ImaginedCell, imagined
 
 STEPS = StepPricing(CostModel(line(0.005, 2e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10)), 2_048, "a test")
 
@@ -34,9 +35,12 @@ def by_steps(tariff: Tariff) -> Pricing:
     return STEPS
 
 
-def billed(cell: ImaginedCell, facts: list[Fact] | None = None) -> Bill:
-    reported = [(None, fact) for fact in (cell.facts if facts is None else facts)]
-    return bill_of(gathered(reported), cell.hours, by_steps)
+SERVING: tuple[Fact, ...] = (TARIFF, ReplicaBegun(BEGIN, "r", "m"), ReplicaReady(BEGIN, "r"))
+"""A replica that serves from the beginning of the hour."""
+
+
+def billed(facts: Iterable[Fact], hours: Iterable[int] = (BEGIN,)) -> Bill:
+    return bill_of(gathered((None, fact) for fact in facts), hours, by_steps)
 
 
 def sums(bill: Bill, *by: Dimension) -> dict[tuple[tuple[str, ...], TimeShare], Amounts]:
@@ -61,7 +65,7 @@ def test_all_lines_add_up_to_replica_seconds_times_price(seed: int) -> None:
 
 
 def _check(cell: ImaginedCell) -> None:
-    bill = billed(cell)
+    bill = billed(cell.facts, cell.hours)
     for by in ((), (Dimension.TENANT,), (Dimension.HOUR, Dimension.CLASS), tuple(Dimension)):
         total = total_of(rows_by(bill.lines, by))
         assert total.usd == cell.usd
@@ -84,11 +88,12 @@ def test_the_order_and_the_number_of_deliveries_change_nothing(seed: int) -> Non
     cell, rng = imagined(seed, 60), random.Random(seed)
     again = [*cell.facts, *rng.sample(cell.facts, len(cell.facts) // 2)]
     rng.shuffle(again)
-    assert billed(cell, again) == billed(cell)
+    assert billed(again, cell.hours) == billed(cell.facts, cell.hours)
 
 
 def test_a_tenant_that_sends_nothing_pays_nothing() -> None:
-    bill = billed(imagined(3, 200, tenants=("a", "b")))
+    cell = imagined(3, 200, tenants=("a", "b"))
+    bill = billed(cell.facts, cell.hours)
     assert {line.key.tenant for line in bill.lines if line.key.share is TimeShare.WORK} == {"a", "b"}
     assert {line.key.tenant for line in bill.lines if line.key.share is not TimeShare.WORK} == {""}
 
@@ -99,17 +104,12 @@ def test_equal_requests_pay_the_same_and_ten_fold_prompts_what_the_model_says(se
     """Requests of three tenants come mixed by chance."""
     rng = random.Random(seed)
     lengths = {"one": 200, "other": 200, "ten": 2_000}
-    facts: list[Fact] = [
-        _tariff(),
-        ReplicaBegun(BEGIN, "r", "m"),
-        ReplicaReady(BEGIN, "r"),
-        ReplicaGone(BEGIN + HOUR_NS, "r"),
-    ]
+    facts: list[Fact] = [*SERVING, ReplicaGone(BEGIN + HOUR_NS, "r")]
     for number in range(3_000):
         tenant = ("one", "other", "ten")[number % 3]
         begin = BEGIN + rng.randrange(HOUR_NS - 20 * NS)
         facts.append(_usage(str(number), begin, begin + rng.randrange(NS, 20 * NS), tenant, lengths[tenant], 100))
-    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN], by_steps)
+    bill = billed(facts)
     paid = {row.labels[0]: row for row in rows_by(bill.lines, [Dimension.TENANT]) if row.share is TimeShare.WORK}
     assert float(paid["one"].usd / paid["other"].usd) == pytest.approx(1, rel=0.02)
     batch = 3_000 * 10.5 / 3_600
@@ -124,13 +124,11 @@ def test_equal_requests_pay_the_same_and_ten_fold_prompts_what_the_model_says(se
 def test_what_ran_over_an_hours_end_is_in_both_hours_and_its_tokens_in_the_second() -> None:
     end = BEGIN + HOUR_NS
     facts = [
-        _tariff(),
-        ReplicaBegun(BEGIN, "r", "m"),
-        ReplicaReady(BEGIN, "r"),
+        *SERVING,
         _usage("1", end - 30 * NS, end + 10 * NS, "a", 100, 50),
         ReplicaGone(end + 10 * NS, "r"),
     ]
-    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN, end], by_steps)
+    bill = billed(facts, [BEGIN, end])
     work = {line.key.hour_ns: line.amounts for line in bill.lines if line.key.share is TimeShare.WORK}
     assert (work[BEGIN].ns, work[BEGIN].output_tokens) == (30 * NS, 0)
     assert (work[end].ns, work[end].output_tokens) == (10 * NS, 50)
@@ -140,15 +138,13 @@ def test_requests_of_a_gateway_that_died_are_unattributed() -> None:
     """It had reported since when it had requests there, and nothing of them afterwards; the other gateway saw the
     replica."""
     facts = [
-        _tariff(),
-        ReplicaBegun(BEGIN, "r", "m"),
-        ReplicaReady(BEGIN, "r"),
+        *SERVING,
         Watched(BEGIN + 50 * NS, "dead", {"r": BEGIN}, {"r": BEGIN + 20 * NS}),
         Watched(BEGIN + 100 * NS, "alive", {"r": BEGIN}),
         _usage("1", BEGIN + 40 * NS, BEGIN + 60 * NS, "a", 100, 50),
         ReplicaGone(BEGIN + 100 * NS, "r"),
     ]
-    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN], by_steps)
+    bill = billed(facts)
     assert shares(bill) == {TimeShare.WORK: 20 * NS, TimeShare.IDLE: 60 * NS, TimeShare.UNATTRIBUTED: 20 * NS}
 
 
@@ -156,11 +152,11 @@ def test_nobody_pays_for_what_was_cut_and_two_words_on_it_count_once() -> None:
     """Another gateway tells of it first, and knows less: that it was cut."""
     reported = _usage("1", BEGIN, BEGIN + 10 * NS, "a", 100, 50)
     cut = AttemptUsage("1", "r", "m", "a", "", BEGIN, BEGIN + 10 * NS, Count.CUT, 90, 0, 0)
-    facts = [_tariff(), ReplicaBegun(BEGIN, "r", "m"), ReplicaReady(BEGIN, "r"), ReplicaGone(BEGIN + 10 * NS, "r")]
+    facts = [*SERVING, ReplicaGone(BEGIN + 10 * NS, "r")]
     for order in ([cut, reported], [reported, cut]):
-        bill = bill_of(gathered((None, fact) for fact in [*facts, *order]), [BEGIN], by_steps)
+        bill = billed([*facts, *order])
         assert shares(bill) == {TimeShare.WORK: 10 * NS}
-    bill = bill_of(gathered((None, fact) for fact in [*facts, cut]), [BEGIN], by_steps)
+    bill = billed([*facts, cut])
     assert shares(bill) == {TimeShare.UNATTRIBUTED: 10 * NS}
     (line,) = bill.lines
     assert (line.amounts.cut, line.amounts.estimated_prompt_tokens, line.amounts.prompt_tokens) == (1, 90, 0)
@@ -169,22 +165,20 @@ def test_nobody_pays_for_what_was_cut_and_two_words_on_it_count_once() -> None:
 
 def test_an_end_that_was_none_is_none() -> None:
     facts = [
-        _tariff(),
-        ReplicaBegun(BEGIN, "r", "m"),
-        ReplicaReady(BEGIN, "r"),
+        *SERVING,
         ReplicaGone(BEGIN + 10 * NS, "r"),
         ReplicasAlive(BEGIN + 90 * NS, ("r",)),
     ]
-    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN], by_steps)
+    bill = billed(facts)
     assert shares(bill) == {TimeShare.UNATTRIBUTED: 90 * NS}
 
 
 def test_a_price_counts_for_replicas_that_begin_under_it() -> None:
     late = Tariff(BEGIN + 5 * NS, "m", "default", "here", "h100", 1, Fraction(100), "", 2_048, 4.0)
-    facts = [_tariff(), late]
+    facts = [TARIFF, late]
     for name, at in (("early", 0), ("later", 6)):
         facts += [ReplicaBegun(BEGIN + at * NS, name, "m"), ReplicaGone(BEGIN + 10 * NS, name)]  # type: ignore[list-item]
-    bill = bill_of(gathered((None, fact) for fact in facts), [BEGIN], by_steps)
+    bill = billed(facts)
     assert {line.key.usd_per_hour: line.amounts.ns for line in bill.lines} == {PRICE: 10 * NS, Fraction(100): 4 * NS}
 
 
@@ -192,9 +186,9 @@ def test_the_tenant_of_a_handed_over_request_pays_where_the_work_was_done() -> N
     """With its home's name; all lines still add up."""
     own = _usage("1", BEGIN, BEGIN + 10 * NS, "a", 100, 50)
     guest = replace(_usage("2", BEGIN, BEGIN + 10 * NS, "a", 100, 50), home="far")
-    facts: list[Fact] = [_tariff(), ReplicaBegun(BEGIN, "r", "m"), ReplicaReady(BEGIN, "r"), own, guest]
+    facts: list[Fact] = [*SERVING, own, guest]
     facts += [Watched(BEGIN + 20 * NS, "g", {"r": BEGIN}), ReplicaGone(BEGIN + 20 * NS, "r")]
-    bill = bill_of(gathered([(None, fact) for fact in facts]), [BEGIN], by_steps)
+    bill = billed(facts)
     found = sums(bill, Dimension.TENANT, Dimension.REGION, Dimension.HOME)
     assert {key: amounts.ns for key, amounts in found.items()} == {
         (("a", "here", ""), TimeShare.WORK): 5 * NS,
@@ -210,10 +204,6 @@ def test_without_a_step_model_the_schedulers_cost_counts() -> None:
     work = pricing.work(_usage("1", 0, 1, "a", 100, 50), 3.0, 0.0)
     assert (work.prefill, work.decode) == (100.0, 200.0)
     assert "scheduler's cost" in pricing.basis
-
-
-def _tariff() -> Tariff:
-    return Tariff(BEGIN, "m", "default", "here", "h100", 1, PRICE, "", 2_048, 4.0)
 
 
 def _usage(attempt_id: str, begin: int, end: int, tenant: str, prompt: int, output: int) -> AttemptUsage:

@@ -51,28 +51,12 @@ def test_on_cpus_a_replica_pays_for_its_cores(cpus_per_node: int | None, share: 
 
 
 def test_each_group_has_its_own_price() -> None:
-    spec = ClusterSpec.model_validate(
-        {
-            "name": "test",
-            "regions": [
-                {
-                    "name": "here",
-                    "pools": [
-                        {"name": "cheap", "accelerator": "L4", "gpus_per_node": 8, "price_usd_per_hour": 0.7},
-                        {"name": "dear", "accelerator": "H100", "gpus_per_node": 8, "price_usd_per_hour": 2.5},
-                    ],
-                }
-            ],
-            "models": [
-                {
-                    "name": "m",
-                    "source": "demo",
-                    "settings": {"max_model_len": 4_096},
-                    "groups": [{"name": "small", "pool": "cheap"}, {"name": "large", "pool": "dear"}],
-                }
-            ],
-        }
-    )
+    pools = [
+        {"name": "cheap", "accelerator": "L4", "gpus_per_node": 8, "price_usd_per_hour": 0.7},
+        {"name": "dear", "accelerator": "H100", "gpus_per_node": 8, "price_usd_per_hour": 2.5},
+    ]
+    groups = [{"name": "small", "pool": "cheap"}, {"name": "large", "pool": "dear"}]
+    spec = spec_of({}, {"settings": {"max_model_len": 4_096}, "groups": groups}, pools=pools)
     found = {one.group: (one.pool, one.usd_per_hour) for one in tariffs_of(spec, spec.regions[0], 0)}
     assert found == {"small": ("cheap", Fraction(7, 10)), "large": ("dear", Fraction(5, 2))}
 

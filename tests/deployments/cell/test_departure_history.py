@@ -85,15 +85,9 @@ def test_the_order_in_which_it_is_heard_of_does_not_matter(events: list[Event]) 
     )
 
 
-def test_nothing_is_awaited_in_the_place_of_what_serve_stopped() -> None:
-    assert (
-        only(history_of(ready("r1", 1.0), ended("r1", 10.0, DepartureCause.STOPPED), ready("r2", 11.0))).replaced_by
-        is None
-    )
-    assert (
-        only(history_of(ready("r1", 1.0), ended("r1", 10.0, DepartureCause.DRAINED), ready("r2", 11.0))).replaced_by
-        == "r2"
-    )
+@pytest.mark.parametrize(("cause", "next_one"), [(DepartureCause.STOPPED, None), (DepartureCause.DRAINED, "r2")])
+def test_nothing_is_awaited_in_the_place_of_what_serve_stopped(cause: DepartureCause, next_one: str | None) -> None:
+    assert only(history_of(ready("r1", 1.0), ended("r1", 10.0, cause), ready("r2", 11.0))).replaced_by == next_one
 
 
 def test_the_first_word_on_the_cause_stands_and_each_tells_its_losses_once() -> None:

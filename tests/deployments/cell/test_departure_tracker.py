@@ -24,7 +24,7 @@ class Heard:
         self.news = 0
         self.heard = asyncio.Event()
         self.died: list[tuple[MemberKind, str]] = []
-        self.departure_tracker = DepartureTracker(
+        self.tracker = DepartureTracker(
             next_store(folder), began_unix_s, self._changed, lambda kind, who: self.died.append((kind, who))
         )
 
@@ -34,7 +34,7 @@ class Heard:
 
     def reported(self) -> list[tuple[MemberKind, str, DepartureCause]]:
         """Who ended, and why."""
-        return [(one.kind, one.who, one.cause) for one in self.departure_tracker.departures().last]
+        return [(one.kind, one.who, one.cause) for one in self.tracker.departures().last]
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ async def test_a_process_that_is_killed_is_noticed_at_once_with_what_it_held(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     heard = Heard(tmp_path)
-    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process, Lost(broken=1)))
-    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process, Lost(broken=3, tokens=70)))
+    heard.tracker.process(MemberKind.GATEWAY, "g1", there(process, Lost(broken=1)))
+    heard.tracker.process(MemberKind.GATEWAY, "g1", there(process, Lost(broken=3, tokens=70)))
     assert not heard.reported()
     await killed(process)
     assert heard.reported() == [(MemberKind.GATEWAY, "g1", DepartureCause.PROCESS_DIED)]
-    assert heard.departure_tracker.departures().last[0].lost == Lost(broken=3, tokens=70)
+    assert heard.tracker.departures().last[0].lost == Lost(broken=3, tokens=70)
     assert (heard.died, heard.news) == ([(MemberKind.GATEWAY, "g1")], 1)
     last = written(tmp_path)[-1]
     assert isinstance(last, Ended)
@@ -83,17 +83,17 @@ async def test_one_that_leaves_is_no_loss_however_its_process_ends(
     tmp_path: Path, process: subprocess.Popen[bytes]
 ) -> None:
     heard = Heard(tmp_path)
-    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process))
-    heard.departure_tracker.ended(Ended(MemberKind.GATEWAY, "g1", time.time(), DepartureCause.STOPPED))
+    heard.tracker.process(MemberKind.GATEWAY, "g1", there(process))
+    heard.tracker.ended(Ended(MemberKind.GATEWAY, "g1", time.time(), DepartureCause.STOPPED))
     await killed(process)
     assert (heard.reported(), heard.died) == ([(MemberKind.GATEWAY, "g1", DepartureCause.STOPPED)], [])
 
 
 async def test_a_gateway_whose_connections_break_before_it_is_gone_has_died(process: subprocess.Popen[bytes]) -> None:
     heard = Heard(None)
-    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process))
-    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")  # another gateway was faster than the kernel
-    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")
+    heard.tracker.process(MemberKind.GATEWAY, "g1", there(process))
+    heard.tracker.given_up(MemberKind.GATEWAY, "g1")  # another gateway was faster than the kernel
+    heard.tracker.given_up(MemberKind.GATEWAY, "g1")
     assert not heard.reported()
     await killed(process)
     assert heard.reported() == [(MemberKind.GATEWAY, "g1", DepartureCause.PROCESS_DIED)]
@@ -102,29 +102,29 @@ async def test_a_gateway_whose_connections_break_before_it_is_gone_has_died(proc
 async def test_a_frozen_gateway_is_unresponsive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(departure_tracker, "GONE_WITHIN_S", 0.01)
     heard = Heard(None)
-    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", own_presence())
-    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")
-    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", own_presence())  # it was a doubt, no more
-    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")
+    heard.tracker.process(MemberKind.GATEWAY, "g1", own_presence())
+    heard.tracker.given_up(MemberKind.GATEWAY, "g1")
+    heard.tracker.process(MemberKind.GATEWAY, "g1", own_presence())  # it was a doubt, no more
+    heard.tracker.given_up(MemberKind.GATEWAY, "g1")
     async with asyncio.timeout(20):
         await heard.heard.wait()
     assert heard.reported() == [(MemberKind.GATEWAY, "g1", DepartureCause.UNRESPONSIVE)]
-    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", own_presence())
-    assert heard.departure_tracker.departures().last[0].back_unix_s is not None
+    heard.tracker.process(MemberKind.GATEWAY, "g1", own_presence())
+    assert heard.tracker.departures().last[0].back_unix_s is not None
 
 
 async def test_one_of_another_machine_is_given_up_at_once() -> None:
     heard = Heard(None)
-    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", Presence(1, "another machine"))
-    heard.departure_tracker.given_up(MemberKind.GATEWAY, "g1")
+    heard.tracker.process(MemberKind.GATEWAY, "g1", Presence(1, "another machine"))
+    heard.tracker.given_up(MemberKind.GATEWAY, "g1")
     assert heard.reported() == [(MemberKind.GATEWAY, "g1", DepartureCause.UNRESPONSIVE)]
 
 
 async def test_there_is_one_controller(tmp_path: Path) -> None:
     heard = Heard(tmp_path)
     for who in ("controller-1", "controller-1", "controller-2"):
-        heard.departure_tracker.process(MemberKind.CONTROLLER, who, Presence(1, "another machine"))
-    (departure,) = heard.departure_tracker.departures().last
+        heard.tracker.process(MemberKind.CONTROLLER, who, Presence(1, "another machine"))
+    (departure,) = heard.tracker.departures().last
     assert (departure.kind, departure.who, departure.cause) == (
         MemberKind.CONTROLLER,
         "controller-1",
@@ -136,34 +136,30 @@ async def test_there_is_one_controller(tmp_path: Path) -> None:
 async def test_a_directory_that_comes_in_another_s_place_knows_all_and_tells_of_its_loss(tmp_path: Path) -> None:
     began = time.time()
     first = Heard(tmp_path, began)
-    first.departure_tracker.replica("r1", "demo", 7)
-    first.departure_tracker.ended(
-        Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",)))
-    )
+    first.tracker.replica("r1", "demo", 7)
+    cause, lost = DepartureCause.ENGINE_DIED, Lost(1, 2, 3, ("d",))
+    died = Ended(MemberKind.REPLICA, "r1", time.time(), cause, "demo", 7, "g1", lost)
+    first.tracker.ended(died)
     second = Heard(tmp_path, began)
-    lost_replica, lost_directory = second.departure_tracker.departures().last
-    assert (lost_replica.cause, lost_replica.lost) == (DepartureCause.ENGINE_DIED, Lost(1, 2, 3, ("d",)))
+    lost_replica, lost_directory = second.tracker.departures().last
+    assert (lost_replica.cause, lost_replica.lost) == (cause, lost)
     assert (lost_directory.kind, lost_directory.cause) == (MemberKind.DIRECTORY, DepartureCause.PROCESS_DIED)
     assert lost_directory.replaced_by is not None
-    second.departure_tracker.ended(
-        Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.ENGINE_DIED, "demo", 7, "g1", Lost(1, 2, 3, ("d",)))
-    )
-    assert second.departure_tracker.departures().last[0].lost.requests == 3, "told again to the next directory"
-    second.departure_tracker.replica("r2", "demo", 8)
-    assert second.departure_tracker.departures().last[0].replaced_by == "r2"
+    second.tracker.ended(died)
+    assert second.tracker.departures().last[0].lost.requests == 3, "told again to the next directory"
+    second.tracker.replica("r2", "demo", 8)
+    assert second.tracker.departures().last[0].replaced_by == "r2"
 
 
 async def test_a_gateway_whose_clock_is_ahead_hides_no_replacement(tmp_path: Path) -> None:
     heard = Heard(tmp_path)
-    heard.departure_tracker.ended(
-        Ended(MemberKind.REPLICA, "r1", time.time() + 100, DepartureCause.UNRESPONSIVE, "demo")
-    )
-    heard.departure_tracker.replica("r2", "demo", 8)
-    assert heard.departure_tracker.departures().last[0].replaced_by == "r2"
+    heard.tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time() + 100, DepartureCause.UNRESPONSIVE, "demo"))
+    heard.tracker.replica("r2", "demo", 8)
+    assert heard.tracker.departures().last[0].replaced_by == "r2"
 
 
 async def test_another_cell_s_lives_are_not_this_one_s(tmp_path: Path) -> None:
-    Heard(tmp_path).departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.UNRESPONSIVE))
+    Heard(tmp_path).tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.UNRESPONSIVE))
     assert not Heard(tmp_path, time.time() + 1).reported()
 
 
@@ -171,22 +167,22 @@ async def test_who_ended_while_there_was_no_directory_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Heard(tmp_path)
-    first.departure_tracker.process(MemberKind.GATEWAY, "g1", own_presence())
-    first.departure_tracker.process(MemberKind.GATEWAY, "g2", own_presence())
+    first.tracker.process(MemberKind.GATEWAY, "g1", own_presence())
+    first.tracker.process(MemberKind.GATEWAY, "g2", own_presence())
     monkeypatch.setattr(departure_tracker, "SETTLE_S", 0.0)
     second = Heard(tmp_path)
-    second.departure_tracker.process(MemberKind.GATEWAY, "g2", own_presence())
-    second.departure_tracker.sweep()
-    second.departure_tracker.sweep()
+    second.tracker.process(MemberKind.GATEWAY, "g2", own_presence())
+    second.tracker.sweep()
+    second.tracker.sweep()
     assert second.reported()[1:] == [(MemberKind.GATEWAY, "g1", DepartureCause.UNRESPONSIVE)]
 
 
 async def test_while_the_cell_is_taken_down_nothing_is_a_loss(process: subprocess.Popen[bytes]) -> None:
     heard = Heard(None)
-    heard.departure_tracker.process(MemberKind.GATEWAY, "g1", there(process))
-    heard.departure_tracker.close()
+    heard.tracker.process(MemberKind.GATEWAY, "g1", there(process))
+    heard.tracker.close()
     await killed(process)
-    heard.departure_tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.PROCESS_DIED))
+    heard.tracker.ended(Ended(MemberKind.REPLICA, "r1", time.time(), DepartureCause.PROCESS_DIED))
     assert heard.reported() == [(MemberKind.REPLICA, "r1", DepartureCause.STOPPED)]
 
 

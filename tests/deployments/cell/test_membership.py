@@ -56,22 +56,15 @@ async def test_it_registers_again_and_again_with_what_it_owns_then(monkeypatch: 
     directory, now = Directory(), [Epochs({"m1": 3}, {"m1": 3, "m2": 2})]
     running = asyncio.create_task(Membership(directory, MEMBER, lambda: now[0]).run())
     await directory.until(2)
-    now[0] = Epochs({"m1": 3, "m2": 4}, {"m1": 3, "m2": 4})
+    later = {"m1": 3, "m2": 4}
+    now[0] = Epochs(later, later)
     seen = len(directory.calls)
     await directory.until(seen + 2)
     running.cancel()
     here = own_presence()
     assert here.pid == os.getpid()
     assert directory.calls[0] == ("join", "g1", "http://g1", ("m1", "m2"), {"m1": 3}, {"m1": 3, "m2": 2}, here)
-    assert directory.calls[-1] == (
-        "join",
-        "g1",
-        "http://g1",
-        ("m1", "m2"),
-        {"m1": 3, "m2": 4},
-        {"m1": 3, "m2": 4},
-        here,
-    )
+    assert directory.calls[-1] == ("join", "g1", "http://g1", ("m1", "m2"), later, later, here)
 
 
 async def test_a_directory_that_fails_or_is_slow_is_asked_again(

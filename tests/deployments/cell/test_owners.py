@@ -4,7 +4,6 @@ follow."""
 from deployments.cell.owners import SETTLE_S, UNRESPONSIVE_AFTER_S, Owners, Ownership
 
 MODELS = ("m1", "m2")
-GATEWAYS = ("g1", "g2", "g3")
 
 
 def registered(*gateways: str, expected: int = 1, models: tuple[str, ...] = MODELS) -> Owners:

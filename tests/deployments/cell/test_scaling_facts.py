@@ -28,11 +28,6 @@ def test_what_is_written_is_read(seed: int) -> None:
     assert read_scaling_facts(encode(scaling_facts)) == scaling_facts
 
 
-def test_an_empty_scheduler_has_books_too() -> None:
-    scaling_facts = ScalingFacts("m", 1, 0.0, make_scheduler(0).snapshot(0.0), {})
-    assert read_scaling_facts(encode(scaling_facts)) == scaling_facts
-
-
 def test_the_demand_on_groups_is_read_again() -> None:
     scheduler = make(ALL, d=DEAR)
     for number in range(9):
@@ -47,19 +42,17 @@ def test_the_demand_on_groups_is_read_again() -> None:
     assert read_scaling_facts(encode(ScalingFacts("m", 1, 0.0, snapshot, {}))).snapshot == snapshot
 
 
-def test_the_demand_on_groups_without_replicas_is_read_again() -> None:
-    scheduler = make(ALL)
-    scheduler.submit(make_request("q"), 0.0)
-    snapshot = scheduler.snapshot(1.0)
-    assert (snapshot.groups, [one.waiting for one in snapshot.demands]) == ((), [1])
-    assert read_scaling_facts(encode(ScalingFacts("m", 1, 0.0, snapshot, {}))).snapshot == snapshot
-
-
-def test_what_waits_says_for_what() -> None:
-    scheduler = make_scheduler(0)
-    scheduler.submit(make_request("q"), 0.0)
-    scaling_facts = ScalingFacts("m", 1, 0.0, scheduler.snapshot(1.0), {})
-    assert read_scaling_facts(encode(scaling_facts)).snapshot.lanes[0].head_waits_for == "no_ready_replica"
+@pytest.mark.parametrize("groups", [False, True], ids=["one group", "several groups"])
+def test_books_without_replicas_are_read_again(groups: bool) -> None:
+    scheduler = make(ALL) if groups else make_scheduler(0)
+    for waiting in (0, 1):
+        if waiting:
+            scheduler.submit(make_request("q"), 0.0)
+        scaling_facts = ScalingFacts("m", 1, 0.0, scheduler.snapshot(1.0), {})
+        snapshot = read_scaling_facts(encode(scaling_facts)).snapshot
+        assert snapshot == scaling_facts.snapshot
+        assert (snapshot.groups, [one.waiting for one in snapshot.demands]) == ((), [1] * (waiting and groups))
+    assert snapshot.lanes[0].head_waits_for == "no_ready_replica"
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"\x90", b"\x80", b"\x07", encode({"model": "m", "epoch": "7"})])

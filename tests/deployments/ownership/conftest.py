@@ -91,8 +91,11 @@ class Cell:
             await engine.kill()
 
 
+MakeCell = Callable[..., Awaitable[Cell]]
+
+
 @pytest.fixture
-async def make_cell(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Cell]]]:
+async def make_cell(tmp_path: Path) -> AsyncIterator[MakeCell]:
     """Starts that many gateways and engines. At the end the books must balance."""
     cells: list[Cell] = []
 

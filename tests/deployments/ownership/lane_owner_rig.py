@@ -9,8 +9,8 @@ from deployments.protocol import Finished, ReplicaFacts, Usage
 from deployments.scheduling import Admission, Lease, Placement, Request
 
 
-def facts(name: str = "r1", max_num_seqs: int = 8) -> ReplicaFacts:
-    return ReplicaFacts(name, "demo", f"http://{name}", 1, "n", "generate", 1_024, max_num_seqs, 2_048, 65_536)
+def facts(name: str = "r1", max_num_seqs: int = 8, url: str = "") -> ReplicaFacts:
+    return ReplicaFacts(name, "demo", url or f"http://{name}", 1, "n", "generate", 1_024, max_num_seqs, 2_048, 65_536)
 
 
 def request(name: str = "q", attempts: int = 0, wait_s: float = 60.0) -> Request:

@@ -3,7 +3,7 @@ is noticed, and messages that come twice or late change nothing. Whole runs are 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import aiohttp
@@ -44,12 +44,13 @@ from deployments.ownership.messages import (
 from deployments.ownership.record import GuestNotTaken, Rejected, RequestState
 from deployments.peering import HopFacts
 from deployments.protocol import Finished, ReplicaState
-from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy
+from deployments.scheduling import Admission, Binding, Ending, Placement, RejectCause, Request, SchedulingPolicy
 from deployments.scheduling.policy import TenantPolicy
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
 from tests.deployments.ownership.lane_owner_rig import account, facts, request
 from tests.deployments.ownership.peering_rig import guest_facts
+from tests.http_server import answering
 
 KINDS: tuple[type[Message], ...] = (
     Submit,
@@ -156,12 +157,15 @@ class Ends:
                 self.remote.take(message)
         return said
 
-    async def placed(self) -> Placement:
-        """A request that runs."""
-        submitting = asyncio.create_task(self.dispatcher.submit(request()))
+    async def submitted(self, one: Request) -> Admission:
+        submitting = asyncio.create_task(self.dispatcher.submit(one))
         await asyncio.sleep(0)
         self.crosses()
-        assert (await submitting).accepted
+        return await submitting
+
+    async def placed(self) -> Placement:
+        """A request that runs."""
+        assert (await self.submitted(request())).accepted
         return await self.dispatcher.placement(request())
 
 
@@ -203,10 +207,7 @@ async def test_both_ends_hold_one_record_of_a_request_and_messages_move_both(end
 
 async def test_a_request_that_is_rejected_after_all(ends: Ends) -> None:
     ends.owner.replica_state("r1", ReplicaState.DRAINING)
-    submitting = asyncio.create_task(ends.dispatcher.submit(request()))
-    await asyncio.sleep(0)
-    ends.crosses()
-    assert (await submitting).accepted
+    assert (await ends.submitted(request())).accepted
     ends.owner.expect_replica(time.monotonic() + 300.0)
     ends.crosses()
     with pytest.raises(Rejected) as rejected:
@@ -219,10 +220,7 @@ async def test_a_request_whose_answer_is_kept_is_only_counted(ends: Ends) -> Non
     causes = []
     for name in ("x", "y"):
         one = replace(request(), request_id=name, prompt_tokens=0, max_tokens=0, tenant="a", cached=True)
-        submitting = asyncio.create_task(ends.dispatcher.submit(one))
-        await asyncio.sleep(0)
-        ends.crosses()
-        causes.append((await submitting).cause)
+        causes.append((await ends.submitted(one)).cause)
     assert causes == [None, RejectCause.TENANT_REQUESTS]
     snapshot = ends.owner.snapshot()
     assert (snapshot.submitted, len(ends.dispatcher), ends.owner.records.live) == (0, 0, 0)
@@ -235,11 +233,8 @@ async def test_what_a_peer_has_is_recalled_and_a_guest_refused_over_the_channel(
     ends.crosses()
     assert told == ["lost"]
     ends.dispatcher.release(lease, Ending.CANCELLED)
-    submitting = asyncio.create_task(ends.dispatcher.submit(replace(request("guest"), guest_of="us")))
-    await asyncio.sleep(0)
-    ends.crosses()
     with pytest.raises(GuestNotTaken, match=r"^spec$"):
-        await submitting
+        await ends.submitted(replace(request("guest"), guest_of="us"))
 
 
 async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner) -> None:
@@ -255,31 +250,17 @@ async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner)
     assert owner.scheduler.lanes.jobs == {}
 
 
-@pytest.fixture
-async def serve() -> AsyncIterator[Callable[..., object]]:
-    """Serves LANES_PATH by a handler; returns where."""
-    runners: list[web.AppRunner] = []
-
-    async def start(answer: Callable[[web.Request], object]) -> Ownership:
-        app = web.Application()
-        app.router.add_post(LANES_PATH, answer)  # type: ignore[arg-type]
-        runners.append(web.AppRunner(app, shutdown_timeout=0.1))
-        await runners[-1].setup()
-        await web.TCPSite(runners[-1], "127.0.0.1", 0).start()
-        return Ownership("demo", 7, "other", f"http://127.0.0.1:{runners[-1].addresses[0][1]}")
-
-    yield start
-    for runner in runners:
-        await runner.cleanup()
-
-
-async def open_channel(ownership: Ownership, opened: Callable[[], None]) -> None:
+async def open_channel(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], opened: Callable[[], None] = lambda: None
+) -> None:
+    """To an owner that answers so."""
     dispatcher = Dispatcher(MODEL, "me")
-    async with aiohttp.ClientSession() as session:
+    async with answering(LANES_PATH, answer) as url, aiohttp.ClientSession() as session:
+        ownership = Ownership("demo", 7, "other", url)
         await RemoteOwner(ownership, 5, dispatcher.records, dispatcher).run(session, "me", opened)
 
 
-async def test_who_does_not_own_the_model_says_so(serve: Callable[..., object]) -> None:
+async def test_who_does_not_own_the_model_says_so() -> None:
     queries: list[dict[str, str]] = []
 
     async def refuse(request: web.Request) -> web.Response:
@@ -287,7 +268,7 @@ async def test_who_does_not_own_the_model_says_so(serve: Callable[..., object]) 
         return web.Response(status=409)
 
     with pytest.raises(NotOwner, match=r"^other answered 409$"):
-        await open_channel(await serve(refuse), lambda: None)  # type: ignore[misc]
+        await open_channel(refuse)
     assert queries == [{"model": "demo", "gateway": "me", "epoch": "7", "channel": "5"}]
 
 
@@ -297,7 +278,7 @@ async def test_who_does_not_own_the_model_says_so(serve: Callable[..., object]) 
     ids=["silent", "other"],
 )
 async def test_an_owner_that_falls_silent_or_speaks_another_version_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, serve: Callable[..., object], first: bytes, error: type[Exception]
+    monkeypatch: pytest.MonkeyPatch, first: bytes, error: type[Exception]
 ) -> None:
     monkeypatch.setattr(messages, "UNRESPONSIVE_AFTER_S", 0.3)
     opened: list[float] = []
@@ -309,7 +290,6 @@ async def test_an_owner_that_falls_silent_or_speaks_another_version_is_noticed(
         await asyncio.sleep(60)
         return response
 
-    ownership = await serve(begins)  # type: ignore[misc]
     with pytest.raises(error):
-        await open_channel(ownership, lambda: opened.append(time.monotonic()))
+        await open_channel(begins, lambda: opened.append(time.monotonic()))
     assert len(opened) == 1

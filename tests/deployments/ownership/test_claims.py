@@ -11,14 +11,16 @@ from aiohttp import web
 from deployments.ownership import owner_tracker
 from deployments.ownership.owner_tracker import ClaimFailed, Overtaken, claim, overtaken_by
 from deployments.ownership.takeover import Booking, Running
-from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
+from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE
+from tests.deployments.ownership.lane_owner_rig import facts
+from tests.http_server import answering
 
 BOOKING = Booking("g1", "q", 4, "b", 70, 30, 2, 140, 300, 31, 1)
 Claim = Callable[[web.Response], Awaitable[list[Running]]]
 
 
 @pytest.fixture
-async def asked() -> list[object]:
+def asked() -> list[object]:
     """What the replica was asked."""
     return []
 
@@ -32,22 +34,13 @@ async def claimed(asked: list[object]) -> AsyncIterator[Claim]:
         asked.append(await request.json())
         return answers.pop()
 
-    app = web.Application()
-    app.router.add_post(CLAIM_PATH, answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    facts = ReplicaFacts(
-        "r1", "demo", f"http://127.0.0.1:{runner.addresses[0][1]}", 1, "n", "generate", 1_024, 8, 2_048, 65_536
-    )
-    async with aiohttp.ClientSession() as session:
+    async with answering(CLAIM_PATH, answer) as url, aiohttp.ClientSession() as session:
 
         async def ask(response: web.Response) -> list[Running]:
             answers.append(response)
-            return await claim(session, facts, 7, 100.0)
+            return await claim(session, facts(url=url), 7, 100.0)
 
         yield ask
-    await runner.cleanup()
 
 
 def runs(booking: str, started: object) -> dict[str, object]:
@@ -98,15 +91,14 @@ async def test_a_replica_that_cannot_be_reached_or_says_nothing_is_a_failed_clai
         writer.close()
 
     server = await asyncio.start_server(says_nothing, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    facts = ReplicaFacts("r1", "demo", url, 1, "n", "generate", 1_024, 8, 2_048, 65_536)
+    there = facts(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     async with aiohttp.ClientSession() as session:
         with pytest.raises(ClaimFailed, match=r"^TimeoutError\(\)$"):
-            await claim(session, facts, 7, 100.0)
+            await claim(session, there, 7, 100.0)
         server.close()
         monkeypatch.setattr(owner_tracker, "_ANSWER_S", 5.0)  # on a busy machine connecting takes longer than 50 ms
         with pytest.raises(ClaimFailed, match=r"Connect"):
-            await claim(session, facts, 7, 100.0)
+            await claim(session, there, 7, 100.0)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The decision log of a running gateway: what its scheduler decided replays, over a change of owner."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
 from tests.deployments.gateway.rig import ASK
-from tests.deployments.ownership.conftest import Cell
-
-MakeCell = Callable[..., Awaitable[Cell]]
+from tests.deployments.ownership.conftest import MakeCell
 
 
 @pytest.mark.whole

@@ -3,7 +3,6 @@ once."""
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
@@ -12,9 +11,8 @@ from deployments.cell.owners import Ownership
 from deployments.ownership import messages
 from tests.deployments.gateway.fake_engine import DONE, event, pieces, waiting
 from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig, until
-from tests.deployments.ownership.conftest import Cell
+from tests.deployments.ownership.conftest import MakeCell
 
-MakeCell = Callable[..., Awaitable[Cell]]
 STREAM = {**ASK, "stream": True}
 
 

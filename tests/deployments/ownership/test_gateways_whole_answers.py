@@ -2,15 +2,12 @@
 their replica."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tests.deployments.gateway.fake_engine import waiting
 from tests.deployments.gateway.rig import until
-from tests.deployments.ownership.conftest import Cell
-
-MakeCell = Callable[..., Awaitable[Cell]]
+from tests.deployments.ownership.conftest import MakeCell
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["held by the owner", "held by the other"])

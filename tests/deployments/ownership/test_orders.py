@@ -2,16 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 
 from deployments.cell.act import Act, ActKind
 from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import waiting
 from tests.deployments.gateway.rig import ASK, Rig, until
 from tests.deployments.gateway.test_gateway_scaling import ZERO, page
-from tests.deployments.ownership.conftest import Cell
-
-MakeCell = Callable[..., Awaitable[Cell]]
+from tests.deployments.ownership.conftest import MakeCell
 
 
 def statuses(rig: Rig) -> list[str]:

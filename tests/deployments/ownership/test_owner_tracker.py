@@ -18,10 +18,14 @@ from deployments.ownership.takeover import Booking
 from deployments.protocol import CLAIM_PATH, STALE_EPOCH_CODE, ReplicaFacts
 from deployments.scheduling import Binding, SchedulingPolicy
 from tests.deployments.gateway.rig import until
+from tests.deployments.ownership.lane_owner_rig import facts
 from tests.deployments.ownership.virtual_time import VirtualLoop, virtual_time
+from tests.http_server import answering
 
 MODEL = Model(name="org/demo", source="/nowhere", settings=EngineSettings(max_model_len=1_024))
 NOBODY = "http://127.0.0.1:9"
+BOOKING = Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode()
+RUNS: list[dict[str, object]] = [{"request_id": "q-1", "booking": BOOKING, "started": False}]
 
 
 class Registrar:
@@ -44,22 +48,8 @@ class Replica:
         self.highest = 0
         self.failures = 0
         self.runs: list[dict[str, object]] = []
-        self._runner: web.AppRunner | None = None
 
-    async def start(self) -> ReplicaFacts:
-        app = web.Application()
-        app.router.add_post(CLAIM_PATH, self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        return ReplicaFacts("r1", "demo", url, 1, "n", "generate", 1_024, 8, 2_048, 65_536)
-
-    async def stop(self) -> None:
-        assert self._runner is not None
-        await self._runner.cleanup()
-
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.Response:
         self.epochs.append((await request.json())["epoch"])
         if self.failures:
             self.failures -= 1
@@ -92,18 +82,14 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(module, "RETRY_S", 0.001)
     monkeypatch.setattr(module, "MAX_RETRY_S", 0.002)
     replica = Replica()
-    facts = await replica.start()
-    async with aiohttp.ClientSession() as session:
-        made = World(session, facts, replica)
+    async with answering(CLAIM_PATH, replica.answer) as url, aiohttp.ClientSession() as session:
+        made = World(session, facts(url=url), replica)
         yield made
         made.owner_tracker.close()
-    await replica.stop()
 
 
 async def test_a_replica_is_used_once_it_knows_the_epoch(world: World) -> None:
-    world.replica.runs = [
-        {"request_id": "q-1", "booking": Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode(), "started": False}
-    ]
+    world.replica.runs = RUNS
     world.dispatcher.replica_up(world.facts)
     world.reported(3)
     assert world.dispatcher.own is not None
@@ -133,9 +119,7 @@ async def test_who_is_overtaken_owns_nothing_any_more_and_says_so(world: World) 
 
 async def test_replicas_of_orphans_are_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ASK_ORPHANS_S", 0.005)
-    world.replica.runs = [
-        {"request_id": "q-1", "booking": Booking("g", "q", 1, "", 10, 20, 1, 10, 30, 20, 0).encode(), "started": False}
-    ]
+    world.replica.runs = RUNS
     world.dispatcher.replica_up(world.facts)
     world.reported(3)
     await world.claimed()

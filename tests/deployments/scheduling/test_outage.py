@@ -73,46 +73,34 @@ class Cell:
         return reported[1]
 
 
-def test_after_an_outage_an_empty_lane_promises_what_it_promised_before() -> None:
+def outage(
+    before_s: float, for_s: float, every_s: float, at_once: int = 1, patience_s: float = 600.0
+) -> tuple[Cell, LaneStats, LaneStats]:
+    """A cell that has had an outage, and its short lane before it and a minute after it."""
     cell = Cell()
     cell.up()
-    cell.run(20.0, every_s=1.0, at_once=2)
+    cell.run(before_s, every_s=1.0, at_once=2)
     before = cell.short()
     cell.lose()
-    cell.run(130.0, every_s=10.0, at_once=2)
+    cell.run(for_s, every_s, at_once, patience_s)
     cell.up("r1")
     cell.run(60.0, every_s=None)
-    after = cell.short()
+    return cell, before, cell.short()
+
+
+def test_after_an_outage_an_empty_lane_promises_what_it_promised_before() -> None:
+    cell, before, after = outage(20.0, 130.0, every_s=10.0, at_once=2)
     assert before.eta_s is not None
     assert after.eta_s is not None
     assert after.eta_s[1] <= max(before.eta_s[1], 0.5)
     assert cell.reported_p95_s() <= 3 * SERVED_S
 
 
-def test_promises_that_an_outage_broke_are_no_misses() -> None:
-    cell = Cell()
-    cell.up()
-    cell.run(60.0, every_s=1.0, at_once=2)
-    before = cell.short()
-    cell.lose()
-    cell.run(100.0, every_s=4.0)
-    cell.up("r1")
-    cell.run(60.0, every_s=None)
-    after = cell.short()
+@pytest.mark.parametrize("patience_s", [600.0, 20.0], ids=["they wait", "they give up"])
+def test_promises_that_an_outage_broke_are_no_misses(patience_s: float) -> None:
+    _, before, after = outage(60.0, 100.0, every_s=4.0, patience_s=patience_s)
     assert (after.estimated, after.covered) == (before.estimated, before.covered)
     assert after.censored - before.censored == 25
-
-
-def test_those_that_gave_up_in_an_outage_are_no_misses() -> None:
-    cell = Cell()
-    cell.up()
-    cell.run(60.0, every_s=1.0, at_once=2)
-    before = cell.short()
-    cell.lose()
-    cell.run(100.0, every_s=4.0, patience_s=20.0)
-    cell.up("r1")
-    after = cell.scheduler.snapshot(cell.now).lanes[0]
-    assert (after.estimated, after.covered) == (before.estimated, before.covered)
 
 
 @pytest.mark.parametrize("unresponsive", [True, False], ids=["unresponsive", "lost"])

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from deployments.scheduling import (
-    Capacity,
     Ending,
     LanePolicy,
+    Lease,
     Order,
     Placement,
     Scheduler,
@@ -18,9 +18,8 @@ from deployments.scheduling import (
     Usage,
 )
 from deployments.scheduling.lanes import PROMOTED
-from tests.deployments.scheduling.world import make_request, make_scheduler
+from tests.deployments.scheduling.world import ONE_AT_A_TIME, make_request, make_scheduler
 
-ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9, prefill_steps=2.0)
 SHORT, LONG = LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, max_wait_s=1e6)
 TWO = SchedulingPolicy((SHORT, LONG), decode_weight=1.0)
 RENAMED = SchedulingPolicy(
@@ -39,12 +38,15 @@ def serve(scheduler: Scheduler, now: float) -> Iterator[Placement]:
             scheduler.release(placement.lease, Ending.FINISHED, None, now)
 
 
-def crowd(scheduler: Scheduler, number: int, now: float = 0.0) -> None:
+def crowded(number: int) -> tuple[Scheduler, Lease]:
     """So many requests for the lane `short`, the first of which is placed."""
+    scheduler = make_scheduler(1, TWO, ONE_AT_A_TIME)
     for index in range(number):
-        scheduler.submit(make_request(f"q{index}", prompt=100, output=10, now=now), now)
+        scheduler.submit(make_request(f"q{index}", prompt=100, output=10), 0.0)
         if not index:
-            scheduler.step(now)
+            scheduler.step(0.0)
+    (lease, _), *_ = scheduler.leases.values()
+    return scheduler, lease
 
 
 @pytest.mark.parametrize(
@@ -58,9 +60,7 @@ def crowd(scheduler: Scheduler, number: int, now: float = 0.0) -> None:
 def test_promises_of_a_lane_that_a_reload_takes_away_are_settled_where_they_were_given(
     policy: SchedulingPolicy,
 ) -> None:
-    scheduler = make_scheduler(1, TWO, ONE_AT_A_TIME)
-    crowd(scheduler, 60)
-    (lease, _), *_ = scheduler.leases.values()
+    scheduler, lease = crowded(60)
     scheduler.configure(policy, 0.5)
     scheduler.release(lease, Ending.FINISHED, None, 1.0)
     assert len(list(serve(scheduler, 1.0))) == 59
@@ -69,8 +69,7 @@ def test_promises_of_a_lane_that_a_reload_takes_away_are_settled_where_they_were
 
 
 def test_flows_keep_the_names_of_their_lanes_when_another_is_put_in_front() -> None:
-    scheduler = make_scheduler(1, TWO, ONE_AT_A_TIME)
-    crowd(scheduler, 3)
+    scheduler, lease = crowded(3)
     scheduler.submit(make_request("large", prompt=900, output=10), 0.0)
     before = {flow.lane: (flow.arrived, flow.prompt_tokens) for flow in scheduler.snapshot(0.0).flows}
     scheduler.configure(dataclasses.replace(TWO, lanes=(LanePolicy("tiny", 20, max_wait_s=1e6), SHORT, LONG)), 0.5)
@@ -79,7 +78,6 @@ def test_flows_keep_the_names_of_their_lanes_when_another_is_put_in_front() -> N
         == before
         == {"short": (3, 300), "long": (1, 900)}
     )
-    (lease, _), *_ = scheduler.leases.values()
     scheduler.first_token(lease, 0.6)
     scheduler.release(lease, Ending.FINISHED, None, 0.7)
     list(serve(scheduler, 0.7))
@@ -87,20 +85,16 @@ def test_flows_keep_the_names_of_their_lanes_when_another_is_put_in_front() -> N
 
 
 def test_a_lease_from_before_a_reload_counts_for_the_lane_that_it_waited_in() -> None:
-    scheduler = make_scheduler(1, TWO, ONE_AT_A_TIME)
-    crowd(scheduler, 1)
-    (lease, _), *_ = scheduler.leases.values()
+    scheduler, lease = crowded(1)
     scheduler.configure(RENAMED, 0.5)
     scheduler.release(lease, Ending.FINISHED, Usage(100, 0, 10, 0), 1.0)
     assert scheduler.snapshot(1.0).other_lane == 0.0, "100 + 10 tokens belong to one lane before and after"
 
 
 def test_an_adopted_lease_belongs_to_a_lane_of_this_policy_whatever_its_owner_called_it() -> None:
-    first, second = make_scheduler(1, TWO, ONE_AT_A_TIME), make_scheduler(1, RENAMED, ONE_AT_A_TIME)
-    crowd(first, 1)
-    (lease, _), *_ = first.leases.values()
+    _, lease = crowded(1)
     assert lease.home == 0
-    adopted = second.adopt(lease, False, 0.5)
+    adopted = make_scheduler(1, RENAMED, ONE_AT_A_TIME).adopt(lease, False, 0.5)
     assert adopted is not None
     assert RENAMED.lanes[adopted.home].name == "quick"
 
@@ -117,9 +111,7 @@ def test_the_shortest_comes_first_again_when_its_order_comes_back() -> None:
 
 
 def test_refused_requests_stay_first_through_a_reload() -> None:
-    scheduler = make_scheduler(1, TWO, ONE_AT_A_TIME)
-    crowd(scheduler, 5)
-    (lease, _), *_ = scheduler.leases.values()
+    scheduler, lease = crowded(5)
     scheduler.release(lease, Ending.REFUSED, None, 0.1)
     scheduler.submit(make_request("urgent", slo=0.5), 0.1)
     scheduler.configure(RENAMED, 0.2)

@@ -19,9 +19,8 @@ from deployments.scheduling import (
     SchedulingPolicy,
     TenantPolicy,
 )
-from tests.deployments.scheduling.world import make_request, make_scheduler
+from tests.deployments.scheduling.world import ONE_AT_A_TIME, make_request, make_scheduler
 
-ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9, prefill_steps=2.0)
 LANES = (LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
 
 

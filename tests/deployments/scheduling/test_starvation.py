@@ -23,6 +23,7 @@ LANES = (
     LanePolicy("long", None, weight=0.2, max_wait_s=3, cap_s=1e9),
 )
 WEIGHTS = {"a": 1.0, "b": 3.0, "c": 0.5, "d": 1.0, "e": 1.0}
+TENANTS = {name: TenantPolicy(weight) for name, weight in WEIGHTS.items()}
 WHOLE = Capacity(sequences=4, ahead=0, kv_tokens=5_000, step_tokens=800, prefill_steps=2.0)
 """Of its KV blocks, the largest requests need all."""
 
@@ -55,6 +56,15 @@ def test_room_drained_for_a_promoted_head_is_not_given_to_other_promoted_tenants
     )
 
 
+def serve(world: TimedWorld, arrivals: list[tuple[int, str, float]]) -> None:
+    """All of them: prompt, tenant, and the time (s) since the one before."""
+    for number, (prompt, tenant, gap) in enumerate(arrivals):
+        world.run_to(world.now + gap)
+        world.submit(make_request(f"q{number}", prompt, 10, world.now, patience=1e6, slo=1.0, tenant=tenant))
+    world.finish()
+    assert len(world.placed) == len(arrivals)
+
+
 def max_promoted_work(of: Promotion, largest: float) -> float:
     """P of lanes.py, of its own queue."""
     return _max_of_queue(of.own_ahead, WEIGHTS[of.tenant], of.others, largest)
@@ -82,18 +92,9 @@ def _max_of_queue(ahead: float, weight: float, others: Iterable[str], largest: f
 def test_a_promoted_request_waits_no_longer_than_the_bound(
     arrivals: list[tuple[int, str, float]], replicas: int, phi: float, speed: float
 ) -> None:
-    policy = SchedulingPolicy(
-        LANES,
-        promoted_share=phi,
-        decode_weight=1.0,
-        tenants={name: TenantPolicy(weight) for name, weight in WEIGHTS.items()},
-    )
+    policy = SchedulingPolicy(LANES, promoted_share=phi, decode_weight=1.0, tenants=TENANTS)
     world = TimedWorld(make_scheduler(replicas, policy, WHOLE), speed)
-    for number, (prompt, tenant, gap) in enumerate(arrivals):
-        world.run_to(world.now + gap)
-        world.submit(make_request(f"q{number}", prompt, 10, world.now, patience=1e6, slo=1.0, tenant=tenant))
-    world.finish()
-    assert len(world.placed) == len(arrivals)
+    serve(world, arrivals)
     names = [name for name, _ in world.reservations]
     assert len(names) == len(set(names)), "what was drained for a request goes to that one"
     assert all(
@@ -168,12 +169,7 @@ def test_with_groups_a_promoted_request_waits_no_longer_than_the_bound(
     arrivals: list[tuple[int, str, float]], cheap: int, dear: int, phi: float, speed: float
 ) -> None:
     policy = SchedulingPolicy(
-        LANES,
-        promoted_share=phi,
-        decode_weight=1.0,
-        tenants={name: TenantPolicy(weight) for name, weight in WEIGHTS.items()},
-        groups=GROUPED,
-        contexts=CONTEXTS,
+        LANES, promoted_share=phi, decode_weight=1.0, tenants=TENANTS, groups=GROUPED, contexts=CONTEXTS
     )
     scheduler = Scheduler(policy)
     numbers = {"cheap": cheap, "dear": dear}
@@ -181,11 +177,7 @@ def test_with_groups_a_promoted_request_waits_no_longer_than_the_bound(
         for number in range(numbers[name]):
             scheduler.replica_up(f"{name}{number}", capacity, 0.0)
     world = TimedWorld(scheduler, speed)
-    for number, (prompt, tenant, gap) in enumerate(arrivals):
-        world.run_to(world.now + gap)
-        world.submit(make_request(f"q{number}", prompt, 10, world.now, patience=1e6, slo=1.0, tenant=tenant))
-    world.finish()
-    assert len(world.placed) == len(arrivals)
+    serve(world, arrivals)
     largest = world.scheduler.lanes.largest_cost
     for promotion in (one for one in world.promotions.values() if not one.was_over):
         for queue, work in promotion.promoted.items():

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import hypothesis.strategies as st
@@ -126,10 +125,16 @@ class World:
             client.ended = "lost"
 
 
-def crowd(source: random.Random, count: int) -> Iterator[Client]:
-    for number in range(count):
-        yield Client(f"c{number}", f"b{number}", 10)
-    yield Client("killer", "deadly", 10)
+def stormed(seed: int, replicas: int, others: int, at: str) -> tuple[World, list[Client]]:
+    """A deadly body among so many others', each client with ten tries."""
+    source = random.Random(seed)
+    world = World(source, replicas, "deadly", at)
+    clients = [Client(f"c{number}", f"b{number}", 10) for number in range(others)]
+    clients.append(Client("killer", "deadly", 10))
+    source.shuffle(clients)
+    world.run(clients)
+    assert world.deaths == 2
+    return world, clients
 
 
 @pytest.mark.whole
@@ -138,12 +143,7 @@ def crowd(source: random.Random, count: int) -> Iterator[Client]:
 def test_a_body_that_kills_before_its_first_token_costs_two_replicas_and_nobody_else_an_answer(
     seed: int, replicas: int, others: int
 ) -> None:
-    source = random.Random(seed)
-    world = World(source, replicas, "deadly", "prefill")
-    clients = list(crowd(source, others))
-    source.shuffle(clients)
-    world.run(clients)
-    assert world.deaths == 2
+    _, clients = stormed(seed, replicas, others, "prefill")
     assert {client.name: client.ended for client in clients} == {
         client.name: "query_of_death" if client.body == "deadly" else "answered" for client in clients
     }
@@ -155,12 +155,7 @@ def test_a_body_that_kills_before_its_first_token_costs_two_replicas_and_nobody_
 def test_a_body_that_kills_in_mid_answer_costs_two_replicas_and_only_those_an_answer_that_ran_at_both(
     seed: int, replicas: int, others: int
 ) -> None:
-    source = random.Random(seed)
-    world = World(source, replicas, "deadly", "decode")
-    clients = list(crowd(source, others))
-    source.shuffle(clients)
-    world.run(clients)
-    assert world.deaths == 2
+    world, clients = stormed(seed, replicas, others, "decode")
     for client in clients:
         assert client.ended == "answered" or world.ran_at[client.body] == 2
     (killer,) = [client for client in clients if client.body == "deadly"]

@@ -130,8 +130,7 @@ def test_whose_client_left_a_replica_that_hung_is_suspected_too() -> None:
 def test_those_that_ran_beside_a_trial_are_not_suspected_for_it() -> None:
     """r0 dies with a killer and two bystanders; r1 with the killer, which is tried, one of the bystanders, and
     another."""
-    scheduler = make_scheduler(0)
-    scheduler.replica_up("r0", BIG, 0.0)
+    scheduler = make_scheduler(1, POLICY, BIG)
     for name in ("tried-before", "killer", "answered"):
         lease = place(scheduler, ask(name), 0.0)
         if name == "answered":
@@ -163,8 +162,7 @@ def test_those_that_ran_beside_a_trial_are_not_suspected_for_it() -> None:
 
 
 def test_suspects_are_tried_one_at_a_time_and_nobody_waits_behind_them() -> None:
-    scheduler = make_scheduler(0)
-    scheduler.replica_up("r0", BIG, 0.0)
+    scheduler = make_scheduler(1, POLICY, BIG)
     leases = [place(scheduler, ask(f"q{number}"), 0.0) for number in range(3)]
     scheduler.replica_lost("r0", 1.0)
     scheduler.replica_up("r1", BIG, 1.0)
@@ -185,8 +183,7 @@ def test_suspects_are_tried_one_at_a_time_and_nobody_waits_behind_them() -> None
 
 
 def test_who_is_tried_comes_before_all_others_of_its_lane() -> None:
-    scheduler = make_scheduler(0)
-    scheduler.replica_up("r0", BIG, 0.0)
+    scheduler = make_scheduler(1, POLICY, BIG)
     suspect = place(scheduler, ask("suspect"), 0.0)
     scheduler.replica_lost("r0", 1.0)
     for number in range(3):
@@ -202,8 +199,7 @@ def test_who_is_tried_comes_before_all_others_of_its_lane() -> None:
 
 def test_of_one_suspect_one_run_goes_on_until_its_outcome_settles_it_for_all() -> None:
     """Its like that waited in the lane when the replica died waits aside as well."""
-    scheduler = make_scheduler(0)
-    scheduler.replica_up("r0", Capacity(1, 0, 4_000, 300, prefill_steps=2.0), 0.0)
+    scheduler = make_scheduler(1, POLICY, Capacity(1, 0, 4_000, 300, prefill_steps=2.0))
     first = place(scheduler, ask("q0", "same"), 0.0)
     scheduler.first_token(first, 0.2)
     for number in range(1, 4):
@@ -218,8 +214,7 @@ def test_of_one_suspect_one_run_goes_on_until_its_outcome_settles_it_for_all() -
 
 
 def test_who_waits_aside_can_be_cancelled_expires_and_is_no_news_twice() -> None:
-    scheduler = make_scheduler(0)
-    scheduler.replica_up("r0", BIG, 0.0)
+    scheduler = make_scheduler(1, POLICY, BIG)
     leases = [place(scheduler, ask(f"q{number}", patience=30.0), 0.0) for number in range(3)]
     scheduler.replica_lost("r0", 1.0)
     for lease in leases:
@@ -237,8 +232,7 @@ def test_who_waits_aside_can_be_cancelled_expires_and_is_no_news_twice() -> None
 
 
 def test_waiting_aside_counts_for_the_models_bound() -> None:
-    scheduler = make_scheduler(0)
-    scheduler.replica_up("r0", BIG, 0.0)
+    scheduler = make_scheduler(1, POLICY, BIG)
     place(scheduler, ask("q0", "same"), 0.0)
     scheduler.replica_lost("r0", 1.0)
     kinds = Counter(

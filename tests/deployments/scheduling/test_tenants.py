@@ -7,12 +7,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from deployments.scheduling import Capacity, Ending, LanePolicy, Placement, Scheduler, SchedulingPolicy, TenantPolicy
+from deployments.scheduling import Ending, LanePolicy, Placement, Scheduler, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.reasons import WaitReason
-from tests.deployments.scheduling.world import make_request, make_scheduler
+from tests.deployments.scheduling.world import ONE_AT_A_TIME, make_request, make_scheduler
 
 LANES = (LanePolicy("short", 200, weight=16, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
-ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9, prefill_steps=2.0)
 WEIGHTS = {"a": 1.0, "b": 3.0, "c": 0.5, "d": 1.0}
 SPEED = 1_000.0
 

@@ -4,6 +4,7 @@ from deployments.scheduling import Capacity, LanePolicy, Request, Scheduler, Sch
 from deployments.scheduling.request import Job
 
 CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=4_000, step_tokens=300, prefill_steps=2.0)
+ONE_AT_A_TIME = Capacity(sequences=1, ahead=0, kv_tokens=10**9, step_tokens=10**9, prefill_steps=2.0)
 LANES = (
     LanePolicy("short", 200, weight=4, max_wait_s=10),
     LanePolicy("medium", 1_000, weight=2, max_wait_s=20),

@@ -81,29 +81,19 @@ def test_statistics_that_never_came_are_counted() -> None:
     assert of(ledger(status=200)).get_sample_value("raylane_requests_without_usage_total", {"model": "demo"}) == 1
 
 
-def test_unknown_models_do_not_multiply_labels() -> None:
-    one = Ledger(
-        "client",
-        "engine",
-        "/v1/completions",
-        100.0,
-        0.0,
-        status=404,
-        outcome=RequestOutcome.REFUSED,
-        error="model_not_found",
-    )
+@pytest.mark.parametrize(
+    ("path", "error", "shown"),
+    [
+        ("/v1/completions", "model_not_found", 'raylane_requests_total{error="model_not_found",model="unknown"'),
+        ("/v1/made-up", "not_found", 'path="other"'),
+    ],
+)
+def test_unknown_models_and_made_up_paths_do_not_multiply_labels(path: str, error: str, shown: str) -> None:
+    one = Ledger("client", "engine", path, 100.0, 0.0, status=404, outcome=RequestOutcome.REFUSED, error=error)
     one.ended_s = 100.1
     text = generate_latest(of(one)).decode()
-    assert 'raylane_requests_total{error="model_not_found",model="unknown"' in text
+    assert shown in text
     assert "raylane_e2e_seconds_count{" not in text
-
-
-def test_made_up_paths_do_not_multiply_labels() -> None:
-    one = Ledger(
-        "client", "engine", "/v1/made-up", 100.0, 0.0, status=404, outcome=RequestOutcome.REFUSED, error="not_found"
-    )
-    one.ended_s = 100.1
-    assert 'path="other"' in generate_latest(of(one)).decode()
 
 
 async def test_a_blocked_loop_shows() -> None:

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from cluster.hardware import gpu_named
 from cluster.spec import Model
-from cluster.spec.models import EngineSettings
 from deployments.engine.simulated.driver import SimulatedSteps
 from deployments.engine.step_log import EngineFacts, StepLog
 from deployments.engine_model.cost_file import CostBasis, cost_file, read_cost_file, write_cost_file
@@ -28,9 +26,7 @@ from planning.costs.probes import Lengths, coarse_to_fine, concurrencies, spread
 from planning.costs.residuals import BLOCK, EVERY, batch_name, not_covered, parts, split
 from planning.costs.roofline import roofline
 from planning.costs.steps import EngineSteps, StepSample, read_step_log
-from planning.fit.architecture import read_architecture
-from planning.fit.memory import plan_of
-from tests.planning.fit.configs import LLAMA_8B, QWEN3_0_6B
+from tests.planning.fit.configs import LLAMA_8B, QWEN3_0_6B, plan_on
 
 CONTEXT = 8_192
 LIMITS = EngineModelLimits(64, 2_048, 200_000, async_scheduling=True)
@@ -91,7 +87,7 @@ class Subject:
                 yield Sequence(None, prompt, 0, output)
 
 
-PLAN = plan_of(read_architecture(LLAMA_8B), EngineSettings(max_model_len=8_192), gpu_named("h100"))
+PLAN = plan_on("h100", LLAMA_8B)
 TRUTH = roofline(PLAN).model
 NO_HOSTS = roofline(PLAN, host=NO_HOST).model
 KERNELS = LoneKernels(NO_HOSTS.base_s(1), NO_HOSTS.step_s([Chunk(1, 0)], 0, 0, 1), 32)
@@ -171,7 +167,7 @@ def test_another_models_costs_take_the_hosts_part_over_and_are_surer(found: Cali
     ours_s = host.step_s + 32 * host.block_s
     assert host.low * ours_s <= true_s <= host.high * ours_s
     assert host.high * ours_s - host.low * ours_s < 0.5 * (typical.high - typical.low) * true_s
-    plan = plan_of(read_architecture(QWEN3_0_6B), EngineSettings(max_model_len=8_192), gpu_named("h100"))
+    plan = plan_on("h100", QWEN3_0_6B)
     costs, usual = roofline(plan, host=host), roofline(plan)
     assert costs.model.front(0.0) == pytest.approx(FRONT_S, rel=0.01)
     assert costs.model.back_s == pytest.approx(BACK_S, rel=0.01)

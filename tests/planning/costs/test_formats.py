@@ -8,23 +8,18 @@ from typing import Any
 import pytest
 
 from benchmarks.published import read_points, summary
-from cluster.hardware import gpu_named
 from cluster.spec import Model
-from cluster.spec.models import EngineSettings
 from planning.costs.profile import Costs
 from planning.costs.roofline import roofline
 from planning.fit.architecture import read_architecture
-from planning.fit.memory import plan_of
 from planning.fit.of_spec import config_of
-from tests.planning.fit.configs import LLAMA_8B
+from tests.planning.fit.configs import LLAMA_8B, plan_on
 
 POINTS = Path(__file__).parents[4] / "shared" / "data" / "silicon"
 
 
 def costs(gpu: str, config: Mapping[str, Any] = LLAMA_8B, **settings: Any) -> Costs:
-    return roofline(
-        plan_of(read_architecture(config), EngineSettings(**{"max_model_len": 8_192} | settings), gpu_named(gpu))
-    )
+    return roofline(plan_on(gpu, config, **settings))
 
 
 def quantized(algorithm: str) -> dict[str, Any]:

@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 
 from benchmarks.policies.engines import CHAT, REASONING
-from cluster.hardware import gpu_named
-from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.engine_model.cost_model import Chunk, CostModel
 from planning.costs.roofline import roofline
-from planning.fit.architecture import read_architecture
-from planning.fit.memory import plan_of
-from tests.planning.fit.configs import LLAMA_8B, LLAMA_70B
+from tests.planning.fit.configs import LLAMA_8B, LLAMA_70B, plan_on
 
 ROOT = Path(__file__).resolve().parents[3]
 DRIFT = 1.1
@@ -39,9 +35,7 @@ def steps(cost: CostModel, file: CostFile) -> list[float]:
 @pytest.mark.parametrize(("path", "config", "gpu", "settings"), FILES)
 def test_a_shipped_roofline_is_todays(path: str, config: dict[str, Any], gpu: str, settings: dict[str, Any]) -> None:
     file = read_cost_file(ROOT / path)
-    today = roofline(
-        plan_of(read_architecture(config), EngineSettings(**{"max_model_len": 8_192} | settings), gpu_named(gpu))
-    ).model
+    today = roofline(plan_on(gpu, config, **settings)).model
     for written_s, now_s in zip(steps(file.cost_model(), file), steps(today, file), strict=True):
         assert abs(math.log(written_s / now_s)) < math.log(DRIFT)
 

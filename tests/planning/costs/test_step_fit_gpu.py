@@ -6,19 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster.hardware import gpu_named
-from cluster.spec.models import EngineSettings
 from deployments.engine_model.cost_model import Chunk, CostModel
 from deployments.engine_model.limits import EngineModelLimits
 from planning.costs.recorded_run import run_engine
 from planning.costs.roofline import roofline
 from planning.costs.step_fit import fit_steps
 from planning.costs.steps import StepSample
-from planning.fit.architecture import read_architecture
-from planning.fit.memory import plan_of
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.workload import Workload, plain_workload
-from tests.planning.fit.configs import LLAMA_8B, QWEN3_30B_A3B
+from tests.planning.fit.configs import LLAMA_8B, QWEN3_30B_A3B, plan_on
 
 LIMITS = EngineModelLimits(128, 2_048, 400_000)
 LOADS = (0.5, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0)
@@ -69,7 +65,7 @@ def figures(out: SimulationOutcome) -> dict[str, float]:
 )
 def test_the_costs_of_a_gpu_are_found_from_its_steps(config: dict[str, Any], gpu: str) -> None:
     """Each step's time is blurred by 5 %; then other traffic is simulated with the truth and with what was found."""
-    true = roofline(plan_of(read_architecture(config), EngineSettings(max_model_len=8_192), gpu_named(gpu))).model
+    true = roofline(plan_on(gpu, config)).model
     logged = LoggedCosts(true)
     for seed, rate in enumerate(LOADS):
         run_engine(LIMITS, logged, work(rate, 250, seed))

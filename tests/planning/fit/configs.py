@@ -1,6 +1,18 @@
 """Public models' architectures, as their `config.json` states them, cut down to what memory depends on."""
 
+from collections.abc import Mapping
 from typing import Any
+
+from cluster.hardware import gpu_named
+from cluster.spec.models import EngineSettings
+from planning.fit.architecture import read_architecture
+from planning.fit.memory import Plan, plan_of
+
+
+def plan_on(gpu: str, config: Mapping[str, Any], **settings: Any) -> Plan:
+    """What a model takes on a GPU."""
+    return plan_of(read_architecture(config), EngineSettings(**{"max_model_len": 8_192} | settings), gpu_named(gpu))
+
 
 _DECODER = (
     "model_type",

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from cluster.spec import ClusterSpec
+from cluster.spec import BoundsSchedule, ClusterSpec
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
@@ -103,3 +103,14 @@ def plan(
     """Placed at `RATES`, not simulated."""
     found = case(folder, sheet, spec)
     return planned(found, rates(found), utilisation, PlanLimits(gap=0.02, limit_s=300), lambda text: None)
+
+
+def lowest(minimum: int, schedule: BoundsSchedule | None, hours: int) -> list[int]:
+    """The fewest replicas of each hour (of a day, or of a week), as a spec's entries say."""
+    found = [minimum] * hours
+    for entry in () if schedule is None else schedule.entries:
+        begin, end = (minutes // 60 for minutes in entry.span_min)
+        for day in entry.weekdays if hours > 24 else (0,):
+            for hour in range(begin, end):
+                found[(24 * day + hour) % hours] = entry.min or 0
+    return found

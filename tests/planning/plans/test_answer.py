@@ -178,18 +178,14 @@ def test_a_rate_that_leaves_time_for_the_network_is_not_looked_for_again(
             assert one.per_replica <= found[model, group, band, False].per_replica
 
 
+WEEK = {"region": "us-east-1", "hourly_requests_per_s": [1.0] * 84 + [5.0] * 84}
 SHEETS: list[dict[str, Any]] = [
     {},
     {"prices": {"spot": {"max_share": 0.5}}},
     {"survive": {"any_one_region": True, "replica_failures": 1}},
     {"demand": [small.SHEET["demand"][0] | {"residency": ["eu-central-1"]}]},
     {"candidates": small.SHEET["candidates"][1:]},
-    {
-        "demand": [
-            small.SHEET["demand"][0]
-            | {"rates": [{"region": "us-east-1", "hourly_requests_per_s": [1.0] * 84 + [5.0] * 84}]}
-        ]
-    },
+    {"demand": [small.SHEET["demand"][0] | {"rates": [WEEK]}]},
 ]
 
 
@@ -213,13 +209,7 @@ def test_the_written_spec_follows_the_plan(tmp_path: Path, sheet: dict[str, Any]
             kinds = [kind for kind in own[0].replicas if (kind is PriceKind.SPOT) is pool.spot]
             counts = [sum(own[0].replicas[kind][hour] for kind in kinds) for hour in plan.hours]
             assert (view.replicas.min, view.replicas.max) == (min(counts), max(1, *counts))
-            schedule = view.replicas.schedule
-            lowest = dict.fromkeys(plan.hours, view.replicas.min)
-            for entry in () if schedule is None else schedule.entries:
-                begin, end = (minutes // 60 for minutes in entry.span_min)
-                for day in entry.weekdays if len(counts) > 24 else (0,):
-                    lowest |= {(24 * day + hour) % len(counts): entry.min or 0 for hour in range(begin, end)}
-            assert [lowest[hour] for hour in plan.hours] == counts
+            assert small.lowest(view.replicas.min, view.replicas.schedule, len(counts)) == counts
         used = {view.group for view in views}
         for lane, named in spec.lane_groups(model, region).items() if views else ():
             assert named, lane

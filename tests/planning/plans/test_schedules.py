@@ -49,16 +49,9 @@ def test_steps_are_the_cheapest(counts: list[int], switch: float) -> None:
 
 def scheduled(counts: list[int]) -> list[int]:
     """What the entries say by hour, as a spec reads them."""
-    found = [min(counts)] * len(counts)
     listed: list[dict[str, Any]] = entries(counts)
-    if not listed:
-        return found
-    for entry in BoundsSchedule.model_validate({"time_zone": "UTC", "entries": listed}).entries:
-        begin, end = (minutes // 60 for minutes in entry.span_min)
-        for day in entry.weekdays if len(counts) > 24 else (0,):
-            for hour in range(begin, end):
-                found[(24 * day + hour) % len(counts)] = entry.min or 0
-    return found
+    schedule = BoundsSchedule.model_validate({"time_zone": "UTC", "entries": listed}) if listed else None
+    return small.lowest(min(counts), schedule, len(counts))
 
 
 @pytest.mark.whole
@@ -130,12 +123,7 @@ def test_the_written_spec_with_fewer_entries_is_never_below_the_plan(tmp_path: P
     assert f"instead of {plain.smoothed.entries}, for $" in fewer.in_words()
     (model,) = parse_spec(fewer.text, folder=tmp_path).models
     for view in model.views:
-        listed = () if view.replicas.schedule is None else view.replicas.schedule.entries
-        lowest = [view.replicas.min] * 24
-        for entry in listed:
-            begin, end = (minutes // 60 for minutes in entry.span_min)
-            for hour in range(begin, end):
-                lowest[hour % 24] = entry.min or 0
+        lowest = small.lowest(view.replicas.min, view.replicas.schedule, 24)
         (one,) = (one for one in spec_groups(plan.groups) if one.name == view.group)
         assert all(low >= count for low, count in zip(lowest, one.counts, strict=True))
 

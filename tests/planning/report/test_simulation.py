@@ -9,13 +9,14 @@ import pytest
 
 from cluster.spec import TrafficClass
 from deployments.engine_model.cost_file import cost_file
-from deployments.telemetry.published_error import AtLoad, Figure, Published
 from planning.report.facts import Price, RunFacts
 from planning.report.figures import swaps
 from planning.report.simulated_run import ReportedRun, describe
 from planning.report.simulation import render, verdict
+from tests.planning.report.pages import loads_nothing, whole_figure
 from tests.planning.simulator.test_cell import COST, LIMITS, workload
 from tests.planning.simulator.test_timeline import NAMES, run
+from tests.planning.tune.cases import known_error
 
 FACTS = RunFacts(
     spec="a <b>spec</b>",
@@ -51,12 +52,7 @@ def page(busy: ReportedRun) -> str:
 
 @pytest.mark.whole
 def test_nothing_is_loaded_from_outside(page: str) -> None:
-    ours = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
-    assert not re.search(r"""(src|href|action|data)\s*=\s*["']?\s*(https?:)?//""", ours)
-    assert not re.search(r"@import|url\(", ours)
-    assert "<link" not in ours
-    assert "default-src 'none'" in ours
-    assert page.count("</script>") == page.count("<script")
+    loads_nothing(page)
 
 
 def test_names_are_escaped(page: str) -> None:
@@ -72,10 +68,8 @@ def test_every_figure_is_whole_and_every_colour_has_its_dark_one(page: str) -> N
         f"{key}-plot" for key in ("ttft", "queue", "service", "tokens", "capacity", "decisions")
     ]
     for name, text in figures:
-        figure = json.loads(text)
-        assert figure["data"], name
+        whole_figure(name, text)
         assert f'id="{name}"' in page
-        assert set(re.findall(r'"(#[0-9a-fA-F]{6})"', text)) <= set(swaps()), name
     assert json.loads(page.split('id="setting">')[1].split("</script>")[0])["swaps"] == swaps()
 
 
@@ -85,19 +79,7 @@ def test_the_facts_are_on_the_page(page: str, busy: ReportedRun) -> None:
     assert f"{busy.whole.rejected:,}" in page
     assert f"${3.6 * busy.outcome.replica_s / 3600:,.2f}" in page
     assert "No comparison with a measured run was given" in page
-    figure = Figure(
-        name="ttft/all/p50", live_s=1.0, simulated_s=1.062, error=0.062, raw_error=0.07, spread=0.01, bound=0.1
-    )
-    at_load = AtLoad(load=0.9, runs=3, slowness=(1.0, 1.0, 1.0), requests=100, failed=0, figures=(figure,))
-    published = Published(
-        model="m",
-        replicas=1,
-        costs="measured: here",
-        measured_at="2026-11-20T10:00:00+00:00",
-        capacity_live=10.0,
-        capacity_simulated=9.9,
-        loads=(at_load,),
-    )
+    published = known_error(0.062, model="m")
     compared = render(busy, replace(FACTS, published=published, price=Price("replica", 1, None)))
     assert "+6.2 %" in compared
     assert "no price given" in compared

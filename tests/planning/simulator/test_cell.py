@@ -1,15 +1,12 @@
 """The simulated cell: deterministic, with books that balance, and with the production scheduler inside."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from autoscaling.policies.policy import DesiredReplicas, PolicyReason
 from autoscaling.scaler.autoscaler import Autoscaler
 from autoscaling.scaler.decision import Bounds
-from autoscaling.signals.signals import Signals
 from cluster.spec import DEFAULT_GROUP
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
@@ -19,6 +16,7 @@ from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import CAUSES
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload, plain_workload
+from tests.autoscaling.scaler.test_autoscaler import Says
 
 COST = CostModel(line(0.004, 2e-5), line(0.0, 1e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
 LIMITS = EngineModelLimits(sequences=16, step_tokens=512, kv_tokens=30_000)
@@ -35,18 +33,8 @@ def settings(replicas: int = 3, **policy: object) -> CellSettings:
     return CellSettings(replicas, LIMITS, SchedulingPolicy(LANES, **policy))  # type: ignore[arg-type]
 
 
-class OneReplica:
-    """A policy that wants one."""
-
-    name: ClassVar[str] = "one"
-    period_s = 1.0
-
-    def decide(self, signals: Signals) -> DesiredReplicas:
-        return DesiredReplicas(1, PolicyReason.STEADY)
-
-
 def one_replica() -> SimulatedScaling:
-    return SimulatedScaling(Autoscaler(OneReplica(), Bounds(1, 1)), 0.0)
+    return SimulatedScaling(Autoscaler(Says(1), Bounds(1, 1)), 0.0)
 
 
 @pytest.mark.whole

@@ -7,12 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autoscaling.from_spec import setup_of
-from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.decision import ScalingDecision
+from autoscaling.from_spec import ScalingSetup, setup_of
 from autoscaling.shadow.pair import Pair
-from autoscaling.signals.signals import Signals
-from deployments.cell.control import Control
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy
@@ -21,7 +17,7 @@ from planning.simulator.groups import SimulatedGroup
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import Workload, plain_workload
-from tests.autoscaling.setups import spec_of
+from tests.autoscaling.setups import Watched, spec_of
 
 pytestmark = pytest.mark.whole
 
@@ -34,25 +30,18 @@ POLICY = SchedulingPolicy(
     contexts=CONTEXTS,
 )
 SPAN_S, STEP_S = 900.0, 300.0
+Ran = tuple[SimulationOutcome, dict[str, Watched]]
 
 
-class Watched(Autoscaler):
-    """Keeps what it was shown and what it decided."""
-
-    seen: list[tuple[Signals, ScalingDecision]]
-
-    def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> ScalingDecision:
-        decision = super().decide(signals, controls)
-        self.seen.append((signals, decision))
-        return decision
+def setup(minimum: int, maximum: int) -> ScalingSetup:
+    spec = spec_of(minimum=minimum, maximum=maximum, backlog={"down_after_s": 60})
+    made = setup_of(spec, spec.models[0], spec.regions[0], start_up_s=30.0)
+    return replace(made, replica_profile=replace(made.replica_profile, cost=COST, limits=LIMITS))
 
 
 def scaling(minimum: int, maximum: int) -> tuple[SimulatedScaling, Watched]:
-    spec = spec_of(minimum=minimum, maximum=maximum, backlog={"down_after_s": 60})
-    made = setup_of(spec, spec.models[0], spec.regions[0], start_up_s=30.0)
-    made = replace(made, replica_profile=replace(made.replica_profile, cost=COST, limits=LIMITS))
+    made = setup(minimum, maximum)
     watched = Watched(made.policy.make(made.replica_profile), made.bounds, 30.0)
-    watched.seen = []
     return SimulatedScaling(watched, SPAN_S, {}, own_overflow=made.overflow()), watched
 
 
@@ -66,9 +55,7 @@ def work(short_per_s: float, long_per_s: float) -> Workload:
     return plain_workload(arrived[order], prompts[order], answers, 2.0)
 
 
-def run(
-    small_maximum: int, traffic: Workload, *, small_minimum: int = 1, drained_s: float = math.inf
-) -> tuple[SimulationOutcome, dict[str, Watched]]:
+def run(small_maximum: int, traffic: Workload, *, small_minimum: int = 1, drained_s: float = math.inf) -> Ran:
     small, watched_small = scaling(small_minimum, small_maximum)
     large, watched_large = scaling(1, 8)
     groups = (
@@ -86,33 +73,31 @@ def largest(watched: Watched) -> int:
 
 
 @pytest.fixture(scope="module")
-def free() -> tuple[SimulationOutcome, dict[str, Watched]]:
+def free() -> Ran:
     """The small group may grow as it needs."""
     return run(8, work(9.0, 0.2))
 
 
 @pytest.fixture(scope="module")
-def bounded() -> tuple[SimulationOutcome, dict[str, Watched]]:
+def bounded() -> Ran:
     """The small group may not grow at all."""
     return run(1, work(9.0, 0.2))
 
 
-def test_only_the_group_that_is_first_grows(free: tuple[SimulationOutcome, dict[str, Watched]]) -> None:
+def test_only_the_group_that_is_first_grows(free: Ran) -> None:
     _, watched = free
     assert largest(watched["small"]) >= 3
     assert largest(watched["large"]) == 1
 
 
-def test_the_next_group_grows_by_what_the_first_may_not_carry(
-    free: tuple[SimulationOutcome, dict[str, Watched]], bounded: tuple[SimulationOutcome, dict[str, Watched]]
-) -> None:
+def test_the_next_group_grows_by_what_the_first_may_not_carry(free: Ran, bounded: Ran) -> None:
     _, watched = bounded
     assert largest(watched["small"]) == 1
     needed = largest(free[1]["small"])
     assert needed - 2 <= largest(watched["large"]) <= needed + 1
 
 
-def test_nothing_runs_where_it_does_not_fit(bounded: tuple[SimulationOutcome, dict[str, Watched]]) -> None:
+def test_nothing_runs_where_it_does_not_fit(bounded: Ran) -> None:
     out, _ = bounded
     groups = np.array([life.group for life in out.lifetimes])
     ran = groups[out.replica[out.replica >= 0]]
@@ -131,11 +116,9 @@ def test_the_next_group_serves_when_the_first_is_gone() -> None:
     assert set(groups[out.replica[soon]]) == {"large"}
 
 
-def test_serves_pair_decides_the_same_by_group(bounded: tuple[SimulationOutcome, dict[str, Watched]]) -> None:
+def test_serves_pair_decides_the_same_by_group(bounded: Ran) -> None:
     for watched in bounded[1].values():
-        spec = spec_of(minimum=1, maximum=watched.bounds.maximum, backlog={"down_after_s": 60})
-        made = setup_of(spec, spec.models[0], spec.regions[0], start_up_s=30.0)
-        pair = Pair(replace(made, replica_profile=replace(made.replica_profile, cost=COST, limits=LIMITS)))
+        pair = Pair(setup(1, watched.bounds.maximum))
         assert any(decision.changes for _, decision in watched.seen) == (watched.bounds.maximum > 1)
         for signals, decision in watched.seen:
             assert pair.decide(signals) == decision

@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 
 from autoscaling.from_spec import setup_of
-from autoscaling.scaler.autoscaler import Autoscaler
-from autoscaling.scaler.decision import ScalingDecision
 from autoscaling.shadow.pair import Pair
-from autoscaling.signals.signals import NextStart, Signals
-from deployments.cell.control import Control
+from autoscaling.signals.signals import NextStart
 from deployments.scheduling import LanePolicy, SchedulingPolicy
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.scaling import SimulatedScaling
 from planning.simulator.workload import plain_workload
 from tests.autoscaling.scaler.moments import moment
-from tests.autoscaling.setups import spec_of
+from tests.autoscaling.setups import Watched, spec_of
 from tests.autoscaling.test_from_spec import COSTS
 
 SCHEDULE = {
@@ -36,23 +33,14 @@ SPEC = spec_of("backlog", minimum=1, costs=str(COSTS), schedule=SCHEDULE, backlo
 MADE = setup_of(SPEC, SPEC.models[0], SPEC.regions[0], start_up_s=START_UP_S)
 
 
-class Watched(Autoscaler):
-    """Keeps what it was shown and what it decided."""
-
-    def __init__(self) -> None:
-        super().__init__(MADE.policy.make(MADE.replica_profile), MADE.bounds, MADE.replica_profile.start_up_s)
-        self.seen: list[tuple[Signals, ScalingDecision]] = []
-
-    def decide(self, signals: Signals, controls: tuple[Control, ...] = ()) -> ScalingDecision:
-        decision = super().decide(signals, controls)
-        self.seen.append((signals, decision))
-        return decision
+def watched_scaler() -> Watched:
+    return Watched(MADE.policy.make(MADE.replica_profile), MADE.bounds, MADE.replica_profile.start_up_s)
 
 
 @pytest.fixture(scope="module")
 def watched() -> Watched:
     """From 07:30 to 09:00, a request every ten seconds."""
-    scaler = Watched()
+    scaler = watched_scaler()
     arrived = np.arange(0.0, 5_400.0, 10.0)
     lengths = np.full(len(arrived), 200)
     lanes = (LanePolicy("short", 2_048, 8, 10, 600), LanePolicy("long", None, 1, 60, 600))
@@ -77,7 +65,7 @@ def test_replicas_are_ready_when_the_hours_begin(watched: Watched) -> None:
 
 def test_a_learned_start_up_time_moves_the_raise() -> None:
     """The next start is known to take ten minutes."""
-    learned = Watched()
+    learned = watched_scaler()
     quiet = replace(moment(ready=1), next_start=NextStart((("load", 600.0),)))
     for second, requested in ((0, 1), (1, 1), (2, 4)):
         unix_s = BEGINS_S + 1_800.0 - 600.0 - 3.0 + second

@@ -4,7 +4,7 @@ refusals."""
 import numpy as np
 import pytest
 
-from cluster.spec import ClusterSpec, parse_spec
+from cluster.spec import Model, parse_spec
 from planning.simulator.workload import WorkloadError, workload_of
 from planning.workload.changes import ChangeKind
 from planning.workload.scaling import LengthLimits
@@ -12,10 +12,10 @@ from planning.workload.trace import Labels, Prefixes, Trace
 
 SPEC = parse_spec(
     "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
-    "models: [{name: m, source: s, settings: {max_model_len: 1000}}, {name: n, source: s, settings: {max_model_len: "
-    "1000}}]\n"
-    f"tenants: [{{name: acme, keys: ['sha256:{'0' * 64}'], classes: [batch]}}, {{name: ours, keys: "
-    f"['sha256:{'1' * 64}']}}]\n"
+    "models: [{name: m, source: s, settings: {max_model_len: 1000}}, {name: n, source: s, "
+    "settings: {max_model_len: 1000}}]\n"
+    f"tenants: [{{name: acme, keys: ['sha256:{'0' * 64}'], classes: [batch]}}, "
+    f"{{name: ours, keys: ['sha256:{'1' * 64}']}}]\n"
 )
 
 
@@ -28,8 +28,9 @@ def trace(**columns: object) -> Trace:
     return Trace(np.arange(4.0), np.array([40, 80, 120, 160]), np.array([5, 6, 7, 8]), **columns)  # type: ignore[arg-type]
 
 
-def spec_without_tenants() -> ClusterSpec:
-    return SPEC.model_copy(update={"tenants": ()})
+def with_settings(**settings: object) -> Model:
+    model = SPEC.models[0]
+    return model.model_copy(update={"settings": model.settings.model_copy(update=settings)})
 
 
 def test_a_bare_trace_is_of_the_first_class_and_of_no_tenant() -> None:
@@ -47,7 +48,7 @@ def test_classes_and_tenants_are_the_specs() -> None:
     assert [work.tenant[index] for index in range(4)] == ["acme", "ours", "", "acme"]
     assert [work.traffic_class[index] for index in range(4)] == ["batch", "interactive", "completion", "interactive"]
     assert list(work.ttft_slo_s) == [30, 0.5, 0.1, 0.5]
-    assert workload_of(named, spec_without_tenants(), SPEC.models[0]).tenant[0] == ""
+    assert workload_of(named, SPEC.model_copy(update={"tenants": ()}), SPEC.models[0]).tenant[0] == ""
 
 
 def test_an_unknown_class_is_refused() -> None:
@@ -70,9 +71,7 @@ def test_prefixes_shrink_with_the_lengths() -> None:
     prefixes = Prefixes(20, np.arange(8), np.zeros(4, dtype=np.int64), np.array([2, 4, 6, 8], dtype=np.int32))
     whole = workload_of(trace(prefixes=prefixes), SPEC, SPEC.models[0], LengthLimits(1_000, block_tokens=10))
     assert (whole.chunk_tokens, whole.prefix[1]) == (20, (0, 1, 2, 3))
-    short = SPEC.models[0].model_copy(
-        update={"settings": SPEC.models[0].settings.model_copy(update={"max_model_len": 92})}
-    )
+    short = with_settings(max_model_len=92)
     small = workload_of(trace(prefixes=prefixes), SPEC, short, LengthLimits(92, block_tokens=10, fit=True))
     assert small.chunk_tokens == 10
     assert list(small.prompt_tokens) == [20, 40, 60, 80]
@@ -102,22 +101,18 @@ def test_what_the_spec_changes_is_noted() -> None:
 
 
 def test_what_is_longer_than_the_context_is_rejected() -> None:
-    short = SPEC.models[0].model_copy(
-        update={"settings": SPEC.models[0].settings.model_copy(update={"max_model_len": 130})}
-    )
+    short = with_settings(max_model_len=130)
     work = workload_of(trace(), SPEC, short)
     assert list(work.prompt_tokens) == [40, 80, 120]
     assert work.rejected == 1
     assert work.changes[0].kind is ChangeKind.CONTEXT_LENGTH_EXCEEDED
-    tiny = short.model_copy(update={"settings": short.settings.model_copy(update={"max_model_len": 20})})
+    tiny = with_settings(max_model_len=20)
     with pytest.raises(WorkloadError, match=r"all 4 are longer than models.m.settings.max_model_len = 20; .*--fit-len"):
         workload_of(trace(), SPEC, tiny)
 
 
 def test_prefixes_that_the_engine_does_not_cache_are_noted() -> None:
     prefixes = Prefixes(32, np.arange(8), np.zeros(4, dtype=np.int64), np.array([1, 2, 3, 0], dtype=np.int32))
-    plain = SPEC.models[0].model_copy(
-        update={"settings": SPEC.models[0].settings.model_copy(update={"prefix_caching": False})}
-    )
+    plain = with_settings(prefix_caching=False)
     work = workload_of(trace(prefixes=prefixes), SPEC, plain)
     assert (work.changes[0].kind, work.changes[0].count) == (ChangeKind.PREFIXES_UNUSED, 3)

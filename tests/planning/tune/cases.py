@@ -8,6 +8,7 @@ from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine_model.cost_file import CostFile, cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention, slowed
 from deployments.engine_model.limits import EngineModelLimits
+from deployments.telemetry.published_error import AtLoad, Figure, Published
 from planning.simulator.workload import Workload, plain_workload
 from planning.tune.case import TuningCase, case_of
 
@@ -61,3 +62,11 @@ def work(span_s: float = 3_600.0, seed: int = 0) -> Workload:
 def case(text: str = TEXT, span_s: float = 3_600.0) -> TuningCase:
     found = spec(text)
     return case_of(found, found.models[0], costs(), work(span_s), start_up_s=30.0)
+
+
+def known_error(ttft: float, capacity: float = 1.0, model: str = "demo", name: str = "ttft/all/p90") -> Published:
+    """The simulator's error as a rehearsal published it."""
+    figure = Figure(name=name, live_s=1.0, simulated_s=1.0 + ttft, error=ttft, raw_error=ttft, spread=5.0, bound=0.12)
+    at = AtLoad(load=0.9, runs=1, slowness=(1.0,), requests=10, failed=0, figures=(figure,))
+    rehearsed = {"replicas": 2, "costs": "measured", "measured_at": "2026-11-20T10:00:00"}
+    return Published(model=model, **rehearsed, capacity_live=10.0, capacity_simulated=10 * capacity, loads=(at,))

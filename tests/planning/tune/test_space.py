@@ -48,13 +48,6 @@ def test_a_place_is_what_would_be_drawn_there() -> None:
     assert MIN not in fixed_min.at([0.5, 0.5])
 
 
-def test_a_difference_names_what_is_not_the_same() -> None:
-    assert Candidate({"a": 1, "b": 2}, 1).differs_from(Candidate({"a": 1, "b": 3}, 2)) == {
-        "b": (3, 2),
-        "replicas.min": (2, 1),
-    }
-
-
 def test_the_space_of_a_spec_is_that_of_its_policy() -> None:
     case, spec = cases.case(), cases.spec()
     own, defaults = own_and_defaults(spec, spec.models[0])

@@ -113,17 +113,6 @@ def test_a_model_with_a_section_of_its_own_keeps_it() -> None:
     ]
 
 
-def test_a_fixed_spec_is_made_to_scale() -> None:
-    text = TEXT.split("autoscaling:")[0] + "autoscaling: {policy: fixed}\n"
-    found = suggested(text, 1, utilisation=0.8)
-    after = parse_spec(found.text, "small.yaml")
-    assert (after.autoscaling.policy, after.autoscaling.backlog.utilisation, after.models[0].replicas.min) == (
-        "backlog",
-        0.8,
-        1,
-    )
-
-
 def test_another_policys_settings_go_to_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(POLICIES, "hpa", hpa.ENTRY)  # type: ignore[arg-type]
     text = TEXT.split("  policy: backlog")[0] + "  policy: hpa\n  settings: {target_waiting: 5.0}\n"
@@ -133,6 +122,7 @@ def test_another_policys_settings_go_to_settings(monkeypatch: pytest.MonkeyPatch
     ]
 
 
+FIXED = TEXT.split("autoscaling:")[0] + "autoscaling: {policy: fixed}\n"
 SETTINGS = st.fixed_dictionaries(
     {
         name: st.floats(span.low, span.high).map(lambda value, span=span: rounded(value, span))
@@ -144,13 +134,14 @@ SETTINGS = st.fixed_dictionaries(
 @given(
     SETTINGS,
     st.integers(0, 8),
-    st.sampled_from([TEXT, SECOND, TEXT.split("autoscaling:")[0], TEXT.replace("\n", "\r\n")]),
+    st.sampled_from([TEXT, SECOND, FIXED, TEXT.split("autoscaling:")[0], TEXT.replace("\n", "\r\n")]),
 )
 @pytest.mark.whole
 def test_any_settings_come_out_as_they_went_in(settings: dict[str, float], minimum: int, text: str) -> None:
     found = suggested(text, minimum, **settings)
     after = parse_spec(found.text, "small.yaml")
     scaling = after.autoscaling_of(after.models[0])
+    assert scaling.policy == "backlog"
     assert {name: getattr(scaling.backlog, name) for name in settings} == settings
     assert after.models[0].replicas.min == minimum
     assert found.text.count("\r\n") in (0, found.text.count("\n"))

@@ -30,11 +30,6 @@ def test_it_closes_in_on_the_cheapest_that_keeps_the_promise(seed: int) -> None:
     assert np.abs(proposed - (0.5, 0.0)).max(axis=1).min() < 0.06
 
 
-def test_the_same_generator_proposes_the_same() -> None:
-    assert np.array_equal(rounds(5, 1), rounds(5, 1))
-    assert not np.array_equal(rounds(5, 1), rounds(5, 2))
-
-
 @pytest.mark.whole
 @given(st.integers(0, 2**32 - 1), st.integers(0, 20))
 def test_proposals_lie_within_the_ranges_and_are_new(seed: int, number: int) -> None:
