@@ -19,14 +19,6 @@ MODELS = "models: [{name: m, source: s, settings: {max_model_len: 100}}]\n"
 SPECS = sorted(shipped("specs").glob("*.yaml"))
 
 
-def problem(text: str) -> str:
-    """The one problem of a text."""
-    with pytest.raises(SpecError) as caught:
-        parse_spec(text)
-    assert len(caught.value.problems) == 1, caught.value.problems
-    return caught.value.problems[0]
-
-
 @pytest.mark.whole
 @pytest.mark.parametrize("path", SPECS, ids=[path.stem for path in SPECS])
 def test_what_is_shipped_loads_and_comes_back(path: Path) -> None:

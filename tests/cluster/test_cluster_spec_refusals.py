@@ -3,13 +3,10 @@
 import pytest
 
 from cluster.spec import SpecError, parse_spec
-
-HEAD = "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
-MODELS = "models: [{name: m, source: s, settings: {max_model_len: 100}}]\n"
+from tests.cluster.test_cluster_spec import HEAD, MODELS
 
 
 def problem(text: str) -> str:
-    """The one problem of a text."""
     with pytest.raises(SpecError) as caught:
         parse_spec(text)
     assert len(caught.value.problems) == 1, caught.value.problems
@@ -115,7 +112,9 @@ def test_refusals_name_key_value_and_range(text: str, reported: str) -> None:
     assert reported in problem(HEAD + MODELS + text)
 
 
+MODEL = "{name: %s, source: s, settings: {max_model_len: 99%s}%s}"
 REFUSED_MODELS = [
+    ("5", "models.0 = 5: allowed: a mapping of name, source"),
     ("{name: m, settings: {max_model_len: 100}}", "models.0.source: missing, and it has no default; allowed: a text"),
     (
         "{name: m, source: s}",
@@ -125,76 +124,38 @@ REFUSED_MODELS = [
         "{name: m, source: s, settings: {max_model_len: 8}}",
         "models.0.settings.max_model_len = 8: allowed: a whole number, 16 to 10485760",
     ),
-    ("{name: a b, source: s, settings: {max_model_len: 99}}", "models.0.name = 'a b': allowed: a text of the form"),
+    (MODEL % ("a b", "", ""), "models.0.name = 'a b': allowed: a text of the form"),
+    (MODEL % ("m-simulated", "", ""), "name = 'm-simulated': allowed: a name that does not end in -simulated"),
+    (MODEL % ("m-simulated", "", ", engine: simulated"), "engine = 'simulated' without a `simulated` section"),
     (
-        "{name: m, source: s, settings: {max_model_len: 99, extra: {max_num_seqs: 4}}}",
-        "max_num_seqs = 4: allowed: beside `extra`, as the key settings.max_num_seqs",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99, dtype: int8}}",
-        "settings.dtype = 'int8': allowed: auto, bfloat16, float16, float32",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99, kv_cache_memory_bytes: 5}}",
-        "= 5: allowed: a whole number, 1048576 to 4398046511104 or null",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99, kv_cache_memory_bytes: 102254581055488}}",
-        "models.0.settings.kv_cache_memory_bytes = 102254581055488: allowed: a whole number, 1048576 to 4398046511104",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99, tensor_parallel_size: 17}}",
-        "= 17: allowed: a whole number, 1 to 16",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99, speculative: {method: eagle}}}",
-        "method 'eagle' needs `model`",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: -1}}",
-        "replicas.count = -1: allowed: a whole number, 0 to 10000",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99}, replicas: {count: yes}}",
-        "replicas.count = True: allowed: a whole number, 0 to 10000",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99}, regions: [q]}",
-        "models.m.regions = 'q': unknown; allowed: r",
-    ),
-    ("{name: m, source: s, settings: {max_model_len: 99}, pool: q}", "models.m.pool: 'q' is unknown; allowed: p"),
-    ("{name: m, source: s, settings: {max_model_len: 99}, adapters: [{name: m, source: t}]}", "'m' appears twice"),
-    ("5", "models.0 = 5: allowed: a mapping of name, source"),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99}, simulated: {costs: c}}",
-        "engine = 'vllm' with a `simulated` section: set",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99}, engine: tpu}",
-        "models.0.engine = 'tpu': allowed: vllm, simulated",
-    ),
-    (
-        "{name: m-simulated, source: s, settings: {max_model_len: 99}}",
-        "name = 'm-simulated': allowed: a name that does not end in -simulated",
-    ),
-    (
-        "{name: m-simulated, source: s, settings: {max_model_len: 99}, engine: simulated}",
-        "engine = 'simulated' without a `simulated` section",
-    ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99}, engine: simulated, simulated: {costs: c}}",
-        "a name that ends in -simulated",
-    ),
-    (
-        "{name: m-simulated, source: s, task: embed, settings: {max_model_len: 99}, engine: simulated, simulated: "
-        "{costs: c}}",
+        MODEL % ("m-simulated", "", ", task: embed, engine: simulated, simulated: {costs: c}"),
         "task: embed: not supported with engine = 'simulated'",
     ),
-    (
-        "{name: m, source: s, settings: {max_model_len: 99, stream_interval: 0}}",
-        "models.0.settings.stream_interval = 0: allowed: a whole number, 1 to 4096",
-    ),
 ]
+REFUSED_SETTINGS = [
+    ("extra: {max_num_seqs: 4}", "max_num_seqs = 4: allowed: beside `extra`, as the key settings.max_num_seqs"),
+    ("dtype: int8", "settings.dtype = 'int8': allowed: auto, bfloat16, float16, float32"),
+    ("kv_cache_memory_bytes: 5", "= 5: allowed: a whole number, 1048576 to 4398046511104 or null"),
+    (
+        "kv_cache_memory_bytes: 102254581055488",
+        "models.0.settings.kv_cache_memory_bytes = 102254581055488: allowed: a whole number, 1048576 to 4398046511104",
+    ),
+    ("tensor_parallel_size: 17", "= 17: allowed: a whole number, 1 to 16"),
+    ("speculative: {method: eagle}", "method 'eagle' needs `model`"),
+    ("stream_interval: 0", "models.0.settings.stream_interval = 0: allowed: a whole number, 1 to 4096"),
+]
+REFUSED_KEYS = [
+    ("replicas: {count: -1}", "replicas.count = -1: allowed: a whole number, 0 to 10000"),
+    ("replicas: {count: yes}", "replicas.count = True: allowed: a whole number, 0 to 10000"),
+    ("regions: [q]", "models.m.regions = 'q': unknown; allowed: r"),
+    ("pool: q", "models.m.pool: 'q' is unknown; allowed: p"),
+    ("adapters: [{name: m, source: t}]", "'m' appears twice"),
+    ("simulated: {costs: c}", "engine = 'vllm' with a `simulated` section: set"),
+    ("engine: tpu", "models.0.engine = 'tpu': allowed: vllm, simulated"),
+    ("engine: simulated, simulated: {costs: c}", "a name that ends in -simulated"),
+]
+REFUSED_MODELS += [(MODEL % ("m", f", {settings}", ""), reported) for settings, reported in REFUSED_SETTINGS]
+REFUSED_MODELS += [(MODEL % ("m", "", f", {key}"), reported) for key, reported in REFUSED_KEYS]
 
 
 @pytest.mark.parametrize(
@@ -208,8 +169,7 @@ REFUSED_MODELS = [
     ],
 )
 def test_refused_names_and_routes(more: str, reported: str) -> None:
-    others = "{name: %s, source: s, settings: {max_model_len: 99}%s}"
-    models = [others % ("m", f", {more}"), others % ("n", ""), others % ("e", ", task: embed")]
+    models = [MODEL % ("m", "", f", {more}"), MODEL % ("n", "", ""), MODEL % ("e", "", ", task: embed")]
     assert reported in problem(f"{HEAD}models: [{', '.join(models)}]")
 
 

@@ -7,16 +7,7 @@ import pytest
 from cluster.fetch_progress import FetchMeter, FetchProgress, FetchStep
 from cluster.spec import Artifacts, EngineSettings, LoraAdapter, Model
 from deployments.engine.model_files import fetch_files
-
-
-class Clock:
-    """A clock that a test turns."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def test_sources_add_up_and_what_comes_twice_counts_twice() -> None:

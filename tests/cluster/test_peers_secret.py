@@ -10,6 +10,7 @@ import pytest
 from cluster.launch import PEERS_FILE
 from cluster.secrets import AwsSecret, SecretsUnavailable, copy_shared_secrets, read_shared_secret
 from cluster.spec import ClusterSpec
+from tests.aws import CREDENTIALS
 from tests.cluster.test_secrets import secrets_manager  # noqa: F401  # a fixture
 
 SECRET = "the secret of all cells, 32 letters at least"
@@ -101,8 +102,7 @@ def test_deploying_puts_it_beside_the_cells_own(tmp_path: Path) -> None:
 
 @pytest.mark.whole
 def test_aws_keeps_it(secrets_manager: str, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    given = {"AWS_ENDPOINT_URL": secrets_manager, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
-    for name, value in given.items():
+    for name, value in {"AWS_ENDPOINT_URL": secrets_manager, **CREDENTIALS}.items():
         monkeypatch.setenv(name, value)
     spec = spec_of({"kind": "aws"})
     where = "peering.secret: secret 'raylane/chat/peers' of AWS Secrets Manager: missing"

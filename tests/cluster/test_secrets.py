@@ -101,12 +101,8 @@ def test_aws_keeps_them_and_a_node_fetches_them(
 
 @pytest.mark.whole
 def test_aws_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}",
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_MAX_ATTEMPTS": "1",
-    }.items():
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    for name, value in {"AWS_ENDPOINT_URL": nowhere, **CREDENTIALS, "AWS_MAX_ATTEMPTS": "1"}.items():
         monkeypatch.setenv(name, value)
     store = AwsSecret("raylane/team-us", "us-east-1")
     for act in (store.read, lambda: store.write(CellSecrets.new({}))):

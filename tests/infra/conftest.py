@@ -86,3 +86,10 @@ def terraform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terraform]:
 
 def _text(tree: Path) -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in sorted(tree.rglob("*.tf")))
+
+
+def tools_of(kind: str) -> Path:
+    """The folder of the commands of a kind (`infra/tools.sh`)."""
+    done = subprocess.run([ROOT / "infra" / "tools.sh", kind], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())

@@ -26,7 +26,6 @@ def promtool(*arguments: str | Path) -> str:
 
 
 def rules() -> list[dict[str, Any]]:
-    """All rules that are shipped."""
     files = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in RULES]
     return [rule for file in files for group in file["groups"] for rule in group["rules"]]
 

@@ -81,8 +81,6 @@ def block(node: dict[str, Any], computed: tuple[str, ...] = ()) -> bytes:
 
 
 def schema_message(schema: dict[str, Any]) -> bytes:
-    """GetProviderSchema's response."""
-
     def entries(number: int, table: dict[str, Any]) -> Iterator[bytes]:
         for name, node in table.items():
             body = field(2, block(node, (*COMPUTED[""], *COMPUTED.get(name, ()))))
@@ -99,9 +97,8 @@ class Provider(grpc.GenericRpcHandler):
         answer = schema_message(schema)
         self._methods: dict[str, Callable[[bytes, Any], bytes]] = {
             "/tfplugin5.Provider/GetSchema": lambda request, _: answer,
-            "/tfplugin5.Provider/PrepareProviderConfig": lambda request, _: (
-                request
-            ),  # field 1 of both: the configuration
+            # Field 1 of both is the configuration.
+            "/tfplugin5.Provider/PrepareProviderConfig": lambda request, _: request,
             "/tfplugin5.Provider/ValidateResourceTypeConfig": lambda request, _: b"",
             "/tfplugin5.Provider/ValidateDataSourceConfig": lambda request, _: b"",
             "/tfplugin5.Provider/Stop": lambda request, _: b"",

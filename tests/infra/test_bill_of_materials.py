@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.http_server import Handler, listening
-from tests.infra.conftest import ROOT
+from tests.infra.conftest import ROOT, tools_of
 from tests.infra.test_images import KINDS, dockerfile, versions
 
 VALIDATE = """
@@ -23,10 +23,7 @@ sys.exit(str(problem) if problem else 0)
 
 @pytest.fixture(scope="module")
 def tools() -> Path:
-    """The folder of the tools' commands."""
-    done = subprocess.run([ROOT / "infra" / "tools.sh", "bom"], capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
+    return tools_of("bom")
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.infra.conftest import ROOT
+from tests.infra.conftest import ROOT, tools_of
 
 TF_CHECK = ROOT.parent / "shared" / "tools" / "tf_check.py"
 SKIP = re.compile(r"#checkov:skip=(CKV\w+):(.*)")
@@ -18,10 +18,7 @@ SKIP = re.compile(r"#checkov:skip=(CKV\w+):(.*)")
 
 @pytest.fixture(scope="module")
 def tools() -> Path:
-    """The folder of checkov's commands."""
-    done = subprocess.run([ROOT / "infra" / "tools.sh", "checkov"], capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
+    return tools_of("checkov")
 
 
 def checked(tools: Path, framework: str, *where: str) -> dict[str, Any]:

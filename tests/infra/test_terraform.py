@@ -120,10 +120,6 @@ def test_the_example_values_name_the_variables(folder: str) -> None:
     assert given == declared
 
 
-def test_there_are_two_regions_and_their_names() -> None:
-    assert WITH_VALUES == ["global/dns", "regions/eu-central-1", "regions/us-east-1"]
-
-
 def test_regions_differ_in_values_alone() -> None:
     """So that a third one is a copy, too."""
     for name in ("main.tf", "outputs.tf", "variables.tf"):

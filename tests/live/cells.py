@@ -4,18 +4,13 @@ cut."""
 import asyncio
 import json
 import math
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tests.live.cluster import ROOT, STOP_S, LiveCluster, free_port, waited_for
+from tests.live.cluster import ROOT, LiveCluster, environment_in, free_port, shipped_spec, up, waited_for
 
 CELLS = ("eu", "us")
 
@@ -136,10 +131,9 @@ class LiveCells:
 def slow_parts(folder: Path) -> dict[str, Any]:
     """The parts of a spec with one slow simulated engine of 16 sequences in each cell. A lane holds any test's
     requests."""
-    specs = ROOT / "infra/specs"
-    spec: dict[str, Any] = yaml.safe_load((specs / "three-regions.yaml").read_text())
+    spec = shipped_spec("three-regions")
     limits = {"max_num_seqs": 16, "max_num_batched_tokens": 2_048}
-    costs: dict[str, Any] = json.loads((specs / "simulated-h100.costs.json").read_text())
+    costs: dict[str, Any] = json.loads((ROOT / "infra/specs/simulated-h100.costs.json").read_text())
     costs["engine"] |= limits
     (folder / "costs.json").write_text(json.dumps(costs))
     model = spec["models"][0]
@@ -165,8 +159,7 @@ def live_cells(folder: Path, spec: dict[str, Any]) -> Iterator[LiveCells]:
     regions = [{"name": name, "endpoint": f"http://127.0.0.1:{way_in[name]}", "pools": spec["pools"]} for name in CELLS]
     content = {name: value for name, value in spec.items() if name != "pools"}
     content |= {"name": "peers", "regions": regions, "peering": {"secret": {"kind": "file", "folder": str(secrets)}}}
-    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
-    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200", "PYTHONPATH": path}
+    environment = environment_in(folder)
     with ExitStack() as stack:
         link = stack.enter_context(Link(way_in["us"], ports["us"]))
         begun = {name: stack.enter_context(_begun(folder, name, ports[name], content, environment)) for name in CELLS}
@@ -181,16 +174,5 @@ def _begun(
 ) -> Iterator[LiveCluster]:
     own = folder / name
     own.mkdir()
-    gateway = {**content.get("gateway", {}), "trace_file": str(own / "trace.jsonl")}
-    (own / "spec.yaml").write_text(yaml.safe_dump({**content, "gateway": gateway}))
-    command = [sys.executable, "-m", "cli.main", "up", str(own / "spec.yaml"), "--region", name, "--port", str(port)]
-    with (own / "up.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
-    cluster = LiveCluster(own, f"peers-{name}", port, environment, process)
-    cluster.run_dir = Path(environment["RAYLANE_HOME"]) / cluster.name
-    try:
+    with up(own, f"peers-{name}", port, content, environment, "--region", name) as cluster:
         yield cluster
-    finally:
-        if process.poll() is None:  # a test failed hard: end what we started, by its own way out
-            process.terminate()
-            process.wait(STOP_S)

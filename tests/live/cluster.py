@@ -45,7 +45,7 @@ class LiveCluster:
         self.process = process
         self.trace_file = folder / "trace.jsonl"
         self.log = folder / "up.log"
-        self.run_dir = folder / "home" / name
+        self.run_dir = Path(environment["RAYLANE_HOME"]) / name
         self.meant: str | None = None
 
     def of(self, model: str) -> "LiveCluster":
@@ -55,7 +55,6 @@ class LiveCluster:
         return view
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Runs `raylane` for this cluster."""
         command = [sys.executable, "-m", "cli.main", *arguments]
         return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=STOP_S)
 
@@ -71,26 +70,21 @@ class LiveCluster:
 
     @property
     def credentials(self) -> dict[str, str]:
-        """The headers that open operators' pages."""
         return {"authorization": f"Bearer {self.secret()}"}
 
     def status(self) -> dict[str, Any]:
-        """The gateways' report of the cell."""
         return dict(self.ask("/raylane/status").json())
 
     def model(self) -> dict[str, Any]:
-        """What the gateways report of the model."""
         return self._model_in(self.status())
 
     def _model_in(self, report: dict[str, Any]) -> dict[str, Any]:
         return dict(next(model for model in report["models"] if self.meant in (None, model["name"])))
 
     def replicas(self) -> list[dict[str, Any]]:
-        """The replicas, as the gateways report them."""
         return list(self.model()["replicas"])
 
     def gateway_pid(self) -> int:
-        """The gateway's process."""
         return int(self.status()["gateway"]["pid"])
 
     def gateways(self) -> dict[str, int]:
@@ -105,7 +99,6 @@ class LiveCluster:
         return str(next(gateway["cell_url"] for gateway in report["gateways"] if gateway["id"] == owner))
 
     def secret(self) -> str:
-        """The cluster's secret."""
         return (self.run_dir / "secret").read_text()
 
     def records(self) -> list[dict[str, Any]]:
@@ -176,13 +169,39 @@ class LiveCluster:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def shipped_spec(name: str) -> dict[str, Any]:
+    """A spec of `infra/specs`, to be changed."""
+    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs" / f"{name}.yaml").read_text())
+    return spec
+
+
+def local_spec(replicas: int = 2, **settings: Any) -> dict[str, Any]:
+    """The demo model on CPUs, with other settings of its engines."""
+    spec = shipped_spec("local")
+    spec["models"][0]["settings"] |= settings
+    spec["models"][0]["replicas"] = {"count": replicas}
+    return spec
+
+
+def simulated_spec(replicas: int) -> dict[str, Any]:
+    """A simulated model, whose replicas are there at once."""
+    spec = shipped_spec("simulated-h100")
+    spec["models"][0]["simulated"] |= {"costs": str(ROOT / "infra/specs/simulated-h100.costs.json"), "start_up_s": 0}
+    spec["models"][0]["replicas"] = {"count": replicas}
+    return spec
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    """Of `raylane`, whose home is in that folder. Engines import faults of the tests."""
+    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part)
+    return {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200", "PYTHONPATH": path}
+
+
 @contextmanager
 def live_cluster(folder: Path, name: str, gateways: int = 1, replicas: int = 2) -> Iterator[LiveCluster]:
     """`raylane up` with CPU replicas of the demo model."""
-    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    spec["models"][0]["settings"] |= {"max_num_seqs": 32, "kv_cache_memory_bytes": 128 << 20}
+    spec = local_spec(replicas, max_num_seqs=32, kv_cache_memory_bytes=128 << 20)
     spec["models"][0]["health"] = {"stall_s": 8, "period_s": 1, "timeout_s": 8}
-    spec["models"][0]["replicas"] = {"count": replicas}
     spec["gateway"] |= {"replicas": gateways}
     with held(folder, name, spec) as cluster:
         yield cluster
@@ -199,14 +218,19 @@ def held(folder: Path, name: str, spec: dict[str, Any]) -> Iterator[LiveCluster]
 def begun(folder: Path, name: str, spec: dict[str, Any]) -> Iterator[LiveCluster]:
     """`raylane up` with that spec, not waited for: whoever has something else to do meanwhile."""
     port = free_port()
-    spec["name"] = name
-    spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl")}
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    path = os.pathsep.join(
-        part for part in (str(ROOT), os.environ.get("PYTHONPATH")) if part
-    )  # for faults that tests put into engines
-    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200", "PYTHONPATH": path}
-    command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(port)]
+    named = {**spec, "name": name, "gateway": {**spec["gateway"], "port": port}}
+    with up(folder, name, port, named, environment_in(folder)) as cluster:
+        yield cluster
+
+
+@contextmanager
+def up(
+    folder: Path, name: str, port: int, spec: dict[str, Any], environment: dict[str, str], *options: str
+) -> Iterator[LiveCluster]:
+    """`raylane up` of the cell `name` of that spec, in a folder of its own; not waited for."""
+    gateway = {**spec.get("gateway", {}), "trace_file": str(folder / "trace.jsonl")}
+    (folder / "spec.yaml").write_text(yaml.safe_dump({**spec, "gateway": gateway}))
+    command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), *options, "--port", str(port)]
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
@@ -226,7 +250,6 @@ def waited_for(cluster: LiveCluster) -> Iterator[None]:
 
 
 def wait_ready(cluster: LiveCluster) -> None:
-    """Returns when `raylane up` says so."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         assert cluster.process.poll() is None, f"`raylane up` ended:\n{cluster.log.read_text()}"
@@ -295,7 +318,6 @@ def free_port() -> int:
 
 
 def can_bind(port: int) -> bool:
-    """Whether nobody listens on a port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,7 +1,6 @@
 """A cell on three test hosts: Ray's cluster as `ray up` brings it up from the rendered YAML, and what tests ask of the
 cell on it."""
 
-import hashlib
 import os
 import secrets
 import subprocess
@@ -18,7 +17,8 @@ import yaml
 
 from cluster.launch import launcher_files
 from cluster.spec import ClusterSpec, LocalDeploy, load_spec
-from tests.live.cluster import ROOT, eventually
+from deployments.gateway.entrance import digest_of
+from tests.live.cluster import ROOT, eventually, shipped_spec
 from tests.live.hosts import NETWORK, TestHost, test_hosts
 
 HEAD, *WORKERS = (f"{NETWORK}.{number}" for number in (2, 3, 4))
@@ -143,9 +143,42 @@ class HostCluster:
         print(figure, flush=True)
 
 
+class Operator:
+    """A machine that deploys, with a home and a state folder of its own."""
+
+    def __init__(self, cell: HostCluster, name: str = "operator") -> None:
+        self.cell, self.home = cell, cell.folder / name
+        self.home.mkdir()
+
+    def deploy(self, *options: str, status: int = 0) -> str:
+        """Returns what it said, in one line."""
+        done = subprocess.run(
+            [sys.executable, "-m", "cli.main", "deploy", str(self.cell.folder / "spec.yaml"), "--yes", *options],
+            cwd=self.cell.folder,
+            env={**os.environ, "HOME": str(self.home), "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == status, said[-6000:]
+        print(said)
+        return " ".join(said.split())
+
+
+@contextmanager
+def bare_hosts(folder: Path, content: dict[str, Any]) -> Iterator[HostCluster]:
+    """Three hosts on which nothing runs yet, and that spec for them."""
+    (folder / "spec.yaml").write_text(yaml.safe_dump(content))
+    with test_hosts(folder, 3) as hosts:
+        yield HostCluster(folder, hosts, load_spec(folder / "spec.yaml"))
+
+
 def host_spec(folder: Path, store: dict[str, Any]) -> dict[str, Any]:
     """A simulated model with a replica or two on each worker."""
-    content: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
+    content = shipped_spec("simulated-h100")
     workers = [{"address": worker, "pool": "cpu"} for worker in WORKERS]
     deploy = {
         "provider": "local",
@@ -171,10 +204,6 @@ def host_spec(folder: Path, store: dict[str, Any]) -> dict[str, Any]:
     }
     content["tenants"] = [{"name": "drill", "keys": [digest_of(KEY)]}]
     return content
-
-
-def digest_of(key: str) -> str:
-    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 @contextmanager

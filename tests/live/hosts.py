@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 
 NETWORK = "10.77.0"
 _BRIDGE = "raylane0"
@@ -48,6 +49,13 @@ def lacking(*more: str) -> str:
         return "root"
     needed = ("ip", "unshare", "ssh", "rsync", _SSHD, _SYSTEMCTL, *more)
     return next((program for program in needed if shutil.which(program) is None), "")
+
+
+def on_test_hosts(*more: str) -> list[pytest.MarkDecorator]:
+    """The marks of tests that need test hosts, and these programs."""
+    missing = lacking(*more)
+    needed = pytest.mark.skipif(bool(missing), reason=f"test hosts need {missing}")
+    return [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(900), needed]
 
 
 _started: dict[str, subprocess.Popen[bytes]] = {}
@@ -117,7 +125,6 @@ class TestHost:
         return killed
 
     def cut(self) -> None:
-        """Takes the host off the network."""
         _ip("-n", self.namespace, "link", "set", "e0", "down")
 
     def mend(self) -> None:

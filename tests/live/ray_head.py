@@ -27,7 +27,6 @@ class RayHead:
     token: str
 
     def applications(self) -> dict[str, Any]:
-        """What Serve reports of its applications."""
         headers = {"authorization": f"Bearer {self.token}"}
         answer = requests.get(f"{self.url}/api/serve/applications/", headers=headers, timeout=30)
         answer.raise_for_status()

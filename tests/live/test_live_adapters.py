@@ -8,10 +8,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 import torch
-import yaml
 from safetensors.torch import save_file
 
-from tests.live.cluster import ROOT, held
+from tests.live.cluster import ROOT, held, local_spec
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -40,9 +39,7 @@ async def test_prompt_logprobs_beside_other_requests(
 ) -> None:
     folder = tmp_path_factory.mktemp("adapters")
     make_adapter(folder / "adapter", output)
-    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    spec["models"][0]["replicas"] = {"count": 1}
-    spec["models"][0]["settings"] |= {"max_lora_rank": 8}
+    spec = local_spec(1, max_lora_rank=8)
     spec["models"][0]["adapters"] = [{"name": "adapted", "source": str(folder / "adapter")}]
     with held(folder, "adapters", spec) as cluster:
         (before,) = cluster.replicas()

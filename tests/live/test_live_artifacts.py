@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import requests
-import yaml
 
 from cluster.artifacts import ArtifactError, ModelCache
-from tests.live.cluster import ROOT, held
+from tests.live.cluster import ROOT, held, local_spec
 from tests.s3.proxy import proxy_of
 from tests.s3.server import s3_server
 
@@ -18,7 +17,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 def test_two_replicas_of_a_model_from_s3_download_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("swift", reason="the S3 server (PyPI `swift`) is not installed")
     target = ROOT / "infra/demo/target"
-    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
+    spec = local_spec()
     spec["models"][0]["source"] = "s3://models/demo/1"
     spec["artifacts"] = {"cache": str(tmp_path / "cache")}
     with s3_server(tmp_path / "s3") as server, proxy_of(server.endpoint) as proxy:

@@ -8,17 +8,15 @@ import socket
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
-import yaml
 
 from deployments.decision_log import read_log
 from deployments.decisions import Input, plain
 from tests.live.clients import Answer, ask, clients
-from tests.live.cluster import ROOT, LiveCluster, eventually, held
+from tests.live.cluster import LiveCluster, eventually, held, simulated_spec
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -29,7 +27,8 @@ _PIDFD_GETFD = 438
 
 
 async def test_no_id_is_placed_twice_while_the_channel_is_cut(tmp_path: Path, tell: list[str]) -> None:
-    spec = simulated(tmp_path / "decisions")
+    spec = simulated_spec(1)  # of short answers, so that the gateways talk all the time
+    spec["gateway"] |= {"replicas": 2, "decision_log": str(tmp_path / "decisions")}
     with held(tmp_path, "cut", spec) as cluster:
         await asyncio.to_thread(
             eventually, lambda: len(cluster.gateways()) == 2 and cluster.model()["owner"] is not None
@@ -59,16 +58,6 @@ async def test_no_id_is_placed_twice_while_the_channel_is_cut(tmp_path: Path, te
         f"{cuts} cuts of the channel: {len(answers)} requests answered, {len(placed)} placements, {raised} of them "
         "under a later attempt"
     )
-
-
-def simulated(decisions: Path) -> dict[str, Any]:
-    """Two gateways and one engine, of short answers, so that the gateways talk all the time."""
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
-    model = spec["models"][0]
-    model["simulated"] |= {"costs": str(ROOT / "infra/specs/simulated-h100.costs.json"), "start_up_s": 0}
-    model["replicas"] = {"count": 1}
-    spec["gateway"] |= {"replicas": 2, "decision_log": str(decisions)}
-    return spec
 
 
 async def client(cluster: LiveCluster, model: str, stop: asyncio.Event) -> list[Answer]:

@@ -1,6 +1,5 @@
 """`raylane up --detach`, `doctor` beside a running cluster, and `down`, as a user types them."""
 
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ import pytest
 import requests
 import yaml
 
-from tests.live.cluster import ROOT, START_S, can_bind, free_port, shared_memory_of
+from tests.live.cluster import ROOT, START_S, can_bind, environment_in, free_port, local_spec, shared_memory_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 
@@ -20,12 +19,9 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 def test_up_in_the_background_and_down(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("detached")
     port = free_port()
-    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    spec["name"] = "detached"
-    spec["models"][0]["replicas"] = {"count": 1}
-    spec["models"][0]["settings"]["kv_cache_memory_bytes"] = 64 << 20
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
+    spec = local_spec(1, kv_cache_memory_bytes=64 << 20)
+    (folder / "spec.yaml").write_text(yaml.safe_dump({**spec, "name": "detached"}))
+    environment = environment_in(folder)
 
     def raylane(*arguments: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "cli.main", *map(str, arguments)]
@@ -86,11 +82,10 @@ def test_an_engine_core_that_fails_says_its_own_cause(tmp_path_factory: pytest.T
 
 def _failing(folder: Path, model: dict[str, Any]) -> str:
     """What `raylane up` tells when that model cannot start; nothing of it is left."""
-    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    spec["name"] = "failing"
-    spec["models"][0] |= {**model, "replicas": {"count": 1}}
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200"}
+    spec = local_spec(1)
+    spec["models"][0] |= model
+    (folder / "spec.yaml").write_text(yaml.safe_dump({**spec, "name": "failing"}))
+    environment = environment_in(folder)
     command = [sys.executable, "-m", "cli.main", "up", str(folder / "spec.yaml"), "--port", str(free_port())]
     up = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=START_S)
     assert up.returncode == 1

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 import requests
-import yaml
 
-from tests.live.cluster import ROOT, held
+from tests.live.cluster import held, local_spec
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -28,10 +27,8 @@ def test_what_clients_may_ask_is_compiled_before_the_replica_is_ready(
     folder = tmp_path_factory.mktemp("compiling")
     cache = folder / "inductor"
     cache.mkdir()
-    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
+    spec = local_spec(1, max_num_seqs=16, kv_cache_memory_bytes=64 << 20)
     spec["starts"] = {"compile_cache": str(cache)}
-    spec["models"][0]["replicas"] = {"count": 1}
-    spec["models"][0]["settings"] |= {"max_num_seqs": 16, "kv_cache_memory_bytes": 64 << 20}
     spec["models"][0]["health"] |= {"stall_s": STALL_S, "period_s": 1}
     with held(folder, "compiling", spec) as cluster:
         (before,) = cluster.replicas()

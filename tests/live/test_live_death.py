@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from deployments.cell.departure import DepartureCause
 from tests.live.clients import Answer, ask, clients
-from tests.live.cluster import ROOT, LiveCluster, eventually, held
+from tests.live.cluster import LiveCluster, eventually, held, local_spec
 from tests.live.deadly import MARKER, Deadly
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -22,10 +21,8 @@ OTHERS = 12
 @pytest.fixture(scope="module")
 def deadly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     """Two replicas whose engines die of a marker in a prompt."""
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    settings = spec["models"][0]["settings"]
-    settings |= {"max_num_seqs": 32, "kv_cache_memory_bytes": 128 << 20}
-    settings["extra"] |= {"logits_processors": [f"{Deadly.__module__}:{Deadly.__name__}"]}
+    spec = local_spec(max_num_seqs=32, kv_cache_memory_bytes=128 << 20)
+    spec["models"][0]["settings"]["extra"] |= {"logits_processors": [f"{Deadly.__module__}:{Deadly.__name__}"]}
     spec["models"][0]["health"] = {"stall_s": 8, "period_s": 1, "timeout_s": 8}
     folder: Path = tmp_path_factory.mktemp("deadly")
     with held(folder, "deadly", spec) as cluster:

@@ -11,12 +11,11 @@ from typing import Any
 import psutil
 import pytest
 import requests
-import yaml
 
 from deployments.cell.membership import JOIN_EVERY_S
 from deployments.gateway.feeds import LOST_AFTER_S
 from tests.live.clients import ask, clients
-from tests.live.cluster import ROOT, LiveCluster, eventually, held
+from tests.live.cluster import LiveCluster, eventually, held, simulated_spec
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -110,11 +109,8 @@ async def test_all_that_are_killed_at_once_are_told_with_what_was_lost(tmp_path:
 
 def spec() -> dict[str, Any]:
     """Two gateways, and two simulated replicas that are there at once."""
-    content: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
-    model = content["models"][0]
-    model["simulated"] |= {"costs": str(ROOT / "infra/specs/simulated-h100.costs.json"), "start_up_s": 0}
-    model["replicas"] = {"count": 2}
-    model["health"] |= {"timeout_s": 600}  # Serve leaves a stopped replica alone
+    content = simulated_spec(2)
+    content["models"][0]["health"] |= {"timeout_s": 600}  # Serve leaves a stopped replica alone
     content["gateway"] |= {"replicas": 2}
     return content
 

@@ -7,13 +7,11 @@ The head is started by Ray's launcher itself (`head_service: none`), which tells
 """
 
 import asyncio
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -21,66 +19,34 @@ import pytest
 import requests
 import yaml
 
-from cluster.spec import load_spec
-from tests.live.cluster import ROOT, eventually
-from tests.live.host_cluster import HEAD, KEY, MODEL, REPLICAS, WORKERS, HostCluster, digest_of, host_spec
-from tests.live.hosts import lacking, test_hosts
+from deployments.gateway.entrance import digest_of
+from tests.live.cluster import eventually
+from tests.live.host_cluster import HEAD, KEY, MODEL, REPLICAS, WORKERS, HostCluster, Operator, bare_hosts, host_spec
+from tests.live.hosts import on_test_hosts
 from tests.live.test_live_hosts import Traffic
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.long,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(lacking()), reason=f"test hosts need {lacking()}"),
-]
+pytestmark = on_test_hosts()
 A, B = WORKERS
 ZONES = ("east", "west")
 OTHER_KEY = "another key of the tenant"
 
 
-class Operator:
-    """A machine that deploys, with a home and a state folder of its own."""
-
-    def __init__(self, cell: HostCluster) -> None:
-        self.cell = cell
-        self.home = cell.folder / "operator"
-        self.home.mkdir()
-        self._environment = {**os.environ, "HOME": str(self.home), "PYTHONPATH": str(ROOT)}
-
-    def write(self, **changes: Any) -> None:
-        content = host_spec(self.cell.folder, {"kind": "rocksdb"})
-        region = content["regions"][0]
-        region["deploy"]["head_service"] = "none"
-        region["pools"][0]["zones"] = list(ZONES)
-        for worker, zone in zip(region["deploy"]["workers"], ZONES, strict=True):
-            worker["zone"] = zone
-        (self.cell.folder / "spec.yaml").write_text(yaml.safe_dump(content | changes))
-
-    def deploy(self, *options: str) -> str:
-        """Returns what it said."""
-        spec = str(self.cell.folder / "spec.yaml")
-        done = subprocess.run(
-            [sys.executable, "-m", "cli.main", "deploy", spec, "--yes", *options],
-            cwd=self.cell.folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=500,
-            check=False,
-        )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-        return done.stdout
+def zoned_spec(folder: Path) -> dict[str, Any]:
+    """Each worker in a zone of its own, and a head that nothing starts again."""
+    content = host_spec(folder, {"kind": "rocksdb"})
+    region = content["regions"][0]
+    region["deploy"]["head_service"] = "none"
+    region["pools"][0]["zones"] = list(ZONES)
+    for worker, zone in zip(region["deploy"]["workers"], ZONES, strict=True):
+        worker["zone"] = zone
+    return content
 
 
 @pytest.fixture(scope="module")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     folder = tmp_path_factory.mktemp("d")
-    with test_hosts(folder, 3) as hosts:
-        (folder / "spec.yaml").write_text(yaml.safe_dump(host_spec(folder, {"kind": "rocksdb"})))
-        made = Operator(HostCluster(folder, hosts, load_spec(folder / "spec.yaml")))
-        made.write()
-        yield made
+    with bare_hosts(folder, zoned_spec(folder)) as cell:
+        yield Operator(cell)
 
 
 def pids(cell: HostCluster) -> set[tuple[str, int]]:
@@ -137,7 +103,8 @@ def test_the_same_spec_again_changes_nothing(operator: Operator) -> None:
 
 def test_a_new_key_of_a_tenant_is_taken_over_and_restarts_nothing(operator: Operator) -> None:
     before, began = pids(operator.cell), time.monotonic()
-    operator.write(tenants=[{"name": "drill", "keys": [digest_of(OTHER_KEY)]}])
+    tenants = {"tenants": [{"name": "drill", "keys": [digest_of(OTHER_KEY)]}]}
+    (operator.cell.folder / "spec.yaml").write_text(yaml.safe_dump(zoned_spec(operator.cell.folder) | tenants))
     operator.deploy()
     operator.cell.note(f"a new key: {time.monotonic() - began:.0f} s")
     assert [status_of(worker, OTHER_KEY) for worker in WORKERS] == [200, 200]

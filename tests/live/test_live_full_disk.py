@@ -7,10 +7,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
 from tests.live.clients import clients
-from tests.live.cluster import ROOT, LiveCluster, eventually, held
+from tests.live.cluster import LiveCluster, eventually, held, simulated_spec
 from tests.small_disk import small_disk
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -20,10 +19,7 @@ CLIENTS = 16
 
 async def test_a_full_disk_under_the_logs(tmp_path: Path, tell: list[str]) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        spec = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
-        spec["models"][0]["simulated"]["costs"] = str(ROOT / "infra/specs/simulated-h100.costs.json")
-        spec["models"][0]["simulated"]["start_up_s"] = 0
-        spec["models"][0]["replicas"] = {"count": 1}
+        spec = simulated_spec(1)
         spec["gateway"] |= {"decision_log": str(disk.path / "decisions")}
         with held(tmp_path, "full-disk", spec) as cluster:
             async with clients() as session:

@@ -11,7 +11,7 @@ import yaml
 
 from tests.autoscaling.setups import entries_of, replayed
 from tests.live.clients import ask, clients
-from tests.live.cluster import ROOT, LiveCluster, eventually, eventually_async, held
+from tests.live.cluster import LiveCluster, eventually, eventually_async, held, shipped_spec
 from tests.live.scaling import load
 from tests.smoke.simulated.conftest import SEQUENCES, small_in
 
@@ -23,7 +23,7 @@ CONTEXTS, MAXIMA = {"small": 1_024, "large": 4_096}, {"small": 1, "large": 3}
 
 
 def spec_in(folder: Path) -> dict[str, Any]:
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
+    spec = shipped_spec("simulated-h100")
     groups = [
         {"name": name, "settings": {"max_model_len": context}, "replicas": {"count": 1, "min": 1, "max": MAXIMA[name]}}
         for name, context in CONTEXTS.items()

@@ -9,7 +9,7 @@ stand-in for systemd is `hosts.py`'s; the one for `raylane-cell@.timer` is a loo
 import asyncio
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,14 +21,9 @@ import requests
 from tests.live.clients import Answer, ask
 from tests.live.cluster import eventually
 from tests.live.host_cluster import HEAD, KEY, MODEL, REPLICAS, WORKERS, HostCluster, host_cluster
-from tests.live.hosts import TestHost, lacking
+from tests.live.hosts import TestHost, on_test_hosts
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.long,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(lacking()), reason=f"test hosts need {lacking()}"),
-]
+pytestmark = on_test_hosts()
 A, B = WORKERS
 LONG_TOKENS = 2_000
 
@@ -193,7 +188,8 @@ def test_a_worker_that_comes_later_with_other_sources_is_refused_by_name(cell: H
     cell.until_whole(A, B)
 
 
-async def test_the_head_killed_with_its_store_kept_breaks_no_stream(cell: HostCluster) -> None:
+async def breaks_nothing(cell: HostCluster, befalls: Callable[[], Awaitable[None]]) -> str:
+    """What befalls the head ends no stream and no replica. Returns the figures."""
     await asyncio.to_thread(cell.until_whole, A, B)
     before = set(cell.replicas(A))
     traffic = Traffic(A)
@@ -201,7 +197,7 @@ async def test_the_head_killed_with_its_store_kept_breaks_no_stream(cell: HostCl
         load = asyncio.create_task(traffic.run(session))
         running = [*await streams(session, A, 4), *await streams(session, B, 4)]
         began = time.monotonic()
-        assert cell.head.kill() > 3
+        await befalls()
         await asyncio.to_thread(eventually, lambda: HEAD in cell.alive_nodes(), 180)
         back_s = time.monotonic() - began
         ended = await asyncio.gather(*running)
@@ -214,15 +210,20 @@ async def test_the_head_killed_with_its_store_kept_breaks_no_stream(cell: HostCl
     again = await asyncio.to_thread(cell.up)
     assert again.returncode == 0, again.stdout + again.stderr
     assert set(cell.replicas(A)) == before
+    return f"Ray answers after {back_s:.1f} s; {len(traffic.answers)} requests meanwhile, all answered"
+
+
+async def test_the_head_killed_with_its_store_kept_breaks_no_stream(cell: HostCluster) -> None:
+    async def kill() -> None:
+        assert cell.head.kill() > 3
+
+    figures = await breaks_nothing(cell, kill)
     victim = cell.report(A)["models"][0]["replicas"][0]
     host = next(one for one in cell.hosts if f"//{one.address}:" in victim["url"])
     assert host.ssh(f"kill -9 {victim['pid']}").returncode == 0
     eventually_replaced = lambda: victim["replica_id"] not in cell.replicas(B) and cell.whole(A, B)  # noqa: E731
     await asyncio.to_thread(eventually, eventually_replaced, 180)
-    cell.note(
-        f"head killed, store kept: Ray answers after {back_s:.1f} s; {len(traffic.answers)} requests meanwhile, all "
-        "answered; a replica killed afterwards is replaced"
-    )
+    cell.note(f"head killed, store kept: {figures}; a replica killed afterwards is replaced")
 
 
 async def test_a_gateway_that_is_told_to_end_ends_its_streams_with_an_error_event(cell: HostCluster) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 
 from tests.live.clients import Answer, ask, clients
-from tests.live.cluster import ROOT, LiveCluster, eventually, held
+from tests.live.cluster import LiveCluster, eventually, held, local_spec
 from tests.live.test_live_kills import controller_knows, named, replica_pids
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -79,7 +78,6 @@ class Drill:
         self.notes.clear()
 
     def is_whole(self) -> bool:
-        """All replicas are ready, and both gateways are there."""
         return self.cluster.is_whole() and len(self.cluster.gateways()) == 2
 
 
@@ -196,7 +194,6 @@ def departures(cluster: LiveCluster) -> set[tuple[str, str]]:
 
 def spec() -> dict[str, Any]:
     """The shipped spec with smaller engines and a second gateway."""
-    content: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    content["models"][0]["settings"] |= {"max_num_seqs": 32, "kv_cache_memory_bytes": 128 << 20}
+    content = local_spec(max_num_seqs=32, kv_cache_memory_bytes=128 << 20)
     content["gateway"] |= {"replicas": 2}
     return content

@@ -14,6 +14,7 @@ from tests.live.cells import CELLS, slow_parts
 from tests.live.clients import Stream, begin, clients, ends_of
 from tests.live.cluster import eventually_async
 from tests.live.drill.local_cells import LocalCells, local_cells
+from tests.live.test_live_peers import there
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -106,11 +107,6 @@ async def lost_with_a_list(cells: LocalCells, model: str, tell: list[str]) -> No
     waits_s = await asyncio.to_thread(waits_after, urls, lose, model, "none")
     tell.append(f"cell killed: {figures(waits_s)}")
     assert max(waits_s) < ALLOWED_S
-
-
-def there(streams: list[Stream]) -> list[Stream]:
-    """Those that `us` answers at this moment."""
-    return [one for one in streams if one.answer.region == "us" and one.has_begun]
 
 
 def _kinds(streams: list[Stream]) -> Counter[str]:

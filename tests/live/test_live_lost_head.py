@@ -6,24 +6,19 @@ Ray's limit is shortened, to a twentieth: 30 s for the ten minutes of before, 2,
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 import yaml
 
 from cluster.launch.environment import JOINED_ENVIRONMENT
-from cluster.spec import load_spec
-from tests.live.host_cluster import KEY, WORKERS, HostCluster, host_spec
-from tests.live.hosts import lacking, test_hosts
-from tests.live.test_live_deploy_hosts import Operator
+from tests.live.host_cluster import KEY, WORKERS, Operator, bare_hosts
+from tests.live.hosts import on_test_hosts
+from tests.live.test_live_deploy_hosts import zoned_spec
 from tests.live.test_live_hosts import Traffic
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.long,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(lacking()), reason=f"test hosts need {lacking()}"),
-]
+pytestmark = on_test_hosts()
 A, B = WORKERS
 LIMIT = "RAY_gcs_rpc_server_reconnect_timeout_s"
 BEFORE_S, NOW_S = 600, int(JOINED_ENVIRONMENT[LIMIT])
@@ -35,23 +30,20 @@ AWAY_S = BEFORE_S / SHORTER + 25
 @pytest.fixture
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     folder = tmp_path_factory.mktemp("h")
-    with test_hosts(folder, 3) as hosts:
-        (folder / "spec.yaml").write_text(yaml.safe_dump(host_spec(folder, {"kind": "rocksdb"})))
-        yield Operator(HostCluster(folder, hosts, load_spec(folder / "spec.yaml")))
+    with bare_hosts(folder, zoned_spec(folder)) as cell:
+        yield Operator(cell)
 
 
-def write(operator: Operator, limit_s: int) -> None:
-    operator.write()
-    file = operator.cell.folder / "spec.yaml"
-    content = yaml.safe_load(file.read_text())
+def write(folder: Path, limit_s: int) -> None:
+    content = zoned_spec(folder)
     content["regions"][0]["deploy"]["environment"] = {LIMIT: str(limit_s)}
-    file.write_text(yaml.safe_dump(content))
+    (folder / "spec.yaml").write_text(yaml.safe_dump(content))
 
 
 async def test_requests_are_answered_while_the_head_is_away_for_longer_than_the_old_limit(operator: Operator) -> None:
     cell = operator.cell
     for limit_s in (BEFORE_S // SHORTER, NOW_S // SHORTER):
-        write(operator, limit_s)
+        write(cell.folder, limit_s)
         await asyncio.to_thread(operator.deploy)
         await asyncio.to_thread(cell.until_whole, A, B)
         traffic = Traffic(B)

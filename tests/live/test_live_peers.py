@@ -7,14 +7,12 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import yaml
 
 from tests.live.cells import LiveCells, live_cells, slow_parts
 from tests.live.clients import Stream, ask, at_once, begin, clients, ends_of
-from tests.live.cluster import ROOT, eventually, eventually_async
+from tests.live.cluster import eventually, eventually_async, local_spec
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -207,15 +205,9 @@ def test_with_vllm_requests_are_handed_over_and_cancelled_across_the_hop(
     tmp_path_factory: pytest.TempPathFactory, tell: list[str]
 ) -> None:
     """The demo model, two sequences at a time, in each of two cells."""
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    model = spec["models"][0]
-    model["settings"] |= {"max_num_seqs": 2, "kv_cache_memory_bytes": 64 << 20}
-    model["replicas"] = {"count": 1}
-    parts = {
-        "pools": spec["regions"][0]["pools"],
-        "models": [model],
-        "classes": [{"name": "interactive", "ttft_ms": 300}],
-    }
+    spec = local_spec(1, max_num_seqs=2, kv_cache_memory_bytes=64 << 20)
+    (model,), pools = spec["models"], spec["regions"][0]["pools"]
+    parts = {"pools": pools, "models": [model], "classes": [{"name": "interactive", "ttft_ms": 300}]}
 
     async def run(cells: LiveCells) -> None:
         await learn(cells, model["name"])

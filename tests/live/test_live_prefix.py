@@ -11,11 +11,10 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-import yaml
 
 from deployments.gateway.entrance import digest_of
 from tests.live.clients import clients
-from tests.live.cluster import ROOT, LiveCluster, eventually_async, held
+from tests.live.cluster import LiveCluster, eventually_async, held, local_spec
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 
@@ -38,9 +37,7 @@ BODIES: dict[str, Callable[[str], dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     """One replica, two tenants."""
-    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    spec["models"][0]["settings"] |= {"max_model_len": CONTEXT, "max_num_seqs": 8, "kv_cache_memory_bytes": 128 << 20}
-    spec["models"][0]["replicas"] = {"count": 1}
+    spec = local_spec(1, max_model_len=CONTEXT, max_num_seqs=8, kv_cache_memory_bytes=128 << 20)
     spec["tenants"] = [{"name": name, "keys": [digest_of(f"key-{name}")]} for name in KEYS]
     with held(tmp_path_factory.mktemp("prefix"), "prefix", spec) as live:
         yield live

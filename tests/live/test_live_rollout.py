@@ -4,10 +4,7 @@ and a head whose REST API hangs is left as it is."""
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,18 +15,12 @@ import pytest
 import requests
 import yaml
 
-from cluster.spec import load_spec
 from tests.live.clients import Answer, ask, begin
-from tests.live.cluster import ROOT, eventually
-from tests.live.host_cluster import KEY, MODEL, WORKERS, HostCluster, host_spec
-from tests.live.hosts import lacking, test_hosts
+from tests.live.cluster import eventually
+from tests.live.host_cluster import KEY, MODEL, WORKERS, HostCluster, Operator, bare_hosts, host_spec
+from tests.live.hosts import on_test_hosts
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.long,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(lacking()), reason=f"test hosts need {lacking()}"),
-]
+pytestmark = on_test_hosts()
 OTHER = "other-simulated"
 STREAMS, SEQUENCES = 32, 4
 """Half of the streams wait: each model has two replicas, which hold so many each."""
@@ -37,33 +28,12 @@ STARTUP_S, TOTAL_S = 90, 240
 A, B = WORKERS
 
 
-class Operator:
-    """A machine that deploys, with a home and a state folder of its own."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder, self.home = folder, folder / name
-        self.home.mkdir()
-
-    def deploy(self, *options: str, status: int = 0) -> str:
-        """Returns what it said, in one line."""
-        done = subprocess.run(
-            [sys.executable, "-m", "cli.main", "deploy", str(self.folder / "spec.yaml"), "--yes", *options],
-            cwd=self.folder,
-            env={**os.environ, "HOME": str(self.home), "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=500,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        assert done.returncode == status, said[-6000:]
-        print(said)
-        return " ".join(said.split())
-
-
 def write(folder: Path, count: int = 2, **simulated: Any) -> None:
-    """The spec: two models of two replicas (`count`: of the second one). `simulated`: what the first one changes."""
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec_in(folder, count, **simulated)))
+
+
+def spec_in(folder: Path, count: int = 2, **simulated: Any) -> dict[str, Any]:
+    """Two models of two replicas (`count`: of the second one). `simulated`: what the first one changes."""
     content = host_spec(folder, {"kind": "rocksdb"})
     content["regions"][0]["deploy"] |= {"head_service": "none", "secrets": {"kind": "file"}}
     first: dict[str, Any] = content["models"][0]
@@ -78,21 +48,19 @@ def write(folder: Path, count: int = 2, **simulated: Any) -> None:
     content["gateway"]["timeouts"] |= {"total_s": TOTAL_S, "queue_wait_s": TOTAL_S}
     changed = {**first, "simulated": {**first["simulated"], **simulated}}
     content["models"] = [changed, {**first, "name": OTHER, "replicas": {"count": count}}]
-    (folder / "spec.yaml").write_text(yaml.safe_dump(content))
+    return content
 
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostCluster]:
     folder = tmp_path_factory.mktemp("r")
-    with test_hosts(folder, 3) as hosts:
-        write(folder)
-        made = HostCluster(folder, hosts, load_spec(folder / "spec.yaml"))
-        yield made
+    with bare_hosts(folder, spec_in(folder)) as cell:
+        yield cell
 
 
 @pytest.fixture(scope="module")
 def operator(cell: HostCluster) -> Operator:
-    return Operator(cell.folder, "operator")
+    return Operator(cell)
 
 
 def status_of(cell: HostCluster) -> dict[str, Any]:
@@ -220,7 +188,7 @@ async def test_without_room_the_old_replicas_serve(cell: HostCluster, operator: 
 
 
 def test_another_operator_sees_the_same_cell(cell: HostCluster, operator: Operator) -> None:
-    before, other = pids(cell), Operator(cell.folder, "other")
+    before, other = pids(cell), Operator(cell, "other")
     write(cell.folder, count=6, answer_tokens=201)
     said = other.deploy("--diff")
     assert "a new cell" not in said

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from autoscaling.policies.backlog.policy import BacklogPolicy
 from autoscaling.scaler.decision import ScalingDecision
 from tests.live.clients import clients
-from tests.live.cluster import ROOT, LiveCluster, eventually_async, held
+from tests.live.cluster import LiveCluster, eventually_async, held, shipped_spec
 from tests.live.scaling import last_pair, load, ready, records, scaling
 from tests.smoke.simulated.conftest import SEQUENCES, small_in
 from tests.smoke.simulated.conftest import SMALL as MODEL
@@ -25,7 +24,7 @@ FALLS_S = 1_200.0
 
 
 def spec_in(folder: Path) -> dict[str, Any]:
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
+    spec = shipped_spec("simulated-h100")
     model = small_in(folder)
     del model["autoscaling"], spec["lanes"]
     model["replicas"] = {"min": 1, "max": 8}

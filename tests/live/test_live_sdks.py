@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from deployments.gateway.entrance import digest_of
-from tests.live.cluster import ROOT, LiveCluster, held
+from tests.live.cluster import LiveCluster, held, local_spec
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -47,10 +46,7 @@ ANTHROPIC_ERRORS = [
 CLIENTS = {
     "openai": Client(("openai==3.54.0",), "openai_client.py", OPENAI_ERRORS, {"response": COUNTED}),
     "litellm": Client(
-        (
-            "litellm==1.106.2",
-            "mcp==2.3.0",
-        ),  # it imports the second as soon as there are tools, and does not say so to pip
+        ("litellm==1.106.2", "mcp==2.3.0"),  # the second is imported where there are tools, and pip is not told
         "litellm_client.py",
         [["AuthenticationError", 401], ["NotFoundError", 404], ["ContextWindowExceededError", 400]],
         {},
@@ -83,9 +79,7 @@ CLIENTS = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     """One replica and a tenant, so that a key is asked for."""
-    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    spec["models"][0]["settings"] |= {"max_num_seqs": 8, "kv_cache_memory_bytes": 128 << 20}
-    spec["models"][0]["replicas"] = {"count": 1}
+    spec = local_spec(1, max_num_seqs=8, kv_cache_memory_bytes=128 << 20)
     spec["tenants"] = [{"name": "team", "keys": [digest_of(KEY)]}]
     with held(tmp_path_factory.mktemp("sdks"), "sdks", spec) as live:
         yield live
@@ -112,20 +106,8 @@ def installed(client: Client, folder: Path) -> list[str]:
     program.write_text(source)
     asked = f"{' '.join(client.packages)} could not be installed; this test needs the package index"
     if program.suffix == ".mjs":
-        run(
-            [
-                "npm",
-                "install",
-                "--no-audit",
-                "--no-fund",
-                "--ignore-scripts",
-                "--prefix",
-                str(folder),
-                *client.packages,
-            ],
-            folder,
-            asked,
-        )
+        options = ("--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder))
+        run(["npm", "install", *options, *client.packages], folder, asked)
         return ["node", str(program)]
     run([sys.executable, "-m", "venv", str(folder / "venv")], folder, "no virtual environment could be made")
     python = str(folder / "venv/bin/python")

@@ -24,9 +24,11 @@ from tests.live.clients import Answer, ask, clients
 from tests.live.cluster import (
     ROOT,
     LiveCluster,
+    environment_in,
     eventually,
     free_port,
     listening,
+    local_spec,
     shared_memory_of,
     sockets_of,
     wait_ready,
@@ -44,16 +46,13 @@ SERVICE = UNIT["Service"]
 def service(folder: Path, temp_dir: Path) -> Iterator[LiveCluster]:
     """One vLLM replica, held by the unit's command in a process group of its own; the caller ends it."""
     port = free_port()
-    spec = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    spec["name"] = "service"
-    spec["models"][0]["replicas"] = {"count": 1}
-    spec["models"][0]["settings"] |= {"max_num_seqs": 16, "kv_cache_memory_bytes": 64 << 20}
+    spec = local_spec(1, max_num_seqs=16, kv_cache_memory_bytes=64 << 20) | {"name": "service"}
     spec["gateway"] |= {"port": port, "trace_file": str(folder / "trace.jsonl")}
     (folder / "service.yaml").write_text(yaml.safe_dump(spec))
     raylane, verb, file = shlex.split(SERVICE["ExecStart"])
     assert (raylane, file) == ("/opt/raylane/.venv/bin/raylane", "/etc/raylane/%i.yaml")
     assert SERVICE["Environment"] == "RAYLANE_HOME=%S/raylane"
-    environment = {**os.environ, "RAYLANE_HOME": str(folder / "home"), "COLUMNS": "200", "TMPDIR": str(temp_dir)}
+    environment = {**environment_in(folder), "TMPDIR": str(temp_dir)}
     with (folder / "up.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "cli.main", verb, str(folder / "service.yaml")],

@@ -2,27 +2,24 @@
 
 import itertools
 import json
-import subprocess
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
-import yaml
 
+from cluster.artifacts import resolve_source
 from deployments.cell.lifecycle_log import read_lives
 from deployments.starts.start import ReplicaStart
 from deployments.store import FILE_NAME
 from deployments.wire import to_plain
-from tests.live.cluster import ROOT, LiveCluster, eventually, held
+from tests.live.cluster import ROOT, LiveCluster, eventually, held, local_spec, shipped_spec
+from tests.live.test_live_compiling import libraries
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-
-def local_spec() -> dict[str, Any]:
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
-    spec["models"][0]["settings"] |= {"max_num_seqs": 16, "kv_cache_memory_bytes": 64 << 20}
-    return spec
+SMALL = {"max_num_seqs": 16, "kv_cache_memory_bytes": 64 << 20}
 
 
 def starts_in(cluster: LiveCluster, model: str, outcome: str) -> list[dict[str, Any]]:
@@ -38,14 +35,14 @@ def test_a_model_that_cannot_start_keeps_no_other_one_waiting(
     folder = tmp_path_factory.mktemp("broken")
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text('{"architectures": ["NoSuchModel"], "model_type": "llama"}')
-    spec = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
+    spec = shipped_spec("simulated-h100")
     (served,) = spec["models"]
     served["replicas"]["count"] = 1
     costs = Path(served["simulated"]["costs"])
     served["simulated"]["costs"] = str(costs if costs.is_absolute() else ROOT / "infra/specs" / costs)
     spec["regions"][0]["pools"].append({"name": "cpu"})
-    broken = local_spec()["models"][0] | {"name": "broken", "source": str(folder / "model"), "pool": "cpu"}
-    spec["models"].append(broken | {"replicas": {"count": 1}})
+    (broken,) = local_spec(1, **SMALL)["models"]
+    spec["models"].append(broken | {"name": "broken", "source": str(folder / "model"), "pool": "cpu"})
     with held(folder, "broken", spec) as cluster:
         said = cluster.log.read_text()
         assert "Ready" in said
@@ -71,13 +68,13 @@ def test_the_second_start_on_a_node_fetches_nothing_and_compiles_nothing_again(
     tmp_path_factory: pytest.TempPathFactory, tell: list[str]
 ) -> None:
     folder = tmp_path_factory.mktemp("starts")
-    spec = local_spec()
+    spec = local_spec(**SMALL)
     spec["artifacts"] = {"copy_folders": True, "cache": str(folder / "models")}
     spec["autoscaling"] = {"policy": "fixed"}
     spec["starts"] = {"compile_cache": str(folder / "compiled")}
     source = folder / "demo"
     model = spec["models"][0]
-    _copy_demo(source)
+    shutil.copytree(resolve_source("demo"), source)
     model |= {"source": str(source), "replicas": {"count": 1, "max": 2}}
     model["settings"] |= {"enforce_eager": False, "max_model_len": 2_048}
     with held(folder, "starts", spec) as cluster:
@@ -111,14 +108,3 @@ def expected(cluster: LiveCluster) -> dict[str, float]:
     explained = json.loads(cluster.done("explain", "demo", "--json", "--reasons", "--last", "1"))
     inputs = explained[-1]["inputs"] if explained else {}
     return {name.split()[1]: value for name, value in inputs.items() if name.startswith("start: ")}
-
-
-def libraries(cache: Path) -> set[str]:
-    """What the compiler has made."""
-    return {str(path.relative_to(cache)) for path in cache.rglob("*.so")}
-
-
-def _copy_demo(folder: Path) -> None:
-    from cluster.artifacts import resolve_source
-
-    subprocess.run(["cp", "-r", resolve_source("demo"), str(folder)], check=True)

@@ -5,18 +5,16 @@ Simulated engines. The tests run in their order, on one pair of cells.
 """
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
+from deployments.gateway.entrance import digest_of
 from tests.live.cells import LiveCells, live_cells
 from tests.live.clients import ask
-from tests.live.cluster import ROOT, eventually
+from tests.live.cluster import ROOT, eventually, shipped_spec
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -29,16 +27,11 @@ WITHIN_S = 2.5
 """No peer is waited for longer (`deployments/gateway/peers/view.py`)."""
 
 
-def digest_of(key: str) -> str:
-    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
-
-
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCells]:
-    specs = ROOT / "infra/specs"
-    spec: dict[str, Any] = yaml.safe_load((specs / "three-regions.yaml").read_text())
+    spec = shipped_spec("three-regions")
     model = spec["models"][0]
-    model["simulated"] |= {"costs": str(specs / "simulated-h100.costs.json"), "speed": 1.0, "start_up_s": 0}
+    model["simulated"] |= {"costs": str(ROOT / "infra/specs/simulated-h100.costs.json"), "speed": 1.0, "start_up_s": 0}
     model["replicas"] = {"count": 1}
     limits = {"free": {}, "limited": {"requests_per_minute": PER_MINUTE}}
     tenants = [{"name": name, "keys": [digest_of(key)], **limits[name]} for name, key in KEYS.items()]

@@ -2,26 +2,25 @@
 reach Alertmanager and resolve. Metrics of GPUs and drafts are served from a text, since the cell has neither."""
 
 import asyncio
-import hashlib
 import math
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 import requests
-import yaml
 
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
+from deployments.gateway.entrance import digest_of
+from tests.http_server import Handler, listening
 from tests.infra.test_dashboards import expressions
-from tests.live.cluster import ROOT, LiveCluster, eventually, held
+from tests.live.cluster import LiveCluster, eventually, held, shipped_spec
 from tests.live.prometheus import alertmanager, prometheus, samples, shortened
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
@@ -40,7 +39,7 @@ vllm:spec_decode_num_accepted_tokens_total %d
 
 
 def spec_in(folder: Path) -> dict[str, Any]:
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
+    spec = shipped_spec("simulated-h100")
     for name in (SERVED, LATE):
         write_cost_file(folder / f"{name}.json", cost_file(name, "nothing", "roofline", LIMITS, COST))
     spec["models"] = [
@@ -55,8 +54,7 @@ def spec_in(folder: Path) -> dict[str, Any]:
         }
         for name, replicas in ((SERVED, {"count": 1, "min": 1, "max": 2}), (LATE, {"count": 0, "min": 0, "max": 1}))
     ]
-    digest = "sha256:" + hashlib.sha256(KEY.encode()).hexdigest()
-    spec["tenants"] = [{"name": "search", "keys": [digest]}]
+    spec["tenants"] = [{"name": "search", "keys": [digest_of(KEY)]}]
     spec["classes"] = [{"name": "interactive", "ttft_ms": 300, "itl_ms": 200}]
     spec["autoscaling"] = {"policy": "backlog", "period_s": 0.5}
     del spec["lanes"]
@@ -67,24 +65,14 @@ def spec_in(folder: Path) -> dict[str, Any]:
 def gpu_metrics() -> Iterator[dict[str, Any]]:
     """A target of Prometheus, as a replica with a GPU and a draft model would be."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Gpus(Handler):
         def do_GET(self) -> None:
             body = (GPUS % (10 * time.time(), 17 * time.time())).encode()
-            self.send_response(200)
-            self.send_header("content-type", "text/plain; version=0.0.4")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(200, body, {"content-type": "text/plain; version=0.0.4"})
 
-        def log_message(self, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    labels = {"cell": "watched", "model": SERVED, "replica": "gpu"}
-    yield {"targets": [f"127.0.0.1:{server.server_port}"], "labels": labels}
-    server.shutdown()
-    server.server_close()
+    with listening(Gpus) as url:
+        labels = {"cell": "watched", "model": SERVED, "replica": "gpu"}
+        yield {"targets": [url.removeprefix("http://")], "labels": labels}
 
 
 async def load(url: str, until: asyncio.Event) -> None:

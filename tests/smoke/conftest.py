@@ -13,10 +13,10 @@ tells what each live test shows; add a line there.
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
-import yaml
 
-from tests.live.cluster import ROOT, LiveCluster, begun, eventually, waited_for
+from tests.live.cluster import LiveCluster, begun, eventually, local_spec, waited_for
 from tests.otlp import Collector, collecting
 
 REPLICAS = 2
@@ -24,7 +24,7 @@ REPLICAS = 2
 
 def vllm_spec() -> dict[str, Any]:
     """The shipped spec, with health checks every second, and bounds within which an operator may scale, nobody else."""
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/local.yaml").read_text())
+    spec = local_spec()
     spec["models"][0]["health"]["period_s"] = 1
     spec["models"][0]["replicas"] = {"count": REPLICAS, "min": 1, "max": REPLICAS}
     spec["autoscaling"] = {"policy": "fixed"}
@@ -65,3 +65,14 @@ def cluster(held_cluster: LiveCluster) -> LiveCluster:
     eventually(lambda: held_cluster.is_whole() and len(held_cluster.replicas()) == REPLICAS, 180)
     held_cluster.settle()
     return held_cluster
+
+
+@pytest.fixture
+def client(cluster: LiveCluster) -> Iterator[openai.OpenAI]:
+    """OpenAI's own."""
+    with openai_client(cluster) as client:
+        yield client
+
+
+def openai_client(cluster: LiveCluster) -> openai.OpenAI:
+    return openai.OpenAI(base_url=cluster.url + "/v1", api_key="none", max_retries=0, timeout=60)

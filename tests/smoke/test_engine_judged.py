@@ -1,12 +1,9 @@
 """What only the engine can judge of a request: its errors reach clients in OpenAI's form, naming the field."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
-
-from tests.live.cluster import LiveCluster
 
 pytestmark = [pytest.mark.live, pytest.mark.contract]
 
@@ -15,12 +12,6 @@ CHAT: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Count from 3 to 8."}],
     "max_tokens": 8,
 }
-
-
-@pytest.fixture
-def client(cluster: LiveCluster) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=cluster.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
-        yield client
 
 
 @pytest.mark.parametrize(

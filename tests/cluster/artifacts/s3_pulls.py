@@ -125,7 +125,6 @@ class Puller:
         return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
     def entries(self) -> list[Any]:
-        """Whole entries."""
         return list((self.cache / "entries").iterdir()) if (self.cache / "entries").exists() else []
 
     def whole(self) -> set[str]:

@@ -13,7 +13,6 @@ from cluster.artifacts.pull import damage, pull
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A model's folder."""
     folder = tmp_path / "source"
     (folder / "sub").mkdir(parents=True)
     for name in ("config.json", "sub/a", "sub/b"):

@@ -14,7 +14,6 @@ from cluster.artifacts.pull import pull
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A model's folder."""
     folder = tmp_path / "source"
     folder.mkdir()
     (folder / "config.json").write_text("{}")

@@ -20,7 +20,6 @@ KIB = 1 << 10
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A model's folder."""
     folder = tmp_path / "source"
     (folder / "sub").mkdir(parents=True)
     (folder / "config.json").write_text("{}")

@@ -82,16 +82,24 @@ class Host:
         self.home = folder / "home"
         venv = folder / "venv"
         (venv / "bin").mkdir(parents=True)
+        self.folder, self.tools = folder, venv / "bin"
         for name in ("ray", "raylane"):
-            tool = venv / "bin" / name
-            tool.write_text(f'#!/bin/sh\nenv > "{folder}/{name}.env"\nprintf "%s\\n" "$@" > "{folder}/{name}.argv"\n')
-            tool.chmod(0o755)
-        self.folder = folder
+            self.tool(name, f'env > "{folder}/{name}.env"\nprintf "%s\\n" "$@" > "{folder}/{name}.argv"')
         self.spec = spec_of(changed(region, venv=str(venv)))
         self.cell = self.home / ".raylane" / self.spec.cell_name(self.spec.regions[0])
         for name, text in rendered(self.spec).items():
             (self.cell / name).parent.mkdir(parents=True, exist_ok=True)
             (self.cell / name).write_text(text)
+
+    def tool(self, name: str, script: str) -> None:
+        (self.tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.tools / name).chmod(0o755)
+
+    def without_root(self) -> str:
+        """The PATH of somebody who is not root: what needs root is asked of `sudo`, which does nothing."""
+        self.tool("sudo", "")
+        (self.tools / "id").symlink_to("/bin/true")
+        return f"{self.tools}:{os.environ['PATH']}"
 
     def run(self, script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.home), **variables}
@@ -122,11 +130,7 @@ def test_the_head_starts_with_its_store_and_without_resources(tmp_path: Path) ->
 
 def test_a_head_restores_what_a_deployment_has_left_there_and_nothing_else(tmp_path: Path) -> None:
     host = Host(tmp_path, LOCAL)
-    python = tmp_path / "venv" / "bin" / "python"
-    python.write_text(
-        f'#!/bin/sh\nprintf "%s\\n" "$@" > "{tmp_path}/part"; mv "{tmp_path}/part" "{tmp_path}/python.argv"\n'
-    )
-    python.chmod(0o755)
+    host.tool("python", f'printf "%s\\n" "$@" > "{tmp_path}/part"; mv "{tmp_path}/part" "{tmp_path}/python.argv"')
     assert host.run("start-head").returncode == 0
     kept = host.cell / "serve" / "applications.json"
     kept.parent.mkdir()
@@ -155,11 +159,7 @@ FROM_LAUNCHER = {"RAY_enable_autoscaler_v2": "1", "RAY_CLOUD_INSTANCE_ID": "i-01
 def test_a_head_of_aws_keeps_the_variables_of_the_launcher(tmp_path: Path, script: str) -> None:
     """systemd starts it without the launcher; the second autoscaler then needs to know which instance is the head."""
     host = Host(tmp_path, AWS)
-    as_root = host.folder / "venv" / "bin" / "sudo"
-    as_root.write_text("#!/bin/sh\n")
-    as_root.chmod(0o755)
-    (as_root.parent / "id").symlink_to("/bin/true")  # nobody: what needs root is asked of `sudo`
-    done = host.run(script, PATH=f"{as_root.parent}:{os.environ['PATH']}", **FROM_LAUNCHER)
+    done = host.run(script, PATH=host.without_root(), **FROM_LAUNCHER)
     assert done.returncode == 0, done.stderr
     assert host.run("start-head", "--block").returncode == 0
     environment = host.called()[1]
@@ -169,11 +169,7 @@ def test_a_head_of_aws_keeps_the_variables_of_the_launcher(tmp_path: Path, scrip
 def test_a_head_that_takes_anothers_place_gets_what_the_launcher_gave_that_one(tmp_path: Path) -> None:
     """It has the cell's folder, on the disk of the one before, and a home without anything else."""
     host = Host(tmp_path, changed(AWS, head_group="heads", key_name="mine", ssh_key="~/.ssh/mine"))
-    as_root = host.folder / "venv" / "bin" / "sudo"
-    as_root.write_text("#!/bin/sh\n")
-    as_root.chmod(0o755)
-    (as_root.parent / "id").symlink_to("/bin/true")
-    path = f"{as_root.parent}:{os.environ['PATH']}"
+    path = host.without_root()
     given = {"ray_bootstrap_config.yaml": "cluster_name: a\n", "ray_bootstrap_key.pem": "the key\n"}
     for name, text in given.items():
         (host.home / name).write_text(text)
@@ -201,11 +197,9 @@ def test_a_head_that_no_launcher_has_started_starts(tmp_path: Path) -> None:
 def test_a_head_that_is_stopped_leaves_no_unit_and_no_state(tmp_path: Path, service: str) -> None:
     host = Host(tmp_path, changed(LOCAL, head_service=service))
     noted = tmp_path / "noted"
-    tools = host.folder / "venv" / "bin"
+    host.without_root()
     for name in ("sudo", "ray"):
-        (tools / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {noted}\n')
-        (tools / name).chmod(0o755)
-    (tools / "id").symlink_to("/bin/true")
+        host.tool(name, f'echo {name} "$@" >> {noted}')
     (host.cell / "gcs").mkdir()
     done = host.run("stop-head")
     assert done.returncode == 0, done.stderr
@@ -223,7 +217,7 @@ def test_a_worker_kills_its_raylet_and_waits_for_its_gateway_before_ray_stops_al
     raylet.symlink_to(shutil.which("sleep") or "sleep")
     gateway = tmp_path / "gateway.sh"
     gateway.write_text(f"while kill -0 $(cat {pid}); do sleep 0.1; done; sleep 0.5; echo gateway >> {noted}\n")
-    (host.folder / "venv" / "bin" / "ray").write_text(f'#!/bin/sh\necho "ray $*" >> {noted}\n')
+    host.tool("ray", f'echo "ray $*" >> {noted}')
     inside = (
         f"{raylet} 60 & echo $! > {pid}; exec -a ray::ServeReplica:gateway:gateway bash {gateway} & sleep 0.3; "
         f"sh {host.cell}/node/stop-worker; sh {host.cell}/node/stop-worker"

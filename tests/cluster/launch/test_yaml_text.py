@@ -18,62 +18,14 @@ from cluster.launch.ray_yaml import RAY_YAML
 from cluster.launch.yaml_text import yaml_text
 from tests.cluster.launch.specs import AWS, KUBERNETES, PUBLIC, changed, spec_of
 
-NUMBERS = [
-    *(
-        "098765432109",
-        "12e4",
-        "08",
-        "1_000",
-        "0x1F",
-        "0o7",
-        "0b1",
-        "017",
-        ".5",
-        "5.",
-        "1e3",
-        "+1",
-        "-0",
-        "1E-5",
-        "-.5e+3",
-    ),
-    *(
-        ".inf",
-        "-.INF",
-        "+.inf",
-        ".NaN",
-        "NaN",
-        "inf",
-        "-Infinity",
-        "0x1p-2",
-        "1:30",
-        "190:20:30",
-        "2026-11-23",
-        "1.2.3",
-    ),
-    *("2026-11-23T07:00:00Z", "10_000.5", "685_230.15", "0.", "1,000", "00", "+12e03", "0x_1", "1__0"),
-]
-WORDS = [
-    "y",
-    "Y",
-    "n",
-    "N",
-    "yes",
-    "No",
-    "ON",
-    "off",
-    "true",
-    "FALSE",
-    "null",
-    "Null",
-    "~",
-    "",
-    " ",
-    "=",
-    "<<",
-    "-",
-    "?",
-    "---",
-]
+AS_NUMBERS = """
+    098765432109 12e4 08 1_000 0x1F 0o7 0b1 017 .5 5. 1e3 +1 -0 1E-5 -.5e+3 .inf -.INF +.inf .NaN NaN inf -Infinity
+    0x1p-2 1:30 190:20:30 2026-11-23 1.2.3 2026-11-23T07:00:00Z 10_000.5 685_230.15 0. 1,000 00 +12e03 0x_1 1__0
+"""
+AS_WORDS = "y Y n N yes No ON off true FALSE null Null ~"
+"""What parsers of YAML take for a number, for a truth value or for nothing."""
+NUMBERS = AS_NUMBERS.split()
+WORDS = [*AS_WORDS.split(), "", " ", "=", "<<", "-", "?", "---"]
 TEXTS = st.sampled_from([*NUMBERS, *WORDS]) | st.text(st.characters(exclude_categories=["Cs"]))
 CONTENT = st.recursive(
     TEXTS | st.integers() | st.booleans() | st.none(),
@@ -95,7 +47,7 @@ def test_whatever_is_rendered_is_read_as_it_was(documents: list[Any]) -> None:
     assert list(yaml.safe_load_all(text)) == documents
 
 
-@pytest.mark.parametrize("text", NUMBERS + WORDS[:13])
+@pytest.mark.parametrize("text", [*NUMBERS, *AS_WORDS.split()])
 def test_what_go_takes_for_something_else_has_quotes(text: str) -> None:
     assert yaml_text([text]) == f"- '{text}'\n"
     assert yaml_text({text: 1}) == f"'{text}': 1\n"
@@ -118,7 +70,6 @@ def test_plain_words_have_none() -> None:
 
 
 def texts_at(content: Any, key: str) -> list[Any]:
-    """All values of that key, wherever it is."""
     parts = list(content.values()) if isinstance(content, dict) else content if isinstance(content, list) else []
     own = [content[key]] if isinstance(content, dict) and key in content else []
     return own + [one for part in parts for one in texts_at(part, key)]

@@ -38,5 +38,4 @@ def private_ray(folder: Path, **resources: Any) -> Iterator[None]:
 
 
 def answer(content: object) -> None:
-    """Writes one answer."""
     print(json.dumps(content), flush=True)

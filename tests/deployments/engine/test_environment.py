@@ -123,7 +123,6 @@ def test_a_folder_that_cannot_be_made_fails_no_start(
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[str, str]:
-    """A model's folder and an adapter's."""
     for name, marker in (("model", "config.json"), ("adapter", "adapter_config.json")):
         (tmp_path / name).mkdir()
         (tmp_path / name / marker).write_text("{}")

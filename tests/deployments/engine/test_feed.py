@@ -16,13 +16,12 @@ from deployments.protocol import (
     Hello,
     Load,
     Message,
-    ReplicaFacts,
     ReplicaState,
     Usage,
     feed_reader,
 )
+from tests.deployments.engine.guarded_engine import FACTS
 
-FACTS = ReplicaFacts("r", "m", "http://127.0.0.1:1", 1, "n", "generate", 4096, 8, 2048, 65_536)
 FIRST = FirstTokens(("id", "other"))
 FINISHED = Finished("id", 200, Usage(5, 0, 3, 0, 1, 0.1, 0.2, 0.0), 0.1, 0.3)
 

@@ -18,7 +18,6 @@ from tests.deployments.engine.guarded_engine import Behind
 
 
 async def code_of(response: aiohttp.ClientResponse) -> tuple[int, str | None]:
-    """Status and error code."""
     body = json.loads(await response.read())
     return response.status, body["error"]["code"] if isinstance(body, dict) and "error" in body else None
 

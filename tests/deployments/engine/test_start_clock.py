@@ -14,20 +14,16 @@ from deployments.engine import start_clock
 from deployments.engine.start_clock import StartClock, StartReporter, _announce_worker, announced, process_age_s
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
+from tests.clock import Clock
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StartClock:
+    """A start whose engine's processes write into `tmp_path`."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
-
-
-class Time:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+    start = StartClock()
+    start.folder = tmp_path
+    return start
 
 
 def test_the_age_of_the_process_is_that_of_the_kernel() -> None:
@@ -38,7 +34,7 @@ def test_the_age_of_the_process_is_that_of_the_kernel() -> None:
 
 
 def test_a_start_is_divided_from_its_process_on() -> None:
-    clock = Time()
+    clock = Clock()
     start = StartClock(2.0, clock)
     clock.now += 1.0
     start.enter(Phase.FETCH)
@@ -54,7 +50,7 @@ def test_a_start_is_divided_from_its_process_on() -> None:
 
 
 def test_a_phase_with_nothing_to_do_took_nothing() -> None:
-    clock = Time()
+    clock = Clock()
     start = StartClock(0.0, clock)
     start.enter(Phase.FETCH)
     clock.now += 0.2
@@ -87,10 +83,8 @@ class Worker:
         self.model_runner.capture_model()
 
 
-def test_what_a_worker_of_vllm_does_is_read_by_its_replica(folder: Path) -> None:
+def test_what_a_worker_of_vllm_does_is_read_by_its_replica(start: StartClock) -> None:
     """Its own figure of the compilation counts, since nothing else was seen of it."""
-    start = StartClock()
-    start.folder = folder
     worker: Any = Worker(compiles_s=0.08)
     _announce_worker(worker)
     assert worker.load_model() == "loaded"
@@ -107,20 +101,16 @@ def test_what_a_worker_of_vllm_does_is_read_by_its_replica(folder: Path) -> None
     assert start.measured()[0] is Phase.WARM_UP
 
 
-def test_a_file_that_is_being_written_is_read_as_far_as_it_goes(folder: Path) -> None:
-    start = StartClock()
-    start.folder = folder
+def test_a_file_that_is_being_written_is_read_as_far_as_it_goes(start: StartClock, tmp_path: Path) -> None:
     now = time.monotonic()
-    (folder / f"start-{os.getpid()}.jsonl").write_text(f'["load", {now}, true]\n["lo')
+    (tmp_path / f"start-{os.getpid()}.jsonl").write_text(f'["load", {now}, true]\n["lo')
     assert start.measured()[0] is Phase.LOAD
 
 
-def test_a_torn_line_takes_no_other_with_it(folder: Path) -> None:
+def test_a_torn_line_takes_no_other_with_it(start: StartClock, tmp_path: Path) -> None:
     """A disk was full for a moment."""
-    start = StartClock()
-    start.folder = folder
     with announced(Phase.LOAD):
-        with next(folder.glob("start-*.jsonl")).open("a") as file:
+        with next(tmp_path.glob("start-*.jsonl")).open("a") as file:
             file.write('["comp')
         time.sleep(0.05)
     with announced(Phase.COMPILE):
@@ -132,12 +122,10 @@ def test_a_torn_line_takes_no_other_with_it(folder: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["", "[]", "7", '["lunch", 1.0, true]', '["load", null, true]', b"\xff".decode("latin-1")]
 )
-def test_what_is_no_line_of_a_start_is_left_out(folder: Path, line: str) -> None:
-    start = StartClock()
-    start.folder = folder
+def test_what_is_no_line_of_a_start_is_left_out(start: StartClock, tmp_path: Path, line: str) -> None:
     now = time.monotonic()
     text = f'{line}\n["load", {now}, true]\n'
-    (folder / f"start-{os.getpid()}.jsonl").write_text(text, encoding="latin-1")
+    (tmp_path / f"start-{os.getpid()}.jsonl").write_text(text, encoding="latin-1")
     assert start.measured()[0] is Phase.LOAD
 
 

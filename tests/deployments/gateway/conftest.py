@@ -2,7 +2,7 @@
 of what is tested."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,17 @@ import uvloop
 from deployments.cell.directory import Directory
 from deployments.gateway.gateway import Gateway
 from tests.deployments.gateway.fake_engine import FakeEngine
-from tests.deployments.gateway.rig import EXTERNAL_KEY, SECRET, Handle, Rig, free_port, make_spec
+from tests.deployments.gateway.rig import EXTERNAL_KEY, SECRET, Handle, MakeRig, Rig, free_port, make_spec
 
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop of these tests."""
     return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
-async def make_rig(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Rig]]]:
+async def make_rig(tmp_path: Path) -> AsyncIterator[MakeRig]:
     """Starts a gateway with that many engines; other arguments go into the spec. At the end the books of each must
     balance."""
     rigs: list[Rig] = []
@@ -52,6 +51,6 @@ async def make_rig(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Rig]
 
 
 @pytest.fixture
-async def rig(make_rig: Callable[..., Awaitable[Rig]]) -> Rig:
+async def rig(make_rig: MakeRig) -> Rig:
     """A gateway with one engine."""
     return await make_rig()

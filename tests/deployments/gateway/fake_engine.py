@@ -79,7 +79,6 @@ class FakeEngine:
         self._runner: web.AppRunner | None = None
 
     async def start(self, port: int = 0) -> "FakeEngine":
-        """Listens."""
         app = web.Application(client_max_size=1 << 30)
         app.router.add_get(FEED_PATH, self._feed)
         app.router.add_post(CLAIM_PATH, self._claim)
@@ -130,7 +129,6 @@ class FakeEngine:
         await self.say(encode(FirstTokens(request_ids or tuple(self.running))))
 
     def end_feeds(self) -> None:
-        """Ends every open feed."""
         for feed in list(self._feeds):
             feed.force_close()
             feed._req.transport.abort()  # type: ignore[union-attr]
@@ -220,7 +218,6 @@ class FakeEngine:
 
 
 def event(text: str = "x") -> bytes:
-    """One event of a stream."""
     return f"data: {json.dumps({'choices': [{'index': 0, 'text': text}]}, separators=(',', ':'))}\n\n".encode()
 
 

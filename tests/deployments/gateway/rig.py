@@ -5,7 +5,7 @@ import io
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ SECRET = "the-secret"
 EXTERNAL_KEY = "the-external-key"
 PATIENCE_S = 20.0
 ASK = {"model": "demo", "prompt": "one two three", "max_tokens": 3}
+STREAM = {**ASK, "stream": True}
 CREDENTIALS = {"authorization": f"Bearer {SECRET}"}
 CHAT = {"model": "demo", "messages": [{"role": "user", "content": "one two three"}], "max_tokens": 3}
 
@@ -93,8 +94,25 @@ class Rig:
         status, payload = await self.ask(body, path, **options)
         return status, openai_error(payload)
 
+    async def get(self, path: str, **headers: str) -> tuple[int, Any]:
+        """The status of an own page, and what it says to an operator (or to whom the headers name): JSON or text."""
+        named = {**CREDENTIALS, **headers}
+        async with aiohttp.ClientSession(headers=named) as session, session.get(self.url + path) as response:
+            assert response.headers["x-request-id"]
+            payload = await response.read()
+            is_json = response.content_type == "application/json"
+            return response.status, json.loads(payload) if is_json else payload.decode()
+
+    async def page(self, path: str) -> Any:
+        """What an own page says to an operator."""
+        return (await self.get(path))[1]
+
+    async def samples(self, name: str) -> dict[str, float]:
+        """The samples of one metric, by their labels as they are written."""
+        lines = [line for line in (await self.page("/metrics")).splitlines() if line.startswith(name + "{")]
+        return {line[len(name) : line.rindex(" ")]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
     async def connect(self, body: Any = None, path: str = "/v1/completions", small: bool = False) -> "RawClient":
-        """A client at the level of sockets, which has sent a request."""
         client = await RawClient.connect(self.port, small)
         self.clients.append(client)
         if body is not None:
@@ -102,7 +120,6 @@ class Rig:
         return client
 
     async def stop(self) -> None:
-        """Ends everything."""
         for client in self.clients:
             client.leave()
         await self.gateway.stop()
@@ -111,12 +128,10 @@ class Rig:
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """The dispatcher of the one model."""
         return next(iter(self.service.dispatchers.values()))
 
     @property
     def owner(self) -> LaneOwner:
-        """The owner of the one model, which is this gateway."""
         own = self.dispatcher.own
         assert own is not None
         return own
@@ -150,6 +165,9 @@ class Rig:
         assert not service.closing._ended
 
 
+MakeRig = Callable[..., Awaitable[Rig]]
+
+
 class RawClient:
     """A client at the level of sockets. `small`: with the smallest receive buffer, so that little is on its way when it
     does not read."""
@@ -160,7 +178,6 @@ class RawClient:
 
     @classmethod
     async def connect(cls, port: int, small: bool = False) -> "RawClient":
-        """Connects."""
         sock = socket.socket()
         if small:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -169,7 +186,6 @@ class RawClient:
         return cls(*await asyncio.open_connection(sock=sock, limit=2_048))
 
     async def request(self, path: str, body: Any, method: str = "POST", **headers: str) -> None:
-        """Sends a request."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.writer.write(head(method, path, len(data), **headers) + data)
         await self.writer.drain()
@@ -187,7 +203,6 @@ class RawClient:
         return status, headers, body
 
     async def answer_head(self) -> tuple[int, dict[str, str]]:
-        """Reads the head of an answer."""
         lines = (await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE_S)).decode("latin-1").split("\r\n")
         return int(lines[0].split()[1]), dict(line.split(": ", 1) for line in lines[1:] if line)
 
@@ -209,7 +224,6 @@ class RawClient:
 
 
 def head(method: str, path: str, length: int, **headers: str) -> bytes:
-    """A request's head."""
     lines = [
         f"{method} {path} HTTP/1.1",
         "host: gateway",
@@ -228,7 +242,6 @@ def openai_error(payload: bytes) -> dict[str, Any]:
 
 
 async def until(condition: Callable[[], object], within_s: float = PATIENCE_S) -> None:
-    """Waits for a condition."""
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
@@ -248,7 +261,6 @@ def make_spec(
     external: dict[str, Any] | None = None,
     **gateway: Any,
 ) -> ClusterSpec:
-    """A spec of one cell."""
     settings = {"max_model_len": 1_024}
     return ClusterSpec.model_validate(
         {
@@ -267,7 +279,6 @@ def make_spec(
 
 
 def free_port() -> int:
-    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

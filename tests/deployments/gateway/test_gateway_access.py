@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,9 +12,8 @@ from deployments.gateway.entrance import ACCESS, Access, ClientApp, CorsRules, O
 from deployments.gateway.peers.pages import OWN_USAGE_PATH, OWNER_DIGEST_PATH
 from deployments.http.server import HttpServer
 from deployments.openai.endpoints import ENDPOINTS
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, RawClient, Rig, openai_error
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, MakeRig, RawClient, Rig, openai_error
 
-MakeRig = Callable[..., Awaitable[Rig]]
 KEY = "the-tenant's-key"
 OF_OPERATORS = (Access.SECRET, Access.VIEW)
 TENANTS = [{"name": "search", "keys": [digest_of(KEY)], "classes": ["interactive"]}]

@@ -2,15 +2,12 @@
 servers."""
 
 import json
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from deployments.http.protocol import BadHead, check_head
 from tests.deployments.gateway.rig import ASK, SECRET, Rig, openai_error
 from tests.deployments.gateway.test_gateway_connections import HEALTH
-
-MakeRig = Callable[..., Awaitable[Rig]]
 
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
@@ -53,6 +50,10 @@ AMBIGUOUS = {
     "a chunk size and a space": CHUNKED + b"3 \r\nabc\r\n0\r\n\r\n",
     "chunks with bare line feeds": CHUNKED + b"3\nabc\n0\n\n",
     "a chunk longer than it says": CHUNKED + b"3\r\nabcde\r\n0\r\n\r\n",
+    "no HTTP": b"hello\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "a length that is no number": POST + b"content-length: x\r\n\r\n",
+    "HTTP 9.9": b"GET / HTTP/9.9\r\n\r\n",
     "HTTP 0.9": b"GET /health\r\n\r\n",
     "HTTP 2": b"GET /health HTTP/2.0\r\nhost: x\r\n\r\n",
     "HTTP 2's preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -96,4 +97,3 @@ async def test_fields_behind_the_body_are_none_of_the_request(rig: Rig) -> None:
     client.writer.write(b"%x\r\n" % len(body) + body + b"\r\n0\r\n" + trailers)
     status, headers, _ = await client.answer()
     assert (status, headers["x-request-id"] == "theirs") == (401, False)
-    client.leave()

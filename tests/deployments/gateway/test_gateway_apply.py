@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from deployments.cell.directory import Directory
 from deployments.gateway.entrance import digest_of
 from deployments.telemetry.verdicts import RequestVerdict
 from tests.deployments.gateway.fake_engine import waiting
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, PATIENCE_S, SECRET, Rig, until
+from tests.deployments.gateway.rig import ASK, PATIENCE_S, SECRET, MakeRig, Rig, until
 
 
 async def put(rig: Rig, spec: Any, secret: str = SECRET, **params: str) -> tuple[int, dict[str, Any]]:
-    """Puts a spec; returns status and answer."""
     data = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
     async with aiohttp.ClientSession() as session:
         headers = {"authorization": f"Bearer {secret}"}
@@ -28,13 +26,11 @@ async def put(rig: Rig, spec: Any, secret: str = SECRET, **params: str) -> tuple
 
 
 def changed(rig: Rig, **sections: Any) -> dict[str, Any]:
-    """The running spec with other sections."""
     spec: dict[str, Any] = rig.service.spec.model_dump(mode="json")
     return {**copy.deepcopy(spec), **sections}
 
 
-async def test_lanes_and_tenants_change_while_requests_wait(make_rig: Callable[..., Awaitable[Rig]]) -> None:
-    rig = await make_rig()
+async def test_lanes_and_tenants_change_while_requests_wait(rig: Rig) -> None:
     rig.engines[0].behave = waiting(asyncio.Event())
     asks = [asyncio.ensure_future(rig.ask(ASK)) for _ in range(8)]
     await until(lambda: rig.owner.snapshot().submitted == 8 and rig.engines[0].open == 4)
@@ -59,15 +55,13 @@ async def test_lanes_and_tenants_change_while_requests_wait(make_rig: Callable[.
     await asyncio.gather(*asks, return_exceptions=True)
 
 
-async def test_the_directory_hands_it_to_every_gateway(make_rig: Callable[..., Awaitable[Rig]]) -> None:
-    rig = await make_rig()
+async def test_the_directory_hands_it_to_every_gateway(rig: Rig) -> None:
     desired = changed(rig, scheduling={"promoted_share": 0.5})
     await rig.directory.apply(ClusterSpec.model_validate(desired).model_dump_json())
     await until(lambda: rig.owner.scheduler.lanes.policy.promoted_share == 0.5)
 
 
-async def test_what_needs_a_restart_or_is_wrong_changes_nothing(make_rig: Callable[..., Awaitable[Rig]]) -> None:
-    rig = await make_rig()
+async def test_what_needs_a_restart_or_is_wrong_changes_nothing(rig: Rig) -> None:
     before = rig.service.spec
     moved = changed(rig, name="other", scheduling={"promoted_share": 0.5})
     status, answer = await put(rig, moved)
@@ -80,23 +74,19 @@ async def test_what_needs_a_restart_or_is_wrong_changes_nothing(make_rig: Callab
     assert rig.service.spec == before
 
 
-async def test_a_request_is_explained(make_rig: Callable[..., Awaitable[Rig]]) -> None:
-    rig = await make_rig()
+async def test_a_request_is_explained(rig: Rig) -> None:
     async with rig.post("/v1/completions", ASK, headers={"x-request-id": "mine/1"}) as response:
         assert response.status == 200
     await rig.last()
-    async with aiohttp.ClientSession() as session:
-        async with session.get(rig.url + "/raylane/requests/mine%2F1", headers=CREDENTIALS) as response:
-            record = await response.json()
-        async with session.get(rig.url + "/raylane/requests/nobody", headers=CREDENTIALS) as response:
-            assert response.status == 404
+    record = await rig.page("/raylane/requests/mine%2F1")
+    assert (await rig.get("/raylane/requests/nobody"))[0] == 404
     assert record["request_id"] == "mine/1"
     assert [decision["verdict"] for decision in record["decisions"]] == ["admitted", "placed"]
     assert record["decisions"][1]["reason"] == "only_fit"
     assert abs(sum(record["stages_s"].values()) - record["wall_s"]) < 0.002
 
 
-async def test_what_a_request_waits_for_is_explained(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+async def test_what_a_request_waits_for_is_explained(make_rig: MakeRig) -> None:
     rig, full = await make_rig(), asyncio.Event()
     rig.engines[0].behave = waiting(full)
     asks = [asyncio.ensure_future(rig.ask(ASK)) for _ in range(4)]
@@ -110,8 +100,7 @@ async def test_what_a_request_waits_for_is_explained(make_rig: Callable[..., Awa
     assert queued.facts["waits_for"] == "sequences"
 
 
-async def test_an_itl_ms_that_is_applied_caps_what_runs(make_rig: Callable[..., Awaitable[Rig]]) -> None:
-    rig = await make_rig()
+async def test_an_itl_ms_that_is_applied_caps_what_runs(rig: Rig) -> None:
     rig.engines[0].behave = waiting(asyncio.Event())
     costs = str(shipped("specs/simulated-h100.costs.json"))
     strict = [{"name": "interactive", "ttft_ms": 500, "itl_ms": 0.01}]
@@ -127,11 +116,8 @@ async def test_an_itl_ms_that_is_applied_caps_what_runs(make_rig: Callable[..., 
     await asyncio.gather(*asks, return_exceptions=True)
 
 
-async def test_a_directory_that_has_kept_an_older_spec_gets_the_newer_one(
-    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path
-) -> None:
+async def test_a_directory_that_has_kept_an_older_spec_gets_the_newer_one(rig: Rig, tmp_path: Path) -> None:
     """Its disk was full when the newer one was put in force; then it restarted."""
-    rig = await make_rig()
     older, newer = (
         ClusterSpec.model_validate(changed(rig, scheduling={"promoted_share": share})).model_dump_json()
         for share in (0.4, 0.5)

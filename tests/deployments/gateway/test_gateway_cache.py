@@ -3,11 +3,9 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,10 +32,9 @@ from tests.deployments.gateway.fake_engine import (
     waiting,
     whole,
 )
-from tests.deployments.gateway.rig import CREDENTIALS, Rig, until
+from tests.deployments.gateway.rig import MakeRig, Rig, until
 from tests.deployments.gateway.test_gateway_context import LAX, LONG, counting
 
-MakeRig = Callable[..., Awaitable[Rig]]
 ASK: dict[str, Any] = {"model": "demo", "prompt": "one two three", "max_tokens": 3, "temperature": 0}
 TENANTS = [
     {"name": "team-a", "keys": [digest_of("key-a")]},
@@ -84,17 +81,12 @@ async def test_metrics_say_what_was_saved(rig: Rig) -> None:
     async with rig.post("/v1/completions", ASK) as answer:
         await answer.read()
     await rig.last(4)
-    text = (await page(rig, "/metrics")).decode()
+    text = await rig.page("/metrics")
     for line in ('lookups_total{model="demo",result="hit"} 3.0', 'lookups_total{model="demo",result="miss"} 1.0'):
         assert f"raylane_cache_{line}" in text
     for kind, tokens in (("in", 24), ("out", 9)):
         assert f'raylane_cache_saved_tokens_total{{kind="{kind}",model="demo"}} {tokens}.0' in text
     assert re.search(r"raylane_cache_bytes 1[0-9]{3}\.0", text)
-
-
-async def page(rig: Rig, path: str) -> bytes:
-    async with aiohttp.ClientSession(headers=CREDENTIALS) as session, session.get(rig.url + path) as answer:
-        return await answer.read()
 
 
 @pytest.mark.parametrize("heartbeat_s", [0.0, 0.3])

@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,9 @@ from deployments.gateway.entrance import digest_of
 from deployments.gateway.semantic import Key, Probe, SemanticIndex, Vector
 from deployments.openai.meaning import FirstTurn
 from tests.deployments.gateway.fake_engine import FakeEngine, good, waiting, whole
-from tests.deployments.gateway.rig import Rig, until
-from tests.deployments.gateway.test_gateway_cache import ask, page
+from tests.deployments.gateway.rig import MakeRig, Rig, until
+from tests.deployments.gateway.test_gateway_cache import ask
 
-MakeRig = Callable[..., Awaitable[Rig]]
 SETTINGS = {"max_model_len": 1_024}
 MODELS = [
     {"name": "demo", "source": "/nowhere", "settings": SETTINGS},
@@ -84,7 +82,7 @@ async def test_in_shadow_it_only_counts(make_rig: MakeRig) -> None:
     assert len(engine.seen) == 2
     assert [json.loads(one.body)["input"] for one in encoder.seen] == [one["messages"][1]["content"] for one in
                                                                        (FIRST, ALIKE)]  # fmt: skip
-    text = (await page(rig, "/metrics")).decode()
+    text = await rig.page("/metrics")
     assert 'raylane_cache_shadow_hits_total{model="demo"} 1.0' in text
     assert 'raylane_cache_similarity_ratio_count{marks="equal",model="demo"} 1.0' in text
 
@@ -98,7 +96,7 @@ async def test_no_request_waits_for_a_shadow(make_rig: MakeRig, monkeypatch: pyt
     held.set()
     await until(lambda: not looking(rig))
     assert await what(rig, ALIKE) == "miss"
-    assert 'raylane_cache_shadow_hits_total{model="demo"} 1.0' in (await page(rig, "/metrics")).decode()
+    assert 'raylane_cache_shadow_hits_total{model="demo"} 1.0' in await rig.page("/metrics")
 
 
 async def test_what_is_alike_is_answered_where_it_may(make_rig: MakeRig) -> None:

@@ -4,11 +4,9 @@ import asyncio
 import dataclasses
 import json
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import requests
 from typer.testing import CliRunner
 
 from cli.console import console
@@ -16,10 +14,8 @@ from cli.gateway import operator
 from cli.main import app
 from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import FakeEngine
-from tests.deployments.gateway.rig import CREDENTIALS, SECRET, Rig, until
+from tests.deployments.gateway.rig import SECRET, MakeRig, Rig, until
 from tests.deployments.gateway.test_gateway_orders import SCALED
-
-MakeRig = Callable[..., Awaitable[Rig]]
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +133,7 @@ async def test_groups_are_shown_and_ordered_by_name(make_rig: MakeRig) -> None:
         await rig.add(engine)
     await rig.directory.scaling(ScalingState("demo@cheap", 3, 3, 1, 2, "max_replicas", time.time(), 42.0, overflow=0.4))
     await until(lambda: rig.gateway._announced.scaling.states)
-    metrics = (await asyncio.to_thread(requests.get, rig.url + "/metrics", headers=CREDENTIALS, timeout=5)).text
+    metrics = await rig.page("/metrics")
     assert 'raylane_scaling_overflow{group="cheap",model="demo"} 0.4' in metrics
     assert 'raylane_replicas{model="demo@cheap",state="requested"} 3.0' in metrics
     shown = await run(rig, "status", "--once")

@@ -2,16 +2,25 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from deployments.http import protocol as http_protocol
 from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
-from tests.deployments.gateway.rig import ASK, PATIENCE_S, SECRET, RawClient, Rig, head, openai_error, until
+from tests.deployments.gateway.rig import (
+    ASK,
+    PATIENCE_S,
+    SECRET,
+    STREAM,
+    MakeRig,
+    RawClient,
+    Rig,
+    head,
+    openai_error,
+    until,
+)
 
-MakeRig = Callable[..., Awaitable[Rig]]
 QUICK = {"client_stall_s": 0.3, "keep_alive_s": 1.0}
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
@@ -52,8 +61,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "LINGER_S", 0.3)
 
 
-async def ends(client: RawClient, sent: bytes, drip: bytes) -> None:
+async def ends(port: int, sent: bytes, drip: bytes) -> None:
     """Sends, and then drop by drop, until the connection is ended."""
+    client = await RawClient.connect(port)
     client.writer.write(sent)
     ended = asyncio.create_task(client.is_cut())
     while drip and not ended.done():
@@ -72,7 +82,7 @@ async def test_whatever_state_a_client_stops_in_is_ended(make_rig: MakeRig, subt
         for drips in (False, True)
     }
     results = await asyncio.gather(
-        *(_ends(port, sent, drip if drips else b"") for (_, port, drips), (sent, drip) in cases.items()),
+        *(ends(port, sent, drip if drips else b"") for (_, port, drips), (sent, drip) in cases.items()),
         return_exceptions=True,
     )
     for (name, port, drips), result in zip(cases, results, strict=True):
@@ -80,10 +90,6 @@ async def test_whatever_state_a_client_stops_in_is_ended(make_rig: MakeRig, subt
             assert result is None
     for server in (rig.gateway._server, rig.gateway._cell_server):
         await until(lambda server=server: not server._server.server_state.connections)  # type: ignore[misc]
-
-
-async def _ends(port: int, sent: bytes, drip: bytes) -> None:
-    await ends(await RawClient.connect(port), sent, drip)
 
 
 @pytest.mark.usefixtures("quick")
@@ -160,7 +166,6 @@ async def test_a_slow_but_honest_body_passes(make_rig: MakeRig) -> None:
         client.writer.write(body[at : at + (4 << 10)])
         await asyncio.sleep(1 / 16)
     assert (await client.answer())[0] == 200
-    client.leave()
 
 
 async def test_a_body_after_its_answer_leaves_the_connection_in_step(rig: Rig) -> None:
@@ -170,13 +175,12 @@ async def test_a_body_after_its_answer_leaves_the_connection_in_step(rig: Rig) -
     client.writer.write(b"x" * 10)
     await client.request("/v1/completions", ASK)
     assert (await client.answer())[0] == 200
-    client.leave()
 
 
 async def test_an_http_1_0_client_gets_no_chunks(rig: Rig) -> None:
     rig.engines[0].behave = pieces(event("a"), 0.01, event("b"), DONE)
     client = await rig.connect()
-    body = json.dumps({**ASK, "stream": True}).encode()
+    body = json.dumps(STREAM).encode()
     client.writer.write(b"POST /v1/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
     status, headers = await client.answer_head()
     assert (status, headers["connection"], "transfer-encoding" in headers, "content-length" in headers) == (
@@ -192,7 +196,7 @@ async def test_an_http_1_0_client_gets_no_chunks(rig: Rig) -> None:
 async def test_a_client_that_leaves_is_noticed_though_it_has_asked_ahead(rig: Rig) -> None:
     engine = rig.engines[0]
     engine.behave = pieces(event("a"), asyncio.Event())
-    client = await rig.connect({**ASK, "stream": True})
+    client = await rig.connect(STREAM)
     await client.answer_head()
     client.writer.write((HEALTH + b"\r\n") * 3)
     await asyncio.sleep(0.05)
@@ -201,22 +205,20 @@ async def test_a_client_that_leaves_is_noticed_though_it_has_asked_ahead(rig: Ri
     assert (await rig.last()).outcome is RequestOutcome.CANCELLED
 
 
-async def test_a_long_body_far_ahead_is_refused(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        head("POST", "/v1/completions", 1_000_000) + b" " * 1_000_000,
+        (HEALTH + b"\r\n") * (http_protocol.MAX_PIPELINED + 2),
+    ],
+    ids=["a long body", "many requests"],
+)
+async def test_asking_far_ahead_is_refused(rig: Rig, ahead: bytes) -> None:
     engine = rig.engines[0]
     engine.behave = pieces(event("a"), asyncio.Event())
-    client = await rig.connect({**ASK, "stream": True})
+    client = await rig.connect(STREAM)
     await client.answer_head()
-    client.writer.write(head("POST", "/v1/completions", 1_000_000) + b" " * 1_000_000)
-    assert await client.is_cut()
-    await until(lambda: engine.aborted == 1)
-
-
-async def test_asking_far_ahead_is_refused(rig: Rig) -> None:
-    engine = rig.engines[0]
-    engine.behave = pieces(event("a"), asyncio.Event())
-    client = await rig.connect({**ASK, "stream": True})
-    await client.answer_head()
-    client.writer.write((HEALTH + b"\r\n") * (http_protocol.MAX_PIPELINED + 2))
+    client.writer.write(ahead)
     assert await client.is_cut()
     await until(lambda: engine.aborted == 1)
 
@@ -234,5 +236,3 @@ async def test_one_connection_too_many_is_refused_and_the_next_is_not(make_rig: 
     await until(lambda: len(connections) == 2)
     last = await rig.connect(ASK)
     assert (await last.answer())[0] == 200
-    for client in (*clients, last):
-        client.leave()

@@ -1,7 +1,6 @@
 """Conversations that are longer than the model's context (1,024 tokens): rejected, or without their oldest turns."""
 
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,9 @@ from aiohttp import web
 
 from deployments.gateway.entrance import digest_of
 from tests.deployments.gateway.fake_engine import Behaviour, good, whole
-from tests.deployments.gateway.rig import Rig, openai_error
+from tests.deployments.gateway.rig import MakeRig, Rig, openai_error
 from tests.deployments.gateway.test_gateway_simulated import simulated
 
-MakeRig = Callable[..., Awaitable[Rig]]
 CLASSES = [{"name": "strict", "ttft_ms": 500}, {"name": "lax", "ttft_ms": 500, "context": "drop_turns"}]
 LAX = {"x-raylane-class": "lax"}
 TURNS = [{"role": role, "content": f"{n} " + "word " * 40} for n in range(20) for role in ("user", "assistant")]

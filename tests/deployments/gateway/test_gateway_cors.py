@@ -2,7 +2,6 @@
 never operators' pages."""
 
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ from pydantic import ValidationError
 from cluster.spec import CorsSpec as Settings
 from deployments.gateway.entrance import ACCESS, Access, CorsRules, digest_of
 from tests.deployments.gateway.fake_engine import DONE, event, pieces
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, RawClient, Rig, make_spec
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, MakeRig, RawClient, Rig, make_spec
 
-MakeRig = Callable[..., Awaitable[Rig]]
 PAGE, OTHER = "https://chat.example.org", "https://evil.example.org"
 KEY = "the-tenant's-key"
 TENANTS = [{"name": "search", "keys": [digest_of(KEY)]}]

@@ -2,12 +2,9 @@
 
 import asyncio
 import hashlib
-import json
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-import aiohttp
 import pytest
 
 from deployments.accounting.bill import Bill, Dimension, TimeShare, rows_by
@@ -20,11 +17,10 @@ from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
 from deployments.wire import from_plain
 from tests.deployments.gateway.fake_engine import FakeEngine, dying, pieces, waiting
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
+from tests.deployments.gateway.rig import ASK, MakeRig, Rig, until
 
 KEYS = {"red": "red-key", "blue": "blue-key"}
 TENANTS = [{"name": name, "keys": [f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"]} for name, key in KEYS.items()]
-MakeRig = Callable[..., Awaitable[Rig]]
 
 
 async def billed_rig(make_rig: MakeRig, engines: int = 1) -> Rig:
@@ -215,17 +211,17 @@ async def test_the_page_has_the_bill(make_rig: MakeRig) -> None:
     await rig.ask()
     await rig.last()
     await deliver(rig)
-    assert (await get(rig, "/raylane/cost", {}))[0] == 401
-    status, body = await get(rig, "/raylane/cost?by=tenant")
+    assert (await rig.get("/raylane/cost", authorization=""))[0] == 401
+    status, body = await rig.get("/raylane/cost?by=tenant")
     assert status == 200
-    found = from_plain(json.loads(body), Bill)
+    found = from_plain(body, Bill)
     assert sum(line.amounts.requests for line in found.lines) == 1
     assert {line.key.hour_ns for line in found.lines} == {0}
-    _, body = await get(rig, "/raylane/cost?until_ns=3600")
-    assert from_plain(json.loads(body), Bill).lines == ()
+    _, body = await rig.get("/raylane/cost?until_ns=3600")
+    assert from_plain(body, Bill).lines == ()
     for query, named in (("since_ns=-1", "since_ns"), ("by=tennant", "by"), ("since=1h", "since")):
-        status, body = await get(rig, f"/raylane/cost?{query}")
-        assert (status, json.loads(body)["error"]["param"]) == (400, named)
+        status, body = await rig.get(f"/raylane/cost?{query}")
+        assert (status, body["error"]["param"]) == (400, named)
 
 
 async def test_settled_hours_are_metrics(make_rig: MakeRig) -> None:
@@ -234,15 +230,6 @@ async def test_settled_hours_are_metrics(make_rig: MakeRig) -> None:
     await rig.last()
     await deliver(rig)
     rig.gateway._cost_totals.bill = bill_of(rig)
-    _, body = await get(rig, "/metrics")
-    lines = [line for line in body.decode().splitlines() if line.startswith("raylane_cost_")]
+    lines = [line for line in (await rig.page("/metrics")).splitlines() if line.startswith("raylane_cost_")]
     assert any('share="idle"' in line and "replica_seconds" in line for line in lines)
     assert any('kind="output"' in line and 'share="work"' in line and not line.endswith(" 0.0") for line in lines)
-
-
-async def get(rig: Rig, path: str, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(rig.url + path, headers=CREDENTIALS if headers is None else headers) as response,
-    ):
-        return response.status, await response.read()

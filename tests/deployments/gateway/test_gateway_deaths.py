@@ -3,7 +3,6 @@ where two died, it is a query of death."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +19,8 @@ from deployments.telemetry.ledger import RequestOutcome
 from deployments.telemetry.verdicts import RequestVerdict
 from deployments.wire import from_plain
 from tests.deployments.gateway.fake_engine import DONE, Behaviour, FakeEngine, event, good, pieces, waiting, whole
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
+from tests.deployments.gateway.rig import ASK, STREAM, MakeRig, Rig, until
 
-MakeRig = Callable[..., Awaitable[Rig]]
-STREAM = {**ASK, "stream": True}
 both = pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
 
 
@@ -67,20 +64,20 @@ def killed_by(prompt: str, engine: FakeEngine, *parts: bytes) -> Behaviour:
     return behave
 
 
-async def two(make_rig: MakeRig) -> tuple[Rig, asyncio.Event]:
+async def two(make_rig: MakeRig, **spec: Any) -> tuple[Rig, asyncio.Event]:
     """A gateway with two engines that answer nothing before the event."""
-    rig = await make_rig(engines=2)
+    rig = await make_rig(engines=2, **spec)
     hold = asyncio.Event()
     for engine in rig.engines:
         engine.behave = waiting(hold)
     return rig, hold
 
 
-async def asked(rig: Rig, ask: dict[str, Any]) -> tuple[asyncio.Task[Any], FakeEngine, FakeEngine]:
+async def asked(rig: Rig, ask: dict[str, Any], **options: Any) -> tuple[asyncio.Task[Any], FakeEngine, FakeEngine]:
     """A request under way, the engine that has it, and the other one."""
 
     async def post() -> tuple[int, Any, bytes]:
-        async with rig.post("/v1/completions", ask) as response:
+        async with rig.post("/v1/completions", ask, **options) as response:
             return response.status, response.headers, await response.read()
 
     task = asyncio.create_task(post())
@@ -108,8 +105,7 @@ async def test_a_killed_replica_s_request_is_placed_again(make_rig: MakeRig, ask
     ]
     ids = [seen.headers["x-request-id"] for engine in (victim, survivor) for seen in engine.seen]
     assert [one.rpartition("-")[2] for one in ids] == ["1", "2"]
-    async with aiohttp.ClientSession() as session, session.get(rig.url + "/metrics", headers=CREDENTIALS) as response:
-        assert 'raylane_resubmitted_total{model="demo",reason="replica_lost"} 1.0' in await response.text()
+    assert await rig.samples("raylane_resubmitted_total") == {'{model="demo",reason="replica_lost"}': 1}
 
 
 @both
@@ -167,11 +163,7 @@ async def test_a_client_that_had_a_part_of_its_answer_twice_is_told_at_its_third
     assert (status, error["code"]) == (422, "query_of_death")
     digest = (await rig.last()).digest
     assert digest == rig.dispatcher.suspicions.all()[-1].key
-    async with aiohttp.ClientSession(headers=CREDENTIALS) as session:
-        async with session.get(rig.url + "/metrics") as response:
-            metrics = await response.text()
-        async with session.get(rig.url + "/raylane/status") as response:
-            (model,) = (await response.json())["models"]
+    metrics, (model,) = await rig.page("/metrics"), (await rig.page("/raylane/status"))["models"]
     assert 'raylane_queries_of_death_total{model="demo"} 1.0' in metrics
     assert 'raylane_suspects{model="demo",standing="banned"} 1.0' in metrics
     assert 'raylane_rejections_total{cause="query_of_death",' in metrics
@@ -210,8 +202,7 @@ async def test_two_dead_engines_are_a_query_of_death(make_rig: MakeRig, ask: dic
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses"])
-async def test_an_engine_that_dies_within_a_stream_is_a_lost_replica(make_rig: MakeRig, path: str) -> None:
-    rig = await make_rig(engines=1)
+async def test_an_engine_that_dies_within_a_stream_is_a_lost_replica(rig: Rig, path: str) -> None:
     died = b'data: {"error":{"message":"the engine died","type":"server_error","param":null,"code":"engine_died"}}\n\n'
     rig.engines[0].behave = pieces(event("a"), died, DONE)
     async with rig.post(path, {**STREAM, "input": "x"}) as response:
@@ -233,10 +224,7 @@ async def test_an_error_of_the_request_s_own_is_not_placed_again(make_rig: MakeR
 
 
 async def test_its_age_counts(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=2, timeouts={"queue_wait_s": 0.2})
-    hold = asyncio.Event()
-    for engine in rig.engines:
-        engine.behave = waiting(hold)
+    rig, _ = await two(make_rig, timeouts={"queue_wait_s": 0.2})
     task, victim, survivor = await asked(rig, ASK)
     request = next(iter(rig.owner.scheduler.leases.values()))[0].request
     await until(lambda: asyncio.get_running_loop().time() > request.expires_s)  # both clocks are the monotonic one

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import aiohttp
 import pytest
 from typer.testing import CliRunner
 
@@ -17,9 +15,8 @@ from deployments.gateway.replica_loss import cause_of
 from deployments.protocol import DrainReason, EngineFault, Failed, Load, ReplicaState, encode
 from deployments.scheduling import Lease
 from tests.deployments.gateway.fake_engine import Behaviour, FakeEngine, pieces, waiting
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, SECRET, Rig, until
-
-MakeRig = Callable[..., Awaitable[Rig]]
+from tests.deployments.gateway.rig import ASK, SECRET, MakeRig, Rig, until
+from tests.deployments.gateway.test_gateway_deaths import asked, two
 
 
 @pytest.fixture(autouse=True)
@@ -54,13 +51,8 @@ CAUSES = [
     (last_words(DRAINING, DrainReason.STOP), None, True, False, DepartureCause.STOPPED),
     (last_words(DRAINING, DrainReason.OPERATOR), None, True, False, DepartureCause.DRAINED),
     (last_words(DRAINING, DrainReason.SPOT_NOTICE), None, True, False, DepartureCause.SPOT_NOTICE),
-    (
-        last_words(DRAINING, DrainReason.STOP),
-        None,
-        False,
-        False,
-        DepartureCause.PROCESS_DIED,
-    ),  # killed while it drained
+    # Killed while it drained.
+    (last_words(DRAINING, DrainReason.STOP), None, False, False, DepartureCause.PROCESS_DIED),
     (last_words(READY), DEAD, True, False, DepartureCause.ENGINE_DIED),
     (last_words(DRAINING, DrainReason.STOP), STALLED, True, True, DepartureCause.ENGINE_STALLED),
     (last_words(UNHEALTHY, DrainReason.STOP), None, True, False, DepartureCause.ENGINE_DIED),
@@ -74,8 +66,7 @@ def test_the_cause_is_told_by_the_last_words(
     assert cause_of(last, failed, said_goodbye, was_unresponsive) is cause
 
 
-async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=1)
+async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead(rig: Rig) -> None:
     victim, hold = rig.engines[0], asyncio.Event()
     broken, spared = {**ASK, "stream": True, "prompt": "broken"}, {**ASK, "prompt": "spared"}
     behaviours: dict[str, Behaviour] = {
@@ -83,19 +74,17 @@ async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead
         "spared": waiting(asyncio.Event()),
     }
     victim.behave = lambda request, body: behaviours[body["prompt"]](request, body)
-    asked = [asyncio.create_task(rig.ask(body)) for body in (broken, spared)]
+    tasks = [asyncio.create_task(rig.ask(body)) for body in (broken, spared)]
     await until(lambda: victim.open == 2)
     async with rig.post("/v1/completions", {**broken, "prompt": "broken"}) as response:
-        assert (
-            await response.content.read(4) == b"data"
-        )  # its client has read a part of the answer, and so has the first one
+        assert await response.content.read(4) == b"data"  # both clients have read a part of the answer
         survivor = await rig.add(FakeEngine())
         survivor.behave = waiting(hold)
         await victim.kill()
         departure = await departure_of(rig, victim)
         hold.set()
-    assert b"replica_lost" in (await asked[0])[1]
-    assert (await asked[1])[0] == 200
+    assert b"replica_lost" in (await tasks[0])[1]
+    assert (await tasks[1])[0] == 200
     assert (departure.cause, departure.model, departure.pid) == (DepartureCause.PROCESS_DIED, "demo", victim.facts.pid)
     assert (departure.lost.broken, departure.lost.placed_again) == (2, 1)
     digests = {Digests(SECRET).of("/v1/completions", json.dumps(body).encode()) for body in (broken, spared)}
@@ -122,11 +111,10 @@ async def test_a_drained_replica_is_no_loss(make_rig: MakeRig, reason: DrainReas
 
 @pytest.mark.whole
 async def test_a_unresponsive_replica_is_told_and_that_it_spoke_again(
-    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feeds, "UNRESPONSIVE_AFTER_S", 0.1)
     monkeypatch.setattr(feeds, "LOST_AFTER_S", 0.4)
-    rig = await make_rig(engines=1)
     engine = rig.engines[0]
     engine.speaks.clear()
     assert (await departure_of(rig, engine)).cause is DepartureCause.UNRESPONSIVE
@@ -135,10 +123,7 @@ async def test_a_unresponsive_replica_is_told_and_that_it_spoke_again(
     assert (await departure_of(rig, engine)).back_unix_s is not None
 
 
-async def test_the_end_is_told_as_soon_as_there_is_a_directory_again(
-    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig = await make_rig(engines=1)
+async def test_the_end_is_told_as_soon_as_there_is_a_directory_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     reported, refused = rig.directory.ended, 0
 
     async def away(event: Any) -> None:
@@ -154,8 +139,7 @@ async def test_the_end_is_told_as_soon_as_there_is_a_directory_again(
     assert refused == 3
 
 
-async def test_an_engine_that_dies_is_told_from_a_replica_that_does(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=1)
+async def test_an_engine_that_dies_is_told_from_a_replica_that_does(rig: Rig) -> None:
     engine = rig.engines[0]
     await engine.say(encode(STALLED))
     await engine.kill()
@@ -163,19 +147,13 @@ async def test_an_engine_that_dies_is_told_from_a_replica_that_does(make_rig: Ma
     assert (departure.cause, departure.detail) == (DepartureCause.ENGINE_STALLED, "no step for 8 s")
 
 
-async def test_metrics_and_status_tell_of_it(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=1)
+async def test_metrics_and_status_tell_of_it(rig: Rig) -> None:
     await rig.engines[0].kill()
     await departure_of(rig, rig.engines[0])
-
-    async def page(path: str) -> str:
-        async with aiohttp.ClientSession() as session, session.get(rig.url + path, headers=CREDENTIALS) as response:
-            return await response.text()
-
     await until(lambda: rig.gateway._announced.departures.last)
-    metrics = await page("/metrics")
-    assert 'raylane_departures_total{cause="process_died",kind="replica",model="demo",planned="no"} 1.0' in metrics
-    (reported,) = json.loads(await page("/raylane/status"))["departures"]
+    counted = {'{cause="process_died",kind="replica",model="demo",planned="no"}': 1}
+    assert await rig.samples("raylane_departures_total") == counted
+    (reported,) = (await rig.page("/raylane/status"))["departures"]
     assert (reported["kind"], reported["who"], reported["cause"]) == (
         "replica",
         rig.engines[0].facts.replica_id,
@@ -184,18 +162,13 @@ async def test_metrics_and_status_tell_of_it(make_rig: MakeRig) -> None:
 
 
 async def test_why_tells_of_the_replica_that_a_request_lost(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = await make_rig(engines=2)
-    hold = asyncio.Event()
-    for engine in rig.engines:
-        engine.behave = waiting(hold)
-    asked = asyncio.create_task(rig.ask(headers={"x-request-id": "mine"}))
-    await until(lambda: any(engine.open for engine in rig.engines))
-    victim, survivor = sorted(rig.engines, key=lambda engine: -engine.open)
+    rig, hold = await two(make_rig)
+    task, victim, survivor = await asked(rig, ASK, headers={"x-request-id": "mine"})
     await victim.say(encode(DEAD))
     await victim.kill()
     await until(lambda: survivor.open)
     hold.set()
-    assert (await asked)[0] == 200
+    assert (await task)[0] == 200
     await departure_of(rig, victim)
     await until(lambda: rig.gateway._announced.departures.last)
     monkeypatch.setenv("RAYLANE_SECRET", SECRET)
@@ -210,7 +183,7 @@ async def test_a_gateway_says_what_would_be_lost_with_it(rig: Rig) -> None:
     engine, hold = rig.engines[0], asyncio.Event()
     engine.behave = waiting(hold)
     bodies = [{**ASK, "prompt": f"number {number}"} for number in range(3)]
-    asked = [asyncio.create_task(rig.ask(body)) for body in bodies]
+    tasks = [asyncio.create_task(rig.ask(body)) for body in bodies]
     await until(lambda: engine.open == 3)
     held = rig.gateway._presence().held
     digests = Digests(SECRET)
@@ -218,7 +191,7 @@ async def test_a_gateway_says_what_would_be_lost_with_it(rig: Rig) -> None:
     assert set(held.digests) == {digests.of("/v1/completions", json.dumps(body).encode()) for body in bodies}
     assert held.tokens == sum(lease.tokens for lease in leases(rig)) > 0
     hold.set()
-    await asyncio.gather(*asked)
+    await asyncio.gather(*tasks)
     assert rig.gateway._presence().held == Lost()
 
 

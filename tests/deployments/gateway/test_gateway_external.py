@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,8 @@ from deployments.gateway.external import FAILURES, OPEN_S, Breaker, route_of
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.inquiry import read_inquiry
 from tests.deployments.gateway.fake_engine import FakeEngine
-from tests.deployments.gateway.rig import CHAT, EXTERNAL_KEY, Rig, free_port, until
-from tests.deployments.gateway.test_gateway_orders import samples
+from tests.deployments.gateway.rig import CHAT, EXTERNAL_KEY, MakeRig, Rig, free_port, until
 
-MakeRig = Callable[..., Awaitable[Rig]]
 KEY = "rl-acme"
 TENANTS = [
     {"name": name, "keys": [f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"]}
@@ -152,7 +150,7 @@ async def test_the_service_answers_where_nothing_else_does(
     assert line.usd * PICO == 11 * IN + 4 * OUT
     ledger = await rig.last()
     assert [one.verdict for one in ledger.decisions] == ["rejected", "external"]
-    assert await samples(rig, "raylane_external_requests_total") == {'{model="demo",outcome="answered"}': 1}
+    assert await rig.samples("raylane_external_requests_total") == {'{model="demo",outcome="answered"}': 1}
 
 
 async def test_a_stream_with_usage_keeps_it(make_rig: MakeRig, service: tuple[Service, str]) -> None:

@@ -3,15 +3,13 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, waiting
-from tests.deployments.gateway.rig import ASK, Rig, until
+from tests.deployments.gateway.rig import ASK, MakeRig, Rig, until
 
-MakeRig = Callable[..., Awaitable[Rig]]
 SETTINGS = {"max_model_len": 1_024}
 BIG = {"name": "big", "aliases": ["demo", "best"], "source": "/nowhere", "settings": SETTINGS}
 SMALL = {"name": "small", "source": "/nowhere", "settings": {"max_model_len": 512}}

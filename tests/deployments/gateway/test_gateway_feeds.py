@@ -1,7 +1,6 @@
 """Feeds against a real server: who is ready, silent, back, or lost."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -11,9 +10,7 @@ from deployments.protocol import Finished, Hello, Load, ReplicaState, Usage, enc
 from deployments.wire import encode as encode_any
 from deployments.wire import framed
 from tests.deployments.gateway.fake_engine import FakeEngine, good, pieces
-from tests.deployments.gateway.rig import ASK, Rig, until
-
-MakeRig = Callable[..., Awaitable[Rig]]
+from tests.deployments.gateway.rig import ASK, MakeRig, Rig, until
 
 
 def states(rig: Rig) -> dict[str, str]:

@@ -3,15 +3,12 @@ last token."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from tests.deployments.gateway.fake_engine import FakeEngine, event, good, pieces, waiting
-from tests.deployments.gateway.rig import ASK, Rig, until
-
-MakeRig = Callable[..., Awaitable[Rig]]
+from tests.deployments.gateway.rig import ASK, MakeRig, Rig, until
 
 
 async def test_a_first_token_gives_the_prefill_budget_back_while_the_answer_runs(make_rig: MakeRig) -> None:

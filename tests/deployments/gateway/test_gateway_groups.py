@@ -2,14 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
-
-import aiohttp
 
 from cluster.spec import ClusterSpec
 from tests.deployments.gateway.fake_engine import FakeEngine, good, whole
-from tests.deployments.gateway.rig import CREDENTIALS, Rig
+from tests.deployments.gateway.rig import MakeRig, Rig
 
 MODEL = {
     "name": "demo",
@@ -29,7 +26,7 @@ def engine(group: str, context: int) -> FakeEngine:
     return made
 
 
-async def two_groups(make_rig: Callable[..., Awaitable[Rig]]) -> tuple[Rig, FakeEngine, FakeEngine]:
+async def two_groups(make_rig: MakeRig) -> tuple[Rig, FakeEngine, FakeEngine]:
     rig = await make_rig(0, models=[MODEL])
     return rig, await rig.add(engine("cheap", 1_024)), await rig.add(engine("dear", 4_096))
 
@@ -38,7 +35,7 @@ def body(prompt: Any, max_tokens: int | None = 10) -> dict[str, Any]:
     return {"model": "demo", "prompt": prompt, **({} if max_tokens is None else {"max_tokens": max_tokens})}
 
 
-async def test_a_request_goes_where_its_context_fits(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+async def test_a_request_goes_where_its_context_fits(make_rig: MakeRig) -> None:
     rig, cheap, dear = await two_groups(make_rig)
     for ask in (body([1] * 100), body([1] * 1_014), body([1] * 700, None), body("short")):
         assert (await rig.ask(ask))[0] == 200
@@ -50,7 +47,7 @@ async def test_a_request_goes_where_its_context_fits(make_rig: Callable[..., Awa
     assert (status, error["code"]) == (400, "context_length_exceeded")
 
 
-async def test_what_one_engine_finds_too_long_goes_to_the_next_group(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+async def test_what_one_engine_finds_too_long_goes_to_the_next_group(make_rig: MakeRig) -> None:
     rig, cheap, dear = await two_groups(make_rig)
     cheap.behave = whole(TOO_LONG, status=400)
     assert (await rig.ask(body("many tokens in few characters")))[0] == 200
@@ -64,17 +61,12 @@ async def test_what_one_engine_finds_too_long_goes_to_the_next_group(make_rig: C
     dear.behave = good
 
 
-async def test_clients_and_operators_see_the_groups(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+async def test_clients_and_operators_see_the_groups(make_rig: MakeRig) -> None:
     rig, cheap, dear = await two_groups(make_rig)
     assert (await rig.ask(body([1] * 100)))[0] == 200
     await rig.last()
-    async with aiohttp.ClientSession(headers=CREDENTIALS) as session:
-        async with session.get(rig.url + "/v1/models") as response:
-            assert (await response.json())["data"][0]["max_model_len"] == 4_096
-        async with session.get(rig.url + "/metrics") as response:
-            metrics = await response.text()
-        async with session.get(rig.url + "/raylane/status") as response:
-            (model,) = (await response.json())["models"]
+    assert (await rig.page("/v1/models"))["data"][0]["max_model_len"] == 4_096
+    metrics, (model,) = await rig.page("/metrics"), (await rig.page("/raylane/status"))["models"]
     assert f'raylane_replica_group{{group="cheap",model="demo",replica="{cheap.facts.replica_id}"}} 1.0' in metrics
     assert 'raylane_group_waiting_requests{groups="cheap,dear",lane="short",model="demo"} 0.0' in metrics
     assert model["desired_replicas"] == 2
@@ -84,7 +76,7 @@ async def test_clients_and_operators_see_the_groups(make_rig: Callable[..., Awai
     }
 
 
-async def test_lanes_may_name_other_groups_while_the_cell_runs(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+async def test_lanes_may_name_other_groups_while_the_cell_runs(make_rig: MakeRig) -> None:
     rig, cheap, dear = await two_groups(make_rig)
     content = rig.service.spec.model_dump(mode="json")
     content["models"][0]["lanes"] = {"short": ["dear"], "medium": ["cheap"], "long": ["dear"]}

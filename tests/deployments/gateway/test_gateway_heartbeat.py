@@ -5,7 +5,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,10 +16,8 @@ from deployments.gateway.placed import note_admission, turned_away, wait_comment
 from deployments.scheduling import Admission, AdmissionKind, RejectCause, Request
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, pieces, refusing, waiting, whole
-from tests.deployments.gateway.rig import ASK, Rig, until
+from tests.deployments.gateway.rig import ASK, STREAM, MakeRig, Rig, until
 
-MakeRig = Callable[..., Awaitable[Rig]]
-STREAM = {**ASK, "stream": True}
 ANSWER = event("a") + event("b") + event("c") + DONE
 PLACED = b": placed, waiting for the first token\n\n"
 

@@ -2,18 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, dying, event, good, pieces, waiting
-from tests.deployments.gateway.rig import ASK, Rig, until
+from tests.deployments.gateway.rig import ASK, STREAM, MakeRig, Rig, until
 from tests.deployments.gateway.test_gateway_timeouts import last_events
-
-MakeRig = Callable[..., Awaitable[Rig]]
-STREAM = {**ASK, "stream": True}
 
 
 async def test_death_in_a_stream_is_never_unresponsive_nor_inside_an_event(rig: Rig, subtests: pytest.Subtests) -> None:

@@ -2,16 +2,14 @@
 and whom it spares."""
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine
-from tests.deployments.gateway.rig import ASK, CHAT, Rig, until
-from tests.deployments.gateway.test_gateway_orders import BY, get, post, samples
+from tests.deployments.gateway.rig import ASK, CHAT, MakeRig, Rig, until
+from tests.deployments.gateway.test_gateway_orders import BY, post
 
-MakeRig = Callable[..., Awaitable[Rig]]
 CLASSES = [{"name": "interactive", "ttft_ms": 500}, {"name": "batch", "ttft_ms": 30_000}]
 LADDER = [
     {"rung": "clamp", "classes": ["batch"], "max_tokens": 8},
@@ -66,14 +64,14 @@ async def test_each_rung_says_what_it_does(make_rig: MakeRig) -> None:
     await go(rig, "at", "shed:batch")
     assert await degraded(rig, LONG, **{"x-raylane-fallback": "never"}) == (503, "shed; reason=ladder")
     assert await degraded(rig, LONG) == (200, "fallback; model=demo; reason=ladder")
-    shown = (await get(rig, "/raylane/status"))["models"][0]["ladder"]
+    shown = (await rig.page("/raylane/status"))["models"][0]["ladder"]
     assert (shown["at"], shown["order"]["step"]) == (3, "shed:batch")
     assert shown["touched"] == {"clamp:batch": 2, "fallback:batch": 2, "shed:batch": 1}
     await rig.settled()
-    counts = await samples(rig, "raylane_degraded_total")
+    counts = await rig.samples("raylane_degraded_total")
     label = '{{class="batch",model="demo",reason="ladder",rung="{}"}}'
     assert counts == {label.format(rung): count for rung, count in (("clamp", 2), ("fallback", 2), ("shed", 1))}
-    assert await samples(rig, "raylane_ladder_steps") == {'{model="demo"}': 3, '{model="small"}': 0}
+    assert await rig.samples("raylane_ladder_steps") == {'{model="demo"}': 3, '{model="small"}': 0}
     await go(rig, "at_most", "")
     assert await degraded(rig, LONG) == (200, "")
     await go(rig, "auto")

@@ -1,7 +1,6 @@
 """A gateway whose logs lie on a full disk: it serves as before, says so, and writes again when there is room."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,8 @@ from deployments import decision_log
 from deployments.decision_log import read_log
 from deployments.decisions import replay
 from deployments.scheduling.recorder import SCHEDULING
-from tests.deployments.gateway.rig import ASK, Rig
+from tests.deployments.gateway.rig import ASK, MakeRig
 from tests.small_disk import small_disk
-
-MakeRig = Callable[..., Awaitable[Rig]]
 
 
 @pytest.mark.whole

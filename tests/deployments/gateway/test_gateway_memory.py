@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-from collections.abc import Awaitable, Callable
 
 import psutil
 import pytest
@@ -12,7 +11,7 @@ from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators import cost_reporter
 from tests.deployments.gateway.bodies import ForgetfulEngine, streams_hold_no_bodies
 from tests.deployments.gateway.fake_engine import DONE, dying, event, good, pieces, refusing
-from tests.deployments.gateway.rig import ASK, Rig, until
+from tests.deployments.gateway.rig import ASK, MakeRig, Rig, until
 
 
 @pytest.mark.whole
@@ -54,7 +53,7 @@ async def test_memory_is_flat(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.whole
-async def test_a_body_is_kept_until_its_answer_begins(make_rig: Callable[..., Awaitable[Rig]]) -> None:
+async def test_a_body_is_kept_until_its_answer_begins(make_rig: MakeRig) -> None:
     """Both of a tenant's: as it came, and with a salt for the engine."""
     rig = await make_rig(engines=0, tenants=[{"name": "a", "keys": [digest_of("key-a")]}])
     engine = await rig.add(ForgetfulEngine(max_num_seqs=16))

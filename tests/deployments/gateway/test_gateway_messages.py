@@ -3,7 +3,6 @@ waits in its own form."""
 
 import json
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.inquiry import read_inquiry
 from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import FakeEngine, dying, pieces, refusing, whole
-from tests.deployments.gateway.rig import Rig, until
+from tests.deployments.gateway.rig import MakeRig, Rig, until
 
-MakeRig = Callable[..., Awaitable[Rig]]
 MESSAGE: dict[str, Any] = {"model": "demo", "max_tokens": 8, "messages": [{"role": "user", "content": "one two three"}]}
 STREAM = {**MESSAGE, "stream": True}
 START = b'event: message_start\ndata: {"type":"message_start"}\n\n'
@@ -43,7 +41,6 @@ def anthropic_error(payload: bytes) -> dict[str, str]:
 
 
 def ended_by(answer: bytes) -> dict[str, str]:
-    """The error that ends a stream."""
     last = answer.split(b"\n\n")[-2]
     assert last.startswith(b"event: error\ndata: ")
     assert answer.endswith(b"\n\n")

@@ -3,17 +3,14 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-import aiohttp
 import pytest
 
 from deployments.cell.act import ActKind
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
-from tests.deployments.gateway.rig import CREDENTIALS, SECRET, Rig, openai_error, until
+from tests.deployments.gateway.rig import SECRET, MakeRig, Rig, openai_error, until
 
-MakeRig = Callable[..., Awaitable[Rig]]
 BY: dict[str, Any] = {"by": "me", "why": "a test"}
 SCALED: list[dict[str, Any]] = [
     {
@@ -27,29 +24,12 @@ SCALED: list[dict[str, Any]] = [
 
 
 async def post(rig: Rig, path: str, body: Any, secret: str = SECRET) -> tuple[int, Any]:
-    """Gives an order."""
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    headers = {"authorization": f"Bearer {secret}"}
-    async with aiohttp.ClientSession() as session, session.post(rig.url + path, data=data, headers=headers) as response:
-        return response.status, json.loads(await response.read())
-
-
-async def get(rig: Rig, path: str) -> Any:
-    """What an operator reads."""
-    async with aiohttp.ClientSession(headers=CREDENTIALS) as session, session.get(rig.url + path) as response:
-        payload = await response.read()
-        return json.loads(payload) if response.content_type == "application/json" else payload.decode()
-
-
-async def samples(rig: Rig, name: str) -> dict[str, float]:
-    """The samples of one metric, by their labels as they are written."""
-    lines = [line for line in (await get(rig, "/metrics")).splitlines() if line.startswith(name + "{")]
-    return {line[len(name) : line.rindex(" ")]: float(line.rsplit(" ", 1)[1]) for line in lines}
+    status, answer = await rig.ask(body, path, headers={"authorization": f"Bearer {secret}"})
+    return status, json.loads(answer)
 
 
 async def model(rig: Rig) -> dict[str, Any]:
-    """What status says of the one model."""
-    return dict((await get(rig, "/raylane/status"))["models"][0])
+    return dict((await rig.page("/raylane/status"))["models"][0])
 
 
 def status_of(rig: Rig, replica_id: str) -> str:
@@ -74,7 +54,7 @@ async def test_a_cordoned_replica_gets_nothing_new(make_rig: MakeRig) -> None:
     assert [states[name]["state"] for name in (first, second)] == ["cordoned", "ready"]
     assert (states[first]["cordon"]["by"], states[first]["cordon"]["why"]) == ("me", "a test")
     assert states[second]["cordon"] is None
-    assert await samples(rig, "raylane_cordoned_replicas") == {'{model="demo"}': 1}
+    assert await rig.samples("raylane_cordoned_replicas") == {'{model="demo"}': 1}
     rig.engines[0].end_feeds()
     await until(lambda: status_of(rig, first) == "unresponsive")
     await until(lambda: status_of(rig, first) == "cordoned")
@@ -90,8 +70,7 @@ async def test_a_cordoned_replica_gets_nothing_new(make_rig: MakeRig) -> None:
     await asyncio.gather(*held, return_exceptions=True)
 
 
-async def test_what_runs_on_a_cordoned_replica_goes_on_and_what_comes_waits(make_rig: MakeRig) -> None:
-    rig = await make_rig()
+async def test_what_runs_on_a_cordoned_replica_goes_on_and_what_comes_waits(rig: Rig) -> None:
     go = asyncio.Event()
     rig.engines[0].behave = waiting(go)
     running = asyncio.create_task(rig.ask())
@@ -99,8 +78,7 @@ async def test_what_runs_on_a_cordoned_replica_goes_on_and_what_comes_waits(make
     await post(rig, "/raylane/cordon", {**BY, "replica": rig.engines[0].facts.replica_id})
     later = asyncio.create_task(rig.ask())
     await until(lambda: sum(lane.waiting for lane in rig.owner.snapshot().lanes) == 1)
-    async with aiohttp.ClientSession() as session, session.get(rig.url + "/ready?model=demo") as response:
-        assert response.status == 503
+    assert (await rig.get("/ready?model=demo"))[0] == 503
     go.set()
     assert (await running)[0] == 200
     assert not later.done()
@@ -168,22 +146,22 @@ async def test_holds_and_pins_are_in_force_shown_and_counted(make_rig: MakeRig) 
     assert status == 200
     assert "note" not in answer
     await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 3, "for_s": 60})
-    shown = (await get(rig, "/raylane/controls"))["controls"]
+    shown = (await rig.page("/raylane/controls"))["controls"]
     assert [(one["model"], one["kind"], one["replicas"], one["by"], one["why"]) for one in shown] == [
         ("demo", "hold", 2, "me", "a test"),
         ("demo", "pin", 3, "me", "a test"),
     ]
     assert 500 < shown[0]["until_unix_s"] - time.time() <= 600
     assert [one["kind"] for one in (await model(rig))["controls"]] == ["hold", "pin"]
-    assert await samples(rig, "raylane_control") == {'{kind="hold",model="demo"}': 2, '{kind="pin",model="demo"}': 3}
-    until_s = await samples(rig, "raylane_control_until_seconds")
+    assert await rig.samples("raylane_control") == {'{kind="hold",model="demo"}': 2, '{kind="pin",model="demo"}': 3}
+    until_s = await rig.samples("raylane_control_until_seconds")
     assert until_s['{kind="hold",model="demo"}'] > time.time() + 500
     reported = (await rig.directory.orders()).of("demo", time.time())
     assert [(control.kind.value, control.replicas) for control in reported] == [("hold", 2), ("pin", 3)]
     assert (await post(rig, "/raylane/release", {**BY, "model": "demo"}))[0] == 200
-    assert (await get(rig, "/raylane/controls"))["controls"] == []
-    assert await samples(rig, "raylane_control") == {}
-    assert await samples(rig, "raylane_operator_acts_total") == {
+    assert (await rig.page("/raylane/controls"))["controls"] == []
+    assert await rig.samples("raylane_control") == {}
+    assert await rig.samples("raylane_operator_acts_total") == {
         '{kind="hold",model="demo"}': 1,
         '{kind="pin",model="demo"}': 1,
         '{kind="release",model="demo"}': 1,
@@ -195,7 +173,7 @@ async def test_a_control_ends_by_itself(make_rig: MakeRig) -> None:
     await post(rig, "/raylane/controls", {**BY, "model": "demo", "kind": "pin", "replicas": 3, "for_s": 0.2})
     await asyncio.sleep(0.25)
     assert (await model(rig))["controls"] == []
-    assert await samples(rig, "raylane_control") == {}
+    assert await rig.samples("raylane_control") == {}
 
 
 async def test_what_may_be_held_follows_the_spec_in_force(make_rig: MakeRig) -> None:
@@ -243,8 +221,7 @@ async def test_without_a_directory_nothing_is_ordered_but_a_drain(rig: Rig, monk
     assert rig.engines[0].drained == ["operator"]
 
 
-async def test_a_replica_that_does_not_answer_is_told(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=1)
+async def test_a_replica_that_does_not_answer_is_told(rig: Rig) -> None:
     dead = FakeEngine()
     await rig.add(dead)
     name = dead.facts.replica_id

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
@@ -11,9 +11,8 @@ from starlette.requests import Request
 
 from deployments.gateway.entrance import ACCESS, CODE_S, SESSION_S, Access, Operators
 from deployments.gateway.operators import page
-from tests.deployments.gateway.rig import CREDENTIALS, SECRET, Rig
+from tests.deployments.gateway.rig import CREDENTIALS, SECRET, MakeRig, Rig
 
-MakeRig = Callable[..., Awaitable[Rig]]
 FOLDER = Path(page.__file__).parent / "page"
 FILES = ("", "page/page.js", "page/page.css", "page/uplot/uPlot.iife.min.js", "page/uplot/uPlot.min.css")
 
@@ -21,7 +20,6 @@ FILES = ("", "page/page.js", "page/page.css", "page/uplot/uPlot.iife.min.js", "p
 async def asked(
     rig: Rig, path: str, method: str = "GET", body: str | None = None, **headers: str
 ) -> tuple[int, Mapping[str, str], str]:
-    """Status, headers and text of an answer."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     async with (
         aiohttp.ClientSession() as session,

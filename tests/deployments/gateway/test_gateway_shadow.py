@@ -10,9 +10,9 @@ from cluster.spec import ClusterSpec
 from deployments.cell.act import Act, ActKind
 from deployments.cell.directory import Directory
 from deployments.cell.orders import standing
-from tests.deployments.gateway.rig import SECRET, Rig
+from tests.deployments.gateway.rig import SECRET, MakeRig, Rig
 from tests.deployments.gateway.test_gateway_apply import changed, put
-from tests.deployments.gateway.test_gateway_orders import BY, SCALED, MakeRig, post, samples
+from tests.deployments.gateway.test_gateway_orders import BY, SCALED, post
 
 SHADOWED: list[dict[str, Any]] = [
     {**SCALED[0], "autoscaling": {"policy": "backlog", "shadow": {"policy": "hpa", "settings": {"target": 5}}}}
@@ -20,7 +20,6 @@ SHADOWED: list[dict[str, Any]] = [
 
 
 def policies(rig: Rig) -> tuple[str, str | None]:
-    """The active policy and the shadow, in the spec in force."""
     spec = rig.service.spec
     section = spec.autoscaling_of(spec.models[0])
     return section.policy, None if section.shadow is None else section.shadow.policy
@@ -48,7 +47,7 @@ async def test_a_promotion_is_in_force_everywhere_and_taken_back(make_rig: MakeR
     orders = await rig.directory.orders()
     assert orders.promoted == ()
     assert {(kind, count) for _, kind, count in orders.acts} == {(ActKind.PROMOTE, 1), (ActKind.ROLLBACK, 1)}
-    assert (await samples(rig, "raylane_operator_acts_total"))['{kind="promote",model="demo"}'] == 1
+    assert (await rig.samples("raylane_operator_acts_total"))['{kind="promote",model="demo"}'] == 1
 
 
 async def test_what_cannot_be_is_refused_before_anything_is_done(make_rig: MakeRig) -> None:

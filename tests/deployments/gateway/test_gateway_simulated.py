@@ -3,12 +3,11 @@ streamed or not."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import numpy as np
 import pytest
 from prometheus_client import REGISTRY
@@ -26,7 +25,7 @@ from deployments.telemetry.table import GPU_BUSY, GPU_MEMORY, METRICS, Exporter
 from deployments.telemetry.verdicts import RequestVerdict
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import plain_workload
-from tests.deployments.gateway.rig import CREDENTIALS, SECRET, Rig, until
+from tests.deployments.gateway.rig import CREDENTIALS, SECRET, MakeRig, Rig, until
 
 LIMITS = EngineModelLimits(sequences=64, step_tokens=2_048, kv_tokens=400_000)
 COST = CostModel(line(0.004, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0))
@@ -35,9 +34,7 @@ SPEED = 2.0
 
 
 @asynccontextmanager
-async def simulated(
-    make_rig: Callable[..., Awaitable[Rig]], folder: Path, speed: float, **gateway: Any
-) -> AsyncIterator[Rig]:
+async def simulated(make_rig: MakeRig, folder: Path, speed: float, **gateway: Any) -> AsyncIterator[Rig]:
     """A gateway with one simulated engine of 64 seats."""
     costs = folder / "costs.json"
     write_cost_file(costs, cost_file("m-simulated", "nothing", "roofline", LIMITS, COST))
@@ -65,7 +62,7 @@ async def simulated(
 
 
 @pytest.fixture
-async def rig(make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(make_rig: MakeRig, tmp_path: Path) -> AsyncIterator[Rig]:
     """A gateway with one simulated engine of 64 seats, twice as fast as its costs say."""
     async with simulated(make_rig, tmp_path, SPEED) as rig:
         yield rig
@@ -106,9 +103,7 @@ async def test_the_scheduler_is_given_the_same_facts_as_in_the_simulator(rig: Ri
     assert first_token_at(live) < 0.5  # a busy machine is late; at the answer's end it would be 1
 
 
-async def test_a_stream_that_waits_at_a_simulated_engine_says_so(
-    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path
-) -> None:
+async def test_a_stream_that_waits_at_a_simulated_engine_says_so(make_rig: MakeRig, tmp_path: Path) -> None:
     async with simulated(
         make_rig, tmp_path, speed=0.05, heartbeat_s=0.1
     ) as rig:  # a step of prefill takes half a second
@@ -158,9 +153,7 @@ def first_token_at(facts: list[tuple[str, float]]) -> float:
 
 
 @pytest.mark.parametrize(("sharing", "others"), [("tenant", 0), ("cluster", PROMPT_TOKENS // 64 * 64)])
-async def test_what_a_tenant_finds_cached(
-    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path, sharing: str, others: int
-) -> None:
+async def test_what_a_tenant_finds_cached(make_rig: MakeRig, tmp_path: Path, sharing: str, others: int) -> None:
     """By the engine's own count, and by the scheduler's credit."""
     tenants = [{"name": name, "keys": [digest_of(f"key-{name}")]} for name in ("a", "b")]
     async with simulated(make_rig, tmp_path, SPEED, tenants=tenants, prefix_sharing=sharing) as rig:
@@ -180,9 +173,7 @@ async def test_what_a_tenant_finds_cached(
         assert [one.facts["booked_prefill_tokens"] for one in placed] == [PROMPT_TOKENS - tokens for tokens in cached]
 
 
-async def test_the_slos_on_metrics_are_those_of_the_tally(
-    make_rig: Callable[..., Awaitable[Rig]], tmp_path: Path
-) -> None:
+async def test_the_slos_on_metrics_are_those_of_the_tally(make_rig: MakeRig, tmp_path: Path) -> None:
     """Sequential requests, some of whose prompts take longer than the SLO allows; half of the clients stream."""
     slow = [{"name": "interactive", "ttft_ms": 60, "itl_ms": 50}]
     async with simulated(make_rig, tmp_path, speed=0.1, classes=slow) as rig:
@@ -191,8 +182,7 @@ async def test_the_slos_on_metrics_are_those_of_the_tally(
             await rig.ask({"model": "m-simulated", "stream": number % 2 == 0, **body})
         record = (await rig.last(12)).record()
         flows = rig.owner.snapshot().flows
-        async with aiohttp.ClientSession(headers=CREDENTIALS) as session, session.get(rig.url + "/metrics") as response:
-            families = text_string_to_metric_families(await response.text())
+        families = text_string_to_metric_families(await rig.page("/metrics"))
     found = {
         (sample.labels["slo"], sample.labels["result"]): sample.value
         for family in families

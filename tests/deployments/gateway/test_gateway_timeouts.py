@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +12,7 @@ from aiohttp import web
 from deployments.protocol import ReplicaFacts
 from deployments.telemetry.ledger import RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, Behaviour, FakeEngine, event, good, pieces, waiting
-from tests.deployments.gateway.rig import ASK, Rig, free_port, head, openai_error, until
-
-MakeRig = Callable[..., Awaitable[Rig]]
-STREAM = {**ASK, "stream": True}
+from tests.deployments.gateway.rig import ASK, STREAM, MakeRig, Rig, free_port, head, openai_error, until
 
 
 def last_events(payload: bytes) -> tuple[bytes, dict[str, str]]:
@@ -30,7 +26,6 @@ TOTAL = {"total_s": 0.5, "connect_s": 0.5, "between_bytes_s": 0.5, "client_stall
 
 
 async def never(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-    """An engine that answers nothing."""
     await asyncio.sleep(3_600)
     raise AssertionError
 
@@ -142,8 +137,7 @@ async def test_connect(make_rig: MakeRig) -> None:
     assert rig.owner.snapshot().endings["refused"] == 1
 
 
-async def test_nobody_listens(make_rig: MakeRig) -> None:
-    rig = await make_rig()
+async def test_nobody_listens(rig: Rig) -> None:
     dead = replace(rig.engines[0].facts, replica_id="a-first-in-order", url=f"http://127.0.0.1:{free_port()}")
     take(rig, dead)
     status, _ = await rig.ask({**ASK, "stream": True})
@@ -180,7 +174,6 @@ async def test_an_upload_is_bounded_by_the_total(make_rig: MakeRig) -> None:
     dripping.cancel()
     assert status == 504
     assert openai_error(body)["code"] == "total_timeout"
-    client.leave()
 
 
 async def test_a_client_that_stops_reading_a_stream(make_rig: MakeRig) -> None:
@@ -233,7 +226,6 @@ async def test_a_slow_reader_is_no_stalled_one(make_rig: MakeRig) -> None:
         await asyncio.sleep(3.0 * len(piece) / 6_000_000)
     assert got > 6_000_000
     assert (await rig.last()).outcome is RequestOutcome.OK
-    client.leave()
 
 
 @pytest.mark.whole
@@ -250,7 +242,6 @@ async def test_a_client_that_does_not_read_an_error(make_rig: MakeRig) -> None:
     ledger = await rig.last()
     assert ledger.error == "replica_lost"
     await no_connection_left(rig)
-    client.leave()
 
 
 async def no_connection_left(rig: Rig) -> None:
@@ -269,4 +260,3 @@ async def test_time_outs_are_not_started_by_a_good_request(make_rig: MakeRig) ->
     await asyncio.sleep(1.0)  # an idle connection is no flow
     await client.request("/v1/completions", ASK)
     assert (await client.answer())[0] == 200
-    client.leave()

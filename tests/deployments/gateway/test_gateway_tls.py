@@ -4,19 +4,14 @@ import asyncio
 import json
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from cluster.spec import GatewayTls
-from deployments.cell.directory import Directory
-from deployments.gateway.gateway import Gateway
 from deployments.http.server import HttpServer
-from tests.deployments.gateway.conftest import free_port, make_spec
-from tests.deployments.gateway.fake_engine import FakeEngine
-from tests.deployments.gateway.rig import CHAT, CREDENTIALS, SECRET, Handle, Rig
+from tests.deployments.gateway.rig import CHAT, CREDENTIALS, MakeRig, Rig
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +26,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> GatewayTls:
 
 
 @pytest.fixture
-async def rig(tmp_path: Path, files: GatewayTls) -> AsyncIterator[Rig]:
-    port = free_port()
-    cluster = make_spec(port, {"client_stall_s": 1.0}, {"max_body_bytes": 4_096})
-    gateway = cluster.gateway.model_copy(update={"tls": files})
-    cluster = cluster.model_copy(update={"gateway": gateway})
-    made = Gateway(cluster, cluster.regions[0], SECRET, tmp_path)
-    directory = Directory(SECRET)
-    await made.start(Handle(directory))
-    rig = Rig(made, directory, port, tmp_path)
-    rig.url = f"https://127.0.0.1:{port}"
-    await rig.add(FakeEngine())
-    yield rig
-    await rig.settled()
-    await rig.stop()
+async def rig(make_rig: MakeRig, files: GatewayTls) -> Rig:
+    limits, timeouts = {"max_body_bytes": 4_096}, {"client_stall_s": 1.0}
+    rig = await make_rig(timeouts=timeouts, limits=limits, tls=files.model_dump())
+    rig.url = f"https://127.0.0.1:{rig.port}"
+    return rig
 
 
 def trusting(files: GatewayTls) -> ssl.SSLContext:

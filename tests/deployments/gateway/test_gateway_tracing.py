@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,13 +10,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from deployments.protocol import DRAINING_CODE
 from tests.deployments.gateway.fake_engine import good, refusing
-from tests.deployments.gateway.rig import ASK, CREDENTIALS, Rig, until
+from tests.deployments.gateway.rig import ASK, CREDENTIALS, STREAM, MakeRig, Rig, until
 from tests.otlp import Collector, attributes, collecting, seconds
 
-MakeRig = Callable[..., Awaitable[Rig]]
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 GIVEN = f"00-{TRACE}-{PARENT}-01"
-STREAM = {**ASK, "stream": True}
 
 
 @pytest.fixture

@@ -16,20 +16,8 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-KEYS = st.sampled_from(
-    [
-        "model",
-        "prompt",
-        "messages",
-        "input",
-        "instructions",
-        "max_tokens",
-        "max_completion_tokens",
-        "max_output_tokens",
-        "n",
-        "stream",
-    ]
-) | st.sampled_from(["store", "background", "previous_response_id"])
+FIELDS = "model prompt messages input instructions max_tokens max_completion_tokens max_output_tokens n stream"
+KEYS = st.sampled_from([*FIELDS.split(), "store", "background", "previous_response_id"])
 LIKELY = ANYTHING | st.sampled_from(
     ["demo", 1, 5, "text", ["a", "b"], [1, 2], [[1], [2, 3]], [{"role": "user", "content": "x"}], True, False]
 )

@@ -46,7 +46,6 @@ class CellLink:
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
-        """Closes all connections."""
         if self._server is not None:
             self._server.close()
             for transport in list(self.open):

@@ -91,7 +91,6 @@ async def _send_all(
 
 
 async def _faults(drill: Drill | None, cells: LocalCells, began_s: float) -> None:
-    """Begins and ends the faults at their times."""
     if drill is None:
         return
     await asyncio.sleep(max(0.0, began_s + drill.at_s - time.monotonic()))

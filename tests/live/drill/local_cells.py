@@ -146,7 +146,6 @@ class LocalCells:
             await asyncio.sleep(_SETTLE_S)
 
     async def begin(self, drill: Drill) -> None:
-        """The faults begin."""
         cell = self.cells[drill.cell]
         match drill.kind:
             case FaultKind.REGION_LOSS:

@@ -76,7 +76,6 @@ class DrillRecord:
         return found
 
     def of(self, end: SendEnd) -> NDArray[np.bool_]:
-        """Those that ended so."""
         found: NDArray[np.bool_] = self.end == ENDS.index(end)
         return found
 

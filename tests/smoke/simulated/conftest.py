@@ -7,17 +7,16 @@ one to four may run. `GROUPED` has two groups of one replica each, with contexts
 import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
-from tests.live.cluster import ROOT, LiveCluster, eventually, held
+from tests.http_server import Handler, listening
+from tests.live.cluster import ROOT, LiveCluster, eventually, held, shipped_spec
 
 BIG, SMALL, GROUPED = "llama-3.1-8b-simulated", "small-simulated", "grouped-simulated"
 ALIAS, HASTY = "alias-simulated", "hasty"
@@ -38,37 +37,31 @@ class Metadata:
     def __init__(self) -> None:
         self.notices = 0
         self.lock = threading.Lock()
-        metadata = self
+        self.url = ""
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                with metadata.lock:
-                    reported, metadata.notices = metadata.notices > 0, max(0, metadata.notices - 1)
-                body = json.dumps({"action": "terminate", "time": "soon"}).encode() if reported else b""
-                self.send_response(200 if reported else 404)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_PUT(self) -> None:
-                self.send_response(404)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/latest/meta-data/spot/instance-action"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def take(self) -> bool:
+        """Whether there is a notice for the one who asks."""
+        with self.lock:
+            there, self.notices = self.notices > 0, max(0, self.notices - 1)
+            return there
 
 
 @pytest.fixture(scope="package")
 def metadata() -> Iterator[Metadata]:
     page = Metadata()
-    yield page
-    page.server.shutdown()
-    page.server.server_close()
+
+    class Page(Handler):
+        def do_GET(self) -> None:
+            is_told = page.take()
+            notice = json.dumps({"action": "terminate", "time": "soon"}).encode()
+            self.answer(200 if is_told else 404, notice if is_told else b"")
+
+        def do_PUT(self) -> None:
+            self.answer(404, b"")
+
+    with listening(Page) as url:
+        page.url = f"{url}/latest/meta-data/spot/instance-action"
+        yield page
 
 
 @pytest.fixture(scope="package")
@@ -88,7 +81,7 @@ def vllm_meanwhile(request: pytest.FixtureRequest, held_simulated: LiveCluster) 
 
 
 def spec_in(folder: Path, metadata_url: str) -> dict[str, Any]:
-    spec: dict[str, Any] = yaml.safe_load((ROOT / "infra/specs/simulated-h100.yaml").read_text())
+    spec = shipped_spec("simulated-h100")
     (big,) = spec["models"]
     big["replicas"]["count"] = REPLICAS
     big["health"]["period_s"] = 1

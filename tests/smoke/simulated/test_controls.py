@@ -150,11 +150,3 @@ def test_the_owner_shows_its_books(simulated: LiveCluster) -> None:
     books = read_scaling_facts(answer.content)
     assert len(books.snapshot.replicas) == REPLICAS
     assert books.attainment["interactive"] == 0.99
-
-
-def test_an_unknown_replica_is_told_with_those_that_there_are(simulated: LiveCluster) -> None:
-    """The commands say what is wrong, and change nothing."""
-    result = simulated.cli("drain", "nobody")
-    assert result.returncode == 1
-    assert all(replica_id in result.stderr for replica_id in ids(simulated))
-    assert simulated.is_whole()

@@ -31,7 +31,6 @@ async def chat(
 
 
 async def events(response: aiohttp.ClientResponse) -> list[dict[str, Any]]:
-    """The events of a stream that must end as it should."""
     assert response.content_type == "text/event-stream"
     *found, done = (await response.text()).removesuffix("\n\n").split("\n\n")
     assert done == "data: [DONE]"

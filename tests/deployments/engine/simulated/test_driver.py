@@ -11,6 +11,7 @@ from deployments.engine.simulated.driver import Driver, SequenceJob
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.engine import EngineModel
 from deployments.engine_model.limits import EngineModelLimits
+from tests.clock import Clock
 
 COST = CostModel(line(0.01, 1e-5), line(0.0, 0.0), plain_attention(1e-9, 0.0))
 LIMITS = EngineModelLimits(sequences=4, step_tokens=64, kv_tokens=4_096)
@@ -31,16 +32,6 @@ class Heard:
 
     def failed(self) -> None:
         raise AssertionError
-
-
-class Clock:
-    """Seconds that only the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def driver(per_chunk: int, clock: Clock, speed: float = 1.0) -> tuple[Driver, EngineLoad]:

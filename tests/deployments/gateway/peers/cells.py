@@ -1,12 +1,12 @@
 """Cells in one process: each a real gateway with its own directory, port and engines, and real HTTP between them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from cluster.spec import ClusterSpec, Region
+from cluster.spec import ClusterSpec
 from deployments.cell.directory import Directory
 from deployments.gateway.gateway import Gateway
 from deployments.gateway.operators.samples import of_model
@@ -61,6 +61,12 @@ class Cells:
             await rig.add(FakeEngine())
         return rig
 
+    async def pair(self) -> tuple[Rig, Rig]:
+        """`eu` without a replica, so that its requests go to `us`, which has one; they know each other."""
+        home, peer = await self.start("eu", engines=0), await self.start("us")
+        await self.met()
+        return home, peer
+
     async def add_gateway(self, name: str, **changes: Any) -> Rig:
         """Another gateway of a cell, on a port of its own."""
         gateway = {**changes.pop("gateway", {}), "port": free_port(), "replicas": 2}
@@ -74,7 +80,7 @@ class Cells:
         folder = self._tmp_path / f"{name}-{spec.gateway.port}"
         folder.mkdir()
         keys = {"peers_secret": secret, "external_key": EXTERNAL_KEY}
-        gateway = Gateway(spec, region_of(spec, name), self._secrets[name], folder, **keys)
+        gateway = Gateway(spec, spec.region(name), self._secrets[name], folder, **keys)
         await gateway.start(Handle(directory))
         return Rig(gateway, directory, spec.gateway.port, folder)
 
@@ -103,8 +109,7 @@ class Cells:
         await asyncio.gather(*(rig.stop() for rig in (*self.rigs.values(), *self.more)))
 
 
-def region_of(spec: ClusterSpec, name: str) -> Region:
-    return spec.region(name)
+MakeCells = Callable[..., Cells]
 
 
 def peering_of(rig: Rig) -> LanePeering:

@@ -1,23 +1,14 @@
-"""Fixtures of the tests between cells. The loop is uvloop, as it is in a Serve replica."""
+"""Fixtures of the tests between cells."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
-from tests.deployments.gateway.peers.cells import Cells, known_to
-from tests.deployments.gateway.peers.fake_peer import FakePeer
-from tests.deployments.gateway.rig import Rig, until
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop of these tests."""
-    return {"uvloop": uvloop.new_event_loop}
+from tests.deployments.gateway.peers.cells import Cells, MakeCells
+from tests.deployments.gateway.peers.fake_peer import FakePeer, beside_fake
+from tests.deployments.gateway.rig import Rig
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +20,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def make_cells(tmp_path: Path) -> AsyncIterator[Callable[..., Cells]]:
+async def make_cells(tmp_path: Path) -> AsyncIterator[MakeCells]:
     """Cells that are not started yet; the arguments go into the spec. At the end the books of each must balance."""
     made: list[Cells] = []
 
@@ -48,21 +39,16 @@ async def make_cells(tmp_path: Path) -> AsyncIterator[Callable[..., Cells]]:
 
 
 @pytest.fixture
-async def cells(make_cells: Callable[..., Cells]) -> Cells:
-    """`eu` without a replica, so that its requests go to `us`, which has one."""
+async def cells(make_cells: MakeCells) -> Cells:
+    """`eu` without a replica, and `us` with one."""
     cells = make_cells()
-    await cells.start("eu", engines=0)
-    await cells.start("us")
-    await cells.met()
+    await cells.pair()
     return cells
 
 
 @pytest.fixture
-async def fake(make_cells: Callable[..., Cells]) -> AsyncIterator[tuple[Rig, FakePeer]]:
+async def fake(make_cells: MakeCells) -> AsyncIterator[tuple[Rig, FakePeer]]:
     """`eu` without a replica, and a peer `us` that does what the test wants."""
-    cells = make_cells(gateway={"heartbeat_s": 0.0})
-    home = await cells.start("eu", engines=0)
-    peer = await FakePeer(cells.spec_of("us"), "us", cells.spec_of("us").gateway.port).start()
-    await until(lambda: all(known_to(home).values()))
+    home, peer = await beside_fake(make_cells(gateway={"heartbeat_s": 0.0}))
     yield home, peer
     await peer.stop()

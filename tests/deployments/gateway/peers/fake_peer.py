@@ -15,6 +15,8 @@ from deployments.gateway.peers.view import VIEW_PATH
 from deployments.peering import Digest, HopFacts, LaneDigest, ModelDigest, Question
 from deployments.peering.rules import Rules
 from tests.deployments.gateway.fake_engine import event
+from tests.deployments.gateway.peers.cells import Cells, known_to
+from tests.deployments.gateway.rig import Rig, until
 
 STREAM_TYPE = "text/event-stream; charset=utf-8"
 
@@ -151,3 +153,11 @@ class FakePeer:
             self.left += 1
             raise
         return taken.response or web.Response(status=500)
+
+
+async def beside_fake(cells: Cells) -> tuple[Rig, FakePeer]:
+    """`eu` without a replica, which knows a fake `us`."""
+    home, spec = await cells.start("eu", engines=0), cells.spec_of("us")
+    peer = await FakePeer(spec, "us", spec.gateway.port).start()
+    await until(lambda: all(known_to(home).values()))
+    return home, peer

@@ -2,7 +2,6 @@
 beside it."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -32,7 +31,7 @@ from deployments.telemetry.published_error import write_published
 from deployments.telemetry.table import METRICS, Exporter
 from deployments.traffic.published_drift import PublishedDrift, write_drift
 from tests.deployments.gateway.operators.test_samples import ERROR, OFF
-from tests.deployments.gateway.peers.cells import Cells, peering_of
+from tests.deployments.gateway.peers.cells import MakeCells, peering_of
 from tests.deployments.gateway.rig import Rig, until
 from tests.deployments.gateway.test_gateway_cache_semantic import no_vector
 from tests.deployments.gateway.test_gateway_groups import MODEL
@@ -126,7 +125,7 @@ def count_kept(rig: Rig) -> None:
 
 
 async def test_a_gateway_exports_the_table_of_metrics(
-    make_cells: Callable[..., Cells], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_cells: MakeCells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error, drift = tmp_path / "error.json", tmp_path / "drift.json"
     write_published(error, ERROR)

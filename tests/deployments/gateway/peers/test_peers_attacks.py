@@ -1,13 +1,10 @@
 """Who may ask a peer's pages, and what a peer that has the secret can do to a cell: each attack is refused or ended."""
 
 import asyncio
-import io
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -19,15 +16,13 @@ from deployments.gateway.peers.hop import header_of
 from deployments.gateway.peers.pages import USAGE_PATH
 from deployments.peering import HandOverReason
 from tests.deployments.gateway.fake_engine import FakeEngine, event
-from tests.deployments.gateway.peers.cells import PEERS_SECRET, Cells, known_to, metrics_of, peering_of
-from tests.deployments.gateway.peers.fake_peer import FakePeer, Taken, hangs
-from tests.deployments.gateway.rig import ASK, RawClient, Rig, until
+from tests.deployments.gateway.peers.cells import PEERS_SECRET, Cells, MakeCells, metrics_of, peering_of
+from tests.deployments.gateway.peers.fake_peer import FakePeer, Taken, beside_fake, hangs
+from tests.deployments.gateway.rig import ASK, STREAM, RawClient, Rig, head, until
 from tests.deployments.gateway.test_gateway_access import paths, servers
 from tests.deployments.peering.setups import make_hop
 
-STREAM = {**ASK, "stream": True}
 BODY = json.dumps(STREAM).encode()
-MakeCells = Callable[..., Cells]
 
 
 def shown(sender: str = "eu", to: str = "us", secret: str = PEERS_SECRET) -> dict[str, str]:
@@ -47,10 +42,7 @@ async def call(
     rig: Rig, path: str, body: bytes, headers: dict[str, str] | None = None, expect100: bool = False
 ) -> tuple[int, str | None]:
     """A call of `rig`: the status, and why a hop was refused."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(rig.url + path, data=io.BytesIO(body), headers=headers, expect100=expect100) as response,
-    ):
+    async with rig.post(path, body, headers=headers, expect100=expect100) as response:
         await response.read()
         return response.status, response.headers.get(REFUSAL_HEADER)
 
@@ -76,8 +68,7 @@ async def test_every_path_of_the_table_is_served_between_cells(cells: Cells) -> 
 
 async def test_no_byte_of_a_body_is_read_of_who_is_no_peer(cells: Cells) -> None:
     client = await RawClient.connect(cells["us"].port)
-    head = f"POST {HOP_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000000\r\n\r\n"
-    client.writer.write(head.encode())
+    client.writer.write(head("POST", HOP_PATH, 1_000_000_000))
     status, headers, _ = await asyncio.wait_for(client.answer(), 2)
     assert (status, headers["connection"]) == (403, "close")
     client.leave()
@@ -87,9 +78,7 @@ async def test_no_byte_of_a_body_is_asked_for_that_is_not_taken(cells: Cells) ->
     """A refusal comes before 100 Continue, which is sent for what is taken."""
     for changes, first in (({"hops": 2}, "HTTP/1.1 503"), ({}, "HTTP/1.1 100")):
         client = await RawClient.connect(cells["us"].port)
-        headers = {**hop_of(cells, **changes), "expect": "100-continue", "content-length": str(len(BODY))}
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        client.writer.write(f"POST {HOP_PATH} HTTP/1.1\r\nhost: x\r\n{lines}\r\n".encode())
+        client.writer.write(head("POST", HOP_PATH, len(BODY), expect="100-continue", **hop_of(cells, **changes)))
         line = await asyncio.wait_for(client.reader.readline(), 2)
         assert line.decode().startswith(first)
         client.leave()
@@ -126,9 +115,7 @@ async def test_questions_that_are_none(cells: Cells) -> None:
 
 async def test_bodies_over_the_limits_are_refused(make_cells: MakeCells) -> None:
     cells = make_cells(gateway={"limits": {"max_body_bytes": 4_096}})
-    await cells.start("eu", engines=0)
-    await cells.start("us")
-    await cells.met()
+    await cells.pair()
     assert (await call(cells["us"], DIGEST_PATH, b" " * (1 << 20) + b"{}", shown()))[0] == 413
     body = json.dumps({**ASK, "prompt": "x" * 10_000}).encode()
     assert await call(cells["us"], HOP_PATH, body, hop_of(cells)) == (503, "spec")
@@ -138,13 +125,10 @@ async def test_bodies_over_the_limits_are_refused(make_cells: MakeCells) -> None
 @pytest.mark.whole
 async def test_a_body_that_trickles_is_ended(make_cells: MakeCells) -> None:
     cells = make_cells(gateway={"timeouts": {"client_stall_s": 0.5}})
-    await cells.start("eu", engines=0)
-    await cells.start("us")
-    await cells.met()
+    await cells.pair()
     for path, headers in ((HOP_PATH, hop_of(cells)), (DIGEST_PATH, shown())):
         client = await RawClient.connect(cells["us"].port)
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        client.writer.write(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n{lines}\r\n{{".encode())
+        client.writer.write(head("POST", path, 100, **headers) + b"{")
         began = time.monotonic()
         status, _ = await client.answer_head()
         assert status in (408, 503)
@@ -177,9 +161,7 @@ class Unread:
 async def test_who_does_not_read_is_cut_off(make_cells: MakeCells, subtests: pytest.Subtests) -> None:
     """Whatever the answer: a refusal, which anybody gets, or a digest. (A guest's is written as a client's.)"""
     cells = make_cells(gateway={"timeouts": {"client_stall_s": 0.3}})
-    await cells.start("eu", engines=0)
-    await cells.start("us")
-    await cells.met()
+    await cells.pair()
     pages = {route.path: route.app for route in cells["us"].gateway.cell_peers.routes()}
     question = json.dumps({"questions": {"demo": [1, 1]}}).encode()
     reads = asyncio.Event()
@@ -207,9 +189,7 @@ async def test_who_does_not_read_is_cut_off(make_cells: MakeCells, subtests: pyt
 async def test_a_stream_that_never_ends_is_ended_by_its_time(make_cells: MakeCells) -> None:
     times = {"total_s": 5.0, "between_bytes_s": 2.0, "client_stall_s": 4.0, "connect_s": 2.0}
     cells = make_cells(gateway={"timeouts": times, "heartbeat_s": 0.0})
-    home = await cells.start("eu", engines=0)
-    peer = await FakePeer(cells.spec_of("us"), "us", cells.spec_of("us").gateway.port).start()
-    await until(lambda: all(known_to(home).values()))
+    home, peer = await beside_fake(cells)
 
     async def endless(taken: Taken) -> None:
         await taken.head()

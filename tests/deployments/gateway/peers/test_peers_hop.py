@@ -4,7 +4,6 @@ goes away."""
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,13 +12,10 @@ from deployments.gateway.entrance import digest_of
 from deployments.peering.reception import Reception
 from deployments.telemetry.ledger import RequestOutcome, Stage
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, pieces, waiting, whole
-from tests.deployments.gateway.peers.cells import Cells, metrics_of, peering_of, stop_asking
-from tests.deployments.gateway.rig import ASK, CHAT, Rig, free_port, until
+from tests.deployments.gateway.peers.cells import Cells, MakeCells, metrics_of, peering_of, stop_asking
+from tests.deployments.gateway.rig import ASK, CHAT, STREAM, Rig, free_port, until
 from tests.live.cells import Link
 from tests.otlp import attributes, collecting, seconds
-
-STREAM = {**ASK, "stream": True}
-MakeCells = Callable[..., Cells]
 
 
 def decided(rig: Rig) -> list[tuple[str, str]]:
@@ -93,8 +89,7 @@ async def test_trace_context_crosses_and_other_headers_do_not(cells: Cells) -> N
 async def test_the_peers_spans_are_in_the_trace_and_follow_what_home_has_decided(make_cells: MakeCells) -> None:
     with collecting() as collector:
         cells = make_cells(tracing={"endpoint": collector.endpoint, "ratio": 0.5})
-        home, peer = await cells.start("eu", engines=0), await cells.start("us")
-        await cells.met()
+        home, peer = await cells.pair()
         for low_bits in ("0" * 16, "f" * 16):
             given = f"00-{'a' * 16}{low_bits}-b7ad6b7169203331-00"
             assert (await home.ask(STREAM, headers={"traceparent": given}))[0] == 200
@@ -139,9 +134,7 @@ async def test_a_client_that_leaves_while_its_request_waits_there_frees_its_plac
 ) -> None:
     monkeypatch.setattr(Reception, "_late_or_loaded", lambda self, hop, here: None)  # no wait is known to it yet
     cells = make_cells(peering={"secret": {"kind": "file"}, "digest_period_s": 0.1, "half_life_s": 10, "max_age_s": 20})
-    await cells.start("eu", engines=0)
-    peer = await cells.start("us")
-    await cells.met()
+    _, peer = await cells.pair()
     await asyncio.sleep(0.3)
     stop_asking(cells["eu"])  # it believes from now on that the peer has room
     engine = peer.engines[0]
@@ -160,9 +153,7 @@ async def test_a_client_that_leaves_while_its_request_waits_there_frees_its_plac
 @pytest.mark.whole
 async def test_a_waiting_client_gets_heartbeats_from_home(make_cells: MakeCells) -> None:
     cells = make_cells(gateway={"heartbeat_s": 0.3})
-    await cells.start("eu", engines=0)
-    await cells.start("us")
-    await cells.met()
+    await cells.pair()
     go = asyncio.Event()
     cells["us"].engines[0].behave = waiting(go, pieces(event("a"), DONE))
     client = await cells["eu"].connect(STREAM)
@@ -225,8 +216,7 @@ def _open(rig: Rig) -> list[Any]:
 
 async def test_a_peer_that_is_not_there_leaves_the_request_at_home(make_cells: MakeCells) -> None:
     cells = make_cells(peering={"secret": {"kind": "file"}, "digest_period_s": 0.1, "half_life_s": 10, "max_age_s": 20})
-    home, peer = await cells.start("eu", engines=0), await cells.start("us")
-    await cells.met()
+    home, peer = await cells.pair()
     await peer.gateway._server.stop(0.1)
     asked = asyncio.create_task(home.ask(ASK))
     await until(lambda: "raylane_hops_broken_total" in {key[0] for key in metrics_of(home)})
@@ -286,7 +276,7 @@ async def test_what_is_counted(cells: Cells) -> None:
     assert (at_home.counted, at_home.output_tokens) == (2, 6), "what the peer's engine counted is learned at home"
 
 
-async def test_two_cells_count_a_tenants_limit_together(make_cells: Callable[..., Cells]) -> None:
+async def test_two_cells_count_a_tenants_limit_together(make_cells: MakeCells) -> None:
     limited = {"name": "limited", "keys": [digest_of("key")], "requests_per_minute": 4}
     cells = make_cells(tenants=[limited])
     eu, us = await cells.start("eu"), await cells.start("us")

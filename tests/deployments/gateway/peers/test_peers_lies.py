@@ -3,10 +3,8 @@ goes on, and nothing is left."""
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -16,13 +14,12 @@ from deployments.gateway.peers.view import REGIONS_PATH
 from deployments.peering import Question
 from deployments.telemetry.ledger import Ledger, RequestOutcome
 from tests.deployments.gateway.fake_engine import DONE, event
-from tests.deployments.gateway.peers.cells import Cells, known_to, metrics_of, peering_of
-from tests.deployments.gateway.peers.fake_peer import FakePeer, Script, Taken, good, hangs
+from tests.deployments.gateway.peers.cells import MakeCells, metrics_of, peering_of
+from tests.deployments.gateway.peers.fake_peer import FakePeer, Script, Taken, beside_fake, good, hangs
 from tests.deployments.gateway.peers.test_peers_attacks import shown
-from tests.deployments.gateway.rig import ASK, Rig, openai_error, until
+from tests.deployments.gateway.rig import ASK, STREAM, Rig, openai_error, until
 
 pytestmark = pytest.mark.whole
-STREAM = {**ASK, "stream": True}
 DEEP = b"[" * 100_000
 USAGE: dict[str, Any] = {
     "prompt_tokens": 900,
@@ -156,16 +153,12 @@ WRONG_COUNTS: dict[str, Any] = {
 }
 
 
-async def tell(home: Rig, peer: FakePeer, counted: Any, sender: str = "us") -> int:
+async def tell(home: Rig, peer: FakePeer, counted: Any) -> int:
     """The peer says what it has counted of the last hop."""
     if isinstance(counted, dict):
         counted = counted | {"request_id": peer.hops[-1].attempt_id}
     content = {"gateway": peer.hops[-1].gateway, "finished": counted}
-    async with (
-        aiohttp.ClientSession(headers=shown(sender, "eu")) as session,
-        session.post(home.url + USAGE_PATH, json=content) as response,
-    ):
-        return response.status
+    return (await home.ask(content, USAGE_PATH, headers=shown("us", "eu")))[0]
 
 
 async def test_a_count_that_cannot_be_counts_for_nothing(fake: tuple[Rig, FakePeer]) -> None:
@@ -232,16 +225,13 @@ async def test_what_has_killed_a_peers_replicas_runs_at_home_no_more(fake: tuple
 
 async def test_a_view_that_is_none_spoils_no_other_cells(fake: tuple[Rig, FakePeer]) -> None:
     home, peer = fake
-    headers = {"authorization": "Bearer the cluster's secret of eu"}
     views = (DEEP, b'{"x": 1e999}', b'{"x": NaN}', b'{"x": "\\ud800"}', b"\xff", b"", b'{"x": 1}')
     for view in views:
         peer.view = view
-        async with (
-            aiohttp.ClientSession(headers=headers) as session,
-            session.get(home.url + REGIONS_PATH, params={"view": "status"}) as response,
-        ):
-            assert response.status == 200, view
-            found = {one["region"]: one for one in (await response.json())["regions"]}
+        shown_by = {"authorization": "Bearer the cluster's secret of eu"}
+        status, answer = await home.get(f"{REGIONS_PATH}?view=status", **shown_by)
+        assert status == 200, view
+        found = {one["region"]: one for one in answer["regions"]}
         assert found["eu"]["reachable"]
         assert found["us"]["reachable"] is (view == views[-1])
 
@@ -281,13 +271,11 @@ LEFT_AT: dict[str, tuple[Any, Script]] = {
 
 
 async def test_a_client_of_another_gateway_than_the_owners_may_leave_at_any_time(
-    make_cells: Callable[..., Cells], subtests: pytest.Subtests
+    make_cells: MakeCells, subtests: pytest.Subtests
 ) -> None:
     cells = make_cells(gateway={"heartbeat_s": 0.0, "replicas": 2, "lame_duck_s": 0.1})
-    home = await cells.start("eu", engines=0)
-    peer = await FakePeer(cells.spec_of("us"), "us", cells.spec_of("us").gateway.port).start()
+    home, peer = await beside_fake(cells)
     second = await cells.add_gateway("eu", gateway={"heartbeat_s": 0.0, "lame_duck_s": 0.1})
-    await until(lambda: all(known_to(home).values()))
     for number, (name, (body, script)) in enumerate(LEFT_AT.items(), 1):
         with subtests.test(left=name):
             peer.script = script

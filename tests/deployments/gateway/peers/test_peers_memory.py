@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-from collections.abc import Callable
 
 import pytest
 
@@ -10,10 +9,8 @@ from deployments.gateway.operators import cost_reporter
 from deployments.peering.reception import Reception
 from tests.deployments.gateway.bodies import ForgetfulEngine, streams_hold_no_bodies
 from tests.deployments.gateway.fake_engine import DONE, event, good, pieces, whole
-from tests.deployments.gateway.peers.cells import Cells
-from tests.deployments.gateway.rig import ASK, until
-
-STREAM = {**ASK, "stream": True}
+from tests.deployments.gateway.peers.cells import Cells, MakeCells
+from tests.deployments.gateway.rig import ASK, STREAM, until
 
 
 @pytest.mark.whole
@@ -60,9 +57,7 @@ async def test_nothing_is_kept_of_what_was_handed_over(cells: Cells, monkeypatch
 
 
 @pytest.mark.whole
-async def test_a_body_is_kept_until_its_answer_begins(
-    make_cells: Callable[..., Cells], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_is_kept_until_its_answer_begins(make_cells: MakeCells, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reception, "_late_or_loaded", lambda self, hop, here: None)
     cells = make_cells()
     await cells.start("eu", engines=0)

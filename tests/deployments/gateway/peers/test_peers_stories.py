@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,15 +13,14 @@ from aiohttp import web
 
 from deployments.gateway.peers.client import HOP_PATH
 from tests.deployments.gateway.fake_engine import DONE, dying, event, good, pieces
-from tests.deployments.gateway.peers.cells import Cells, known_to, peering_of
-from tests.deployments.gateway.peers.fake_peer import FakePeer, Taken
+from tests.deployments.gateway.peers.cells import Cells, MakeCells, peering_of
+from tests.deployments.gateway.peers.fake_peer import Taken, beside_fake
 from tests.deployments.gateway.peers.test_peers_attacks import hop_of
-from tests.deployments.gateway.rig import ASK, RawClient, Rig, until
+from tests.deployments.gateway.rig import ASK, STREAM, RawClient, Rig, head, until
 
 pytestmark = pytest.mark.whole
 STORIES = 120
 AT_ONCE = 8
-STREAM = {**ASK, "stream": True}
 HEADS = ((200, "text/event-stream"),) * 4 + ((200, "application/json"), (200, "text/plain"), (500, "text/event-stream"))
 PIECES = (event("a"), event("b"), DONE, b"data: {", b"x" * 70_000)
 ERRORS = (
@@ -67,11 +66,9 @@ async def story_of(dice: random.Random, taken: Taken) -> None:
 
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-async def test_a_peer_may_answer_what_it_likes(make_cells: Callable[..., Cells], seed: int) -> None:
+async def test_a_peer_may_answer_what_it_likes(make_cells: MakeCells, seed: int) -> None:
     cells = make_cells(gateway={"heartbeat_s": 0.0})
-    home = await cells.start("eu", engines=0)
-    peer = await FakePeer(cells.spec_of("us"), "us", cells.spec_of("us").gateway.port).start()
-    await until(lambda: all(known_to(home).values()))
+    home, peer = await beside_fake(cells)
     dice = random.Random(seed)
 
     async def judge(request: web.Request) -> web.StreamResponse | None:
@@ -132,9 +129,7 @@ async def sent(dice: random.Random, rig: Rig, cells: Cells, attempt: int) -> Non
         headers["expect"] = "100-continue"
     client = await RawClient.connect(rig.port)
     try:
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"POST {HOP_PATH} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n{lines}\r\n".encode()
-        whole = head + (body if dice.random() < 0.9 else b"x" * len(body))
+        whole = head("POST", HOP_PATH, len(body), **headers) + (body if dice.random() < 0.9 else b"x" * len(body))
         client.writer.write(whole[: dice.choice((len(whole),) * 8 + (dice.randint(0, len(whole)),))])
         with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
             async with asyncio.timeout(dice.choice((0.0, dice.uniform(0, 0.1), 1.0))):
@@ -146,7 +141,7 @@ async def sent(dice: random.Random, rig: Rig, cells: Cells, attempt: int) -> Non
 
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-async def test_a_peer_may_send_what_it_likes(make_cells: Callable[..., Cells], seed: int) -> None:
+async def test_a_peer_may_send_what_it_likes(make_cells: MakeCells, seed: int) -> None:
     """To either gateway of the cell. What is left of it, the fixture looks at."""
     cells = make_cells(gateway={"replicas": 2, "lame_duck_s": 0.1})
     await cells.start("eu", engines=0)

@@ -2,7 +2,6 @@
 
 import ssl
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from deployments.gateway.peers.auth import Credentials
 from deployments.gateway.peers.digests import DIGEST_PATH
 from deployments.gateway.peers.peering import check_proofs
 from tests.deployments.gateway.fake_engine import DONE
-from tests.deployments.gateway.peers.cells import PEERS_SECRET, Cells, metrics_of
-from tests.deployments.gateway.rig import ASK, Rig
+from tests.deployments.gateway.peers.cells import PEERS_SECRET, Cells, MakeCells, metrics_of
+from tests.deployments.gateway.rig import ASK, STREAM, Rig
 
-STREAM = {**ASK, "stream": True}
 BODY = b'{"questions": {"demo": [1, 1]}}'
 EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
 
@@ -50,7 +48,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(params=[None, {"kind": "file"}], ids=["certificates alone", "beside a secret"])
-async def cells(make_cells: Callable[..., Cells], authority: Authority, request: pytest.FixtureRequest) -> Cells:
+async def cells(make_cells: MakeCells, authority: Authority, request: pytest.FixtureRequest) -> Cells:
     """`eu` without a replica, and `us` with one."""
     secret = request.param
     cells = make_cells(scheme="https")
@@ -74,11 +72,7 @@ def trusting(authority: Authority, shown: tuple[str, str] | None = None) -> ssl.
 
 async def ask(rig: Rig, context: ssl.SSLContext, secret: str | None) -> int:
     headers = Credentials("eu", secret, ("eu", "us"), False).shown_to("us")
-    async with aiohttp.ClientSession() as session:
-        options: dict[str, Any] = {"data": BODY, "headers": headers, "ssl": context}
-        async with session.post(rig.url + DIGEST_PATH, **options) as response:
-            await response.read()
-            return response.status
+    return (await rig.ask(BODY, DIGEST_PATH, headers=headers, ssl=context))[0]
 
 
 @pytest.mark.whole

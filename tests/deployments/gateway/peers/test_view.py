@@ -5,11 +5,10 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
-import aiohttp
 import pytest
 from typer.testing import CliRunner
 
@@ -20,12 +19,10 @@ from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators.cost_reporter import usages_of
 from deployments.gateway.peers.view import REGIONS_PATH, VIEW_PATH, WITHIN_S
 from deployments.wire import from_plain
-from tests.deployments.gateway.conftest import make_rig  # noqa: F401
-from tests.deployments.gateway.peers.cells import Cells
-from tests.deployments.gateway.rig import ASK, SECRET, Rig
+from tests.deployments.gateway.peers.cells import Cells, MakeCells
+from tests.deployments.gateway.rig import ASK, MakeRig
 
 NAMES = ("eu", "us", "ap")
-MakeCells = Callable[..., Cells]
 
 
 @pytest.fixture
@@ -42,15 +39,16 @@ def secret_of(cell: str) -> str:
     return f"the cluster's secret of {cell}"
 
 
+def credentials(cell: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret_of(cell)}"}
+
+
 async def look(cells: Cells, home: str, view: str = "status", code: int = 200, **query: str) -> Any:
     """What a cell shows of all."""
-    url, headers = cells[home].url + REGIONS_PATH, {"authorization": f"Bearer {secret_of(home)}"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.get(url, params={"view": view, **query}) as response,
-    ):
-        assert response.status == code, await response.text()
-        return await response.json()
+    path = f"{REGIONS_PATH}?{urlencode({'view': view, **query})}"
+    status, found = await cells[home].get(path, **credentials(home))
+    assert status == code, found
+    return found
 
 
 def by_region(found: Any) -> dict[str, Any]:
@@ -71,11 +69,9 @@ async def test_any_cell_shows_all_cells(three: Cells) -> None:
 
 
 async def test_prometheus_can_tell_the_cells_apart(three: Cells) -> None:
-    async with aiohttp.ClientSession() as session:
-        for name in NAMES:
-            headers = {"authorization": f"Bearer {secret_of(name)}"}
-            async with session.get(three[name].url + "/raylane/http_sd", headers=headers) as response:
-                assert {group["labels"]["cell"] for group in await response.json()} == {f"test-{name}"}
+    for name in NAMES:
+        _, groups = await three[name].get("/raylane/http_sd", **credentials(name))
+        assert {group["labels"]["cell"] for group in groups} == {f"test-{name}"}
 
 
 async def test_status_says_how_old_digests_are_by_the_cells_own_clock(three: Cells) -> None:
@@ -168,13 +164,9 @@ async def test_a_cell_with_another_secret_is_refused_and_shown_as_such(make_cell
 
 
 async def test_who_is_no_peer_sees_nothing(three: Cells) -> None:
-    url, headers = three["eu"].url, {"authorization": f"Bearer {secret_of('eu')}"}
-    async with aiohttp.ClientSession() as session:
-        for known in ({}, headers):
-            async with session.post(url + VIEW_PATH, json={"view": "status"}, headers=known) as response:
-                assert response.status in (401, 403)
-        async with session.get(url + REGIONS_PATH + "?view=status") as response:
-            assert response.status == 401
+    for known in ({}, credentials("eu")):
+        assert (await three["eu"].ask({"view": "status"}, VIEW_PATH, headers=known))[0] in (401, 403)
+    assert (await three["eu"].get(f"{REGIONS_PATH}?view=status", authorization=""))[0] == 401
 
 
 async def test_other_questions_are_refused_by_name(three: Cells) -> None:
@@ -210,10 +202,9 @@ async def test_a_prefix_has_the_same_salt_in_all_cells(make_cells: MakeCells) ->
 
 
 async def test_a_cell_without_peers_says_so_and_has_its_own_salts(
-    make_rig: Callable[..., Awaitable[Rig]],  # noqa: F811
+    make_rig: MakeRig,
 ) -> None:
     rig = await make_rig(tenants=[{"name": "a", "keys": [digest_of("key-a")]}])
-    headers = {"authorization": f"Bearer {SECRET}"}
-    async with aiohttp.ClientSession(headers=headers) as session, session.get(rig.url + REGIONS_PATH) as response:
-        assert response.status == 404
-        assert "needed: a spec with `peering`" in (await response.json())["error"]["message"]
+    status, answer = await rig.get(REGIONS_PATH)
+    assert status == 404
+    assert "needed: a spec with `peering`" in answer["error"]["message"]
