@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from autoscaling.from_spec import setup_of
 from autoscaling.policies.policy import ReplicaProfile, ScalingPolicy
@@ -23,13 +22,13 @@ from autoscaling.serve.cell import CellClient as ServeCell
 from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.scaling import ModelScaling
-from cli.main import app
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import write_cost_file
 from planning.simulator.cell import CellSimulator
 from planning.tune.case import case_of, own_and_defaults
 from planning.tune.trial_runner import TrialRunner
 from tests.autoscaling.setups import stream
+from tests.commands import ran
 from tests.planning.tune import cases
 
 ROOMS = ("policies", "scaler", "shadow", "signals")
@@ -114,8 +113,7 @@ def _watched(patch: pytest.MonkeyPatch, module: str) -> list[Autoscaler]:
 def _simulated(folder: Path, patch: pytest.MonkeyPatch) -> Autoscaler:
     found = _watched(patch, "planning.simulation")
     spec, trace, costs = (str(folder / name) for name in ("spec.yaml", "trace.jsonl", "costs.json"))
-    result = CliRunner().invoke(app, ["simulate", spec, "--trace", trace, "--costs", costs])
-    assert result.exit_code == 0, result.output
+    ran("simulate", spec, "--trace", trace, "--costs", costs)
     return found[0]
 
 

@@ -27,18 +27,9 @@ def test_the_costs_of_a_simulated_engine_are_found_again(tmp_path: Path) -> None
     true = CostModel(steps.dense, steps.sequence, steps.attention, line(AROUND_S, 0.0), 0.0)
     limits = EngineModelLimits(SEATS, 2_048, KV_TOKENS)
     write_cost_file(tmp_path / "true.json", cost_file("m-simulated", "1 x H100 SXM", "roofline", limits, true))
-    model = {
-        "name": "m-simulated",
-        "source": "nothing",
-        "engine": "simulated",
-        "simulated": {"costs": "true.json"},
-        "settings": {
-            "max_model_len": CONTEXT,
-            "max_num_seqs": SEATS,
-            "max_num_batched_tokens": 2_048,
-            "stream_interval": 16,
-        },
-    }
+    settings = {"max_model_len": CONTEXT, "max_num_seqs": SEATS, "max_num_batched_tokens": 2_048, "stream_interval": 16}
+    model = {"name": "m-simulated", "source": "nothing", "engine": "simulated", "simulated": {"costs": "true.json"}}
+    model["settings"] = settings
     spec = {"version": 1, "name": "calibrated", "regions": [{"name": "here", "pools": [{"name": "cpu"}]}]}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec | {"models": [model]}), encoding="utf-8")
     out = tmp_path / "costs.json"

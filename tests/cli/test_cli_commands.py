@@ -7,20 +7,19 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
 from cli import boot, doctor
-from cli.main import COMMANDS, app
+from cli.main import COMMANDS
 from cli.run_dir import RunDir, State
 from cluster.files import shipped
 from deployments.wire import to_plain
 from tests.cell_store import keep_gateways
 from tests.cli.test_cli_run_dir import written
 from tests.cli.test_narrow import report
+from tests.commands import ran
 from tests.http_server import listening, saying
 
 SPEC = """
@@ -46,12 +45,6 @@ def spec(tmp_path: Path) -> Path:
     return file
 
 
-def run(*arguments: object) -> Any:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return result
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -59,8 +52,7 @@ def free_port() -> int:
 
 
 def test_spec_check(spec: Path) -> None:
-    result = run("spec", "check", spec)
-    assert result.exit_code == 0
+    result = ran("spec", "check", spec)
     assert "m: 1 x cpu in r/p" in result.stdout
     assert "is a usable spec" in result.stdout
 
@@ -69,19 +61,18 @@ def test_spec_check_prints_the_schedule(spec: Path) -> None:
     schedule = "{time_zone: Europe/Berlin, entries: [{name: office, days: [mon, tue, wed], begin: 8:00, min: 2}]}"
     text = SPEC.replace("max_model_len: 100}", f"max_model_len: 100}}, replicas: {{max: 4, schedule: {schedule}}}")
     spec.write_text(text + "autoscaling: {policy: backlog}\n")
-    result = run("spec", "check", spec)
+    result = ran("spec", "check", spec)
     assert "m: replicas by schedule, Europe/Berlin: office: mon-wed 8:00-24:00, min 2" in result.stdout
 
 
 def test_spec_check_of_what_ships() -> None:
     for path in shipped("specs").glob("*.yaml"):
-        assert run("spec", "check", path).exit_code == 0, path
+        ran("spec", "check", path)
 
 
 def test_spec_check_names_each_problem(spec: Path) -> None:
     spec.write_text(SPEC + "gateway: {port: 0, nonsense: 1}\n")
-    result = run("spec", "check", spec)
-    assert result.exit_code == 1
+    result = ran("spec", "check", spec, code=1)
     assert "2 problem(s)" in result.stderr
     assert "gateway.port = 0: allowed: a whole number, 1 to 65535" in result.stderr
     assert "gateway.nonsense = 1: unknown key" in result.stderr
@@ -89,12 +80,12 @@ def test_spec_check_names_each_problem(spec: Path) -> None:
 
 def test_spec_check_refuses_a_policy_that_there_is_not_and_notes_a_cost_file_that_is_not_here(spec: Path) -> None:
     spec.write_text(SPEC.replace("100}}", "100}, replicas: {count: 1, max: 2}}") + "autoscaling: {policy: nope}\n")
-    result = run("spec", "check", spec)
-    assert (result.exit_code, "is a usable spec" in result.stdout) == (1, False)
+    result = ran("spec", "check", spec, code=1)
+    assert "is a usable spec" not in result.stdout
     assert "policy 'nope': no such policy" in result.stderr
     spec.write_text(SPEC + "autoscaling: {costs: nowhere.json}\n")
-    result = run("spec", "check", spec)
-    assert (result.exit_code, "is a usable spec" in result.stdout) == (0, True)
+    result = ran("spec", "check", spec)
+    assert "is a usable spec" in result.stdout
     assert "cannot be scaled as written" in result.stderr
 
 
@@ -114,43 +105,35 @@ MISSING = [
 def test_missing_files(spec: Path, text: str, path: str) -> None:
     """They do not spoil the spec, which another machine may run; but this one cannot."""
     spec.write_text(text)
-    result = run("spec", "check", spec)
-    assert result.exit_code == 0
-    assert f"not on this machine: source '{path}': {path} holds no" in result.stderr
-    result = run("up", spec)
-    assert (result.exit_code, f"{path} holds no" in result.stderr) == (2, True)
-    result = run("doctor", spec)
-    assert (result.exit_code, f"{path} holds no" in result.stdout) == (1, True)
+    assert f"not on this machine: source '{path}': {path} holds no" in ran("spec", "check", spec).stderr
+    assert f"{path} holds no" in ran("up", spec, code=2).stderr
+    assert f"{path} holds no" in ran("doctor", spec, code=1).stdout
 
 
 def test_spec_schema() -> None:
-    schema = json.loads(run("spec", "schema").stdout)
+    schema = json.loads(ran("spec", "schema").stdout)
     assert schema["additionalProperties"] is False
     assert "gateway" in schema["properties"]
 
 
 def test_up_refuses_a_bad_spec(spec: Path) -> None:
     spec.write_text("name: [")
-    result = run("up", spec)
-    assert result.exit_code == 2
+    result = ran("up", spec, code=2)
     assert "is not a usable spec" in result.stderr
     assert f"raylane spec check {spec}" in result.stderr
-    assert run("up", spec.parent / "none.yaml").exit_code == 2
+    ran("up", spec.parent / "none.yaml", code=2)
 
 
 def test_up_refuses_a_taken_port(spec: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = run("up", spec, "--port", taken.getsockname()[1])
-    assert result.exit_code == 1
+        result = ran("up", spec, "--port", taken.getsockname()[1], code=1)
     assert "cannot listen: Address already in use" in result.stderr
 
 
 def test_up_refuses_a_second_one(spec: Path) -> None:
     state = State("x", os.getpid(), psutil.Process().create_time(), "http://127.0.0.1:9", "/tmp/none", ready=True)
     run_dir = written(state)
-    result = run("up", spec, "--port", free_port())
-    assert result.exit_code == 1
-    assert "is already up at http://127.0.0.1:9" in result.stderr
+    assert "is already up at http://127.0.0.1:9" in ran("up", spec, "--port", free_port(), code=1).stderr
     assert run_dir.state() is not None
 
 
@@ -166,21 +149,20 @@ def test_up_refuses_a_second_one(spec: Path) -> None:
     ],
 )
 def test_up_on_a_ray_cluster_refuses_what_it_cannot_use(spec: Path, options: list[str], problem: str) -> None:
-    result = run("up", spec, *options)
-    assert (result.exit_code, problem in result.stderr.replace("\n", " ")) == (2, True), result.stderr
+    assert problem in ran("up", spec, *options, code=2).stderr.replace("\n", " ")
 
 
 def test_up_on_a_ray_cluster_that_does_not_answer(spec: Path, tmp_path: Path) -> None:
     secret = tmp_path / "own_secret"
     secret.write_text("x" * 31)
-    result = run("up", spec, "--address", "127.0.0.1:1", "--secret-file", secret)
-    assert (result.exit_code, "31 characters; allowed: at least 32" in result.stderr) == (2, True)
+    result = ran("up", spec, "--address", "127.0.0.1:1", "--secret-file", secret, code=2)
+    assert "31 characters; allowed: at least 32" in result.stderr
     secret.write_text("x" * 32 + "\n")
-    result = run("up", spec, "--address", "127.0.0.1:1", "--secret-file", secret)
-    assert (result.exit_code, "Ray at 127.0.0.1:1 does not answer" in result.stderr) == (1, True)
+    result = ran("up", spec, "--address", "127.0.0.1:1", "--secret-file", secret, code=1)
+    assert "Ray at 127.0.0.1:1 does not answer" in result.stderr
     assert (RunDir("x").path / "secret").read_text() == "x" * 32
     assert RunDir("x").state() is None
-    assert run("up", spec, "--address", "127.0.0.1:1").exit_code == 1
+    ran("up", spec, "--address", "127.0.0.1:1", code=1)
     assert (RunDir("x").path / "secret").read_text() == "x" * 32, "the next one keeps it"
 
 
@@ -190,8 +172,7 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(
 ) -> None:
     given = tmp_path / "own_secret"
     given.write_bytes(content)
-    result = run("up", spec, "--address", "127.0.0.1:1", "--secret-file", given)
-    assert result.exit_code == 2
+    result = ran("up", spec, "--address", "127.0.0.1:1", "--secret-file", given, code=2)
     assert (
         result.stderr == f"error: --secret-file {given}: is no secret of a cell; allowed: printable ASCII characters\n"
     )
@@ -199,13 +180,11 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(
     run_dir = written(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
     keep_gateways(run_dir.path, {"g": "http://127.0.0.1:1"})
     (run_dir.path / "secret").write_bytes(content)
-    result = run("hold", "m", 1, "--for", "1h")
-    assert result.exit_code == 2
+    result = ran("hold", "m", 1, "--for", "1h", code=2)
     assert result.stderr.startswith(f"error: {run_dir.path / 'secret'}: is no secret of a cell; allowed: ")
 
     monkeypatch.setenv("RAYLANE_SECRET", content.decode("utf-8", "surrogateescape"))
-    result = run("hold", "m", 1, "--for", "1h", "--url", "http://127.0.0.1:2")
-    assert result.exit_code == 2
+    result = ran("hold", "m", 1, "--for", "1h", "--url", "http://127.0.0.1:2", code=2)
     assert result.stderr == "error: RAYLANE_SECRET: is no secret of a cell; allowed: printable ASCII characters\n"
 
 
@@ -213,40 +192,32 @@ def test_a_secret_that_is_none_is_refused_and_not_shown(
 def test_files_of_a_run_directory_that_are_nested_deeply_are_as_none(file: str) -> None:
     run_dir = written(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
     (run_dir.path / file).write_text("[" * 100_000)
-    result = run("status")
-    assert result.exit_code == 1
-    assert "error: no " in result.stderr
+    assert "error: no " in ran("status", code=1).stderr
 
 
 def test_up_refuses_while_another_starts(spec: Path) -> None:
     run_dir = RunDir("x")
     run_dir.create()
     with run_dir.lock():
-        result = run("up", spec, "--port", free_port())
-    assert result.exit_code == 1
+        result = ran("up", spec, "--port", free_port(), code=1)
     assert "is starting or running" in result.stderr
 
 
 def test_up_refuses_an_unknown_region_and_wants_one_of_several(spec: Path) -> None:
-    result = run("up", spec, "--region", "q")
-    assert (result.exit_code, "'q' is unknown; allowed: r" in result.stderr) == (2, True)
+    assert "'q' is unknown; allowed: r" in ran("up", spec, "--region", "q", code=2).stderr
     spec.write_text(SPEC.replace("{name: p}]}]", "{name: p}]}, {name: s, pools: [{name: p}]}]"))
-    result = run("up", spec)
-    assert (result.exit_code, "--region r | s" in result.stderr) == (2, True)
+    assert "--region r | s" in ran("up", spec, code=2).stderr
 
 
 def test_status_without_a_cluster() -> None:
-    result = run("status")
-    assert result.exit_code == 1
-    assert "raylane up" in result.stderr
-    result = run("status", "--url", f"http://127.0.0.1:{free_port()}")
-    assert result.exit_code == 1
+    assert "raylane up" in ran("status", code=1).stderr
+    result = ran("status", "--url", f"http://127.0.0.1:{free_port()}", code=1)
     assert "does not answer as a raylane gateway" in result.stderr
 
 
 def test_status_of_something_else() -> None:
     with listening(saying(b"hello")) as url:
-        assert run("status", "--url", url).exit_code == 1
+        ran("status", "--url", url, code=1)
 
 
 def test_no_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +225,7 @@ def test_no_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     with listening(saying(json.dumps(to_plain(replace(report(), models=()))).encode())) as url:
-        assert run("status", "--url", url, "--json").exit_code == 0
+        ran("status", "--url", url, "--json")
         bringing = boot.Boot.__new__(boot.Boot)
         bringing._url = url
         assert bringing._ready("the-secret")
@@ -263,28 +234,26 @@ def test_no_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_doctor_names_what_is_missing(spec: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         spec.write_text(SPEC + f"gateway: {{port: {taken.getsockname()[1]}}}\n")
-        result = run("doctor", spec)
+        result = ran("doctor", spec)
     assert "gateway port" in result.stdout
     assert "raylane down   (or: raylane up --port ANOTHER)" in result.stdout
     assert "cores" in result.stdout
     spec.write_text("name: [")
-    assert run("doctor", spec).exit_code == 2
+    ran("doctor", spec, code=2)
 
 
 def test_doctor_warns_of_more_cores_than_there_are(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     spec.write_text(SPEC.replace("{max_model_len: 100}", "{max_model_len: 100, cpus: 38}"))
-    assert "warn cores: 2; the spec's replicas book 38" in run("doctor", spec).stdout
+    assert "warn cores: 2; the spec's replicas book 38" in ran("doctor", spec).stdout
     spec.write_text(SPEC.replace("{max_model_len: 100}", "{max_model_len: 100, cpus: 2}"))
-    assert "ok   cores: 2; the spec's replicas book 2" in run("doctor", spec).stdout
+    assert "ok   cores: 2; the spec's replicas book 2" in ran("doctor", spec).stdout
 
 
 def test_doctor_fails_on_what_keeps_it_from_working(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec.write_text(SPEC.replace("{name: p}", "{name: p, accelerator: H100, gpus_per_node: 8}"))
     monkeypatch.setenv("PATH", "/nowhere")
-    result = run("doctor", spec)
-    assert result.exit_code == 1
-    assert "nvidia-smi is not found" in result.stdout
+    assert "nvidia-smi is not found" in ran("doctor", spec, code=1).stdout
 
 
 @pytest.mark.whole
@@ -315,6 +284,6 @@ def test_the_gateway_needs_neither_torch_nor_vllm() -> None:
 
 
 def test_help_is_there() -> None:
-    result = run("--help")
+    result = ran("--help")
     for command in COMMANDS:
         assert f" {command} " in result.stdout

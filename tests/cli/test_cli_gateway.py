@@ -1,10 +1,9 @@
 """What commands say of an error's page that is not a gateway's."""
 
 import pytest
-from typer.testing import CliRunner
 
 from cli.gateway import error_message
-from cli.main import app
+from tests.commands import ran
 from tests.http_server import listening, saying
 
 
@@ -25,6 +24,5 @@ def test_an_errors_words_are_found_where_they_may_be(answer: object, says: str) 
 
 def test_a_load_balancers_error_is_one_line() -> None:
     with listening(saying(b'{"error": "no healthy upstream"}', 503)) as url:
-        result = CliRunner().invoke(app, ["status", "--once", "--url", url])
-    assert result.exit_code == 1
+        result = ran("status", "--once", "--url", url, code=1)
     assert result.stderr.strip() == "error: no healthy upstream"

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
 from cli.gateway import base_url, known_secret
-from cli.main import app
 from cli.private_ray import end_processes, processes_of
 from cli.run_dir import RunDir, State, known_clusters
 from tests.cell_store import keep_gateways
+from tests.commands import ran
 from tests.http_server import Handler, listening
 
 OBEDIENT = "import time; time.sleep(600)"
@@ -119,23 +118,18 @@ def test_a_name_is_held_once() -> None:
 
 def test_down_without_a_cluster() -> None:
     for arguments in (["down"], ["down", "x"]):
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 1
-        assert "is up on this machine" in result.stderr
+        assert "is up on this machine" in ran(*arguments, code=1).stderr
 
 
 def test_down_of_several_wants_a_name(temp_dir: Path) -> None:
     for name in ("one", "two"):
         written(state_of(os.getpid(), temp_dir, name))
-    result = CliRunner().invoke(app, ["down"])
-    assert result.exit_code == 2
-    assert "allowed: raylane down one | two" in result.stderr
+    assert "allowed: raylane down one | two" in ran("down", code=2).stderr
 
 
 def test_down_asks_and_waits(process: subprocess.Popen[str], temp_dir: Path) -> None:
     written(state_of(process.pid, temp_dir))
-    result = CliRunner().invoke(app, ["down", "x"])
-    assert (result.exit_code, result.stdout) == (0, "Cluster 'x' is down.\n")
+    assert ran("down", "x").stdout == "Cluster 'x' is down.\n"
     process.wait(5)
 
 
@@ -146,7 +140,7 @@ def test_down_kills_what_does_not_heed(temp_dir: Path) -> None:
         assert child.stdout.readline() == "ready\n"
         run_dir = written(state_of(child.pid, temp_dir))
         start = time.monotonic()
-        assert CliRunner().invoke(app, ["down", "x", "--timeout", "1"]).exit_code == 0
+        ran("down", "x", "--timeout", "1")
         assert time.monotonic() - start < 10
         child.wait(5)
     assert run_dir.state() is None
@@ -163,8 +157,7 @@ def test_down_cleans_up_after_a_killed_one(process: subprocess.Popen[str], temp_
     segment = Path(f"/dev/shm/raylane-test-{os.getpid()}")
     segment.write_text("x")
     (run_dir.path / "shared_memory").write_text(f"{segment}\n/etc/hostname\n/dev/shm/gone")
-    result = CliRunner().invoke(app, ["down"])
-    assert (result.exit_code, "its leftovers are removed" in result.stdout) == (0, True)
+    assert "its leftovers are removed" in ran("down").stdout
     process.wait(5)
     assert not temp_dir.exists()
     assert not segment.exists()
@@ -215,9 +208,7 @@ def test_commands_ask_a_gateway_of_the_cell_that_answers(home: Path) -> None:
 
 def test_down_says_that_ray_does_not_answer(home: Path) -> None:
     written(State("x", 0, 0.0, "", "", ready=True, address="127.0.0.1:1"))
-    result = CliRunner().invoke(app, ["down"])
-    assert result.exit_code == 1
-    assert "Ray at 127.0.0.1:1 does not answer" in result.stderr
+    assert "Ray at 127.0.0.1:1 does not answer" in ran("down", code=1).stderr
     assert RunDir("x").state() is not None
 
 

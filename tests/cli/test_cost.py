@@ -12,12 +12,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from cli.main import app
 from deployments.accounting.bill import HOUR_NS, hour_name
 from deployments.accounting.store import BillStore
 from deployments.store import FILE_NAME, CellStore
+from tests.commands import ran
 from tests.deployments.accounting.replicas import BEGIN, ImaginedCell, imagined
 
 
@@ -35,15 +34,11 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ImaginedCell]:
 
 
 def run(cell: tuple[Path, ImaginedCell], *arguments: str) -> str:
-    result = CliRunner().invoke(app, ["cost", "--run-dir", str(cell[0]), *arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return ran("cost", "--run-dir", cell[0], *arguments).stdout
 
 
 def refused(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["cost", *arguments])
-    assert result.exit_code == 2, result.output
-    return " ".join(result.output.split())
+    return " ".join(ran("cost", *arguments, code=2).output.split())
 
 
 @pytest.mark.whole
@@ -150,9 +145,7 @@ def test_what_is_no_store_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_machine_without_any_cell_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path))
-    result = CliRunner().invoke(app, ["cost"])
-    assert result.exit_code == 1
-    assert "no cluster is up on this machine, and none has left a bill" in " ".join(result.output.split())
+    assert "no cluster is up on this machine, and none has left a bill" in " ".join(ran("cost", code=1).output.split())
 
 
 def test_the_only_cell_that_was_up_is_read_where_several_are_named(
@@ -160,6 +153,6 @@ def test_the_only_cell_that_was_up_is_read_where_several_are_named(
 ) -> None:
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path))
     (tmp_path / "one").symlink_to(cell[0])
-    assert CliRunner().invoke(app, ["cost", "--json"]).exit_code == 0
+    ran("cost", "--json")
     (tmp_path / "other").symlink_to(cell[0])
     assert "name one with --run-dir" in refused()

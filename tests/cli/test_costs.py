@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from cli.costs import with_estimates
-from cli.main import app
 from cluster.files import shipped
 from cluster.spec import load_spec
 from deployments.engine.args import not_served
@@ -17,20 +16,20 @@ from deployments.engine_model.cost_file import CalibrationRecord, CostBasis, Hos
 from deployments.engine_model.cost_model import Curve
 from planning.costs.recorded_run import RecordedRunError, read_run, run_engine
 from planning.simulator.workload import plain_workload
+from tests.commands import ran
 from tests.planning.costs.bundles import DENSE, SPARSE, written
 from tests.planning.fit.configs import QWEN3_30B_A3B
 
 SPEC = str(shipped("specs/local.yaml"))
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["costs", SPEC, "--gpu", "L40S", *arguments], env={"COLUMNS": "200"})
+def run(*arguments: str, code: int = 0) -> Result:
+    return ran("costs", SPEC, "--gpu", "L40S", *arguments, code=code)
 
 
 def test_a_data_sheet_gives_costs_and_says_how_sure_they_are(tmp_path: Path) -> None:
     out = tmp_path / "costs.json"
     result = run("--out", str(out))
-    assert result.exit_code == 0, result.output
     assert "not measured" in result.output
     assert "kernels: data sheet" in result.output
     file = read_cost_file(out)
@@ -43,14 +42,13 @@ def test_a_data_sheet_gives_costs_and_says_how_sure_they_are(tmp_path: Path) -> 
 def test_a_model_s_folder_and_a_gpu_are_enough(tmp_path: Path) -> None:
     out, folder = tmp_path / "costs.json", shipped("plans/llama-3.1-8b")
 
-    def alone(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["costs", "--out", str(out), *arguments], env={"COLUMNS": "200"})
+    def alone(*arguments: str, code: int = 0) -> Result:
+        return ran("costs", "--out", out, *arguments, code=code)
 
-    result = alone("--gpu", "H100", "--model", str(folder), "--tp", "2")
-    assert result.exit_code == 0, result.output
+    alone("--gpu", "H100", "--model", str(folder), "--tp", "2")
     file = read_cost_file(out)
     assert (file.model, file.hardware, file.engine.max_num_batched_tokens) == (folder.name, "2 x H100 SXM", 8_192)
-    assert alone("--gpu", "H100", "--model", str(folder)).exit_code == 0
+    alone("--gpu", "H100", "--model", str(folder))
     assert read_cost_file(out).engine.kv_tokens < file.engine.kv_tokens
     for arguments, said in (
         (("--gpu", "H100"), "allowed: a spec, or --gpu GPU and --model FOLDER"),
@@ -58,16 +56,14 @@ def test_a_model_s_folder_and_a_gpu_are_enough(tmp_path: Path) -> None:
         (("--gpu", "H100", "--model", str(folder), "--tp", "3"), "tensor_parallel_size = 3: allowed: "),
         ((SPEC, "--tp", "2"), "--tp 2: allowed: without a spec"),
     ):
-        refused = alone(*arguments)
-        assert refused.exit_code == 2
+        refused = alone(*arguments, code=2)
         assert said in " ".join((refused.output + refused.stderr).split())
 
 
 def test_a_profile_gives_costs_and_names_whose_it_is(tmp_path: Path) -> None:
     written(tmp_path / "tp1", profile=DENSE)
     out = tmp_path / "costs.json"
-    result = run("--out", str(out), "--profile", str(tmp_path))
-    assert result.exit_code == 0, result.output
+    run("--out", str(out), "--profile", str(tmp_path))
     file = read_cost_file(out)
     assert (file.basis, file.sources[0].basis, file.unmodelled) == ("profile", CostBasis.PROFILE, ())
     (tmp_path / "meta.yaml").write_text("gpu: NVIDIA GeForce RTX 4090\n")
@@ -81,14 +77,13 @@ def test_a_profile_gives_costs_and_names_whose_it_is(tmp_path: Path) -> None:
 def test_a_profile_that_lacks_something_is_refused(tmp_path: Path, content: object, named: str) -> None:
     if content is SPARSE:
         written(tmp_path / "tp1", profile=SPARSE)
-    result = run("--out", str(tmp_path / "costs.json"), "--profile", str(tmp_path))
-    assert result.exit_code == 2
+    result = run("--out", str(tmp_path / "costs.json"), "--profile", str(tmp_path), code=2)
     assert named in result.output + result.stderr
 
 
 def test_a_calibration_of_another_model_gives_the_hosts_part(tmp_path: Path) -> None:
     out, measured = tmp_path / "costs.json", tmp_path / "calibrated.json"
-    assert run("--out", str(out)).exit_code == 0
+    run("--out", str(out))
     estimate = read_cost_file(out)
     host = HostCosts(
         step_s=0.006,
@@ -102,16 +97,13 @@ def test_a_calibration_of_another_model_gives_the_hosts_part(tmp_path: Path) -> 
     front = Curve(at=(0.0, 8.0), seconds=(0.003, 0.005))
     update = {"calibration": record, "basis": "measured", "model": "other", "front": front, "back_s": 0.001}
     write_cost_file(measured, estimate.model_copy(update=update))
-    result = run("--out", str(out), "--host", str(measured))
-    assert result.exit_code == 0, result.output
-    assert "host: calibrated here" in result.output
+    assert "host: calibrated here" in run("--out", str(out), "--host", str(measured)).output
     file = read_cost_file(out)
     assert (file.front, file.back_s) == (front, 0.001)
     assert file.likely()[1] < estimate.likely()[1]
     (tmp_path / "rough.json").write_text("{")
     for path, named in ((out, "basis roofline: the host's part is not known"), (tmp_path / "rough.json", "rough.json")):
-        refused = run("--out", str(tmp_path / "no.json"), "--host", str(path))
-        assert refused.exit_code == 2
+        refused = run("--out", str(tmp_path / "no.json"), "--host", str(path), code=2)
         assert named in " ".join((refused.output + refused.stderr).split())
 
 
@@ -122,9 +114,8 @@ def test_a_pipeline_has_the_gpus_of_all_its_stages(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(staged, encoding="utf-8")
     out, plain = tmp_path / "costs.json", tmp_path / "plain.json"
     arguments = ["costs", str(tmp_path / "spec.yaml"), "--gpu", "L40S", "--out", str(out)]
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
-    assert result.exit_code == 0, result.output
-    assert run("--out", str(plain)).exit_code == 0
+    ran(*arguments)
+    run("--out", str(plain))
     file, single = read_cost_file(out), read_cost_file(plain)
     assert file.hardware == "2 x L40S"
     assert any("pipeline parallelism" in note for note in file.unmodelled)
@@ -166,8 +157,7 @@ def test_data_parallel_ranks_with_experts_are_checked_priced_and_simulated(tmp_p
     trace.write_text("\n".join(json.dumps(row) for row in rows))
 
     def done(*arguments: str) -> str:
-        result = CliRunner().invoke(app, [*arguments], env={"COLUMNS": "200"})
-        assert result.exit_code == 0, result.output
+        result = ran(*arguments)
         return " ".join(result.output.split())
 
     assert "usable spec" in done("spec", "check", str(spec))
@@ -182,7 +172,7 @@ def test_data_parallel_ranks_with_experts_are_checked_priced_and_simulated(tmp_p
 def test_a_cost_file_is_compared_with_a_recorded_run(tmp_path: Path) -> None:
     """A run that the engine of the file itself made is met; one that took eight times as long is outside the range."""
     out, recorded = tmp_path / "costs.json", tmp_path / "run.jsonl"
-    assert run("--out", str(out)).exit_code == 0
+    run("--out", str(out))
     file = read_cost_file(out)
     arrived_s = np.arange(40) * 0.05
     prompt, output = np.full(40, 600), np.full(40, 50)
@@ -202,8 +192,7 @@ def test_a_cost_file_is_compared_with_a_recorded_run(tmp_path: Path) -> None:
             for at, first, last in zip(arrived_s, done.first_s, done.finished_s, strict=True)
         ]
         recorded.write_text("\n".join(json.dumps(row) for row in rows))
-        result = CliRunner().invoke(app, ["costs", str(out), "--against", str(recorded)], env={"COLUMNS": "200"})
-        assert result.exit_code == 0, result.output
+        result = ran("costs", str(out), "--against", str(recorded))
         return result.output
 
     assert "12 of 12 figures are in the stated range" in compare(1.0)

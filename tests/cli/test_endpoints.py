@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from cli.endpoints import allowed_regions, preferred
-from cli.main import app
 from cluster.spec import ClusterSpec, parse_spec
+from tests.commands import ran
 from tests.http_server import Handler, listening, saying
 
 KEY = "sha256:" + "0" * 64
@@ -22,21 +21,15 @@ KEY = "sha256:" + "0" * 64
 
 def content(**endpoints: str) -> dict[str, Any]:
     """Regions of AWS by those names, with these endpoints."""
+    names = [name.replace("_", "-") for name in endpoints]
+    model = {"source": "s", "settings": {"max_model_len": 1_000}}
     return {
         "name": "x",
         "regions": [
-            {"name": name.replace("_", "-"), "endpoint": endpoint, "pools": [{"name": "p"}]}
-            for name, endpoint in endpoints.items()
+            {"name": name, "endpoint": endpoint, "pools": [{"name": "p"}]}
+            for name, endpoint in zip(names, endpoints.values(), strict=True)
         ],
-        "models": [
-            {"name": "wide", "source": "s", "settings": {"max_model_len": 1_000}},
-            {
-                "name": "narrow",
-                "source": "s",
-                "settings": {"max_model_len": 1_000},
-                "regions": [next(iter(endpoints)).replace("_", "-")],
-            },
-        ],
+        "models": [model | {"name": "wide"}, model | {"name": "narrow", "regions": names[:1]}],
         "tenants": [
             {"name": "clinic", "keys": [KEY], "residency": ["eu-central-1", "eu-west-1"]},
             {"name": "trial", "keys": [KEY[:-1] + "1"]},
@@ -124,8 +117,7 @@ def spec_file(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(*arguments: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["endpoints", *map(str, arguments)])
-    assert result.exit_code == code, result.output
+    result = ran("endpoints", *arguments, code=code)
     return result.stdout + result.stderr
 
 

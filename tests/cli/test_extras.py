@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from cli import extras
-from cli.main import NEED_PLANNING, app
+from cli.main import NEED_PLANNING
+from tests.commands import ran
 
 SERVING = (
     "deployments.app",
@@ -40,8 +40,7 @@ for name in {SERVING}:
 @pytest.mark.parametrize("command", NEED_PLANNING)
 def test_a_command_names_the_extra_that_it_lacks(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setattr(extras, "_PLANNING", ("no_such_package",))
-    result = CliRunner().invoke(app, [command, "--whatever", "x"])
-    assert result.exit_code == 1
+    result = ran(command, "--whatever", "x", code=1)
     assert f"raylane {command} needs the extra 'planning': pip install 'raylane[planning]'" in result.stderr
 
 
@@ -49,8 +48,6 @@ def test_a_report_that_could_not_be_made_ends_the_simulation_before_it_begins(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(extras, "_PLANNING", ("no_such_package",))
-    result = CliRunner().invoke(
-        app, ["simulate", "no-such.yaml", "--trace", "no-such.csv", "--report", str(tmp_path / "report.html")]
-    )
-    assert result.exit_code == 1
+    report = tmp_path / "report.html"
+    result = ran("simulate", "no-such.yaml", "--trace", "no-such.csv", "--report", report, code=1)
     assert "raylane simulate --report needs the extra 'planning'" in result.stderr

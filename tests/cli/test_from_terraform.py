@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from cli.main import app
 from cluster.launch import RAY_YAML, launcher_files
 from cluster.spec import AwsDeploy, ClusterSpec, load_spec, parse_spec
+from tests.commands import ran
 
 OUTPUTS = Path(__file__).parents[1] / "infra" / "outputs.json"
 MODELS = "models: [{name: demo, source: demo, settings: {max_model_len: 1024}, replicas: {count: 1}}]\n"
@@ -48,8 +47,7 @@ def run(tmp_path: Path, outputs: dict[str, Any], spec: str, *options: str) -> tu
     file = tmp_path / "spec.yaml"
     file.write_text(spec)
     arguments = ["spec", "from-terraform", str(tmp_path / "outputs.json"), *options, "--spec", str(file)]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    result = ran(*arguments, code=None)
     return result.exit_code, " ".join(result.output.split()), file
 
 
@@ -125,8 +123,7 @@ def test_check_shows_and_writes_nothing(tmp_path: Path, outputs: dict[str, Any])
 
 def test_without_a_spec_the_beginning_of_one_is_printed(tmp_path: Path, outputs: dict[str, Any]) -> None:
     (tmp_path / "outputs.json").write_text(json.dumps(outputs))
-    result = CliRunner().invoke(app, ["spec", "from-terraform", str(tmp_path / "outputs.json")])
-    assert result.exit_code == 0
+    result = ran("spec", "from-terraform", str(tmp_path / "outputs.json"))
     spec = parse_spec(result.output + MODELS)
     assert spec.cell_name(spec.regions[0]) == "raylane-eu-central-1"
     assert [(pool.name, pool.accelerator, pool.gpus) for pool in spec.regions[0].pools] == [
@@ -209,6 +206,4 @@ def test_a_pool_that_only_the_spec_has_is_named(tmp_path: Path, outputs: dict[st
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, named: str) -> None:
     (tmp_path / "outputs.json").write_text(text)
-    result = CliRunner().invoke(app, ["spec", "from-terraform", str(tmp_path / "outputs.json")])
-    assert result.exit_code == 2
-    assert named in " ".join(result.output.split())
+    assert named in " ".join(ran("spec", "from-terraform", str(tmp_path / "outputs.json"), code=2).output.split())

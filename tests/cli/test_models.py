@@ -4,12 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from cli.main import app
 from cluster.artifacts import ModelCache
-
-runner = CliRunner()
+from tests.commands import ran
 
 
 @pytest.fixture
@@ -27,7 +24,7 @@ def spec(tmp_path: Path) -> Path:
 
 
 def run(*words: object) -> tuple[int, str]:
-    done = runner.invoke(app, ["models", *map(str, words)], env={"COLUMNS": "300"})
+    done = ran("models", *words, code=None, columns=300)
     return done.exit_code, done.output
 
 

@@ -9,16 +9,15 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from typer.testing import CliRunner
 
 from cli.console import console
-from cli.main import app
 from deployments.accounting.bill import Dimension
 from deployments.accounting.store import BillStore, bill_in
 from deployments.gateway.operators.report import PeerReport, RegionAnswer
 from deployments.store import FILE_NAME, CellStore, reader
 from deployments.wire import to_plain
 from tests.cli.test_narrow import lane, report
+from tests.commands import ran
 from tests.deployments.accounting.replicas import BEGIN, ImaginedCell, imagined
 from tests.http_server import Handler, listening
 
@@ -70,8 +69,7 @@ def cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[str,
 
 
 def run(cell: tuple[str, type[Cell]], *arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [*arguments, "--all-regions", "--url", cell[0]])
-    assert result.exit_code == code, (result.output, result.exception)
+    result = ran(*arguments, "--all-regions", "--url", cell[0], code=code)
     return result.stdout + result.stderr
 
 
@@ -125,27 +123,20 @@ def test_an_answer_that_makes_no_sense_spoils_no_other_cells(cell: tuple[str, ty
     assert "as eu sees them" in text
 
 
+RECORD: dict[str, Any] = {
+    "request_id": "r-1",
+    "path": "/v1/chat/completions",
+    "model": "m",
+    "class": "interactive",
+    "tenant": "",
+}
+RECORD |= {"status": 200, "outcome": "ok", "error": None, "wall_s": 1.0, "stages_s": {"lane": 0.5}}
+RECORD |= {"prompt_tokens": 5, "cached_tokens": 0, "output_tokens": 7, "expected_prompt_tokens": 5}
+
+
 def record(region: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "record": {
-            "request_id": "r-1",
-            "path": "/v1/chat/completions",
-            "model": "m",
-            "status": 200,
-            "outcome": "ok",
-            "error": None,
-            "prompt_tokens": 5,
-            "cached_tokens": 0,
-            "output_tokens": 7,
-            "expected_prompt_tokens": 5,
-            "class": "interactive",
-            "tenant": "",
-            "wall_s": 1.0,
-            "stages_s": {"lane": 0.5},
-            "decisions": [{"at_s": 0.1, "verdict": "queued", "reason": f"of {region}"}],
-            **changes,
-        }
-    }
+    decisions = [{"at_s": 0.1, "verdict": "queued", "reason": f"of {region}"}]
+    return {"record": RECORD | {"decisions": decisions} | changes}
 
 
 def test_why_shows_both_cells_of_a_request_that_was_handed_over(cell: tuple[str, type[Cell]]) -> None:
@@ -183,10 +174,7 @@ def billed(cell: tuple[str, type[Cell]], tmp_path: Path) -> list[ImaginedCell]:
 
 @pytest.mark.whole
 def test_the_bills_of_all_cells_add_up(cell: tuple[str, type[Cell]], billed: list[ImaginedCell]) -> None:
-    alone = []
-    for path in cell[1].stores.values():
-        result = CliRunner().invoke(app, ["cost", "--json", "--run-dir", str(path.parent)])
-        alone.append(json.loads(result.stdout))
+    alone = [json.loads(ran("cost", "--json", "--run-dir", path.parent).stdout) for path in cell[1].stores.values()]
     found = json.loads(run(cell, "cost", "--json").split("\n[", 1)[0].rsplit("ap is", 1)[0])
     assert found["by"] == ["region", "home", "tenant", "class"]
     assert Fraction(found["total"]["usd"]) == sum(Fraction(one["total"]["usd"]) for one in alone) > 0

@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from cli.bench.answer import Sample
 from cli.bench.load import LoadResult
 from cli.bench.prompts import TokenIds
-from cli.main import app
 from cli.rehearse_live import LiveRunner, as_sent, live_run
 from cluster.files import shipped
 from planning.rehearsal import rehearsed
 from planning.simulator.workload import plain_workload
 from planning.workload.traces import read_trace
+from tests.commands import ran
 
 LOCAL = str(shipped("specs/local.yaml"))
 
@@ -47,8 +46,7 @@ def files(tmp_path: Path) -> dict[str, str]:
     ],
 )
 def test_what_is_wrong_is_said(files: dict[str, str], command: str, said: str) -> None:
-    result = CliRunner().invoke(app, [{"LOCAL": LOCAL, **files}.get(word, word) for word in command.split()])
-    assert result.exit_code == 2, result.output
+    result = ran(*[{"LOCAL": LOCAL, **files}.get(word, word) for word in command.split()], code=2)
     assert said in result.stderr + result.stdout
     assert not Path(files["OUT"]).exists()
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
-from cli.main import app
 from cli.run_dir import State
 from tests.cli.test_cli_run_dir import written
+from tests.commands import ran
 
 SPEC = """
 name: x
@@ -22,13 +21,12 @@ models: [{name: m, source: org/hub-name, settings: {max_model_len: 100}}]
 
 
 def errors_of(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = ran(*arguments, code=None)
     return result.exit_code, result.stderr
 
 
 def test_each_cell_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "200")
     spec = tmp_path / "spec.yaml"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

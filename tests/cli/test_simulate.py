@@ -5,13 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from cli.main import app
 from cluster.files import shipped
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
+from tests.commands import ran
 
 SPEC = str(shipped("specs/local.yaml"))
 
@@ -33,18 +33,13 @@ def files(tmp_path: Path) -> tuple[str, ...]:
 ALONE = ("--no-range", "--no-neighbours")
 
 
-def run(*arguments: str) -> Result:
+def run(*arguments: str, code: int = 0) -> Result:
     """Without the runs beside the one that is asked for, where the arguments are not about them."""
-    return run_all(*arguments, *ALONE)
-
-
-def run_all(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "200"})
+    return ran("simulate", *arguments, *ALONE, code=code)
 
 
 def test_the_table_and_the_json_tell_the_same(files: tuple[str, ...]) -> None:
     shown = run(SPEC, *files)
-    assert shown.exit_code == 0, shown.output
     assert "2 replicas" in shown.output
     assert "off by 3.4%" in shown.output
     report = json.loads(run(SPEC, *files, "--json").stdout)
@@ -98,8 +93,7 @@ def test_a_traffic_file_is_simulated_with_its_classes(files: tuple[str, ...], tm
     assert 150 < report["lanes"][-1]["requests"] < 350
     assert json.loads(run(*arguments, "--seed", "2", "--limit", "7").stdout)["lanes"][-1]["requests"] == 7
     traffic.write_text(text.replace("batch", "gold"))
-    refused = run(*arguments)
-    assert refused.exit_code == 2
+    refused = run(*arguments, code=2)
     assert "class = 'gold'" in refused.output + refused.stderr
 
 
@@ -121,7 +115,6 @@ def long_trace(folder: Path) -> str:
 def test_what_is_too_long_is_rejected_and_told(files: tuple[str, ...], tmp_path: Path) -> None:
     arguments = (SPEC, "--trace", long_trace(tmp_path), "--costs", files[-1])
     shown = run(*arguments)
-    assert shown.exit_code == 0, shown.output
     assert "changes to the trace:" in shown.output
     assert "context_length_exceeded: 25 of 100 requests (25.0 %): rejected" in shown.output
     assert "sorted: 1 of 100 requests" in shown.output
@@ -156,7 +149,7 @@ def test_lengths_are_shrunk_only_where_that_is_asked_for(files: tuple[str, ...],
 @pytest.mark.whole
 def test_each_figure_has_a_range_and_neighbours(files: tuple[str, ...], tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    report = json.loads(run_all(SPEC, *files, "--json", "--report", str(page)).stdout)
+    report = json.loads(ran("simulate", SPEC, *files, "--json", "--report", str(page)).stdout)
     assert report["costs"]["range"] == {"origin": "profile of this GPU", "low": 0.9, "high": 1.1}
     for lane in report["lanes"]:
         for name, (low, high) in lane["range"].items():
@@ -168,7 +161,7 @@ def test_each_figure_has_a_range_and_neighbours(files: tuple[str, ...], tmp_path
     text = page.read_text(encoding="utf-8")
     assert "With one replica fewer or more" in text
     assert f"<small>{whole['range']['ttft_p50_ms'][0]:.0f} ms to " in text
-    shown = run_all(SPEC, *files)
+    shown = ran("simulate", SPEC, *files)
     assert f"({whole['range']['ttft_p50_ms'][0]:.0f} ms to {whole['range']['ttft_p50_ms'][1]:.0f} ms)" in shown.output
     assert "one replica fewer" in shown.output
 
@@ -184,7 +177,6 @@ def test_what_the_spec_asks_for_and_is_not_modelled_comes_first(files: tuple[str
     length = "      max_model_len: 8192\n"
     spec.write_text(text.replace(length, f"{length}      speculative: {{method: ngram}}\n"))
     shown = run(str(spec), *files)
-    assert shown.exit_code == 0, shown.output
     assert shown.output.index("speculation: models.demo.settings.speculative") < shown.output.index("TTFT p50")
     report = json.loads(run(str(spec), *files, "--json").stdout)
     assert [one["kind"] for one in report["not_modelled"]] == ["speculation"]
@@ -193,9 +185,7 @@ def test_what_the_spec_asks_for_and_is_not_modelled_comes_first(files: tuple[str
 @pytest.mark.whole
 def test_the_report_tells_the_same_as_the_table(files: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    shown = run(SPEC, *files, "--report", str(report), "--price-per-gpu-hour", "3600")
-    assert shown.exit_code == 0, shown.output
-    assert f"report: {report}" in shown.stderr
+    assert f"report: {report}" in run(SPEC, *files, "--report", str(report), "--price-per-gpu-hour", "3600").stderr
     page = report.read_text(encoding="utf-8")
     reported = json.loads(run(SPEC, *files, "--json").stdout)
     assert "Keeps its SLO" in page or "Misses its SLO" in page
@@ -218,8 +208,7 @@ def test_the_report_tells_the_same_as_the_table(files: tuple[str, ...], tmp_path
     ],
 )
 def test_bad_input_is_named(files: tuple[str, ...], arguments: tuple[str, ...], named: str) -> None:
-    result = run(arguments[0], *files, *arguments[1:])  # the last of an option counts
-    assert result.exit_code == 2
+    result = run(arguments[0], *files, *arguments[1:], code=2)  # the last of an option counts
     assert named in result.output + result.stderr
 
 
@@ -236,26 +225,20 @@ def test_bad_input_is_named(files: tuple[str, ...], arguments: tuple[str, ...], 
 def test_a_bad_cost_file_is_refused(files: tuple[str, ...], key: str, value: object) -> None:
     content = json.loads(Path(files[-1]).read_text())
     Path(files[-1]).write_text(json.dumps({**content, key: value}))
-    result = run(SPEC, *files)
-    assert result.exit_code == 2
+    result = run(SPEC, *files, code=2)
     assert key in result.output + result.stderr
 
 
 def test_costs_from_data_sheets_can_be_simulated_and_say_so(files: tuple[str, ...], tmp_path: Path) -> None:
     out = str(tmp_path / "roofline.json")
-    made = CliRunner().invoke(app, ["costs", SPEC, "--out", out, "--gpu", "L40S"])
-    assert made.exit_code == 0, made.output
-    shown = run(SPEC, "--trace", files[1], "--costs", out)
-    assert shown.exit_code == 0, shown.output
-    assert "NOT measured" in shown.output
-    refused = CliRunner().invoke(app, ["costs", SPEC, "--out", out])
-    assert refused.exit_code == 2
+    ran("costs", SPEC, "--out", out, "--gpu", "L40S")
+    assert "NOT measured" in run(SPEC, "--trace", files[1], "--costs", out).output
+    refused = ran("costs", SPEC, "--out", out, code=2)
     assert "cpu" in refused.output + refused.stderr
 
 
 @pytest.mark.parametrize("place", ["none/costs.json", "folder", "/dev/full"])
 def test_costs_that_cannot_be_written_are_told_by_their_option(place: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    refused = CliRunner().invoke(app, ["costs", SPEC, "--out", str(tmp_path / place), "--gpu", "L40S"])
-    assert (refused.exit_code, type(refused.exception)) == (2, SystemExit), refused.output
+    refused = ran("costs", SPEC, "--out", tmp_path / place, "--gpu", "L40S", code=2)
     assert f"--out {tmp_path / place}: " in refused.output + refused.stderr

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from cli.main import app
 from cluster.files import shipped
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
+from tests.commands import ran
 
 pytestmark = pytest.mark.whole
 
@@ -35,14 +35,12 @@ def files(tmp_path: Path) -> tuple[str, ...]:
     return str(spec), "--trace", str(trace), "--costs", str(costs)
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["simulate", *arguments, "--no-range", "--no-neighbours"], env={"COLUMNS": "200"})
+def run(*arguments: str, code: int = 0) -> Result:
+    return ran("simulate", *arguments, "--no-range", "--no-neighbours", code=code)
 
 
 def reported(*arguments: str) -> dict[str, object]:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    found: dict[str, object] = json.loads(result.stdout)
+    found: dict[str, object] = json.loads(run(*arguments, "--json").stdout)
     return found
 
 
@@ -64,12 +62,9 @@ SCHEDULE = (
 def test_bounds_by_time_of_day_need_a_time_of_day(files: tuple[str, ...]) -> None:
     Path(files[0]).write_text(SCALED.replace("      max: 8\n", SCHEDULE))
     arguments = (*files, "--start-up", "20")
-    refused = run(*arguments)
-    assert refused.exit_code == 2
-    assert "--start-at: missing; models.demo.replicas.schedule has bounds" in refused.stderr
-    assert "--start-at 'noon': allowed: a time" in run(*arguments, "--start-at", "noon").stderr
+    assert "--start-at: missing; models.demo.replicas.schedule has bounds" in run(*arguments, code=2).stderr
+    assert "--start-at 'noon': allowed: a time" in run(*arguments, "--start-at", "noon", code=2).stderr
     shown = run(*arguments, "--start-at", "2026-11-23T07:50")
-    assert shown.exit_code == 0, shown.output
     assert "bounds by schedule (Europe/Berlin: office: every day 8:00-18:00, min 5)" in shown.output
     figures = scaled(reported(*arguments, "--start-at", "2026-11-23T07:50"))
     assert figures["changes"]["scheduled_min"] >= 1
@@ -91,7 +86,7 @@ def test_replicas_follow_the_load(files: tuple[str, ...]) -> None:
 
 def test_both_bounds_move_by_one_for_one_replica_more(files: tuple[str, ...]) -> None:
     arguments = ["simulate", *files, "--json", "--limit", "400"]
-    found = json.loads(CliRunner().invoke(app, arguments).stdout)
+    found = json.loads(ran(*arguments).stdout)
     assert set(found["neighbours"]) == {"one_more"}  # the spec's policy may not go below one
     assert found["neighbours"]["one_more"]["replica_hours"] > found["replica_hours"]["value"]
     low, high = found["replica_hours"]["range"]
@@ -130,8 +125,7 @@ def test_a_simulated_engine_is_played_at_its_speed_as_its_policy_thinks(files: t
 
 def test_the_report_has_the_decisions_and_the_replicas(files: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    shown = run(*files, "--start-up", "20", "--report", str(report))
-    assert shown.exit_code == 0, shown.output
+    run(*files, "--start-up", "20", "--report", str(report))
     page = report.read_text(encoding="utf-8")
     figures = dict(re.findall(r'class="figure" data-plot="(.*?)-plot">(.*?)</script>', page, flags=re.DOTALL))
     assert "1 to 8 replicas, scaled by" in page
@@ -142,8 +136,7 @@ def test_the_report_has_the_decisions_and_the_replicas(files: tuple[str, ...], t
 
 def test_a_policy_that_there_is_not_is_named(files: tuple[str, ...]) -> None:
     Path(files[0]).write_text(SCALED.replace("policy: backlog\n", "policy: nonsense\n"))
-    refused = run(*files)
-    assert refused.exit_code == 2
+    refused = run(*files, code=2)
     assert "'nonsense'" in refused.output + refused.stderr
 
 
@@ -158,13 +151,10 @@ GROUPS = """\
 def test_groups_have_rows_of_their_own(files: tuple[str, ...]) -> None:
     name = "  - name: demo\n"
     Path(files[0]).write_text(SCALED.replace(name, name + GROUPS.replace("COSTS", files[-1]), 1))
-    refused = run(*files)
-    assert refused.exit_code == 2
-    assert "the groups of model 'demo' (small, large) have different engines" in refused.stderr
+    assert "the groups of model 'demo' (small, large) have different engines" in run(*files, code=2).stderr
     arguments = (*files[:3], "--start-up", "20")
-    assert "--replicas 3: allowed: for a model with one group" in run(*arguments, "--replicas", "3").stderr
+    assert "--replicas 3: allowed: for a model with one group" in run(*arguments, "--replicas", "3", code=2).stderr
     shown = run(*arguments)
-    assert shown.exit_code == 0, shown.output
     assert "small: 1 to 4 replicas, scaled by 'backlog'; large: 1 to 4" in shown.output
     assert "replicas by group" in shown.output
     report = json.loads(run(*arguments, "--json").stdout)

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from cli.bench.run import Settings
-from cli.main import app
 from cli.options import TrafficOptions, chosen_requests
 from cluster.files import shipped
 from planning.workload.traces import read_requests, read_trace
+from tests.commands import ran
 
 DAY = shipped("traffic/day.yaml")
 SMALL = """
@@ -22,8 +22,8 @@ streams:
 """
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["traffic", *arguments], env={"COLUMNS": "200"})
+def run(*arguments: str, code: int = 0) -> Result:
+    return ran("traffic", *arguments, code=code)
 
 
 @pytest.fixture
@@ -36,18 +36,15 @@ def small(tmp_path: Path) -> Path:
 def test_a_traffic_file_is_shown_and_written(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "trace.jsonl.gz"
     shown = run(str(small), "--out", str(out))
-    assert shown.exit_code == 0, shown.output
     assert "class: interactive 8" in shown.output
     drawn, read = read_requests(small), read_trace(out)
     assert f"{len(drawn):,} requests" in shown.output
     assert (read.prompt_tokens == drawn.prompt_tokens).all()
-    again = run(str(out))
-    assert again.output.splitlines()[1:8] == shown.output.splitlines()[1:8]
+    assert run(str(out)).output.splitlines()[1:8] == shown.output.splitlines()[1:8]
 
 
 def test_the_shipped_day_is_a_day() -> None:
     shown = run(str(DAY), "--from", "43200", "--to", "46800", "--seed", "3")
-    assert shown.exit_code == 0, shown.output
     assert "class: completion" in shown.output
     assert "region: eu" in shown.output
 
@@ -70,20 +67,16 @@ def test_the_schema_is_that_of_traffic_files() -> None:
     ],
 )
 def test_bad_input_is_named(arguments: tuple[str, ...], named: str) -> None:
-    result = run(*arguments)
-    assert result.exit_code == 2
+    result = run(*arguments, code=2)
     assert named in result.output + result.stderr
 
 
 def test_what_the_options_leave_out_is_told(small: Path) -> None:
     shown = run(str(small), "--to", "100", "--context", "300", "--time-scale", "2")
-    assert shown.exit_code == 0, shown.output
     for kind in ("outside_window", "time_scaled", "context_length_exceeded"):
         assert f"  {kind}: " in shown.output
     assert "shrunk: " in run(str(small), "--context", "300", "--fit-lengths").output
-    refused = run(str(small), "--context", "16")
-    assert refused.exit_code == 2
-    assert "no request fits --context 16" in refused.stderr
+    assert "no request fits --context 16" in run(str(small), "--context", "16", code=2).stderr
 
 
 def test_the_options_are_applied_in_their_order(small: Path) -> None:

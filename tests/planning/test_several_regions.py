@@ -9,9 +9,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from cli.main import app
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import read_cost_file
@@ -22,6 +20,7 @@ from planning.simulator.workload import plain_workload
 from planning.workload.lengths import LogNormal
 from planning.workload.trace import Labels, Trace
 from planning.workload.traces import write_trace
+from tests.commands import ran
 
 SPEC = load_spec(shipped("specs/three-regions.yaml"))
 MODEL = SPEC.models[0]
@@ -136,16 +135,15 @@ def test_the_command(tmp_path: Path) -> None:
     trace = Trace(arrived_s, rng.integers(50, 900, 300), rng.integers(10, 200, 300))
     write_trace(tmp_path / "trace.jsonl", trace)
     command = ["simulate", str(shipped("specs/three-regions.yaml")), "--trace", str(tmp_path / "trace.jsonl")]
-    result = CliRunner().invoke(app, [*command, "--lose", "eu@20"], env={"COLUMNS": "120"})
+    result = ran(*command, "--lose", "eu@20", code=None)
     assert result.exit_code in (0, 1), result.output
     assert "all regions" in result.output
     assert "eu: the SLO" in result.output
-    wrong = CliRunner().invoke(app, [*command, "--lose", "eu@100"])
-    assert wrong.exit_code == 2
+    ran(*command, "--lose", "eu@100", code=2)
     alone = yaml.safe_load(shipped("specs/simulated-h100.yaml").read_text())
     assert "peering" not in alone
     one = ["simulate", str(shipped("specs/simulated-h100.yaml")), "--trace", str(tmp_path / "trace.jsonl")]
-    assert CliRunner().invoke(app, [*one, "--lose", "local@3"]).exit_code == 2
+    ran(*one, "--lose", "local@3", code=2)
 
 
 @pytest.mark.whole

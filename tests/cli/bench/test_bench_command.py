@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from cli.bench import bench
+from tests.commands import ran
 
 pytestmark = pytest.mark.whole  # each starts processes
 
@@ -130,10 +128,7 @@ def test_bad_input_names_the_option_the_value_and_what_is_allowed(
     options: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     """In this process: all of it is refused before anything begins."""
-    app = typer.Typer()
-    app.command()(bench)
-    result = CliRunner().invoke(app, options, env={"COLUMNS": "300"})
-    assert result.exit_code == 2
+    result = ran("bench", *options, code=2, columns=300)
     for word in words:
         assert word in result.stderr
 

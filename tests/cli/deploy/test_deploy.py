@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from cli.deploy.changes import DeployPlan, plan_of
 from cli.deploy.record import Applied
 from cli.deploy.rendering import estimates_of, rendering_of
 from cli.deploy.steps import finished
-from cli.main import app
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine_model.cost_file import CostFile
 from tests.cluster.launch.specs import AWS, KUBERNETES, LOCAL, MODEL, PUBLIC, changed, spec_of
+from tests.commands import ran
 from tests.planning.tune import cases
 
 ROOT = Path(__file__).parents[3]
@@ -162,9 +161,7 @@ def test_another_address_of_a_worker_restarts_nodes_alone() -> None:
 def test_what_cannot_be_deployed_is_refused_by_name(tmp_path: Path, content: dict[str, Any], words: str) -> None:
     file = tmp_path / "spec.yaml"
     file.write_text(yaml.safe_dump({"name": "team", "models": [MODEL], **content}))
-    result = CliRunner().invoke(app, ["deploy", str(file), "--diff"])
-    assert result.exit_code == 2, result.output
-    assert words in " ".join(result.output.split())
+    assert words in " ".join(ran("deploy", str(file), "--diff", code=2).output.split())
 
 
 def test_a_head_that_nothing_replaces_has_a_procedure_with_its_own_addresses() -> None:
@@ -184,8 +181,7 @@ def test_a_head_that_nothing_replaces_has_a_procedure_with_its_own_addresses() -
 
 def test_a_rendering_reads_and_writes_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
-    result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--region", "office", "--render", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
+    ran("deploy", str(EXAMPLE), "--region", "office", "--render", str(tmp_path / "out"))
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"office"}
     assert not (tmp_path / "home").exists()
     assert "2b7e1516" not in "".join(path.read_text() for path in (tmp_path / "out").rglob("*") if path.is_file())
@@ -206,26 +202,22 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_difference_is_shown_and_nothing_is_done(tmp_path: Path, nowhere: Path) -> None:
     options = ["deploy", str(EXAMPLE), "--diff", "--region", "office"]
-    result = CliRunner().invoke(app, options)
-    assert result.exit_code == 0, result.output
+    result = ran(*options)
     assert "region office: a new cell (local)" in result.output
     assert "files: lost-head.md, node/head.service," in result.output
     assert "+head_start_ray_commands" not in result.output
-    whole = CliRunner().invoke(app, [*options, "--verbose"])
-    assert "+head_start_ray_commands" in whole.output
+    assert "+head_start_ray_commands" in ran(*options, "--verbose").output
     assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"]
 
 
 def test_without_yes_nothing_is_changed_where_nobody_can_be_asked(tmp_path: Path, nowhere: Path) -> None:
-    result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--region", "office"])
-    assert result.exit_code == 2, result.output
+    result = ran("deploy", str(EXAMPLE), "--region", "office", code=2)
     assert "standard input is no terminal to ask at" in " ".join(result.output.split())
     assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"]
 
 
 def test_no_answer_is_no_new_cell(nowhere: Path) -> None:
     (nowhere / "ssh").write_text("#!/bin/sh\necho no route to host >&2\nexit 255\n")
-    result = CliRunner().invoke(app, ["deploy", str(EXAMPLE), "--diff", "--region", "office"])
-    assert result.exit_code == 1
+    result = ran("deploy", str(EXAMPLE), "--diff", "--region", "office", code=1)
     assert "does not answer: no route to host" in " ".join(result.output.split())
     assert "a new cell" not in result.output

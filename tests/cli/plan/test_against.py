@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from cli.main import app
 from deployments.traffic.counts import Stream, Stretches
 from deployments.traffic.published_drift import read_drift
 from deployments.wire import to_plain
@@ -17,19 +16,19 @@ from planning.drift.recording import stretches_of_trace
 from planning.workload.trace import Trace
 from planning.workload.traces import write_trace
 from tests.cell_store import keep_traffic
+from tests.commands import ran
 from tests.http_server import Handler, listening
 from tests.planning.drift.drawn import MONDAY_S
 from tests.planning.plans import small
 
 pytestmark = pytest.mark.whole
 RATES = [{"region": "us-east-1", "requests_per_s": 2.0}]
-SHEET: dict[str, Any] = {"demand": [small.SHEET["demand"][0] | {"rates": RATES}]}
+SHEET: dict[str, Any] = small.chat(rates=RATES)
 STREAM = Stream("demo", "interactive", "us-east-1")
 
 
-def run(sheet: Path, *arguments: object) -> Result:
-    command = ["plan", str(sheet), "--workers", "1", "--against", *map(str, arguments)]
-    return CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+def run(sheet: Path, *arguments: object, code: int | None = 0) -> Result:
+    return ran("plan", sheet, "--workers", "1", "--against", *arguments, code=code, columns=160)
 
 
 def drawn(factor: float = 1.0) -> Trace:
@@ -47,7 +46,6 @@ def recorded(factor: float = 1.0) -> Stretches:
 def test_a_recording_as_the_worksheet_says(tmp_path: Path) -> None:
     store = keep_traffic(tmp_path / "cell.sqlite", recorded())
     result = run(small.write(tmp_path, SHEET), store)
-    assert result.exit_code == 0, result.output
     assert "as the worksheet says" in result.output
     assert "demo, interactive in us-east-1" in result.output
     assert "of traffic, Mon 00:00 to Mon 01:20 (UTC)" in result.output
@@ -58,12 +56,11 @@ def test_a_recording_as_the_worksheet_says(tmp_path: Path) -> None:
 def test_prompts_that_double_are_named_with_what_they_do_to_the_plan(tmp_path: Path) -> None:
     write_trace(tmp_path / "trace.jsonl", drawn(2.0))
     sheet, memo = small.write(tmp_path, SHEET), ("--memo", tmp_path / "rates.jsonl")
-    shown = run(sheet, tmp_path / "trace.jsonl", *memo)
-    assert shown.exit_code == 3, shown.output
+    shown = run(sheet, tmp_path / "trace.jsonl", *memo, code=3)
     assert "off the worksheet: prompt tokens of demo, interactive in us-east-1 in the last hour" in shown.output
     assert "cost: $" in shown.output
     file = tmp_path / "drift.json"
-    result = run(sheet, tmp_path / "trace.jsonl", *memo, "--json", "--publish", file)  # with the rates of the memo
+    result = run(sheet, tmp_path / "trace.jsonl", *memo, "--json", "--publish", file, code=3)
     assert [one.quantity for one in read_drift(file).figures] == ["prompt_tokens"]
     values = json.loads(result.stdout)
     assert [one["quantity"] for one in values["off"]] == ["prompt_tokens"]
@@ -95,19 +92,13 @@ def test_the_live_cluster(tmp_path: Path, gateway: str) -> None:
     file = tmp_path / "drift.json"
     result = run(small.write(tmp_path, SHEET), "live", "--url", gateway, "--publish", file)
     assert read_drift(file).figures == ()
-    assert result.exit_code == 0, result.output
     assert "as the worksheet says" in result.output
 
 
 def test_what_can_not_be_compared(tmp_path: Path) -> None:
     sheet = small.write(tmp_path)
-    result = run(sheet, tmp_path / "missing")
-    assert result.exit_code == 2
-    assert "missing: cannot be read" in result.output
+    assert "missing: cannot be read" in run(sheet, tmp_path / "missing", code=2).output
     write_trace(tmp_path / "trace.jsonl", drawn())
-    result = run(sheet, tmp_path / "trace.jsonl")
-    assert result.exit_code == 2
+    result = run(sheet, tmp_path / "trace.jsonl", code=2)
     assert "names no region; the worksheet has eu-central-1, us-east-1" in result.output
-    result = run(sheet, keep_traffic(tmp_path / "empty.sqlite", Stretches()))
-    assert result.exit_code == 2
-    assert "no minute was recorded" in result.output
+    assert "no minute was recorded" in run(sheet, keep_traffic(tmp_path / "empty.sqlite", Stretches()), code=2).output

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from cli.console import console
-from cli.main import app
 from cli.plan.text_tables import show_table
 from cluster.spec import load_spec
 from planning.plans.tables import TextTable
+from tests.commands import ran
 from tests.planning.plans import small
 
 SLOS = TextTable(
@@ -29,20 +29,17 @@ SLOS = TextTable(
 )
 
 
-def run(*arguments: object) -> Result:
-    command = ["plan", *map(str, arguments)]
-    return CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+def run(*arguments: object, code: int = 0) -> Result:
+    return ran("plan", *arguments, code=code, columns=160)
 
 
 @pytest.mark.whole
 def test_a_worksheet_becomes_a_bill_tables_a_page_and_a_spec(tmp_path: Path) -> None:
-    stream = small.SHEET["demand"][0]
     offer = {"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}
-    sheet = small.write(tmp_path, {"demand": [stream | {"rates": stream["rates"][:1]}], "elsewhere": [offer]})
+    sheet = small.write(tmp_path, small.chat(rates=small.CHAT["rates"][:1]) | {"elsewhere": [offer]})
     page, spec = (tmp_path / name for name in ("plan.html", "planned.yaml"))
     places = ("--out", page, "--write-spec", spec, "--workers", "1", "--memo", tmp_path / "memo.jsonl")
     result = run(sheet, *places, "--json")
-    assert result.exit_code == 0, result.output
     values: dict[str, Any] = json.loads(result.stdout)
     assert values["feasible"]
     assert values["slos"] in ("met", "unsure")
@@ -54,21 +51,17 @@ def test_a_worksheet_becomes_a_bill_tables_a_page_and_a_spec(tmp_path: Path) -> 
     views = load_spec(spec).models[0].views
     assert {view.group.split("-")[0] for view in views} == {group["group"] for group in values["groups"]}
     assert "schedule entries" in result.stderr
-    checked = CliRunner().invoke(app, ["spec", "check", str(spec)], env={"COLUMNS": "160"})
-    assert checked.exit_code == 0, checked.output
+    checked = ran("spec", "check", str(spec), columns=160)
     shown = run(small.write(tmp_path, {"candidates": [small.SHEET["candidates"][1]]}), "--workers", "1")
-    assert shown.exit_code == 0, shown.output
     for words in ("an hour on average; all SLOs are met", "Replicas by hour (UTC)", "$/Mtok in", "never rehearsed"):
         assert words in shown.output
 
 
 @pytest.mark.whole
 def test_where_nothing_arrives_nothing_is_compared_or_bought(tmp_path: Path) -> None:
-    stream = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 0.0}]}
     offer = {"model": "demo", "usd_per_input_mtok": 1, "usd_per_output_mtok": 2}
-    sheet = small.write(tmp_path, {"demand": [stream], "elsewhere": [offer]})
-    result = run(sheet, "--out", tmp_path / "plan.html", "--workers", "1")
-    assert result.exit_code == 0, result.output
+    sheet = small.write(tmp_path, small.chat(rates=small.steadily(0.0)) | {"elsewhere": [offer]})
+    run(sheet, "--out", tmp_path / "plan.html", "--workers", "1")
     assert "nothing arrives" in (tmp_path / "plan.html").read_text(encoding="utf-8")
 
 
@@ -88,8 +81,8 @@ def test_no_word_of_a_table_is_broken(
 @pytest.mark.parametrize(
     ("sheet", "reported"),
     [
-        ({"demand": [small.SHEET["demand"][0] | {"prefix_share": 30}]}, "demand.0.prefix_share = 30: allowed"),
-        ({"demand": [small.SHEET["demand"][0] | {"model": "other"}]}, "demand.0.model = 'other': the spec has none"),
+        (small.chat(prefix_share=30), "demand.0.prefix_share = 30: allowed"),
+        (small.chat(model="other"), "demand.0.model = 'other': the spec has none"),
         ({"spec": "missing.yaml"}, "missing.yaml is not a usable spec"),
         ({"candidates": [small.SHEET["candidates"][1] | {"lanes": ["short"]}]}, "no group serves lane 'long'"),
         ({"candidates": [small.SHEET["candidates"][0] | {"costs": "none.json"}]}, "candidates.0.costs = "),
@@ -98,20 +91,15 @@ def test_no_word_of_a_table_is_broken(
 def test_what_cannot_be_planned_is_refused_before_anything_runs(
     tmp_path: Path, sheet: dict[str, Any], reported: str
 ) -> None:
-    result = run(small.write(tmp_path, sheet))
-    assert result.exit_code == 2
-    assert reported in result.stderr
+    assert reported in run(small.write(tmp_path, sheet), code=2).stderr
 
 
 @pytest.mark.parametrize("option", ["--out", "--write-spec", "--memo"])
 def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, option: str) -> None:
-    result = run(small.write(tmp_path), option, tmp_path / "no" / "file")
-    assert result.exit_code == 2
+    result = run(small.write(tmp_path), option, tmp_path / "no" / "file", code=2)
     assert f"{option} " in result.stderr
     assert "does not exist" in result.stderr
 
 
 def test_a_published_error_that_cannot_be_read_is_named_by_its_option(tmp_path: Path) -> None:
-    result = run(small.write(tmp_path), "--error", tmp_path / "none.json")
-    assert result.exit_code == 2
-    assert "--error: " in result.stderr
+    assert "--error: " in run(small.write(tmp_path), "--error", tmp_path / "none.json", code=2).stderr

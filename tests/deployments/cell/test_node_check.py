@@ -1,5 +1,6 @@
 """Which nodes a cell is not deployed on, and how that is said. With real Ray: `tests/live/test_live_hosts.py`."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.node_labels import EVERY_POOL, POOL, ZONE
-from cluster.spec import ClusterSpec
+from cluster.spec import ClusterSpec, parse_spec
 from cluster.versions import versions_here
 from deployments.cell.node_check import (
     CellNode,
@@ -25,25 +26,16 @@ B = CellNode("10.0.0.3", False, {POOL: "cpu"}, VERSIONS)
 
 
 def spec(**gateway: Any) -> ClusterSpec:
-    return ClusterSpec.model_validate(
-        {
-            "name": "x",
-            "regions": [
-                {"name": "r", "pools": [{"name": "gpu", "accelerator": "H100", "gpus_per_node": 1}, {"name": "cpu"}]}
-            ],
-            "models": [
-                {"name": "m", "source": "/models/m", "settings": {"max_model_len": 100}},
-                {
-                    "name": "s-simulated",
-                    "source": "org/s",
-                    "engine": "simulated",
-                    "pool": "cpu",
-                    "simulated": {"costs": "/costs.json"},
-                    "settings": {"max_model_len": 100},
-                },
-            ],
-            "gateway": gateway,
-        }
+    return parse_spec(
+        f"""
+name: x
+regions: [{{name: r, pools: [{{name: gpu, accelerator: H100, gpus_per_node: 1}}, {{name: cpu}}]}}]
+models:
+- {{name: m, source: /models/m, settings: {{max_model_len: 100}}}}
+- {{name: s-simulated, source: org/s, engine: simulated, pool: cpu, simulated: {{costs: /costs.json}},
+   settings: {{max_model_len: 100}}}}
+gateway: {json.dumps(gateway)}
+"""
     )
 
 

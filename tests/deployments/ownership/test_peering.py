@@ -247,15 +247,9 @@ async def test_the_own_digest_is_the_scheduler_s(peer: PeeredOwner) -> None:
 
 
 async def test_the_price_of_work_is_that_of_the_replicas_that_do_it(peer: PeeredOwner) -> None:
+    pools = [{"name": "p", "price_usd_per_hour": 3.6}]
     priced = make_spec(
-        regions=[
-            {
-                "name": name,
-                "endpoint": f"https://{name}.example.org",
-                "pools": [{"name": "p", "price_usd_per_hour": 3.6}],
-            }
-            for name in ("eu", "us")
-        ]
+        regions=[{"name": one, "endpoint": f"https://{one}.example.org", "pools": pools} for one in ("eu", "us")]
     )
     snapshot = peer.owner.snapshot()
     (replica,) = snapshot.replicas

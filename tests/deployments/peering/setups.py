@@ -85,15 +85,6 @@ def make_request(
     prefix: tuple[int, ...] = (),
 ) -> Request:
     """A request that arrives `now`."""
-    return Request(
-        name,
-        prompt,
-        50,
-        now,
-        now + slo_s,
-        now + patience_s,
-        traffic_class=traffic_class,
-        tenant=tenant,
-        prefix=prefix,
-        chunk_tokens=64 if prefix else 0,
-    )
+    times = now, now + slo_s, now + patience_s
+    chunks: dict[str, Any] = {"prefix": prefix, "chunk_tokens": 64 if prefix else 0}
+    return Request(name, prompt, 50, *times, traffic_class=traffic_class, tenant=tenant, **chunks)

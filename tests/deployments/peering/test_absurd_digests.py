@@ -21,15 +21,12 @@ AMOUNTS = st.sampled_from([0.0, 5e-324, 1e-300, 1e-9, 0.5, 1.0, 1e6, 1e18]) | st
 NUMBERS = st.sampled_from([0, 1, 2, 1 << 31, (1 << 63) - 1]) | st.integers(0, (1 << 63) - 1)
 NAMES = st.sampled_from(["", "all", "a", "eu", "us", "\u2603", "x\ny", "y" * 256])
 USES = st.tuples(NAMES, AMOUNTS, AMOUNTS | AMOUNTS.map(lambda amount: -amount), NUMBERS)
+COUNTS = ("replicas", "max_sequences", "free_sequences", "max_kv_tokens", "free_kv_tokens")
 MODELS = st.fixed_dictionaries(
     {
         "model": st.just(MODEL) | NAMES,
         "lanes": st.lists(st.tuples(NAMES, AMOUNTS, AMOUNTS), max_size=3),
-        "replicas": NUMBERS,
-        "max_sequences": NUMBERS,
-        "free_sequences": NUMBERS,
-        "max_kv_tokens": NUMBERS,
-        "free_kv_tokens": NUMBERS,
+        **dict.fromkeys(COUNTS, NUMBERS),
         "prefill_tokens_per_s": AMOUNTS,
         "usd_per_mtok": st.none() | AMOUNTS,
         "hands_over": st.booleans(),
@@ -102,17 +99,7 @@ def test_requests_are_not_given_back() -> None:
 
 @pytest.mark.parametrize("amount", [1.1e18, math.inf, math.nan, -1.0])
 def test_amounts_whose_sums_would_be_none_are_refused(amount: float) -> None:
-    lanes = [["all", 0.0, amount]]
-    model = {
-        "model": MODEL,
-        "lanes": lanes,
-        "replicas": 1,
-        "max_sequences": 1,
-        "free_sequences": 1,
-        "max_kv_tokens": 1,
-        "free_kv_tokens": 1,
-        "prefill_tokens_per_s": 1.0,
-    }
+    model = {"model": MODEL, "lanes": [["all", 0.0, amount]], "prefill_tokens_per_s": 1.0} | dict.fromkeys(COUNTS, 1)
     whole = {"cell": "us", "epoch": 1, "sequence": 1, "answers": [1, 1], "marks": []}
     with pytest.raises(ValueError, match="lanes"):
         read_digest(whole | {"models": [model]})

@@ -23,10 +23,13 @@ from tests.deployments.peering.setups import MODEL, make_digest, make_model, mak
 LOAD = Footprint(500, 2_000)
 
 
-def make_peers(epoch: int = 7) -> KnownPeers:
+def make_peers(epoch: int = 7, heard_s: float | None = None) -> KnownPeers:
+    """Peers of `eu`; `us` has answered at that time."""
     peering = make_spec().peering
     assert peering is not None
-    return KnownPeers("eu", epoch, frozenset({"eu", "us", "ap"}), peering)
+    peers = KnownPeers("eu", epoch, frozenset({"eu", "us", "ap"}), peering)
+    assert heard_s is None or hear(peers, heard_s) is None
+    return peers
 
 
 def view(peers: KnownPeers, now: float, cell: str = "us") -> PeerView:
@@ -94,8 +97,7 @@ def test_numbers_that_cannot_be_are_refused(wait_s: float) -> None:
 
 def test_what_was_sent_takes_room_until_a_digest_counts_it_or_it_ends() -> None:
     """Of 80 free sequences, 20 are kept for the peer's own clients, and the third cell gets half of the rest."""
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     assert view(peers, 1.0).room_sequences == pytest.approx((80 - 20) / 2)
     numbers = [peers.sent("us", MODEL, LOAD) for _ in range(3)]
     seen = view(peers, 1.0)
@@ -114,8 +116,7 @@ def test_what_was_sent_takes_room_until_a_digest_counts_it_or_it_ends() -> None:
 
 def test_what_ends_frees_no_more_room_than_its_peer_says_is_in_use() -> None:
     """After a cut link the first digest counts no answer that ended meanwhile; this cell hears of those ends later."""
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     numbers = [peers.sent("us", MODEL, LOAD) for _ in range(12)]
     hear(peers, 2.0, sequence=2, model=make_model(free=88), received=(Received("eu", 7, numbers[-1]),))
     hear(peers, 8.0, sequence=3, model=make_model(free=99))
@@ -127,8 +128,7 @@ def test_what_ends_frees_no_more_room_than_its_peer_says_is_in_use() -> None:
 
 
 def test_a_first_token_takes_the_prefill_off_the_wait() -> None:
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     number = peers.sent("us", MODEL, LOAD)
     assert view(peers, 1.0).wait_s == pytest.approx(500 / 10_000)
     peers.first_token(HandedOver(MODEL, "us", number, 1.0, 1.0, 0.5), 1.3)
@@ -139,16 +139,14 @@ def test_a_first_token_takes_the_prefill_off_the_wait() -> None:
 
 
 def test_the_count_of_another_cell_or_epoch_says_nothing() -> None:
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     number = peers.sent("us", MODEL, LOAD)
     hear(peers, 2.0, sequence=2, received=(Received("ap", 7, number + 9), Received("eu", 6, number + 9)))
     assert view(peers, 2.0).room_sequences == pytest.approx(30 - 1)
 
 
 def test_the_whole_room_is_ours_where_the_third_cell_needs_none() -> None:
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     hear(peers, 1.0, cell="ap")
     assert view(peers, 1.0).room_sequences == pytest.approx(60)
     hear(peers, 1.5, cell="ap", sequence=2, model=make_model(hands_over=True))
@@ -156,8 +154,7 @@ def test_the_whole_room_is_ours_where_the_third_cell_needs_none() -> None:
 
 
 def test_a_peer_that_restarts_knows_of_nothing_that_was_sent() -> None:
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     peers.sent("us", MODEL, LOAD)
     peers.kept_prefix("us", (1, 2))
     hear(peers, 2.0, epoch=2)
@@ -178,8 +175,7 @@ def test_a_peer_that_hands_over_gets_nothing() -> None:
 
 
 def test_a_rejection_for_want_of_room_holds_until_the_next_question_is_answered() -> None:
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     early = peers.ask("us", 1.1)
     number = peers.sent("us", MODEL, LOAD)
     peers.refused(HandedOver(MODEL, "us", number, 1.0, 1.0, 0.5), HopRefusal.LOADED, 1.3)
@@ -192,16 +188,14 @@ def test_a_rejection_for_want_of_room_holds_until_the_next_question_is_answered(
 
 
 def test_a_refusal_for_the_rules_says_nothing_of_room() -> None:
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     number = peers.sent("us", MODEL, LOAD)
     peers.refused(HandedOver(MODEL, "us", number, 1.0, 1.0, 0.5), HopRefusal.RESIDENCY, 1.3)
     assert (view(peers, 1.3).barred, view(peers, 1.3).weight) == (None, 1.0)
 
 
 def test_a_broken_connection_ends_it_at_once() -> None:
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     peers.unreachable("us")
     assert view(peers, 1.0).barred is StayReason.NO_DIGEST
     hear(peers, 1.2, sequence=2)
@@ -216,8 +210,7 @@ def test_a_digest_says_which_hand_overs_it_counts() -> None:
 
 
 def test_a_prefix_that_a_peer_has_run_is_cached_there() -> None:
-    peers = make_peers()
-    hear(peers, 1.0)
+    peers = make_peers(heard_s=1.0)
     peers.kept_prefix("us", (1, 2, 3))
     cached = {one.cell: one.cached_tokens for one in peers.views(MODEL, "all", 1.0, (1, 2, 9), 64)}
     assert cached["us"] == 2 * 64

@@ -1,7 +1,7 @@
 """A cordon keeps new work off a replica and leaves everything else as it is."""
 
 from deployments.scheduling import Ending
-from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
+from tests.deployments.scheduling.world import CAPACITY, make_scheduler, submit_all
 
 
 def statuses(scheduler: object, now: float = 0.0) -> dict[str, str]:
@@ -10,13 +10,11 @@ def statuses(scheduler: object, now: float = 0.0) -> dict[str, str]:
 
 def test_a_cordoned_replica_gets_nothing_new_and_keeps_what_it_has() -> None:
     scheduler = make_scheduler(replicas=2)
-    for number in range(2):
-        scheduler.submit(make_request(f"q{number}"), 0.0)
+    submit_all(scheduler, 2, "q")
     before = scheduler.step(0.0).placements
     assert {placement.replica_id for placement in before} == {"r0", "r1"}
     scheduler.replica_cordoned("r0", 1.0)
-    for number in range(2, 8):
-        scheduler.submit(make_request(f"q{number}", now=1.0), 1.0)
+    submit_all(scheduler, 6, "later", now=1.0)
     placed = scheduler.step(1.0).placements
     assert {placement.replica_id for placement in placed} == {"r1"}
     assert statuses(scheduler) == {"r0": "cordoned", "r1": "ready"}

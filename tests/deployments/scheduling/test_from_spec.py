@@ -4,46 +4,28 @@ from typing import get_args
 
 import pytest
 
-from cluster.spec import ClusterSpec, Scheduling, parse_spec
+from cluster.spec import Scheduling, parse_spec
 from deployments.scheduling import Binding, Capacity, LanePolicy, Order, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.policy import binding_of, policy_of
 
-SETTINGS = {
-    "lanes": [
-        {"name": "short", "up_to_tokens": 300, "weight": 5, "max_wait_s": 7, "cap_s": 70},
-        {"name": "long", "weight": 2, "max_wait_s": 11, "cap_s": 110},
-    ],
-    "scheduling": {
-        "order": "arrival",
-        "promoted_share": 0.3,
-        "decode_weight": 6,
-        "stickiness_ms": 80,
-        "bind_ahead": 0.5,
-        "prefill_steps": 4,
-    },
-}
+EVERY_SETTING = f"""
+name: test
+regions: [{{name: here, pools: [{{name: cpu}}]}}]
+models: [{{name: demo, source: /nowhere, settings: {{max_model_len: 1024}}}}]
+lanes:
+- {{name: short, up_to_tokens: 300, weight: 5, max_wait_s: 7, cap_s: 70}}
+- {{name: long, weight: 2, max_wait_s: 11, cap_s: 110}}
+scheduling: {{order: arrival, promoted_share: 0.3, decode_weight: 6, stickiness_ms: 80, bind_ahead: 0.5,
+  prefill_steps: 4}}
+gateway: {{limits: {{max_waiting: 123}}}}
+tenants:
+- {{name: a, keys: ["sha256:{"0" * 64}"], weight: 3, requests_per_minute: 60, tokens_per_minute: 9000,
+   max_concurrency: 8}}
+"""
 
 
 def test_a_policy_is_made_of_every_setting() -> None:
-    spec = ClusterSpec.model_validate(
-        {
-            "name": "test",
-            "regions": [{"name": "here", "pools": [{"name": "cpu"}]}],
-            "models": [{"name": "demo", "source": "/nowhere", "settings": {"max_model_len": 1_024}}],
-            **SETTINGS,
-            "gateway": {"limits": {"max_waiting": 123}},
-            "tenants": [
-                {
-                    "name": "a",
-                    "keys": ["sha256:" + "0" * 64],
-                    "weight": 3,
-                    "requests_per_minute": 60,
-                    "tokens_per_minute": 9000,
-                    "max_concurrency": 8,
-                }
-            ],
-        }
-    )
+    spec = parse_spec(EVERY_SETTING)
     assert policy_of(spec) == SchedulingPolicy(
         lanes=(LanePolicy("short", 300, 5.0, 7.0, 70.0), LanePolicy("long", None, 2.0, 11.0, 110.0)),
         order=Order.ARRIVAL,

@@ -18,7 +18,7 @@ from deployments.scheduling import (
     Usage,
 )
 from deployments.scheduling.replica import ReplicaStatus
-from tests.deployments.scheduling.world import make_request
+from tests.deployments.scheduling.world import make_request, submit_all
 
 CHEAP = Capacity(2, 0, 2_000, 400, 2.0, "cheap", 1_000)
 DEAR = Capacity(4, 0, 16_000, 2_000, 2.0, "dear", 8_000)
@@ -162,8 +162,7 @@ def drain_at(scheduler: Scheduler, replica_id: str, service_s: float, now: float
 def test_the_wait_is_estimated_by_what_the_lane_may_use() -> None:
     """The cheap replica does ten requests a second, and nothing waits for it; the dear one does one in five seconds."""
     scheduler = make(POLICY, c=dataclasses.replace(CHEAP, sequences=1), d=dataclasses.replace(DEAR, sequences=1))
-    for number in range(10):
-        scheduler.submit(make_request(f"long{number}", 2_000, slo=900.0), 0.0)
+    submit_all(scheduler, 10, "long", prompt=2_000, slo=900.0)
     now = 0.0
     for turn in range(200):
         submit(scheduler, f"short{turn}", now=now)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deployments.scheduling import AdmissionKind, Ending, LanePolicy, Lease, Request, Scheduler, SchedulingPolicy
 from deployments.scheduling.replica import Capacity
-from tests.deployments.scheduling.world import make_request, make_scheduler
+from tests.deployments.scheduling.world import make_request, make_scheduler, submit_all
 
 PATIENCE_S = 600.0
 MAX_WAIT_S = 5.0
@@ -27,8 +27,7 @@ def placed(scheduler: Scheduler, now: float) -> list[str]:
 def prefilling(replicas: int = 1) -> tuple[Scheduler, list[Lease]]:
     """Each replica has a prompt of an own request to prefill, and room for more."""
     scheduler = make_scheduler(replicas, POLICY)
-    for number in range(replicas):
-        scheduler.submit(make_request(f"own{number}", 50), 0.0)
+    submit_all(scheduler, replicas, "own", prompt=50)
     return scheduler, [one.lease for one in scheduler.step(0.0).placements]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from deployments.scheduling import Scheduler, Step
-from tests.deployments.scheduling.world import make_request, make_scheduler
+from tests.deployments.scheduling.world import make_request, make_scheduler, submit_all
 
 Place = Callable[[Scheduler], tuple[Any, str]]
 AFTER_A_BIND: dict[str, Place] = {
@@ -67,8 +67,7 @@ def test_no_lease_is_lost_where_something_raises_after_it_was_bound(part: str, m
 @pytest.mark.parametrize("part", AFTER_AN_END)
 def test_no_end_of_a_wait_is_lost_where_something_raises_after_it(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = make_scheduler(0)
-    for number in range(5):
-        scheduler.submit(make_request(f"q{number}", patience=1.0), 0.0)
+    submit_all(scheduler, 5, "q", patience=1.0)
     break_once(*AFTER_AN_END[part](scheduler), monkeypatch)
     assert [request.request_id for step in steps(scheduler, 1.0) for request in step.expired] == [
         f"q{number}" for number in range(5)
@@ -81,8 +80,7 @@ def test_no_one_who_is_turned_away_is_lost_where_something_raises_after_it(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = make_scheduler(0)
-    for number in range(5):
-        scheduler.submit(make_request(f"q{number}", patience=10.0), 0.0)
+    submit_all(scheduler, 5, "q", patience=10.0)
     scheduler.expect_replica(60.0, 0.5)
     break_once(*AFTER_AN_END[part](scheduler), monkeypatch)
     assert [gone.request.request_id for step in steps(scheduler, 1.0) for gone in step.turned_away] == [

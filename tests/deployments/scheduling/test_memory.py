@@ -11,7 +11,7 @@ import pytest
 from deployments.scheduling import Capacity, Ending, LanePolicy, Lease, Scheduler, SchedulingPolicy
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import FORGET_S
-from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
+from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler, submit_all
 
 POLICY = SchedulingPolicy(
     (LanePolicy("short", 200, weight=4, max_wait_s=5), LanePolicy("long", None, max_wait_s=50)), decode_weight=1.0
@@ -242,8 +242,7 @@ def test_a_request_that_fits_on_one_of_many_replicas_alone_finds_it() -> None:
     scheduler = make_scheduler(
         50, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=4_000, step_tokens=10**6, prefill_steps=2.0)
     )
-    for number in range(50):
-        scheduler.submit(make_request(f"q{number}", 3_000, 1), 0.0)
+    submit_all(scheduler, 50, "q", prompt=3_000, output=1)
     leases = [placement.lease for placement in scheduler.step(0.0).placements]
     scheduler.release(leases[37], Ending.FINISHED, None, 0.0)
     scheduler.submit(make_request("fills", 100, 1), 0.0)

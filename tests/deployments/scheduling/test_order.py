@@ -16,7 +16,7 @@ from deployments.scheduling import (
     TenantPolicy,
 )
 from tests.deployments.scheduling.test_shares import ONE_AT_A_TIME, serve_all
-from tests.deployments.scheduling.world import make_request, make_scheduler
+from tests.deployments.scheduling.world import make_request, make_scheduler, submit_all
 
 ONE_LANE = SchedulingPolicy((LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0)
 TWO_LANES = SchedulingPolicy(
@@ -69,8 +69,7 @@ def test_who_had_its_share_does_not_come_back_as_if_it_had_not(
 ) -> None:
     """...while another waits: what a tenant or a lane was served before it fell idle counts."""
     scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
-    for number in range(4):
-        scheduler.submit(make_request(f"b{number}", output=10, **others), 0.0)
+    submit_all(scheduler, 4, "b", output=10, **others)
     scheduler.submit(make_request("a0", output=10, **own), 0.0)
     order = []
     for _ in range(2):
@@ -88,10 +87,8 @@ def test_a_lane_that_was_passed_over_for_long_claims_one_request_and_no_more() -
     )
     scheduler.submit(make_request("blocks", 2_000, 10), 0.0)
     (blocks,) = scheduler.step(0.0).placements
-    for number in range(20):
-        scheduler.submit(make_request(f"l{number}", 2_900, 10), 0.0)
-    for number in range(600):
-        scheduler.submit(make_request(f"s{number}", 90, 10), 0.0)
+    submit_all(scheduler, 20, "l", prompt=2_900, output=10)
+    submit_all(scheduler, 600, "s", prompt=90, output=10)
     passed = 0
     while passed < 400:
         for placement in scheduler.step(0.0).placements:

@@ -21,7 +21,7 @@ POLICY = SchedulingPolicy(
 class World:
     """Lanes with given work, a rate of 100 a second, and a start in `start_s` seconds."""
 
-    def __init__(self, start_s: float = 0.0, rate: float | None = 100.0) -> None:
+    def __init__(self, start_s: float = 0.0, rate: float | None = 100.0, short: float = 0.0) -> None:
         self.lanes = Lanes(POLICY)
         self.rate = ServiceRate()
         if rate is not None:
@@ -30,6 +30,7 @@ class World:
                 self.rate.placed.add(rate / 10, tenth / 10)
         self.start_s = start_s
         self.outlooks = Outlooks(self.lanes, GroupRates(self.rate), self)  # type: ignore[arg-type]
+        self.fill(short)
 
     def wait_s(self, groups: Groups, now: float) -> float:
         """What `Starting` would say."""
@@ -41,12 +42,8 @@ class World:
 
     def fill(self, short: float = 0.0, long: float = 0.0, promoted: float = 0.0) -> None:
         """Work of the lanes, all with the key 0."""
-        works: list[tuple[Lane, float]] = [
-            (self.lanes.lanes[0], short),
-            (self.lanes.lanes[1], long),
-            (self.lanes.promoted, promoted),
-        ]
-        for lane, work in works:
+        works: list[tuple[Lane, float]] = [*zip(self.lanes.lanes, (short, long), strict=True)]
+        for lane, work in (*works, (self.lanes.promoted, promoted)):
             lane.work, lane.count, lane._by_key = work, int(work > 0), WorkByKey()
             lane._by_key.add(0.0, work)
 
@@ -61,8 +58,7 @@ def test_without_a_rate_the_start_is_all_that_is_known() -> None:
 
 
 def test_in_its_turn_means_behind_the_lanes_own_and_what_others_are_served_meanwhile() -> None:
-    world = World()
-    world.fill(short=600.0)
+    world = World(short=600.0)
     assert world.of().turn_s == pytest.approx(6.0, rel=0.01)
     world.fill(short=600.0, long=10_000.0)
     assert world.of().turn_s == pytest.approx(8.0, rel=0.01), "the long lane gets a third of what the short one gets"
@@ -74,8 +70,7 @@ def test_in_its_turn_means_behind_the_lanes_own_and_what_others_are_served_meanw
 
 
 def test_what_has_a_larger_key_is_not_in_the_way() -> None:
-    world = World()
-    world.fill(short=600.0)
+    world = World(short=600.0)
     world.lanes.lanes[0]._by_key.add(9.0, 200.0)
     assert world.of(key=1.0).turn_s == pytest.approx(6.0, rel=0.01)
     assert world.of(key=10.0).turn_s == pytest.approx(8.0, rel=0.01)
@@ -89,8 +84,7 @@ def arriving(world: World, lane: str, span_s: float, per_s: float) -> None:
 
 
 def test_what_will_overtake_it_is_in_the_way_for_as_long_as_it_overtakes() -> None:
-    world = World()
-    world.fill(short=600.0)
+    world = World(short=600.0)
     arriving(world, "short", 4.0, 50.0)
     assert world.of(key=110.0).turn_s == pytest.approx(6.0 + 0.5 * 6.0, rel=0.03), "whose keys are 6 s smaller"
     assert world.of(key=106.0).turn_s == pytest.approx(6.0 + 0.5 * 2.0, rel=0.03)
@@ -98,8 +92,7 @@ def test_what_will_overtake_it_is_in_the_way_for_as_long_as_it_overtakes() -> No
 
 
 def test_what_arrives_in_other_lanes_meanwhile_takes_its_share() -> None:
-    world = World()
-    world.fill(short=600.0)
+    world = World(short=600.0)
     arriving(world, "long", 4.0, 20.0)
     assert world.of().turn_s == pytest.approx(6.0 / (1 - 0.2), rel=0.05)
     arriving(world, "long", 4.0, 1_000.0)
@@ -107,8 +100,7 @@ def test_what_arrives_in_other_lanes_meanwhile_takes_its_share() -> None:
 
 
 def test_one_that_is_promoted_waits_behind_the_promoted() -> None:
-    world = World()
-    world.fill(short=600.0)
+    world = World(short=600.0)
     outlook = world.of(cost=50.0)
     assert outlook.promotion_s == 10.0
     assert outlook.promoted_s == pytest.approx(0.5, rel=0.01), "nobody else is promoted, and nothing arrives"

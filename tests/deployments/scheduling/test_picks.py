@@ -4,7 +4,7 @@ import dataclasses
 
 from deployments.scheduling import Capacity, Ending, PickReason, Scheduler, Usage
 from deployments.scheduling.replica import ReplicaStatus
-from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
+from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler, submit_all
 
 ROOMY = Capacity(sequences=32, ahead=2, kv_tokens=100_000, step_tokens=500, prefill_steps=2.0)
 
@@ -34,8 +34,7 @@ def test_a_cached_prefix_is_used_until_it_costs_more_than_the_stickiness() -> No
 
 def test_a_long_prefill_stays_off_the_replica_that_decodes() -> None:
     scheduler = make_scheduler(2, capacity=ROOMY)
-    for number in range(4):
-        scheduler.submit(make_request(f"q{number}", prompt=10), 0.0)
+    submit_all(scheduler, 4, "q", prompt=10)
     placements = scheduler.step(0.0).placements
     for placement in placements:
         scheduler.first_token(placement.lease, 0.0)

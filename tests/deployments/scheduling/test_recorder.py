@@ -85,12 +85,13 @@ INPUTS: dict[str, Call] = {
 BY_LEASE = ("first_token", "died", "release")
 
 
-def recording(entries: list[Entry]) -> RecordingScheduler:
-    """One with a replica, before its first entry."""
+def recording() -> tuple[RecordingScheduler, list[Entry]]:
+    """One with a replica, before its first entry; and its entries."""
+    entries: list[Entry] = []
     scheduler = RecordingScheduler(POLICY, lambda entry: None)
     scheduler.replica_up("r1", CAPACITY, 0.0)
     scheduler._write = entries.append
-    return scheduler
+    return scheduler, entries
 
 
 def last_decision(entries: list[Entry]) -> Any:
@@ -101,8 +102,7 @@ def last_decision(entries: list[Entry]) -> Any:
 
 @pytest.mark.parametrize("method", INPUTS)
 def test_the_core_gets_each_input_again_as_it_was(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries: list[Entry] = []
-    scheduler = recording(entries)
+    scheduler, entries = recording()
     scheduler.adopt(LEASE, False, 1.5)
     (held, _), *_ = scheduler.leases.values()
     calls: list[dict[str, object]] = []
@@ -136,8 +136,7 @@ def test_every_method_that_changes_a_scheduler_is_an_input() -> None:
 
 
 def test_a_lease_that_ended_is_told_of_as_it_was() -> None:
-    entries: list[Entry] = []
-    scheduler = recording(entries)
+    scheduler, entries = recording()
     scheduler.begin(2.0)
     scheduler.first_token(LEASE, 2.5)
     scheduler.release(LEASE, Ending.FAILED, None, 2.6)
@@ -145,8 +144,7 @@ def test_a_lease_that_ended_is_told_of_as_it_was() -> None:
 
 
 def test_a_header_holds_the_state_and_what_made_it() -> None:
-    entries: list[Entry] = []
-    scheduler = recording(entries)
+    scheduler, entries = recording()
     scheduler.submit(REQUEST, 2.0)
     scheduler.submit(dataclasses.replace(REQUEST, request_id="own", guest_of=""), 2.0)
     scheduler.begin(2.5)
@@ -169,8 +167,7 @@ def test_a_new_file_begins_with_the_input_for_which_it_is_due() -> None:
 
 
 def test_what_the_scheduler_calls_of_itself_is_no_input() -> None:
-    entries: list[Entry] = []
-    scheduler = recording(entries)
+    scheduler, entries = recording()
     scheduler.adopt(LEASE, False, 1.5)
     (held, _), *_ = scheduler.leases.values()
     scheduler.release(held, Ending.FINISHED, USAGE, 2.0)  # learns, too
@@ -182,8 +179,7 @@ def test_what_the_scheduler_calls_of_itself_is_no_input() -> None:
 
 
 def test_an_input_that_raises_is_followed_by_inputs_that_are_written() -> None:
-    entries: list[Entry] = []
-    scheduler = recording(entries)
+    scheduler, entries = recording()
     with pytest.raises(AttributeError):
         scheduler.submit(None, 1.0)  # type: ignore[arg-type]
     scheduler.step(2.0)
@@ -191,8 +187,7 @@ def test_an_input_that_raises_is_followed_by_inputs_that_are_written() -> None:
 
 
 def test_a_step_is_told_in_full() -> None:
-    entries: list[Entry] = []
-    scheduler = recording(entries)
+    scheduler, entries = recording()
     scheduler.submit(dataclasses.replace(REQUEST, request_id="placed"), 2.0)
     step = scheduler.step(2.5)
     (placement,) = step.placements
@@ -228,8 +223,8 @@ def test_a_step_is_told_in_full() -> None:
     ],
 )
 def test_a_refusal_names_the_entry_and_what_is_wrong(header: dict[str, Any], says: str) -> None:
-    entries: list[Entry] = []
-    recording(entries).begin(2.0)
+    scheduler, entries = recording()
+    scheduler.begin(2.0)
     (begun,) = entries
     assert isinstance(begun, Header)
     with pytest.raises(LogError, match=says):
@@ -246,8 +241,8 @@ def test_a_refusal_names_the_entry_and_what_is_wrong(header: dict[str, Any], say
     ],
 )
 def test_what_is_no_input_is_refused(entry: Input, says: str) -> None:
-    entries: list[Entry] = []
-    recording(entries).begin(2.0)
+    scheduler, entries = recording()
+    scheduler.begin(2.0)
     with pytest.raises(LogError, match=says):
         replay([*entries, entry], (SCHEDULING,))
     with pytest.raises(LogError, match="a log begins with a header"):

@@ -75,12 +75,18 @@ def drive(scheduler: RecordingScheduler, seed: int, turns: int = 300, headers: t
         scheduler.next_wakeup()
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("seed", range(8))
-def test_a_log_replays_every_decision(seed: int) -> None:
+def recording() -> tuple[RecordingScheduler, list[Entry]]:
+    """One whose log has begun, and its entries."""
     entries: list[Entry] = []
     scheduler = RecordingScheduler(POLICY, entries.append)
     scheduler.begin(5.0)
+    return scheduler, entries
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("seed", range(8))
+def test_a_log_replays_every_decision(seed: int) -> None:
+    scheduler, entries = recording()
     drive(scheduler, seed)
     found = replay(entries, (SCHEDULING,))
     assert found.difference is None
@@ -91,9 +97,7 @@ def test_a_log_replays_every_decision(seed: int) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("seed", range(4))
 def test_each_file_of_a_log_replays_alone(seed: int) -> None:
-    entries: list[Entry] = []
-    scheduler = RecordingScheduler(POLICY, entries.append)
-    scheduler.begin(5.0)
+    scheduler, entries = recording()
     drive(scheduler, seed, headers=(100, 200))
     starts = [number for number, entry in enumerate(entries) if isinstance(entry, Header)]
     assert len(starts) == 3
@@ -106,9 +110,7 @@ def test_each_file_of_a_log_replays_alone(seed: int) -> None:
 
 
 def test_another_decision_is_found_and_told() -> None:
-    entries: list[Entry] = []
-    scheduler = RecordingScheduler(POLICY, entries.append)
-    scheduler.begin(5.0)
+    scheduler, entries = recording()
     drive(scheduler, 1)
     steps = [(n, one) for n, one in enumerate(entries) if isinstance(one, Input) and one.method == "step"]
     number, step = next((n, one) for n, one in steps if plain(one.decision)["placed"])
@@ -123,9 +125,7 @@ def test_another_decision_is_found_and_told() -> None:
 
 
 def test_a_log_of_other_code_is_replayed_on_purpose_alone() -> None:
-    entries: list[Entry] = []
-    scheduler = RecordingScheduler(POLICY, entries.append)
-    scheduler.begin(5.0)
+    scheduler, entries = recording()
     scheduler.step(6.0)
     header, step = entries
     assert isinstance(header, Header)

@@ -65,18 +65,8 @@ def test_lanes_say_what_waits_since_when_for_what_and_how_long() -> None:
     assert snapshot.tokens_per_s == rate
     eta = scheduler.forecasts.etas["short"]
     cost = sum(job.cost for job in scheduler.lanes.jobs.values())
-    assert short == LaneStats(
-        "short",
-        2,
-        cost,
-        pytest.approx(cost / rate),
-        2.0,
-        WaitReason.SEQUENCES,
-        scheduler.forecasts.shown(scheduler.lanes.lanes[0], 3.0),
-        0,
-        0,
-        0,
-    )
+    drain_s, eta_s = pytest.approx(cost / rate), scheduler.forecasts.shown(scheduler.lanes.lanes[0], 3.0)
+    assert short == LaneStats("short", 2, cost, drain_s, 2.0, WaitReason.SEQUENCES, eta_s, 0, 0, 0)
     assert short.eta_s is not None
     assert eta.open == 2
     assert long == LaneStats("long", 0, 0.0, 0.0, 0.0, None, None, 0, 0, 0)

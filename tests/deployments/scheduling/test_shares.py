@@ -19,7 +19,7 @@ from deployments.scheduling import (
     SchedulingPolicy,
     TenantPolicy,
 )
-from tests.deployments.scheduling.world import ONE_AT_A_TIME, make_request, make_scheduler
+from tests.deployments.scheduling.world import ONE_AT_A_TIME, make_request, make_scheduler, submit_all
 
 LANES = (LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
 
@@ -82,8 +82,7 @@ def test_who_is_below_its_share_waits_for_few_others(every: int, sequences: int,
     scheduler = make_scheduler(
         1, policy, Capacity(sequences=sequences, ahead=1, kv_tokens=10**9, step_tokens=1_000, prefill_steps=steps)
     )
-    for number in range(200):
-        scheduler.submit(make_request(f"long{number}", prompt, 1), 0.0)
+    submit_all(scheduler, 200, "long", prompt=prompt, output=1)
     running: deque[Placement] = deque()
     prefilling: deque[Placement] = deque()
     longs_at: dict[str, int] = {}
@@ -135,8 +134,7 @@ def test_tenants_share_a_lane_by_weight_to_within_a_request_each(
 def test_a_large_prompt_is_not_starved_by_small_ones_in_the_prefill_budget(small: int) -> None:
     capacity = Capacity(sequences=64, ahead=0, kv_tokens=10**6, step_tokens=100, prefill_steps=2.0)
     scheduler = make_scheduler(1, SchedulingPolicy(lanes=LANES, decode_weight=1.0), capacity)
-    for number in range(200):
-        scheduler.submit(make_request(f"s{number}", small, 1), 0.0)
+    submit_all(scheduler, 200, "s", prompt=small, output=1)
     scheduler.submit(make_request("large", 2_000, 1), 0.0)
     placed_before = 0
     running: list[Placement] = []

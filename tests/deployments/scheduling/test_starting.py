@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from deployments.scheduling import AdmissionKind, Ending, RejectCause, Scheduler
-from tests.deployments.scheduling.world import CAPACITY, LANES, POLICY, make_request, make_scheduler
+from tests.deployments.scheduling.world import CAPACITY, LANES, POLICY, make_request, make_scheduler, submit_all
 
 CAPPED = replace(POLICY, lanes=tuple(replace(lane, cap_s=10.0) for lane in LANES))
 
@@ -87,8 +87,7 @@ def test_only_a_deserted_model_turns_away() -> None:
 def test_the_last_replica_goes_while_requests_wait() -> None:
     scheduler = make_scheduler(replicas=1)
     scheduler.expect_replica(300.0, 0.0)
-    for number in range(8):
-        scheduler.submit(make_request(f"q{number}", patience=60), 0.0)
+    submit_all(scheduler, 8, "q", patience=60)
     placed = scheduler.step(0.0).placements
     assert 0 < len(placed) < 8
     scheduler.replica_draining("r0", 1.0)
@@ -147,8 +146,7 @@ def test_the_time_of_a_start_is_no_slowness() -> None:
 
 def test_what_was_seen_under_load_still_bounds_a_waiting_room() -> None:
     scheduler = make_scheduler(replicas=1, policy=CAPPED)
-    for number in range(30):
-        scheduler.submit(make_request(f"load-{number}"), 0.0)
+    submit_all(scheduler, 30, "load-")
     for second in range(1, 20):
         for lease, _ in list(scheduler.leases.values())[:4]:
             scheduler.release(lease, Ending.FINISHED, None, float(second))

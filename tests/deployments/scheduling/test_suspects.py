@@ -18,6 +18,12 @@ def ask(name: str, body: str = "", now: float = 0.0, patience: float = 600.0) ->
     return replace(make_request(name, now=now, patience=patience), digest=body or f"body of {name}")
 
 
+def placed(replicas: int, digest: str) -> tuple[Scheduler, Lease]:
+    """One of so many replicas runs a request."""
+    scheduler = make_scheduler(replicas)
+    return scheduler, place(scheduler, ask("first", digest), 0.0)
+
+
 def place(scheduler: Scheduler, request: Request, now: float) -> Lease:
     assert scheduler.submit(request, now).accepted
     (placement,) = scheduler.step(now).placements
@@ -76,8 +82,7 @@ def test_a_run_that_did_not_complete_clears_nothing(ending: Ending) -> None:
 
 
 def test_a_death_is_forgotten_in_time_and_a_ban_becomes_a_suspicion() -> None:
-    scheduler = make_scheduler(4)
-    lease = place(scheduler, ask("first", "deadly"), 0.0)
+    scheduler, lease = placed(4, "deadly")
     lose(scheduler, lease, 1.0)
     (again,) = scheduler.step(1.0).placements
     lose(scheduler, again.lease, 2.0)
@@ -93,8 +98,7 @@ def test_a_death_is_forgotten_in_time_and_a_ban_becomes_a_suspicion() -> None:
 
 
 def test_a_replica_that_drains_and_goes_proves_nothing() -> None:
-    scheduler = make_scheduler(3)
-    lease = place(scheduler, ask("long", "body"), 0.0)
+    scheduler, lease = placed(3, "body")
     scheduler.replica_draining(lease.replica_id, 1.0)
     scheduler.died(lease, 2.0)
     scheduler.replica_lost(lease.replica_id, 2.0)
@@ -102,8 +106,7 @@ def test_a_replica_that_drains_and_goes_proves_nothing() -> None:
 
 
 def test_a_replica_that_is_back_was_not_dead() -> None:
-    scheduler = make_scheduler(2)
-    lease = place(scheduler, ask("one", "body"), 0.0)
+    scheduler, lease = placed(2, "body")
     scheduler.died(lease, 1.0)  # its connection broke
     scheduler.release(lease, Ending.REFUSED, None, 1.0)
     scheduler.replica_unresponsive(lease.replica_id, 1.0)
@@ -112,16 +115,14 @@ def test_a_replica_that_is_back_was_not_dead() -> None:
 
 
 def test_what_failed_long_before_its_replica_went_has_nothing_to_do_with_it() -> None:
-    scheduler = make_scheduler(1)
-    lease = place(scheduler, ask("one", "body"), 0.0)
+    scheduler, lease = placed(1, "body")
     scheduler.release(lease, Ending.FAILED, None, 1.0)
     scheduler.replica_lost("r0", 1.1 + RECENT_S)
     assert scheduler.suspects.all(30.0) == ()
 
 
 def test_whose_client_left_a_replica_that_hung_is_suspected_too() -> None:
-    scheduler = make_scheduler(1)
-    lease = place(scheduler, ask("one", "body"), 0.0)
+    scheduler, lease = placed(1, "body")
     scheduler.release(lease, Ending.CANCELLED, None, 5.0)
     scheduler.replica_lost("r0", 15.0)
     assert [reported.key for reported in scheduler.suspects.all(15.0)] == ["body"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from deployments.scheduling import Ending, LanePolicy, Placement, Scheduler, SchedulingPolicy, TenantPolicy
 from deployments.scheduling.reasons import WaitReason
-from tests.deployments.scheduling.world import ONE_AT_A_TIME, make_request, make_scheduler
+from tests.deployments.scheduling.world import ONE_AT_A_TIME, make_request, make_scheduler, submit_all
 
 LANES = (LanePolicy("short", 200, weight=16, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
 WEIGHTS = {"a": 1.0, "b": 3.0, "c": 0.5, "d": 1.0}
@@ -57,9 +57,8 @@ def test_what_is_over_its_share_waits_where_others_do_and_not_in_a_group_that_th
     now = serve(scheduler, placed, "a40")
     scheduler.submit(make_request("d0", 2_000, 1, now, tenant="d", patience=1e6), now)
     now = serve(scheduler, placed, "d0", now)
-    for number in range(1, 9):
-        scheduler.submit(make_request(f"d{number}", 2_000, 1, now, tenant="d", patience=1e6), now)
-    now = serve(scheduler, placed, "d1", now)
+    submit_all(scheduler, 8, "e", prompt=2_000, output=1, now=now, tenant="d", patience=1e6)
+    now = serve(scheduler, placed, "e0", now)
     scheduler.replica_up("cheap", dataclasses.replace(ONE_AT_A_TIME, group="cheap", context_tokens=400), now)
     placements = scheduler.step(now).placements
     assert {(one.request.tenant, one.replica_id) for one in placements} >= {("a", "cheap")}

@@ -18,12 +18,13 @@ from tests.deployments.scheduling.world import CAPACITY, make_request, make_sche
 ONE_LANE = SchedulingPolicy((LanePolicy("all", None),), tenants={"t": TenantPolicy(max_concurrency=2)})
 
 
-def busy(policy: SchedulingPolicy = ONE_LANE) -> Scheduler:
-    """One replica, which is full."""
+def busy(*names: str, tenant: str = "", policy: SchedulingPolicy = ONE_LANE) -> Scheduler:
+    """One replica, which is full, and requests that wait for it."""
     scheduler = make_scheduler(1, policy)
     for number in range(CAPACITY.sequences + CAPACITY.ahead):
         scheduler.submit(make_request(f"runs{number}", 50), 0.0)
         scheduler.step(0.0)
+    waiting(scheduler, *names, tenant=tenant)
     return scheduler
 
 
@@ -46,8 +47,7 @@ def slo(scheduler: Scheduler) -> tuple[int, int]:
 
 
 def test_what_is_withdrawn_is_in_no_lane_and_not_given_up() -> None:
-    scheduler = busy()
-    waiting(scheduler, "a", "b")
+    scheduler = busy("a", "b")
     assert scheduler.withdraw("a", 99.0)
     snapshot = scheduler.snapshot(99.0)
     assert (snapshot.withdrawn, snapshot.away, snapshot.lanes[0].waiting) == (1, 1, 1)
@@ -58,8 +58,7 @@ def test_what_is_withdrawn_is_in_no_lane_and_not_given_up() -> None:
 
 @pytest.mark.parametrize("name", ["nobody", "runs0", "gone"])
 def test_only_what_waits_is_withdrawn(name: str) -> None:
-    scheduler = busy()
-    waiting(scheduler, "gone")
+    scheduler = busy("gone")
     scheduler.cancel("gone", 1.0)
     assert not scheduler.withdraw(name, 2.0)
     assert not scheduler.put_back(name, 2.0)
@@ -67,8 +66,7 @@ def test_only_what_waits_is_withdrawn(name: str) -> None:
 
 
 def test_what_comes_back_waits_at_the_head_of_its_lane() -> None:
-    scheduler = busy()
-    waiting(scheduler, "first", "second", "third")
+    scheduler = busy("first", "second", "third")
     assert scheduler.withdraw("third", 2.0)
     assert scheduler.put_back("third", 3.0)
     assert not scheduler.put_back("third", 3.0), "once"
@@ -77,8 +75,7 @@ def test_what_comes_back_waits_at_the_head_of_its_lane() -> None:
 
 
 def test_it_counts_against_its_tenants_limits_until_it_is_over() -> None:
-    scheduler = busy()
-    waiting(scheduler, "a", "b", tenant="t")
+    scheduler = busy("a", "b", tenant="t")
     scheduler.withdraw("a", 2.0)
     refused = scheduler.submit(make_request("c", now=2.0, tenant="t"), 2.0)
     assert refused.cause is RejectCause.TENANT_CONCURRENCY
@@ -90,8 +87,7 @@ def test_it_counts_against_its_tenants_limits_until_it_is_over() -> None:
 
 @pytest.mark.parametrize(("at_s", "counts"), [(5.9, (1, 0)), (6.1, (0, 1))])
 def test_its_slo_is_met_or_missed_by_the_first_token_that_its_client_gets(at_s: float, counts: tuple[int, int]) -> None:
-    scheduler = busy()
-    waiting(scheduler, "a")
+    scheduler = busy("a")
     scheduler.withdraw("a", 2.0)
     for _ in range(2):
         scheduler.first_token_away("a", at_s)
@@ -103,23 +99,20 @@ def test_its_slo_is_met_or_missed_by_the_first_token_that_its_client_gets(at_s: 
 
 @pytest.mark.parametrize(("at_s", "missed"), [(5.9, 0), (6.1, 1)])
 def test_one_that_is_cancelled_without_a_token_has_missed_its_slo_after_its_deadline(at_s: float, missed: int) -> None:
-    scheduler = busy()
-    waiting(scheduler, "a")
+    scheduler = busy("a")
     scheduler.withdraw("a", 2.0)
     scheduler.cancel("a", at_s)
     assert slo(scheduler) == (0, missed)
 
 
 def test_its_id_is_taken_while_it_is_away() -> None:
-    scheduler = busy()
-    waiting(scheduler, "a")
+    scheduler = busy("a")
     scheduler.withdraw("a", 2.0)
     assert scheduler.submit(make_request("a", now=2.0), 2.0).cause is RejectCause.DUPLICATE_ID
 
 
 def test_its_wait_estimate_teaches_nothing() -> None:
-    scheduler = busy()
-    waiting(scheduler, "a")
+    scheduler = busy("a")
     (eta,) = scheduler.forecasts.etas.values()
     assert eta.open == 1
     scheduler.withdraw("a", 600.0)
@@ -146,8 +139,7 @@ def test_a_suspect_is_withdrawn_from_where_it_waits_and_comes_back_there() -> No
 
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_death_at_the_peer_makes_a_suspect_here(answers: bool) -> None:
-    scheduler = busy()
-    waiting(scheduler, "a")
+    scheduler = busy("a")
     scheduler.died_away("a", 1.5)
     assert scheduler.suspects.all(1.5) == (), "it waits here"
     scheduler.withdraw("a", 2.0)
@@ -196,8 +188,7 @@ def test_one_whose_estimate_is_used_up_waits_no_longer_than_whoever_comes_now() 
 
 
 def test_all_that_wait_are_shown_as_each_alone() -> None:
-    scheduler = busy()
-    waiting(scheduler, "a", "b", "c")
+    scheduler = busy("a", "b", "c")
     found = scheduler.waiting.all(2.0)
     assert [one.request.request_id for one in found] == ["a", "b", "c"]
     assert list(found) == [scheduler.waiting.of(name, 2.0) for name in "abc"]

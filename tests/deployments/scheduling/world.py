@@ -1,5 +1,7 @@
 """Small helpers that the scheduler's tests share: policies, requests, replicas."""
 
+from typing import Any
+
 from deployments.scheduling import Capacity, LanePolicy, Request, Scheduler, SchedulingPolicy
 from deployments.scheduling.request import Job
 
@@ -28,6 +30,13 @@ def make_request(
     return Request(
         name, prompt, output, now, now + slo, now + patience, sequences, tenant=tenant, prefix=prefix, chunk_tokens=64
     )
+
+
+def submit_all(scheduler: Scheduler, count: int, name: str = "q", **what: Any) -> None:
+    """Requests of one kind arrive at once: `q0`, `q1`, ..."""
+    for number in range(count):
+        request = make_request(f"{name}{number}", **what)
+        scheduler.submit(request, request.arrived_s)
 
 
 def make_job(sequences: int = 1, kv: int = 100, prefill: int = 10) -> Job:

@@ -8,6 +8,7 @@ from deployments.protocol import Finished, Usage
 from deployments.telemetry.ledger import Ledger
 
 TIMES = st.floats(0, 1_000, allow_nan=False)
+STAGES = ("queued_s", "prefill_s", "decode_s", "first_byte_s", "wall_s")
 
 
 def ledger(**fields: object) -> Ledger:
@@ -15,14 +16,7 @@ def ledger(**fields: object) -> Ledger:
 
 
 def finished(attempt_id: str = "engine", sequences: int = 1, **fields: float) -> Finished:
-    times: dict[str, float] = {
-        "queued_s": 0.0,
-        "prefill_s": 0.0,
-        "decode_s": 0.0,
-        "first_byte_s": 0.0,
-        "wall_s": 0.0,
-        **fields,
-    }
+    times = dict.fromkeys(STAGES, 0.0) | fields
     first_byte_s, wall_s = times.pop("first_byte_s"), times.pop("wall_s")
     return Finished(attempt_id, 200, Usage(8, 2, 5, 0, sequences, **times), first_byte_s, wall_s)
 
@@ -71,30 +65,18 @@ class Life:
         return one
 
 
-DONE = (
-    st.builds(
-        finished,
-        st.just("engine"),
-        st.integers(0, 3),
-        queued_s=TIMES,
-        prefill_s=TIMES,
-        decode_s=TIMES,
-        first_byte_s=TIMES,
-        wall_s=TIMES,
-    )
-    | st.none()
-)
-PIECES = st.lists(st.tuples(TIMES, TIMES), max_size=5)
+DONE = st.builds(finished, st.just("engine"), st.integers(0, 3), **dict.fromkeys(STAGES, TIMES)) | st.none()
+PAIRS = st.tuples(TIMES, TIMES)
 LIVES = st.builds(
     Life,
-    TIMES,
-    st.lists(st.tuples(TIMES, TIMES), max_size=3),
-    TIMES,
-    st.booleans(),
-    TIMES | st.none(),
-    PIECES,
-    TIMES,
-    TIMES,
-    st.booleans(),
-    DONE,
+    before_lane=TIMES,
+    refusals=st.lists(PAIRS, max_size=3),
+    last_wait=TIMES,
+    placed=st.booleans(),
+    first_byte=TIMES | st.none(),
+    pieces=st.lists(PAIRS, max_size=5),
+    last_stall=TIMES,
+    tail=TIMES,
+    stream=st.booleans(),
+    done=DONE,
 )

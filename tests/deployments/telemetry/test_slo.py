@@ -12,12 +12,8 @@ from deployments.telemetry.ledger import Ledger, RequestOutcome
 from deployments.telemetry.slo import ServiceLevels, itl_met, ttft_met
 from tests.deployments.gateway.rig import make_spec
 
-SPEC = make_spec(
-    8000,
-    {},
-    {},
-    classes=[{"name": "chat", "ttft_ms": 500, "itl_ms": 20, "attainment": 0.95}, {"name": "batch", "ttft_ms": 30_000}],
-)
+CLASSES = [{"name": "chat", "ttft_ms": 500, "itl_ms": 20, "attainment": 0.95}, {"name": "batch", "ttft_ms": 30_000}]
+SPEC = make_spec(8000, {}, {}, classes=CLASSES)
 
 
 def ledger(first_s: float | None, outcome: RequestOutcome = RequestOutcome.OK, status: int = 200) -> Ledger:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -29,6 +30,11 @@ from planning.costs.steps import EngineSteps, StepLogError, StepSample, read_ste
 FACTS = EngineFacts(64, 2_048, 65_536, 128)
 
 
+def true_s(tokens: int, sequences: int, kv_tokens: float) -> float:
+    """Of a step, without the attention of its prompts."""
+    return 0.003 + 3e-5 * tokens + 1e-4 * sequences + 4e-7 * kv_tokens
+
+
 def made_samples(count: int, noise: float, seed: int = 0) -> list[StepSample]:
     rng = np.random.default_rng(seed)
     found = []
@@ -39,13 +45,7 @@ def made_samples(count: int, noise: float, seed: int = 0) -> list[StepSample]:
         if decodes + prompts == 0:
             continue
         chunk = prompt_tokens / prompts if prompts else 0.0
-        seconds = (
-            0.003
-            + 3e-5 * (prompt_tokens + decodes)
-            + 1e-4 * (decodes + prompts)
-            + 4e-7 * kv
-            + 1e-8 * prompts * chunk**2 / 2
-        )
+        seconds = true_s(prompt_tokens + decodes, decodes + prompts, kv) + 1e-8 * prompts * chunk**2 / 2
         found.append(StepSample(prompts, prompt_tokens, 0, decodes, kv, seconds * float(rng.lognormal(0, noise))))
     return found
 
@@ -54,8 +54,8 @@ def test_what_was_put_in_is_found_again() -> None:
     fitted = fit_steps(made_samples(2_000, 0.0))
     assert fitted.error < 0.005
     step = fitted.model.step_s([Chunk(500, 0)], 20, 5_000, 1)
-    assert step == pytest.approx(0.003 + 3e-5 * 520 + 1e-4 * 21 + 4e-7 * 5_000 + 1e-8 * 500**2 / 2, rel=0.02)
-    assert fitted.model.run_s(1, 30, 9_000) == pytest.approx(0.003 + 3e-5 * 30 + 1e-4 * 30 + 4e-7 * 9_000, rel=0.02)
+    assert step == pytest.approx(true_s(520, 21, 5_000) + 1e-8 * 500**2 / 2, rel=0.02)
+    assert fitted.model.run_s(1, 30, 9_000) == pytest.approx(true_s(30, 30, 9_000), rel=0.02)
 
 
 def test_noise_leaves_the_total_as_it_was() -> None:
@@ -82,33 +82,16 @@ def line(
 
 
 def test_steps_are_told_from_the_times_between_lines() -> None:
-    log = EngineSteps(
-        FACTS,
-        (
-            line(1.0, 1, 100),
-            line(1.01, decodes=1, running=0),
-            line(5.0, 1, 30),
-            line(5.1, decodes=1),
-            line(30.0, decodes=1),
-        ),
-    )
-    found = list(samples(log))
+    lines = line(1.0, 1, 100), line(1.01, decodes=1, running=0), line(5.0, 1, 30), line(5.1, decodes=1)
+    found = list(samples(EngineSteps(FACTS, (*lines, line(30.0, decodes=1)))))
     assert [round(one.seconds, 6) for one in found] == [0.01, 0.1]  # neither the idle time nor the gap of 25 s
     assert found[0].kv_read_tokens == pytest.approx(0.1 * 65_536 - 64)
 
 
 def test_a_prompt_that_goes_on_brings_its_past() -> None:
-    log = EngineSteps(
-        FACTS,
-        (
-            line(1.0, decodes=1),
-            line(1.1, 1, 2_047, 1),
-            line(1.2, 1, 2_047, 1),
-            line(1.3, 1, 500, 1),
-            line(1.4, 1, 80, 1),
-        ),
-    )
-    assert [one.past_tokens for one in samples(log)] == [0, 2_047, 4_094, 0]
+    lines = [line(1.0, decodes=1)]
+    lines += [line(t_s, 1, tokens, 1) for t_s, tokens in ((1.1, 2_047), (1.2, 2_047), (1.3, 500), (1.4, 80))]
+    assert [one.past_tokens for one in samples(EngineSteps(FACTS, tuple(lines)))] == [0, 2_047, 4_094, 0]
 
 
 def test_the_log_is_read_as_it_is_written(tmp_path: Path) -> None:
@@ -167,10 +150,7 @@ def test_probes_fit_the_context(max_model_len: int, max_prompt: int, seed: int) 
 
 def test_a_slow_while_is_told_by_its_steps() -> None:
     cost = fit_steps(made_samples(2_000, 0.0)).model
-    steps = [
-        StepSample(one.prompts, one.prompt_tokens, 0, one.decodes, one.kv_read_tokens, 1.2 * one.seconds)
-        for one in made_samples(500, 0.0, 1)
-    ]
+    steps = [replace(one, seconds=1.2 * one.seconds) for one in made_samples(500, 0.0, 1)]
     assert slowness(cost, steps) == pytest.approx(1.2, rel=0.01)
     assert slowness(slowed(cost, 1.2), steps) == pytest.approx(1.0, rel=0.01)
     assert slowed(cost, 2.0).run_s(7, 3, 100) == pytest.approx(2 * cost.run_s(7, 3, 100))

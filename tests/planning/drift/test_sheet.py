@@ -13,7 +13,6 @@ from planning.plans.question import Case
 from tests.planning.plans import small
 
 US, EU = (Stream("demo", "interactive", region) for region in ("us-east-1", "eu-central-1"))
-CHAT: dict[str, Any] = small.SHEET["demand"][0]
 
 
 def off(stream: Stream, quantity: DriftQuantity, expected: float, observed: float) -> ComparedFigure:
@@ -27,7 +26,7 @@ def plan_of(case: Case) -> Any:
 
 
 def test_a_worksheet_expects_its_streams(tmp_path: Path) -> None:
-    case = small.case(tmp_path, {"demand": [CHAT | {"prefix_share": 0.25}], "time_zone": "Europe/Berlin"})
+    case = small.case(tmp_path, small.chat(prefix_share=0.25) | {"time_zone": "Europe/Berlin"})
     expected = {one.stream: one for one in expected_from(case.sheet, case.streams)}
     us, eu = expected[US], expected[EU]
     assert (us.hourly, us.time_zone) == ((0.5,) * 8 + (4.0,) * 10 + (0.5,) * 6, "Europe/Berlin")
@@ -40,8 +39,8 @@ def test_a_worksheet_expects_its_streams(tmp_path: Path) -> None:
 
 def test_streams_of_one_class_are_expected_together(tmp_path: Path) -> None:
     night = {"region": "us-east-1", "hourly_requests_per_s": [2.0] * 8 + [0.0] * 16}
-    digests = CHAT | {"name": "digests", "rates": [night], "input_tokens": {"mean": 1_500}}
-    case = small.case(tmp_path, {"demand": [CHAT, digests]})
+    digests = small.CHAT | {"name": "digests", "rates": [night], "input_tokens": {"mean": 1_500}}
+    case = small.case(tmp_path, {"demand": [small.CHAT, digests]})
     expected = next(one for one in expected_from(case.sheet, case.streams) if one.stream == US)
     assert expected.hourly == pytest.approx((2.5,) * 8 + (4.0,) * 10 + (0.5,) * 6)
     assert expected.prompt_tokens[12] == pytest.approx(390, rel=0.02)
@@ -49,7 +48,7 @@ def test_streams_of_one_class_are_expected_together(tmp_path: Path) -> None:
 
 
 def test_streams_as_recorded(tmp_path: Path) -> None:
-    case = small.case(tmp_path, {"demand": [CHAT | {"prefix_share": 0.5}]})
+    case = small.case(tmp_path, small.chat(prefix_share=0.5))
     drifts = [
         off(US, DriftQuantity.RATE, 1, 3),
         off(US, DriftQuantity.PROMPT_TOKENS, 390, 780),
@@ -118,7 +117,7 @@ def test_prices_of_the_cluster_beside_the_worksheets(tmp_path: Path) -> None:
 
 
 def test_rates_between_now_and_after_the_growth_are_expected(tmp_path: Path) -> None:
-    case = small.case(tmp_path, {"demand": [CHAT | {"growth": {"percent_per_month": 10, "months": 12}}]})
+    case = small.case(tmp_path, small.chat(growth={"percent_per_month": 10, "months": 12}))
     expected = expected_from(case.sheet, case.streams)[0]
     assert expected.hourly[0] == pytest.approx(0.5)
     assert expected.growth == pytest.approx(1.1**12)

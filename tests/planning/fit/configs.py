@@ -42,6 +42,7 @@ QWEN3_32B = QWEN3_0_6B | _decoder("qwen3", 5_120, 64, 64, 8, 25_600, tie_word_em
 _EXPERTS = {"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
 _EXPERTS |= {"decoder_sparse_step": 1, "mlp_only_layers": []}
 QWEN3_30B_A3B = QWEN3_0_6B | _EXPERTS | _decoder("qwen3_moe", 2_048, 48, 32, 4, 6_144, tie_word_embeddings=False)
+_NOT_CONVERTED = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
 GPT_OSS_20B = _decoder("gpt_oss", 2_880, 24, 64, 8, 2_880, 201_088, 131_072, rope_scaling=_YARN, sliding_window=128)
 GPT_OSS_20B |= {
     "head_dim": 64,
@@ -50,15 +51,7 @@ GPT_OSS_20B |= {
     "layer_types": ["sliding_attention", "full_attention"] * 12,
     "attention_bias": True,
     "tie_word_embeddings": False,
-    "quantization_config": {
-        "quant_method": "mxfp4",
-        "modules_to_not_convert": [
-            "model.layers.*.self_attn",
-            "model.layers.*.mlp.router",
-            "model.embed_tokens",
-            "lm_head",
-        ],
-    },
+    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": _NOT_CONVERTED},
 }
 _LATENT = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "moe_layer_freq": 1}
 DEEPSEEK_R1 = _LATENT | _decoder("deepseek_v3", 7_168, 61, 128, 128, 18_432, 129_280, 163_840, q_lora_rank=1_536)

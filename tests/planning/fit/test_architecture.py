@@ -56,35 +56,19 @@ def test_kv_bytes_of_a_token(config: dict[str, Any], expected: int) -> None:
     assert halved.kv_bytes_per_token == expected / 2
 
 
+def compressed(**weights: object) -> dict[str, Any]:
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights}}}
+
+
 QUANTIZED: list[tuple[dict[str, Any], float]] = [
     ({"quant_method": "fp8"}, 8),
     ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 8 + 32 / 128**2),
     ({"quant_method": "fbgemm_fp8"}, 8),
     ({"quant_method": "awq", "bits": 4, "group_size": 128}, 4 + 20 / 128),
     ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False}, 4 + 20 / 128),
-    (
-        {
-            "quant_method": "compressed-tensors",
-            "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}},
-        },
-        8,
-    ),
-    (
-        {
-            "quant_method": "compressed-tensors",
-            "config_groups": {
-                "group_0": {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}}
-            },
-        },
-        4 + 16 / 128,
-    ),
-    (
-        {
-            "quant_method": "compressed-tensors",
-            "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}},
-        },
-        4.5,
-    ),
+    (compressed(num_bits=8, type="float", strategy="channel"), 8),
+    (compressed(num_bits=4, type="int", strategy="group", group_size=128), 4 + 16 / 128),
+    (compressed(num_bits=4, type="float", group_size=16), 4.5),
     ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 4.5),
     ({"quant_method": "modelopt", "quantization": {"quant_algo": "FP8"}}, 8),
 ]

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from cli.doctor import FindingLevel, check_machine
-from cli.main import app
 from cluster.spec import ClusterSpec, parse_spec
 from planning.fit.of_spec import fits
+from tests.commands import ran
 from tests.planning.fit import configs
 
 SPEC = """
@@ -32,7 +31,7 @@ def spec_of(*args: Any, **kwargs: Any) -> ClusterSpec:
 
 def check(folder: Path, text: str) -> tuple[int, str]:
     (folder / "spec.yaml").write_text(text)
-    done = CliRunner().invoke(app, ["spec", "check", str(folder / "spec.yaml")], env={"COLUMNS": "200"})
+    done = ran("spec", "check", folder / "spec.yaml", code=None)
     return done.exit_code, " ".join(done.output.split())
 
 
@@ -121,7 +120,7 @@ def test_doctor_says_what_fits(tmp_path: Path) -> None:
 def test_costs_have_the_pool_of_the_fit(tmp_path: Path) -> None:
     def costs(text: str) -> tuple[int, str]:
         (tmp_path / "spec.yaml").write_text(text)
-        done = CliRunner().invoke(app, ["costs", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "costs.json")])
+        done = ran("costs", tmp_path / "spec.yaml", "--out", tmp_path / "costs.json", code=None)
         return done.exit_code, " ".join(done.output.split())
 
     text = spec_text(tmp_path, configs.LLAMA_8B, gpu="RTX-4090")

@@ -17,39 +17,31 @@ from planning.plans.rates import GroupRate, RateJob
 from planning.worksheet.load import load_worksheet
 from planning.worksheet.sheet import Worksheet
 
-SPEC: dict[str, Any] = {
-    "name": "small",
-    "regions": [
-        {"name": "us-east-1", "pools": [{"name": "l4", "accelerator": "L4", "nodes": 2, "gpus_per_node": 2}]},
-        {"name": "eu-central-1", "pools": [{"name": "l4", "accelerator": "L4", "nodes": 2, "gpus_per_node": 2}]},
+SPEC: dict[str, Any] = yaml.safe_load("""
+name: small
+regions:
+  - {name: us-east-1, pools: [{name: l4, accelerator: L4, nodes: 2, gpus_per_node: 2}]}
+  - {name: eu-central-1, pools: [{name: l4, accelerator: L4, nodes: 2, gpus_per_node: 2}]}
+models:
+  - name: demo
+    source: demo
+    settings: {max_model_len: 8192, max_num_seqs: 16, max_num_batched_tokens: 2048}
+    replicas: {count: 1, min: 1, max: 4}
+classes: [{name: interactive, ttft_ms: 2000, attainment: 0.9}]
+autoscaling: {policy: backlog}
+""")
+CHAT: dict[str, Any] = {"name": "chat", "model": "demo", "class": "interactive"} | {
+    "rates": [
+        {"region": "us-east-1", "hourly_requests_per_s": [0.5] * 8 + [4.0] * 10 + [0.5] * 6},
+        {"region": "eu-central-1", "requests_per_s": 1.0},
     ],
-    "models": [
-        {
-            "name": "demo",
-            "source": "demo",
-            "settings": {"max_model_len": 8192, "max_num_seqs": 16, "max_num_batched_tokens": 2048},
-            "replicas": {"count": 1, "min": 1, "max": 4},
-        }
-    ],
-    "classes": [{"name": "interactive", "ttft_ms": 2000, "attainment": 0.9}],
-    "autoscaling": {"policy": "backlog"},
+    "input_tokens": {"values": [100, 3000], "weights": [9, 1]},
+    "output_tokens": {"mean": 20},
 }
 SHEET: dict[str, Any] = {
     "name": "small",
     "spec": "spec.yaml",
-    "demand": [
-        {
-            "name": "chat",
-            "model": "demo",
-            "class": "interactive",
-            "rates": [
-                {"region": "us-east-1", "hourly_requests_per_s": [0.5] * 8 + [4.0] * 10 + [0.5] * 6},
-                {"region": "eu-central-1", "requests_per_s": 1.0},
-            ],
-            "input_tokens": {"values": [100, 3000], "weights": [9, 1]},
-            "output_tokens": {"mean": 20},
-        }
-    ],
+    "demand": [CHAT],
     "candidates": [
         {"name": "cheap", "model": "demo", "gpu": "L4", "costs": "cheap.json", "settings": {"max_model_len": 2048}},
         {"name": "large", "model": "demo", "gpu": "H100", "costs": "large.json"},
@@ -74,6 +66,16 @@ def write(folder: Path, sheet: dict[str, Any] | None = None, spec: dict[str, Any
     path = folder / "sheet.yaml"
     path.write_text(yaml.safe_dump(SHEET | (sheet or {}), sort_keys=False))
     return path
+
+
+def chat(**changes: Any) -> dict[str, Any]:
+    """The demand of a worksheet: that stream with changes."""
+    return {"demand": [CHAT | changes]}
+
+
+def steadily(requests_per_s: float) -> list[dict[str, Any]]:
+    """A stream's rates, of one region."""
+    return [{"region": "us-east-1", "requests_per_s": requests_per_s}]
 
 
 def loaded(

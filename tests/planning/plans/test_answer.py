@@ -62,8 +62,7 @@ def test_long_prompts_cost_more_of_their_work(tmp_path: Path) -> None:
 
 
 def test_residency_keeps_requests_at_home(tmp_path: Path) -> None:
-    stream = small.SHEET["demand"][0] | {"residency": ["eu-central-1"]}
-    plan = small.plan(tmp_path, {"demand": [stream]})
+    plan = small.plan(tmp_path, small.chat(residency=["eu-central-1"]))
     assert {group.region for group in plan.groups} == {"eu-central-1"}
     us = [key for group in plan.groups for key in group.served if key[1] == "us-east-1"]
     assert us
@@ -71,8 +70,7 @@ def test_residency_keeps_requests_at_home(tmp_path: Path) -> None:
 
 
 def test_a_region_that_is_too_far_serves_nothing_of_another(tmp_path: Path) -> None:
-    stream = small.SHEET["demand"][0] | {"slo": {"ttft_ms": 150}}
-    plan = small.plan(tmp_path, {"demand": [stream]})
+    plan = small.plan(tmp_path, small.chat(slo={"ttft_ms": 150}))
     assert all(origin == group.region for group in plan.groups for _, origin in group.served)
 
 
@@ -122,7 +120,7 @@ def test_what_cannot_be_placed_names_what_clashes(tmp_path: Path) -> None:
 def test_what_fits_no_site_says_why(tmp_path: Path, change: dict[str, Any], held: float, reason: str) -> None:
     """Short prompts from Europe, where no group is; where all rates are 0, long ones have one."""
     candidates = [one | {"regions": ["us-east-1"]} for one in small.SHEET["candidates"]]
-    case = small.case(tmp_path, {"demand": [small.SHEET["demand"][0] | change], "candidates": candidates})
+    case = small.case(tmp_path, {"demand": [small.CHAT | change], "candidates": candidates})
     rates = {
         key: replace(one, per_replica=one.per_replica * (held or ("medium" in key[2] or "long" in key[2])))
         for key, one in small.rates(case).items()
@@ -132,8 +130,7 @@ def test_what_fits_no_site_says_why(tmp_path: Path, change: dict[str, Any], held
 
 
 def test_where_nothing_arrives_there_is_nothing_to_miss(tmp_path: Path) -> None:
-    nothing = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 0.0}]}
-    result = PlanResult(small.plan(tmp_path, {"demand": [nothing]}))
+    result = PlanResult(small.plan(tmp_path, small.chat(rates=small.steadily(0.0))))
     assert result.headline.endswith("nothing arrives")
     assert result.good
 
@@ -183,9 +180,9 @@ SHEETS: list[dict[str, Any]] = [
     {},
     {"prices": {"spot": {"max_share": 0.5}}},
     {"survive": {"any_one_region": True, "replica_failures": 1}},
-    {"demand": [small.SHEET["demand"][0] | {"residency": ["eu-central-1"]}]},
+    small.chat(residency=["eu-central-1"]),
     {"candidates": small.SHEET["candidates"][1:]},
-    {"demand": [small.SHEET["demand"][0] | {"rates": [WEEK]}]},
+    small.chat(rates=[WEEK]),
 ]
 
 
@@ -234,11 +231,10 @@ def test_a_written_group_has_its_own_costs_and_not_those_of_another_gpu(tmp_path
 
 
 def test_a_worksheet_that_no_group_can_serve_says_why(tmp_path: Path) -> None:
-    stream = small.SHEET["demand"][0]
     with pytest.raises(PlanError, match=r"^chat: all requests are longer than any group's context, 8,192 tokens"):
-        small.case(tmp_path, {"demand": [stream | {"input_tokens": {"mean": 9_000}}]})
+        small.case(tmp_path, small.chat(input_tokens={"mean": 9_000}))
     with pytest.raises(PlanError, match=r"^long: all requests are longer than any group's context, 8,192 tokens"):
-        small.case(tmp_path, {"demand": [stream, stream | {"name": "long", "input_tokens": {"mean": 9_000}}]})
+        small.case(tmp_path, {"demand": [small.CHAT, small.CHAT | {"name": "long", "input_tokens": {"mean": 9_000}}]})
     case = small.case(tmp_path)
     none = {key: replace(rate, per_replica=0.0) for key, rate in small.rates(case).items()}
     with pytest.raises(PlanError, match=r"no group serves a single request .*: cheap \(L4\), large \(H100\)"):

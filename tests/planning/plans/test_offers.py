@@ -70,10 +70,13 @@ def test_candidates_have_their_own_settings_and_context(tmp_path: Path) -> None:
     assert offers[0].view.settings.max_num_seqs == 16
 
 
-def test_a_group_that_would_not_start_is_left_out_with_the_reason(tmp_path: Path) -> None:
-    sheet, spec = load_worksheet(shipped("plans/one-region.yaml"))
-    tiny = sheet.candidates[0].model_copy(update={"name": "tiny", "gpu": "T4"})
-    offers, rejected = offers_of(sheet.model_copy(update={"candidates": (*sheet.candidates, tiny)}), spec)
+SHIPPED, SHIPPED_SPEC = load_worksheet(shipped("plans/one-region.yaml"))
+TINY = SHIPPED.candidates[0].model_copy(update={"name": "tiny", "gpu": "T4"})
+
+
+def test_a_group_that_would_not_start_is_left_out_with_the_reason() -> None:
+    candidates = (*SHIPPED.candidates, TINY)
+    offers, rejected = offers_of(SHIPPED.model_copy(update={"candidates": candidates}), SHIPPED_SPEC)
     assert [one.group for one in offers] == ["l40s", "h100"]
     (refused,) = rejected
     assert isinstance(refused, RejectedOffer)
@@ -81,11 +84,9 @@ def test_a_group_that_would_not_start_is_left_out_with_the_reason(tmp_path: Path
     assert "GiB" in refused.reason
 
 
-def test_a_model_that_nothing_serves_is_an_error_with_all_reasons(tmp_path: Path) -> None:
-    sheet, spec = load_worksheet(shipped("plans/one-region.yaml"))
-    tiny = sheet.candidates[0].model_copy(update={"name": "tiny", "gpu": "T4"})
+def test_a_model_that_nothing_serves_is_an_error_with_all_reasons() -> None:
     with pytest.raises(PlanError, match=r"no group can serve llama-3\.1-8b: tiny on T4: "):
-        case_from(sheet.model_copy(update={"candidates": (tiny,)}), spec)
+        case_from(SHIPPED.model_copy(update={"candidates": (TINY,)}), SHIPPED_SPEC)
 
 
 def test_the_specs_own_groups_are_offered_without_candidates(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ from planning.plans.planner import case_from
 from planning.worksheet.load import load_worksheet
 from tests.planning.plans import small
 
-STREAM = small.SHEET["demand"][0]
-
 
 def priced(usd: float) -> dict[str, Any]:
     return {"gpu_prices": [{"gpu": "L4", "region": "us-east-1", "on_demand_usd_per_gpu_hour": usd}]}
@@ -25,11 +23,11 @@ def priced(usd: float) -> dict[str, Any]:
         (priced(0.008), "gpu_prices.0.on_demand_usd_per_gpu_hour = 0.008: under a tenth of the lowest that is known"),
         (priced(1.0), ""),
         (
-            {"demand": [STREAM | {"rates": [{"region": "us-east-1", "requests_per_s": 90_000.0}]}]},
+            small.chat(rates=small.steadily(90_000.0)),
             "demand.0: 9e+04 requests/s at its peak: over ten times what the spec's pools carry",
         ),
         (
-            {"demand": [STREAM | {"input_tokens": {"mean": 2}, "output_tokens": {"mean": 3}}]},
+            small.chat(input_tokens={"mean": 2}, output_tokens={"mean": 3}),
             "demand.0: 5 tokens of prompt and answer on average: under a tenth of lanes.short.up_to_tokens = 384",
         ),
         ({}, ""),

@@ -22,7 +22,7 @@ from tests.planning.plans import small
 pytestmark = pytest.mark.whole
 LIMITS = PlanLimits(gap=0.02, limit_s=300)
 SEARCH = RateSearch(requests=150, max_requests=300, seeds=(0,), tolerance=0.1)
-ONE_REGION = {"demand": [small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 3.0}]}]}
+ONE_REGION = small.chat(rates=small.steadily(3.0))
 
 
 def silent(text: str) -> None:
@@ -60,8 +60,7 @@ def test_rates_that_promise_too_much_are_lowered_until_the_simulation_holds(tmp_
 
 
 def test_a_plan_with_too_few_replicas_is_said_to_miss(tmp_path: Path) -> None:
-    busy = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 40.0}]}
-    case = small.case(tmp_path, {"demand": [busy]})
+    case = small.case(tmp_path, small.chat(rates=small.steadily(40.0)))
     rates = {key: GroupRate(50.0, 50.0, 50.0, RateBound.TTFT, 1.0) for key in small.rates(case)}
     plan = planned(case, rates, 0.9, LIMITS, silent)
     checks = checks_of(plan, False, silent)
@@ -70,11 +69,11 @@ def test_a_plan_with_too_few_replicas_is_said_to_miss(tmp_path: Path) -> None:
 
 
 def test_each_stream_is_simulated_in_an_hour_in_which_it_is_there(tmp_path: Path) -> None:
-    night = small.SHEET["demand"][0] | {
+    night = small.CHAT | {
         "name": "night",
         "rates": [{"region": "us-east-1", "hourly_requests_per_s": [0.4] * 3 + [0.0] * 21}],
     }
-    plan = small.plan(tmp_path, {"demand": [small.SHEET["demand"][0], night]})
+    plan = small.plan(tmp_path, {"demand": [small.CHAT, night]})
     group = next(one for one in plan.groups if any(band.startswith("night") for band, _ in one.served))
     hours = hours_to_check(plan, [group])
     assert any(hour < 3 for hour in hours)
@@ -96,8 +95,7 @@ def test_hours_without_replicas_are_not_simulated(tmp_path: Path) -> None:
 
 def two_groups(folder: Path, cheap: float, large: float) -> WorksheetPlan:
     """All traffic from one region; rates that make the plan use both groups, or too few of one."""
-    stream = small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "requests_per_s": 12.0}]}
-    case = small.case(folder, {"demand": [stream | {"residency": ["us-east-1"]}]})
+    case = small.case(folder, small.chat(rates=small.steadily(12.0), residency=["us-east-1"]))
     each = {"cheap": cheap, "large": large}
     rates = {key: replace(small.rate(job), per_replica=each[key[1]]) for key, job in rate_jobs(case, {}).items()}
     return planned(case, rates, 0.9, LIMITS, silent)
@@ -140,8 +138,7 @@ def test_the_simulation_has_the_lanes_of_the_written_spec(tmp_path: Path) -> Non
 
 
 def test_bands_that_are_alike_share_a_rate(tmp_path: Path) -> None:
-    first = small.SHEET["demand"][0]
-    case = small.case(tmp_path, {"demand": [first, first | {"name": "twin"}]})
+    case = small.case(tmp_path, {"demand": [small.CHAT, small.CHAT | {"name": "twin"}]})
     asked: list[RateJob] = []
 
     def rate(job: RateJob) -> GroupRate:
@@ -152,10 +149,6 @@ def test_bands_that_are_alike_share_a_rate(tmp_path: Path) -> None:
     assert len(found) == 2 * len(found_rates(small.case(tmp_path), small.rate, PlanLimits(), silent))
     near = [job for job in asked if not job.network_s]
     assert len(near) == len({job.signature for job in near}) == sum(not key[3] for key in found) / 2
-
-
-def failing(job: RateJob) -> GroupRate:
-    raise ValueError("no rate")
 
 
 def test_rates_are_the_same_on_several_processes(tmp_path: Path) -> None:

@@ -65,19 +65,14 @@ def test_a_night_is_one_entry_and_days_that_are_alike_share_theirs() -> None:
     assert [(one["begin"], one["end"]) for one in entries(night)] == [("22:00", "06:00")]
     week = ([1] * 8 + [4] * 10 + [1] * 6) * 5 + [1] * 48
     (entry,) = entries(week)
-    assert entry == {
-        "name": "mon-08",
-        "begin": "08:00",
-        "end": "18:00",
-        "min": 4,
-        "days": ["mon", "tue", "wed", "thu", "fri"],
-    }
+    days = ["mon", "tue", "wed", "thu", "fri"]
+    assert entry == {"name": "mon-08", "begin": "08:00", "end": "18:00", "min": 4, "days": days}
     weekend = [1] * 120 + [2] * 48
     assert [(one["begin"], one["end"], one["days"]) for one in entries(weekend)] == [("00:00", "24:00", ["sat", "sun"])]
 
 
 SHAPE = [1, 2, 2, 1, 1, 2, 4, 5, 4, 6, 7, 6, 6, 7, 8, 7, 6, 5, 6, 5, 4, 3, 2, 3]
-BUSY = {"demand": [small.SHEET["demand"][0] | {"rates": [{"region": "us-east-1", "hourly_requests_per_s": SHAPE}]}]}
+BUSY = small.chat(rates=[{"region": "us-east-1", "hourly_requests_per_s": SHAPE}])
 
 
 def usd(done: Smoothed) -> float:

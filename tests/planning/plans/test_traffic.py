@@ -11,7 +11,7 @@ from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Stream as Recorded
 from planning.drift.recording import stretches_of_trace
 from planning.plans.samples import CHUNK_TOKENS, repeated
-from planning.plans.traffic import bands_of, streams_of, workload_of_bands
+from planning.plans.traffic import RequestStream, bands_of, streams_of, workload_of_bands
 from planning.workload.trace import Labels, Prefixes, Trace, TraceError
 from planning.workload.traces import write_trace
 from planning.worksheet.demand import DemandStream
@@ -21,7 +21,7 @@ from tests.planning.plans import small
 
 
 def sheet_of(**stream: object) -> Worksheet:
-    return Worksheet.model_validate(small.SHEET | {"demand": [small.SHEET["demand"][0] | stream]})
+    return Worksheet.model_validate(small.SHEET | small.chat(**stream))
 
 
 SPEC = ClusterSpec.model_validate(small.SPEC)
@@ -83,19 +83,17 @@ def recorded(tmp_path: Path, hours: float, **source: object) -> DemandStream:
     tokens = np.full(4_000, 50, dtype=np.int64)
     regions = Labels(("us-east-1", "mars"), (np.arange(4_000) % 2).astype(np.int32))
     write_trace(tmp_path / "day.jsonl", Trace(arrived, tokens, tokens, region=regions))
-    return DemandStream.model_validate(
-        {
-            "name": "chat",
-            "model": "demo",
-            "class": "interactive",
-            "trace": {"file": str(tmp_path / "day.jsonl"), **source},
-        }
-    )
+    stream = {"name": "chat", "model": "demo", "class": "interactive"}
+    return DemandStream.model_validate(stream | {"trace": {"file": str(tmp_path / "day.jsonl"), **source}})
+
+
+def found_of(stream: DemandStream, spec: ClusterSpec = SPEC) -> RequestStream:
+    (found,) = streams_of(sheet_of().model_copy(update={"demand": (stream,)}), spec)
+    return found
 
 
 def test_a_trace_gives_rates_by_region_and_hour(tmp_path: Path) -> None:
-    stream = recorded(tmp_path, 24, region="eu-central-1", scale=2.0)
-    (found,) = streams_of(sheet_of().model_copy(update={"demand": (stream,)}), SPEC)
+    found = found_of(recorded(tmp_path, 24, region="eu-central-1", scale=2.0))
     assert set(found.rates) == {"us-east-1", "eu-central-1"}
     for rates in found.rates.values():
         assert len(rates) == 24
@@ -105,8 +103,7 @@ def test_a_trace_gives_rates_by_region_and_hour(tmp_path: Path) -> None:
 
 
 def test_a_short_trace_gives_its_mean_rate_to_all_hours(tmp_path: Path) -> None:
-    stream = recorded(tmp_path, 2)
-    (found,) = streams_of(sheet_of().model_copy(update={"demand": (stream,)}), SPEC)
+    found = found_of(recorded(tmp_path, 2))
     assert found.rates["us-east-1"] == pytest.approx((4_000 / 7_200,) * 24, rel=0.01)
     assert any("all hours have its mean rate" in note for note in found.notes)
 
@@ -123,8 +120,7 @@ def test_a_traces_prefixes_count_as_cached_unless_the_worksheet_says_otherwise(t
     stream["trace"] = {"file": str(tmp_path / "t.jsonl")}
 
     def cached(**said: float) -> tuple[int, tuple[str, ...]]:
-        demand = DemandStream.model_validate(stream | said)
-        (found,) = streams_of(sheet_of().model_copy(update={"demand": (demand,)}), SPEC)
+        found = found_of(DemandStream.model_validate(stream | said))
         return int(found.lengths.cached.sum()), found.notes
 
     assert cached()[0] == 128
@@ -142,17 +138,15 @@ def test_a_cells_recording_gives_rates_lengths_and_prefix_hits(tmp_path: Path) -
     store = keep_traffic(tmp_path / "cell.sqlite", counted)
     stream = recorded(tmp_path, 1).model_dump(by_alias=True)
     stream["trace"] = {"file": str(store), "scale": 2.0}
-    (found,) = streams_of(sheet_of().model_copy(update={"demand": (DemandStream.model_validate(stream),)}), SPEC)
+    found = found_of(DemandStream.model_validate(stream))
     assert set(found.rates) == {"us-east-1"}
     assert sum(found.rates["us-east-1"]) * 3600 == pytest.approx(8_000, rel=0.02)
     assert found.lengths.prompts.mean() == pytest.approx(500, rel=0.02)
     assert found.lengths.outputs.mean() == pytest.approx(60, rel=0.02)
     stream["class"] = "batch"
+    spec = ClusterSpec.model_validate(small.SPEC | {"classes": [{"name": "batch", "ttft_ms": 9_000}]})
     with pytest.raises(TraceError, match="no request of demo and class batch"):
-        streams_of(
-            sheet_of().model_copy(update={"demand": (DemandStream.model_validate(stream),)}),
-            ClusterSpec.model_validate(small.SPEC | {"classes": [{"name": "batch", "ttft_ms": 9_000}]}),
-        )
+        found_of(DemandStream.model_validate(stream), spec)
 
 
 def test_lengths_are_those_of_the_worksheet() -> None:

@@ -189,21 +189,10 @@ def test_what_is_paid_for_in_a_cell() -> None:
 
 
 def test_what_is_in_time() -> None:
-    out = CellsOutcome(
-        CELLS,
-        np.array([0, 0, 0, 1]),
-        np.array([0, 0, 0, 1]),
-        np.array([0, 1, 0, -1]),
-        np.array([0.1, 0.2, 0.9, math.nan]),
-        np.array([1.0, 1.0, 1.0, math.nan]),
-        (),
-        {},
-        np.array([False, False, False, True]),
-        np.array([False, True, False, False]),
-        np.zeros(4, dtype=np.bool_),
-        {},
-        0.0,
-    )
+    homes, served = np.array([0, 0, 0, 1]), np.array([0, 1, 0, -1])
+    ttft_s, finished_s = np.array([0.1, 0.2, 0.9, math.nan]), np.array([1.0, 1.0, 1.0, math.nan])
+    reset, broken, refused = homes == 1, served == 1, np.zeros(4, dtype=np.bool_)
+    out = CellsOutcome(CELLS, homes, homes, served, ttft_s, finished_s, (), {}, reset, broken, refused, {}, 0.0)
     slo_s = np.full(4, 0.5)
     assert out.in_time(slo_s).tolist() == [True, False, False, False]
     assert (attainment(out, "eu", slo_s), attainment(out, "us", slo_s)) == (pytest.approx(1 / 3), 0.0)

@@ -18,64 +18,43 @@ from planning.worksheet.demand import WIDEST_P95, RegionRate, TokenLengths
 from planning.worksheet.load import WorksheetError, load_worksheet, parse_worksheet
 from planning.worksheet.sheet import Worksheet
 
-FULL: dict[str, Any] = {
-    "version": 1,
-    "name": "full",
-    "spec": "spec.yaml",
-    "time_zone": "Europe/Berlin",
-    "demand": [
-        {
-            "name": "chat",
-            "model": "m",
-            "class": "interactive",
-            "tenants": ["search"],
-            "rates": [
-                {"region": "eu", "requests_per_s": 2.5, "shape": [1.0] * 24},
-                {"region": "us", "hourly_requests_per_s": [3.0] * 168},
-            ],
-            "input_tokens": {"mean": 900, "p95": 2500},
-            "output_tokens": {"values": [100, 400], "weights": [2, 1]},
-            "prefix_share": 0.3,
-            "growth": {"percent_per_month": 5, "months": 6},
-            "residency": ["eu"],
-            "slo": {"ttft_ms": 800, "itl_ms": 60, "attainment": 0.95},
-        },
-        {
-            "name": "recorded",
-            "model": "m",
-            "class": "batch",
-            "trace": {"file": "day.jsonl", "region": "eu", "start_hour": 8, "scale": 1.5},
-        },
-    ],
-    "survive": {"any_one_region": True, "binding_share": 0.9, "replica_failures": 1},
-    "headroom": {"spare_share": 0.2},
-    "prices": {"on_demand": True, "spot": {"max_share": 0.4}, "reserved": True},
-    "gpu_prices": [
-        {
-            "gpu": "L4",
-            "region": "eu",
-            "on_demand_usd_per_gpu_hour": 0.8,
-            "spot_usd_per_gpu_hour": 0.3,
-            "reserved_usd_per_gpu_hour": 0.5,
-            "source": "a contract, 2026-10",
-        }
-    ],
-    "quotas": [{"gpu": "L4", "region": "eu", "gpus": 8, "price_kind": "spot"}],
-    "candidates": [
-        {
-            "name": "small",
-            "model": "m",
-            "gpu": "L4",
-            "settings": {"max_model_len": 8192},
-            "lanes": ["short"],
-            "regions": ["eu"],
-            "costs": "l4.json",
-        }
-    ],
-    "elsewhere": [{"model": "m", "usd_per_input_mtok": 0.2, "usd_per_output_mtok": 0.6, "source": "an offer"}],
-    "transfer": {"prompt_bytes_per_token": 5, "answer_bytes_per_token": 250},
-    "model_configs": [{"model": "m", "folder": "m"}],
-}
+FULL: dict[str, Any] = yaml.safe_load("""
+version: 1
+name: full
+spec: spec.yaml
+time_zone: Europe/Berlin
+demand:
+  - name: chat
+    model: m
+    class: interactive
+    tenants: [search]
+    rates: [{region: eu, requests_per_s: 2.5}, {region: us}]
+    input_tokens: {mean: 900, p95: 2500}
+    output_tokens: {values: [100, 400], weights: [2, 1]}
+    prefix_share: 0.3
+    growth: {percent_per_month: 5, months: 6}
+    residency: [eu]
+    slo: {ttft_ms: 800, itl_ms: 60, attainment: 0.95}
+  - {name: recorded, model: m, class: batch, trace: {file: day.jsonl, region: eu, start_hour: 8, scale: 1.5}}
+survive: {any_one_region: true, binding_share: 0.9, replica_failures: 1}
+headroom: {spare_share: 0.2}
+prices: {on_demand: true, spot: {max_share: 0.4}, reserved: true}
+gpu_prices:
+  - gpu: L4
+    region: eu
+    on_demand_usd_per_gpu_hour: 0.8
+    spot_usd_per_gpu_hour: 0.3
+    reserved_usd_per_gpu_hour: 0.5
+    source: a contract, 2026-10
+quotas: [{gpu: L4, region: eu, gpus: 8, price_kind: spot}]
+candidates:
+  - {name: small, model: m, gpu: L4, settings: {max_model_len: 8192}, lanes: [short], regions: [eu], costs: l4.json}
+elsewhere: [{model: m, usd_per_input_mtok: 0.2, usd_per_output_mtok: 0.6, source: an offer}]
+transfer: {prompt_bytes_per_token: 5, answer_bytes_per_token: 250}
+model_configs: [{model: m, folder: m}]
+""")
+FULL["demand"][0]["rates"][0]["shape"] = [1.0] * 24
+FULL["demand"][0]["rates"][1]["hourly_requests_per_s"] = [3.0] * 168
 
 Place = tuple[str | int, ...]
 
