@@ -159,7 +159,8 @@ def main(
     spec = at_speed(spec.model_copy(update={"classes": (slo,)}), speed)
     mix = mix_in(traces, spec.context_of(spec.models[0]))
     sides = both_sides(PriceSearch([mix.draw(rate, _SIMULATED_S, seed) for seed in range(seeds)]), spec)
-    table, plan = plain_table("planned by the simulator", "side", "replicas", "USD/h", left=2), {}
+    table = plain_table("planned by the simulator", "side", "replicas", "USD/h", left=2)
+    plan: dict[str, dict[str, Any]] = {}
     for name, side in sides.items():
         views = side.views_in()
         counts = {view.group: view.replicas.count for view in views}

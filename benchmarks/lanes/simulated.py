@@ -222,9 +222,9 @@ def main(
                 for side in chosen:
                     runs.setdefault((case, side), []).append((arrivals, rehearsal.run(arrivals, side)))
         table = plain_table(
-            f"{mix_name}: TTFT in s, of {len(next(iter(runs.values())))} seeds",
-            *("case", "side", "mean", f"in {IN_TIME_S:g} s", "in the worst lane", "largest", "short p99", "longest"),
-            *("tokens served", "tokens/s", "engine queue p99, steps", "wait within p95"),
+            f"{mix_name}: TTFT in s, of {len(next(iter(runs.values())))} seeds; the engine's queue (p99) in steps",
+            *("case", "side", "mean", f"in {IN_TIME_S:g} s", "worst", "largest", "short p99", "longest", "served"),
+            *("tokens/s", "steps", "within p95"),
             left=2,
         )
         for (case, side), of_side in runs.items():
@@ -237,7 +237,7 @@ def main(
                 *(f"{figures['served']:.0f}", f"{figures['tokens_per_s']:.0f}", f"{figures['queue_steps']:.1f}"),
                 " ".join(f"{one:.3f}" for one in figures["within_p95"].values()),
             )
-        console.print(table, width=180)
+        console.print(table)
     write_json({"load": load, "duration_s": duration_s, "found": found}, json_file)
 
 

@@ -47,7 +47,7 @@ def _facts(result: dict[str, Any]) -> dict[str, str]:
         "of a replica": f"{cores['replicas'] / replicas:.2%}, {memory['replicas'] / replicas:.0f} MiB",
         "memory, MiB": ", ".join(f"{part} {mib:.0f}" for part, mib in memory.items()),
         "late, ms, p99": ", ".join(
-            f"{part} {'-' if late_s is None else f'{1e3 * late_s:g}'}" for part, late_s in late.items()
+            f"{part} {'-' if late_s is None else f'{1e3 * late_s:.3g}'}" for part, late_s in late.items()
         ),
     }
 
