@@ -39,11 +39,13 @@ pip=($venv/bin/python -m pip --disable-pip-version-check)
 timeout 40 "${pip[@]}" install -q --dry-run --ignore-installed --retries 0 --timeout 10 --no-deps "$(grep -m1 '^idna==' "$lock")" > /dev/null 2>&1 ||
     die "this machine's Python package index does not answer" "pip config debug   (shows which index pip asks)"
 
+# Tests import a small part, and each module is compiled when it is first imported: to compile all takes over a minute.
+compile=; [ "$flavour" != dev ] || compile=--no-compile
 if [ "$flavour" != gpu ]; then
     say "2/4 torch for the CPU ($torch_cpu)"
     # Where this machine's pip knows the CPU wheel, from there; else from PyTorch's own CPU index, which uv knows by name.
     if ! $venv/bin/python -c "import torch,sys; sys.exit('torch=='+torch.__version__ != '$torch_cpu')" 2>/dev/null; then
-        "${pip[@]}" install -q --no-deps "$torch_cpu" 2>/dev/null || {
+        "${pip[@]}" install -q $compile --no-deps "$torch_cpu" 2>/dev/null || {
             "${pip[@]}" install -q "$(grep -m1 '^uv==' requirements/cpu.lock)" || die "uv cannot be installed" "check that this machine reaches its Python package index"
             $venv/bin/uv pip install -q --python $venv/bin/python --torch-backend cpu --no-deps "$torch_cpu" ||
                 die "$torch_cpu is found neither by pip nor on PyTorch's CPU index" "pip config set global.find-links FOLDER-WITH-THE-WHEEL"
@@ -54,7 +56,7 @@ else
 fi
 say "3/4 $(wc -l < "$lock") locked packages (4 GB; a minute or two)"
 quiet=-q; [ -t 1 ] && quiet=
-"${pip[@]}" install $quiet --no-deps -r "$lock" 2> >(grep -v '^WARNING: Location' >&2) || die "the locked packages cannot be installed" "look at the lines above; then run it again"
+"${pip[@]}" install $quiet $compile --no-deps -r "$lock" 2> >(grep -v '^WARNING: Location' >&2) || die "the locked packages cannot be installed" "look at the lines above; then run it again"
 say "4/4 raylane itself"
 "${pip[@]}" install -q --no-deps --no-build-isolation -e . 2> >(grep -v '^WARNING: Location' >&2)
 $venv/bin/python -c 'import ray, torch, transformers' || die "the installation does not import" "rm -rf $venv, and run it again"

@@ -66,7 +66,8 @@ class Fake(PrivateCell):
 
 
 @pytest.mark.whole
-async def test_it_leaves_no_process_behind(tmp_path: Path) -> None:
+async def test_it_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.private_cell._STOP_S", 0.5)  # what `up` started and did not end
     async with Fake(load_spec(shipped("specs/local.yaml")), "demo", 1, tmp_path) as cell:
         processes = cell._processes()
         assert len(processes) == 2

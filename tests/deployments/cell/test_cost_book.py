@@ -100,6 +100,8 @@ async def test_another_directory_goes_on_where_the_last_one_was(tmp_path: Path) 
     await first.starting(report("a", "m", 30.0))
     await first.started(report("b", "m", 30.0))
     await deliver(first)
+    assert first.costs._settling is not None
+    await first.costs._settling
     first.store.close()
     second = Directory("secret", run_dir=str(tmp_path))
     assert second.costs.lives.carried() == first.costs.lives.carried()

@@ -13,7 +13,7 @@ from tests.deployments.gateway.test_gateway_timeouts import last_events
 
 @pytest.mark.whole
 async def test_its_streams_end_with_an_error_event_when_its_parent_dies(rig: Rig) -> None:
-    rig.engines[0].behave = pieces(asyncio.Event(), event("a"))
+    rig.engines[0].behave = pieces(event("a"), asyncio.Event())
     parent = await asyncio.create_subprocess_exec("sleep", "60")
     deployment._end_streams_with(parent.pid, rig.gateway, asyncio.get_running_loop())
     async with rig.post("/v1/completions", {**ASK, "stream": True}) as response:
