@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from deployments.scheduling.eta import LaneEta, Outlook, WaitEstimate, Way
-from deployments.scheduling.learned_state import Meter, OutputLengths, PrefixIndex
+from deployments.scheduling.learned_state import OutputLengths, PrefixIndex
 from deployments.scheduling.outlook import Offered, Promotions, Queue, fair_rates, work_before
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
@@ -41,15 +41,6 @@ def test_expected_output_never_exceeds_the_clients_bound(lengths: list[int], lim
         assert p90 <= limit
 
 
-def test_output_lengths_follow_a_change() -> None:
-    outputs = OutputLengths()
-    for _ in range(3_000):
-        outputs.observe(100, 0, 500)
-    for _ in range(3_000):
-        outputs.observe(100, 0, 20)
-    assert outputs.expect(100, None)[0] < 80
-
-
 @pytest.mark.whole
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(1, 12)), max_size=40))
 def test_the_longest_known_prefix_is_what_a_scan_would_find(prompts: list[tuple[str, int, int]]) -> None:
@@ -67,21 +58,6 @@ def test_the_longest_known_prefix_is_what_a_scan_would_find(prompts: list[tuple[
     for replica in "abc":
         index.forget(replica)
     assert index.longest((0, 1)) == (0, frozenset())
-
-
-def test_prefixes_are_bounded_and_keep_the_shared_beginnings() -> None:
-    index = PrefixIndex()
-    for number in range(100):
-        index.add((1, 2, *range(1_000 + 10 * number, 1_008 + 10 * number)), "r0", 50)
-    assert index.longest((1, 2, 3)) == (2, frozenset({"r0"}))
-    assert len(index._by_replica["r0"]) == len(index._by_hash) == 50
-
-
-def test_trust_follows_what_the_engine_really_had_cached() -> None:
-    index = PrefixIndex()
-    for _ in range(500):
-        index.observe(100, 40)
-    assert index.trust == pytest.approx(0.4, abs=0.02)
 
 
 def test_coverage_of_the_p95_is_95_percent_though_the_forecast_is_wrong_and_the_traffic_shifts() -> None:
@@ -120,15 +96,6 @@ def test_coverage_holds_where_some_are_promoted_and_nobody_knows_who(share: floa
         heapq.heappush(pending, (now + (50.0 if promoted else wait_s), number, wait_estimate, wait_s, way))
     assert eta.p95.within / eta.p95.total == pytest.approx(0.95, abs=0.04)
     assert eta.p50.within / eta.p50.total == pytest.approx(0.5, abs=0.12)
-
-
-def test_a_wait_given_up_early_is_censored_and_one_given_up_late_is_a_miss() -> None:
-    eta = LaneEta()
-    wait_estimate = WaitEstimate(Outlook(1.0, 9.0), 1.0, 2.0, (Way.TURN, Way.TURN))
-    eta.gave_up(wait_estimate, 1.5)
-    assert (eta.p95.total, eta.p95.censored) == (0, 1)
-    eta.gave_up(wait_estimate, 2.5)
-    assert (eta.p95.total, eta.p95.within) == (1, 0)
 
 
 @given(st.floats(0, 1e6), st.floats(0.1, 10), st.lists(st.tuples(st.floats(0, 1e6), st.floats(0.1, 10)), max_size=4))
@@ -185,14 +152,3 @@ def test_looking_at_the_promoted_changes_no_decision() -> None:
     assert promotions.known(48.0, 0.6) is None, "it is half a second old"
     assert promotions.known(48.0, 0.7) is None
     assert promotions.known(48.0, 0.0) is None, "it is of a later time"
-
-
-def test_only_time_with_a_backlog_counts_for_the_rate() -> None:
-    meter = Meter()
-    meter.run(True, 0.0)
-    for second in range(1, 31):
-        meter.add(100.0, float(second))
-    meter.run(False, 30.0)
-    meter.run(True, 3_000.0)
-    meter.add(100.0, 3_001.0)
-    assert meter.per_s == pytest.approx(100.0, rel=0.05)

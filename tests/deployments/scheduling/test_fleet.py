@@ -7,16 +7,9 @@ from deployments.scheduling.fleet import Fleet
 from deployments.scheduling.pick import MinTtft
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.request import Job
-from tests.deployments.scheduling.world import make_request
+from tests.deployments.scheduling.world import make_job, make_request
 
 CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=1_000, step_tokens=300, prefill_steps=2.0)
-
-
-def job(kv: int = 100, prefill: int = 10, sequences: int = 1) -> Job:
-    """One that is booked with that."""
-    made = Job(make_request("j", sequences=sequences), 1)
-    made.kv_tokens, made.prefill_tokens = kv, prefill
-    return made
 
 
 class World:
@@ -49,13 +42,13 @@ def test_one_that_has_a_budget_of_prompts_to_prefill_is_not_open() -> None:
     world = World(2)
     world.load("r0", prefill=600)
     lease = world.load("r1", prefill=599)
-    assert world.found(job(prefill=5_000)) == ["r1"]
+    assert world.found(make_job(prefill=5_000)) == ["r1"]
     world.load("r1", prefill=1)
     assert not world.fleet.any_open
-    assert world.fleet.fitting(job(prefill=1)) is WaitReason.PREFILL_BUDGET
+    assert world.fleet.fitting(make_job(prefill=1)) is WaitReason.PREFILL_BUDGET
     world.fleet.by_id["r1"].first_token(lease)
     world.fleet.touch(world.fleet.by_id["r1"])
-    assert world.found(job(prefill=5_000)) == ["r1"]
+    assert world.found(make_job(prefill=5_000)) == ["r1"]
 
 
 def test_what_the_freest_cannot_take_for_another_reason_waits_for_what_the_least_loaded_lack() -> None:
@@ -63,7 +56,7 @@ def test_what_the_freest_cannot_take_for_another_reason_waits_for_what_the_least
     for number in range(5):
         world.load(f"r{number}", kv=900, prefill=number)
     world.load("r5", kv=101, sequences=4, prefill=595)
-    assert world.fleet.fitting(job(kv=200, prefill=0, sequences=2)) is WaitReason.KV_TOKENS
+    assert world.fleet.fitting(make_job(kv=200, prefill=0, sequences=2)) is WaitReason.KV_TOKENS
 
 
 def test_why_none_is_open() -> None:
@@ -75,7 +68,7 @@ def test_why_none_is_open() -> None:
     assert world.fleet.why_none_is_open() is WaitReason.RESERVED
     world.fleet.set_status("r0", ReplicaStatus.UNRESPONSIVE)
     assert world.fleet.why_none_is_open() is WaitReason.NO_READY_REPLICA
-    assert world.fleet.fitting(job()) is WaitReason.NO_READY_REPLICA
+    assert world.fleet.fitting(make_job()) is WaitReason.NO_READY_REPLICA
 
 
 def test_open_ready_and_deserted() -> None:

@@ -17,32 +17,10 @@ POLICY = SchedulingPolicy(
 )
 
 
-def job(
-    lanes: Lanes,
-    name: str,
-    cost: float = 100.0,
-    tokens: int = 100,
-    tenant: str = "",
-    slo: float = 5.0,
-    patience: float = 600.0,
-) -> Job:
-    """A job of that cost that arrives at 0."""
-    made = Job(make_request(name, tokens, now=0.0, slo=slo, tenant=tenant, patience=patience), lanes.next_sequence())
+def enter(lanes: Lanes, name: str, cost: float = 100.0, tokens: int = 100, tenant: str = "", slo: float = 5.0) -> Job:
+    """A job of that cost arrives at 0 and waits."""
+    made = Job(make_request(name, tokens, slo=slo, tenant=tenant), lanes.next_sequence())
     made.prefill_tokens, made.cost = tokens, cost
-    return made
-
-
-def enter(
-    lanes: Lanes,
-    name: str,
-    cost: float = 100.0,
-    tokens: int = 100,
-    tenant: str = "",
-    slo: float = 5.0,
-    patience: float = 600.0,
-) -> Job:
-    """...and waits."""
-    made = job(lanes, name, cost, tokens, tenant, slo, patience)
     lanes.find_home(made)
     lanes.enter(made)
     return made

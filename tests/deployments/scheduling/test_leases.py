@@ -170,3 +170,4 @@ def test_a_lost_replicas_leases_are_returned_and_end() -> None:
     assert scheduler.replica_lost("r0", 1.0) == tuple(leases)
     assert (scheduler.leases, scheduler.fleet.by_id) == ({}, {})
     assert scheduler.snapshot(1.0).endings["failed"] == 2
+    assert scheduler.submit(make_request("a", now=1.0), 1.0).accepted, "their names are free again"

@@ -2,6 +2,7 @@
 when."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -9,14 +10,13 @@ from deployments.scheduling import (
     Capacity,
     Ending,
     LanePolicy,
-    PickReason,
     RejectCause,
     Scheduler,
     SchedulingPolicy,
     TenantPolicy,
 )
 from tests.deployments.scheduling.test_shares import ONE_AT_A_TIME, serve_all
-from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
+from tests.deployments.scheduling.world import make_request, make_scheduler
 
 ONE_LANE = SchedulingPolicy((LanePolicy("all", None, max_wait_s=1e6),), decode_weight=1.0)
 TWO_LANES = SchedulingPolicy(
@@ -56,35 +56,30 @@ def test_the_promoted_are_served_in_the_order_of_their_promotion() -> None:
     assert served(scheduler, 61.0) == ["short0", "short1", "long0", "long1", "long2"]
 
 
-def test_a_tenant_that_had_its_share_does_not_come_back_as_if_it_had_not() -> None:
-    """...while another waits: what it was served before it fell idle counts."""
-    scheduler = make_scheduler(1, ONE_LANE, ONE_AT_A_TIME)
+@pytest.mark.parametrize(
+    ("policy", "others", "own"),
+    [
+        (ONE_LANE, {"prompt": 100, "tenant": "b"}, {"prompt": 400, "tenant": "a", "slo": 0.1}),
+        (TWO_LANES, {"prompt": 100}, {"prompt": 390}),
+    ],
+    ids=["tenant", "lane"],
+)
+def test_who_had_its_share_does_not_come_back_as_if_it_had_not(
+    policy: SchedulingPolicy, others: dict[str, Any], own: dict[str, Any]
+) -> None:
+    """...while another waits: what a tenant or a lane was served before it fell idle counts."""
+    scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
     for number in range(4):
-        scheduler.submit(make_request(f"b{number}", 100, 10, tenant="b"), 0.0)
-    scheduler.submit(make_request("a0", 400, 10, tenant="a", slo=0.1), 0.0)
+        scheduler.submit(make_request(f"b{number}", output=10, **others), 0.0)
+    scheduler.submit(make_request("a0", output=10, **own), 0.0)
     order = []
     for _ in range(2):
         (placement,) = scheduler.step(0.0).placements
         order.append(placement.request.request_id)
         scheduler.release(placement.lease, Ending.FINISHED, None, 0.0)
     assert order == ["b0", "a0"]
-    scheduler.submit(make_request("a1", 100, 10, tenant="a", slo=0.1), 0.0)
+    scheduler.submit(make_request("a1", output=10, **own), 0.0)
     assert served(scheduler) == ["b1", "b2", "b3", "a1"]
-
-
-def test_a_lane_that_had_its_share_does_not_come_back_as_if_it_had_not() -> None:
-    scheduler = make_scheduler(1, TWO_LANES, ONE_AT_A_TIME)
-    for number in range(4):
-        scheduler.submit(make_request(f"s{number}", 100, 10), 0.0)
-    scheduler.submit(make_request("l0", 390, 10), 0.0)
-    order = []
-    for _ in range(2):
-        (placement,) = scheduler.step(0.0).placements
-        order.append(placement.request.request_id)
-        scheduler.release(placement.lease, Ending.FINISHED, None, 0.0)
-    assert order == ["s0", "l0"]
-    scheduler.submit(make_request("l1", 390, 10), 0.0)
-    assert served(scheduler) == ["s1", "s2", "s3", "l1"]
 
 
 def test_a_lane_that_was_passed_over_for_long_claims_one_request_and_no_more() -> None:
@@ -138,50 +133,6 @@ def test_a_refused_request_is_first_again_and_its_tenant_charged_once(after: str
     assert order == expected.split()
 
 
-def test_a_refused_request_is_charged_to_its_lane_once() -> None:
-    scheduler = make_scheduler(1, TWO_LANES, ONE_AT_A_TIME)
-    for number in range(14):
-        scheduler.submit(make_request(f"s{number}", 90, 10), 0.0)
-    for number in range(3):
-        scheduler.submit(make_request(f"l{number}", 890, 10), 0.0)
-    assert scheduler.step(0.0).placements[0].request.request_id == "s0"
-    refuse(scheduler, "s0")
-    order = served(scheduler)
-    # The short ones were charged 100 when `s0` was placed: it is the turn of the long, for 900, and then theirs until
-    # they have had more than that.
-    assert order[:12] == ["l0", "s0", *(f"s{number}" for number in range(1, 10)), "l1"]
-
-
-def test_kv_is_booked_for_the_prompt_and_the_output_of_all_sequences() -> None:
-    scheduler = make_scheduler(1)
-    scheduler.submit(make_request("q0", 100, 50, sequences=3), 0.0)
-    (placement,) = scheduler.step(0.0).placements
-    assert placement.lease.kv_tokens == 3 * (100 + 50)
-    assert scheduler.snapshot(0.0).replicas[0].kv_tokens == 450
-
-
-def test_what_a_lost_replica_had_cached_is_gone() -> None:
-    scheduler = make_scheduler(
-        2, POLICY, Capacity(sequences=8, ahead=0, kv_tokens=10_000, step_tokens=10_000, prefill_steps=2.0)
-    )
-    prefix = (1, 2, 3, 4, 5)
-    scheduler.submit(make_request("q0", 400, 10, prefix=prefix), 0.0)
-    (placement,) = scheduler.step(0.0).placements
-    scheduler.submit(make_request("q1", 400, 10, prefix=prefix), 0.0)
-    (warm,) = scheduler.step(0.0).placements
-    assert (warm.replica_id, warm.reason, warm.lease.prefill_tokens) == (
-        placement.replica_id,
-        PickReason.CACHED_PREFIX,
-        400 - 5 * 64,
-    )
-    scheduler.replica_lost(placement.replica_id, 0.0)
-    scheduler.replica_up(placement.replica_id, Capacity(8, 0, 10_000, 10_000, prefill_steps=2.0), 0.0)
-    scheduler.submit(make_request("q2", 400, 10, prefix=prefix), 0.0)
-    (cold,) = scheduler.step(0.0).placements
-    assert cold.reason is not PickReason.CACHED_PREFIX
-    assert cold.lease.prefill_tokens == 400
-
-
 def test_a_full_lane_takes_from_who_holds_less_than_its_share_and_from_nobody_else() -> None:
     policy = dataclasses.replace(ONE_LANE, max_waiting=40, tenants={"a": TenantPolicy(3.0)})
     scheduler = make_scheduler(0, policy)
@@ -194,45 +145,3 @@ def test_a_full_lane_takes_from_who_holds_less_than_its_share_and_from_nobody_el
     while scheduler.submit(make_request(f"a{taken}", tenant="a"), 0.0).accepted:
         taken += 1
     assert taken == 30, "3 of 4 parts of 40"
-
-
-def test_a_lane_full_of_work_is_shared_by_weight() -> None:
-    policy = SchedulingPolicy(
-        (LanePolicy("all", None, max_wait_s=1e6, cap_s=10.0),), decode_weight=1.0, max_waiting=10**6
-    )
-    scheduler = make_scheduler(1, policy, ONE_AT_A_TIME)
-    for number in range(20):  # 100 tokens of work a second
-        scheduler.submit(make_request(f"warm{number}", 90, 10, now=number, patience=1e6), float(number))
-        for lease, _ in list(scheduler.leases.values()):
-            scheduler.release(lease, Ending.FINISHED, None, float(number))
-        scheduler.step(float(number))
-    rate = scheduler.rate.per_s
-    assert rate is not None
-    waiting = scheduler.snapshot(20.0).lanes[0].work_tokens
-    flood = 0
-    while scheduler.submit(make_request(f"flood{flood}", 90, 10, now=20.0, tenant="flood"), 20.0).accepted:
-        flood += 1
-    assert flood * 100 + waiting <= 10.0 * rate < (flood + 1) * 100 + waiting
-    calm = 0
-    while (admission := scheduler.submit(make_request(f"calm{calm}", 90, 10, now=20.0, tenant="calm"), 20.0)).accepted:
-        calm += 1
-    assert admission.cause is RejectCause.LANE_FULL
-    assert calm * 100 <= 5.0 * rate < (calm + 1) * 100, "half of the lane is its"
-
-
-@pytest.mark.parametrize("ending", [Ending.FINISHED, Ending.CANCELLED, Ending.FAILED])
-def test_an_id_is_free_again_when_its_lease_ended_and_not_before(ending: Ending) -> None:
-    scheduler = make_scheduler(1)
-    assert scheduler.submit(make_request("q0"), 0.0).accepted
-    (placement,) = scheduler.step(0.0).placements
-    assert scheduler.submit(make_request("q0"), 0.0).cause is RejectCause.DUPLICATE_ID
-    scheduler.release(placement.lease, ending, None, 0.0)
-    assert scheduler.submit(make_request("q0"), 0.0).accepted
-
-
-def test_the_ids_of_a_lost_replicas_leases_are_free_again() -> None:
-    scheduler = make_scheduler(2)
-    scheduler.submit(make_request("q0"), 0.0)
-    (placement,) = scheduler.step(0.0).placements
-    scheduler.replica_lost(placement.replica_id, 0.0)
-    assert scheduler.submit(make_request("q0"), 0.0).accepted

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from deployments.scheduling import Capacity, Ending, PickReason, Scheduler, Usage, WaitReason
+from deployments.scheduling import Capacity, Ending, PickReason, Scheduler, Usage
 from deployments.scheduling.replica import ReplicaStatus
-from tests.deployments.scheduling.world import CAPACITY, POLICY, make_request, make_scheduler
+from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
 ROOMY = Capacity(sequences=32, ahead=2, kv_tokens=100_000, step_tokens=500, prefill_steps=2.0)
 
@@ -14,12 +14,6 @@ def place(scheduler: Scheduler, name: str, now: float = 0.0, **sizes: object) ->
     scheduler.submit(make_request(name, now=now, **sizes), now)  # type: ignore[arg-type]
     (placement,) = scheduler.step(now).placements
     return placement.replica_id, placement.reason
-
-
-def test_the_least_loaded_replica_is_picked() -> None:
-    scheduler = make_scheduler(2, capacity=ROOMY)
-    assert place(scheduler, "a") == ("r0", PickReason.LEAST_DECODE)
-    assert place(scheduler, "b") == ("r1", PickReason.LEAST_PREFILL)
 
 
 def test_a_cached_prefix_is_used_until_it_costs_more_than_the_stickiness() -> None:
@@ -53,18 +47,6 @@ def test_a_long_prefill_stays_off_the_replica_that_decodes() -> None:
     assert short.replica_id == "r1"
     replica, reason = place(scheduler, "long", prompt=4_000)
     assert (replica, reason) == ("r1", PickReason.APART_FROM_SHORT)
-
-
-def test_what_the_head_waits_for_is_told() -> None:
-    scheduler = make_scheduler(0)
-    scheduler.submit(make_request("a"), 0.0)
-    scheduler.step(0.0)
-    assert scheduler.snapshot(0.0).lanes[0].head_waits_for is WaitReason.NO_READY_REPLICA
-    scheduler.replica_up("r0", CAPACITY, 0.0)
-    assert len(scheduler.step(0.0).placements) == 1
-    scheduler.submit(make_request("big", prompt=3_950), 0.0)
-    scheduler.step(0.0)
-    assert scheduler.snapshot(0.0).lanes[2].head_waits_for is WaitReason.KV_TOKENS
 
 
 def test_a_slow_replica_is_ejected_forgiven_and_never_the_last() -> None:

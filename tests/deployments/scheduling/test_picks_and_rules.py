@@ -17,7 +17,7 @@ from deployments.scheduling.learned_state import PrefixIndex
 from deployments.scheduling.pick import PICKS, Candidates, MinTtft
 from deployments.scheduling.replica import Replica
 from deployments.scheduling.request import Job
-from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
+from tests.deployments.scheduling.world import POLICY, make_job, make_request, make_scheduler
 
 
 class MaxFreeKv:
@@ -62,13 +62,6 @@ def fleets(draw: st.DrawFn, maximum: int) -> list[Replica]:
     return [draw(loaded(f"r{number}")) for number in range(draw(st.integers(1, maximum)))]
 
 
-def job(sequences: int = 1, kv: int = 100, prefill: int = 100) -> Job:
-    """One that is booked with that."""
-    made = Job(make_request("j", prompt=prefill, sequences=sequences, prefix=(1, 2)), 1)
-    made.kv_tokens, made.prefill_tokens = kv, prefill
-    return made
-
-
 @pytest.mark.whole
 @pytest.mark.parametrize("name", ALL_PICKS)
 @given(replicas=fleets(5), cached=st.integers(0, 5), prefill=st.integers(1, 5_000))
@@ -80,7 +73,7 @@ def test_a_pick_chooses_a_candidate_and_changes_nothing(
     for replica in replicas[:cached]:
         index.add((1, 2), replica.replica_id, 9)
     before = pickle.dumps((replicas, index))
-    candidates = Candidates(job(prefill=prefill), fitting, replicas[:cached], index, 100.0)
+    candidates = Candidates(make_job(prefill=prefill), fitting, replicas[:cached], index, 100.0)
     chosen, reason = pick.choose(candidates)
     assert chosen in replicas
     assert isinstance(reason, PickReason)
@@ -91,7 +84,7 @@ def test_a_pick_chooses_a_candidate_and_changes_nothing(
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", ALL_PICKS)
-@given(replicas=fleets(PROBES), asks=st.builds(job, st.integers(1, 4), st.integers(1, 9_000)))
+@given(replicas=fleets(PROBES), asks=st.builds(make_job, st.integers(1, 4), st.integers(1, 9_000)))
 def test_of_a_few_unequal_replicas_every_one_that_fits_is_found(name: str, replicas: list[Replica], asks: Job) -> None:
     """A replica whose own prefill budget is full ends no search: others have larger budgets, or shorter backlogs."""
     pick = ALL_PICKS[name]
@@ -117,7 +110,7 @@ def test_a_full_small_replica_does_not_hide_a_large_one() -> None:
         fleet.touch(fleet.by_id[f"small{number}"])
     fleet.up("large", large).bind(Lease(9, make_request("l"), "large", 0.0, 1, 3_000, 100, 5, 0))
     fleet.touch(fleet.by_id["large"])
-    found = fleet.fitting(job())
+    found = fleet.fitting(make_job())
     assert isinstance(found, list)
     assert [replica.replica_id for replica in found] == ["large"]
 

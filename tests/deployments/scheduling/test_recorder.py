@@ -252,16 +252,3 @@ def test_what_is_no_input_is_refused(entry: Input, says: str) -> None:
         replay([*entries, entry], (SCHEDULING,))
     with pytest.raises(LogError, match="a log begins with a header"):
         replay([entry], (SCHEDULING,))
-
-
-def test_a_difference_says_where_and_what() -> None:
-    entries: list[Entry] = []
-    scheduler = recording(entries)
-    scheduler.begin(2.0)
-    scheduler.step(2.5)
-    scheduler.cancel("q", 3.0)
-    header, step, cancelled = entries
-    assert isinstance(cancelled, Input)
-    found = replay([header, step, dataclasses.replace(cancelled, decision=encode(True)), step], (SCHEDULING,))
-    assert found.inputs == 2
-    assert str(found.difference) == "entry 3, cancel: recorded True, decided now False"

@@ -5,16 +5,9 @@ import pytest
 from deployments.scheduling import Capacity, Lease, WaitReason
 from deployments.scheduling.replica import Replica, ReplicaStatus
 from deployments.scheduling.request import Job
-from tests.deployments.scheduling.world import make_request
+from tests.deployments.scheduling.world import make_job, make_request
 
 CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=1_000, step_tokens=300, prefill_steps=2.0)
-
-
-def job(sequences: int = 1, kv: int = 100, prefill: int = 10) -> Job:
-    """One that is booked with that."""
-    made = Job(make_request("j", sequences=sequences), 1)
-    made.kv_tokens, made.prefill_tokens = kv, prefill
-    return made
 
 
 def lease(number: int, sequences: int = 1, kv: int = 100, prefill: int = 10) -> Lease:
@@ -31,19 +24,19 @@ def replica(*leases: Lease) -> Replica:
 
 
 def test_an_empty_replica_takes_anything() -> None:
-    assert replica().wait_reason(job(99, 99_999, 99_999)) is None
+    assert replica().wait_reason(make_job(99, 99_999, 99_999)) is None
 
 
 @pytest.mark.parametrize(
     ("runs", "asks", "waits"),
     [
-        (lease(1, sequences=3), job(sequences=2), None),
-        (lease(1, sequences=3), job(sequences=3), WaitReason.SEQUENCES),
-        (lease(1, kv=600), job(kv=400), None),
-        (lease(1, kv=600), job(kv=401), WaitReason.KV_TOKENS),
-        (lease(1, prefill=599), job(prefill=1), None),
-        (lease(1, prefill=599), job(prefill=5_000), None),
-        (lease(1, prefill=600), job(prefill=1), WaitReason.PREFILL_BUDGET),
+        (lease(1, sequences=3), make_job(sequences=2), None),
+        (lease(1, sequences=3), make_job(sequences=3), WaitReason.SEQUENCES),
+        (lease(1, kv=600), make_job(kv=400), None),
+        (lease(1, kv=600), make_job(kv=401), WaitReason.KV_TOKENS),
+        (lease(1, prefill=599), make_job(prefill=1), None),
+        (lease(1, prefill=599), make_job(prefill=5_000), None),
+        (lease(1, prefill=600), make_job(prefill=1), WaitReason.PREFILL_BUDGET),
     ],
 )
 def test_each_budget_is_filled_and_not_overdrawn(runs: Lease, asks: Job, waits: WaitReason | None) -> None:

@@ -134,9 +134,8 @@ def test_tenants_share_a_lane_by_weight_to_within_a_request_each(
 
 @pytest.mark.parametrize("small", [1, 60])
 def test_a_large_prompt_is_not_starved_by_small_ones_in_the_prefill_budget(small: int) -> None:
-    lanes = (LanePolicy("short", 200, weight=4, max_wait_s=1e6), LanePolicy("long", None, weight=1, max_wait_s=1e6))
     capacity = Capacity(sequences=64, ahead=0, kv_tokens=10**6, step_tokens=100, prefill_steps=2.0)
-    scheduler = make_scheduler(1, SchedulingPolicy(lanes=lanes, decode_weight=1.0), capacity)
+    scheduler = make_scheduler(1, SchedulingPolicy(lanes=LANES, decode_weight=1.0), capacity)
     for number in range(200):
         scheduler.submit(make_request(f"s{number}", small, 1), 0.0)
     scheduler.submit(make_request("large", 2_000, 1), 0.0)

@@ -12,7 +12,7 @@ from deployments.scheduling import (
     TenantPolicy,
     Usage,
 )
-from deployments.scheduling.request import DEADLY, Suspicion
+from deployments.scheduling.request import Suspicion
 from tests.deployments.scheduling.world import CAPACITY, make_request, make_scheduler
 
 ONE_LANE = SchedulingPolicy((LanePolicy("all", None),), tenants={"t": TenantPolicy(max_concurrency=2)})
@@ -142,7 +142,6 @@ def test_a_suspect_is_withdrawn_from_where_it_waits_and_comes_back_there() -> No
     assert scheduler.withdraw("again", 2.0)
     assert scheduler.put_back("again", 3.0)
     assert set(scheduler.lanes.aside) == {"again"}
-    assert DEADLY == 2
 
 
 @pytest.mark.parametrize("answers", [False, True])

@@ -1,6 +1,7 @@
 """Small helpers that the scheduler's tests share: policies, requests, replicas."""
 
 from deployments.scheduling import Capacity, LanePolicy, Request, Scheduler, SchedulingPolicy
+from deployments.scheduling.request import Job
 
 CAPACITY = Capacity(sequences=4, ahead=1, kv_tokens=4_000, step_tokens=300, prefill_steps=2.0)
 LANES = (
@@ -26,6 +27,13 @@ def make_request(
     return Request(
         name, prompt, output, now, now + slo, now + patience, sequences, tenant=tenant, prefix=prefix, chunk_tokens=64
     )
+
+
+def make_job(sequences: int = 1, kv: int = 100, prefill: int = 10) -> Job:
+    """One that is booked with that."""
+    job = Job(make_request("j", prompt=prefill, sequences=sequences, prefix=(1, 2)), 1)
+    job.kv_tokens, job.prefill_tokens = kv, prefill
+    return job
 
 
 def make_scheduler(replicas: int = 1, policy: SchedulingPolicy = POLICY, capacity: Capacity = CAPACITY) -> Scheduler:
