@@ -17,15 +17,12 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from autoscaling.from_spec import setup_of
 from benchmarks.harness import JsonFile, Traces, console, plain_table, run_facts, write_json
 from benchmarks.lanes.mix import CHAT
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, load_spec
 from deployments.engine.simulated.costs import read_costs
-from deployments.engine_model.fits import cost_of
-from deployments.scheduling.policy import binding_of, policy_of
-from planning.simulator.cell import CellSettings
+from planning.simulation import simulation_of
 from planning.simulator.cells import CellsSimulator
 from planning.simulator.cells_outcome import CellsOutcome
 from planning.simulator.peered_cell import CellPlan
@@ -59,36 +56,17 @@ class Bench:
 
     spec: ClusterSpec
     trace: Trace
+    duration_s: float
 
-    def plans(self, spec: ClusterSpec) -> list[CellPlan]:
-        (model,) = spec.models
-        file = read_costs(model)
-        found = []
-        for name in REGIONS:
-            region = spec.region(name)
-            limits = setup_of(spec, model, region, file).replica_profile.limits
-            settings = CellSettings(
-                _REPLICAS,
-                limits,
-                policy_of(spec, model, region),
-                binding_of(spec),
-                model.settings.max_model_len,
-                spec.gateway.timeouts.queue_wait_s,
-            )
-            found.append(CellPlan(name, settings, cost_of(model, file)))
-        return found
-
-    def traffic(
-        self, rates: Sequence[float], window: int, duration_s: float, mixed: bool = False
-    ) -> tuple[Workload, NDArray[np.int64]]:
+    def traffic(self, rates: Sequence[float], window: int, mixed: bool = False) -> tuple[Workload, NDArray[np.int64]]:
         """Each cell's part of the trace, from another place in each window, at its rate. `mixed`: the lengths of all
         parts are dealt to all requests at random, so that a cell has the same work as the others at the same rate."""
         parts, third = [], len(self.trace) // len(rates)
         for number, rate in enumerate(rates):
-            count = round(rate * duration_s)
+            count = round(rate * self.duration_s)
             first = number * third + (window * 7_919) % max(1, third - count)
             arrived_s = self.trace.arrived_s[first : first + count + 1]
-            times = (arrived_s[:-1] - arrived_s[0]) * (duration_s / (arrived_s[-1] - arrived_s[0]))
+            times = (arrived_s[:-1] - arrived_s[0]) * (self.duration_s / (arrived_s[-1] - arrived_s[0]))
             own = slice(first, first + len(times))
             parts.append((times, self.trace.prompt_tokens[own], self.trace.output_tokens[own]))
         times, prompt, output = (np.concatenate([part[column] for part in parts]) for column in range(3))
@@ -100,14 +78,17 @@ class Bench:
         work = plain_workload(times[order], prompt[order], np.maximum(1, output[order]), _SLO_S, bounded=False)
         return work, homes[order]
 
-    def run(
-        self, rates: Sequence[float], window: int, duration_s: float, helps: bool, mixed: bool = False
-    ) -> tuple[CellsOutcome, Workload]:
+    def run(self, rates: Sequence[float], window: int, helps: bool, mixed: bool = False) -> CellsOutcome:
         spec = self.spec
         if not helps:
             spec = three_regions(spec.model_copy(update={"regions": spec.regions[:1], "peering": None}), NEVER)
-        work, homes = self.traffic(rates, window, duration_s, mixed)
-        return CellsSimulator(spec, self.plans(spec), work, homes, RTT_S).run(), work
+        work, homes = self.traffic(rates, window, mixed)
+        (model,) = spec.models
+        costs, plans = {model.group: read_costs(model)}, []
+        for region in spec.regions:
+            one = simulation_of(spec, model, costs, work, _REPLICAS, False, region=region)
+            plans.append(CellPlan(region.name, one.cell_settings(), one.cost))
+        return CellsSimulator(spec, plans, work, homes, RTT_S).run()
 
 
 def ttft_of(out: CellsOutcome, cell: str) -> NDArray[np.float64]:
@@ -134,38 +115,31 @@ def _p99(values: NDArray[np.float64]) -> float:
     return float(np.percentile(values, 99)) if len(values) else float("nan")
 
 
-def one_overloaded(bench: Bench, capacity: float, window: int, duration_s: float) -> dict[str, Any]:
+def one_overloaded(bench: Bench, capacity: float, window: int) -> dict[str, Any]:
     """One window with and without hand-over."""
     rates = [OVERLOAD * capacity, HALF * capacity, HALF * capacity]
-    (alone, work), (helped, _) = (bench.run(rates, window, duration_s, helps) for helps in (False, True))
+    alone, helped = (bench.run(rates, window, helps) for helps in (False, True))
     p99 = {cell: (_p99(ttft_of(alone, cell)), _p99(ttft_of(helped, cell))) for cell in REGIONS}
     home, *peers = REGIONS
-    slo_s = work.ttft_slo_s
     return {
         "capacity": capacity,
         "window": window,
-        "attained": [attainment(alone, home, slo_s), attainment(helped, home, slo_s)],
+        "attained": [attainment(out, home, np.full(len(out.home), _SLO_S)) for out in (alone, helped)],
         "home_p99_s": p99[home],
         "peers_p99_s": [p99[cell] for cell in peers],
         "peers_ratio": [p99[cell][1] / p99[cell][0] for cell in peers],
-        "moved": len(helped.hops) / len(work),
-        "dropped": int(len(helped.hops) - (helped.served != helped.home).sum()),
+        "moved": len(helped.hops) / len(helped.home),
         "returned": returned(helped),
         "refusals": dict(helped.refusals),
     }
 
 
-def all_overloaded(bench: Bench, capacity: float, window: int, duration_s: float) -> dict[str, Any]:
+def all_overloaded(bench: Bench, capacity: float, window: int) -> dict[str, Any]:
     """One window with all cells over their capacity. Where answers are short for a while in one part of the trace, a
     cell with that part alone holds the SLO at this rate, and helps the others: hence the same mix for all."""
-    out, work = bench.run([OVERLOAD * capacity] * 3, window, duration_s, True, mixed=True)
-    return {
-        "capacity": capacity,
-        "window": window,
-        "moved": len(out.hops) / len(work),
-        "returned": returned(out),
-        "hops": len(out.hops),
-    }
+    out = bench.run([OVERLOAD * capacity] * 3, window, True, mixed=True)
+    moved = len(out.hops) / len(out.home)
+    return {"capacity": capacity, "window": window, "moved": moved, "returned": returned(out), "hops": len(out.hops)}
 
 
 def main(
@@ -175,16 +149,16 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Compare three cells with and without hand-over."""
-    base = load_spec(shipped("specs/simulated-h100.yaml"))
-    bench = Bench(three_regions(base, {}), read_trace(traces / CHAT))
-    helped: list[dict[str, Any]] = []
-    full: list[dict[str, Any]] = []
+    spec = three_regions(load_spec(shipped("specs/simulated-h100.yaml")), {})
+    bench = Bench(spec, read_trace(traces / CHAT), seconds)
+    found: dict[str, list[dict[str, Any]]] = {"one": [], "all": []}
     for capacity in _CAPACITIES:
-        for window in range(windows):
-            helped.append(one_overloaded(bench, capacity, window, seconds))
-            full.append(all_overloaded(bench, capacity, window, seconds))
-        _show(capacity, [one for one in helped if one["capacity"] == capacity], full)
-    write_json({"schema": 1, **run_facts(), "trace": CHAT, "seconds": seconds, "one": helped, "all": full}, json_file)
+        helped = [one_overloaded(bench, capacity, window) for window in range(windows)]
+        full = [all_overloaded(bench, capacity, window) for window in range(windows)]
+        _show(capacity, helped, full)
+        found["one"] += helped
+        found["all"] += full
+    write_json({"schema": 1, **run_facts(), "trace": CHAT, "seconds": seconds, **found}, json_file)
 
 
 def _show(capacity: float, runs: Sequence[Mapping[str, Any]], full: Sequence[Mapping[str, Any]]) -> None:
@@ -195,19 +169,15 @@ def _show(capacity: float, runs: Sequence[Mapping[str, Any]], full: Sequence[Map
     peers = [[pair[side] for one in runs for pair in one["peers_p99_s"]] for side in (0, 1)]
     table.add_row("peers' p99 s", *(f"{min(side):.3f} to {max(side):.3f}" for side in peers))
     console.print(table)
-    ratios = [ratio for one in runs for ratio in one["peers_ratio"]]
+    ratios, moved = [ratio for one in runs for ratio in one["peers_ratio"]], [one["moved"] for one in runs]
     home = [one["home_p99_s"][1] / one["home_p99_s"][0] for one in runs]
+    shares = [one["moved"] for one in full]
     console.print(
         f"p99 with / without: overloaded cell median {np.median(home):.3f}; peers median {np.median(ratios):.3f}, "
-        f"{min(ratios):.2f} to {max(ratios):.2f}; handed over {100 * min(one['moved'] for one in runs):.1f} to "
-        f"{100 * max(one['moved'] for one in runs):.1f} %; in both directions {sum(one['returned'] for one in runs)}",
-        highlight=False,
-    )
-    own = [one for one in full if one["capacity"] == capacity]
-    shares = [100 * one["moved"] for one in own]
-    console.print(
-        f"all three at 1.5 x {capacity:g}/s: {np.mean(shares):.2f} % handed over ({max(shares):.2f} % at most), "
-        f"in both directions {sum(one['returned'] for one in own)} of {sum(one['hops'] for one in own)}",
+        f"{min(ratios):.2f} to {max(ratios):.2f}; handed over {min(moved):.1%} to {max(moved):.1%}; in both directions "
+        f"{sum(one['returned'] for one in runs)}\n"
+        f"all three at 1.5 x {capacity:g}/s: {np.mean(shares):.2%} handed over ({max(shares):.2%} at most), "
+        f"in both directions {sum(one['returned'] for one in full)} of {sum(one['hops'] for one in full)}",
         highlight=False,
     )
 

@@ -6,9 +6,6 @@ the rate at which a share of the requests gets the first token within the SLO. T
 the same mix as Poisson arrivals, at rates around the stated one, in turns, so that a slow drift of the machine meets
 all of them; where the SLO is not broken within these rates, or always, further ones are tried. The true rate is where
 the TTFT of that share crosses the SLO; its 95 % interval comes from drawing the runs of each rate again (bootstrap).
-
-    python -m benchmarks.truth infra/specs/local.yaml --trace TRACE --length-scale 0.3 --replicas 1 --pin
-    python -m benchmarks.truth infra/specs/simulated-h100.yaml --trace TRACE --replicas 2 --speed 0.1
 """
 
 import math
@@ -24,7 +21,7 @@ import typer
 import yaml
 from numpy.typing import NDArray
 
-from benchmarks.harness import JsonFile, at_speed, console, plain_table, run_facts, run_program, write_json
+from benchmarks.harness import JsonFile, at_speed, console, in_turns, plain_table, run_facts, run_program, write_json
 from cli.bench.client import BenchClient
 from cli.bench.prompts import measure_vocabulary
 from cli.private_cell import PrivateCell
@@ -65,11 +62,6 @@ class TruthPlan:
     runs: int
     seconds: float
     slo: RateSlo
-
-    @property
-    def lanes(self) -> tuple[str, ...]:
-        """The spec's, in order."""
-        return tuple(lane.name for lane in self.spec.lanes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +137,7 @@ class _Search:
     async def _measured(self, rates: list[float]) -> list[RatePoint]:
         ttft_s: dict[float, list[float]] = {rate: [] for rate in rates}
         for number in range(self._plan.runs):
-            for rate in rates if number % 2 == 0 else rates[::-1]:
+            for rate in in_turns(rates, number):
                 self._seed += 1
                 ttft_s[rate].append(await self._run(rate))
                 console.print(
@@ -183,8 +175,8 @@ def calibrated(plan: TruthPlan, trace: Path, length_scale: float, minutes: float
     return read_cost_file(out)
 
 
-def compared(plan: TruthPlan, sample: Workload, held: HeldRate) -> dict[str, Any]:
-    """The measured search, and what it says of the stated rate."""
+def measured(plan: TruthPlan, sample: Workload, stated: float) -> list[RatePoint]:
+    """The measured search around the stated rate."""
 
     async def work(folder: Path) -> dict[str, Any]:
         async with (
@@ -194,32 +186,30 @@ def compared(plan: TruthPlan, sample: Workload, held: HeldRate) -> dict[str, Any
             if plan.pin:
                 await cell.pin()
             vocabulary = await measure_vocabulary(client, plan.model.name)
-            runner = LiveRunner(cell, client, vocabulary, plan.model.name, plan.lanes)
+            lanes = tuple(lane.name for lane in plan.spec.lanes)
+            runner = LiveRunner(cell, client, vocabulary, plan.model.name, lanes)
             await runner.capacity(sample.head(200), 8, 0)  # warm
-            points = await _Search(plan, sample, runner).points(held.per_s)
-        return {"points": [asdict(point) for point in points], **asdict(true_rate(points, plan.slo.ttft_s))}
+            return {"points": await _Search(plan, sample, runner).points(stated)}
 
-    return run_program(work)
+    points: list[RatePoint] = run_program(work)["points"]
+    return points
 
 
-def _show(plan: TruthPlan, held: HeldRate, found: dict[str, Any]) -> bool:
-    true = TrueRate(*(found[name] for name in ("per_s", "low", "high")))
+def _show(plan: TruthPlan, held: HeldRate, points: list[RatePoint], true: TrueRate, within: bool) -> None:
     table = plain_table(
         f"{plan.replicas} x {plan.model.name}: {plan.slo.share:.0%} within {1e3 * plan.slo.ttft_s:.0f} ms",
         *("requests/s", "TTFT of the runs, ms"),
         left=0,
     )
-    for point in found["points"]:
-        table.add_row(f"{point['rate']:.2f}", " ".join(f"{1e3 * ttft_s:.0f}" for ttft_s in sorted(point["ttft_s"])))
+    for point in points:
+        table.add_row(f"{point.rate:.2f}", " ".join(f"{1e3 * ttft_s:.0f}" for ttft_s in sorted(point.ttft_s)))
     console.print(table)
-    within = true.allows(held.per_s)
     console.print(
         f"stated {held.per_s:.2f}/s ({held.low:.2f} to {held.high:.2f}, bound by {held.bound}); measured "
         f"{true.per_s:.2f}/s ({true.low:.2f} to {true.high:.2f}); difference {held.per_s / true.per_s - 1:+.1%}: "
         f"{'within' if within else 'beyond'} {ALLOWED:.0%} and the interval",
         highlight=False,
     )
-    return within
 
 
 def main(
@@ -248,8 +238,11 @@ def main(
         file = calibrated(plan, trace, length_scale, minutes, Path(folder)) if costs is None else read_cost_file(costs)
     held = stated_rate(plan, sample, file)
     console.print(f"stated: {held.per_s:.2f} requests/s", highlight=False)
-    found = compared(plan, sample, held)
-    within = _show(plan, held, found)
+    points = measured(plan, sample, held.per_s)
+    true = true_rate(points, slo.ttft_s)
+    within = true.allows(held.per_s)
+    _show(plan, held, points, true, within)
+    found = {"points": [asdict(point) for point in points], **asdict(true)}
     write_json({**run_facts(), "stated": asdict(held), "measured": found, "within": within}, json_file)
     raise typer.Exit(0 if within else 1)
 

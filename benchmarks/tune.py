@@ -20,7 +20,7 @@ import typer
 from numpy.typing import NDArray
 
 from benchmarks.harness import JsonFile, console, run_facts, write_json
-from cluster.spec import ClusterSpec, load_spec
+from cluster.spec import load_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
 from deployments.garbage import calm_garbage_collector
 from planning.simulator.workload import workload_of
@@ -44,13 +44,12 @@ def costs() -> CostFile:
     return read_cost_file(Path(__file__).with_name("tune.costs.json"))
 
 
-def case(trace: Trace, spec: ClusterSpec | None = None) -> TuningCase:
+def case(trace: Trace) -> TuningCase:
     """The spec's model on that traffic."""
-    spec = spec or load_spec(SPEC)
+    spec, file = load_spec(SPEC), costs()
     model = spec.models[0]
-    engine = costs().engine
-    limits = LengthLimits(model.settings.max_model_len, engine.kv_tokens, engine.block_tokens, fit=True)
-    return case_of(spec, model, costs(), workload_of(trace, spec, model, limits), START_UP_S)
+    limits = LengthLimits(model.settings.max_model_len, file.engine.kv_tokens, file.engine.block_tokens, fit=True)
+    return case_of(spec, model, file, workload_of(trace, spec, model, limits), START_UP_S)
 
 
 DAY_S = 86_400.0
@@ -59,30 +58,20 @@ _MODEL = "deepseek-r1"
 _RATES = "servegen_aggregate_rates_600s.csv.gz"
 
 
-def recorded_day(traces: Path, requests: int, seed: int) -> Trace:
-    """About so many requests of the recorded day: its rates by ten minutes, its clients' bursts and lengths."""
-    clients = _clients(traces)
-    rates = day_rates(traces, _MODEL, 0)
-    scale = requests / (rates.sum() * _STEP_S)
-    return drawn_trace(clients, 0.0, DAY_S, scale, np.random.default_rng(seed), 10 * requests)
-
-
 @lru_cache
 def _clients(traces: Path) -> dict[str, ServeGenClient]:
     return read_tables(traces, _MODEL)
 
 
-def other_day(traces: Path, model: str, day: int, requests: int, seed: int) -> Trace:
-    """Another day's rates by ten minutes, with the bursts and lengths of the recorded day: each request comes when as
-    large a share of that day's requests is expected to have come as had come of its own."""
-    trace = recorded_day(traces, requests, seed)
-    own, desired = (
-        np.concatenate(([0.0], np.cumsum(rates / rates.sum())))
-        for rates in (day_rates(traces, _MODEL, 0), day_rates(traces, model, day))
-    )
-    edges = np.arange(len(own)) * _STEP_S
-    share = np.interp(trace.arrived_s, edges, own)
-    return trace.at(np.interp(share, desired, edges))
+def day_of(traces: Path, model: str, day: int, requests: int, seed: int) -> Trace:
+    """About so many requests: a day's rates by ten minutes, with the bursts and lengths of the recorded day's clients.
+    Each request comes when as large a share of that day's requests is expected to have come as had come of its own."""
+    recorded, rates = day_rates(traces, _MODEL, 0), day_rates(traces, model, day)
+    scale = requests / (recorded.sum() * _STEP_S)
+    trace = drawn_trace(_clients(traces), 0.0, DAY_S, scale, np.random.default_rng(seed), 10 * requests)
+    own, desired = (np.concatenate(([0.0], np.cumsum(one / one.sum()))) for one in (recorded, rates))
+    share = np.interp(trace.arrived_s, np.arange(len(own)) * _STEP_S, own)
+    return trace.at(np.interp(share, desired, np.arange(len(own)) * _STEP_S))
 
 
 def day_rates(traces: Path, model: str, day: int) -> NDArray[np.float64]:
@@ -137,7 +126,7 @@ class DaySlice:
 
     def trace(self, traces: Path, seed: int) -> Trace:
         """The slice's requests, drawn with that seed."""
-        whole = other_day(traces, self.model, self.day, _REQUESTS, seed)
+        whole = day_of(traces, self.model, self.day, _REQUESTS, seed)
         return window(whole, 3600.0 * self.hour, 3600.0 * (self.hour + HOURS))
 
 

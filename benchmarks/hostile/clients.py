@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 import uvloop
@@ -27,28 +27,19 @@ _JSON = {"content-type": "application/json"}
 
 @dataclass(slots=True)
 class Sent:
-    """What an attack got: bodies by status, the sizes by request id, and connections that broke."""
+    """What an attack got: bodies by status, and connections that broke."""
 
     statuses: Counter[int] = field(default_factory=Counter)
-    sizes: dict[str, tuple[str, int]] = field(default_factory=dict)
     broken: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     """By the limit that the answer names."""
     failed: dict[str, int] = field(default_factory=dict)
-    """The status of each 5xx, by request id."""
+    """The status of each 5xx, by the body's name."""
     shapes: dict[str, int] = field(default_factory=dict)
-    """The status of each shape."""
-    spans: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """When each was sent, and its answer there (the clock of all processes)."""
+    """The status of each shape; 0: the client went away."""
     lengths: list[tuple[int, int]] = field(default_factory=list)
     """Of each good answer: how many prompts it had, and their tokens that were not cached."""
     took_s: float = 0.0
-
-    def in_flight(self, gap: "Gap") -> str:
-        """What took longest of what was under way in that gap."""
-        spans = {name: (begun, ended) for name, (begun, ended) in self.spans.items() if ended > gap.began_s}
-        found = [name for name, (begun, _) in spans.items() if begun < gap.began_s + gap.s]
-        return max(found, key=lambda name: spans[name][1] - spans[name][0], default="")
 
     def add(self, more: "Sent") -> None:
         """Adds what another attack got."""
@@ -58,7 +49,6 @@ class Sent:
         self.failed |= more.failed
         self.shapes |= more.shapes
         self.lengths += more.lengths
-        self.took_s += more.took_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +116,13 @@ async def _send_all(url: str, bodies: Bodies | Ordinary) -> Sent:
     sent, began = Sent(), time.monotonic()
     async with aiohttp.ClientSession(headers=_JSON, timeout=aiohttp.ClientTimeout(total=bodies.patience_s)) as session:
         for name, path, body in bodies:
-            sent.sizes[name] = (path, len(body))
-            headers, begun_s = {"x-request-id": re.sub(r"\W+", "-", name)}, time.perf_counter()
             try:
-                async with session.post(url + path, data=io.BytesIO(body), headers=headers) as response:
+                async with session.post(url + path, data=io.BytesIO(body)) as response:
                     _note(sent, name, response.status, await response.read())
             except (aiohttp.ClientError, TimeoutError) as error:
                 sent.broken[type(error).__name__] += 1
                 if not name.startswith("body-"):
                     sent.shapes[name] = 0
-            sent.spans[name] = (begun_s, time.perf_counter())
     sent.took_s = time.monotonic() - began
     return sent
 
@@ -162,35 +149,28 @@ def _length(answer: bytes) -> tuple[int, int] | None:
     return len(content.get("choices") or "1"), tokens - (details.get("cached_tokens") or 0)
 
 
-class Gap(NamedTuple):
-    """Between two pieces of a stream (seconds)."""
-
-    s: float
-    began_s: float
-
-
-async def watch(url: str, until: "asyncio.Future[Any]") -> list[Gap]:
-    """Reads a stream until that is done, again when it ends. The gaps between its pieces, without those before the
-    first one."""
-    gaps: list[Gap] = []
+async def watch(url: str, until: "asyncio.Future[Any]") -> float:
+    """Reads a stream until that is done, again when it ends. The longest gap between its pieces (seconds), without that
+    before the first one."""
+    gaps_s: list[float] = []
     async with aiohttp.ClientSession(headers=_JSON, timeout=aiohttp.ClientTimeout(total=None)) as session:
-        reading = asyncio.create_task(_read(session, url, gaps))
+        reading = asyncio.create_task(_read(session, url, gaps_s))
         await asyncio.wait([until])
         reading.cancel()
         (result,) = await asyncio.gather(reading, return_exceptions=True)
         if isinstance(result, Exception):
             raise result
-    return gaps
+    return max(gaps_s)
 
 
-async def _read(session: aiohttp.ClientSession, url: str, gaps: list[Gap]) -> None:
+async def _read(session: aiohttp.ClientSession, url: str, gaps_s: list[float]) -> None:
     ask = {"model": MODEL, "prompt": "stream 0", "max_tokens": STREAM_TOKENS, "ignore_eos": True, "stream": True}
     while True:
         async with session.post(url + "/v1/completions", json=ask) as response:
             response.raise_for_status()
-            last = None
+            last_s = None
             async for _ in response.content.iter_any():
-                now = time.perf_counter()
-                if last is not None:
-                    gaps.append(Gap(now - last, last))
-                last = now
+                now_s = time.perf_counter()
+                if last_s is not None:
+                    gaps_s.append(now_s - last_s)
+                last_s = now_s

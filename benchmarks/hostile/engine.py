@@ -11,7 +11,7 @@ import aiohttp
 import psutil
 
 from benchmarks.harness import console, median_interval
-from benchmarks.hostile.clients import Bodies, Gap, Ordinary, Sent, attack, watch
+from benchmarks.hostile.clients import Bodies, Ordinary, Sent, attack, watch
 from benchmarks.serving.sides import Side, SideName, make_side, one_replica_spec, write_spec
 from cli.private_cell import free_port
 
@@ -30,41 +30,31 @@ async def beside_engine(folder: Path, maximum: int) -> dict[str, Any]:
         return Bodies(_SEED, share, maximum, pair, without, _PATIENCE_S)
 
     warm_up = Bodies(_SEED - 1, range(_WARM_UP), maximum, patience_s=_PATIENCE_S)
-    with_ms, ordinary_ms, longest = [], [], {}
+    with_ms: list[float] = []
+    ordinary_ms: list[float] = []
     bare_ms: list[float | str] = []
     sent, bare = Sent(), Sent()
-    async with _started("raylane", folder) as side:
-        await attack(side.url, warm_up)
-        before = _engine_mib(side)
+    mib: dict[str, list[float]] = {}
+    async with _started("raylane", folder, warm_up, mib) as side:
         for pair in range(_PAIRS):
-            now, gap = await _beside(side.url, hostile(pair))
+            now, gap_ms = await _beside(side.url, hostile(pair))
             sent.add(now)
-            with_ms.append(_ms(gap))
-            longest[f"pair {pair + 1}"] = now.in_flight(gap)
+            with_ms.append(gap_ms)
             ordinary = Ordinary(f"{_SEED}/{pair}", tuple(now.lengths), _PATIENCE_S)
-            _, gap = await _beside(side.url, ordinary, now.took_s)
-            ordinary_ms.append(_ms(gap))
+            ordinary_ms.append((await _beside(side.url, ordinary, now.took_s))[1])
             console.print(f"pair {pair + 1}: {with_ms[-1]} and {ordinary_ms[-1]} ms; so far {dict(sent.statuses)}")
-        await asyncio.sleep(_SETTLE_S)
-        after = _engine_mib(side)
     refused = frozenset(name for name, status in sent.shapes.items() if 400 <= status < 500)
-    async with _started("bare", folder) as side:
-        await attack(side.url, warm_up)
-        bare_before = _engine_mib(side)
+    async with _started("bare", folder, warm_up, mib) as side:
         for pair in range(_PAIRS):
             try:
-                now, gap = await _beside(side.url, hostile(pair, refused))
+                now, gap_ms = await _beside(side.url, hostile(pair, refused))
             except aiohttp.ClientError as error:  # a server that ends with its bodies is a result, too
                 bare_ms.append(type(error).__name__)
                 console.print(f"pair {pair + 1}, vLLM alone: its stream broke: {error}")
                 break
             bare.add(now)
-            bare_ms.append(_ms(gap))
-            longest[f"pair {pair + 1}, vLLM alone"] = now.in_flight(gap)
-            console.print(f"pair {pair + 1}, vLLM alone: {bare_ms[-1]} ms")
-        await asyncio.sleep(_SETTLE_S)
-        bare_after = _engine_mib(side)
-    more = [one - other for one, other in zip(with_ms, ordinary_ms, strict=True)]
+            bare_ms.append(gap_ms)
+            console.print(f"pair {pair + 1}, vLLM alone: {gap_ms} ms")
     return {
         "statuses": dict(sorted(sent.statuses.items())),
         "broken": dict(sent.broken),
@@ -72,39 +62,38 @@ async def beside_engine(folder: Path, maximum: int) -> dict[str, Any]:
         "shapes": sent.shapes,
         "failed": sent.failed,
         "failed_bare": bare.failed,
-        "failed_here_alone": {name: status for name, status in sent.failed.items() if name not in bare.failed},
-        "answered_prompts": sum(prompts for prompts, _ in sent.lengths),
         "longest_gap_ms_beside": with_ms,
         "longest_gap_ms_ordinary": ordinary_ms,
         "longest_gap_ms_bare": bare_ms,
-        "longest_gap_more_ms": median_interval(more).as_json(),
-        "in_flight": longest,
-        "engine_mib": {"before": before, "after": after, "bare_before": bare_before, "bare_after": bare_after},
+        "longest_gap_more_ms": median_interval(
+            [one - other for one, other in zip(with_ms, ordinary_ms, strict=True)]
+        ).as_json(),
+        "engine_mib": mib,
     }
 
 
 @asynccontextmanager
-async def _started(name: SideName, folder: Path) -> AsyncIterator[Side]:
+async def _started(name: SideName, folder: Path, warm_up: Bodies, mib: dict[str, list[float]]) -> AsyncIterator[Side]:
+    """A warm side. `mib` gets its engine's memory before and after."""
     here = folder / name
     here.mkdir()
     side = make_side(name, write_spec(here, one_replica_spec(free_port())), here)
     try:
         await side.server.start()
+        await attack(side.url, warm_up)
+        mib[name] = [_engine_mib(side)]
         yield side
+        await asyncio.sleep(_SETTLE_S)
+        mib[name].append(_engine_mib(side))
     finally:
         await side.server.stop()
 
 
-async def _beside(url: str, bodies: Bodies | Ordinary, at_least_s: float = 0.0) -> tuple[Sent, Gap]:
-    """Sends the bodies beside one stream. Its longest gap."""
+async def _beside(url: str, bodies: Bodies | Ordinary, at_least_s: float = 0.0) -> tuple[Sent, float]:
+    """Sends the bodies beside one stream. Its longest gap in ms."""
     task = asyncio.ensure_future(attack(url, bodies))
-    both = asyncio.gather(task, asyncio.sleep(at_least_s))
-    longest = max(await watch(url, both))
-    return task.result(), longest
-
-
-def _ms(gap: Gap) -> float:
-    return round(1e3 * gap.s, 1)
+    longest_s = await watch(url, asyncio.gather(task, asyncio.sleep(at_least_s)))
+    return task.result(), round(1e3 * longest_s, 1)
 
 
 def _engine_mib(side: Side) -> float:

@@ -10,9 +10,8 @@ idle cluster:
   prompts may prefill at once.
 """
 
-import asyncio
-import time
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Annotated, Any
@@ -23,18 +22,7 @@ import yaml
 
 from benchmarks.harness import JsonFile, Traces, console, in_turns, listed, plain_table, run_program, write_json
 from benchmarks.lanes.mix import MIXES, SIDES, lane_traffic
-from benchmarks.lanes.results import (
-    LaneVerdict,
-    SideResult,
-    by_lane,
-    engine_queue,
-    judge,
-    overall,
-    overall_table,
-    times_to_first_token,
-    verdict_table,
-)
-from benchmarks.lanes.wait_coverage import coverage, read_wait_estimates
+from benchmarks.lanes.results import SideResult, overall_table, result_of
 from benchmarks.serving.sides import make_side, one_replica_spec, write_spec
 from cli.bench.client import BenchClient
 from cli.bench.load import BenchLoad, LoadResult, closed_loop, open_loop
@@ -57,123 +45,105 @@ class _ByLength(Prompts):
         return b'{"priority":%d,' % prompt_tokens + super().body(prompt_tokens, output_tokens)[1:]
 
 
+@dataclass(frozen=True, slots=True)
 class LaneBenchmark:
-    """The running cluster and its traffic."""
+    """The running cluster, and what runs on it: for each seed, each load (a share of the capacity) on all sides, with
+    arrivals for `duration_s`."""
 
-    def __init__(self, spec: ClusterSpec, folder: Path, traces: Path) -> None:
-        self._spec = spec
-        self._folder = folder
-        self._traces = traces
-        self._url = f"http://127.0.0.1:{spec.gateway.port}"
+    spec: ClusterSpec
+    folder: Path
+    traces: Path
+    sides: Sequence[str]
+    seeds: Sequence[int]
+    loads: Sequence[float]
+    duration_s: float
 
-    async def run(
-        self, mixes: list[str], seeds: list[int], loads: list[float], sides: list[str], duration_s: float
-    ) -> dict[str, Any]:
-        """Starts the cluster; of each mix, measures its capacity and runs all loads on all sides."""
-        side = make_side("raylane", self._spec, self._folder)
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.spec.gateway.port}"
+
+    async def run(self, mixes: Sequence[str]) -> dict[str, Any]:
+        """Starts the cluster; of each mix, measures its capacity and runs all."""
+        side = make_side("raylane", self.spec, self.folder)
         console.print("starting the cluster ...")
         await side.server.start()
         try:
-            async with BenchClient(self._url, "completions", timeout_s=3_600) as client:
-                vocabulary = await measure_vocabulary(client, self._spec.models[0].name)
-                found = [await self._contest(client, vocabulary, mix, seeds, loads, sides, duration_s) for mix in mixes]
-                return {"duration_s": duration_s, "mixes": found}
+            async with BenchClient(self.url, "completions", timeout_s=3_600) as client:
+                vocabulary = await measure_vocabulary(client, self.spec.models[0].name)
+                found = [await self._contest(client, vocabulary, mix) for mix in mixes]
+                return {"duration_s": self.duration_s, "mixes": found}
         finally:
             await side.server.stop()
 
-    async def _contest(
-        self,
-        client: BenchClient,
-        vocabulary: Vocabulary,
-        mix_name: str,
-        seeds: list[int],
-        loads: list[float],
-        sides: list[str],
-        duration_s: float,
-    ) -> dict[str, Any]:
-        traffic = lane_traffic(self._traces, self._spec.models[0].settings.max_model_len, mix_name)
+    async def _contest(self, client: BenchClient, vocabulary: Vocabulary, mix_name: str) -> dict[str, Any]:
+        traffic = lane_traffic(self.traces, self.spec.models[0].settings.max_model_len, mix_name)
         await self._apply("fifo")
-        capacity = await self._capacity(client, vocabulary, traffic.block(4_000, seeds[0]), _CAPACITY_S)
+        capacity = await self._capacity(client, vocabulary, traffic.block(4_000, self.seeds[0]))
         scale, _, long_scale = traffic.scales
         console.print(f"{mix_name}: {capacity:.1f} requests/s (lengths x {scale:.3f}, long ones x {long_scale:.3f})")
         runs: list[dict[str, Any]] = []
-        for seed in seeds:
-            for number, load in enumerate(loads):
-                mix = traffic.draw(load * capacity, duration_s, seed + 1 + number)
-                results = {name: await self._run(client, vocabulary, mix, name) for name in in_turns(sides, len(runs))}
+        for seed in self.seeds:
+            for number, load in enumerate(self.loads):
+                mix = traffic.draw(load * capacity, self.duration_s, seed + 1 + number)
+                order = in_turns(self.sides, len(runs))
+                results = {name: await self._run(client, vocabulary, mix, name) for name in order}
                 runs.append({"seed": seed, "load": load, "requests": len(mix), "sides": results})
                 _show(load, results)
-        _judge_all(mix_name, runs)
+        for load in self.loads:
+            of_load = [run["sides"] for run in runs if run["load"] == load]
+            console.print(overall_table(f"{mix_name}, {load:g} x", of_load))
         for run in runs:
             run["sides"] = {name: asdict(result) for name, result in run["sides"].items()}
         return {"mix": mix_name, "capacity": capacity, "scales": traffic.scales, "runs": runs}
 
-    async def _capacity(self, client: BenchClient, vocabulary: Vocabulary, block: Trace, duration_s: float) -> float:
+    async def _capacity(self, client: BenchClient, vocabulary: Vocabulary, block: Trace) -> float:
         """Requests a second that a closed loop gets through, the first and the last tenth of the time left out."""
-        load = BenchLoad(block.prompt_tokens, block.output_tokens, None, _CLIENTS, None, duration_s)
+        load = BenchLoad(block.prompt_tokens, block.output_tokens, None, _CLIENTS, None, _CAPACITY_S)
         ended = await closed_loop(client, self._prompts(vocabulary), load)
-        low, high = 0.1 * duration_s, 0.9 * duration_s
+        low, high = 0.1 * _CAPACITY_S, 0.9 * _CAPACITY_S
         return float(((ended >= low) & (ended < high)).sum() / (high - low))
 
     async def _run(self, client: BenchClient, vocabulary: Vocabulary, mix: Trace, name: str) -> SideResult:
         if name in _RIVALS:
-            return await self._run_rival(vocabulary, mix, name)
-        await self._apply(name)
-        since = time.time()
-        outcome = await open_loop(client, self._prompts(vocabulary), _load(mix))
-        await asyncio.sleep(1.5)  # the last ledgers close
-        return self._result(mix, outcome, name, since)
+            outcome = await self._run_rival(vocabulary, mix, name)
+        else:
+            await self._apply(name)
+            outcome = await open_loop(client, self._prompts(vocabulary), _load(mix))
+        found = result_of(mix, outcome)
+        console.print(
+            f"  {name}: {len(mix)} requests in {found.elapsed_s:.0f} s, {found.output_tokens_per_s:.0f} output "
+            f"tokens/s, failures {found.failures or 'none'}"
+        )
+        return found
 
-    async def _run_rival(self, vocabulary: Vocabulary, mix: Trace, name: str) -> SideResult:
-        folder = Path(mkdtemp(prefix=f"{name}-", dir=self._folder))
-        threshold = int(0.04 * self._spec.models[0].settings.max_model_len)
+    async def _run_rival(self, vocabulary: Vocabulary, mix: Trace, name: str) -> LoadResult:
+        threshold = int(0.04 * self.spec.models[0].settings.max_model_len)
         flags = ("--scheduling-policy", name)
         if name == "threshold":
             flags = ("--long-prefill-token-threshold", str(threshold))
-        side = make_side("bare", self._spec, folder, flags=flags)
+        folder = Path(mkdtemp(prefix=f"{name}-", dir=self.folder))
+        side = make_side("bare", self.spec, folder, flags=flags)
         await side.server.start()
         try:
             async with BenchClient(side.url, "completions", timeout_s=3_600) as client:
                 prompts = self._prompts(vocabulary, _ByLength if name == "priority" else Prompts)
-                return self._result(mix, await open_loop(client, prompts, _load(mix)), name, time.time())
+                return await open_loop(client, prompts, _load(mix))
         finally:
             await side.server.stop()
 
-    def _result(self, mix: Trace, outcome: LoadResult, name: str, since: float) -> SideResult:
-        rate = outcome.output_tokens / outcome.elapsed_s
-        console.print(
-            f"  {name}: {len(mix)} requests in {outcome.elapsed_s:.0f} s, {rate:.0f} output tokens/s, failures "
-            f"{outcome.failures or 'none'}"
-        )
-        files = sorted(self._folder.glob("trace.jsonl*"))  # a long run rotates it
-        lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-        wait_estimates, queue = coverage(read_wait_estimates(lines, since)), engine_queue(lines, since)
-        ttft_s = times_to_first_token(outcome)
-        return SideResult(
-            by_lane(mix, ttft_s),
-            overall(ttft_s),
-            wait_estimates,
-            queue,
-            rate,
-            outcome.elapsed_s,
-            outcome.late_s,
-            outcome.failures,
-        )
-
     async def _apply(self, name: str) -> None:
-        text = yaml.safe_load((self._folder / "spec.yaml").read_text(encoding="utf-8")) | SIDES[name]
-        desired = parse_spec(yaml.safe_dump(text))
-        secret = (self._folder / "home" / self._spec.name / "secret").read_text(encoding="utf-8")
-        async with aiohttp.ClientSession() as session:
-            headers = {"authorization": f"Bearer {secret}"}
-            async with session.put(
-                self._url + "/raylane/spec", data=desired.model_dump_json(), headers=headers
-            ) as response:
-                if response.status != 200:
-                    raise RuntimeError(f"the spec of {name!r} was not applied: {await response.text()}")
+        text = yaml.safe_load((self.folder / "spec.yaml").read_text(encoding="utf-8")) | SIDES[name]
+        desired = parse_spec(yaml.safe_dump(text)).model_dump_json()
+        secret = (self.folder / "home" / self.spec.name / "secret").read_text(encoding="utf-8")
+        async with (
+            aiohttp.ClientSession(headers={"authorization": f"Bearer {secret}"}) as session,
+            session.put(self.url + "/raylane/spec", data=desired) as response,
+        ):
+            if response.status != 200:
+                raise RuntimeError(f"the spec of {name!r} was not applied: {await response.text()}")
 
     def _prompts(self, vocabulary: Vocabulary, kind: type[Prompts] = Prompts) -> Prompts:
-        return kind(vocabulary, RequestOptions(self._spec.models[0].name, "completions", ignore_eos=True), 0)
+        return kind(vocabulary, RequestOptions(self.spec.models[0].name, "completions", ignore_eos=True), 0)
 
 
 def _load(mix: Trace) -> BenchLoad:
@@ -193,19 +163,6 @@ def _show(load: float, results: dict[str, SideResult]) -> None:
     console.print(table)
 
 
-def _judge_all(mix: str, runs: list[dict[str, Any]]) -> None:
-    for load in sorted({run["load"] for run in runs}):
-        console.print(overall_table(f"{mix}, {load:g} x", [run["sides"] for run in runs if run["load"] == load]))
-        judged: dict[str, list[tuple[str, LaneVerdict]]] = {}
-        for run in runs:
-            sides: dict[str, SideResult] = run["sides"]
-            if run["load"] == load and "fifo" in sides:
-                for name in sides.keys() - {"fifo"}:
-                    judged.setdefault(name, []).append((f"seed {run['seed']}", judge(sides[name], sides["fifo"])))
-        for name, verdicts in judged.items():
-            console.print(verdict_table(f"{name} against fifo, {mix}, {load:g} x capacity", verdicts))
-
-
 def main(
     traces: Traces,
     loads: Annotated[str, typer.Option(help="Shares of the measured capacity.")] = "0.7,0.9,1.2",
@@ -221,16 +178,11 @@ def main(
 
     async def work(folder: Path) -> dict[str, Any]:
         spec = yaml.safe_load(text)
-        spec["gateway"] |= {
-            "trace_file": str(folder / "trace.jsonl"),
-            "timeouts": {"queue_wait_s": 1_800, "total_s": 3_600},
-        }
+        spec["gateway"]["timeouts"] = {"queue_wait_s": 1_800, "total_s": 3_600}
         spec["classes"] = [{"name": "interactive", "ttft_ms": 5_000}]
-        cluster = write_spec(folder, yaml.safe_dump(spec, sort_keys=False))
-        figures = [float(load) for load in loads.split(",")]
-        return await LaneBenchmark(cluster, folder, traces).run(
-            chosen_mixes, [int(seed) for seed in seeds.split(",")], figures, chosen, duration_s
-        )
+        cluster, numbers = write_spec(folder, yaml.safe_dump(spec, sort_keys=False)), [*map(int, seeds.split(","))]
+        shares = [*map(float, loads.split(","))]
+        return await LaneBenchmark(cluster, folder, traces, chosen, numbers, shares, duration_s).run(chosen_mixes)
 
     write_json(run_program(work), json_file)
 

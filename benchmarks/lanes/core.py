@@ -9,7 +9,6 @@ import random
 import statistics
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -121,30 +120,15 @@ class SteadyScheduler:
             self._prefilling.append(placement.lease)
 
 
-@dataclass(frozen=True, slots=True)
-class CoreResult:
-    """Microseconds a request by side and round."""
-
-    replicas: int
-    waiting: int
-    us: dict[str, list[float]]
-
-    def median(self, side: str) -> float:
-        """The median round of a side."""
-        return statistics.median(self.us[side])
-
-
-def measure(replicas: int, waiting: int, rounds: int, requests: int) -> CoreResult:
-    """Rounds of both sides, in turns."""
+def measure(replicas: int, waiting: int, rounds: int, requests: int) -> dict[str, list[float]]:
+    """Microseconds a request, by side and round; the sides take turns."""
     cells = {name: SteadyScheduler(policy, replicas, waiting, seed=1) for name, policy in _SIDES.items()}
     us: dict[str, list[float]] = {name: [] for name in _SIDES}
     calm_garbage_collector()  # as the gateway does
     for number in range(rounds):
         for name in in_turns(sorted(cells), number):
             us[name].append(cells[name].run(requests))
-    for name, cell in cells.items():
-        console.print(f"  {name}: {cell.state[0]} waiting, {cell.state[1]} leases", style="dim")
-    return CoreResult(replicas, waiting, us)
+    return us
 
 
 def main(
@@ -154,18 +138,16 @@ def main(
 ) -> None:
     """Time the scheduling core at scale, lanes against first-in-first-out."""
     results = []
-    for replicas, waiting in _SIZES:
-        console.print(f"{replicas} replicas, {waiting} waiting ...")
-        results.append(measure(replicas, waiting, rounds, requests))
     columns = ("replicas", "waiting", "lanes µs", "fifo µs", "lanes / fifo")
     table = plain_table("CPU time of all decisions for one request (median of the rounds)", *columns, left=0)
-    for result in results:
-        lanes, fifo = result.median("lanes"), result.median("fifo")
-        table.add_row(
-            f"{result.replicas:,}", f"{result.waiting:,}", f"{lanes:.1f}", f"{fifo:.1f}", f"{lanes / fifo:.2f}"
-        )
+    for replicas, waiting in _SIZES:
+        console.print(f"{replicas} replicas, {waiting} waiting ...")
+        us = measure(replicas, waiting, rounds, requests)
+        lanes, fifo = (statistics.median(us[side]) for side in ("lanes", "fifo"))
+        table.add_row(f"{replicas:,}", f"{waiting:,}", f"{lanes:.1f}", f"{fifo:.1f}", f"{lanes / fifo:.2f}")
+        results.append({"replicas": replicas, "waiting": waiting, "us": us})
     console.print(table)
-    write_json({"results": [{"replicas": r.replicas, "waiting": r.waiting, "us": r.us} for r in results]}, json_file)
+    write_json({"results": results}, json_file)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ and with a flood: another one's short requests, at 0.8 times what a closed loop 
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,18 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import JsonFile, Traces, console, listed, plain_table, write_json
 from benchmarks.lanes.mix import LANES, MIXES, SIDES, LaneTraffic, lane_index, lane_traffic
-from benchmarks.lanes.results import (
-    DECODE_WEIGHT,
-    IN_TIME_S,
-    LaneVerdict,
-    SideResult,
-    by_lane,
-    judge,
-    of_times,
-    overall,
-    verdict_table,
-)
-from benchmarks.lanes.wait_coverage import WaitRecord, coverage
+from benchmarks.lanes.results import IN_TIME_S
 from benchmarks.serving.sides import one_replica_spec
 from cluster.spec import ClusterSpec, parse_spec
 from deployments.engine_model.cost_file import CostFile, read_cost_file
@@ -44,6 +33,7 @@ from planning.simulator.workload import Workload, plain_workload
 from planning.workload.trace import Trace
 
 TTFT_SLO_S = 5.0
+_DECODE_WEIGHT = 4.0
 TENANTS = 20
 """The tenant that floods has this number."""
 _CLIENTS, _BLOCK = 256, 4_000
@@ -153,56 +143,22 @@ def _flooded(others: LaneArrivals, count: int, duration_s: float, rng: np.random
     return LaneArrivals(Trace(arrived_s[turn], prompts, outputs), whose)
 
 
-def result_of(mix: Trace, out: SimulationOutcome, lanes: Sequence[str]) -> SideResult:
-    """A run in the figures of the live contest; `lanes`: the names of the side's own."""
-    ttft_s = _ttft_s(out)
-    answered = np.isfinite(ttft_s)
-    failures = {"rejected": int(out.rejected.sum()), "expired": int(out.expired.sum())} if not answered.all() else {}
-    return SideResult(
-        by_lane(mix, ttft_s),
-        overall(ttft_s),
-        coverage(_wait_estimates(out, lanes)),
-        of_times(out.engine_queued_s[answered], out.tpot_s[answered & (out.output_tokens > 1)]),
-        float(out.output_tokens[answered].sum() / out.ended_s),
-        out.ended_s,
-        0.0,
-        failures,
-    )
-
-
-def _ttft_s(out: SimulationOutcome) -> NDArray[np.float64]:
-    """Infinite for a request without a first token."""
-    return np.where(np.isnan(out.first_s), np.inf, out.ttft_s)
-
-
-def _wait_estimates(out: SimulationOutcome, lanes: Sequence[str]) -> list[WaitRecord]:
-    reported = np.flatnonzero(~np.isnan(out.eta_p95_s) & ~out.rejected)
-    left_s = np.where(out.expired, out.expired_s, out.placed_s)
-    return [
-        WaitRecord(
-            lanes[out.lane[one]],
-            float(out.arrived_s[one]),
-            float(out.eta_p50_s[one]),
-            float(out.eta_p95_s[one]),
-            float(left_s[one] - out.arrived_s[one]),
-            bool(np.isfinite(out.placed_s[one])),
-        )
-        for one in reported
-    ]
-
-
 Run = tuple[LaneArrivals, SimulationOutcome]
 
 
 def pooled(runs: Sequence[Run], lane_names: Sequence[str]) -> dict[str, Any]:
-    """The figures of a side over all seeds. Times in seconds; what got no first token counts as a miss, and not in
-    means. `served`: output tokens until the last arrival. Of a flood, attainment is that of the others."""
-    ttft_s = np.concatenate([_ttft_s(out) for _, out in runs])
+    """The figures of a side over all seeds; `lane_names`: the side's own. Times in seconds; what got no first token
+    counts as a miss, and not in means. `served`: output tokens until the last arrival. `queue_steps`: the p99 of the
+    engine's own queue in median steps. `within_p95`: the share of the waits that were within the estimated p95, by
+    lane. Of a flood, attainment is that of the others."""
+    ttft_s = np.concatenate([np.where(np.isnan(out.first_s), np.inf, out.ttft_s) for _, out in runs])
     lane = np.concatenate([one.lanes for one, _ in runs])
     others = np.concatenate([one.of_others() for one, _ in runs])
-    work = np.concatenate([one.mix.prompt_tokens + DECODE_WEIGHT * one.mix.output_tokens for one, _ in runs])
+    work = np.concatenate([one.mix.prompt_tokens + _DECODE_WEIGHT * one.mix.output_tokens for one, _ in runs])
+    queued_s, step_s = (
+        np.concatenate([getattr(out, name) for _, out in runs]) for name in ("engine_queued_s", "tpot_s")
+    )
     in_time = ttft_s <= IN_TIME_S
-    estimates = [record for _, out in runs for record in _wait_estimates(out, lane_names)]
     return {
         "requests": len(ttft_s),
         "failed": int(np.isinf(ttft_s).sum()),
@@ -211,10 +167,24 @@ def pooled(runs: Sequence[Run], lane_names: Sequence[str]) -> dict[str, Any]:
         "worst_lane": min(float(in_time[others & (lane == number)].mean()) for number in range(len(LANES))),
         "largest_mean": _mean(ttft_s[work >= np.quantile(work, _LARGEST)]),
         "served": sum(_served(one.mix, out) for one, out in runs),
+        "tokens_per_s": sum(float(out.output_tokens[~np.isnan(out.first_s)].sum()) for _, out in runs)
+        / sum(out.ended_s for _, out in runs),
         "short_p99": float(np.quantile(ttft_s[lane == 0], 0.99, method="higher")),
         "longest": [float(ttft_s[lane == number].max()) for number in range(len(LANES))],
-        "within_p95": {one.lane: one.within_p95 for one in coverage(estimates)},
+        "queue_steps": float(np.nanquantile(queued_s, 0.99) / np.nanmedian(step_s)),
+        "within_p95": {name: _within_p95(runs, number) for number, name in enumerate(lane_names)},
     }
+
+
+def _within_p95(runs: Sequence[Run], lane: int) -> float:
+    """Of the waits of a lane that were announced; requests that left before their p95 prove nothing."""
+    known = within = 0
+    for _, out in runs:
+        wait_s = np.where(out.expired, out.expired_s, out.placed_s) - out.arrived_s
+        proven = ~np.isnan(out.placed_s) | (wait_s > out.eta_p95_s)
+        told = (out.lane == lane) & ~np.isnan(out.eta_p95_s) & ~out.rejected & proven
+        known, within = known + int(told.sum()), within + int((wait_s <= out.eta_p95_s)[told].sum())
+    return within / known if known else float("nan")
 
 
 def _served(mix: Trace, out: SimulationOutcome) -> float:
@@ -251,34 +221,23 @@ def main(
             for case, arrivals in rehearsal.cases(load, duration_s, seed, tenants).items():
                 for side in chosen:
                     runs.setdefault((case, side), []).append((arrivals, rehearsal.run(arrivals, side)))
-        names = {side: [lane.name for lane in side_spec(side).lanes] for side in chosen}
         table = plain_table(
-            f"{mix_name}: TTFT in s, of {len(next(iter(runs.values())))} seeds",
-            *("case", "side", "mean", f"in {IN_TIME_S:g} s", "in the worst lane", "largest", "short p99", "longest"),
-            *("output tokens served", "wait within p95"),
+            f"{mix_name}: TTFT in s, of {len(next(iter(runs.values())))} seeds; the engine's queue (p99) in steps",
+            *("case", "side", "mean", f"in {IN_TIME_S:g} s", "worst", "largest", "short p99", "longest", "served"),
+            *("tokens/s", "steps", "within p95"),
             left=2,
         )
         for (case, side), of_side in runs.items():
-            figures = pooled(of_side, names[side])
+            figures = pooled(of_side, [lane.name for lane in side_spec(side).lanes])
             found.append({"mix": mix_name, "case": case, "side": side, **figures})
             table.add_row(
                 *(case, side, f"{figures['mean']:.2f}", f"{figures['in_time']:.3f}", f"{figures['worst_lane']:.3f}"),
                 *(f"{figures['largest_mean']:.1f}", f"{figures['short_p99']:.2f}"),
                 " ".join(f"{one:.0f}" for one in figures["longest"]),
-                f"{figures['served']:.0f}",
+                *(f"{figures['served']:.0f}", f"{figures['tokens_per_s']:.0f}", f"{figures['queue_steps']:.1f}"),
                 " ".join(f"{one:.3f}" for one in figures["within_p95"].values()),
             )
-        console.print(table, width=170)
-        for side in [one for one in chosen if "fifo" in chosen and one != "fifo"]:
-            case = f"{load:g} times"
-            pairs: list[tuple[str, LaneVerdict]] = []
-            for number, ((arrivals, out), (_, fifo)) in enumerate(
-                zip(runs[case, side], runs[case, "fifo"], strict=True)
-            ):
-                ours, theirs = (result_of(arrivals.mix, one, names[of]) for one, of in ((out, side), (fifo, "fifo")))
-                pairs.append((f"seed {number}", judge(ours, theirs)))
-            console.print(verdict_table(f"{side} against fifo, {mix_name}, {case}", pairs))
-            found.append({"mix": mix_name, "side": side, "pairs": [{"of": one} | asdict(of) for one, of in pairs]})
+        console.print(table)
     write_json({"load": load, "duration_s": duration_s, "found": found}, json_file)
 
 

@@ -46,16 +46,6 @@ class Link:
     def heal(self) -> None:
         self._loop.call_soon_threadsafe(self._whole.set)
 
-    def lead_to(self, target: int) -> None:
-        """To another port from now on; connections that are open end."""
-
-        def lead() -> None:
-            self._target = target
-            for writer in self._open:
-                writer.transport.abort()
-
-        self._loop.call_soon_threadsafe(lead)
-
     def _run(self) -> None:
         server = self._loop.run_until_complete(asyncio.start_server(self._carry, "127.0.0.1", self._port))
         self._listening.set()
@@ -98,29 +88,14 @@ class Link:
 
 
 class LiveCells:
-    """By name. `link`: the way from any other cell to `us`. `content`: the spec of both."""
+    """By name. `link`: the way from any other cell to `us`."""
 
-    def __init__(self, by_name: dict[str, LiveCluster], link: Link, content: dict[str, Any]) -> None:
+    def __init__(self, by_name: dict[str, LiveCluster], link: Link) -> None:
         self.by_name = by_name
         self.link = link
-        self.content = content
 
     def __getitem__(self, name: str) -> LiveCluster:
         return self.by_name[name]
-
-    @contextmanager
-    def instead_of_us(self, **changes: Any) -> Iterator[LiveCluster]:
-        """For the block another cell of that region stands at the end of the link, of another spec."""
-        us = self["us"]
-        folder = us.folder.parent / f"instead-{len(list(us.folder.parent.iterdir()))}"
-        folder.mkdir()
-        environment, port = {**us.environment, "RAYLANE_HOME": str(folder / "home")}, free_port()
-        with _begun(folder, "us", port, {**self.content, **changes}, environment) as cluster, waited_for(cluster):
-            self.link.lead_to(port)
-            try:
-                yield cluster
-            finally:
-                self.link.lead_to(int(us.url.rpartition(":")[2]))
 
     def metric(self, cell: str, name: str) -> float:
         """The sum over all samples of a metric."""
@@ -162,17 +137,11 @@ def live_cells(folder: Path, spec: dict[str, Any]) -> Iterator[LiveCells]:
     environment = environment_in(folder)
     with ExitStack() as stack:
         link = stack.enter_context(Link(way_in["us"], ports["us"]))
-        begun = {name: stack.enter_context(_begun(folder, name, ports[name], content, environment)) for name in CELLS}
+        begun = {}
+        for name in CELLS:
+            (own := folder / name).mkdir()
+            cell = up(own, f"peers-{name}", ports[name], content, environment, "--region", name)
+            begun[name] = stack.enter_context(cell)
         for cluster in begun.values():
             stack.enter_context(waited_for(cluster))
-        yield LiveCells(begun, link, content)
-
-
-@contextmanager
-def _begun(
-    folder: Path, name: str, port: int, content: dict[str, Any], environment: dict[str, str]
-) -> Iterator[LiveCluster]:
-    own = folder / name
-    own.mkdir()
-    with up(own, f"peers-{name}", port, content, environment, "--region", name) as cluster:
-        yield cluster
+        yield LiveCells(begun, link)

@@ -210,21 +210,18 @@ def host_spec(folder: Path, store: dict[str, Any]) -> dict[str, Any]:
 def host_cluster(folder: Path, store: dict[str, Any]) -> Iterator[HostCluster]:
     """Ray's cluster on three hosts, brought up from the rendered YAML. Nothing is left after the block; its end itself
     looks."""
-    (folder / "spec.yaml").write_text(yaml.safe_dump(host_spec(folder, store)))
     (folder / "secrets").mkdir()
     for name in ("secret", "ray_token"):
         (folder / "secrets" / name).write_text(secrets.token_hex(32))
         (folder / "secrets" / name).chmod(0o600)
-    with test_hosts(folder, 3) as hosts:
-        spec = load_spec(folder / "spec.yaml")
-        deploy = spec.regions[0].deploy
-        assert isinstance(deploy, LocalDeploy)
-        for name, text in launcher_files(spec, spec.regions[0], deploy).items():
+    with bare_hosts(folder, host_spec(folder, store)) as cluster:
+        (region,) = cluster.spec.regions
+        assert isinstance(region.deploy, LocalDeploy)
+        for name, text in launcher_files(cluster.spec, region, region.deploy).items():
             (folder / "launch" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "launch" / name).write_text(text)
         if store["kind"] == "redis":
-            hosts[0].keep_running("redis", redis_command(folder), 2)
-        cluster = HostCluster(folder, hosts, spec)
+            cluster.hosts[0].keep_running("redis", redis_command(folder), 2)
         cluster.ray("up")
         began = time.monotonic()
         eventually(lambda: cluster.alive_nodes() == [HEAD, *WORKERS], 240)

@@ -22,7 +22,6 @@ import pytest
 from deployments.accounting.bill import HOUR_NS, rounded
 from deployments.accounting.facts import FACTS, AttemptUsage, Count, ReplicaBegun, ReplicaReady
 from deployments.accounting.pricing import StepPricing
-from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.gateway.entrance import digest_of
@@ -31,6 +30,7 @@ from deployments.store import FILE_NAME, reader
 from tests.feeds import Messages
 from tests.live.clients import Answer, at_once, clients
 from tests.live.cluster import LiveCluster, eventually, eventually_async, held
+from tests.simulated import simulated_model
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -240,22 +240,13 @@ async def ask_as(session: aiohttp.ClientSession, url: str, tenant: str, number: 
 def spec_in(folder: Path) -> dict[str, Any]:
     """Two gateways, and two simulated replicas of a pool with a price, of which operators may have one to three."""
     limits = EngineModelLimits(SEQUENCES, STEP_TOKENS, 200_000)
-    write_cost_file(folder / "costs.json", cost_file(MODEL, "nothing", "roofline", limits, COST))
     pool = {"name": "h100", "accelerator": "H100", "nodes": 1, "gpus_per_node": 8, "price_usd_per_hour": float(PRICE)}
-    model = {
-        "name": MODEL,
-        "source": "nothing",
-        "engine": "simulated",
-        "simulated": {"costs": str(folder / "costs.json")},
-        "settings": {
-            "max_model_len": 4_096,
-            "max_num_seqs": SEQUENCES,
-            "max_num_batched_tokens": STEP_TOKENS,
-            "stream_interval": 16,
-        },
+    own = {
+        "settings": {"stream_interval": 16},
         "health": {"period_s": 1, "timeout_s": 60, "stall_s": 60},
         "replicas": {"count": 2, "min": 1, "max": 3},
     }
+    model = simulated_model(MODEL, folder / "costs.json", limits, COST, **own)
     return {
         "version": 1,
         "regions": [{"name": "here", "pools": [pool]}],

@@ -160,14 +160,8 @@ async def test_an_upgrade_costs_no_error(pair: LiveCluster, tell: list[str]) -> 
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(pair.run_dir / "ray_token"),
         }
-        command = [
-            sys.executable,
-            "-m",
-            "tests.live.rollout",
-            address,
-            str(pair.folder / "spec.yaml"),
-            str(pair.run_dir),
-        ]
+        given = (address, str(pair.folder / "spec.yaml"), str(pair.run_dir))
+        command = [sys.executable, "-m", "tests.live.rollout", *given]
         done = await asyncio.to_thread(
             subprocess.run, command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
         )

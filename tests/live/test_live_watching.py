@@ -14,7 +14,6 @@ import aiohttp
 import pytest
 import requests
 
-from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.gateway.entrance import digest_of
@@ -22,6 +21,7 @@ from tests.http_server import Handler, listening
 from tests.infra.test_dashboards import expressions
 from tests.live.cluster import LiveCluster, eventually, held, shipped_spec
 from tests.live.prometheus import alertmanager, prometheus, samples, shortened
+from tests.simulated import simulated_model
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
 
@@ -40,18 +40,8 @@ vllm:spec_decode_num_accepted_tokens_total %d
 
 def spec_in(folder: Path) -> dict[str, Any]:
     spec = shipped_spec("simulated-h100")
-    for name in (SERVED, LATE):
-        write_cost_file(folder / f"{name}.json", cost_file(name, "nothing", "roofline", LIMITS, COST))
     spec["models"] = [
-        {
-            "name": name,
-            "source": "nothing",
-            "engine": "simulated",
-            "simulated": {"costs": str(folder / f"{name}.json")},
-            "settings": {"max_model_len": 4_096, "max_num_seqs": 8, "max_num_batched_tokens": 512},
-            "replicas": replicas,
-            "owner": "team-" + name[:4],
-        }
+        simulated_model(name, folder / f"{name}.json", LIMITS, COST, replicas=replicas, owner="team-" + name[:4])
         for name, replicas in ((SERVED, {"count": 1, "min": 1, "max": 2}), (LATE, {"count": 0, "min": 0, "max": 1}))
     ]
     spec["tenants"] = [{"name": "search", "keys": [digest_of(KEY)]}]

@@ -38,13 +38,6 @@ def test_completion_streaming_and_not(client: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].text for chunk in stream) == whole
 
 
-def test_models(client: openai.OpenAI) -> None:
-    assert [model.id for model in client.models.list()] == ["demo"]
-    assert client.models.retrieve("demo").id == "demo"
-    with pytest.raises(openai.NotFoundError, match="allowed: demo"):
-        client.models.retrieve("gpt-4")
-
-
 def test_a_named_tool_is_called(client: openai.OpenAI) -> None:
     tool = {
         "type": "function",

@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-import time
 from typing import Any
 
 import psutil
@@ -36,15 +35,6 @@ def test_the_books_balance_after_a_burst_and_use_both_replicas(cluster: LiveClus
     assert len(used) == 2
 
 
-def test_request_ids_and_timing_come_back(cluster: LiveCluster) -> None:
-    answer = requests.post(cluster.url + "/v1/completions", json=BODY, headers={"X-Request-Id": "abc-1"}, timeout=60)
-    assert answer.headers["x-request-id"] == "abc-1"
-    reported = {part.split(";")[0].strip() for part in answer.headers["server-timing"].split(",")}
-    assert reported - {"decode"} == {"gateway", "lane", "engine"}, (
-        "a whole answer's decoding is told where the engine told of its first token in time"
-    )
-
-
 def test_the_ledger_adds_up(cluster: LiveCluster) -> None:
     for number in range(50):
         body, named = {**BODY, "stream": number % 2 == 0}, {"x-request-id": f"ledger-{number}"}
@@ -60,20 +50,6 @@ def test_the_ledger_adds_up(cluster: LiveCluster) -> None:
     excess = sorted(abs(record["unaccounted_s"]) - max(0.002, 0.01 * record["wall_s"]) for record in answered)
     assert excess[int(0.99 * (len(excess) - 1))] <= 0
     assert not any("1, 2, 3" in line for line in cluster.trace_file.read_text().splitlines())
-
-
-def test_metrics_tell_tokens_by_the_engines_own_count(cluster: LiveCluster) -> None:
-    def tokens() -> float:
-        lines = cluster.ask("/metrics").text.splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.startswith('raylane_tokens_total{kind="out"'))
-
-    requests.post(cluster.url + "/v1/completions", json=BODY, timeout=60)
-    time.sleep(1.5)  # the longest that a ledger waits for the engine's statistics
-    before = tokens()
-    requests.post(cluster.url + "/v1/completions", json=BODY, timeout=60)
-    eventually(lambda: tokens() - before == 24)
-    groups = cluster.ask("/raylane/http_sd").json()
-    assert [group["labels"]["raylane_role"] for group in groups] == ["gateway", "engine", "engine"]
 
 
 def test_the_gateway_loads_neither_torch_nor_vllm(cluster: LiveCluster) -> None:
@@ -93,21 +69,8 @@ def test_the_command_line(cluster: LiveCluster) -> None:
     assert once.returncode == 0
     assert "2/2" in once.stdout
     assert json.loads(cluster.cli("status", "--json").stdout)["cluster"] == "smoke"
-    bench = cluster.cli(
-        "bench",
-        "--url",
-        cluster.url,
-        "--concurrency",
-        "4",
-        "--requests",
-        "20",
-        "--input-tokens",
-        "16",
-        "--output-tokens",
-        "8",
-        "--json",
-        "-",
-    )
+    load = "--concurrency 4 --requests 20 --input-tokens 16 --output-tokens 8"
+    bench = cluster.cli("bench", "--url", cluster.url, *load.split(), "--json", "-")
     assert bench.returncode == 0, bench.stderr
 
 

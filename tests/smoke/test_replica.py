@@ -9,7 +9,7 @@ import aiohttp
 import psutil
 import pytest
 
-from deployments.protocol import Finished, FirstTokens, Hello, Load, ReplicaState
+from deployments.protocol import Finished, Hello, Load, ReplicaState
 from tests.live.cluster import LiveCluster
 from tests.live.replica import Replica, until
 
@@ -103,55 +103,6 @@ async def test_the_feed_tells_load_and_tokens(replica: Replica) -> None:
         assert 1 <= answered <= 5
         assert (finished.usage.sequences, finished.usage.output_tokens) == (1, answered)
         await until(messages, lambda message: isinstance(message, Load) and message.running == message.exchanges == 0)
-
-
-async def test_the_feed_tells_of_first_tokens_of_whole_answers_once_before_the_end(replica: Replica) -> None:
-    many: dict[str, Any] = {
-        "model": "demo",
-        "max_tokens": 40,
-        "min_tokens": 40,
-        "prompt": [[7, 8, 9], list(range(300)), [5] * 700],
-        "n": 2,
-    }
-    whole = {**many, "prompt": list(range(900)), "n": 1}
-    bodies = {
-        "first-many": many,
-        "first-one": whole,
-        "first-stream": {**whole, "stream": True},
-        "first-last": {**whole, "max_tokens": 1, "min_tokens": 1},
-    }
-    async with replica.session() as session, replica.feed(session) as messages:
-
-        async def post(name: str) -> None:
-            async with session.post("/v1/completions", json=bodies[name], headers=replica.named(name)) as response:
-                assert response.status == 200
-                await response.read()
-
-        async with asyncio.TaskGroup() as group:
-            for name in bodies:
-                group.create_task(post(name))
-            reported: list[str] = []
-            finished: dict[str, Finished] = {}
-            while len(finished) < len(bodies):
-                message = await until(messages, lambda message: isinstance(message, FirstTokens | Finished))
-                if isinstance(message, FirstTokens):
-                    assert not set(message.request_ids) & set(finished)
-                    reported += message.request_ids
-                else:
-                    finished[message.request_id] = message
-        assert sorted(reported) == sorted(set(bodies) - {"first-stream"})  # its first byte tells it
-        assert finished["first-many"].usage.sequences == 6
-
-
-async def test_metrics_show_the_engines_counters_and_ours(replica: Replica) -> None:
-    async with replica.session() as session:
-        await replica.chat(session, "metrics-1", max_tokens=3)
-        async with session.get("/metrics") as response:
-            text = await response.text()
-    assert "vllm:generation_tokens_total" in text
-    assert 'raylane_engine_state{state="ready"} 1.0' in text
-    assert "raylane_engine_tokens_total" in text
-    assert "raylane_engine_loop_lag_seconds" in text
 
 
 async def test_a_client_that_leaves_frees_the_engine(replica: Replica) -> None:

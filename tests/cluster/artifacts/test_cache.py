@@ -128,23 +128,6 @@ def test_a_broken_off_download_of_an_older_version_goes(tmp_path: Path) -> None:
     assert names(cache) == {"new"}
 
 
-def test_one_downloads_and_the_others_wait(tmp_path: Path) -> None:
-    cache = ModelCache(tmp_path)
-    order = []
-
-    def other() -> None:
-        with cache.downloading("a"):
-            order.append("other")
-
-    with cache.downloading("a"):
-        thread = threading.Thread(target=other)
-        thread.start()
-        time.sleep(0.05)
-        order.append("first")
-    thread.join()
-    assert order == ["first", "other"]
-
-
 @pytest.mark.whole
 def test_a_lease_that_is_taken_while_the_entry_goes_is_none(tmp_path: Path) -> None:
     """Whoever opened the lease's file before the entry went must not believe that it still has it."""
@@ -193,15 +176,6 @@ def test_an_entry_with_a_manifest_that_cannot_be_read_may_go(tmp_path: Path) -> 
     assert cache.list()[0].source == "unreadable"
     put(cache, "b").release()
     assert names(cache) == {"b"}
-
-
-def test_the_newest_of_a_source_is_the_one_used_last(tmp_path: Path) -> None:
-    cache = ModelCache(tmp_path)
-    put(cache, "a", used_at=10.0).release()
-    found = cache.newest("s3://b/a")
-    assert found is not None
-    found.release()
-    assert cache.newest("s3://b/other") is None
 
 
 def test_an_entry_without_its_lease_file_can_be_used_and_removed(tmp_path: Path) -> None:

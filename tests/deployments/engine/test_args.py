@@ -22,60 +22,51 @@ def model(task: str = "generate", adapters: tuple[LoraAdapter, ...] = (), **sett
     )
 
 
-def test_the_specs_names_become_vllms() -> None:
-    values = arguments(model(max_num_seqs=7, chunked_prefill=False, prefix_caching=False, enforce_eager=True))
-    assert values["model"] == "org/m"
-    assert values["served_model_name"] == ["m"]
-    assert values["max_num_seqs"] == 7
-    assert values["enable_chunked_prefill"] is values["enable_prefix_caching"] is False
-    assert values["enforce_eager"] is True
+NGRAMS = {"method": "ngram", "num_speculative_tokens": 3}
+TUNED = LoraAdapter(name="tuned", source="org/tuned")
+LOADED = {"enable_lora": True, "max_lora_rank": 32, "lora_modules": [{"name": "tuned", "path": "org/tuned"}]}
+SPECS: dict[str, tuple[Model, dict[str, Any]]] = {
+    "names": (model(max_num_seqs=7), {"model": "org/m", "served_model_name": ["m"], "max_num_seqs": 7}),
+    "chunks": (model(chunked_prefill=False), {"enable_chunked_prefill": False}),
+    "prefixes": (model(prefix_caching=False), {"enable_prefix_caching": False}),
+    "eager": (model(enforce_eager=True), {"enforce_eager": True}),
+    "tools": (model(tool_call_parser="hermes"), {"tool_call_parser": "hermes", "enable_auto_tool_choice": True}),
+    "drafts of n-grams": (model(speculative={"method": "ngram"}), {"speculative_config": NGRAMS}),
+    "embeddings": (model(task="embed"), {"runner": "pooling", "convert": "embed"}),
+    "embeddings, where vLLM knows encoders": (
+        model(task="embed"),
+        {"enable_prefix_caching": None, "enable_chunked_prefill": None},
+    ),
+    "embeddings, as asked": (model(task="embed", prefix_caching=False), {"enable_prefix_caching": False}),
+    "adapters": (model(adapters=(TUNED,), max_lora_rank=32), LOADED),
+    "parallelism": (
+        model(tensor_parallel_size=2, pipeline_parallel_size=4),
+        {"tensor_parallel_size": 2, "pipeline_parallel_size": 4},
+    ),
+}
 
 
-def test_a_tool_parser_turns_automatic_tool_choice_on() -> None:
-    values = arguments(model(tool_call_parser="hermes"))
-    assert (values["tool_call_parser"], values["enable_auto_tool_choice"]) == ("hermes", True)
+@pytest.mark.parametrize("name", SPECS)
+def test_what_the_spec_says_becomes_vllms_arguments(name: str) -> None:
+    asked, expected = SPECS[name]
+    values = arguments(asked)
+    assert {key: values[key] for key in expected} == expected
+
+
+def test_without_a_tool_parser_no_tool_is_chosen() -> None:
     assert "enable_auto_tool_choice" not in arguments(model())
 
 
-def test_speculative_decoding_passes_through(tmp_path: Path) -> None:
+def test_a_draft_model_passes_through(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    values = arguments(
-        model(speculative={"method": "draft_model", "model": str(tmp_path), "num_speculative_tokens": 4})
-    )
-    assert values["speculative_config"] == {
-        "method": "draft_model",
-        "model": str(tmp_path),
-        "num_speculative_tokens": 4,
-    }
-    assert arguments(model(speculative={"method": "ngram"}))["speculative_config"] == {
-        "method": "ngram",
-        "num_speculative_tokens": 3,
-    }
-
-
-def test_an_embedding_model_runs_as_a_pooler() -> None:
-    values = arguments(model(task="embed"))
-    assert (values["runner"], values["convert"]) == ("pooling", "embed")
-    assert values["enable_prefix_caching"] is values["enable_chunked_prefill"] is None, "vLLM knows encoders"
-    assert arguments(model(task="embed", prefix_caching=False))["enable_prefix_caching"] is False
-
-
-def test_adapters_are_loaded_with_their_limits() -> None:
-    values = arguments(model(adapters=(LoraAdapter(name="tuned", source="org/tuned"),), max_lora_rank=32))
-    assert values["enable_lora"] is True
-    assert values["max_lora_rank"] == 32
-    assert values["lora_modules"] == [{"name": "tuned", "path": "org/tuned"}]
+    draft = {"method": "draft_model", "model": str(tmp_path), "num_speculative_tokens": 4}
+    assert arguments(model(speculative=draft))["speculative_config"] == draft
 
 
 @pytest.mark.parametrize(("ranks", "executor"), [(1, None), (2, "mp"), (8, "mp")])
 def test_several_ranks_run_in_the_replicas_own_processes(ranks: int, executor: str | None) -> None:
     assert arguments(model(tensor_parallel_size=ranks)).get("distributed_executor_backend") == executor
     assert arguments(model(pipeline_parallel_size=ranks)).get("distributed_executor_backend") == executor
-
-
-def test_both_kinds_of_parallelism_reach_the_engine() -> None:
-    values = arguments(model(tensor_parallel_size=2, pipeline_parallel_size=4))
-    assert (values["tensor_parallel_size"], values["pipeline_parallel_size"]) == (2, 4)
 
 
 def test_data_parallel_ranks_and_whole_experts_reach_the_engine_but_are_not_served() -> None:

@@ -1,10 +1,10 @@
-"""The table of known killers: whom it refuses on which engine, and what a client reads."""
+"""The table of known killers: whom it refuses on which engine."""
 
 import dataclasses
 
 import pytest
 
-from deployments.engine.killers import KILLERS, EngineBuild, RequestTraits, killer_of
+from deployments.engine.killers import EngineBuild, RequestTraits, killer_of
 
 CPU = EngineBuild("0.32.0", "cpu", adapted_output=True)
 
@@ -25,17 +25,3 @@ def test_prompt_logprobs_beside_an_adapter_of_the_output_layer_kill_vllm_0_32_on
     asked: RequestTraits, engine: EngineBuild, kills: bool
 ) -> None:
     assert (killer_of(asked, engine) is not None) == kills
-
-
-def test_a_client_reads_what_is_at_fault_and_what_is_allowed() -> None:
-    killer = killer_of(RequestTraits(prompt_logprobs=True), CPU)
-    assert killer is not None
-    assert killer.reported(CPU) == (
-        "prompt_logprobs: vLLM 0.32.0 on cpu ends when it computes them beside other requests while an adapter of the "
-        "output layer is loaded; allowed: no prompt_logprobs (echo with logprobs), or a model without adapters of "
-        "lm_head"
-    )
-
-
-def test_each_entry_names_its_engine_and_its_reason() -> None:
-    assert all(entry.version and entry.device and entry.field and entry.reason and entry.allowed for entry in KILLERS)

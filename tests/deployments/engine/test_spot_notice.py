@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from deployments.engine.spot_notice import spot_notice
 from tests.deployments.gateway.rig import until
@@ -48,12 +49,9 @@ async def metadata() -> AsyncIterator[Metadata]:
     app = web.Application()
     app.router.add_put("/latest/api/token", machine.token)
     app.router.add_get(PATH, machine.action)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    machine.url = f"http://127.0.0.1:{runner.addresses[0][1]}{PATH}"
-    yield machine
-    await runner.cleanup()
+    async with TestServer(app) as server:
+        machine.url = str(server.make_url(PATH))
+        yield machine
 
 
 async def asked(machine: Metadata, times: int) -> None:

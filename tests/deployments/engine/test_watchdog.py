@@ -2,6 +2,7 @@
 
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,13 +55,6 @@ def test_an_engine_that_steps_in_time_is_never_called_stuck(history: list[tuple[
         assert watchdog.check(now, unfinished, last_step, dead=False) is EngineVerdict.HEALTHY
 
 
-@given(ticks)
-def test_work_that_comes_and_goes_counts_anew(gaps: list[float]) -> None:
-    watchdog = Watchdog(STALL_S, COMPILE_S)
-    for number, now in enumerate(accumulate(gaps)):
-        assert watchdog.check(now, number % 2, 0.0, dead=False) is EngineVerdict.HEALTHY
-
-
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.booleans()), min_size=1, max_size=150))
 def test_time_in_a_compiler_does_not_count_up_to_its_bound(history: list[tuple[float, bool]]) -> None:
     watchdog = Watchdog(STALL_S, COMPILE_S)
@@ -110,17 +104,18 @@ Traceback (most recent call last):
 RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
 """
 
-
-def test_the_cores_own_error_is_found() -> None:
-    assert root_cause(LOG) == "ValueError: To serve at least one request with the models's max seq len, more is needed."
-
-
-def test_of_several_the_last_counts() -> None:
-    assert (
-        root_cause(LOG + "(EngineCore pid=124) ERROR [core.py:1] torch.OutOfMemoryError: no room\n")
-        == "torch.OutOfMemoryError: no room"
-    )
+LATER = "(EngineCore pid=124) ERROR [core.py:1] torch.OutOfMemoryError: no room\n"
+NOTHING = "RuntimeError: Engine core initialization failed.\n(EngineCore pid=1) INFO all is well\n"
 
 
-def test_where_the_core_said_nothing_nothing_is_found() -> None:
-    assert root_cause("RuntimeError: Engine core initialization failed.\n(EngineCore pid=1) INFO all is well\n") is None
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (LOG, "ValueError: To serve at least one request with the models's max seq len, more is needed."),
+        (LOG + LATER, "torch.OutOfMemoryError: no room"),
+        (NOTHING, None),
+    ],
+    ids=["the core's own error", "the last of several", "none"],
+)
+def test_the_cause_is_what_the_core_said_last(log: str, cause: str | None) -> None:
+    assert root_cause(log) == cause

@@ -8,7 +8,7 @@ import tracemalloc
 from aiohttp import web
 
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, event, pieces
-from tests.deployments.gateway.rig import ASK, Rig
+from tests.deployments.gateway.rig import ASK, Rig, until
 
 STREAMS = 10
 BODY_BYTES = 2 << 20
@@ -45,3 +45,13 @@ async def streams_hold_no_bodies(home: Rig, engine: FakeEngine, **headers: str) 
     finally:
         tracemalloc.stop()
         end.set()
+
+
+async def forget(rig: Rig) -> None:
+    """All that the rig itself keeps of requests, once the gateway is done with them."""
+    await until(lambda: not len(rig.service.flows) and not len(rig.service.closing))
+    await until(lambda: not len(rig.gateway._closed))
+    await rig.gateway._costs._turn(watch=False)
+    await rig.gateway._traffic.deliver(rig.gateway._directory)
+    rig.closed.clear()
+    rig.clients.clear()

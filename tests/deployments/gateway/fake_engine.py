@@ -163,14 +163,8 @@ class FakeEngine:
         return web.json_response({"state": "draining"}, status=202)
 
     def _overtaken(self) -> web.Response:
-        error = {
-            "message": "overtaken",
-            "type": "invalid_request_error",
-            "param": None,
-            "code": STALE_EPOCH_CODE,
-            "highest": self.fence.highest,
-        }
-        return web.json_response({"error": error}, status=409)
+        error = {"message": "overtaken", "type": "invalid_request_error", "param": None, "code": STALE_EPOCH_CODE}
+        return web.json_response({"error": {**error, "highest": self.fence.highest}}, status=409)
 
     async def _work(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
@@ -201,16 +195,9 @@ class FakeEngine:
         return await self.behave(request, {})
 
     def _tell(self, request_id: str, ended: bool, booking: str) -> None:
-        sequences, status = int(ended), 200 if ended else 499
-        reported = "" if ended else booking
-        message = Finished(
-            request_id,
-            status,
-            Usage(8 * sequences, 2 * sequences, 3 * sequences, 0, sequences, 0.002, 0.003, 0.001),
-            0.004,
-            0.01,
-            reported,
-        )
+        sequences = int(ended)
+        usage = Usage(8 * sequences, 2 * sequences, 3 * sequences, 0, sequences, 0.002, 0.003, 0.001)
+        message = Finished(request_id, 200 if ended else 499, usage, 0.004, 0.01, "" if ended else booking)
         self._say_task = asyncio.ensure_future(self.say(encode(message)))
 
     def _load(self) -> Load:
@@ -297,13 +284,8 @@ async def good(request: web.Request, body: dict[str, Any]) -> web.StreamResponse
     """Three tokens, streamed or not."""
     if body.get("stream"):
         return await pieces(event("a"), event("b"), event("c"), DONE)(request, body)
-    return web.json_response(
-        {
-            "id": "cmpl-1",
-            "choices": [{"index": 0, "text": "abc"}],
-            "usage": {"prompt_tokens": 8, "completion_tokens": 3},
-        }
-    )
+    usage = {"prompt_tokens": 8, "completion_tokens": 3}
+    return web.json_response({"id": "cmpl-1", "choices": [{"index": 0, "text": "abc"}], "usage": usage})
 
 
 def _break(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:

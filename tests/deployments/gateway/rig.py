@@ -84,8 +84,12 @@ class Rig:
 
     async def ask(self, body: Any = None, path: str = "/v1/completions", **options: Any) -> tuple[int, bytes]:
         """Posts, and reads the whole answer."""
+        return (await self.answered(body, path, **options))[:2]
+
+    async def answered(self, body: Any = None, path: str = "/v1/completions", **options: Any) -> tuple[int, bytes, Any]:
+        """The same, with the answer's headers."""
         async with self.post(path, ASK if body is None else body, **options) as response:
-            return response.status, await response.read()
+            return response.status, await response.read(), response.headers
 
     async def error(
         self, body: Any = None, path: str = "/v1/completions", **options: Any

@@ -124,14 +124,9 @@ async def test_expect_100_continue(rig: Rig) -> None:
 async def test_an_offered_upgrade_is_ignored(rig: Rig) -> None:
     """Java's HTTP client offers h2c with every request, and keeps the connection."""
     client = await rig.connect()
+    offer = {"upgrade": "h2c", "connection": "Upgrade, HTTP2-Settings", "http2-settings": "AAMAAABk"}
     for _ in range(3):
-        await client.request(
-            "/v1/completions",
-            ASK,
-            upgrade="h2c",
-            connection="Upgrade, HTTP2-Settings",
-            **{"http2-settings": "AAMAAABk"},
-        )
+        await client.request("/v1/completions", ASK, **offer)
         assert (await client.answer())[0] == 200
 
 

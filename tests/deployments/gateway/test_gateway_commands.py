@@ -155,11 +155,9 @@ async def test_groups_are_shown_and_ordered_by_name(make_rig: MakeRig) -> None:
     await until(lambda: rig.service.spec.models[0].groups[0].autoscaling is not None)
     spec = rig.service.spec
     assert [spec.autoscaling_of(view).policy for view in spec.views_in()] == ["hpa", "backlog"]
-    async with rig.post("/v1/completions", {"model": "demo", "prompt": [1] * 2_000, "max_tokens": 5}) as response:
-        await response.read()
-        request_id = response.headers["x-request-id"]
+    _, _, headers = await rig.answered({"model": "demo", "prompt": [1] * 2_000, "max_tokens": 5})
     await rig.settled()
-    assert "group dear" in await run(rig, "why", request_id)
+    assert "group dear" in await run(rig, "why", headers["x-request-id"])
 
 
 async def test_status_shows_the_autoscaler(make_rig: MakeRig) -> None:

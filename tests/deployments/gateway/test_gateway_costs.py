@@ -1,15 +1,15 @@
 """A gateway tells the directory what its requests took, and which replicas it watched; a bill comes of it."""
 
 import asyncio
-import hashlib
 import time
 from dataclasses import replace
 
 import pytest
 
-from deployments.accounting.bill import Bill, Dimension, TimeShare, rows_by
+from deployments.accounting.bill import Bill, BillLine, Dimension, TimeShare, rows_by
 from deployments.accounting.facts import FACTS, AttemptUsage, Count
 from deployments.accounting.store import bill_in
+from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators import cost_reporter
 from deployments.ownership.takeover import Booking
 from deployments.protocol import Finished, Usage
@@ -20,18 +20,23 @@ from tests.deployments.gateway.fake_engine import FakeEngine, dying, pieces, wai
 from tests.deployments.gateway.rig import ASK, MakeRig, Rig, until
 
 KEYS = {"red": "red-key", "blue": "blue-key"}
-TENANTS = [{"name": name, "keys": [f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"]} for name, key in KEYS.items()]
+TENANTS = [{"name": name, "keys": [digest_of(key)]} for name, key in KEYS.items()]
 
 
-async def billed_rig(make_rig: MakeRig, engines: int = 1) -> Rig:
-    """A gateway that delivers when the test says so."""
+async def add_billed(rig: Rig) -> None:
+    """An engine whose start the directory has heard of."""
+    engine = await FakeEngine().start()
+    rig.engines.append(engine)
+    await rig.directory.started(report(engine.facts.replica_id, engine.facts.model))
+    await rig.directory.register(engine.facts)
+    await until(lambda: rig.uses(engine))
+
+
+@pytest.fixture
+async def rig(make_rig: MakeRig) -> Rig:
+    """A gateway with one engine, which delivers when the test says so."""
     rig = await make_rig(engines=0)
-    for _ in range(engines):
-        engine = await FakeEngine().start()
-        rig.engines.append(engine)
-        await rig.directory.started(report(engine.facts.replica_id, engine.facts.model))
-        await rig.directory.register(engine.facts)
-        await until(lambda one=engine: rig.uses(one))
+    await add_billed(rig)
     return rig
 
 
@@ -49,44 +54,50 @@ async def deliver(rig: Rig) -> None:
     await rig.gateway._costs._turn(watch=True)
 
 
+async def bill_a_request(rig: Rig) -> None:
+    await rig.ask()
+    await rig.last()
+    await deliver(rig)
+
+
+def work_of(rig: Rig) -> BillLine:
+    (work,) = [line for line in bill_of(rig).lines if line.key.share is TimeShare.WORK]
+    return work
+
+
 def shares(bill: Bill) -> dict[TimeShare, float]:
     return {row.share: row.amounts.ns / 1e9 for row in rows_by(bill.lines, ())}
 
 
-async def test_a_request_is_billed_by_the_engines_count(make_rig: MakeRig) -> None:
-    rig = await billed_rig(make_rig)
-    await rig.ask()
-    done = (await rig.last()).usage
+async def test_a_request_is_billed_by_the_engines_count(rig: Rig) -> None:
+    await bill_a_request(rig)
+    done, work = (await rig.last()).usage, work_of(rig)
     assert done is not None
-    await deliver(rig)
-    bill = bill_of(rig)
-    (work,) = [line for line in bill.lines if line.key.share is TimeShare.WORK]
     assert (work.amounts.prompt_tokens, work.amounts.output_tokens) == (done.prompt_tokens, done.output_tokens)
     assert (work.amounts.requests, work.key.model, work.key.group) == (1, "demo", "default")
-    found = shares(bill)
+    found = shares(bill_of(rig))
     assert found[TimeShare.STARTING] >= 3.0
     assert found[TimeShare.IDLE] > 0
     assert work.key.traffic_class == (await rig.last()).traffic_class
 
 
-async def test_a_client_that_leaves_pays_for_what_it_had(make_rig: MakeRig) -> None:
-    rig = await billed_rig(make_rig)
+async def test_a_client_that_leaves_pays_for_what_it_had(rig: Rig) -> None:
     rig.engines[0].behave = pieces(b"data: 1\n\n", b"data: 2\n\n", asyncio.Event())
     client = await rig.connect({**ASK, "stream": True})
     await client.reader.readuntil(b"data: 2\n\n")
     client.leave()
     await rig.last()
     await deliver(rig)
-    (work,) = [line for line in bill_of(rig).lines if line.key.share is TimeShare.WORK]
+    work = work_of(rig)
     assert (work.amounts.estimated, work.amounts.requests, work.amounts.output_tokens) == (1, 0, 0)
     assert work.amounts.estimated_prompt_tokens > 0
     assert work.amounts.estimated_output_tokens >= 1
     assert work.amounts.ns > 0
 
 
-async def test_what_a_dying_replica_cut_is_nobodys(make_rig: MakeRig) -> None:
+async def test_what_a_dying_replica_cut_is_nobodys(rig: Rig) -> None:
     """The request was placed again, and finished: its second attempt is paid."""
-    rig = await billed_rig(make_rig, engines=2)
+    await add_billed(rig)
     for engine in rig.engines:
         engine.behave = dying(0.05) if engine is rig.engines[0] else engine.behave
     statuses = [(await rig.ask({**ASK, "user": str(number)}))[0] for number in range(4)]
@@ -104,9 +115,8 @@ async def test_what_a_dying_replica_cut_is_nobodys(make_rig: MakeRig) -> None:
     assert sum(one.ns for one in amounts) >= 0.05e9
 
 
-async def test_requests_that_run_are_known_of_before_they_end(make_rig: MakeRig) -> None:
+async def test_requests_that_run_are_known_of_before_they_end(rig: Rig) -> None:
     """If the gateway died now, their time would be unattributed, not idle."""
-    rig = await billed_rig(make_rig)
     release = asyncio.Event()
     rig.engines[0].behave = waiting(release)
     asking = asyncio.create_task(rig.ask())
@@ -123,10 +133,7 @@ async def test_requests_that_run_are_known_of_before_they_end(make_rig: MakeRig)
     assert found.get(TimeShare.UNATTRIBUTED, 0) < 0.1
 
 
-async def test_what_the_directory_does_not_take_is_delivered_again(
-    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rig = await billed_rig(make_rig)
+async def test_what_the_directory_does_not_take_is_delivered_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await rig.ask()
     await rig.last()
     bills = rig.directory.costs.bills
@@ -140,9 +147,8 @@ async def test_what_the_directory_does_not_take_is_delivered_again(
 
 
 async def test_beyond_its_limit_the_oldest_facts_are_lost_and_said_to_be(
-    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = await billed_rig(make_rig)
     monkeypatch.setattr(cost_reporter, "MAX_BYTES", 500)
     monkeypatch.setattr(rig.directory.costs.bills, "add", lambda *given: False)
     for _ in range(5):
@@ -155,8 +161,7 @@ async def test_beyond_its_limit_the_oldest_facts_are_lost_and_said_to_be(
     assert rig.gateway._logs.failing() == [costs._health]
 
 
-async def test_requests_of_another_gateway_that_a_replica_dropped_are_told_of(make_rig: MakeRig) -> None:
-    rig = await billed_rig(make_rig)
+async def test_requests_of_another_gateway_that_a_replica_dropped_are_told_of(rig: Rig) -> None:
     booking = Booking("other", "id", 1, "red", 90, 5, 2, 90, 190, 5, 0)
     end = Finished("id-1", 499, Usage(0, 0, 0, 0, 0, 0.0, 0.0, 0.0), None, 0.5, booking.encode())
     ours = replace(booking, gateway_id=rig.gateway.gateway_id).encode()
@@ -168,9 +173,8 @@ async def test_requests_of_another_gateway_that_a_replica_dropped_are_told_of(ma
     assert [(one.cut, one.estimated_prompt_tokens) for one in amounts if one.cut] == [(1, 180)]
 
 
-async def test_what_a_dead_gateway_did_not_report_is_listed_apart(make_rig: MakeRig) -> None:
+async def test_what_a_dead_gateway_did_not_report_is_listed_apart(rig: Rig) -> None:
     """The engine's counts are known here, too; the tenant is not. Own requests are reported as before."""
-    rig = await billed_rig(make_rig)
     await rig.ask()
     await rig.last()
     other = Finished("id-1", 200, Usage(70, 30, 20, 0, 1, 0.1, 0.4, 0.0), 0.1, 0.5)
@@ -206,11 +210,8 @@ async def test_a_tenant_pays_for_its_own(make_rig: MakeRig) -> None:
     assert {row.labels[0]: row.amounts.requests for row in rows if row.share is TimeShare.WORK} == {"red": 3}
 
 
-async def test_the_page_has_the_bill(make_rig: MakeRig) -> None:
-    rig = await billed_rig(make_rig)
-    await rig.ask()
-    await rig.last()
-    await deliver(rig)
+async def test_the_page_has_the_bill(rig: Rig) -> None:
+    await bill_a_request(rig)
     assert (await rig.get("/raylane/cost", authorization=""))[0] == 401
     status, body = await rig.get("/raylane/cost?by=tenant")
     assert status == 200
@@ -224,11 +225,8 @@ async def test_the_page_has_the_bill(make_rig: MakeRig) -> None:
         assert (status, body["error"]["param"]) == (400, named)
 
 
-async def test_settled_hours_are_metrics(make_rig: MakeRig) -> None:
-    rig = await billed_rig(make_rig)
-    await rig.ask()
-    await rig.last()
-    await deliver(rig)
+async def test_settled_hours_are_metrics(rig: Rig) -> None:
+    await bill_a_request(rig)
     rig.gateway._cost_totals.bill = bill_of(rig)
     lines = [line for line in (await rig.page("/metrics")).splitlines() if line.startswith("raylane_cost_")]
     assert any('share="idle"' in line and "replica_seconds" in line for line in lines)

@@ -19,7 +19,7 @@ from deployments.telemetry.ledger import RequestOutcome
 from deployments.telemetry.verdicts import RequestVerdict
 from deployments.wire import from_plain
 from tests.deployments.gateway.fake_engine import DONE, Behaviour, FakeEngine, event, good, pieces, waiting, whole
-from tests.deployments.gateway.rig import ASK, STREAM, MakeRig, Rig, until
+from tests.deployments.gateway.rig import ASK, STREAM, MakeRig, Rig, openai_error, until
 
 both = pytest.mark.parametrize("ask", [ASK, STREAM], ids=["whole", "stream"])
 
@@ -75,12 +75,7 @@ async def two(make_rig: MakeRig, **spec: Any) -> tuple[Rig, asyncio.Event]:
 
 async def asked(rig: Rig, ask: dict[str, Any], **options: Any) -> tuple[asyncio.Task[Any], FakeEngine, FakeEngine]:
     """A request under way, the engine that has it, and the other one."""
-
-    async def post() -> tuple[int, Any, bytes]:
-        async with rig.post("/v1/completions", ask, **options) as response:
-            return response.status, response.headers, await response.read()
-
-    task = asyncio.create_task(post())
+    task = asyncio.create_task(rig.answered(ask, **options))
     await until(lambda: any(engine.open for engine in rig.engines))
     first, second = sorted(rig.engines, key=lambda engine: -engine.open)
     return task, first, second
@@ -93,7 +88,7 @@ async def test_a_killed_replica_s_request_is_placed_again(make_rig: MakeRig, ask
     await victim.kill()
     await until(lambda: survivor.open)
     hold.set()
-    status, headers, payload = await task
+    status, payload, headers = await task
     assert (status, headers["x-raylane-resubmitted"]) == (200, "replica_lost")
     assert headers["x-raylane-placement"].startswith(survivor.facts.replica_id)
     assert payload.count(b"data: ") == (4 if "stream" in ask else 0)
@@ -125,16 +120,14 @@ async def test_a_query_of_death_and_its_retries_cost_two_replicas(make_rig: Make
     for engine in rig.engines:
         engine.behave = killed_by("deadly", engine)
     for _ in range(10):
-        async with rig.post("/v1/completions", {**ask, "prompt": "deadly"}) as response:
-            payload = await response.read()
-            assert response.status == 422
-            assert 595 <= int(response.headers["retry-after"]) <= 600
-            error = json.loads(payload)["error"]
-            assert (error["code"], error["type"]) == ("query_of_death", "invalid_request_error")
-            assert "two replicas of model 'demo' died" in error["message"]
+        status, payload, headers = await rig.answered({**ask, "prompt": "deadly"})
+        assert status == 422
+        assert 595 <= int(headers["retry-after"]) <= 600
+        error = openai_error(payload)
+        assert (error["code"], error["type"]) == ("query_of_death", "invalid_request_error")
+        assert "two replicas of model 'demo' died" in error["message"]
     assert sum(len(engine.seen) for engine in rig.engines) == 2
-    async with rig.post("/v1/completions", ask) as response:
-        assert response.status == 200
+    assert (await rig.ask(ask))[0] == 200
 
 
 async def test_a_retry_is_known_by_its_bytes_and_its_path(make_rig: MakeRig) -> None:
@@ -145,8 +138,7 @@ async def test_a_retry_is_known_by_its_bytes_and_its_path(make_rig: MakeRig) -> 
     for engine in rig.engines:
         engine.behave = good
     assert (await rig.error(ASK))[0] == 422
-    async with rig.post("/v1/completions", {**ASK, "user": "another"}) as response:
-        assert response.status == 200
+    assert (await rig.ask({**ASK, "user": "another"}))[0] == 200
     assert Digests("a").of("/p", b"x") != Digests("b").of("/p", b"x")
     assert Digests("a").of("/p", b"x") != Digests("a").of("/q", b"x")
 
@@ -157,8 +149,7 @@ async def test_a_client_that_had_a_part_of_its_answer_twice_is_told_at_its_third
     for engine in rig.engines:
         engine.behave = killed_by(str(ASK["prompt"]), engine, event("a"))
     for _ in range(2):
-        async with rig.post("/v1/completions", STREAM) as response:
-            assert b"replica_lost" in await response.read()
+        assert b"replica_lost" in (await rig.ask(STREAM))[1]
     status, error = await rig.error(STREAM)
     assert (status, error["code"]) == (422, "query_of_death")
     digest = (await rig.last()).digest
@@ -205,8 +196,7 @@ async def test_two_dead_engines_are_a_query_of_death(make_rig: MakeRig, ask: dic
 async def test_an_engine_that_dies_within_a_stream_is_a_lost_replica(rig: Rig, path: str) -> None:
     died = b'data: {"error":{"message":"the engine died","type":"server_error","param":null,"code":"engine_died"}}\n\n'
     rig.engines[0].behave = pieces(event("a"), died, DONE)
-    async with rig.post(path, {**STREAM, "input": "x"}) as response:
-        payload = await response.read()
+    _, payload = await rig.ask({**STREAM, "input": "x"}, path)
     assert payload.startswith(event("a"))
     (error,) = [json.loads(line.removeprefix(b"data: ")) for line in payload.splitlines() if b"replica_lost" in line]
     assert error.get("error", error)["code"] == "replica_lost"
@@ -229,7 +219,7 @@ async def test_its_age_counts(make_rig: MakeRig) -> None:
     request = next(iter(rig.owner.scheduler.leases.values()))[0].request
     await until(lambda: asyncio.get_running_loop().time() > request.expires_s)  # both clocks are the monotonic one
     await victim.kill()
-    status, _, payload = await task
+    status, payload, _ = await task
     assert (status, b"replica_lost" in payload) == (502, True)
     assert not survivor.seen
 

@@ -1,7 +1,6 @@
 """The external tier: a real second server, which fails in all ways, and what a tenant may spend there."""
 
 import asyncio
-import hashlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -9,24 +8,23 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.spec import PICO, External, Model, Tenant, TrafficClass
-from deployments.accounting.bill import TimeShare
+from deployments.accounting.bill import BillLine, TimeShare
 from deployments.accounting.store import bill_in
 from deployments.gateway import external
+from deployments.gateway.entrance import digest_of
 from deployments.gateway.external import FAILURES, OPEN_S, Breaker, route_of
 from deployments.openai.endpoints import BodyKind
 from deployments.openai.inquiry import read_inquiry
 from tests.deployments.gateway.fake_engine import FakeEngine
-from tests.deployments.gateway.rig import CHAT, EXTERNAL_KEY, MakeRig, Rig, free_port, until
+from tests.deployments.gateway.rig import CHAT, EXTERNAL_KEY, MakeRig, Rig, until
 
 KEY = "rl-acme"
-TENANTS = [
-    {"name": name, "keys": [f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"]}
-    for name, key in (("acme", KEY), ("other", "rl-other"))
-]
+TENANTS = [{"name": name, "keys": [digest_of(key)]} for name, key in (("acme", KEY), ("other", "rl-other"))]
 CLASSES = [{"name": "hasty", "ttft_ms": 500, "patience_s": 60}]
 AS_ACME = {"authorization": f"Bearer {KEY}", "x-client": "secret-of-the-client", "cookie": "a=b", "user-agent": "mine"}
 USAGE = {"prompt_tokens": 11, "completion_tokens": 4, "total_tokens": 15}
@@ -77,14 +75,11 @@ class Service:
 
 @pytest.fixture
 async def service() -> AsyncIterator[tuple[Service, str]]:
-    one, app, port = Service(), web.Application(), free_port()
+    one, app = Service(), web.Application()
     app.router.add_post("/v1/chat/completions", one.answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    yield one, f"http://127.0.0.1:{port}/v1"
-    one.release.set()
-    await runner.cleanup()
+    async with TestServer(app) as server:
+        yield one, str(server.make_url("/v1"))
+        one.release.set()
 
 
 def section(url: str, **changes: Any) -> dict[str, Any]:
@@ -97,6 +92,21 @@ async def with_service(make_rig: MakeRig, url: str, **changes: Any) -> Rig:
     rig = await make_rig(0, tenants=TENANTS, classes=CLASSES, external=section(url, **changes))
     await until(lambda: rig.dispatcher.owner is not None)
     return rig
+
+
+@pytest.fixture
+async def outside(make_rig: MakeRig, service: tuple[Service, str]) -> tuple[Service, Rig]:
+    return service[0], await with_service(make_rig, service[1])
+
+
+async def asked(rig: Rig, **changes: Any) -> tuple[int, bytes]:
+    return await rig.ask({**CHAT, **changes}, "/v1/chat/completions", headers=AS_ACME)
+
+
+def external_line(rig: Rig) -> BillLine:
+    with rig.directory.store.reading() as file:
+        (line,) = [one for one in bill_in(file).lines if one.key.share is TimeShare.EXTERNAL]
+    return line
 
 
 def taken(rig: Rig) -> int:
@@ -118,17 +128,12 @@ async def waits_at_home(rig: Rig, body: Any = CHAT, headers: Any = AS_ACME) -> t
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_service_answers_where_nothing_else_does(
-    make_rig: MakeRig, service: tuple[Service, str], stream: bool
-) -> None:
-    there, url = service
-    rig = await with_service(make_rig, url)
+async def test_the_service_answers_where_nothing_else_does(outside: tuple[Service, Rig], stream: bool) -> None:
+    there, rig = outside
     body = {**CHAT, "stream": stream, "user": "me", "cache_salt": "mine"}
-    async with rig.post("/v1/chat/completions", body, headers=AS_ACME) as response:
-        answer = await response.read()
-        assert response.status == 200
-        assert response.headers["x-raylane-degraded"] == "fallback; model=demo; to=external; reason=patience"
-        assert "x-theirs" not in response.headers
+    status, answer, answered = await rig.answered(body, "/v1/chat/completions", headers=AS_ACME)
+    assert (status, "x-theirs" in answered) == (200, False)
+    assert answered["x-raylane-degraded"] == "fallback; model=demo; to=external; reason=patience"
     assert b"theirs-2026" in answer
     assert (b'"completion_tokens"' in answer) is not stream, "who did not ask for a stream's usage does not get it"
     ((headers, asked),) = there.seen
@@ -144,8 +149,7 @@ async def test_the_service_answers_where_nothing_else_does(
     await rig.settled()
     await rig.gateway._costs._turn(watch=True)
     assert taken(rig) == 11 * IN + 4 * OUT
-    with rig.directory.store.reading() as file:
-        (line,) = [one for one in bill_in(file).lines if one.key.share is TimeShare.EXTERNAL]
+    line = external_line(rig)
     assert (line.key.tenant, line.key.traffic_class, line.key.model) == ("acme", "hasty", "demo")
     assert line.usd * PICO == 11 * IN + 4 * OUT
     ledger = await rig.last()
@@ -153,10 +157,9 @@ async def test_the_service_answers_where_nothing_else_does(
     assert await rig.samples("raylane_external_requests_total") == {'{model="demo",outcome="answered"}': 1}
 
 
-async def test_a_stream_with_usage_keeps_it(make_rig: MakeRig, service: tuple[Service, str]) -> None:
-    rig = await with_service(make_rig, service[1])
-    body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
-    _, answer = await rig.ask(body, "/v1/chat/completions", headers=AS_ACME)
+async def test_a_stream_with_usage_keeps_it(outside: tuple[Service, Rig]) -> None:
+    _, rig = outside
+    _, answer = await asked(rig, stream=True, stream_options={"include_usage": True})
     assert answer == event(CHUNK) * 2 + event(END) + event(b"[DONE]")
 
 
@@ -165,10 +168,7 @@ async def test_a_budget_is_never_gone_beyond(make_rig: MakeRig, service: tuple[S
     one = sum(External.model_validate(section(url)).pico_usd(100, 3)) / PICO  # a body of 100 bytes or so
     rig = await with_service(make_rig, url, tenants={"acme": 5.5 * one})
     budget, there.holds = round(5.5 * one * PICO), True
-    asking = [
-        asyncio.create_task(rig.ask({**CHAT, "stream": True, "seed": n}, "/v1/chat/completions", headers=AS_ACME))
-        for n in range(8)
-    ]
+    asking = [asyncio.create_task(asked(rig, stream=True, seed=n)) for n in range(8)]
     await until(lambda: there.seen and len(rig.owner.scheduler.lanes.jobs) + len(there.seen) == 8)
     assert 0 < len(there.seen) < 8
     assert 0 < taken(rig) <= budget
@@ -180,13 +180,10 @@ async def test_a_budget_is_never_gone_beyond(make_rig: MakeRig, service: tuple[S
     assert taken(rig) == len(there.seen) * (11 * IN + 4 * OUT)
 
 
-async def test_what_a_killed_gateway_had_reserved_stays_reserved(
-    make_rig: MakeRig, service: tuple[Service, str]
-) -> None:
-    there, url = service
-    rig = await with_service(make_rig, url)
+async def test_what_a_killed_gateway_had_reserved_stays_reserved(outside: tuple[Service, Rig]) -> None:
+    there, rig = outside
     there.holds = True
-    asking = asyncio.create_task(rig.ask({**CHAT, "stream": True}, "/v1/chat/completions", headers=AS_ACME))
+    asking = asyncio.create_task(asked(rig, stream=True))
     await until(lambda: there.seen)
     reserved = taken(rig)
     rig.gateway._costs.spent = lambda usage: None  # type: ignore[method-assign]  # what a killed one cannot report
@@ -198,11 +195,8 @@ async def test_what_a_killed_gateway_had_reserved_stays_reserved(
     assert taken(rig) == reserved > 0
 
 
-async def test_the_breaker_opens_and_closes(
-    make_rig: MakeRig, service: tuple[Service, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there, url = service
-    rig = await with_service(make_rig, url)
+async def test_the_breaker_opens_and_closes(outside: tuple[Service, Rig], monkeypatch: pytest.MonkeyPatch) -> None:
+    there, rig = outside
     there.status = 500
     for number in range(FAILURES + 2):
         assert await waits_at_home(rig) == (200, "")
@@ -213,13 +207,12 @@ async def test_the_breaker_opens_and_closes(
     monkeypatch.setattr(external, "OPEN_S", 0.0)
     assert rig.service.external is not None
     rig.service.external._breaker._until_s = 0.0
-    assert (await rig.ask(CHAT, "/v1/chat/completions", headers=AS_ACME))[0] == 200
+    assert (await asked(rig))[0] == 200
     assert len(there.seen) == FAILURES + 1
 
 
-async def test_a_refusal_shows_that_the_service_is_there(make_rig: MakeRig, service: tuple[Service, str]) -> None:
-    there, url = service
-    rig = await with_service(make_rig, url)
+async def test_a_refusal_shows_that_the_service_is_there(outside: tuple[Service, Rig]) -> None:
+    there, rig = outside
     for number in range(2 * FAILURES):
         there.status = 400 if number == FAILURES - 1 else 500
         assert await waits_at_home(rig) == (200, "")
@@ -235,18 +228,16 @@ async def test_a_service_that_does_not_answer_in_time_is_left(make_rig: MakeRig,
     assert taken(rig) > 0, "it may have worked all the same"
 
 
-async def test_a_stream_that_breaks_ends_with_an_error(make_rig: MakeRig, service: tuple[Service, str]) -> None:
-    there, url = service
-    rig = await with_service(make_rig, url)
+async def test_a_stream_that_breaks_ends_with_an_error(outside: tuple[Service, Rig]) -> None:
+    there, rig = outside
     there.breaks = True
-    status, answer = await rig.ask({**CHAT, "stream": True}, "/v1/chat/completions", headers=AS_ACME)
+    status, answer = await asked(rig, stream=True)
     assert (status, b"the external service broke off its answer" in answer) == (200, True)
     reserved = taken(rig)
     await rig.settled()
     await rig.gateway._costs._turn(watch=True)
     assert taken(rig) == reserved > 0
-    with rig.directory.store.reading() as file:
-        (line,) = [one for one in bill_in(file).lines if one.key.share is TimeShare.EXTERNAL]
+    line = external_line(rig)
     assert (line.amounts.estimated, line.amounts.requests) == (1, 0)
 
 
@@ -260,10 +251,9 @@ async def test_a_stream_that_breaks_ends_with_an_error(make_rig: MakeRig, servic
     ],
 )
 async def test_what_never_leaves(
-    make_rig: MakeRig, service: tuple[Service, str], changes: dict[str, Any], headers: dict[str, str]
+    outside: tuple[Service, Rig], changes: dict[str, Any], headers: dict[str, str]
 ) -> None:
-    there, url = service
-    rig = await with_service(make_rig, url)
+    there, rig = outside
     assert await waits_at_home(rig, {**CHAT, **changes}, {**AS_ACME, **headers}) == (200, "")
     assert not there.seen
     assert taken(rig) == 0

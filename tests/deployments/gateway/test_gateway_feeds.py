@@ -10,7 +10,7 @@ from deployments.protocol import Finished, Hello, Load, ReplicaState, Usage, enc
 from deployments.wire import encode as encode_any
 from deployments.wire import framed
 from tests.deployments.gateway.fake_engine import FakeEngine, good, pieces
-from tests.deployments.gateway.rig import ASK, MakeRig, Rig, until
+from tests.deployments.gateway.rig import STREAM, MakeRig, Rig, until
 
 
 def states(rig: Rig) -> dict[str, str]:
@@ -52,13 +52,20 @@ async def test_states_are_followed(rig: Rig, state: ReplicaState, status: str) -
     assert rig.dispatcher.replicas.ready
 
 
+async def streaming(rig: Rig, hold: asyncio.Event) -> asyncio.Task[tuple[int, bytes]]:
+    """A stream of two pieces that has begun; the second one comes after the event."""
+    engine = rig.engines[0]
+    engine.behave = pieces(b"data: 1\n\n", hold, b"data: 2\n\n")
+    running = asyncio.create_task(rig.ask(STREAM))
+    await until(lambda: engine.open == 1)
+    return running
+
+
 @pytest.mark.whole
 async def test_feed_outage_sets_aside_and_a_word_brings_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "UNRESPONSIVE_AFTER_S", 0.3)
-    engine = rig.engines[0]
-    engine.behave = pieces(b"data: 1\n\n", hold := asyncio.Event(), b"data: 2\n\n")
-    running = asyncio.create_task(rig.ask({**ASK, "stream": True}))
-    await until(lambda: engine.open == 1)
+    engine, hold = rig.engines[0], asyncio.Event()
+    running = await streaming(rig, hold)
     engine.speaks.clear()
     await until(lambda: not rig.dispatcher.replicas.ready)
     assert rig.owner.snapshot().replicas[0].leases == 1  # what runs there may go on
@@ -73,9 +80,7 @@ async def test_long_feed_outage_is_a_loss(rig: Rig, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(feeds, "UNRESPONSIVE_AFTER_S", 0.1)
     monkeypatch.setattr(feeds, "LOST_AFTER_S", 0.4)
     engine = rig.engines[0]
-    engine.behave = pieces(b"data: 1\n\n", asyncio.Event())
-    running = asyncio.create_task(rig.ask({**ASK, "stream": True}))
-    await until(lambda: engine.open == 1)
+    running = await streaming(rig, asyncio.Event())
     engine.speaks.clear()
     assert b"replica_lost" in (await running)[1]
     assert not rig.owner.snapshot().replicas
@@ -83,10 +88,8 @@ async def test_long_feed_outage_is_a_loss(rig: Rig, monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_broken_feed_alone_is_no_loss(rig: Rig) -> None:
-    engine = rig.engines[0]
-    engine.behave = pieces(b"data: 1\n\n", hold := asyncio.Event(), b"data: 2\n\n")
-    running = asyncio.create_task(rig.ask({**ASK, "stream": True}))
-    await until(lambda: engine.open == 1)
+    engine, hold = rig.engines[0], asyncio.Event()
+    running = await streaming(rig, hold)
     for _ in range(5):
         await until(lambda: rig.dispatcher.replicas.ready)
         engine.end_feeds()

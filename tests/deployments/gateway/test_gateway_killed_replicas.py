@@ -30,8 +30,7 @@ async def test_death_in_a_response_stream_has_the_named_form(rig: Rig) -> None:
     rig.engines[0].behave = dying(
         b'event: response.created\ndata: {"type":"response.created"}\n\n', b"event: respon", 0.05
     )
-    async with rig.post("/v1/responses", {"model": "demo", "input": "x", "stream": True}) as response:
-        payload = await response.read()
+    _, payload = await rig.ask({"model": "demo", "input": "x", "stream": True}, "/v1/responses")
     first, last = payload.split(b"\n\n", 1)
     assert first.startswith(b"event: response.created")
     name, data = last.split(b"\n", 1)

@@ -39,9 +39,8 @@ async def go(rig: Rig, mode: str, step: str = "") -> None:
 
 
 async def degraded(rig: Rig, body: Any, path: str = "/v1/completions", **headers: str) -> tuple[int, str]:
-    async with rig.post(path, body, headers={**BATCH, **headers}) as response:
-        await response.read()
-        return response.status, ", ".join(response.headers.getall("x-raylane-degraded", ()))
+    status, _, answered = await rig.answered(body, path, headers={**BATCH, **headers})
+    return status, ", ".join(answered.getall("x-raylane-degraded", ()))
 
 
 def sent(engine: FakeEngine) -> dict[str, Any]:

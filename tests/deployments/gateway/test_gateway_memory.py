@@ -9,9 +9,9 @@ import pytest
 
 from deployments.gateway.entrance import digest_of
 from deployments.gateway.operators import cost_reporter
-from tests.deployments.gateway.bodies import ForgetfulEngine, streams_hold_no_bodies
+from tests.deployments.gateway.bodies import ForgetfulEngine, forget, streams_hold_no_bodies
 from tests.deployments.gateway.fake_engine import DONE, dying, event, good, pieces, refusing
-from tests.deployments.gateway.rig import ASK, MakeRig, Rig, until
+from tests.deployments.gateway.rig import ASK, MakeRig, Rig
 
 
 @pytest.mark.whole
@@ -28,12 +28,7 @@ async def test_memory_is_flat(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
             clients = [await rig.connect({**ASK, "stream": True}) for _ in range(count // 4)]
             for client in clients:
                 client.leave()
-        await until(lambda: not len(rig.service.flows) and not len(rig.service.closing))
-        await until(lambda: not len(rig.gateway._closed))
-        await rig.gateway._costs._turn(watch=False)
-        await rig.gateway._traffic.deliver(rig.gateway._directory)
-        rig.closed.clear()
-        rig.clients.clear()
+        await forget(rig)
         rig.engines[0].seen.clear()
 
     rig.gateway._recent._kept = (

@@ -105,12 +105,12 @@ async def test_an_error_of_the_engine_comes_in_openais_form(rig: Rig) -> None:
     for status, code in ((400, "invalid_value"), (422, "invalid_value"), (500, "engine_error")):
         rig.engines[0].behave = whole(payload, status=status)
         for ask in (ASK, STREAM):
-            async with rig.post("/v1/completions", ask) as response:
-                assert response.status == status
-                assert response.headers["x-request-id"]
-                error = openai_error(await response.read())
-                assert (error["message"], error["code"]) == ("no", code)
-                assert error["param"] == ("temperature" if status < 500 else None)
+            reported, answer, headers = await rig.answered(ask)
+            assert reported == status
+            assert headers["x-request-id"]
+            error = openai_error(answer)
+            assert (error["message"], error["code"]) == ("no", code)
+            assert error["param"] == ("temperature" if status < 500 else None)
     assert (await rig.last(6)).outcome is RequestOutcome.FAILED
     assert (rig.closed[0].outcome, rig.closed[0].error) == (RequestOutcome.REFUSED, "invalid_value")
     rig.engines[0].behave = whole(payload, status=400)

@@ -196,14 +196,9 @@ async def test_an_invocation_goes_where_its_body_belongs(make_rig: MakeRig) -> N
 
 
 async def test_several_models_and_an_adapter(make_rig: MakeRig) -> None:
-    settings = {"max_model_len": 1_024}
+    settings, adapter = {"max_model_len": 1_024}, {"name": "chat-tuned", "source": "/nowhere"}
     models = [
-        {
-            "name": "chat",
-            "source": "/nowhere",
-            "settings": settings,
-            "adapters": [{"name": "chat-tuned", "source": "/nowhere"}],
-        },
+        {"name": "chat", "source": "/nowhere", "settings": settings, "adapters": [adapter]},
         {"name": "vectors", "source": "/nowhere", "task": "embed", "settings": settings},
     ]
     rig = await make_rig(engines=0, models=models)

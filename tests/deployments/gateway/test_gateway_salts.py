@@ -55,8 +55,12 @@ def test_ours_is_the_salt_that_every_parser_finds(members: list[tuple[bytes, byt
         assert parse(salted) == {**parse(body), "cache_salt": "ours"}
 
 
-async def test_each_tenants_requests_reach_the_engine_with_a_salt_of_its_own(make_rig: MakeRig) -> None:
-    rig = await make_rig(tenants=TENANTS)
+@pytest.fixture
+async def rig(make_rig: MakeRig) -> Rig:
+    return await make_rig(tenants=TENANTS)
+
+
+async def test_each_tenants_requests_reach_the_engine_with_a_salt_of_its_own(rig: Rig) -> None:
     body = b' {"model" : "demo", "prompt": "caf\xc3\xa9 \\u00e9", "max_tokens": 3, "cache_salt": null } \n'
     got = {key: [await sent(rig, key, body) for _ in range(2)] for key in ("key-a", "key-b")}
     for first, second in got.values():
@@ -66,8 +70,7 @@ async def test_each_tenants_requests_reach_the_engine_with_a_salt_of_its_own(mak
     assert json.loads(got["key-a"][0])["cache_salt"] != json.loads(got["key-b"][0])["cache_salt"]
 
 
-async def test_every_endpoint_that_runs_on_the_engine_is_salted(make_rig: MakeRig) -> None:
-    rig = await make_rig(tenants=TENANTS)
+async def test_every_endpoint_that_runs_on_the_engine_is_salted(rig: Rig) -> None:
     bodies = {
         BodyKind.CHAT: CHAT,
         BodyKind.COMPLETION: ASK,
@@ -82,8 +85,7 @@ async def test_every_endpoint_that_runs_on_the_engine_is_salted(make_rig: MakeRi
     assert read_inquiry(BodyKind.EMBEDDING, b'{"model":"m","input":"x"}', salt_of=salt_of).cache_salt is not None
 
 
-async def test_a_salt_of_the_clients_own_sets_apart_within_its_tenant_only(make_rig: MakeRig) -> None:
-    rig = await make_rig(tenants=TENANTS)
+async def test_a_salt_of_the_clients_own_sets_apart_within_its_tenant_only(rig: Rig) -> None:
     a, b = [json.loads(await sent(rig, key, json.dumps(ASK).encode()))["cache_salt"] for key in ("key-a", "key-b")]
     salts = {a, b}
     for given_salt in ("mine", a, b, "a", "b"):  # also one that it saw somewhere, or guesses by a name
@@ -97,8 +99,7 @@ async def test_a_salt_of_the_clients_own_sets_apart_within_its_tenant_only(make_
 
 
 @pytest.mark.parametrize("salt", ["", "x" * 129, "a@b", "a/b", "a\\b", "a\0b", 5, [], True])
-async def test_a_salt_that_vllm_would_refuse_is_refused(make_rig: MakeRig, salt: Any) -> None:
-    rig = await make_rig(tenants=TENANTS)
+async def test_a_salt_that_vllm_would_refuse_is_refused(rig: Rig, salt: Any) -> None:
     status, error = await rig.error({**ASK, "cache_salt": salt}, headers={"authorization": "Bearer key-a"})
     assert (status, error["code"], error["param"]) == (400, "invalid_value", "cache_salt")
     assert "1 to 128 characters" in error["message"]
@@ -113,8 +114,7 @@ async def test_with_sharing_or_without_tenants_bodies_are_left_alone(make_rig: M
             assert await sent(rig, "key-a", raw) == raw
 
 
-async def test_sharing_changes_while_the_cell_runs(make_rig: MakeRig) -> None:
-    rig = await make_rig(tenants=TENANTS)
+async def test_sharing_changes_while_the_cell_runs(rig: Rig) -> None:
     body = json.dumps(ASK).encode()
     before = await sent(rig, "key-a", body)
     rig.service.configure(rig.service.spec.model_copy(update={"prefix_sharing": "cluster"}))
@@ -142,16 +142,3 @@ def test_the_schedulers_hashes_are_salted_alike() -> None:
         shared = spec_of(prefix_sharing="cluster")
         assert inquiry(0, body, shared).prefix == inquiry(1, body, shared).prefix
         assert not set(inquiry(0, body, shared).prefix) & set(inquiry(0, {**body, "cache_salt": "x"}, shared).prefix)
-
-
-async def test_no_credit_across_tenants(make_rig: MakeRig) -> None:
-    rig = await make_rig(tenants=TENANTS)
-    body = json.dumps({**ASK, "prompt": "one two three " * 100}).encode()
-    await sent(rig, "key-a", body)
-    index = rig.owner.scheduler.learned_state.prefixes
-    salts = Salts(rig.service.spec, "the-secret")
-    chunks = [
-        index.longest(read_inquiry(BodyKind.COMPLETION, body, salt_of=salts.of(one)).prefix)[0]
-        for one in rig.service.spec.tenants
-    ]
-    assert chunks == [1_400 // 256, 0]

@@ -108,30 +108,15 @@ async def test_a_model_without_replicas_has_books(make_rig: MakeRig) -> None:
 async def test_what_an_autoscaler_says_is_shown(rig: Rig) -> None:
     before = await model(rig)
     assert (before["scaling"], before["desired_replicas"]) == (None, 1)
-    await rig.directory.scaling(
-        state(requested=4, applied=3, ready=1, starting=2, reason="backlog", alarms=("stale",), shadow={"requested": 5})
-    )
+    counts = {"requested": 4, "applied": 3, "ready": 1, "starting": 2}
+    said = {**counts, "reason": "backlog", "shadow": {"requested": 5}}
+    await rig.directory.scaling(state(**said, alarms=("stale",)))
     await until(lambda: rig.gateway._announced.scaling.states)
     shown = await model(rig)
     assert shown["desired_replicas"] == 3
-    assert {
-        key: shown["scaling"][key]
-        for key in ("requested", "applied", "ready", "starting", "reason", "alarms", "shadow")
-    } == {
-        "requested": 4,
-        "applied": 3,
-        "ready": 1,
-        "starting": 2,
-        "reason": "backlog",
-        "alarms": ["stale"],
-        "shadow": {"requested": 5},
-    }
-    assert {key.split('state="')[1][:-2]: value for key, value in (await rig.samples("raylane_replicas")).items()} == {
-        "requested": 4,
-        "applied": 3,
-        "ready": 1,
-        "starting": 2,
-    }
+    assert {**said, "alarms": ["stale"]}.items() <= shown["scaling"].items()
+    replicas = await rig.samples("raylane_replicas")
+    assert {key.split('state="')[1][:-2]: value for key, value in replicas.items()} == counts
     assert await rig.samples("raylane_scaling_decisions_total") == {'{model="demo",reason="backlog"}': 1}
     assert await rig.samples("raylane_scaling_alarms_total") == {'{kind="stale",model="demo"}': 1}
 
@@ -174,8 +159,3 @@ async def test_a_start_that_is_near_is_waited_for(make_rig: MakeRig) -> None:
     assert (await rig.ask(headers=hasty))[0] == 200
     await rig.directory.scaling(state(ready=1, reason="steady", start_up_eta_s=None))
     await until(lambda: rig.owner.scheduler.starting.ready_at_s == {})
-
-
-async def test_a_model_with_a_floor_is_not_ready_without(make_rig: MakeRig) -> None:
-    rig = await make_rig(engines=0, models=[{**ZERO, "replicas": {"count": 1, "min": 1, "max": 2}}])
-    assert (await rig.get("/ready?model=demo"))[0] == 503

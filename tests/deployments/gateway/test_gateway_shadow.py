@@ -29,8 +29,12 @@ async def ask(rig: Rig, kind: str, secret: str = SECRET, **more: Any) -> tuple[i
     return await post(rig, "/raylane/shadow", {**BY, "model": "demo", "kind": kind, **more}, secret)
 
 
-async def test_a_promotion_is_in_force_everywhere_and_taken_back(make_rig: MakeRig) -> None:
-    rig = await make_rig(models=SHADOWED)
+@pytest.fixture
+async def rig(make_rig: MakeRig) -> Rig:
+    return await make_rig(models=SHADOWED)
+
+
+async def test_a_promotion_is_in_force_everywhere_and_taken_back(rig: Rig) -> None:
     status, answer = await ask(rig, "promote")
     assert (status, answer["active"], answer["shadow"]) == (200, "hpa", "backlog")
     assert policies(rig) == ("hpa", "backlog")
@@ -50,8 +54,7 @@ async def test_a_promotion_is_in_force_everywhere_and_taken_back(make_rig: MakeR
     assert (await rig.samples("raylane_operator_acts_total"))['{kind="promote",model="demo"}'] == 1
 
 
-async def test_what_cannot_be_is_refused_before_anything_is_done(make_rig: MakeRig) -> None:
-    rig = await make_rig(models=SHADOWED)
+async def test_what_cannot_be_is_refused_before_anything_is_done(rig: Rig) -> None:
     assert (await ask(rig, "promote", secret="wrong"))[0] == 401
     status, answer = await ask(rig, "rollback")
     assert status == 400
@@ -70,8 +73,7 @@ async def test_without_a_shadow_there_is_nothing_to_promote(make_rig: MakeRig) -
     assert "has no shadow" in answer["error"]["message"]
 
 
-async def test_what_an_apply_has_put_back_is_no_promotion_to_take_back(make_rig: MakeRig) -> None:
-    rig = await make_rig(models=SHADOWED)
+async def test_what_an_apply_has_put_back_is_no_promotion_to_take_back(rig: Rig) -> None:
     own, knob = (
         changed(rig),
         changed(rig, models=[{**SHADOWED[0], "autoscaling": {**SHADOWED[0]["autoscaling"], "up_per_minute": 3}}]),
@@ -90,8 +92,7 @@ async def test_what_an_apply_has_put_back_is_no_promotion_to_take_back(make_rig:
     assert rig.service.spec.models[0].autoscaling == ClusterSpec.model_validate(knob).models[0].autoscaling
 
 
-async def test_a_second_promotion_is_the_way_back(make_rig: MakeRig) -> None:
-    rig = await make_rig(models=SHADOWED)
+async def test_a_second_promotion_is_the_way_back(rig: Rig) -> None:
     for active in ("hpa", "backlog"):
         assert (await ask(rig, "promote"))[0] == 200
         assert policies(rig)[0] == active
@@ -101,13 +102,10 @@ async def test_a_second_promotion_is_the_way_back(make_rig: MakeRig) -> None:
     assert policies(rig) == ("backlog", "hpa")
 
 
-async def test_what_could_not_be_put_in_force_is_not_written_down(
-    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_could_not_be_put_in_force_is_not_written_down(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(change: object) -> None:
         raise OSError("the disk is full")
 
-    rig = await make_rig(models=SHADOWED)
     with monkeypatch.context() as patch:
         patch.setattr(rig.directory.store, "write", full)
         assert (await ask(rig, "promote"))[0] == 503
@@ -116,9 +114,8 @@ async def test_what_could_not_be_put_in_force_is_not_written_down(
     assert (await ask(rig, "rollback"))[0] == 400
 
 
-async def test_an_apply_that_comes_in_between_is_not_lost(make_rig: MakeRig) -> None:
+async def test_an_apply_that_comes_in_between_is_not_lost(rig: Rig) -> None:
     """The apply has reached the directory, and its gateway has not heard of it yet, when the promotion comes."""
-    rig = await make_rig(models=SHADOWED)
     gate, entered, apply = asyncio.Event(), asyncio.Event(), rig.directory.apply
 
     async def slow(spec_json: str) -> int:

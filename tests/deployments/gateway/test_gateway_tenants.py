@@ -23,14 +23,17 @@ TENANTS: list[dict[str, Any]] = [
 async def ask(rig: Rig, key: str | None, **headers: str) -> tuple[int, dict[str, Any], Any]:
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
-    async with rig.post("/v1/completions", ASK, headers=headers) as response:
-        body = json.loads(await response.read())
-        return response.status, body.get("error", {}), response.headers
+    status, payload, answered = await rig.answered(headers=headers)
+    return status, json.loads(payload).get("error", {}), answered
+
+
+@pytest.fixture
+async def rig(make_rig: MakeRig) -> Rig:
+    return await make_rig(tenants=TENANTS)
 
 
 @pytest.mark.parametrize("key", [None, "", "key-c", "key-a ", "KEY-A", "key-\xe9"])
-async def test_a_wrong_key_is_refused_before_the_body_is_read(make_rig: MakeRig, key: str | None) -> None:
-    rig = await make_rig(tenants=TENANTS)
+async def test_a_wrong_key_is_refused_before_the_body_is_read(rig: Rig, key: str | None) -> None:
     status, error, headers = await ask(rig, key)
     if key == "key-a ":  # HTTP strips it
         assert status == 200
@@ -40,8 +43,7 @@ async def test_a_wrong_key_is_refused_before_the_body_is_read(make_rig: MakeRig,
     assert rig.engines[0].seen == []
 
 
-async def test_each_key_of_a_tenant_works_and_never_reaches_an_engine(make_rig: MakeRig) -> None:
-    rig = await make_rig(tenants=TENANTS)
+async def test_each_key_of_a_tenant_works_and_never_reaches_an_engine(rig: Rig) -> None:
     for key in ("key-a", "key-a2", "key-b"):
         assert (await ask(rig, key))[0] == 200
     await rig.last(3)
@@ -50,8 +52,7 @@ async def test_each_key_of_a_tenant_works_and_never_reaches_an_engine(make_rig: 
     assert not any("key-" in value for seen in rig.engines[0].seen for value in seen.headers.values())
 
 
-async def test_a_class_that_a_key_may_not_claim(make_rig: MakeRig) -> None:
-    rig = await make_rig(tenants=TENANTS)
+async def test_a_class_that_a_key_may_not_claim(rig: Rig) -> None:
     status, error, _ = await ask(rig, "key-a", **{"x-raylane-class": "interactive"})
     assert (status, error["code"], error["param"]) == (403, "class_not_allowed", "X-Raylane-Class")
     status, error, _ = await ask(rig, "key-b", **{"x-raylane-class": "nonsense"})
@@ -72,20 +73,17 @@ async def test_a_class_that_a_key_may_not_claim(make_rig: MakeRig) -> None:
     ],
 )
 async def test_a_service_tier_chooses_a_class_that_the_tenant_may_claim(
-    make_rig: MakeRig, key: str, tier: Any, header: str | None, name: str
+    rig: Rig, key: str, tier: Any, header: str | None, name: str
 ) -> None:
-    rig = await make_rig(tenants=TENANTS)
     tiers = {"flex": "batch", "priority": "completion"}
     rig.service.configure(rig.service.spec.model_copy(update={"service_tiers": tiers}))
     headers = {"authorization": f"Bearer {key}"} | ({"x-raylane-class": header} if header else {})
-    async with rig.post("/v1/completions", {**ASK, "service_tier": tier}, headers=headers) as response:
-        assert response.status == 200
+    assert (await rig.ask({**ASK, "service_tier": tier}, headers=headers))[0] == 200
     await rig.last(1)
     assert rig.closed[0].traffic_class == name
 
 
-async def test_limits_of_its_own_are_429_with_the_time_to_wait(make_rig: MakeRig) -> None:
-    rig = await make_rig(tenants=TENANTS)
+async def test_limits_of_its_own_are_429_with_the_time_to_wait(rig: Rig) -> None:
     assert [(await ask(rig, "key-b"))[0] for _ in range(2)] == [200, 200]
     status, error, headers = await ask(rig, "key-b")
     assert (status, error["code"], error["type"]) == (429, "request_limit_exceeded", "rate_limit_error")
@@ -100,8 +98,7 @@ def test_no_client_is_told_to_come_back_too_early(cause: RejectCause, wait_s: fl
     assert wait_s <= int(error.headers["retry-after"]) < max(wait_s, 1.0) + 1
 
 
-async def test_requests_at_once_are_counted_until_they_end(make_rig: MakeRig) -> None:
-    rig = await make_rig(tenants=TENANTS)
+async def test_requests_at_once_are_counted_until_they_end(rig: Rig) -> None:
     rig.engines[0].behave = waiting(asyncio.Event())
     tasks = [asyncio.create_task(ask(rig, "key-a")) for _ in range(2)]
     await until(lambda: rig.engines[0].open == 2)

@@ -38,8 +38,7 @@ async def got(rig: Rig, collector: Collector, requests: int) -> list[Span]:
 @pytest.mark.parametrize("body", [ASK, STREAM])
 async def test_the_spans_add_up_to_the_ledger(make_rig: MakeRig, collector: Collector, body: dict[str, Any]) -> None:
     rig = await make_rig(tracing=tracing(collector))
-    async with rig.post("/v1/completions", body) as response:
-        await response.read()
+    await rig.ask(body)
     (span,) = await got(rig, collector, 1)
     ledger, stages = rig.closed[-1], [one for one in collector.spans if one.parent_span_id == span.span_id]
     for stage, spent_s in ledger.stages().items():
@@ -63,12 +62,11 @@ async def test_the_spans_add_up_to_the_ledger(make_rig: MakeRig, collector: Coll
 
 async def test_the_engine_and_the_client_get_the_requests_span(make_rig: MakeRig, collector: Collector) -> None:
     rig = await make_rig(tracing=tracing(collector))
-    async with rig.post("/v1/completions", STREAM, headers={"traceparent": GIVEN, "tracestate": "a=1"}) as response:
-        await response.read()
+    _, _, headers = await rig.answered(STREAM, headers={"traceparent": GIVEN, "tracestate": "a=1"})
     (span,) = await got(rig, collector, 1)
     own = f"00-{TRACE}-{span.span_id.hex()}-01"
     seen = rig.engines[0].seen[0].headers
-    assert (seen["traceparent"], "tracestate" in seen, response.headers["traceresponse"]) == (own, False, own)
+    assert (seen["traceparent"], "tracestate" in seen, headers["traceresponse"]) == (own, False, own)
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
     assert rig.closed[-1].record()["trace_id"] == TRACE
 
@@ -98,9 +96,9 @@ async def test_who_is_not_sampled_leaves_no_span_and_tells_the_engine(make_rig: 
 
 async def test_refused_requests_are_traced_and_own_pages_are_not(make_rig: MakeRig, collector: Collector) -> None:
     rig = await make_rig(tracing=tracing(collector))
-    async with rig.post("/v1/completions", b"{") as response:
-        assert response.status == 400
-        assert response.headers["traceresponse"]
+    status, _, headers = await rig.answered(b"{")
+    assert status == 400
+    assert headers["traceresponse"]
     assert (await rig.ask(b"", "/raylane/status", headers=CREDENTIALS))[0] == 405
     (span,) = await got(rig, collector, 1)
     assert attributes(span)["error.type"] == "invalid_json"

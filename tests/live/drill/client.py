@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -29,14 +29,6 @@ _PATH = "/v1/completions"
 _ID = re.compile(rb'"id": ?"([^"]{1,128})"')
 _KEPT = 64
 """Bytes of the last piece of a stream in which an id may have begun."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegionEndpoint:
-    """A cell's endpoint, as the clients of one region reach it."""
-
-    cell: str
-    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +60,13 @@ class _Seen:
 
 
 class RegionClients:
-    """The clients of one region; the first endpoint is that of their own cell. `began_s`: second 0 of the drill, on the
-    monotonic clock. `timeout_s`: a client's patience with one request."""
+    """The clients of one region. `urls`: the cells' endpoints, as they reach them, their own one first. `began_s`:
+    second 0 of the drill, on the monotonic clock. `timeout_s`: a client's patience with one request."""
 
     def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        endpoints: Sequence[RegionEndpoint],
-        began_s: float,
-        timeout_s: float,
+        self, session: aiohttp.ClientSession, urls: Mapping[str, str], began_s: float, timeout_s: float
     ) -> None:
-        self._session, self._home = session, endpoints[0].cell
-        self._urls = {one.cell: one.url for one in endpoints}
+        self._session, self._home, self._urls = session, next(iter(urls)), urls
         self._lists: defaultdict[int, EndpointList] = defaultdict(lambda: EndpointList(tuple(self._urls)))
         self._began_s, self._timeout_s = began_s, timeout_s
 

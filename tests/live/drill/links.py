@@ -23,19 +23,17 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class CellLink:
-    """The way from the cell `source` to the endpoint of the cell `target`, at `url`. Start it in an event loop."""
+    """The way from one cell to the endpoint of another, at `url`. Start it in an event loop."""
 
-    def __init__(self, source: str, target: str, target_url: str, rtt_s: float) -> None:
-        self.source, self.target, self.rtt_s = source, target, rtt_s
+    def __init__(self, target_url: str, rtt_s: float) -> None:
+        self.rtt_s = rtt_s
         parts = urlsplit(target_url)
         self.place = (parts.hostname or "127.0.0.1", parts.port or 80)
         self.is_cut = False
-        self.cut_s = self.healed_s = 0.0
-        """When it was last cut, and healed (monotonic clock)."""
         self.url = ""
         self.hops_s: list[float] = []
         """When requests were handed over through it (monotonic clock)."""
-        self._held: list[Callable[[], None]] = []
+        self.held: list[Callable[[], None]] = []
         self._server: asyncio.Server | None = None
         self.open: set[asyncio.Transport] = set()
 
@@ -54,19 +52,14 @@ class CellLink:
 
     def cut(self) -> None:
         """From now on nothing gets through."""
-        self.is_cut, self.cut_s = True, time.monotonic()
+        self.is_cut = True
 
     def heal(self) -> None:
         """What was held goes on."""
-        self.healed_s = time.monotonic() if self.is_cut else self.healed_s
         self.is_cut = False
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         for call in held:
             call()
-
-    def hold(self, call: Callable[[], None]) -> None:
-        """For after the cut."""
-        self._held.append(call)
 
 
 class _End(asyncio.Protocol):
@@ -121,7 +114,7 @@ class _End(asyncio.Protocol):
 
     def _arrive(self, call: Callable[["_End"], None]) -> None:
         if self.link.is_cut:
-            self.link.hold(lambda: self._arrive(call))
+            self.link.held.append(lambda: self._arrive(call))
         elif self.other is not None:
             self.other.do(lambda: call(self.other))  # type: ignore[arg-type]
 
@@ -183,7 +176,7 @@ class CellLinks:
 
     def __init__(self, endpoints: dict[str, str], rtt_s: Callable[[str, str], float]) -> None:
         pairs = ((one, other) for one in endpoints for other in endpoints if one != other)
-        self.between = {(one, other): CellLink(one, other, endpoints[other], rtt_s(one, other)) for one, other in pairs}
+        self.between = {(one, other): CellLink(endpoints[other], rtt_s(one, other)) for one, other in pairs}
         self._rtt_s = rtt_s
 
     async def __aenter__(self) -> "CellLinks":

@@ -12,7 +12,7 @@ from cli.bench.client import BenchClient
 from cli.bench.prompts import Prompts, RequestOptions, measure_vocabulary
 from planning.simulator.clients import preference
 from tests.live.drill.case import DrillCase
-from tests.live.drill.client import RegionClients, RegionEndpoint, drill_session
+from tests.live.drill.client import RegionClients, drill_session
 from tests.live.drill.drill import Drill, DrillTraffic
 from tests.live.drill.local_cells import LocalCells
 from tests.live.drill.record import DrillRecord, SentRequest, record_of
@@ -34,9 +34,7 @@ async def live_drill(
         prompts = await _prompts(case, cells, prompts_seed)
         await asyncio.sleep(_SETTLED_S)
         began_s = time.monotonic()
-        askers = {
-            name: RegionClients(session, _endpoints(case, cells, name), began_s, PATIENCE_S) for name in case.cells
-        }
+        askers = {name: RegionClients(session, _urls(case, cells, name), began_s, PATIENCE_S) for name in case.cells}
         faults = asyncio.create_task(_faults(drill, cells, began_s))
         try:
             found, sent_s = await _send_all(case, traffic, prompts, askers, began_s, faults)
@@ -48,10 +46,10 @@ async def live_drill(
     return record, float((sent_s - traffic.work.arrived_s).max())
 
 
-def _endpoints(case: DrillCase, cells: LocalCells, region: str) -> list[RegionEndpoint]:
+def _urls(case: DrillCase, cells: LocalCells, region: str) -> dict[str, str]:
     """The region's own one first, then the others by round trip."""
     urls = cells.urls_from(region)
-    return [RegionEndpoint(name, urls[name]) for name in preference(region, list(urls), case.rtt_s)]
+    return {name: urls[name] for name in preference(region, list(urls), case.rtt_s)}
 
 
 async def _prompts(case: DrillCase, cells: LocalCells, seed: int) -> Prompts:

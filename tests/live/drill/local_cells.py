@@ -78,14 +78,12 @@ class LocalCell:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
 
-    async def lose(self, share: float) -> int:
-        """Kills that share of the replicas (rounded up); returns how many."""
+    async def lose(self, share: float) -> None:
+        """Kills that share of the replicas (rounded up)."""
         replicas = await self.replicas()
-        chosen = replicas[: math.ceil(share * len(replicas))]
-        for replica in chosen:
+        for replica in replicas[: math.ceil(share * len(replicas))]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(int(replica["pid"])).kill()
-        return len(chosen)
 
     async def replicas(self) -> list[dict[str, Any]]:
         """Those that are there, as the gateway reports them. Raises aiohttp.ClientError, TimeoutError."""
@@ -188,7 +186,8 @@ async def local_cells(
     run = secrets.token_hex(3)
     ports = {region.name: free_port() for region in spec.regions}
     urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
-    write_peers_secret(folder / "peers")
+    (folder / "peers").mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(folder / "peers" / _PEERS_FILE, secrets.token_hex(32))
     async with CellLinks(urls, lambda one, other: rtt_s[frozenset((one, other))]) as links:
         cells = {}
         for region in spec.regions:
@@ -239,9 +238,3 @@ def cell_spec(
         one.pop("autoscaling", None)
         one["replicas"] = {"count": max(1, one.get("replicas", {}).get("count", 1))}
     return content
-
-
-def write_peers_secret(folder: Path) -> None:
-    """A fresh secret for the peers of this drill."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(folder / _PEERS_FILE, secrets.token_hex(32))

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from tests.http_server import Handler, listening
 from tests.live.cluster import ROOT, LiveCluster, eventually, held, shipped_spec
+from tests.simulated import simulated_model
 
 BIG, SMALL, GROUPED = "llama-3.1-8b-simulated", "small-simulated", "grouped-simulated"
 ALIAS, HASTY = "alias-simulated", "hasty"
@@ -104,24 +104,15 @@ def small_in(folder: Path) -> dict[str, Any]:
     """A replica answers about five requests of 60 tokens a second; it comes and goes in seconds."""
     limits = EngineModelLimits(SEQUENCES, 512, 60_000)
     cost = CostModel(line(0.025, 5e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))
-    write_cost_file(folder / "costs.json", cost_file(SMALL, "nothing", "roofline", limits, cost))
     quick = {"down_after_s": 4, "zero_after_s": 5, "short_cost": 1}
-    return {
-        "name": SMALL,
-        "source": "nothing",
-        "engine": "simulated",
-        "simulated": {"costs": str(folder / "costs.json")},
-        "settings": {
-            "max_model_len": 4096,
-            "max_num_seqs": SEQUENCES,
-            "max_num_batched_tokens": 512,
-            "stream_interval": 16,
-        },
+    own = {
+        "settings": {"stream_interval": 16},
         "health": {"period_s": 5, "timeout_s": 60, "stall_s": 60},
         "pool": "cpu",
         "replicas": {"count": 1, "min": 1, "max": MAX},
         "autoscaling": {"policy": "backlog", "period_s": PERIOD_S, "backlog": quick, "shadow": {"policy": "fixed"}},
     }
+    return simulated_model(SMALL, folder / "costs.json", limits, cost, **own)
 
 
 def grouped_in(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import pytest
 import requests
 
 from deployments.cell.act import read_acts
-from deployments.cell.scaling_facts import SCALING_PATH, read_scaling_facts
 from deployments.store import FILE_NAME
 from deployments.wire import to_plain
 from tests.live.cluster import LiveCluster, eventually
@@ -140,13 +139,3 @@ def test_a_hold_outlives_the_directory(simulated: LiveCluster) -> None:
     simulated.done("release", MODEL)
     assert "Nothing is held" in simulated.done("controls")
     assert [act["kind"] for act in audit(simulated) if act.get("model") == MODEL][-3:] == ["hold", "pin", "release"]
-
-
-def test_the_owner_shows_its_books(simulated: LiveCluster) -> None:
-    ask(simulated)
-    url = simulated.owner_url() + f"{SCALING_PATH}/{MODEL}"
-    assert requests.get(url, timeout=10).status_code == 401
-    answer = requests.get(url, headers={"authorization": f"Bearer {simulated.secret()}"}, timeout=10)
-    books = read_scaling_facts(answer.content)
-    assert len(books.snapshot.replicas) == REPLICAS
-    assert books.attainment["interactive"] == 0.99

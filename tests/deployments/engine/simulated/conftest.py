@@ -10,49 +10,23 @@ import pytest
 from cluster.spec import Model
 from deployments.engine.replica import Identity, ReplicaServer
 from deployments.engine.simulated.backend import start_simulated
-from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
+from tests.simulated import simulated_model
 
 SECRET = "the-secret"
 STEP_S = 0.004
 LIMITS = EngineModelLimits(sequences=8, step_tokens=512, kv_tokens=16_384)
+COST = CostModel(line(STEP_S, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0))
 
 
 @pytest.fixture
-def costs(tmp_path: Path) -> Path:
-    """A cost file: a step takes STEP_S, and 10 us a token."""
-    path = tmp_path / "costs.json"
-    write_cost_file(
-        path,
-        cost_file(
-            "m-simulated",
-            "nothing",
-            "roofline",
-            LIMITS,
-            CostModel(line(STEP_S, 1e-5), line(0.0, 0.0), plain_attention(0.0, 0.0)),
-        ),
-    )
-    return path
-
-
-@pytest.fixture
-def make_model(costs: Path) -> Callable[..., Model]:
+def make_model(tmp_path: Path) -> Callable[..., Model]:
     """A simulated model; arguments go into its `simulated` section, `step_log` into the model."""
 
     def make(step_log: str | None = None, **simulated: Any) -> Model:
-        settings = {"max_model_len": 4_096, "max_num_seqs": 8, "max_num_batched_tokens": 512, "stream_interval": 8}
-        section = {"costs": str(costs), **simulated}
-        return Model.model_validate(
-            {
-                "name": "m-simulated",
-                "source": "org/m",
-                "engine": "simulated",
-                "simulated": section,
-                "settings": settings,
-                "step_log": step_log,
-            }
-        )
+        own = {"simulated": simulated, "settings": {"stream_interval": 8}, "step_log": step_log}
+        return Model.model_validate(simulated_model("m-simulated", tmp_path / "costs.json", LIMITS, COST, **own))
 
     return make
 

@@ -65,7 +65,7 @@ def test_where_answers_end() -> None:
     ]
 
 
-def test_costs_of_another_engine_are_refused(make_model: Callable[..., Model], costs: Path) -> None:
+def test_costs_of_another_engine_are_refused(make_model: Callable[..., Model], tmp_path: Path) -> None:
     model = make_model()
     assert read_costs(model).engine.max_num_seqs == 8
     other = model.model_copy(update={"settings": model.settings.model_copy(update={"max_num_seqs": 9})})
@@ -74,6 +74,6 @@ def test_costs_of_another_engine_are_refused(make_model: Callable[..., Model], c
     long = model.model_copy(update={"settings": model.settings.model_copy(update={"max_model_len": 99_999})})
     with pytest.raises(CostFileError, match="at most the 16384 KV tokens"):
         read_costs(long)
-    costs.unlink()
+    (tmp_path / "costs.json").unlink()
     with pytest.raises(CostFileError, match="cannot be read"):
         read_costs(model)

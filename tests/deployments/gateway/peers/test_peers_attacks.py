@@ -42,9 +42,8 @@ async def call(
     rig: Rig, path: str, body: bytes, headers: dict[str, str] | None = None, expect100: bool = False
 ) -> tuple[int, str | None]:
     """A call of `rig`: the status, and why a hop was refused."""
-    async with rig.post(path, body, headers=headers, expect100=expect100) as response:
-        await response.read()
-        return response.status, response.headers.get(REFUSAL_HEADER)
+    status, _, answered = await rig.answered(body, path, headers=headers, expect100=expect100)
+    return status, answered.get(REFUSAL_HEADER)
 
 
 async def test_nobody_without_the_secret_is_answered(cells: Cells) -> None:
@@ -248,15 +247,15 @@ async def test_an_answer_of_another_cell_counts_for_nothing(fake: tuple[Rig, Fak
     assert "raylane_hops_rejected_total" not in {key[0] for key in metrics_of(home)}
 
 
+async def hang(request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
 @pytest.mark.whole
 async def test_a_peer_that_hangs_holds_up_nobody(fake: tuple[Rig, FakePeer]) -> None:
     """Neither the digests' loop nor the requests, which stay or go without it."""
     home, peer = fake
-
-    async def hang(request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(60)
-        raise AssertionError
-
     peer.answer_digest = peer.judge = hang
     asked = asyncio.create_task(home.ask(STREAM))
     await until(lambda: peer.hops)
@@ -273,11 +272,6 @@ async def test_a_peer_that_hangs_holds_up_nobody(fake: tuple[Rig, FakePeer]) -> 
 async def test_a_peer_that_takes_a_request_and_falls_silent_is_given_up(fake: tuple[Rig, FakePeer]) -> None:
     """A half-open connection: no reset, no end, and no digest any more."""
     home, peer = fake
-
-    async def hang(request: web.Request) -> web.StreamResponse:
-        await asyncio.sleep(60)
-        raise AssertionError
-
     peer.script = hangs
     asked = asyncio.create_task(home.ask(STREAM))
     await until(lambda: metrics_of(home).get(("raylane_hand_overs_total", "demo", "us", "no_replica")) == 1)

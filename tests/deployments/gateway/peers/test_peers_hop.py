@@ -24,8 +24,7 @@ def decided(rig: Rig) -> list[tuple[str, str]]:
 
 async def test_both_ledgers_say_where_and_why(cells: Cells) -> None:
     home, peer = cells["eu"], cells["us"]
-    async with home.post("/v1/completions", STREAM, headers={"x-request-id": "mine"}) as response:
-        await response.read()
+    await home.ask(STREAM, headers={"x-request-id": "mine"})
     at_home, there = await home.last(), await peer.last()
     assert (at_home.request_id, at_home.region, at_home.home, at_home.outcome) == ("mine", "us", "", RequestOutcome.OK)
     assert (there.request_id, there.region, there.home, there.outcome) == ("mine", "us", "eu", RequestOutcome.OK)
@@ -43,11 +42,10 @@ async def test_both_ledgers_say_where_and_why(cells: Cells) -> None:
 
 
 async def test_an_answer_that_is_not_streamed_comes_whole(cells: Cells) -> None:
-    async with cells["eu"].post("/v1/chat/completions", CHAT) as response:
-        payload = await response.read()
-    assert (response.status, json.loads(payload)["choices"][0]["text"]) == (200, "abc")
-    assert int(response.headers["content-length"]) == len(payload)
-    assert response.headers["x-raylane-region"] == "us"
+    status, payload, headers = await cells["eu"].answered(CHAT, "/v1/chat/completions")
+    assert (status, json.loads(payload)["choices"][0]["text"]) == (200, "abc")
+    assert int(headers["content-length"]) == len(payload)
+    assert headers["x-raylane-region"] == "us"
     assert cells["us"].engines[0].seen[0].path == "/v1/chat/completions"
 
 
@@ -235,8 +233,7 @@ async def test_home_stays_home_while_it_is_in_time(make_cells: MakeCells) -> Non
     assert not peering_of(home).core.away
     status, error = await home.error({**ASK, "model": "other"})
     assert (status, error["code"]) == (404, "model_not_found")
-    async with home.post("/v1/completions", {**ASK, "model": "other"}) as response:
-        assert response.headers["x-raylane-region"] == "eu", "errors carry it, too"
+    assert (await home.answered({**ASK, "model": "other"}))[2]["x-raylane-region"] == "eu", "errors carry it, too"
 
 
 @pytest.mark.whole

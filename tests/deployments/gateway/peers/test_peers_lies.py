@@ -202,11 +202,11 @@ async def test_an_error_brings_no_headers_and_no_words_of_its_own(fake: tuple[Ri
     home, peer = fake
     body = b'{"error": {"code": "invalid_value", "message": "too hot", "param": "temperature"}}'
     peer.script = error(body, 400, set_cookie="a=b", retry_after="7")
-    async with home.post("/v1/completions", STREAM) as response:
-        found = openai_error(await response.read())
-    assert (response.status, found["code"], found["param"]) == (400, "invalid_value", "temperature")
-    assert response.headers["retry-after"] == "7"
-    assert "set-cookie" not in response.headers
+    status, payload, headers = await home.answered(STREAM)
+    found = openai_error(payload)
+    assert (status, found["code"], found["param"]) == (400, "invalid_value", "temperature")
+    assert headers["retry-after"] == "7"
+    assert "set-cookie" not in headers
     peer.script = answer(event("a"), b'data: {"error": {"code": "a label of my own"}}\n\n', DONE)
     assert (await home.ask(STREAM))[0] == 200
     assert (await closed(home, 1)).error == "engine_error"

@@ -7,7 +7,7 @@ import pytest
 
 from deployments.gateway.operators import cost_reporter
 from deployments.peering.reception import Reception
-from tests.deployments.gateway.bodies import ForgetfulEngine, streams_hold_no_bodies
+from tests.deployments.gateway.bodies import ForgetfulEngine, forget, streams_hold_no_bodies
 from tests.deployments.gateway.fake_engine import DONE, event, good, pieces, whole
 from tests.deployments.gateway.peers.cells import Cells, MakeCells
 from tests.deployments.gateway.rig import ASK, STREAM, until
@@ -34,12 +34,7 @@ async def test_nothing_is_kept_of_what_was_handed_over(cells: Cells, monkeypatch
             client.leave()
             await until(lambda: not engine.open)
         for rig in (home, peer):
-            await until(lambda rig=rig: not len(rig.service.flows) and not len(rig.service.closing))  # type: ignore[misc]
-            await until(lambda rig=rig: not len(rig.gateway._closed))  # type: ignore[misc]
-            await rig.gateway._costs._turn(watch=False)
-            await rig.gateway._traffic.deliver(rig.gateway._directory)
-            rig.closed.clear()
-            rig.clients.clear()
+            await forget(rig)
         engine.seen.clear()
         await asyncio.sleep(0.2)
 

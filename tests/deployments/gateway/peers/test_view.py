@@ -123,9 +123,7 @@ async def test_a_cell_that_says_nothing_holds_up_nobody(make_cells: MakeCells) -
 
 
 async def test_a_request_is_found_from_any_cell(three: Cells) -> None:
-    async with three["us"].post("/v1/completions", ASK) as response:
-        await response.read()
-        request_id = response.headers["x-request-id"]
+    request_id = (await three["us"].answered())[2]["x-request-id"]
     await three["us"].settled()
     found = by_region(await look(three, "ap", "request", request_id=request_id))
     assert found["us"]["content"]["record"]["request_id"] == request_id
@@ -134,13 +132,11 @@ async def test_a_request_is_found_from_any_cell(three: Cells) -> None:
 
 async def test_a_request_that_was_handed_over_has_a_record_in_both_cells(cells: Cells) -> None:
     """`eu` has no replica. The bill is that of `us`, with `eu` as the home."""
-    async with cells["eu"].post("/v1/completions", ASK) as response:
-        assert response.status == 200
-        await response.read()
-        request_id = response.headers["x-request-id"]
+    status, _, headers = await cells["eu"].answered()
+    assert status == 200
     await cells.settled()
     for home in ("eu", "us"):
-        found = by_region(await look(cells, home, "request", request_id=request_id))
+        found = by_region(await look(cells, home, "request", request_id=headers["x-request-id"]))
         records = {name: one["content"]["record"] for name, one in found.items()}
         assert (records["eu"]["home"], records["us"]["home"]) == (None, "eu")
     (usage,) = (one for ledger in cells["us"].closed for one in usages_of(ledger))
