@@ -32,7 +32,6 @@ models: [{name: m, source: org/hub-name, settings: {max_model_len: 100}}]
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RAYLANE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "200")
     imports = doctor.Finding("imports", doctor.FindingLevel.GOOD, "not tried here")
     monkeypatch.setattr(doctor, "_imports", lambda: imports)
     return tmp_path / "home"

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
@@ -137,20 +138,9 @@ def grouped() -> CellReport:
     reported = report(10**6, 9_999.9)
     (model,) = reported.models
     names = ("on-demand-h100-of-eu-west-1", "own")
-    groups = tuple(
-        GroupReport(
-            name=name,
-            model=f"{MODEL}@{name}",
-            desired_replicas=4,
-            scaling=model.scaling,
-            controls=model.controls,
-            ready=1,
-            leases=10,
-            tokens_per_s=12_345.0,
-            finished=1_234_567,
-        )
-        for name in names
-    )
+    state: dict[str, Any] = {"scaling": model.scaling, "controls": model.controls, "ready": 1, "leases": 10}
+    state |= {"desired_replicas": 4, "tokens_per_s": 12_345.0, "finished": 1_234_567}
+    groups = tuple(GroupReport(name=name, model=f"{MODEL}@{name}", **state) for name in names)
     there = tuple(replace(one, group=names[number % 2]) for number, one in enumerate(model.replicas))
     peers = (PeerReport("ap-northeast-1", 0.42, 0.0801, 0.86, "no_digest"),)
     return replace(reported, models=(replace(model, groups=groups, replicas=there, peers=peers),))

@@ -39,8 +39,10 @@ def test_more_than_there_is_room_for_is_not_asked(run: Run) -> None:
     assert (state.requested, state.reason, state.alarms) == (8, "unschedulable", ("unschedulable",))
 
 
-def test_a_spec_that_cannot_be_followed_leaves_all_as_it_was(run: Run) -> None:
-    harness = run(ready=2, policy="fixed", count=2)
+@pytest.mark.parametrize("period_s", [0.2, 600.0])
+def test_a_spec_that_cannot_be_followed_is_told_at_once_and_leaves_all_as_it_was(run: Run, period_s: float) -> None:
+    """However seldom the policy is asked."""
+    harness = run(ready=2, policy="fixed", count=2, period_s=period_s)
     harness.turn()
     harness.apply(policy="magic")
     state = harness.turn()
@@ -48,13 +50,6 @@ def test_a_spec_that_cannot_be_followed_leaves_all_as_it_was(run: Run) -> None:
     harness.apply(policy="fixed", count=3)
     state = harness.turn()
     assert (state.requested, state.alarms) == (3, ())
-
-
-def test_a_spec_that_cannot_be_followed_is_told_at_once_however_seldom_the_policy_is_asked(run: Run) -> None:
-    harness = run(ready=2, policy="fixed", count=2, period_s=600.0)
-    harness.turn()
-    harness.apply(policy="magic")
-    assert harness.turn().alarms == ("bad_spec",)
 
 
 def test_costs_that_are_missing_are_an_alarm_and_the_policy_does_without(run: Run) -> None:

@@ -13,6 +13,14 @@ def hear(home: CellPeering, sequence: int, now: float, cell: str = "us") -> None
     home.heard(make_digest(cell, home.ask(now)[cell], None, 1, sequence, home.rules.marks), now + 0.05)
 
 
+def heard(*cells: str) -> CellPeering:
+    """`eu`, which has heard of these at second 0."""
+    home = CellPeering(make_spec(), "eu", 1)
+    for cell in cells:
+        hear(home, 1, 0.0, cell)
+    return home
+
+
 def decided(home: CellPeering, name: str, now: float, replicas: int = 0, body_bytes: int = 0) -> Offer | Stay:
     request = replace(make_request(name, 0.0, slo_s=5.0), body_bytes=body_bytes)
     return home.decide(WaitingRequest(request, "all", 10.0, 50), make_model(10.0, replicas), now)
@@ -20,8 +28,7 @@ def decided(home: CellPeering, name: str, now: float, replicas: int = 0, body_by
 
 @pytest.mark.parametrize(("replicas", "again"), [(0, True), (2, False)])
 def test_only_what_home_cannot_serve_goes_again_to_who_rejected_it(replicas: int, again: bool) -> None:
-    home = CellPeering(make_spec(), "eu", 1)
-    hear(home, 1, 0.0)
+    home = heard("us")
     assert isinstance(decided(home, "q", 0.1, replicas), Offer)
     assert decided(home, "q", 0.1, replicas) == Stay(StayReason.HANDED_OVER)
     home.came_back("q", HopRefusal.REJECTED, 0.2)
@@ -33,9 +40,7 @@ def test_only_what_home_cannot_serve_goes_again_to_who_rejected_it(replicas: int
 
 
 def test_what_a_peer_has_lost_stays_at_home() -> None:
-    home = CellPeering(make_spec(), "eu", 1)
-    for cell in ("us", "ap"):
-        hear(home, 1, 0.0, cell)
+    home = heard("us", "ap")
     assert isinstance(decided(home, "q", 0.1), Offer)
     home.came_back("q", HopRefusal.LOST, 0.2)
     assert decided(home, "q", 0.3) == Stay(StayReason.HANDED_OVER)
@@ -44,9 +49,7 @@ def test_what_a_peer_has_lost_stays_at_home() -> None:
 
 
 def test_a_peer_that_cannot_be_reached_gets_nothing_before_it_has_answered_a_question() -> None:
-    home = CellPeering(make_spec(), "eu", 1)
-    for cell in ("us", "ap"):
-        hear(home, 1, 0.0, cell)
+    home = heard("us", "ap")
     first = decided(home, "q", 0.1)
     assert isinstance(first, Offer)
     home.came_back("q", HopRefusal.UNREACHABLE, 0.4)
@@ -58,8 +61,7 @@ def test_a_peer_that_cannot_be_reached_gets_nothing_before_it_has_answered_a_que
 
 
 def test_what_a_silent_peer_has_is_overdue_unless_it_answers() -> None:
-    home = CellPeering(make_spec(), "eu", 1)
-    hear(home, 1, 0.0)
+    home = heard("us")
     for name in ("answers", "waits"):
         assert isinstance(decided(home, name, 0.1), Offer)
     home.first_token("answers", 1.0)
@@ -69,8 +71,7 @@ def test_what_a_silent_peer_has_is_overdue_unless_it_answers() -> None:
 
 def test_a_body_may_take_its_time_and_is_not_held_against_the_peer() -> None:
     """8 MB at 50 Mbit/s take 1.3 s, and are sent once the peer has asked for them."""
-    home = CellPeering(make_spec(), "eu", 1)
-    hear(home, 1, 0.0)
+    home = heard("us")
     long, short = decided(home, "long", 0.1, body_bytes=8_000_000), decided(home, "short", 0.1)
     assert isinstance(long, Offer)
     assert isinstance(short, Offer)
