@@ -26,8 +26,9 @@ def ray_up(command: Sequence[str], folder: Path, log: Path | None = None) -> Non
 
 @contextmanager
 def straight(hosts: steps.Hosts) -> Iterator[ServeApi]:
+    """A machine answers once `ray up` has been asked for."""
     api = ServeApi(URL, hosts._token)
-    if not api.answers():
+    if not hosts.record.read().files or not api.answers():
         raise DeployError("no answer")
     yield api
 
