@@ -174,6 +174,8 @@ _COLOURS = {EndpointHealth.READY: "green", EndpointHealth.NOT_READY: "yellow", E
 def _table(listed: Sequence[ListedEndpoint], home: str) -> Table:
     """Names and addresses are never broken, so that they can be copied from a narrow terminal."""
     table = plain_table("region", "base_url", "RTT", left=2, title=f"endpoints for clients in {escape(home)}")
+    for column in table.columns[:2]:
+        column.no_wrap = True
     if any(one.health is not None for one in listed):
         table.add_column("health")
     for one in listed:
