@@ -131,7 +131,8 @@ def test_the_core_gets_each_input_again_as_it_was(method: str, monkeypatch: pyte
 def test_every_method_that_changes_a_scheduler_is_an_input() -> None:
     reads = {"next_wakeup", "snapshot", "head_waits", "suspicions", "tenant_use"}
     reads |= {"is_draining", "replica_ids", "cordoned", "submitted", "is_idle", "begin"}
-    public = {name for name in vars(Scheduler) if not name.startswith("_")}
+    # Instrumented for mutants, the class has methods more, of names that nobody types.
+    public = {name for name in vars(Scheduler) if name.isascii() and not name.startswith("_")}
     assert public - reads == set(INPUTS)
 
 
