@@ -33,7 +33,7 @@ SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q --dist works
 
 # Collected once before: four processes that begin together would each compile all of the tests. What is wrong is told by the run itself.
 test-whole: dev
-	@$(RUN) pytest --collect-only -q -m "not long" > /dev/null || true
+	@$(RUN) pytest --collect-only -q -m "not long" > /dev/null 2>&1 || true
 	$(SPREAD) -n 4 -m "not live and not long"
 
 test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (three and a half minutes)
