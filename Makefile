@@ -36,7 +36,7 @@ test-whole: dev
 	@$(RUN) pytest --collect-only -q -m "not long" > /dev/null 2>&1 || true
 	$(SPREAD) -n 4 -m "not live and not long"
 
-test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (three and a half minutes)
+test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (two minutes)
 	$(SPREAD) -n 3 --hypothesis-profile=fast -m "not live and not long and not whole"
 
 test: dev        ## everything that gates: lint, all tests without Ray, one live smoke per capability (about 20 minutes)
