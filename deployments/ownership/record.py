@@ -234,9 +234,14 @@ class Records:
         return record if record is not None and str(record.attempt) == attempt else None
 
     def holder_of(self, lease: Lease) -> RequestRecord | None:
-        """The record of a client here, if this is its lease now, and not one before."""
+        """The record of a client here, if this is its lease now, and not one before: nor one after which another
+        placement was refused at once, which nobody has noticed yet."""
         record = self.client_of(lease.request.request_id)
-        return record if record is not None and record.lease is not None and record.attempt == lease.attempt else None
+        if record is None or record.lease is None or record.attempt != lease.attempt:
+            return None
+        placement = record.placement
+        assert placement is not None
+        return None if placement.done() and (placement.cancelled() or placement.exception()) else record
 
     def of_ended(self, attempt_id: str) -> RequestRecord | None:
         """As `of_attempt_id`, of an attempt that its engine has ended. One that was only declared is closed by that,

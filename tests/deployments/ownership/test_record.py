@@ -68,6 +68,10 @@ async def test_a_client_keeps_its_record_until_it_has_noticed_the_end() -> None:
     table.move(record, S.CLOSED)
     assert (table.client_of("q"), table.holder_of(lease()), table.holder_of(lease(2))) == (record, record, None)
     assert table.lost.broken == 1
+    record.await_placement(REQUEST)
+    assert record.placement is not None
+    record.placement.set_exception(TimeoutError())
+    assert table.holder_of(lease()) is None, "another placement was refused: its client is to hear it"
     table.leave(record)
     assert (table.live, +table.counts, table.lost.broken) == (0, {S.CLOSED: 1}, 0)
 
