@@ -211,6 +211,7 @@ def test_a_disk_that_others_fill_meanwhile(s3: S3Server, tmp_path: Path) -> None
         puller = Puller(disk.path / "cache", s3.environment())
         process = puller.behind(proxy).start("s3://models/full")
         while "config.json" not in puller.whole():
+            assert process.poll() is None, process.communicate()
             time.sleep(0.02)
         disk.fill()
         _, said = process.communicate(timeout=120)
