@@ -207,7 +207,7 @@ def test_credentials_that_expire_in_the_middle(s3: S3Server, puller: Puller) -> 
 @pytest.mark.long
 def test_a_disk_that_others_fill_meanwhile(s3: S3Server, tmp_path: Path) -> None:
     contents = upload(s3, "full", {"config.json": 500, "weights": 400 << 10})
-    with small_disk(tmp_path / "disk") as disk, proxy_of(s3.endpoint, delay_s=1.0) as proxy:
+    with small_disk(tmp_path / "disk") as disk, proxy_of(s3.endpoint, bytes_per_s=1e5) as proxy:
         puller = Puller(disk.path / "cache", s3.environment())
         process = puller.behind(proxy).start("s3://models/full")
         while "config.json" not in puller.whole():
