@@ -18,7 +18,7 @@ import requests
 import typer
 from rich.markup import escape
 
-from cli.console import AsJson, Table, fail, plain_table, print_json, show
+from cli.console import AsJson, Table, console, fail, plain_table, print_json, show
 from cli.gateway import get
 from cli.options import SpecFile
 from cluster.spec import AwsDeploy, ClusterSpec, Region, load_spec
@@ -169,13 +169,17 @@ def _why(response: requests.Response) -> str:
 
 
 _COLOURS = {EndpointHealth.READY: "green", EndpointHealth.NOT_READY: "yellow", EndpointHealth.UNREACHABLE: "red"}
+_REST = 16
+"""Columns that the others need at least, spaces among them."""
 
 
 def _table(listed: Sequence[ListedEndpoint], home: str) -> Table:
-    """Names and addresses are never broken, so that they can be copied from a narrow terminal."""
+    """Names and addresses are not broken, so that they can be copied from a narrow terminal; where the terminal is
+    narrower still, they are: nothing is cut off."""
     table = plain_table("region", "base_url", "RTT", left=2, title=f"endpoints for clients in {escape(home)}")
+    width = max(len(one.region) for one in listed) + max(len(one.url) for one in listed) + _REST
     for column in table.columns[:2]:
-        column.no_wrap = True
+        column.no_wrap = width <= console.width
     if any(one.health is not None for one in listed):
         table.add_column("health")
     for one in listed:
