@@ -21,6 +21,7 @@ from tests.examples.askers import ALLOWED_S, EXAMPLE, close, figures, loaded, wa
 from tests.examples.small_cell import KEY
 from tests.source import ROOT
 
+ROUNDS = 2
 NETWORK = "10.78.5"
 
 
@@ -109,6 +110,9 @@ def test_the_next_answer_comes_within_seconds_after_a_cell_was_killed(
 ) -> None:
     near, far = two_cells
     waits_s = waits_after([near.url, far.url], near.kill, "demo", KEY)
+    for _ in range(ROUNDS - 1):
+        near.start()
+        waits_s += waits_after([near.url, far.url], near.kill, "demo", KEY)
     record_property("next answer, largest in s", max(waits_s))
     print(f"a cell killed: {figures(waits_s)}")
     assert max(waits_s) < ALLOWED_S

@@ -20,7 +20,7 @@ from tests.live.replica import Replica, until
 pytestmark = pytest.mark.live
 
 STREAMS = 16
-TOKENS = 2_500
+TOKENS = 5_000
 """Of a stream that outlasts the order to stop: some seconds on a quiet machine, some twenty beside other load."""
 
 
@@ -29,7 +29,7 @@ async def streams(cluster: LiveCluster) -> list[asyncio.Task[Answer]]:
 
     async def one(number: int) -> Answer:
         async with clients() as session:
-            return await ask(session, cluster.url, prompt=f"{number}, 2, 3,", max_tokens=1_000)
+            return await ask(session, cluster.url, prompt=f"{number}, 2, 3,", max_tokens=1_500)
 
     tasks = [asyncio.create_task(one(number)) for number in range(STREAMS)]
     await asyncio.to_thread(

@@ -52,7 +52,7 @@ def shares(bill: Bill) -> dict[TimeShare, int]:
 
 
 @pytest.mark.whole
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_ten_thousand_requests_add_up(seed: int) -> None:
     _check(imagined(seed, 10_000))

@@ -85,7 +85,7 @@ def _alike(draw: st.DrawFn) -> Problem:
 
 @pytest.mark.whole
 @given(_alike())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_placement_serves_all_demand_and_keeps_all_limits(problem: Problem) -> None:
     found = place(problem, gap=0.01, limit_s=300.0)
     assert found.outcome is Outcome.PROVED

@@ -265,7 +265,7 @@ def bad_day(seed: int) -> list[Signals]:
 @pytest.mark.whole
 @pytest.mark.parametrize("knob", list(KNOBS))
 @pytest.mark.parametrize("measured", [True, False])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 1_000_000))
 def test_with_the_same_signals_a_larger_knob_moves_the_number_in_one_direction(
     knob: str, measured: bool, data: st.DataObject, seed: int
@@ -280,7 +280,7 @@ def test_with_the_same_signals_a_larger_knob_moves_the_number_in_one_direction(
 
 @pytest.mark.whole
 @pytest.mark.parametrize("measured", [True, False])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1_000_000))
 def test_every_number_can_be_computed_again_from_its_terms(measured: bool, seed: int) -> None:
     """By the table of docs/autoscaling.md, from what `raylane explain` prints, and the numbers before."""
