@@ -32,7 +32,18 @@ from deployments.accounting.bill import (
     summed,
 )
 from deployments.accounting.billing import bill_of
-from deployments.accounting.facts import FACTS, AttemptUsage, ExternalUsage, Fact, ReplicaBegun, ReplicaGone, Tariff, ns
+from deployments.accounting.facts import (
+    FACTS,
+    AttemptUsage,
+    ExternalUsage,
+    Fact,
+    ReplicaBegun,
+    ReplicaGone,
+    ReplicaReady,
+    ReplicasAlive,
+    Tariff,
+    ns,
+)
 from deployments.accounting.gathering import gathered
 from deployments.accounting.pricing import Pricing, StepPricing, TokenPricing
 from deployments.engine_model.cost_file import CostFile
@@ -51,7 +62,7 @@ MAX_HOURS = 400 * 24
 """Thirteen months, so that a year can be compared with the last one."""
 PART_FACTS = 100_000
 """Facts that are billed at once: they take 150 MB of memory."""
-_ATTEMPT = AttemptUsage.__name__
+_LIVES = [one.__name__ for one in (Tariff, ReplicaBegun, ReplicaReady, ReplicaGone, ReplicasAlive)]
 _PRUNED_NS = -HOUR_NS
 """The hour of the sums of those that went."""
 _KEYS = ("hour_ns", "region", "model", "grp", "share", "tenant", "class", "usd_per_hour", "home")
@@ -101,11 +112,8 @@ class BillStore:
 
     def known(self) -> list[Fact]:
         """What is to be known of replicas and prices by a directory that starts."""
-        rows = self.store.rows("select kind, body from facts where kind <> ? order by number", _ATTEMPT)
-        facts = [fact for fact in (_fact(*row) for row in rows) if fact is not None]
-        gone = {fact.replica_id for fact in facts if isinstance(fact, ReplicaGone)}
-        begun = {fact.replica_id for fact in facts if isinstance(fact, ReplicaBegun)} - gone
-        return [fact for fact in facts if isinstance(fact, Tariff) or getattr(fact, "replica_id", None) in begun]
+        query = f"select kind, body from facts where kind in ({', '.join('?' * len(_LIVES))}) order by number"
+        return [fact for row in self.store.rows(query, *_LIVES) if (fact := _fact(*row)) is not None]
 
     def keep_costs(self, path: str) -> str:
         """Keeps a cost file, and returns its name here; empty where it cannot be read."""

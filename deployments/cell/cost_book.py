@@ -94,7 +94,7 @@ class CostBook:
             try:
                 self.bills.close_hour(hour_ns)
                 bill = await asyncio.to_thread(self.bills.computed, hour_ns)
-                self.bills.settle(hour_ns, bill, self.lives.carried())
+                self.bills.settle(hour_ns, bill, self.lives.carried(hour_ns))
             except OSError:  # the store has said so
                 return
 
