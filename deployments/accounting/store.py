@@ -170,9 +170,10 @@ class BillStore:
                 self.store.health.lost(1, error)
                 continue
             name, body = FACTS.parts(fact)
-            ended_ns = fact.to_ns if isinstance(fact, AttemptUsage) else getattr(fact, "at_ns", 0)
-            late = isinstance(fact, AttemptUsage | ExternalUsage) and hour_of(ended_ns) <= self._closed_ns
-            yield hour_ns, late, name, getattr(fact, "replica_id", ""), body
+            own_ns = hour_of(fact.to_ns if isinstance(fact, AttemptUsage) else getattr(fact, "at_ns", 0))
+            row_ns = max(hour_ns, min(own_ns, hour_ns + HOUR_NS))  # its clock is ahead, or this one went back
+            late = isinstance(fact, AttemptUsage | ExternalUsage) and not self._closed_ns < own_ns <= row_ns
+            yield row_ns, late, name, getattr(fact, "replica_id", ""), body
 
 
 def bill_in(

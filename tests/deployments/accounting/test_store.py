@@ -11,6 +11,7 @@ from deployments.accounting.facts import (
     NS,
     AttemptUsage,
     Count,
+    ExternalUsage,
     Fact,
     ReplicaBegun,
     ReplicaReady,
@@ -100,6 +101,21 @@ def test_lines_are_summed_up_over_what_is_not_asked_for(bills: BillStore, by: tu
         whole, short = bill_in(file, 0, cell.last_ns), bill_in(file, 0, cell.last_ns, by)
     assert rows_by(short.lines, by) == rows_by(whole.lines, by)
     assert len(short.lines) <= len(whole.lines)
+
+
+@pytest.mark.parametrize("ahead_s", [0.3, 4_000.0, 90_000.0])
+def test_what_ends_by_another_clock_after_the_hour_of_its_report_counts_once(bills: BillStore, ahead_s: float) -> None:
+    """A gateway's clock is ahead of the directory's."""
+    end_s = 3_600 + ahead_s
+    spent = ExternalUsage(BEGIN + ns(end_s), "2", "m", "a", "chat", "here", False, 7, 5, 30, 20)
+    write(bills, 3_599.8, usage("1", end_s - 4, end_s), spent, *alive(3_599.8))
+    for hour in range(4):
+        write(bills, 3_600 * hour + 3_700, *alive(3_600 * hour + 3_700))
+        settle(bills, hour)
+        bill = bill_until(bills, 200_000)
+        assert sum(line.amounts.requests for line in bill.lines) == 2
+        assert sum(line.amounts.external_in + line.amounts.external_out for line in bill.lines) == 50
+    assert sum(line.amounts.late for line in bill.lines) == (2 if ahead_s > 3_600 else 0)
 
 
 def test_hours_without_a_directory_are_billed_once_it_is_back(bills: BillStore) -> None:
