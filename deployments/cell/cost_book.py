@@ -4,6 +4,7 @@ the replicas' lives; gateways deliver the rest again and again until it has answ
 import asyncio
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 
 from cluster.group_key import DEFAULT_GROUP, model_of
@@ -15,6 +16,7 @@ from deployments.protocol import ReplicaFacts
 from deployments.starts.start import StartReport
 from deployments.starts.tracker import StartTracker
 from deployments.store import CellStore, KeptValue
+from deployments.wire import WireError
 
 TURN_S = 5.0
 """How often it is written who is alive, while gateways deliver."""
@@ -43,9 +45,11 @@ class CostBook:
         kept = [replace(one, costs=bills.keep_costs(one.costs) if one.costs else "") for one in tariffs]
         self._write(self.lives.priced(kept))
         written = bills.add(facts, time.time_ns())
-        for usage in (FACTS.decode(one) for one in facts if _EXTERNAL in one[: 2 * len(_EXTERNAL)]):
-            if written and isinstance(usage, ExternalUsage):
-                self.spending = self.spending.settle(usage.attempt_id, usage.pico_usd_in + usage.pico_usd_out)
+        for one in (one for one in facts if written and _EXTERNAL in one[: 2 * len(_EXTERNAL)]):
+            with suppress(WireError):  # it is counted as lost, and its reservation stands
+                usage = FACTS.decode(one)
+                if isinstance(usage, ExternalUsage):
+                    self.spending = self.spending.settle(usage.attempt_id, usage.pico_usd_in + usage.pico_usd_out)
         written = self._kept_spending.write(self.spending) and written
         if time.monotonic() - self._turned_s >= TURN_S:
             self._turned_s = time.monotonic()
