@@ -119,7 +119,8 @@ class BillStore:
         """Keeps a cost file, and returns its name here; empty where it cannot be read."""
         try:
             changed_ns = Path(path).stat().st_mtime_ns
-            if self._costs.get(path, (0, ""))[0] != changed_ns:
+            known_ns, name = self._costs.get(path, (0, ""))
+            if known_ns != changed_ns or not self.store.rows("select 1 from costs where name = ?", name):
                 text = Path(path).read_text(encoding="utf-8")
                 name = hashlib.sha256(text.encode()).hexdigest()[:16]
                 self.store.write(lambda file: file.execute("insert or ignore into costs values (?, ?)", (name, text)))
