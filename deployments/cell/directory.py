@@ -126,8 +126,8 @@ class Directory:
     async def register(self, facts: ReplicaFacts, epoch: int = 0, where: str = "") -> None:
         """Lists a replica, or keeps it listed. `epoch` is the highest that it has seen, `where` its machine
         (`departure_tracker.machine`)."""
-        self._owners.saw({facts.model: epoch})
-        self._seen[facts.replica_id] = time.monotonic()
+        now = self._seen[facts.replica_id] = time.monotonic()
+        self._owners.saw({facts.model: epoch}, now)
         self._missing.pop(facts.replica_id, None)
         self._departure_tracker.replica(facts.replica_id, facts.model, facts.pid, where)
         self.costs.serves(facts)
