@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from cluster.group_key import DEFAULT_GROUP, model_of
-from deployments.accounting.facts import FACTS, ExternalUsage, Fact, Tariff, ns
+from deployments.accounting.facts import FACTS, ExternalUsage, Fact, ReplicasAlive, Tariff, ns
 from deployments.accounting.lives import ReplicaLives
 from deployments.accounting.store import BillStore
 from deployments.cell.spending import Reservation, Spending
@@ -88,6 +88,7 @@ class CostBook:
         """Writes who is alive; then settles what is due."""
         now_ns = time.time_ns()
         running = {start.replica_id for start in self._starts.starts().running}
+        self._unwritten = [one for one in self._unwritten if not isinstance(one, ReplicasAlive)]  # the newest says all
         self._write([*self.lives.stopped(running, now_ns), self.lives.alive(now_ns)])
         if self._settling is None or self._settling.done():
             self._settling = asyncio.create_task(self._settle())
