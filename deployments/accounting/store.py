@@ -167,6 +167,8 @@ class BillStore:
                 _prune(file)
 
         self.store.write(change)
+        if bill.unread:
+            self.store.health.lost(bill.unread, OSError(f"{hour_name(hour_ns)}: facts that cannot be read"))
 
     def forget(self, hour_ns: int) -> bool:
         """Deletes facts of settled hours up to this one, so few at once that the directory does not stand still.
@@ -280,7 +282,7 @@ def _bill_of(file: sqlite3.Connection, hours: Sequence[int]) -> Bill:
         for hour_ns, late, kind, body in file.execute(query, (part,)):
             fact = _fact(kind, body)
             if fact is None:
-                unread += 1
+                unread += hour_ns in hours
             else:
                 yield hour_ns if late else None, fact
 

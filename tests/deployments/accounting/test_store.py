@@ -138,6 +138,8 @@ def test_what_is_no_fact_is_counted_and_costs_nothing_else(bills: BillStore) -> 
     bills.store.write(lambda file: file.execute("update facts set body = x'c1' where kind = 'Watched'"))
     bill = bill_until(bills, 20)
     assert (bill.unread, usd(bill)) == (1, Fraction(20, 3_600) * PRICE)
+    settle(bills, 0)
+    assert bills.store.health.lost_lines == 2, "a settled hour does not tell of it any more"
 
 
 def test_facts_have_a_limit_by_the_hour(bills: BillStore, monkeypatch: pytest.MonkeyPatch) -> None:
