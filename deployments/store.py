@@ -121,8 +121,11 @@ class CellStore:
         if self.path is None:
             yield self._connected()
         else:
-            with reader(self.path) as file:
-                yield file
+            try:
+                with reader(self.path) as file:
+                    yield file
+            except CellStoreError as error:
+                raise OSError(str(error)) from error
 
     async def ask(self, query: Change[FoundT]) -> FoundT:
         """What a query finds, asked in a thread. Raises OSError."""

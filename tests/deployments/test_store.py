@@ -126,6 +126,20 @@ def test_a_file_that_is_none_is_set_aside(tmp_path: Path, content: bytes, caplog
     assert "is set aside" in caplog.text
 
 
+async def test_a_damaged_page_is_an_error_of_the_disk_for_who_asks(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    CellStore(path).close()
+    with reader(path) as file:
+        ((page,),) = file.execute("select rootpage from sqlite_master where name = 'kept'")
+    with path.open("r+b") as raw:
+        raw.seek((page - 1) * 4_096)
+        raw.write(b"x" * 4_096)
+    store = CellStore(path)
+    with pytest.raises(OSError, match=r"cell\.sqlite: .*malformed"):
+        await store.ask(lambda file: file.execute("select * from kept").fetchall())
+    store.close()
+
+
 def test_a_row_that_is_none_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = CellStore(tmp_path / "cell.sqlite")
     store.write(lambda file: file.execute("insert into kept values ('epochs', ?)", (b"\x81\xa4demo\xff",)))
