@@ -69,6 +69,10 @@ class Gateway:
         return heard
 
 
+def make_facts(name: str = "r1", seats: int = 1) -> ReplicaFacts:
+    return ReplicaFacts(name, MODEL, f"http://{name}", 1, "n", "generate", 10_000, seats, 2_048, 65_536)
+
+
 class PeeredOwner:
     """The owner of the model in the cell `eu`; `us` and `ap` answer what they are made to."""
 
@@ -87,7 +91,7 @@ class PeeredOwner:
 
     def replica(self, seats: int = 1, name: str = "r1") -> None:
         """A replica is ready."""
-        facts = ReplicaFacts(name, MODEL, f"http://{name}", 1, "n", "generate", 10_000, seats, 2_048, 65_536)
+        facts = make_facts(name, seats)
         self.owner.replicas.up(facts)
         self.owner.replica_up(facts)
 
