@@ -98,6 +98,33 @@ async def test_a_refused_request_waits_first_in_its_lane_and_goes_to_another_pee
     assert home.is_clean()
 
 
+async def test_what_is_placed_while_others_are_handed_over_stays(clock: Clock) -> None:
+    """The client of the head has just left: its lease at the peer ends at once, and the next one has room here."""
+    home = PeeredOwner(clock)
+    home.replica(seats=2)
+    decide = home.peering.core.decide
+    late = mock.patch.object(
+        home.peering.core, "decide", lambda wait, own, now: decide(wait, replace(own, replicas=0), now)
+    )
+    home.submit("runs")
+    home.owner.first_token("runs-1")
+    home.owner.submit(home.gateway, replace(home.request("head", prompt=40), sequences=2))
+    home.submit("next", prompt=500)
+    assert (home.state("head"), home.state("next")) == (WAITING, WAITING)
+    home.gateway.left["head"] = home.owner
+    with late:
+        home.helpful("us")
+    assert (home.state("head"), home.state("next")) == (None, RUNNING)
+    home.gateway.news()
+    clock.now += 60.0
+    home.peering.ask()
+    assert home.gateway.news() == [], "what runs here is not recalled"
+    for name in ("runs-1", "next-1"):
+        home.owner.release(name, Ending.FINISHED)
+    assert home.is_clean()
+    home.owner.close()
+
+
 async def test_what_is_said_of_unknown_and_earlier_leases_changes_nothing(home: PeeredOwner) -> None:
     home.submit()
     earlier = home.gateway.leases["q"].lease
