@@ -51,6 +51,10 @@ MAX_HOURS = 400 * 24
 """Thirteen months, so that a year can be compared with the last one."""
 PART_FACTS = 100_000
 """Facts that are billed at once: they take 150 MB of memory."""
+FORGOTTEN_AT_ONCE = 20_000
+"""Facts, in some 100 ms."""
+_OPEN = "+hour_ns > (select coalesce(max(hour_ns), -1) from hours where settled)"
+"""Facts that are not yet billed for good. (`+`: most are, so that no index is used, and nothing has to be sorted.)"""
 _ATTEMPT = AttemptUsage.__name__
 _PRUNED_NS = -HOUR_NS
 """The hour of the sums of those that went."""
@@ -101,7 +105,7 @@ class BillStore:
 
     def known(self) -> list[Fact]:
         """What is to be known of replicas and prices by a directory that starts."""
-        rows = self.store.rows("select kind, body from facts where kind <> ? order by number", _ATTEMPT)
+        rows = self.store.rows(f"select kind, body from facts where {_OPEN} and kind <> ? order by number", _ATTEMPT)
         facts = [fact for fact in (_fact(*row) for row in rows) if fact is not None]
         gone = {fact.replica_id for fact in facts if isinstance(fact, ReplicaGone)}
         begun = {fact.replica_id for fact in facts if isinstance(fact, ReplicaBegun)} - gone
@@ -141,18 +145,25 @@ class BillStore:
             return _bill_of(file, range(first_ns, hour_ns + 1, HOUR_NS))
 
     def settle(self, hour_ns: int, bill: Bill, carried: Iterable[Fact]) -> None:
-        """Puts the bill in the place of the facts; `carried`: what the next hours need of them. Raises OSError."""
+        """Puts the bill in the place of the facts, which `forget` deletes; `carried`: what the next hours need of them.
+        Raises OSError."""
         rows = list(self._rows(list(carried), hour_ns + HOUR_NS))
 
         def change(file: sqlite3.Connection) -> None:
             if file.execute("update hours set settled = 1 where hour_ns = ? and not settled", (hour_ns,)).rowcount:
                 _keep_lines(file, bill.lines)
                 file.executemany("insert or replace into basis values (?, ?)", bill.basis.items())
-                file.execute("delete from facts where hour_ns <= ?", (hour_ns,))
                 _add(file, rows)
                 _prune(file)
 
         self.store.write(change)
+
+    def forget(self, hour_ns: int) -> bool:
+        """Deletes facts of settled hours up to this one, so few at once that the directory does not stand still.
+        Whether there may be more. Raises OSError."""
+        query = "delete from facts where number in (select number from facts where hour_ns <= ? limit ?)"
+        gone = self.store.write(lambda file: file.execute(query, (hour_ns, FORGOTTEN_AT_ONCE)).rowcount)
+        return gone == FORGOTTEN_AT_ONCE
 
     def _rows(self, facts: Sequence[bytes | Fact], hour_ns: int) -> Iterator[tuple[object, ...]]:
         for given in facts:
@@ -249,7 +260,8 @@ def _bill_of(file: sqlite3.Connection, hours: Sequence[int]) -> Bill:
     which bounds the memory."""
     parts = 1 + file.execute("select count(*) from facts").fetchone()[0] // PART_FACTS
     file.create_function("part", 1, lambda replica_id: crc32(replica_id.encode()) % parts, deterministic=True)
-    query = "select hour_ns, late, kind, body from facts where replica = '' or part(replica) = ? order by number"
+    mine = "(replica = '' or part(replica) = ?)"
+    query = f"select hour_ns, late, kind, body from facts where {_OPEN} and {mine} order by number"
     unread = 0
 
     def read(part: int) -> Iterator[tuple[int | None, Fact]]:

@@ -95,6 +95,8 @@ class CostBook:
                 self.bills.close_hour(hour_ns)
                 bill = await asyncio.to_thread(self.bills.computed, hour_ns)
                 self.bills.settle(hour_ns, bill, self.lives.carried())
+                while self.bills.forget(hour_ns):  # noqa: ASYNC110
+                    await asyncio.sleep(0)  # what has come meanwhile is answered first
             except OSError:  # the store has said so
                 return
 

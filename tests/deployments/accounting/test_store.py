@@ -58,6 +58,8 @@ def settle(bills: BillStore, hour: int) -> None:
     hour_ns = BEGIN + hour * HOUR_NS
     bills.close_hour(hour_ns)
     bills.settle(hour_ns, bills.computed(hour_ns), FIRST)
+    while bills.forget(hour_ns):
+        pass
 
 
 def bill_until(bills: BillStore, until_s: float, since_s: float | None = None) -> Bill:
@@ -130,6 +132,25 @@ def test_facts_have_a_limit_by_the_hour(bills: BillStore, monkeypatch: pytest.Mo
     assert bills.store.health.lost_lines == 100 + len(FIRST) - 20
     write(bills, 3_700, usage("next", 3_690, 3_699))
     assert bills.store.health.error is None
+
+
+def test_the_facts_of_a_settled_hour_go_a_few_at_a_time_and_count_no_more(
+    bills: BillStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the directory ends meanwhile: the next one deletes the rest."""
+    monkeypatch.setattr("deployments.accounting.store.FORGOTTEN_AT_ONCE", 7)
+    write(bills, 10, *(usage(str(number), 5, 9) for number in range(10)), ReplicaBegun(BEGIN, "s", "m"))
+    write(bills, 3_650, *alive(3_650))
+    bills.close_hour(BEGIN)
+    bills.settle(BEGIN, bills.computed(BEGIN), FIRST)
+    settled, left = bill_until(bills, 3_700), []
+    while bills.due(BEGIN + HOUR_NS + ns(SETTLE_S)) == [BEGIN]:
+        assert bill_until(bills, 3_700) == settled
+        assert bills.known() == FIRST, "what ended is not carried, nor comes back"
+        left += bills.store.rows("select count(*) from facts where hour_ns = ?", BEGIN)
+        bills.forget(BEGIN)
+    assert left == [(14,), (7,)]
+    assert bill_until(bills, 3_700) == settled
 
 
 @pytest.mark.parametrize("limit", ["MAX_HOURS", "MAX_LINES"])

@@ -31,7 +31,7 @@ ACT = st.one_of(
 
 @given(st.lists(ACT, max_size=200))
 def test_reserved_and_spent_is_never_above_the_budget(acts: list[tuple[str, int, str, int]]) -> None:
-    spending, day = Spending(), 20_000
+    spending, day, latest = Spending(), 20_000, 20_000
     granted: dict[str, tuple[int, str, int]] = {}
     """By attempt: the day for which it was granted, the tenant, and the most that it may cost."""
     cost: defaultdict[tuple[int, str], int] = defaultdict(int)
@@ -54,13 +54,23 @@ def test_reserved_and_spent_is_never_above_the_budget(acts: list[tuple[str, int,
                 cost[of_day, whose] -= most - took
                 assert spending.settle(attempt, took) == spending, "a fact that comes twice counts once"
         elif act == "day":
-            day = max(20_000, day + number)
+            day = max(latest - 1, day + number)
+            latest = max(latest, day)
         elif act == "restart":
             spending = decoder(Spending)(encode(spending))
         for (_, whose), sum_of_day in cost.items():
             assert sum_of_day <= BUDGET[whose]
         for whose, budget in BUDGET.items():
             assert spending.taken(whose) <= budget
+
+
+def test_a_clock_that_was_a_year_ahead_once_does_not_block_the_year() -> None:
+    full = Spending().reserve("q1", Reservation("a", 100), 100, 20_365)
+    assert full is not None
+    assert full.reserve("q2", Reservation("a", 1), 100, 20_364) is None
+    today = full.reserve("q2", Reservation("a", 60), 100, 20_000)
+    assert today is not None
+    assert (today.day, today.taken("a")) == (20_000, 60)
 
 
 def usage(attempt_id: str, pico_usd: int) -> bytes:
