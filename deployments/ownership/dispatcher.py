@@ -273,7 +273,7 @@ class Dispatcher:
             record.lose()
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
-        """`submit` raises GuestNotTaken; `placement`, where a later owner or a later attempt is refused."""
+        """`submit` raises GuestNotTaken; `placement`, where a later owner has no peers."""
         record = self.records.client_of(request_id)
         if record is not None:
             record.fail(GuestNotTaken(refusal))

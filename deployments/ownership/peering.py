@@ -185,11 +185,14 @@ class LanePeering:
         self._seek(submitter, Homeless(request, rejection), now)
         return True
 
-    def takes_rejected(self, submitter: Submitter, request: Request, rejection: Admission, now: float) -> bool:
+    def takes_rejected(
+        self, submitter: Submitter, request: Request, rejection: Admission, admitted: bool, now: float
+    ) -> bool:
         """The scheduler rejected the request. Whether its submitter hears of something else."""
         if request.guest_of:
-            self._refuse(submitter, request, HopRefusal.REJECTED)
-            return True
+            if not admitted:  # else its home has to hear why: a query of death is one there, too
+                self._refuse(submitter, request, HopRefusal.REJECTED)
+            return not admitted
         if rejection.cause is None or rejection.cause.blame is not Blame.ROOM:
             return False
         self._seek(submitter, Homeless(request, rejection), now)

@@ -11,7 +11,7 @@ import pytest
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
-from deployments.ownership.record import GuestNotTaken, RequestState
+from deployments.ownership.record import Rejected, RequestState
 from deployments.peering import HopRefusal, Question
 from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy, TenantPolicy
 from tests.deployments.ownership.lane_owner_rig import account
@@ -263,22 +263,23 @@ async def test_the_scheduler_may_reject_a_guest(clock: Clock) -> None:
     peer.owner.close()
 
 
-async def test_a_guest_that_is_rejected_after_it_was_admitted_hears_so_at_once(clock: Clock) -> None:
+async def test_a_guest_that_is_rejected_after_it_was_admitted_hears_why(clock: Clock) -> None:
     spec, hop = make_spec(), guest_facts()
     dispatcher = Dispatcher(spec.model(MODEL))
     owner = LaneOwner(SchedulingPolicy(), replicas=dispatcher.replicas, records=dispatcher.records)
     owner.help_peers(spec, "eu", MODEL)
     dispatcher.on_ready = owner.replica_up
     dispatcher.follow(owner)
-    dispatcher.replica_up(make_facts())
+    for name in ("r1", "r2"):
+        dispatcher.replica_up(make_facts(name))
     guest = hop.guest(make_request("g"), clock.now)
     assert (await dispatcher.submit(guest, hop)).accepted
-    placement = await dispatcher.placement(guest)
-    assert isinstance(placement, Placement)
-    dispatcher.expect_replica(clock.now + 3_600.0)
-    dispatcher.replica_lost("r1")
-    dispatcher.refused(placement.lease, None)
-    with pytest.raises(GuestNotTaken, match="rejected"):
+    for _ in range(2):
+        placement = await dispatcher.placement(guest)
+        assert isinstance(placement, Placement)
+        dispatcher.replica_lost(placement.replica_id)
+        dispatcher.refused(placement.lease, None)
+    with pytest.raises(Rejected, match="query_of_death"):
         async with asyncio.timeout(1.0):
             await dispatcher.placement(guest)
     assert len(dispatcher) == owner.records.live == 0
