@@ -177,13 +177,14 @@ async def test_the_peers_gateway_dies_mid_stream(cells: Cells) -> None:
     assert metrics_of(cells["eu"])["raylane_hops_broken_total", "demo", "us", "answering"] == 1
 
 
-async def test_the_peers_replica_dies_mid_stream(cells: Cells) -> None:
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_the_peers_replica_dies_mid_stream(cells: Cells, path: str) -> None:
     cells["us"].engines[0].behave = dying(event("a"))
-    status, body = await cells["eu"].ask(STREAM)
+    status, body = await cells["eu"].ask({**CHAT, "input": "one two three", "stream": True}, path)
     assert status == 200
     assert body.startswith(event("a"))
-    assert b'"code": "replica_lost"' in body
-    assert body.endswith(DONE)
+    assert b'"replica_lost' in body
+    assert body.endswith(DONE) is (path == "/v1/chat/completions")
     assert (await cells["eu"].last()).error == "replica_lost"
     (suspect,) = cells["eu"].owner.scheduler.suspects.all(time.monotonic())
     assert (suspect.deaths, suspect.answered) == (1, True), "it counts at home"
