@@ -190,6 +190,13 @@ async def test_the_peers_replica_dies_mid_stream(cells: Cells, path: str) -> Non
     assert (suspect.deaths, suspect.answered) == (1, True), "it counts at home"
 
 
+async def test_digests_may_be_far_apart(make_cells: MakeCells) -> None:
+    """Linux asks at most 127 times whether a silent connection is there."""
+    cells = make_cells(peering={"secret": {"kind": "file"}, "digest_period_s": 0.1, "max_age_s": 200.0})
+    await cells.pair()
+    assert (await cells["eu"].ask(STREAM))[0] == 200
+
+
 async def test_a_peer_lost_before_the_first_byte_costs_only_time(cells: Cells) -> None:
     """The request waits at home again, and is served when home has a replica."""
     home, peer = cells["eu"], cells["us"]
