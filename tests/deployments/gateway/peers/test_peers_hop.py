@@ -197,6 +197,21 @@ async def test_digests_may_be_far_apart(make_cells: MakeCells) -> None:
     assert (await cells["eu"].ask(STREAM))[0] == 200
 
 
+async def test_a_turn_that_fails_does_not_end_the_exchange(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    peering, failures = peering_of(cells["eu"]), [AssertionError("a fault")]
+    ask = peering.ask
+
+    def flaky() -> object:
+        if failures:
+            raise failures.pop()
+        return ask()
+
+    monkeypatch.setattr(peering, "ask", flaky)
+    await until(lambda: not failures)
+    heard_s = peering.core.peers.by_cell["us"].heard_s
+    await until(lambda: peering.core.peers.by_cell["us"].heard_s != heard_s)
+
+
 async def test_a_peer_lost_before_the_first_byte_costs_only_time(cells: Cells) -> None:
     """The request waits at home again, and is served when home has a replica."""
     home, peer = cells["eu"], cells["us"]
