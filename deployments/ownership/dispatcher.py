@@ -91,7 +91,7 @@ class Dispatcher:
                 self.own.expect_replica(ready_at_s, group)
         for record in self.records.here if owner is not None else ():
             if owner is not None and record.state is RequestState.DECLARED and record.lease is not None:
-                owner.hold(self, record.lease.attempt_id)
+                owner.hold(self, record.lease.attempt_id, record.lease.replica_id)
         self.hand_on(time.monotonic())
 
     def cordon(self, replica_ids: frozenset[str]) -> None:

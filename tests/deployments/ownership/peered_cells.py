@@ -28,7 +28,8 @@ PREFILL_PER_S = 5_000.0
 SEATS = 4
 ROUND_TRIP_S = 0.08
 SILENCE_S = 1.5
-"""A connection on which something was lost is closed by both sides after so long."""
+"""A connection on which something was lost is closed by the side that sent it after so long."""
+BETWEEN_BYTES_S = 6.0
 
 
 @dataclass(eq=False)
@@ -59,9 +60,9 @@ class Link:
         self.closed = False
 
     def say(self, what: str, value: Any = None) -> None:
-        """The peer speaks. A link that is cut swallows it, and breaks."""
+        """The peer speaks. A link that is cut swallows it, and the peer gives up."""
         if self._world.is_cut(self._ends):
-            self._world.after(SILENCE_S, self.close)
+            self._world.after(SILENCE_S, self._break)
         elif not self.closed:
             self._last_s = max(self._last_s + 1e-6, self._world.now + self._world.delay())
             self._world.loop.call_at(self._last_s, self._arrive, what, value)
@@ -69,6 +70,15 @@ class Link:
     def _arrive(self, what: str, value: Any) -> None:
         if not self.closed:
             self.to_home.put_nowait((what, value))
+
+    def _break(self) -> None:
+        """Home hears of it once the link is whole again."""
+        if not self._world.is_cut(self._ends):
+            self.close()
+        elif not self.closed:
+            if self.guest is not None:
+                self.guest.cancel()
+            self._world.after(SILENCE_S, self._break)
 
     def close(self) -> None:
         """Either end closes it: the guest's client is gone, and home hears nothing more."""
@@ -113,7 +123,8 @@ class Relay:
         """What comes from the peer, to the end; why it ended otherwise."""
         while True:
             try:
-                async with asyncio.timeout(None if self.taken else self.peer_lease.answer_s):
+                patience_s = BETWEEN_BYTES_S if self.answering else None if self.taken else self.peer_lease.answer_s
+                async with asyncio.timeout(patience_s):
                     what, value = await self.link.to_home.get()
             except TimeoutError:
                 return HopRefusal.UNREACHABLE

@@ -125,6 +125,22 @@ async def test_what_is_placed_while_others_are_handed_over_stays(clock: Clock) -
     home.owner.close()
 
 
+async def test_what_a_silent_peer_has_from_an_owner_before_is_recalled(home: PeeredOwner, clock: Clock) -> None:
+    age_s = home.peering.core.policy.max_age_s
+    home.owner.hold(home.gateway, "there-1", "cell us")
+    home.owner.hold(home.gateway, "ends-1", "cell us")
+    home.owner.hold(home.gateway, "here-1", "r1")
+    clock.now += 1.5 * age_s
+    home.helpful("us")
+    home.owner.release("ends-1", Ending.FINISHED)
+    clock.now += 1.5 * age_s
+    home.peering.ask()
+    assert home.gateway.news() == []
+    clock.now += 1.5 * age_s
+    home.peering.ask()
+    assert home.gateway.news() == [("recalled", "there-1")]
+
+
 async def test_what_is_said_of_unknown_and_earlier_leases_changes_nothing(home: PeeredOwner) -> None:
     home.submit()
     earlier = home.gateway.leases["q"].lease
