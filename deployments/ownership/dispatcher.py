@@ -122,9 +122,9 @@ class Dispatcher:
         record.hop = hop
         answer = record.answer
         assert answer is not None
-        if self.owner is not None:
-            self._submit(record, self.owner)
         try:
+            if self.owner is not None:
+                self._submit(record, self.owner)
             admission = answer.result() if answer.done() else await answer
         except BaseException:
             self._leave(record)

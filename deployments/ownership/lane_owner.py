@@ -111,7 +111,8 @@ class LaneOwner:
         issued it.
         """
         record = self.records.get(request.request_id)
-        if record is not None and record.placement is not None and record.submitter is not submitter:
+        is_held = record is not None and (record.placement is not None or record.state is RequestState.DECLARED)
+        if record is not None and is_held and record.submitter is not submitter:  # the scheduler may not know of it
             submitter.admitted(request.request_id, Admission(AdmissionKind.REJECT, "", RejectCause.DUPLICATE_ID))
         elif record is None or record.state in OVER or record.state is RequestState.UNOWNED:
             self._enter(submitter, request, admitted, 0 if record is None else record.attempt, hop)

@@ -7,10 +7,19 @@ import pytest
 
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.record import RequestState
-from deployments.scheduling import Ending
+from deployments.scheduling import Ending, RejectCause
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.gateway.rig import until
 from tests.deployments.ownership.lane_owner_rig import Submitter, account, facts, request, running, state
+
+
+async def test_an_id_that_one_gateway_holds_is_taken_from_no_other(owner: LaneOwner, submitter: Submitter) -> None:
+    other = Submitter()
+    owner.hold(submitter, "q-1")
+    owner.submit(other, request())
+    assert [one.cause for one in other.admissions] == [RejectCause.DUPLICATE_ID]
+    assert state(owner) is RequestState.DECLARED
+    owner.release("q-1", Ending.FINISHED)
 
 
 async def test_an_account_of_something_unknown_is_never_adopted_afterwards(owner: LaneOwner) -> None:
