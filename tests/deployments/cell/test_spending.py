@@ -96,6 +96,15 @@ async def test_a_fact_of_the_bill_settles_a_reservation(tmp_path: Path) -> None:
     again.store.close()
 
 
+async def test_a_fact_that_is_none_keeps_its_reservation_and_no_other_fact_from_the_bill() -> None:
+    directory = Directory("secret")
+    for name in ("q1", "q2"):
+        assert await directory.reserve(name, Reservation("a", 30), 100)
+    assert await directory.cost_facts([usage("q1", -1), usage("q2", 25)], []), "else it would come again for ever"
+    assert directory.costs.spending.taken("a") == 30 + 25
+    assert directory.store.health.lost_lines == 1
+
+
 RESERVING = """
 import asyncio, sys
 from deployments.cell.directory import Directory
