@@ -232,8 +232,8 @@ class Quarantine:
         return self._suspects.doubt or bool(self._lanes.aside)
 
     def step(self, now: float) -> Iterator[tuple[Job, float]]:
-        """Takes new suspects out of the lanes and from among the guests, and lets out who may run. Those that are banned
-        are taken out one at a time, each with the seconds until one of its deaths is forgotten."""
+        """Takes new suspects out of the lanes and the guests' room, and lets out who may run. Those that are banned are
+        taken out one at a time, each with the seconds until one of its deaths is forgotten."""
         if self._suspects.doubt:
             self._suspects.doubt = False
             self._take_from_lanes(now)
