@@ -276,9 +276,9 @@ class Dispatcher:
             record.lose()
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
-        """`submit` raises GuestNotTaken."""
+        """`submit` raises GuestNotTaken; `placement`, where a later owner has no peers."""
         record = self.records.client_of(request_id)
-        if record is not None and record.answer is not None and not record.answer.done():
+        if record is not None:
             record.fail(GuestNotTaken(refusal))
 
     def expired(self, request_id: str) -> None:

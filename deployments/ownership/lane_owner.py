@@ -308,7 +308,7 @@ class LaneOwner:
         if admission.accepted:
             record = self.records.begin(request.request_id, request.attempts, RequestState.WAITING, submitter)
             record.admission = admission
-        elif peering is not None and peering.takes_rejected(submitter, request, admission, now):
+        elif peering is not None and peering.takes_rejected(submitter, request, admission, admitted, now):
             return
         submitter.admitted(request.request_id, admission)
         if admission.accepted:

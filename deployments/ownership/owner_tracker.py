@@ -8,6 +8,7 @@ before it uses it, and a replica takes nothing under an earlier one.
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass
@@ -137,7 +138,8 @@ class OwnerTracker:
         if self.log_folder is None:
             return None
         name = f"{in_file_name(ownership.model)}-epoch-{ownership.epoch}-{self.gateway_id}"
-        return DecisionLog(self.log_folder, name, self._log_health)
+        kin = re.escape(in_file_name(ownership.model)) + "-epoch-[0-9]+-[^-]+"
+        return DecisionLog(self.log_folder, name, self._log_health, kin=kin)
 
     def _claim(self, facts: ReplicaFacts) -> None:
         owner = self.dispatcher.own

@@ -156,8 +156,12 @@ class LanePeering:
             longest = nlargest(_RECONSIDERED, waiting, key=lambda one: one.p95_s or 0.0)
             requests = {one.request.request_id: one.request for one in longest}
             offers = self.core.reconsider(longest, self._own(now), now) if longest else ()
-            for offer in offers:
-                self._hand_over(offer, requests[offer.hop.request_id], now)
+            for request_id, offer in ((one.hop.request_id, one) for one in offers):
+                record = self.records.get(request_id)
+                if record is not None and record.state is RequestState.WAITING:
+                    self._hand_over(offer, requests[request_id], now)
+                else:  # the client of one before is gone, and what that left free was for this one
+                    self.core.over(request_id)
             if offers:
                 self.step()
         return refusal
@@ -181,11 +185,14 @@ class LanePeering:
         self._seek(submitter, Homeless(request, rejection), now)
         return True
 
-    def takes_rejected(self, submitter: Submitter, request: Request, rejection: Admission, now: float) -> bool:
+    def takes_rejected(
+        self, submitter: Submitter, request: Request, rejection: Admission, admitted: bool, now: float
+    ) -> bool:
         """The scheduler rejected the request. Whether its submitter hears of something else."""
         if request.guest_of:
-            self._refuse(submitter, request, HopRefusal.REJECTED)
-            return True
+            if not admitted:  # else its home has to hear why: a query of death is one there, too
+                self._refuse(submitter, request, HopRefusal.REJECTED)
+            return not admitted
         if rejection.cause is None or rejection.cause.blame is not Blame.ROOM:
             return False
         self._seek(submitter, Homeless(request, rejection), now)

@@ -164,13 +164,15 @@ def test_nobody_pays_for_what_was_cut_and_two_words_on_it_count_once() -> None:
 
 
 def test_an_end_that_was_none_is_none() -> None:
-    facts = [
-        *SERVING,
-        ReplicaGone(BEGIN + 10 * NS, "r"),
-        ReplicasAlive(BEGIN + 90 * NS, ("r",)),
-    ]
-    bill = billed(facts)
+    gone, alive = ReplicaGone(BEGIN + 10 * NS, "r"), ReplicasAlive(BEGIN + 90 * NS, ("r",))
+    bill = billed([*SERVING, gone, ReplicaBegun(BEGIN + 20 * NS, "r", "m"), alive])
     assert shares(bill) == {TimeShare.UNATTRIBUTED: 90 * NS}
+
+
+def test_a_clock_that_was_ahead_for_a_moment_does_not_undo_an_end() -> None:
+    gone, alive = ReplicaGone(BEGIN + 10 * NS, "r"), ReplicasAlive(BEGIN + 90 * NS, ("r",))
+    bill = billed([*SERVING, alive, gone])
+    assert shares(bill) == {TimeShare.UNATTRIBUTED: 10 * NS}
 
 
 def test_a_price_counts_for_replicas_that_begin_under_it() -> None:

@@ -14,6 +14,7 @@ import pytest
 from deployments.accounting.bill import HOUR_NS, Bill, BillLine, TimeShare
 from deployments.accounting.facts import FACTS, NS, AttemptUsage, Count, Tariff, Watched
 from deployments.accounting.store import read_bill
+from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.directory import Directory
 from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
@@ -227,3 +228,42 @@ async def test_a_replica_that_ended_with_its_directory_is_paid_for_no_longer(
     bill = cell.bill()
     assert [usd(of_hours(bill, hour)) for hour in range(3)] == [4, 2, 1]
     assert sum(line.amounts.ns for line in bill.lines if line.key.share is TimeShare.STARTING) == HOUR_NS // 2
+
+
+@pytest.mark.parametrize("with_its_directory", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_replica_that_ends_before_the_hour_before_is_settled_is_paid_for_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool, with_its_directory: bool
+) -> None:
+    cell = Cell(tmp_path, monkeypatch)
+    for hour in (0, 0.5, 1, 1.2):
+        await cell.at(hour, replicas=("r", "s"))
+    if not with_its_directory:
+        await cell.directory.ended(Ended(MemberKind.REPLICA, "s", time.time(), DepartureCause.STOPPED, "m"))
+    if restarts or with_its_directory:
+        cell.restart()
+    await cell.at(1.25)
+    cell.directory.costs.lives.forget_unheard()
+    for hour in (1.4, 2.4):
+        await cell.at(hour)
+    cell.restart()
+    await cell.at(3.4)
+    bill = cell.bill()
+    assert [usd(of_hours(bill, hour)) for hour in range(3)] == [4, Fraction("2.4"), 2]
+    assert {line.key.region for line in bill.lines} == {"here"}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_replica_that_is_given_up_and_comes_back_before_the_hour_before_is_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    cell = Cell(tmp_path, monkeypatch)
+    for hour in (0, 0.5, 1.1):
+        await cell.at(hour)
+    await cell.directory.ended(Ended(MemberKind.REPLICA, "r", time.time(), DepartureCause.UNRESPONSIVE, "m"))
+    for hour in (1.2, 1.4, 2, 2.4):
+        await cell.at(hour)
+        if restarts:
+            cell.restart()
+    lines = of_hours(cell.bill(), 1)
+    assert (usd(lines), {line.key.share for line in lines}) == (2, {TimeShare.IDLE, TimeShare.UNATTRIBUTED})

@@ -158,6 +158,8 @@ class Cell:
         self.made = 0
         self.lost: dict[str, asyncio.Event] = {}
         self.engine_ids: set[str] = set()
+        self.falls_at_guest = False
+        """The next guest that runs here takes all replicas with it, and the next replica comes too late for all."""
         self.change_owner()
         for _ in range(replicas):
             self.add_replica()
@@ -185,6 +187,7 @@ class Cell:
         name = f"{self.name}{self.made}"
         self.lost[name] = asyncio.Event()
         facts = ReplicaFacts(name, MODEL, f"http://{name}", 1, "n", "generate", 10_000, SEATS, 2_048, 65_536)
+        self.dispatcher.expect_replica(None)
         self.dispatcher.replica_up(facts)
 
     def lose_replica(self) -> None:
@@ -195,6 +198,12 @@ class Cell:
                 self.running = {key: one for key, one in self.running.items() if one[0].replica_id != name}
                 self.dispatcher.replica_lost(name)
                 return
+
+    def lose_all(self) -> None:
+        self.falls_at_guest = False
+        self.dispatcher.expect_replica(self.world.now + 600.0)
+        for _ in range(self.made):
+            self.lose_replica()
 
     async def client(self, ask: Ask) -> None:
         """One client's request to its end."""
@@ -243,6 +252,8 @@ class Cell:
             while True:
                 placement = await self.dispatcher.placement(guest)
                 assert isinstance(placement, Placement), "a guest goes no further"
+                if self.falls_at_guest:
+                    self.world.after(0.0, self.lose_all)
                 outcome = await self._run(placement.lease, lambda: link.say("byte"))
                 if outcome == "answered":
                     link.say("end")

@@ -58,7 +58,9 @@ BURSTS = st.tuples(
     st.sampled_from((50, 250, 1_500)),
 )
 EVENTS = st.tuples(
-    TIMES, st.sampled_from(CELLS), st.sampled_from(("owner", "owner after a while", "replica comes", "replica goes"))
+    TIMES,
+    st.sampled_from(CELLS),
+    st.sampled_from(("owner", "owner after a while", "replica comes", "replica goes", "falls at a guest")),
 )
 
 
@@ -92,6 +94,8 @@ def happen(cell: Cell, what: str) -> None:
             cell.add_replica()
         case "replica goes":
             cell.lose_replica()
+        case "falls at a guest":
+            cell.falls_at_guest = True
 
 
 def lines(spec: ClusterSpec, ask: Ask) -> list[tuple[str, ...]]:
