@@ -282,7 +282,7 @@ async def test_a_guest_that_is_rejected_after_it_was_admitted_hears_why(clock: C
     with pytest.raises(Rejected, match="query_of_death"):
         async with asyncio.timeout(1.0):
             await dispatcher.placement(guest)
-    assert len(dispatcher) == owner.records.live == 0
+    assert (len(dispatcher), [*owner.records]) == (0, [])
     owner.close()
 
 
