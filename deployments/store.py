@@ -248,7 +248,7 @@ class KeptValue(Generic[ContentT]):
         return True
 
     def _bodies(self) -> list[bytes]:
-        """What is there now: the file may have been removed or set aside since."""
+        """Not what was written: the file may have been removed or set aside since."""
         return [body for (body,) in self.store.rows("select body from kept where name = ?", self.name)]
 
 

@@ -32,18 +32,7 @@ from deployments.accounting.bill import (
     summed,
 )
 from deployments.accounting.billing import bill_of
-from deployments.accounting.facts import (
-    FACTS,
-    AttemptUsage,
-    ExternalUsage,
-    Fact,
-    ReplicaBegun,
-    ReplicaGone,
-    ReplicaReady,
-    ReplicasAlive,
-    Tariff,
-    ns,
-)
+from deployments.accounting.facts import FACTS, AttemptUsage, ExternalUsage, Fact, Tariff, Watched, ns
 from deployments.accounting.gathering import gathered
 from deployments.accounting.pricing import Pricing, StepPricing, TokenPricing
 from deployments.engine_model.cost_file import CostFile
@@ -66,7 +55,7 @@ FORGOTTEN_AT_ONCE = 20_000
 """Facts, in some 100 ms."""
 _OPEN = "+hour_ns > (select coalesce(max(hour_ns), -1) from hours where settled)"
 """Facts that are not yet billed for good. (`+`: most are, so that no index is used, and nothing has to be sorted.)"""
-_LIVES = [one.__name__ for one in (Tariff, ReplicaBegun, ReplicaReady, ReplicaGone, ReplicasAlive)]
+_OF_GATEWAYS = AttemptUsage.__name__, ExternalUsage.__name__, Watched.__name__
 _PRUNED_NS = -HOUR_NS
 """The hour of the sums of those that went."""
 _KEYS = ("hour_ns", "region", "model", "grp", "share", "tenant", "class", "usd_per_hour", "home")
@@ -116,9 +105,8 @@ class BillStore:
 
     def known(self) -> list[Fact]:
         """What is to be known of replicas and prices by a directory that starts."""
-        marks = ", ".join("?" * len(_LIVES))
-        query = f"select kind, body from facts where {_OPEN} and kind in ({marks}) order by number"
-        return [fact for row in self.store.rows(query, *_LIVES) if (fact := _fact(*row)) is not None]
+        query = f"select kind, body from facts where {_OPEN} and kind not in (?, ?, ?) order by number"
+        return [fact for row in self.store.rows(query, *_OF_GATEWAYS) if (fact := _fact(*row)) is not None]
 
     def keep_costs(self, path: str) -> str:
         """Keeps a cost file, and returns its name here; empty where it cannot be read."""

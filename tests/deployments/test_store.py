@@ -179,40 +179,29 @@ def test_a_full_disk_costs_what_is_not_written_and_nothing_else(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("pages", [0, 1, 4])
-def test_a_directory_that_begins_on_a_full_or_read_only_disk_knows_what_is_there(tmp_path: Path, pages: int) -> None:
-    """The one before it had ended in order, so that nothing lies beside the file."""
+@pytest.mark.parametrize("before", [{}, {"demo": 3}])
+def test_a_directory_that_begins_without_room_knows_what_is_there(tmp_path: Path, before: Epochs, pages: int) -> None:
+    """The one before it had ended in order, so that nothing lies beside the file; or there was none."""
     with small_disk(tmp_path / "disk") as disk:
         path = disk.path / "cell.sqlite"
-        store = CellStore(path)
-        assert epochs_in(store).write({"demo": 3})
-        store.close()
-        disk.read_only(True)
-        assert read_again(path) == {"demo": 3}
-        disk.read_only(False)
+        if before:
+            store = CellStore(path)
+            assert epochs_in(store).write(before)
+            store.close()
+            disk.read_only(True)
+            assert read_again(path) == before
+            disk.read_only(False)
         disk.fill(pages)
         store = CellStore(path)
         kept = epochs_in(store)
-        assert kept.read() == {"demo": 3}
+        assert kept.read() == before
         assert not kept.write({"demo": 4})
         disk.free()
-        assert kept.read() == {"demo": 3}
+        assert kept.read() == before
         assert kept.write({"demo": 4})
-        store.close()
-        assert read_again(path) == {"demo": 4}
-
-
-def test_a_directory_begins_without_room_for_its_store(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk") as disk:
-        disk.fill()
-        store = CellStore(disk.path / "cell.sqlite")
-        kept = epochs_in(store)
-        assert kept.read() == {}
-        assert not kept.write({"demo": 3})
-        disk.free()
-        assert kept.write({"demo": 3})
         assert store.health.error is None
         store.close()
-        assert read_again(disk.path / "cell.sqlite") == {"demo": 3}
+        assert read_again(path) == {"demo": 4}
 
 
 WRITER = """

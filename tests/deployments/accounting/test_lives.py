@@ -21,10 +21,6 @@ def test_a_life_from_start_to_end() -> None:
     assert lives.carried(14) == []
 
 
-def test_one_that_serves_and_was_not_known_begins_then() -> None:
-    assert ReplicaLives().serving("r", "m", "default", 9) == [ReplicaBegun(9, "r", "m"), ReplicaReady(9, "r")]
-
-
 def test_only_an_earlier_beginning_is_news() -> None:
     lives = ReplicaLives()
     lives.serving("r", "m", "default", 90 * NS)
@@ -39,16 +35,6 @@ def test_starts_that_were_stopped_have_ended() -> None:
         lives.starting(name, "m", "default", 5)
     lives.serving("c", "m", "default", 6)
     assert lives.stopped({"a"}, 9) == [ReplicaGone(9, "b")]
-
-
-def test_another_directory_goes_on_with_what_the_last_one_knew() -> None:
-    lives = ReplicaLives()
-    lives.priced([TARIFF])
-    lives.starting("a", "m", "default", 5)
-    lives.serving("b", "m", "default", 6)
-    again = ReplicaLives(lives.carried(0))
-    assert again.carried(0) == lives.carried(0)
-    assert again.serving("a", "m", "default", 9) == [ReplicaReady(9, "a")]
 
 
 def test_the_same_price_again_is_no_news() -> None:

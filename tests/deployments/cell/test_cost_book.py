@@ -86,15 +86,6 @@ async def test_an_end_ends_the_bill(tmp_path: Path) -> None:
     assert 9.5 < total_s < 10.5
 
 
-async def test_one_that_registers_again_had_not_ended(tmp_path: Path) -> None:
-    directory = Directory("secret", run_dir=str(tmp_path))
-    await directory.started(report("a", "m", 30.0))
-    await directory.ended(Ended(MemberKind.REPLICA, "a", time.time() - 20.0, DepartureCause.UNRESPONSIVE, "m"))
-    await directory.register(facts("a"))
-    await deliver(directory)
-    assert 29.9 < sum(seconds(bill(tmp_path), "default").values()) < 31
-
-
 async def test_another_directory_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
     """A replica that starts, and does not tell the new one of it at once, has not ended."""
     first = Directory("secret", run_dir=str(tmp_path))

@@ -213,34 +213,18 @@ async def test_a_new_price_and_a_clock_that_goes_back(tmp_path: Path, monkeypatc
     assert {line.key.usd_per_hour for line in cell.bill().lines} == {2}
 
 
-async def test_a_replica_that_ended_with_its_directory_is_paid_for_no_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody is left to tell of its end: it never speaks to the next directory. Nor does one that had begun to
-    start."""
-    cell = Cell(tmp_path, monkeypatch)
-    await cell.at(0, replicas=("r", "s"))
-    await cell.directory.starting(StartReport("t", "m", "n", Phase.LOAD, 0.0, {}))
-    await cell.at(0.5, replicas=("r", "s"))
-    cell.restart()
-    for hour in (0.6, 1, 2, 2.5):
-        await cell.at(hour, replicas=("r",))
-    bill = cell.bill()
-    assert [usd(of_hours(bill, hour)) for hour in range(3)] == [4, 2, 1]
-    assert sum(line.amounts.ns for line in bill.lines if line.key.share is TimeShare.STARTING) == HOUR_NS // 2
-
-
-@pytest.mark.parametrize("with_its_directory", [False, True])
-@pytest.mark.parametrize("restarts", [False, True])
-async def test_a_replica_that_ends_before_the_hour_before_is_settled_is_paid_for_until_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool, with_its_directory: bool
-) -> None:
+@pytest.mark.parametrize("ends", ["stopped", "stopped before a restart", "with its directory"])
+async def test_a_replica_is_paid_for_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    """Before the hour before is settled. If it ends with its directory, nobody is left to tell of it: it never speaks
+    to the next one. Nor does one that had begun to start."""
     cell = Cell(tmp_path, monkeypatch)
     for hour in (0, 0.5, 1, 1.2):
         await cell.at(hour, replicas=("r", "s"))
-    if not with_its_directory:
+    if ends == "with its directory":
+        await cell.directory.starting(StartReport("t", "m", "n", Phase.LOAD, 0.0, {}))
+    else:
         await cell.directory.ended(Ended(MemberKind.REPLICA, "s", time.time(), DepartureCause.STOPPED, "m"))
-    if restarts or with_its_directory:
+    if ends != "stopped":
         cell.restart()
     await cell.at(1.25)
     cell.directory.costs.lives.forget_unheard()
@@ -254,7 +238,7 @@ async def test_a_replica_that_ends_before_the_hour_before_is_settled_is_paid_for
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_replica_that_is_given_up_and_comes_back_before_the_hour_before_is_settled(
+async def test_a_replica_that_is_given_up_and_comes_back_had_not_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
 ) -> None:
     cell = Cell(tmp_path, monkeypatch)

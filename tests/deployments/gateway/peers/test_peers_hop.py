@@ -13,7 +13,7 @@ from deployments.peering.reception import Reception
 from deployments.telemetry.ledger import RequestOutcome, Stage
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, pieces, waiting, whole
 from tests.deployments.gateway.peers.cells import Cells, MakeCells, metrics_of, peering_of, stop_asking
-from tests.deployments.gateway.rig import ASK, CHAT, STREAM, Rig, free_port, until
+from tests.deployments.gateway.rig import ASK, CHAT, PATIENCE_S, STREAM, Rig, free_port, until
 from tests.live.cells import Link
 from tests.otlp import attributes, collecting, seconds
 
@@ -194,7 +194,8 @@ async def test_digests_may_be_far_apart(make_cells: MakeCells) -> None:
     """Linux asks at most 127 times whether a silent connection is there."""
     cells = make_cells(peering={"secret": {"kind": "file"}, "digest_period_s": 0.1, "max_age_s": 200.0})
     await cells.pair()
-    assert (await cells["eu"].ask(STREAM))[0] == 200
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await cells["eu"].ask(STREAM))[0] == 200
 
 
 async def test_a_turn_that_fails_does_not_end_the_exchange(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
