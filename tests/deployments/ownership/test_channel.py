@@ -174,7 +174,7 @@ async def ends(owner: LaneOwner) -> AsyncIterator[Ends]:
     made = Ends(owner)
     yield made
     made.crosses()
-    assert (len(made.dispatcher), owner.records.live, owner.scheduler.is_idle) == (0, 0, True)
+    assert (len(made.dispatcher), [*owner.records], owner.scheduler.is_idle) == (0, [], True)
 
 
 async def test_both_ends_hold_one_record_of_a_request_and_messages_move_both(ends: Ends) -> None:
@@ -233,7 +233,7 @@ async def test_a_request_whose_answer_is_kept_is_only_counted(ends: Ends) -> Non
         causes.append((await ends.submitted(one)).cause)
     assert causes == [None, RejectCause.TENANT_REQUESTS]
     snapshot = ends.owner.snapshot()
-    assert (snapshot.submitted, len(ends.dispatcher), ends.owner.records.live) == (0, 0, 0)
+    assert (snapshot.submitted, len(ends.dispatcher), [*ends.owner.records]) == (0, 0, [])
 
 
 async def test_what_a_peer_has_is_recalled_and_a_guest_refused_over_the_channel(ends: Ends) -> None:
