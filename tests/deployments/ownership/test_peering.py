@@ -43,7 +43,7 @@ async def test_what_the_peers_engine_counted_settles_the_limit_and_is_learned(cl
     before = 0
     for name, message, ending, took in (
         ("heard", told, Ending.FINISHED, 97),
-        ("a lie", lie, Ending.FINISHED, 150),
+        ("a-lie", lie, Ending.FINISHED, 150),
         ("cancelled", told, Ending.CANCELLED, None),
         ("unheard", None, Ending.FINISHED, None),
     ):
@@ -73,6 +73,9 @@ async def test_a_refused_request_waits_first_in_its_lane_and_goes_to_another_pee
     (_, (_, _, first)) = home.gateway.news()
     home.refused()
     assert (home.gateway.news(), home.state(), home.owner.snapshot().away) == ([], WAITING, 0)
+    home.submit("next")
+    assert home.gateway.news()[-1][2] != first, "it had no room a moment ago"
+    home.finished("next")
     home.helpful()
     ((_, _, second),) = home.gateway.news()
     assert {first, second} == {"us", "ap"}
@@ -85,6 +88,22 @@ async def test_a_refused_request_waits_first_in_its_lane_and_goes_to_another_pee
     assert placement.lease.attempt == 3, "no attempt is issued twice"
     home.owner.release("q-3", Ending.FINISHED)
     assert home.is_clean()
+
+
+async def test_of_what_a_silent_peer_has_only_that_is_recalled_whose_client_has_no_token(
+    home: PeeredOwner, clock: Clock
+) -> None:
+    for name in ("answered", "unanswered"):
+        home.submit(name, prefix=(1, 2))
+    home.first_token("answered", ago_s=0.5)
+    home.gateway.news()
+    assert [flow.met for flow in home.owner.snapshot().flows] == [1]
+    views = home.peering.core.peers.views(MODEL, SchedulingPolicy().lanes[0].name, clock.now, (1, 2), 64)
+    peer = home.gateway.leases["answered"].peer
+    assert {view.cell: view.cached_tokens for view in views}[peer] == 128, "which has its prompt"
+    clock.now += 60.0
+    home.peering.ask()
+    assert home.gateway.news() == [("recalled", "unanswered-1")]
 
 
 async def test_what_is_said_of_unknown_and_earlier_leases_changes_nothing(home: PeeredOwner) -> None:
@@ -260,3 +279,13 @@ async def test_the_price_of_work_is_that_of_the_replicas_that_do_it(peer: Peered
     draining = dataclasses.replace(snapshot, replicas=(dataclasses.replace(replica, status="draining"),))
     assert price_of(priced, "eu", MODEL)(draining) is None
     assert price_of(make_spec(), "eu", MODEL)(snapshot) is None
+    pools = [[{"name": name, "price_usd_per_hour": 3.6}] for name in ("p", "q")]
+    groups = [{"name": "default", "pool": "p", "regions": ["eu"]}, {"name": "there", "pool": "q", "regions": ["us"]}]
+    apart = make_spec(
+        regions=[
+            {"name": one, "endpoint": f"https://{one}.example.org", "pools": has}
+            for one, has in zip(("eu", "us"), pools, strict=True)
+        ],
+        models=[{"name": MODEL, "source": "s", "settings": {"max_model_len": 10_000}, "groups": groups}],
+    )
+    assert price_of(apart, "eu", MODEL)(snapshot) == pytest.approx(usd), "of the groups of this cell"
