@@ -10,6 +10,7 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
 from deployments.ownership.record import RequestState
 from deployments.peering import HopRefusal, Question
+from deployments.protocol import ReplicaState
 from deployments.scheduling import Binding, Ending, RejectCause, SchedulingPolicy, TenantPolicy
 from tests.deployments.ownership.lane_owner_rig import account
 from tests.deployments.ownership.peering_rig import Clock, Gateway, PeeredOwner, guest_facts, lanes_of, owner_time
@@ -201,6 +202,22 @@ async def test_what_waits_in_vain_may_still_be_taken(home: PeeredOwner, clock: C
     home.finished("second")
 
 
+async def test_what_waits_here_until_that_is_in_vain_goes_to_each_peer_in_turn(home: PeeredOwner, clock: Clock) -> None:
+    home.replica()
+    for name in ("runs", "waits"):
+        home.submit(name, patience_s=30.0)
+    assert (home.state("runs"), home.state("waits")) == (RUNNING, WAITING)
+    home.gateway.news()
+    home.owner.expect_replica(clock.now + 600.0)
+    home.owner.replica_state("r1", ReplicaState.DRAINING)
+    for _ in range(2):
+        assert [news[:2] for news in home.gateway.news()] == [("handed over", "waits")]
+        home.refused("waits")
+    assert home.gateway.news() == [("admitted", "waits", "reject", RejectCause.STARTING)]
+    home.owner.release("runs-1", Ending.FINISHED)
+    assert home.is_clean()
+
+
 @pytest.fixture
 async def peer(clock: Clock) -> AsyncIterator[PeeredOwner]:
     """A cell with a replica, asked by others."""
@@ -220,6 +237,16 @@ def send(peer: PeeredOwner, hop: Any = None, admitted: bool = False, **changes: 
 async def test_a_guest_that_is_another_than_its_hop_says_is_refused(peer: PeeredOwner, changes: dict[str, Any]) -> None:
     send(peer, None, **changes)
     assert peer.gateway.news() == [("refused", G, HopRefusal.SPEC)]
+
+
+async def test_a_guest_is_judged_before_its_body_comes(peer: PeeredOwner) -> None:
+    assert peer.peering.judge(guest_facts()) is None
+    assert peer.peering.judge(guest_facts(marks=frozenset({"x"}))) is HopRefusal.SPEC
+    for number in range(8):
+        peer.submit(f"own{number}")
+    peer.clock.now += 0.1
+    assert peer.peering.judge(guest_facts()) is HopRefusal.LATE
+    assert peer.peering.refusals == {HopRefusal.SPEC: 1, HopRefusal.LATE: 1}
 
 
 async def test_a_guest_without_its_hop_is_refused(peer: PeeredOwner) -> None:
