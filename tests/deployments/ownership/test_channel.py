@@ -45,7 +45,7 @@ from deployments.ownership.record import GuestNotTaken, Rejected, RequestState
 from deployments.ownership.roles import PeerLease
 from deployments.peering import HopFacts, HopRefusal
 from deployments.protocol import Finished, FirstTokens, ReplicaState
-from deployments.scheduling import Admission, Binding, Ending, Placement, RejectCause, Request, SchedulingPolicy
+from deployments.scheduling import Admission, Binding, Ending, Lease, Placement, RejectCause, Request, SchedulingPolicy
 from deployments.scheduling.policy import TenantPolicy
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
@@ -260,6 +260,17 @@ async def test_a_lease_at_a_peer_crosses_with_all_that_becomes_of_it() -> None:
         ends.crosses()
         assert (len(ends.dispatcher), home.is_clean(), home.owner.snapshot().counted) == (0, True, 1)
         home.owner.close()
+
+
+async def test_times_of_another_clock_are_moved_to_the_owners(owner: LaneOwner) -> None:
+    owner.replica_state("r1", None)
+    session, one, sent_s = Session(owner, "other"), moved(request(), 1_000.0), time.monotonic() + 1_000.0
+    lease = Lease(9, replace(one, request_id="r"), "r1", sent_s, 1, 10, 30, 20, 0)
+    for message in (Submit(one, False, sent_s), Refused(lease, None, sent_s, None)):
+        session.take(message)
+    ends = [job.request.expires_s - time.monotonic() for job in owner.scheduler.lanes.jobs.values()]
+    assert ends == pytest.approx([60.0, 60.0], abs=5.0)
+    session.end()
 
 
 async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner) -> None:
